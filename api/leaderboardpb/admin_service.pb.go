@@ -978,7 +978,7 @@ type Act struct {
 	// The X-Request-Id of the request, or one that the server chose.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,proto3" json:"request_id,omitempty"`
 	// board.create, board.update, board.delete, season.end, season.seal, season.delete, ban, unban,
-	// ban.import, result.correct, result.retract (both in closed seasons), user.erase, key.create, key.revoke, verify.repair, rebuild or backup.
+	// ban.import, result.correct, result.retract (both in closed seasons), match.void, match.restore, user.erase, key.create, key.revoke, verify.repair, rebuild or backup.
 	Action string `protobuf:"bytes,5,opt,name=action,proto3" json:"action,omitempty"`
 	Board  string `protobuf:"bytes,6,opt,name=board,proto3" json:"board,omitempty"`
 	Season string `protobuf:"bytes,7,opt,name=season,proto3" json:"season,omitempty"`

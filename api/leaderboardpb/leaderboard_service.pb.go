@@ -39,6 +39,8 @@ const (
 	GetResultResponse_RETRACTED GetResultResponse_Status = 3
 	// The result was rejected; the field reason states why.
 	GetResultResponse_REJECTED GetResultResponse_Status = 4
+	// The match of the result is void.
+	GetResultResponse_VOIDED GetResultResponse_Status = 6
 )
 
 // Enum value maps for GetResultResponse_Status.
@@ -49,6 +51,7 @@ var (
 		2: "SUPERSEDED",
 		3: "RETRACTED",
 		4: "REJECTED",
+		6: "VOIDED",
 	}
 	GetResultResponse_Status_value = map[string]int32{
 		"STATUS_UNSPECIFIED": 0,
@@ -56,6 +59,7 @@ var (
 		"SUPERSEDED":         2,
 		"RETRACTED":          3,
 		"REJECTED":           4,
+		"VOIDED":             6,
 	}
 )
 
@@ -83,7 +87,7 @@ func (x GetResultResponse_Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GetResultResponse_Status.Descriptor instead.
 func (GetResultResponse_Status) EnumDescriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{15, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19, 0}
 }
 
 // Request of SubmitScore.
@@ -1084,6 +1088,324 @@ func (x *PurgeResultsResponse) GetMore() bool {
 	return false
 }
 
+// Request of VoidMatch.
+type VoidMatchRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	MatchId string                 `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	// If absent, the season in which the match has results.
+	Season string `protobuf:"bytes,3,opt,name=season,proto3" json:"season,omitempty"`
+	// Required; a reason for operators to read, at most 256 bytes.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// If true, nothing changes, and the answer states what would change.
+	DryRun        bool `protobuf:"varint,5,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VoidMatchRequest) Reset() {
+	*x = VoidMatchRequest{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VoidMatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VoidMatchRequest) ProtoMessage() {}
+
+func (x *VoidMatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VoidMatchRequest.ProtoReflect.Descriptor instead.
+func (*VoidMatchRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *VoidMatchRequest) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *VoidMatchRequest) GetMatchId() string {
+	if x != nil {
+		return x.MatchId
+	}
+	return ""
+}
+
+func (x *VoidMatchRequest) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *VoidMatchRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *VoidMatchRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// Response of VoidMatch.
+type VoidMatchResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	Season  string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
+	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	// Whether the match is void, or would be.
+	Voided bool `protobuf:"varint,4,opt,name=voided,proto3" json:"voided,omitempty"`
+	// With dry_run: what would change.
+	Effect        *RetractionEffect `protobuf:"bytes,5,opt,name=effect,proto3" json:"effect,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VoidMatchResponse) Reset() {
+	*x = VoidMatchResponse{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VoidMatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VoidMatchResponse) ProtoMessage() {}
+
+func (x *VoidMatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VoidMatchResponse.ProtoReflect.Descriptor instead.
+func (*VoidMatchResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *VoidMatchResponse) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *VoidMatchResponse) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *VoidMatchResponse) GetMatchId() string {
+	if x != nil {
+		return x.MatchId
+	}
+	return ""
+}
+
+func (x *VoidMatchResponse) GetVoided() bool {
+	if x != nil {
+		return x.Voided
+	}
+	return false
+}
+
+func (x *VoidMatchResponse) GetEffect() *RetractionEffect {
+	if x != nil {
+		return x.Effect
+	}
+	return nil
+}
+
+// Request of RestoreMatch.
+type RestoreMatchRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	MatchId string                 `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	// If absent, the season in which the match has results.
+	Season string `protobuf:"bytes,3,opt,name=season,proto3" json:"season,omitempty"`
+	// Required; a reason for operators to read, at most 256 bytes.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// If true, nothing changes, and the answer states what would change.
+	DryRun        bool `protobuf:"varint,5,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreMatchRequest) Reset() {
+	*x = RestoreMatchRequest{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreMatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreMatchRequest) ProtoMessage() {}
+
+func (x *RestoreMatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreMatchRequest.ProtoReflect.Descriptor instead.
+func (*RestoreMatchRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RestoreMatchRequest) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *RestoreMatchRequest) GetMatchId() string {
+	if x != nil {
+		return x.MatchId
+	}
+	return ""
+}
+
+func (x *RestoreMatchRequest) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *RestoreMatchRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RestoreMatchRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// Response of RestoreMatch.
+type RestoreMatchResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	Season  string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
+	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	// Whether the match is void, or would be.
+	Voided bool `protobuf:"varint,4,opt,name=voided,proto3" json:"voided,omitempty"`
+	// With dry_run: what would change.
+	Effect        *RetractionEffect `protobuf:"bytes,5,opt,name=effect,proto3" json:"effect,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreMatchResponse) Reset() {
+	*x = RestoreMatchResponse{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreMatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreMatchResponse) ProtoMessage() {}
+
+func (x *RestoreMatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreMatchResponse.ProtoReflect.Descriptor instead.
+func (*RestoreMatchResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RestoreMatchResponse) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *RestoreMatchResponse) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *RestoreMatchResponse) GetMatchId() string {
+	if x != nil {
+		return x.MatchId
+	}
+	return ""
+}
+
+func (x *RestoreMatchResponse) GetVoided() bool {
+	if x != nil {
+		return x.Voided
+	}
+	return false
+}
+
+func (x *RestoreMatchResponse) GetEffect() *RetractionEffect {
+	if x != nil {
+		return x.Effect
+	}
+	return nil
+}
+
 // Request of CorrectResult. Absent fields of the result stay as they are.
 type CorrectResultRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1115,7 +1437,7 @@ type CorrectResultRequest struct {
 
 func (x *CorrectResultRequest) Reset() {
 	*x = CorrectResultRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1449,7 @@ func (x *CorrectResultRequest) String() string {
 func (*CorrectResultRequest) ProtoMessage() {}
 
 func (x *CorrectResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1462,7 @@ func (x *CorrectResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrectResultRequest.ProtoReflect.Descriptor instead.
 func (*CorrectResultRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{12}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CorrectResultRequest) GetBoard() string {
@@ -1260,7 +1582,7 @@ type CorrectResultResponse struct {
 
 func (x *CorrectResultResponse) Reset() {
 	*x = CorrectResultResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1594,7 @@ func (x *CorrectResultResponse) String() string {
 func (*CorrectResultResponse) ProtoMessage() {}
 
 func (x *CorrectResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[13]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1607,7 @@ func (x *CorrectResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrectResultResponse.ProtoReflect.Descriptor instead.
 func (*CorrectResultResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{13}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CorrectResultResponse) GetSuccess() bool {
@@ -1395,7 +1717,7 @@ type GetResultRequest struct {
 
 func (x *GetResultRequest) Reset() {
 	*x = GetResultRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1407,7 +1729,7 @@ func (x *GetResultRequest) String() string {
 func (*GetResultRequest) ProtoMessage() {}
 
 func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[14]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1420,7 +1742,7 @@ func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultRequest.ProtoReflect.Descriptor instead.
 func (*GetResultRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{14}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetResultRequest) GetBoard() string {
@@ -1481,7 +1803,7 @@ type GetResultResponse struct {
 
 func (x *GetResultResponse) Reset() {
 	*x = GetResultResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1815,7 @@ func (x *GetResultResponse) String() string {
 func (*GetResultResponse) ProtoMessage() {}
 
 func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[15]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1828,7 @@ func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultResponse.ProtoReflect.Descriptor instead.
 func (*GetResultResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{15}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetResultResponse) GetStatus() GetResultResponse_Status {
@@ -1582,7 +1904,7 @@ type ListUserResultsRequest struct {
 
 func (x *ListUserResultsRequest) Reset() {
 	*x = ListUserResultsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1916,7 @@ func (x *ListUserResultsRequest) String() string {
 func (*ListUserResultsRequest) ProtoMessage() {}
 
 func (x *ListUserResultsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1929,7 @@ func (x *ListUserResultsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserResultsRequest.ProtoReflect.Descriptor instead.
 func (*ListUserResultsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{16}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListUserResultsRequest) GetBoard() string {
@@ -1658,7 +1980,7 @@ type ListUserResultsResponse struct {
 
 func (x *ListUserResultsResponse) Reset() {
 	*x = ListUserResultsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1992,7 @@ func (x *ListUserResultsResponse) String() string {
 func (*ListUserResultsResponse) ProtoMessage() {}
 
 func (x *ListUserResultsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +2005,7 @@ func (x *ListUserResultsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserResultsResponse.ProtoReflect.Descriptor instead.
 func (*ListUserResultsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListUserResultsResponse) GetResults() []*GetResultResponse {
@@ -1731,7 +2053,7 @@ type ListScoresRequest struct {
 
 func (x *ListScoresRequest) Reset() {
 	*x = ListScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1743,7 +2065,7 @@ func (x *ListScoresRequest) String() string {
 func (*ListScoresRequest) ProtoMessage() {}
 
 func (x *ListScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1756,7 +2078,7 @@ func (x *ListScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListScoresRequest.ProtoReflect.Descriptor instead.
 func (*ListScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{18}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListScoresRequest) GetBoard() string {
@@ -1848,7 +2170,7 @@ type ListScoresResponse struct {
 
 func (x *ListScoresResponse) Reset() {
 	*x = ListScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +2182,7 @@ func (x *ListScoresResponse) String() string {
 func (*ListScoresResponse) ProtoMessage() {}
 
 func (x *ListScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +2195,7 @@ func (x *ListScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListScoresResponse.ProtoReflect.Descriptor instead.
 func (*ListScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListScoresResponse) GetStatus() string {
@@ -1913,7 +2235,7 @@ type GetUserScoreRequest struct {
 
 func (x *GetUserScoreRequest) Reset() {
 	*x = GetUserScoreRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +2247,7 @@ func (x *GetUserScoreRequest) String() string {
 func (*GetUserScoreRequest) ProtoMessage() {}
 
 func (x *GetUserScoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +2260,7 @@ func (x *GetUserScoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreRequest.ProtoReflect.Descriptor instead.
 func (*GetUserScoreRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{20}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetUserScoreRequest) GetBoard() string {
@@ -2009,7 +2331,7 @@ type GetUserScoreResponse struct {
 
 func (x *GetUserScoreResponse) Reset() {
 	*x = GetUserScoreResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2343,7 @@ func (x *GetUserScoreResponse) String() string {
 func (*GetUserScoreResponse) ProtoMessage() {}
 
 func (x *GetUserScoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2356,7 @@ func (x *GetUserScoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreResponse.ProtoReflect.Descriptor instead.
 func (*GetUserScoreResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetUserScoreResponse) GetStatus() string {
@@ -2070,7 +2392,7 @@ type LookupScoresRequest struct {
 
 func (x *LookupScoresRequest) Reset() {
 	*x = LookupScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2404,7 @@ func (x *LookupScoresRequest) String() string {
 func (*LookupScoresRequest) ProtoMessage() {}
 
 func (x *LookupScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2417,7 @@ func (x *LookupScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupScoresRequest.ProtoReflect.Descriptor instead.
 func (*LookupScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{22}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LookupScoresRequest) GetBoard() string {
@@ -2154,7 +2476,7 @@ type LookupScoresResponse struct {
 
 func (x *LookupScoresResponse) Reset() {
 	*x = LookupScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2166,7 +2488,7 @@ func (x *LookupScoresResponse) String() string {
 func (*LookupScoresResponse) ProtoMessage() {}
 
 func (x *LookupScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2179,7 +2501,7 @@ func (x *LookupScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupScoresResponse.ProtoReflect.Descriptor instead.
 func (*LookupScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{23}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LookupScoresResponse) GetStatus() string {
@@ -2220,7 +2542,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2554,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2567,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{24}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetStatsRequest) GetBoard() string {
@@ -2316,7 +2638,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2328,7 +2650,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2341,7 +2663,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetStatsResponse) GetStatus() string {
@@ -2368,7 +2690,7 @@ type ListSeasonsRequest struct {
 
 func (x *ListSeasonsRequest) Reset() {
 	*x = ListSeasonsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2702,7 @@ func (x *ListSeasonsRequest) String() string {
 func (*ListSeasonsRequest) ProtoMessage() {}
 
 func (x *ListSeasonsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2715,7 @@ func (x *ListSeasonsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsRequest.ProtoReflect.Descriptor instead.
 func (*ListSeasonsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{26}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListSeasonsRequest) GetBoard() string {
@@ -2415,7 +2737,7 @@ type ListSeasonsResponse struct {
 
 func (x *ListSeasonsResponse) Reset() {
 	*x = ListSeasonsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2749,7 @@ func (x *ListSeasonsResponse) String() string {
 func (*ListSeasonsResponse) ProtoMessage() {}
 
 func (x *ListSeasonsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2762,7 @@ func (x *ListSeasonsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListSeasonsResponse) GetStatus() string {
@@ -2471,7 +2793,7 @@ type GetSeasonRequest struct {
 
 func (x *GetSeasonRequest) Reset() {
 	*x = GetSeasonRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2483,7 +2805,7 @@ func (x *GetSeasonRequest) String() string {
 func (*GetSeasonRequest) ProtoMessage() {}
 
 func (x *GetSeasonRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2496,7 +2818,7 @@ func (x *GetSeasonRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSeasonRequest.ProtoReflect.Descriptor instead.
 func (*GetSeasonRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{28}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetSeasonRequest) GetBoard() string {
@@ -2532,7 +2854,7 @@ type GetSeasonResponse struct {
 
 func (x *GetSeasonResponse) Reset() {
 	*x = GetSeasonResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2544,7 +2866,7 @@ func (x *GetSeasonResponse) String() string {
 func (*GetSeasonResponse) ProtoMessage() {}
 
 func (x *GetSeasonResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2557,7 +2879,7 @@ func (x *GetSeasonResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSeasonResponse.ProtoReflect.Descriptor instead.
 func (*GetSeasonResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetSeasonResponse) GetStatus() string {
@@ -2591,7 +2913,7 @@ type EndSeasonRequest struct {
 
 func (x *EndSeasonRequest) Reset() {
 	*x = EndSeasonRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2925,7 @@ func (x *EndSeasonRequest) String() string {
 func (*EndSeasonRequest) ProtoMessage() {}
 
 func (x *EndSeasonRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2938,7 @@ func (x *EndSeasonRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSeasonRequest.ProtoReflect.Descriptor instead.
 func (*EndSeasonRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *EndSeasonRequest) GetBoard() string {
@@ -2674,7 +2996,7 @@ type EndSeasonResponse struct {
 
 func (x *EndSeasonResponse) Reset() {
 	*x = EndSeasonResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +3008,7 @@ func (x *EndSeasonResponse) String() string {
 func (*EndSeasonResponse) ProtoMessage() {}
 
 func (x *EndSeasonResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +3021,7 @@ func (x *EndSeasonResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSeasonResponse.ProtoReflect.Descriptor instead.
 func (*EndSeasonResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *EndSeasonResponse) GetSeason() *ListSeasonsResponse_Season {
@@ -2764,7 +3086,7 @@ type WatchScoresRequest struct {
 
 func (x *WatchScoresRequest) Reset() {
 	*x = WatchScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2776,7 +3098,7 @@ func (x *WatchScoresRequest) String() string {
 func (*WatchScoresRequest) ProtoMessage() {}
 
 func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2789,7 +3111,7 @@ func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresRequest.ProtoReflect.Descriptor instead.
 func (*WatchScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{32}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WatchScoresRequest) GetBoard() string {
@@ -2846,7 +3168,7 @@ type WatchScoresResponse struct {
 
 func (x *WatchScoresResponse) Reset() {
 	*x = WatchScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +3180,7 @@ func (x *WatchScoresResponse) String() string {
 func (*WatchScoresResponse) ProtoMessage() {}
 
 func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +3193,7 @@ func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresResponse.ProtoReflect.Descriptor instead.
 func (*WatchScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WatchScoresResponse) GetEventId() string {
@@ -2897,7 +3219,7 @@ type ListBoardsRequest struct {
 
 func (x *ListBoardsRequest) Reset() {
 	*x = ListBoardsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2909,7 +3231,7 @@ func (x *ListBoardsRequest) String() string {
 func (*ListBoardsRequest) ProtoMessage() {}
 
 func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2922,7 +3244,7 @@ func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsRequest.ProtoReflect.Descriptor instead.
 func (*ListBoardsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38}
 }
 
 // Response of ListBoards.
@@ -2935,7 +3257,7 @@ type ListBoardsResponse struct {
 
 func (x *ListBoardsResponse) Reset() {
 	*x = ListBoardsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2947,7 +3269,7 @@ func (x *ListBoardsResponse) String() string {
 func (*ListBoardsResponse) ProtoMessage() {}
 
 func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2960,7 +3282,7 @@ func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsResponse.ProtoReflect.Descriptor instead.
 func (*ListBoardsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListBoardsResponse) GetBoards() []*Board {
@@ -2980,7 +3302,7 @@ type GetBoardRequest struct {
 
 func (x *GetBoardRequest) Reset() {
 	*x = GetBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3314,7 @@ func (x *GetBoardRequest) String() string {
 func (*GetBoardRequest) ProtoMessage() {}
 
 func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3327,7 @@ func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardRequest.ProtoReflect.Descriptor instead.
 func (*GetBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetBoardRequest) GetBoard() string {
@@ -3025,7 +3347,7 @@ type GetBoardResponse struct {
 
 func (x *GetBoardResponse) Reset() {
 	*x = GetBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +3359,7 @@ func (x *GetBoardResponse) String() string {
 func (*GetBoardResponse) ProtoMessage() {}
 
 func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3050,7 +3372,7 @@ func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardResponse.ProtoReflect.Descriptor instead.
 func (*GetBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetBoardResponse) GetBoard() *Board {
@@ -3070,7 +3392,7 @@ type CreateBoardRequest struct {
 
 func (x *CreateBoardRequest) Reset() {
 	*x = CreateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3082,7 +3404,7 @@ func (x *CreateBoardRequest) String() string {
 func (*CreateBoardRequest) ProtoMessage() {}
 
 func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3095,7 +3417,7 @@ func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardRequest.ProtoReflect.Descriptor instead.
 func (*CreateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CreateBoardRequest) GetBoard() *Board {
@@ -3115,7 +3437,7 @@ type CreateBoardResponse struct {
 
 func (x *CreateBoardResponse) Reset() {
 	*x = CreateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3127,7 +3449,7 @@ func (x *CreateBoardResponse) String() string {
 func (*CreateBoardResponse) ProtoMessage() {}
 
 func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3140,7 +3462,7 @@ func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardResponse.ProtoReflect.Descriptor instead.
 func (*CreateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CreateBoardResponse) GetBoard() *Board {
@@ -3165,7 +3487,7 @@ type UpdateBoardRequest struct {
 
 func (x *UpdateBoardRequest) Reset() {
 	*x = UpdateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3177,7 +3499,7 @@ func (x *UpdateBoardRequest) String() string {
 func (*UpdateBoardRequest) ProtoMessage() {}
 
 func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3190,7 +3512,7 @@ func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardRequest.ProtoReflect.Descriptor instead.
 func (*UpdateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{40}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *UpdateBoardRequest) GetBoard() *Board {
@@ -3224,7 +3546,7 @@ type UpdateBoardResponse struct {
 
 func (x *UpdateBoardResponse) Reset() {
 	*x = UpdateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3236,7 +3558,7 @@ func (x *UpdateBoardResponse) String() string {
 func (*UpdateBoardResponse) ProtoMessage() {}
 
 func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3249,7 +3571,7 @@ func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardResponse.ProtoReflect.Descriptor instead.
 func (*UpdateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{41}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *UpdateBoardResponse) GetBoard() *Board {
@@ -3269,7 +3591,7 @@ type DeleteBoardRequest struct {
 
 func (x *DeleteBoardRequest) Reset() {
 	*x = DeleteBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3281,7 +3603,7 @@ func (x *DeleteBoardRequest) String() string {
 func (*DeleteBoardRequest) ProtoMessage() {}
 
 func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3294,7 +3616,7 @@ func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardRequest.ProtoReflect.Descriptor instead.
 func (*DeleteBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{42}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DeleteBoardRequest) GetBoard() string {
@@ -3313,7 +3635,7 @@ type DeleteBoardResponse struct {
 
 func (x *DeleteBoardResponse) Reset() {
 	*x = DeleteBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3325,7 +3647,7 @@ func (x *DeleteBoardResponse) String() string {
 func (*DeleteBoardResponse) ProtoMessage() {}
 
 func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3338,7 +3660,7 @@ func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardResponse.ProtoReflect.Descriptor instead.
 func (*DeleteBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{43}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{47}
 }
 
 // Request of BanUser.
@@ -3359,7 +3681,7 @@ type BanUserRequest struct {
 
 func (x *BanUserRequest) Reset() {
 	*x = BanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3371,7 +3693,7 @@ func (x *BanUserRequest) String() string {
 func (*BanUserRequest) ProtoMessage() {}
 
 func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3384,7 +3706,7 @@ func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserRequest.ProtoReflect.Descriptor instead.
 func (*BanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{44}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BanUserRequest) GetUserId() string {
@@ -3436,7 +3758,7 @@ type BanUserResponse struct {
 
 func (x *BanUserResponse) Reset() {
 	*x = BanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3448,7 +3770,7 @@ func (x *BanUserResponse) String() string {
 func (*BanUserResponse) ProtoMessage() {}
 
 func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3461,7 +3783,7 @@ func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserResponse.ProtoReflect.Descriptor instead.
 func (*BanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{45}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BanUserResponse) GetUserId() string {
@@ -3508,7 +3830,7 @@ type UnbanUserRequest struct {
 
 func (x *UnbanUserRequest) Reset() {
 	*x = UnbanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3520,7 +3842,7 @@ func (x *UnbanUserRequest) String() string {
 func (*UnbanUserRequest) ProtoMessage() {}
 
 func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3533,7 +3855,7 @@ func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserRequest.ProtoReflect.Descriptor instead.
 func (*UnbanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{46}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *UnbanUserRequest) GetUserId() string {
@@ -3578,7 +3900,7 @@ type UnbanUserResponse struct {
 
 func (x *UnbanUserResponse) Reset() {
 	*x = UnbanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3590,7 +3912,7 @@ func (x *UnbanUserResponse) String() string {
 func (*UnbanUserResponse) ProtoMessage() {}
 
 func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3603,7 +3925,7 @@ func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserResponse.ProtoReflect.Descriptor instead.
 func (*UnbanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{47}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *UnbanUserResponse) GetUserId() string {
@@ -3644,7 +3966,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3656,7 +3978,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3669,7 +3991,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{48}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -3690,7 +4012,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3702,7 +4024,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3715,7 +4037,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{49}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *EraseUserResponse) GetUserId() string {
@@ -3744,7 +4066,7 @@ type ListUserScoresRequest struct {
 
 func (x *ListUserScoresRequest) Reset() {
 	*x = ListUserScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3756,7 +4078,7 @@ func (x *ListUserScoresRequest) String() string {
 func (*ListUserScoresRequest) ProtoMessage() {}
 
 func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3769,7 +4091,7 @@ func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresRequest.ProtoReflect.Descriptor instead.
 func (*ListUserScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{50}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListUserScoresRequest) GetUserId() string {
@@ -3798,7 +4120,7 @@ type ListUserScoresResponse struct {
 
 func (x *ListUserScoresResponse) Reset() {
 	*x = ListUserScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3810,7 +4132,7 @@ func (x *ListUserScoresResponse) String() string {
 func (*ListUserScoresResponse) ProtoMessage() {}
 
 func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3823,7 +4145,7 @@ func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresResponse.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{51}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListUserScoresResponse) GetStatus() string {
@@ -3853,7 +4175,7 @@ type BatchRetractResultsRequest_Key struct {
 
 func (x *BatchRetractResultsRequest_Key) Reset() {
 	*x = BatchRetractResultsRequest_Key{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3865,7 +4187,7 @@ func (x *BatchRetractResultsRequest_Key) String() string {
 func (*BatchRetractResultsRequest_Key) ProtoMessage() {}
 
 func (x *BatchRetractResultsRequest_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3954,7 +4276,7 @@ type GetUserScoreResponse_UserScore struct {
 
 func (x *GetUserScoreResponse_UserScore) Reset() {
 	*x = GetUserScoreResponse_UserScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3966,7 +4288,7 @@ func (x *GetUserScoreResponse_UserScore) String() string {
 func (*GetUserScoreResponse_UserScore) ProtoMessage() {}
 
 func (x *GetUserScoreResponse_UserScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3979,7 +4301,7 @@ func (x *GetUserScoreResponse_UserScore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreResponse_UserScore.ProtoReflect.Descriptor instead.
 func (*GetUserScoreResponse_UserScore) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25, 0}
 }
 
 func (x *GetUserScoreResponse_UserScore) GetUserId() string {
@@ -4148,7 +4470,7 @@ type GetStatsResponse_Bucket struct {
 
 func (x *GetStatsResponse_Bucket) Reset() {
 	*x = GetStatsResponse_Bucket{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4160,7 +4482,7 @@ func (x *GetStatsResponse_Bucket) String() string {
 func (*GetStatsResponse_Bucket) ProtoMessage() {}
 
 func (x *GetStatsResponse_Bucket) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4173,7 +4495,7 @@ func (x *GetStatsResponse_Bucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Bucket.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Bucket) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29, 0}
 }
 
 func (x *GetStatsResponse_Bucket) GetLower() int64 {
@@ -4209,7 +4531,7 @@ type GetStatsResponse_Percentile struct {
 
 func (x *GetStatsResponse_Percentile) Reset() {
 	*x = GetStatsResponse_Percentile{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4221,7 +4543,7 @@ func (x *GetStatsResponse_Percentile) String() string {
 func (*GetStatsResponse_Percentile) ProtoMessage() {}
 
 func (x *GetStatsResponse_Percentile) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4234,7 +4556,7 @@ func (x *GetStatsResponse_Percentile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Percentile.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Percentile) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29, 1}
 }
 
 func (x *GetStatsResponse_Percentile) GetPercentile() float64 {
@@ -4284,7 +4606,7 @@ type GetStatsResponse_Stats struct {
 
 func (x *GetStatsResponse_Stats) Reset() {
 	*x = GetStatsResponse_Stats{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4296,7 +4618,7 @@ func (x *GetStatsResponse_Stats) String() string {
 func (*GetStatsResponse_Stats) ProtoMessage() {}
 
 func (x *GetStatsResponse_Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4309,7 +4631,7 @@ func (x *GetStatsResponse_Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Stats.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Stats) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25, 2}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29, 2}
 }
 
 func (x *GetStatsResponse_Stats) GetBoard() string {
@@ -4421,7 +4743,7 @@ type ListSeasonsResponse_Amendment struct {
 
 func (x *ListSeasonsResponse_Amendment) Reset() {
 	*x = ListSeasonsResponse_Amendment{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4433,7 +4755,7 @@ func (x *ListSeasonsResponse_Amendment) String() string {
 func (*ListSeasonsResponse_Amendment) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Amendment) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4446,7 +4768,7 @@ func (x *ListSeasonsResponse_Amendment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Amendment.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Amendment) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31, 0}
 }
 
 func (x *ListSeasonsResponse_Amendment) GetAt() *timestamppb.Timestamp {
@@ -4500,7 +4822,7 @@ type ListSeasonsResponse_Season struct {
 
 func (x *ListSeasonsResponse_Season) Reset() {
 	*x = ListSeasonsResponse_Season{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4512,7 +4834,7 @@ func (x *ListSeasonsResponse_Season) String() string {
 func (*ListSeasonsResponse_Season) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Season) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4525,7 +4847,7 @@ func (x *ListSeasonsResponse_Season) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Season.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Season) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31, 1}
 }
 
 func (x *ListSeasonsResponse_Season) GetId() string {
@@ -4625,7 +4947,7 @@ type ListSeasonsResponse_Seasons struct {
 
 func (x *ListSeasonsResponse_Seasons) Reset() {
 	*x = ListSeasonsResponse_Seasons{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4637,7 +4959,7 @@ func (x *ListSeasonsResponse_Seasons) String() string {
 func (*ListSeasonsResponse_Seasons) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Seasons) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4650,7 +4972,7 @@ func (x *ListSeasonsResponse_Seasons) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Seasons.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Seasons) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27, 2}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31, 2}
 }
 
 func (x *ListSeasonsResponse_Seasons) GetBoard() string {
@@ -4696,7 +5018,7 @@ type ListUserScoresResponse_BoardScore struct {
 
 func (x *ListUserScoresResponse_BoardScore) Reset() {
 	*x = ListUserScoresResponse_BoardScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[61]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4708,7 +5030,7 @@ func (x *ListUserScoresResponse_BoardScore) String() string {
 func (*ListUserScoresResponse_BoardScore) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[61]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4721,7 +5043,7 @@ func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_BoardScore.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_BoardScore) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{51, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{55, 0}
 }
 
 func (x *ListUserScoresResponse_BoardScore) GetBoard() string {
@@ -4812,7 +5134,7 @@ type ListUserScoresResponse_UserScores struct {
 
 func (x *ListUserScoresResponse_UserScores) Reset() {
 	*x = ListUserScoresResponse_UserScores{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[62]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4824,7 +5146,7 @@ func (x *ListUserScoresResponse_UserScores) String() string {
 func (*ListUserScoresResponse_UserScores) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[62]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4837,7 +5159,7 @@ func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_UserScores.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_UserScores) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{51, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{55, 1}
 }
 
 func (x *ListUserScoresResponse_UserScores) GetUserId() string {
@@ -4973,7 +5295,31 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x14PurgeResultsResponse\x123\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\x128\n" +
 	"\x06effect\x18\x02 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\x12\x12\n" +
-	"\x04more\x18\x03 \x01(\bR\x04more\"\xef\x04\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\x8e\x01\n" +
+	"\x10VoidMatchRequest\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x1a\n" +
+	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x16\n" +
+	"\x06season\x18\x03 \x01(\tR\x06season\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
+	"\adry_run\x18\x05 \x01(\bR\adry_run\"\xaf\x01\n" +
+	"\x11VoidMatchResponse\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
+	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
+	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x16\n" +
+	"\x06voided\x18\x04 \x01(\bR\x06voided\x128\n" +
+	"\x06effect\x18\x05 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\"\x91\x01\n" +
+	"\x13RestoreMatchRequest\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x1a\n" +
+	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x16\n" +
+	"\x06season\x18\x03 \x01(\tR\x06season\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
+	"\adry_run\x18\x05 \x01(\bR\adry_run\"\xb2\x01\n" +
+	"\x14RestoreMatchResponse\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
+	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
+	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x16\n" +
+	"\x06voided\x18\x04 \x01(\bR\x06voided\x128\n" +
+	"\x06effect\x18\x05 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\"\xef\x04\n" +
 	"\x14CorrectResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
@@ -5025,7 +5371,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x16\n" +
 	"\x06season\x18\x04 \x01(\tR\x06season\x12\x1f\n" +
 	"\brevision\x18\x05 \x01(\x03H\x00R\brevision\x88\x01\x01B\v\n" +
-	"\t_revision\"\x88\x03\n" +
+	"\t_revision\"\x94\x03\n" +
 	"\x11GetResultResponse\x12@\n" +
 	"\x06status\x18\x01 \x01(\x0e2(.leaderboard.v1.GetResultResponse.StatusR\x06status\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
@@ -5034,14 +5380,16 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06result\x18\x05 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x18\n" +
 	"\auser_id\x18\x06 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\a \x01(\tR\bmatch_id\x12\x1a\n" +
-	"\brevision\x18\b \x01(\x03R\brevision\"i\n" +
+	"\brevision\x18\b \x01(\x03R\brevision\"u\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aAPPLIED\x10\x01\x12\x0e\n" +
 	"\n" +
 	"SUPERSEDED\x10\x02\x12\r\n" +
 	"\tRETRACTED\x10\x03\x12\f\n" +
-	"\bREJECTED\x10\x04\"\x04\b\x05\x10\x05*\aPENDING\"\xa5\x01\n" +
+	"\bREJECTED\x10\x04\x12\n" +
+	"\n" +
+	"\x06VOIDED\x10\x06\"\x04\b\x05\x10\x05*\aPENDING\"\xa5\x01\n" +
 	"\x16ListUserResultsRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x16\n" +
@@ -5329,7 +5677,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06banned\x18\x03 \x01(\bH\x00R\x06banned\x88\x01\x01\x12\x16\n" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12'\n" +
 	"\x04bans\x18\x05 \x03(\v2\x13.leaderboard.v1.BanR\x04bansB\t\n" +
-	"\a_banned2\xeb\x1b\n" +
+	"\a_banned2\x8b\x1e\n" +
 	"\x12LeaderboardService\x12\x97\x01\n" +
 	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"?\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
 	"/v1/scores\x12\xab\x01\n" +
@@ -5337,7 +5685,9 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x12BatchSubmitResults\x12).leaderboard.v1.BatchSubmitResultsRequest\x1a*.leaderboard.v1.BatchSubmitResultsResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/results:batch\x12\xa0\x01\n" +
 	"\rRetractResult\x12$.leaderboard.v1.RetractResultRequest\x1a%.leaderboard.v1.RetractResultResponse\"B\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/boards/{board}/results/{user_id}/{match_id}:retract\x12\x9d\x01\n" +
 	"\x13BatchRetractResults\x12*.leaderboard.v1.BatchRetractResultsRequest\x1a+.leaderboard.v1.BatchRetractResultsResponse\"-\x82\xd3\xe4\x93\x02':\x01*\"\"/v1/boards/{board}/results:retract\x12\x90\x01\n" +
-	"\fPurgeResults\x12#.leaderboard.v1.PurgeResultsRequest\x1a$.leaderboard.v1.PurgeResultsResponse\"5\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/boards/{board}/results/{user_id}:purge\x12\x98\x01\n" +
+	"\fPurgeResults\x12#.leaderboard.v1.PurgeResultsRequest\x1a$.leaderboard.v1.PurgeResultsResponse\"5\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/boards/{board}/results/{user_id}:purge\x12\x87\x01\n" +
+	"\tVoidMatch\x12 .leaderboard.v1.VoidMatchRequest\x1a!.leaderboard.v1.VoidMatchResponse\"5\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/boards/{board}/matches/{match_id}:void\x12\x93\x01\n" +
+	"\fRestoreMatch\x12#.leaderboard.v1.RestoreMatchRequest\x1a$.leaderboard.v1.RestoreMatchResponse\"8\x82\xd3\xe4\x93\x022:\x01*\"-/v1/boards/{board}/matches/{match_id}:restore\x12\x98\x01\n" +
 	"\rCorrectResult\x12$.leaderboard.v1.CorrectResultRequest\x1a%.leaderboard.v1.CorrectResultResponse\":\x82\xd3\xe4\x93\x024:\x01*2//v1/boards/{board}/results/{user_id}/{match_id}\x12\x89\x01\n" +
 	"\tGetResult\x12 .leaderboard.v1.GetResultRequest\x1a!.leaderboard.v1.GetResultResponse\"7\x82\xd3\xe4\x93\x021\x12//v1/boards/{board}/results/{user_id}/{match_id}\x12\x90\x01\n" +
 	"\x0fListUserResults\x12&.leaderboard.v1.ListUserResultsRequest\x1a'.leaderboard.v1.ListUserResultsResponse\",\x82\xd3\xe4\x93\x02&\x12$/v1/boards/{board}/results/{user_id}\x12\x84\x01\n" +
@@ -5377,7 +5727,7 @@ func file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_leaderboard_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(GetResultResponse_Status)(0),             // 0: leaderboard.v1.GetResultResponse.Status
 	(*SubmitScoreRequest)(nil),                // 1: leaderboard.v1.SubmitScoreRequest
@@ -5392,198 +5742,208 @@ var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(*BatchRetractResultsResponse)(nil),       // 10: leaderboard.v1.BatchRetractResultsResponse
 	(*PurgeResultsRequest)(nil),               // 11: leaderboard.v1.PurgeResultsRequest
 	(*PurgeResultsResponse)(nil),              // 12: leaderboard.v1.PurgeResultsResponse
-	(*CorrectResultRequest)(nil),              // 13: leaderboard.v1.CorrectResultRequest
-	(*CorrectResultResponse)(nil),             // 14: leaderboard.v1.CorrectResultResponse
-	(*GetResultRequest)(nil),                  // 15: leaderboard.v1.GetResultRequest
-	(*GetResultResponse)(nil),                 // 16: leaderboard.v1.GetResultResponse
-	(*ListUserResultsRequest)(nil),            // 17: leaderboard.v1.ListUserResultsRequest
-	(*ListUserResultsResponse)(nil),           // 18: leaderboard.v1.ListUserResultsResponse
-	(*ListScoresRequest)(nil),                 // 19: leaderboard.v1.ListScoresRequest
-	(*ListScoresResponse)(nil),                // 20: leaderboard.v1.ListScoresResponse
-	(*GetUserScoreRequest)(nil),               // 21: leaderboard.v1.GetUserScoreRequest
-	(*GetUserScoreResponse)(nil),              // 22: leaderboard.v1.GetUserScoreResponse
-	(*LookupScoresRequest)(nil),               // 23: leaderboard.v1.LookupScoresRequest
-	(*LookupScoresResponse)(nil),              // 24: leaderboard.v1.LookupScoresResponse
-	(*GetStatsRequest)(nil),                   // 25: leaderboard.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),                  // 26: leaderboard.v1.GetStatsResponse
-	(*ListSeasonsRequest)(nil),                // 27: leaderboard.v1.ListSeasonsRequest
-	(*ListSeasonsResponse)(nil),               // 28: leaderboard.v1.ListSeasonsResponse
-	(*GetSeasonRequest)(nil),                  // 29: leaderboard.v1.GetSeasonRequest
-	(*GetSeasonResponse)(nil),                 // 30: leaderboard.v1.GetSeasonResponse
-	(*EndSeasonRequest)(nil),                  // 31: leaderboard.v1.EndSeasonRequest
-	(*EndSeasonResponse)(nil),                 // 32: leaderboard.v1.EndSeasonResponse
-	(*WatchScoresRequest)(nil),                // 33: leaderboard.v1.WatchScoresRequest
-	(*WatchScoresResponse)(nil),               // 34: leaderboard.v1.WatchScoresResponse
-	(*ListBoardsRequest)(nil),                 // 35: leaderboard.v1.ListBoardsRequest
-	(*ListBoardsResponse)(nil),                // 36: leaderboard.v1.ListBoardsResponse
-	(*GetBoardRequest)(nil),                   // 37: leaderboard.v1.GetBoardRequest
-	(*GetBoardResponse)(nil),                  // 38: leaderboard.v1.GetBoardResponse
-	(*CreateBoardRequest)(nil),                // 39: leaderboard.v1.CreateBoardRequest
-	(*CreateBoardResponse)(nil),               // 40: leaderboard.v1.CreateBoardResponse
-	(*UpdateBoardRequest)(nil),                // 41: leaderboard.v1.UpdateBoardRequest
-	(*UpdateBoardResponse)(nil),               // 42: leaderboard.v1.UpdateBoardResponse
-	(*DeleteBoardRequest)(nil),                // 43: leaderboard.v1.DeleteBoardRequest
-	(*DeleteBoardResponse)(nil),               // 44: leaderboard.v1.DeleteBoardResponse
-	(*BanUserRequest)(nil),                    // 45: leaderboard.v1.BanUserRequest
-	(*BanUserResponse)(nil),                   // 46: leaderboard.v1.BanUserResponse
-	(*UnbanUserRequest)(nil),                  // 47: leaderboard.v1.UnbanUserRequest
-	(*UnbanUserResponse)(nil),                 // 48: leaderboard.v1.UnbanUserResponse
-	(*EraseUserRequest)(nil),                  // 49: leaderboard.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),                 // 50: leaderboard.v1.EraseUserResponse
-	(*ListUserScoresRequest)(nil),             // 51: leaderboard.v1.ListUserScoresRequest
-	(*ListUserScoresResponse)(nil),            // 52: leaderboard.v1.ListUserScoresResponse
-	(*BatchRetractResultsRequest_Key)(nil),    // 53: leaderboard.v1.BatchRetractResultsRequest.Key
-	nil,                                       // 54: leaderboard.v1.CorrectResultRequest.AttributesEntry
-	(*GetUserScoreResponse_UserScore)(nil),    // 55: leaderboard.v1.GetUserScoreResponse.UserScore
-	(*GetStatsResponse_Bucket)(nil),           // 56: leaderboard.v1.GetStatsResponse.Bucket
-	(*GetStatsResponse_Percentile)(nil),       // 57: leaderboard.v1.GetStatsResponse.Percentile
-	(*GetStatsResponse_Stats)(nil),            // 58: leaderboard.v1.GetStatsResponse.Stats
-	(*ListSeasonsResponse_Amendment)(nil),     // 59: leaderboard.v1.ListSeasonsResponse.Amendment
-	(*ListSeasonsResponse_Season)(nil),        // 60: leaderboard.v1.ListSeasonsResponse.Season
-	(*ListSeasonsResponse_Seasons)(nil),       // 61: leaderboard.v1.ListSeasonsResponse.Seasons
-	(*ListUserScoresResponse_BoardScore)(nil), // 62: leaderboard.v1.ListUserScoresResponse.BoardScore
-	(*ListUserScoresResponse_UserScores)(nil), // 63: leaderboard.v1.ListUserScoresResponse.UserScores
-	(*Result)(nil),                            // 64: leaderboard.v1.Result
-	(Outcome_Status)(0),                       // 65: leaderboard.v1.Outcome.Status
-	(*timestamppb.Timestamp)(nil),             // 66: google.protobuf.Timestamp
-	(*Outcome_Linked)(nil),                    // 67: leaderboard.v1.Outcome.Linked
-	(*Outcome)(nil),                           // 68: leaderboard.v1.Outcome
-	(*RetractionEffect)(nil),                  // 69: leaderboard.v1.RetractionEffect
-	(*structpb.Struct)(nil),                   // 70: google.protobuf.Struct
-	(*Leaderboard)(nil),                       // 71: leaderboard.v1.Leaderboard
-	(*Board)(nil),                             // 72: leaderboard.v1.Board
-	(*fieldmaskpb.FieldMask)(nil),             // 73: google.protobuf.FieldMask
-	(*Ban)(nil),                               // 74: leaderboard.v1.Ban
-	(*BanEffect)(nil),                         // 75: leaderboard.v1.BanEffect
-	(*Entry)(nil),                             // 76: leaderboard.v1.Entry
+	(*VoidMatchRequest)(nil),                  // 13: leaderboard.v1.VoidMatchRequest
+	(*VoidMatchResponse)(nil),                 // 14: leaderboard.v1.VoidMatchResponse
+	(*RestoreMatchRequest)(nil),               // 15: leaderboard.v1.RestoreMatchRequest
+	(*RestoreMatchResponse)(nil),              // 16: leaderboard.v1.RestoreMatchResponse
+	(*CorrectResultRequest)(nil),              // 17: leaderboard.v1.CorrectResultRequest
+	(*CorrectResultResponse)(nil),             // 18: leaderboard.v1.CorrectResultResponse
+	(*GetResultRequest)(nil),                  // 19: leaderboard.v1.GetResultRequest
+	(*GetResultResponse)(nil),                 // 20: leaderboard.v1.GetResultResponse
+	(*ListUserResultsRequest)(nil),            // 21: leaderboard.v1.ListUserResultsRequest
+	(*ListUserResultsResponse)(nil),           // 22: leaderboard.v1.ListUserResultsResponse
+	(*ListScoresRequest)(nil),                 // 23: leaderboard.v1.ListScoresRequest
+	(*ListScoresResponse)(nil),                // 24: leaderboard.v1.ListScoresResponse
+	(*GetUserScoreRequest)(nil),               // 25: leaderboard.v1.GetUserScoreRequest
+	(*GetUserScoreResponse)(nil),              // 26: leaderboard.v1.GetUserScoreResponse
+	(*LookupScoresRequest)(nil),               // 27: leaderboard.v1.LookupScoresRequest
+	(*LookupScoresResponse)(nil),              // 28: leaderboard.v1.LookupScoresResponse
+	(*GetStatsRequest)(nil),                   // 29: leaderboard.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),                  // 30: leaderboard.v1.GetStatsResponse
+	(*ListSeasonsRequest)(nil),                // 31: leaderboard.v1.ListSeasonsRequest
+	(*ListSeasonsResponse)(nil),               // 32: leaderboard.v1.ListSeasonsResponse
+	(*GetSeasonRequest)(nil),                  // 33: leaderboard.v1.GetSeasonRequest
+	(*GetSeasonResponse)(nil),                 // 34: leaderboard.v1.GetSeasonResponse
+	(*EndSeasonRequest)(nil),                  // 35: leaderboard.v1.EndSeasonRequest
+	(*EndSeasonResponse)(nil),                 // 36: leaderboard.v1.EndSeasonResponse
+	(*WatchScoresRequest)(nil),                // 37: leaderboard.v1.WatchScoresRequest
+	(*WatchScoresResponse)(nil),               // 38: leaderboard.v1.WatchScoresResponse
+	(*ListBoardsRequest)(nil),                 // 39: leaderboard.v1.ListBoardsRequest
+	(*ListBoardsResponse)(nil),                // 40: leaderboard.v1.ListBoardsResponse
+	(*GetBoardRequest)(nil),                   // 41: leaderboard.v1.GetBoardRequest
+	(*GetBoardResponse)(nil),                  // 42: leaderboard.v1.GetBoardResponse
+	(*CreateBoardRequest)(nil),                // 43: leaderboard.v1.CreateBoardRequest
+	(*CreateBoardResponse)(nil),               // 44: leaderboard.v1.CreateBoardResponse
+	(*UpdateBoardRequest)(nil),                // 45: leaderboard.v1.UpdateBoardRequest
+	(*UpdateBoardResponse)(nil),               // 46: leaderboard.v1.UpdateBoardResponse
+	(*DeleteBoardRequest)(nil),                // 47: leaderboard.v1.DeleteBoardRequest
+	(*DeleteBoardResponse)(nil),               // 48: leaderboard.v1.DeleteBoardResponse
+	(*BanUserRequest)(nil),                    // 49: leaderboard.v1.BanUserRequest
+	(*BanUserResponse)(nil),                   // 50: leaderboard.v1.BanUserResponse
+	(*UnbanUserRequest)(nil),                  // 51: leaderboard.v1.UnbanUserRequest
+	(*UnbanUserResponse)(nil),                 // 52: leaderboard.v1.UnbanUserResponse
+	(*EraseUserRequest)(nil),                  // 53: leaderboard.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),                 // 54: leaderboard.v1.EraseUserResponse
+	(*ListUserScoresRequest)(nil),             // 55: leaderboard.v1.ListUserScoresRequest
+	(*ListUserScoresResponse)(nil),            // 56: leaderboard.v1.ListUserScoresResponse
+	(*BatchRetractResultsRequest_Key)(nil),    // 57: leaderboard.v1.BatchRetractResultsRequest.Key
+	nil,                                       // 58: leaderboard.v1.CorrectResultRequest.AttributesEntry
+	(*GetUserScoreResponse_UserScore)(nil),    // 59: leaderboard.v1.GetUserScoreResponse.UserScore
+	(*GetStatsResponse_Bucket)(nil),           // 60: leaderboard.v1.GetStatsResponse.Bucket
+	(*GetStatsResponse_Percentile)(nil),       // 61: leaderboard.v1.GetStatsResponse.Percentile
+	(*GetStatsResponse_Stats)(nil),            // 62: leaderboard.v1.GetStatsResponse.Stats
+	(*ListSeasonsResponse_Amendment)(nil),     // 63: leaderboard.v1.ListSeasonsResponse.Amendment
+	(*ListSeasonsResponse_Season)(nil),        // 64: leaderboard.v1.ListSeasonsResponse.Season
+	(*ListSeasonsResponse_Seasons)(nil),       // 65: leaderboard.v1.ListSeasonsResponse.Seasons
+	(*ListUserScoresResponse_BoardScore)(nil), // 66: leaderboard.v1.ListUserScoresResponse.BoardScore
+	(*ListUserScoresResponse_UserScores)(nil), // 67: leaderboard.v1.ListUserScoresResponse.UserScores
+	(*Result)(nil),                            // 68: leaderboard.v1.Result
+	(Outcome_Status)(0),                       // 69: leaderboard.v1.Outcome.Status
+	(*timestamppb.Timestamp)(nil),             // 70: google.protobuf.Timestamp
+	(*Outcome_Linked)(nil),                    // 71: leaderboard.v1.Outcome.Linked
+	(*Outcome)(nil),                           // 72: leaderboard.v1.Outcome
+	(*RetractionEffect)(nil),                  // 73: leaderboard.v1.RetractionEffect
+	(*structpb.Struct)(nil),                   // 74: google.protobuf.Struct
+	(*Leaderboard)(nil),                       // 75: leaderboard.v1.Leaderboard
+	(*Board)(nil),                             // 76: leaderboard.v1.Board
+	(*fieldmaskpb.FieldMask)(nil),             // 77: google.protobuf.FieldMask
+	(*Ban)(nil),                               // 78: leaderboard.v1.Ban
+	(*BanEffect)(nil),                         // 79: leaderboard.v1.BanEffect
+	(*Entry)(nil),                             // 80: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
-	64, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
-	65, // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	66, // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
-	67, // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	64, // 4: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
-	68, // 5: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	64, // 6: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
-	68, // 7: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	65, // 8: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	69, // 9: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	53, // 10: leaderboard.v1.BatchRetractResultsRequest.results:type_name -> leaderboard.v1.BatchRetractResultsRequest.Key
-	68, // 11: leaderboard.v1.BatchRetractResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	69, // 12: leaderboard.v1.BatchRetractResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	66, // 13: leaderboard.v1.PurgeResultsRequest.from:type_name -> google.protobuf.Timestamp
-	66, // 14: leaderboard.v1.PurgeResultsRequest.to:type_name -> google.protobuf.Timestamp
-	68, // 15: leaderboard.v1.PurgeResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	69, // 16: leaderboard.v1.PurgeResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	66, // 17: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
-	54, // 18: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
-	70, // 19: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
-	65, // 20: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	64, // 21: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
-	0,  // 22: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
-	64, // 23: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
-	16, // 24: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
-	71, // 25: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	55, // 26: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
-	71, // 27: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	58, // 28: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
-	61, // 29: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
-	60, // 30: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	66, // 31: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
-	60, // 32: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	66, // 33: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
-	71, // 34: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	72, // 35: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
-	72, // 36: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
-	72, // 37: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
-	72, // 38: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
-	72, // 39: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
-	73, // 40: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
-	72, // 41: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	66, // 42: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
-	74, // 43: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	75, // 44: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	74, // 45: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	75, // 46: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	63, // 47: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	66, // 48: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	76, // 49: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	66, // 50: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	66, // 51: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	70, // 52: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	66, // 53: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	56, // 54: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	57, // 55: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	66, // 56: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	66, // 57: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	66, // 58: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	66, // 59: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	59, // 60: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	66, // 61: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	66, // 62: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	66, // 63: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
-	60, // 64: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	66, // 65: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	66, // 66: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	62, // 67: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	74, // 68: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	1,  // 69: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	3,  // 70: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,  // 71: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
-	7,  // 72: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	9,  // 73: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
-	11, // 74: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
-	13, // 75: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	15, // 76: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	17, // 77: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
-	19, // 78: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	21, // 79: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	23, // 80: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	25, // 81: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	27, // 82: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	29, // 83: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
-	31, // 84: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
-	33, // 85: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	35, // 86: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	37, // 87: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	39, // 88: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	41, // 89: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	43, // 90: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	45, // 91: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	47, // 92: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	49, // 93: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	51, // 94: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,  // 95: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	4,  // 96: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,  // 97: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
-	8,  // 98: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	10, // 99: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
-	12, // 100: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
-	14, // 101: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	16, // 102: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	18, // 103: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
-	20, // 104: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	22, // 105: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	24, // 106: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	26, // 107: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	28, // 108: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	30, // 109: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
-	32, // 110: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
-	34, // 111: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	36, // 112: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	38, // 113: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	40, // 114: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	42, // 115: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	44, // 116: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	46, // 117: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	48, // 118: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	50, // 119: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	52, // 120: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	95, // [95:121] is the sub-list for method output_type
-	69, // [69:95] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	68, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
+	69, // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	70, // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
+	71, // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	68, // 4: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
+	72, // 5: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	68, // 6: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
+	72, // 7: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	69, // 8: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	73, // 9: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	57, // 10: leaderboard.v1.BatchRetractResultsRequest.results:type_name -> leaderboard.v1.BatchRetractResultsRequest.Key
+	72, // 11: leaderboard.v1.BatchRetractResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	73, // 12: leaderboard.v1.BatchRetractResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	70, // 13: leaderboard.v1.PurgeResultsRequest.from:type_name -> google.protobuf.Timestamp
+	70, // 14: leaderboard.v1.PurgeResultsRequest.to:type_name -> google.protobuf.Timestamp
+	72, // 15: leaderboard.v1.PurgeResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	73, // 16: leaderboard.v1.PurgeResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	73, // 17: leaderboard.v1.VoidMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	73, // 18: leaderboard.v1.RestoreMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	70, // 19: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
+	58, // 20: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
+	74, // 21: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
+	69, // 22: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	68, // 23: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
+	0,  // 24: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
+	68, // 25: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
+	20, // 26: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
+	75, // 27: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	59, // 28: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
+	75, // 29: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	62, // 30: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
+	65, // 31: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
+	64, // 32: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	70, // 33: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
+	64, // 34: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	70, // 35: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
+	75, // 36: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	76, // 37: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
+	76, // 38: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
+	76, // 39: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
+	76, // 40: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
+	76, // 41: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
+	77, // 42: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
+	76, // 43: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
+	70, // 44: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	78, // 45: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	79, // 46: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	78, // 47: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	79, // 48: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	67, // 49: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	70, // 50: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	80, // 51: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	70, // 52: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	70, // 53: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	74, // 54: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	70, // 55: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	60, // 56: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	61, // 57: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	70, // 58: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	70, // 59: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	70, // 60: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	70, // 61: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	63, // 62: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	70, // 63: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	70, // 64: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	70, // 65: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
+	64, // 66: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	70, // 67: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	70, // 68: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	66, // 69: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	78, // 70: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	1,  // 71: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	3,  // 72: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,  // 73: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	7,  // 74: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	9,  // 75: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
+	11, // 76: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
+	13, // 77: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
+	15, // 78: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
+	17, // 79: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	19, // 80: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	21, // 81: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
+	23, // 82: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	25, // 83: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	27, // 84: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	29, // 85: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	31, // 86: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	33, // 87: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
+	35, // 88: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
+	37, // 89: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	39, // 90: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	41, // 91: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	43, // 92: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	45, // 93: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	47, // 94: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	49, // 95: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	51, // 96: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	53, // 97: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	55, // 98: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,  // 99: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	4,  // 100: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,  // 101: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	8,  // 102: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	10, // 103: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
+	12, // 104: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
+	14, // 105: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
+	16, // 106: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
+	18, // 107: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	20, // 108: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	22, // 109: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
+	24, // 110: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	26, // 111: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	28, // 112: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	30, // 113: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	32, // 114: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	34, // 115: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
+	36, // 116: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
+	38, // 117: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	40, // 118: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	42, // 119: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	44, // 120: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	46, // 121: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	48, // 122: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	50, // 123: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	52, // 124: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	54, // 125: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	56, // 126: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	99, // [99:127] is the sub-list for method output_type
+	71, // [71:99] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }
@@ -5596,26 +5956,26 @@ func file_leaderboard_v1_leaderboard_service_proto_init() {
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[1].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[6].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[7].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[12].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[13].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[14].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[16].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[17].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[18].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[20].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[22].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[24].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[32].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[54].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[57].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[59].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[28].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[36].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[58].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[61].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[62].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[63].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[65].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[66].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_leaderboard_service_proto_rawDesc), len(file_leaderboard_v1_leaderboard_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   63,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,8 @@ const (
 	LeaderboardService_RetractResult_FullMethodName       = "/leaderboard.v1.LeaderboardService/RetractResult"
 	LeaderboardService_BatchRetractResults_FullMethodName = "/leaderboard.v1.LeaderboardService/BatchRetractResults"
 	LeaderboardService_PurgeResults_FullMethodName        = "/leaderboard.v1.LeaderboardService/PurgeResults"
+	LeaderboardService_VoidMatch_FullMethodName           = "/leaderboard.v1.LeaderboardService/VoidMatch"
+	LeaderboardService_RestoreMatch_FullMethodName        = "/leaderboard.v1.LeaderboardService/RestoreMatch"
 	LeaderboardService_CorrectResult_FullMethodName       = "/leaderboard.v1.LeaderboardService/CorrectResult"
 	LeaderboardService_GetResult_FullMethodName           = "/leaderboard.v1.LeaderboardService/GetResult"
 	LeaderboardService_ListUserResults_FullMethodName     = "/leaderboard.v1.LeaderboardService/ListUserResults"
@@ -73,6 +75,11 @@ type LeaderboardServiceClient interface {
 	BatchRetractResults(ctx context.Context, in *BatchRetractResultsRequest, opts ...grpc.CallOption) (*BatchRetractResultsResponse, error)
 	// Undoes the results of a user whose event time is between two times.
 	PurgeResults(ctx context.Context, in *PurgeResultsRequest, opts ...grpc.CallOption) (*PurgeResultsResponse, error)
+	// Voids a match of a board with matches: no result of the match counts, not even one
+	// that arrives later, until RestoreMatch.
+	VoidMatch(ctx context.Context, in *VoidMatchRequest, opts ...grpc.CallOption) (*VoidMatchResponse, error)
+	// Ends the void of a match: its results count again.
+	RestoreMatch(ctx context.Context, in *RestoreMatchRequest, opts ...grpc.CallOption) (*RestoreMatchResponse, error)
 	// Changes the given fields of a stored result, and submits the whole as its next
 	// revision. If the season no longer accepts results, the call needs the admin scope
 	// and a reason.
@@ -194,6 +201,26 @@ func (c *leaderboardServiceClient) PurgeResults(ctx context.Context, in *PurgeRe
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PurgeResultsResponse)
 	err := c.cc.Invoke(ctx, LeaderboardService_PurgeResults_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leaderboardServiceClient) VoidMatch(ctx context.Context, in *VoidMatchRequest, opts ...grpc.CallOption) (*VoidMatchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VoidMatchResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_VoidMatch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leaderboardServiceClient) RestoreMatch(ctx context.Context, in *RestoreMatchRequest, opts ...grpc.CallOption) (*RestoreMatchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RestoreMatchResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_RestoreMatch_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -435,6 +462,11 @@ type LeaderboardServiceServer interface {
 	BatchRetractResults(context.Context, *BatchRetractResultsRequest) (*BatchRetractResultsResponse, error)
 	// Undoes the results of a user whose event time is between two times.
 	PurgeResults(context.Context, *PurgeResultsRequest) (*PurgeResultsResponse, error)
+	// Voids a match of a board with matches: no result of the match counts, not even one
+	// that arrives later, until RestoreMatch.
+	VoidMatch(context.Context, *VoidMatchRequest) (*VoidMatchResponse, error)
+	// Ends the void of a match: its results count again.
+	RestoreMatch(context.Context, *RestoreMatchRequest) (*RestoreMatchResponse, error)
 	// Changes the given fields of a stored result, and submits the whole as its next
 	// revision. If the season no longer accepts results, the call needs the admin scope
 	// and a reason.
@@ -519,6 +551,12 @@ func (UnimplementedLeaderboardServiceServer) BatchRetractResults(context.Context
 }
 func (UnimplementedLeaderboardServiceServer) PurgeResults(context.Context, *PurgeResultsRequest) (*PurgeResultsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PurgeResults not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) VoidMatch(context.Context, *VoidMatchRequest) (*VoidMatchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method VoidMatch not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) RestoreMatch(context.Context, *RestoreMatchRequest) (*RestoreMatchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RestoreMatch not implemented")
 }
 func (UnimplementedLeaderboardServiceServer) CorrectResult(context.Context, *CorrectResultRequest) (*CorrectResultResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CorrectResult not implemented")
@@ -705,6 +743,42 @@ func _LeaderboardService_PurgeResults_Handler(srv interface{}, ctx context.Conte
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(LeaderboardServiceServer).PurgeResults(ctx, req.(*PurgeResultsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LeaderboardService_VoidMatch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VoidMatchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).VoidMatch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_VoidMatch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).VoidMatch(ctx, req.(*VoidMatchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LeaderboardService_RestoreMatch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RestoreMatchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).RestoreMatch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_RestoreMatch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).RestoreMatch(ctx, req.(*RestoreMatchRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1092,6 +1166,14 @@ var LeaderboardService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PurgeResults",
 			Handler:    _LeaderboardService_PurgeResults_Handler,
+		},
+		{
+			MethodName: "VoidMatch",
+			Handler:    _LeaderboardService_VoidMatch_Handler,
+		},
+		{
+			MethodName: "RestoreMatch",
+			Handler:    _LeaderboardService_RestoreMatch_Handler,
 		},
 		{
 			MethodName: "CorrectResult",

@@ -337,7 +337,10 @@ type Board struct {
 	// The attributes that submitted results may have, besides those of the divisions, and
 	// those of linked boards' divisions and matches. At most 64; ["*"] means all. Linked boards
 	// have none. A board that an earlier build created accepts all until this field is set.
-	Attributes    []string `protobuf:"bytes,24,rep,name=attributes,proto3" json:"attributes,omitempty"`
+	Attributes []string `protobuf:"bytes,24,rep,name=attributes,proto3" json:"attributes,omitempty"`
+	// If true, matches can be voided and restored: see VoidMatch. It cannot change, and is not
+	// allowed on linked boards, which follow the matches of their source.
+	Matches       *bool `protobuf:"varint,25,opt,name=matches,proto3,oneof" json:"matches,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -517,6 +520,13 @@ func (x *Board) GetAttributes() []string {
 		return x.Attributes
 	}
 	return nil
+}
+
+func (x *Board) GetMatches() bool {
+	if x != nil && x.Matches != nil {
+		return *x.Matches
+	}
+	return false
 }
 
 // What a change of a board's settings would change. Stored results count as before:
@@ -2168,7 +2178,7 @@ var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\x9c\x0e\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xc7\x0e\n" +
 	"\x05Board\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x121\n" +
@@ -2195,7 +2205,8 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\afilling\x18\x14 \x01(\bH\x03R\afilling\x88\x01\x01\x12$\n" +
 	"\n" +
 	"attributes\x18\x18 \x03(\tB\x04\x88\xb5\x18\x01R\n" +
-	"attributes\x1aS\n" +
+	"attributes\x12\x1d\n" +
+	"\amatches\x18\x19 \x01(\bH\x04R\amatches\x88\x01\x01\x1aS\n" +
 	"\n" +
 	"TieBreaker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
@@ -2246,7 +2257,9 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"_max_scoreB\b\n" +
 	"\x06_floorB\n" +
 	"\n" +
-	"\b_filling\"\xc0\x04\n" +
+	"\b_fillingB\n" +
+	"\n" +
+	"\b_matches\"\xc0\x04\n" +
 	"\vBoardEffect\x12<\n" +
 	"\aseasons\x18\x01 \x03(\v2\".leaderboard.v1.BoardEffect.SeasonR\aseasons\x12\x1c\n" +
 	"\ttruncated\x18\x02 \x01(\bR\ttruncated\x12$\n" +

@@ -222,6 +222,7 @@ var resultStatuses = map[leaderboard.Status]pb.GetResultResponse_Status{
 	leaderboard.Applied:    pb.GetResultResponse_APPLIED,
 	leaderboard.Superseded: pb.GetResultResponse_SUPERSEDED,
 	leaderboard.Retracted:  pb.GetResultResponse_RETRACTED,
+	leaderboard.Voided:     pb.GetResultResponse_VOIDED,
 	leaderboard.Rejected:   pb.GetResultResponse_REJECTED,
 }
 

@@ -33,9 +33,9 @@ func TestEveryAdministrativeActIsOnTheRecord(t *testing.T) {
 	reads := []string{"ListKeys", "ExportResults", "ListBans", "ListActs", "Verify"}
 	recorded := map[string]string{
 		"CreateBoard": "board.create", "UpdateBoard": "board.update", "DeleteBoard": "board.delete", "BanUser": "ban", "UnbanUser": "unban",
-		"EndSeason": "season.end", "EraseUser": "user.erase", "ImportBans": "ban.import", "CreateKey": "key.create", "RevokeKey": "key.revoke", "Rebuild": "rebuild", "Backup": "backup",
+		"VoidMatch": "match.void", "RestoreMatch": "match.restore", "EndSeason": "season.end", "EraseUser": "user.erase", "ImportBans": "ban.import", "CreateKey": "key.create", "RevokeKey": "key.revoke", "Rebuild": "rebuild", "Backup": "backup",
 	}
-	h.must("admin", "POST", "/v1/boards", `{"board_id":"x"}`)
+	h.must("admin", "POST", "/v1/boards", `{"board_id":"x","matches":true}`)
 	key := h.must("admin", "POST", "/v1/keys", `{"name":"k","scopes":["read"]}`)
 	for _, method := range slices.Sorted(maps.Keys(needs)) {
 		need := needs[method]

@@ -54,6 +54,8 @@ var calls = map[string][3]string{
 	"RetractResult":       {"POST", "/v1/boards/default/results/u/m:retract", `{}`},
 	"BatchRetractResults": {"POST", "/v1/boards/default/results:retract", `{"results":[{"user_id":"u","match_id":"m"}]}`},
 	"PurgeResults":        {"POST", "/v1/boards/default/results/u:purge", `{"from":"2026-11-20T10:00:00Z"}`},
+	"VoidMatch":           {"POST", "/v1/boards/x/matches/m:void", `{"reason":"r"}`},
+	"RestoreMatch":        {"POST", "/v1/boards/x/matches/m:restore", `{"reason":"r"}`},
 	"CorrectResult":       {"PATCH", "/v1/boards/default/results/u/m", `{"points":1}`},
 	"GetResult":           {"GET", "/v1/boards/default/results/u/m", ``},
 	"ListUserResults":     {"GET", "/v1/boards/default/results/u", ``},
@@ -65,7 +67,7 @@ var calls = map[string][3]string{
 	"WatchScores":         {"GET", "/v1/boards/nowhere/watch", ``}, // ends immediately, because the board does not exist
 	"ListBoards":          {"GET", "/v1/boards", ``},
 	"GetBoard":            {"GET", "/v1/boards/default", ``},
-	"CreateBoard":         {"POST", "/v1/boards", `{"board_id":"x"}`},
+	"CreateBoard":         {"POST", "/v1/boards", `{"board_id":"x","matches":true}`},
 	"UpdateBoard":         {"PATCH", "/v1/boards/x", `{"title":"t"}`},
 	"DeleteBoard":         {"DELETE", "/v1/boards/x", ``},
 	"BanUser":             {"POST", "/v1/users/z:ban", `{}`},

@@ -39,6 +39,8 @@ var reaches = map[string]reach{
 	pb.LeaderboardService_RetractResult_FullMethodName:       oneBoard,
 	pb.LeaderboardService_BatchRetractResults_FullMethodName: oneBoard,
 	pb.LeaderboardService_PurgeResults_FullMethodName:        oneBoard,
+	pb.LeaderboardService_VoidMatch_FullMethodName:           oneBoard,
+	pb.LeaderboardService_RestoreMatch_FullMethodName:        oneBoard,
 	pb.LeaderboardService_CorrectResult_FullMethodName:       oneBoard,
 	pb.LeaderboardService_GetResult_FullMethodName:           oneBoard,
 	pb.LeaderboardService_ListUserResults_FullMethodName:     oneBoard,

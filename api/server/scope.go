@@ -22,6 +22,8 @@ var needs = map[string]auth.Scope{
 	pb.LeaderboardService_RetractResult_FullMethodName:       auth.Submit,
 	pb.LeaderboardService_BatchRetractResults_FullMethodName: auth.Submit,
 	pb.LeaderboardService_PurgeResults_FullMethodName:        auth.Submit,
+	pb.LeaderboardService_VoidMatch_FullMethodName:           auth.Admin,
+	pb.LeaderboardService_RestoreMatch_FullMethodName:        auth.Admin,
 	pb.LeaderboardService_CorrectResult_FullMethodName:       auth.Submit,
 	pb.LeaderboardService_GetResult_FullMethodName:           auth.Read,
 	pb.LeaderboardService_ListUserResults_FullMethodName:     auth.Read,

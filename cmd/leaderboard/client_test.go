@@ -228,6 +228,18 @@ func TestTopInARangeOfScores(t *testing.T) {
 	s.fails(t, exitUsage, []string{"whole numbers"}, "top", "--min-score", "NaN")
 }
 
+func TestVoidAMatch(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "arena", "--policy", "sum", "--matches")
+	contains(t, s.ok(t, "board", "show", "arena"), "can be voided")
+	s.ok(t, "submit", "ada", "--board", "arena", "--points", "3", "--match", "m")
+	contains(t, s.ok(t, "match", "void", "m", "--board", "arena", "--reason", "r", "--dry-run"), "ada", "Match m, season all. Entries that would change: 1")
+	contains(t, s.ok(t, "match", "void", "m", "--board", "arena", "--reason", "r"), "match m is void (season all)")
+	contains(t, s.ok(t, "result", "ada", "m", "--board", "arena"), "voided")
+	contains(t, s.ok(t, "match", "restore", "m", "--board", "arena", "--reason", "r"), "match m counts (season all)")
+	s.fails(t, exitFailure, []string{"reason", "required"}, "match", "void", "m", "--board", "arena")
+}
+
 func TestSubmitBatch(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "gifts", "--policy", "SUM")

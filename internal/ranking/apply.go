@@ -55,6 +55,9 @@ func (s *shared) applyTo(ctx context.Context, b *leaderboard.Board, results []le
 	if !slices.ContainsFunc(results, func(r leaderboard.MatchResult) bool { return !r.Retracted }) {
 		reason = "retraction"
 	}
+	if slices.ContainsFunc(results, func(r leaderboard.MatchResult) bool { return r.VoidOnly }) {
+		reason = "void or restore a match"
+	}
 	return report, s.ranks.update(ctx, entriesAfter(report.Changes), unchangedEntries(&report), reason)
 }
 

@@ -31,7 +31,7 @@ func lapBoards(sourceSchedule leaderboard.ScheduleKind) (source leaderboard.Boar
 	from := func(match map[string]string) *leaderboard.Source {
 		return &leaderboard.Source{Board: "laps", Match: match}
 	}
-	source = leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, TieBreakers: ties, Unit: "pt", Decimals: 1, Season: schedule(sourceSchedule)}
+	source = leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, TieBreakers: ties, Unit: "pt", Decimals: 1, Season: schedule(sourceSchedule), Matches: true}
 	linked = []leaderboard.Board{
 		{ID: "all", Policy: leaderboard.Sum, Season: schedule(leaderboard.None), Source: from(nil)},
 		{ID: "month", Policy: leaderboard.Sum, Divisions: []string{"team"}, Season: schedule(leaderboard.Monthly), Source: from(nil),
@@ -79,9 +79,9 @@ func naiveSeason(k leaderboard.ScheduleKind, t time.Time) leaderboard.SeasonID {
 	}
 }
 
-// recount computes all ladders of a linked board from the results that stand on the
-// source. Its lines have the form of fixture.list. They are sorted.
-func recount(source, b *leaderboard.Board, stands []leaderboard.MatchResult, hidden func(leaderboard.UserID) bool) map[leaderboard.SeasonID][]string {
+// recount computes all ladders of a linked board, or of the source, from the results that
+// stand on the source. Its lines have the form of fixture.list. They are sorted.
+func recount(source, b *leaderboard.Board, stands []leaderboard.MatchResult, hidden func(*leaderboard.MatchResult) bool) map[leaderboard.SeasonID][]string {
 	type entry struct {
 		score int64
 		ties  []int64
@@ -90,9 +90,11 @@ func recount(source, b *leaderboard.Board, stands []leaderboard.MatchResult, hid
 	}
 	seasons := map[leaderboard.SeasonID]map[leaderboard.UserID]*entry{}
 	for _, r := range stands {
-		counts := !r.Retracted && !hidden(r.User)
-		for name, value := range b.Source.Match {
-			counts = counts && r.Attributes[name] == value
+		counts := !r.Retracted && !hidden(&r)
+		if b.Source != nil {
+			for name, value := range b.Source.Match {
+				counts = counts && r.Attributes[name] == value
+			}
 		}
 		if !counts {
 			continue
@@ -187,8 +189,9 @@ func (f *linkedFixture) check(b *leaderboard.Board) {
 	}); err != nil {
 		f.t.Fatal(err)
 	}
-	want := recount(f.source, b, stands, func(user leaderboard.UserID) bool {
-		return f.banned[leaderboard.BanKey{User: user}] || f.banned[leaderboard.BanKey{User: user, Board: "laps"}] || f.banned[leaderboard.BanKey{User: user, Board: b.ID}]
+	want := recount(f.source, b, stands, func(r *leaderboard.MatchResult) bool {
+		user := r.User
+		return f.isVoid(r) || f.banned[leaderboard.BanKey{User: user}] || f.banned[leaderboard.BanKey{User: user, Board: "laps"}] || f.banned[leaderboard.BanKey{User: user, Board: b.ID}]
 	})
 	got := map[leaderboard.SeasonID][]string{}
 	seasons, err := f.Seasons(f.t.Context(), b)
@@ -203,6 +206,38 @@ func (f *linkedFixture) check(b *leaderboard.Board) {
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		f.t.Errorf("board %q (-recount +service):\n%s", b.ID, diff)
+	}
+}
+
+// isVoid reports whether the match of a result of the source is void.
+func (f *linkedFixture) isVoid(r *leaderboard.MatchResult) bool {
+	f.t.Helper()
+	state, err := f.store.Match(f.t.Context(), leaderboard.MatchKey{SeasonKey: r.SeasonKey, Match: r.Match})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if state.Applied != state.Voids {
+		f.t.Errorf("the state of match %q is %+v, want it applied", r.Match, state)
+	}
+	return state.IsVoid()
+}
+
+// void voids or restores a random match of the source. It repeats the call until the call
+// succeeds, or leaves it to FinishVoids.
+func (f *linkedFixture) void(rng *rand.Rand) {
+	r := lap(rng)
+	r.Season = naiveSeason(f.source.Season.Kind, r.AchievedAt)
+	key := leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: f.source.ID, Season: r.Season}, Match: r.Match}
+	void := rng.IntN(3) > 0
+	for {
+		_, err := f.SetVoid(f.t.Context(), f.source, leaderboard.MatchState{MatchKey: key}, void)
+		if err == nil || errors.Is(err, errDied) && rng.IntN(4) == 0 {
+			return
+		}
+		if !errors.Is(err, errDied) {
+			f.t.Error(err)
+			return
+		}
 	}
 }
 
@@ -250,13 +285,17 @@ func (s *faultyStore) Apply(ctx context.Context, b *leaderboard.Board, results [
 	return faulty(s, func() (leaderboard.ApplyReport, error) { return s.Store.Apply(ctx, b, results) })
 }
 
+func (s *faultyStore) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState) (leaderboard.MatchState, error) {
+	return faulty(s, func() (leaderboard.MatchState, error) { return s.Store.SetMatch(ctx, b, m) })
+}
+
 func (s *faultyStore) Result(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error) {
 	return faulty(s, func() (leaderboard.Record, error) { return s.Store.Result(ctx, key) })
 }
 
 // In random histories, every ladder of every linked board equals a recount of the source:
-// with duplicates, revisions in any order that cross seasons, retractions, bans, erasures,
-// concurrent writers, store calls that fail between two boards, and linked boards that are
+// with duplicates, revisions in any order that cross seasons, retractions, matches that are
+// voided and restored, bans, erasures, concurrent writers, store calls that fail between two boards, and linked boards that are
 // created and filled meanwhile.
 func TestLinkedBoardsEqualARecount(t *testing.T) {
 	first := seed.New(t)
@@ -308,10 +347,18 @@ func linkedHistory(t *testing.T, rng *rand.Rand) {
 				}
 			})
 		}
+		if rng.IntN(2) == 0 {
+			voids := rand.New(rand.NewPCG(rng.Uint64(), 1))
+			writers.Go(func() { f.void(voids) })
+		}
 		writers.Wait()
 		f.administer(rng, linked)
 	}
 	store.stop()
+	if err := f.FinishVoids(ctx); err != nil {
+		t.Error(err)
+	}
+	f.check(f.source)
 	for _, b := range linked {
 		f.waitFilled(b.ID)
 		f.check(f.board(b.ID))

@@ -16,7 +16,7 @@ import (
 const sealDelay = time.Minute
 
 // Sweep seals every closed season, and deletes sealed seasons that are past their
-// board's retention. It appends each of these acts to the audit log before it performs
+// board's retention. Before this, it finishes interrupted voids. It appends each of these acts to the audit log before it performs
 // the act. A seal does not change answers: it makes a season cheaper to keep
 // and to read.
 func (a *Admin) Sweep(ctx context.Context) error {
@@ -24,7 +24,7 @@ func (a *Admin) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{a.FinishVoids(ctx)}
 	for i := range boards {
 		errs = append(errs, a.sweepBoard(ctx, &boards[i]))
 	}

@@ -108,6 +108,9 @@ func writeBoard(w io.Writer, b *pb.Board) {
 	if b.GetPrivate() {
 		row("private", true)
 	}
+	if b.GetMatches() {
+		row("matches", "can be voided")
+	}
 	if b.GetRetention() != nil {
 		row("retention", b.GetRetention().AsDuration())
 	}
@@ -123,7 +126,7 @@ type boardFlags struct {
 	decimals, days                               int32
 	halfLife, grace, retention                   time.Duration
 	min, max, floor                              int64
-	private                                      bool
+	private, matches                             bool
 	source                                       string
 	match                                        map[string]string
 }
@@ -141,6 +144,7 @@ func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
 	fs.StringVar(&f.source, "source", "", "link the new board to this `board`, whose results then count on both")
 	annotate(fs, "source", boardValues)
 	fs.StringToStringVar(&f.match, "match", nil, "with --source: count only results with this `attribute=value`; repeat the flag for more")
+	fs.BoolVar(&f.matches, "matches", false, "let administrators void and restore matches")
 	scoreFlag(fs, &f.floor, "floor", "on sum boards: reject results that take a sum below this `score`")
 }
 
@@ -183,6 +187,7 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	set("grace", "season.grace", func() { b.Season.Grace = durationpb.New(f.grace) })
 	set("retention", "retention", func() { b.Retention = durationpb.New(f.retention) })
 	set("private", "private", func() { b.Private = f.private })
+	set("matches", "matches", func() { b.Matches = &f.matches })
 	set("half-life", "half_life", func() { b.HalfLife = durationpb.New(f.halfLife) })
 	set("days", "season.days", func() { b.Season.Days = &f.days })
 	set("time-zone", "season.time_zone", func() { b.Season.TimeZone = f.timeZone })

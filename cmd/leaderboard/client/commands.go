@@ -10,7 +10,7 @@ import (
 func ScoreCommands(app *cli.App) []*cobra.Command {
 	return []*cobra.Command{
 		submitCommand(app), submitBatchCommand(app), exportCommand(app), topCommand(app), rankCommand(app), friendsCommand(app), statsCommand(app), userCommand(app),
-		watchCommand(app), resultCommand(app), resultsCommand(app), correctCommand(app), retractCommand(app), retractBatchCommand(app), purgeCommand(app),
+		watchCommand(app), resultCommand(app), resultsCommand(app), correctCommand(app), retractCommand(app), retractBatchCommand(app), purgeCommand(app), matchCommand(app),
 	}
 }
 

@@ -1,0 +1,215 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// CheckMatches returns a [leaderboard.FieldError] if the matches of b cannot be voided.
+func CheckMatches(b *leaderboard.Board) error {
+	if err := b.CheckDirect(); err != nil || b.Matches {
+		return err
+	}
+	return &leaderboard.FieldError{Field: "board", Problem: fmt.Sprintf("%q was created without \"matches\": true, so its matches cannot be voided; retract the results of the match", b.ID)}
+}
+
+// MatchSeason returns the season of a match of a board. If the season in key is empty, it
+// is the season in which the match has results, or was voided. MatchSeason searches the
+// newest maxSearched seasons. Errors: a [leaderboard.FieldError] if several seasons, or
+// none, are found.
+func (r *Reader) MatchSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey) (leaderboard.SeasonID, error) {
+	if err := key.Match.Validate(); err != nil {
+		return "", err
+	}
+	if key.Season != "" || b.Season.Kind == leaderboard.None {
+		season, err := r.season(ctx, b, key.Season)
+		return season.ID, err
+	}
+	records, err := r.store.Seasons(ctx, b.ID)
+	if err != nil {
+		return "", err
+	}
+	var keys []leaderboard.SeasonKey
+	for i := range records {
+		keys = append(keys, records[i].SeasonKey)
+	}
+	keys = newestSeasons(b, keys)
+	found := make([]bool, len(keys))
+	if err := eachRead(ctx, len(keys), func(ctx context.Context, i int) error {
+		of := leaderboard.MatchKey{SeasonKey: keys[i], Match: key.Match}
+		state, err := r.store.Match(ctx, of)
+		if found[i] = state.Voids > 0; found[i] || err != nil {
+			return err
+		}
+		for _, err := range r.store.MatchUsers(ctx, of) {
+			found[i] = err == nil
+			return err
+		}
+		return nil
+	}); err != nil {
+		return "", err
+	}
+	var seasons []leaderboard.SeasonID
+	for i, key := range keys {
+		if found[i] {
+			seasons = append(seasons, key.Season)
+		}
+	}
+	switch len(seasons) {
+	case 1:
+		return seasons[0], nil
+	case 0:
+		return "", &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("is required, because none of the newest %d seasons has results of the match", len(keys))}
+	}
+	return "", &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("is required, because the match has results in %d seasons: %q", len(seasons), seasons)}
+}
+
+// SetVoid voids a match, or ends its void. Until the end of the void, no result of the match
+// counts, not even one that arrives later. m has the key, the reason and the actor. If the
+// match already is as it shall be, SetVoid changes nothing, but finishes an earlier call. It
+// returns the state of the match.
+func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState, void bool) (leaderboard.MatchState, error) {
+	if err := errors.Join(CheckMatches(b), m.Match.Validate(), CheckReason(m.Reason)); err != nil {
+		return leaderboard.MatchState{}, err
+	}
+	return runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.MatchState, error) {
+		state, err := a.store.Match(ctx, m.MatchKey)
+		if err == nil && state.IsVoid() != void {
+			m.Voids, m.Applied, m.At = state.Voids+1, 0, leaderboard.Truncate(a.now())
+			state, err = a.store.SetMatch(ctx, b, m)
+		}
+		if err != nil || state.Voids == 0 {
+			return state, err
+		}
+		return a.applyVoids(ctx, b, state)
+	})
+}
+
+// applyVoids gives the Voids of a match to all of its results, also on linked boards. Then it
+// stores that it has done this. It may be repeated, and run concurrently.
+func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state leaderboard.MatchState) (leaderboard.MatchState, error) {
+	var users []leaderboard.UserID
+	apply := func() error {
+		defer func() { users = users[:0] }()
+		return s.applyVoidsTo(ctx, b, state.MatchKey, users)
+	}
+	for user, err := range s.store.MatchUsers(ctx, state.MatchKey) {
+		if err != nil {
+			return state, err
+		}
+		if users = append(users, user); len(users) == fillChunk {
+			if err := apply(); err != nil {
+				return state, err
+			}
+		}
+	}
+	if err := apply(); err != nil {
+		return state, err
+	}
+	state.Applied = state.Voids
+	return s.store.SetMatch(ctx, b, state)
+}
+
+// applyVoidsTo gives the Voids of a match to the results of some users.
+func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey, users []leaderboard.UserID) error {
+	if len(users) == 0 {
+		return nil
+	}
+	var results []leaderboard.MatchResult
+	var matches []*linkedMatch
+	for _, user := range users {
+		of := leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: user, Match: key.Match}
+		results, matches = append(results, leaderboard.MatchResult{ResultKey: of, VoidOnly: true}), append(matches, &linkedMatch{key: of})
+	}
+	report, err := s.applyTo(ctx, b, results)
+	for i := range report.Outcomes {
+		err = errors.Join(err, report.Outcomes[i].Err)
+	}
+	for err == nil {
+		var l *linking
+		if l, err = s.linksOf(ctx, b.ID); err != nil || len(l.boards) == 0 {
+			return err
+		}
+		if err = l.converge(ctx, matches); !errors.Is(err, errLinkGone) {
+			return err
+		}
+		err = nil
+	}
+	return err
+}
+
+// FinishVoids applies the Voids of each match whose void, or its end, was interrupted.
+func (a *Admin) FinishVoids(ctx context.Context) error {
+	boards, err := a.store.Boards(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range boards {
+		if b := &boards[i]; b.Matches {
+			errs = append(errs, a.finishVoids(ctx, b))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (a *Admin) finishVoids(ctx context.Context, b *leaderboard.Board) error {
+	records, err := a.store.Seasons(ctx, b.ID)
+	if err != nil {
+		return err
+	}
+	for i := range records {
+		for m, err := range a.store.Matches(ctx, records[i].SeasonKey) {
+			if err == nil && m.Applied < m.Voids {
+				_, err = runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.MatchState, error) { return a.applyVoids(ctx, b, m) })
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// PreviewVoid returns what SetVoid would change, and changes nothing.
+func (s *Submitter) PreviewVoid(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey, void bool) (Effects, error) {
+	if err := CheckMatches(b); err != nil {
+		return Effects{}, err
+	}
+	state, err := s.store.Match(ctx, key)
+	if err != nil || state.IsVoid() == void {
+		return Effects{}, err
+	}
+	var users []leaderboard.UserID
+	for user, err := range s.store.MatchUsers(ctx, key) {
+		if err != nil {
+			return Effects{}, err
+		}
+		users = append(users, user)
+	}
+	slices.Sort(users)
+	results := make([]leaderboard.MatchResult, len(users))
+	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) error {
+		record, err := s.record(ctx, leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: users[i], Match: key.Match})
+		if record.Result != nil {
+			results[i] = *record.Result
+			results[i].Voids = state.Voids + 1
+		}
+		return err
+	}); err != nil {
+		return Effects{}, err
+	}
+	results = slices.DeleteFunc(results, func(r leaderboard.MatchResult) bool { return r.User == "" })
+	changes, err := s.entryChanges(ctx, b, results)
+	if err != nil {
+		return Effects{}, err
+	}
+	effects, degraded, err := s.scoreEffects(ctx, changes)
+	all := Effects{Degraded: degraded}
+	all.add(effects, changes)
+	return all, err
+}
