@@ -50,7 +50,7 @@ func TestCorrectionsKeepTheRest(t *testing.T) {
 		{"with the revision", `{"revision":7,"score":30}`, `{"score":30}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := h.in(t)
+			h := h.withT(t)
 			want, _ := get(h.must("read", "GET", aMatch, nil), "result").(map[string]any)
 			var changes map[string]any
 			if err := json.Unmarshal([]byte(tt.want), &changes); err != nil {

@@ -33,7 +33,7 @@ func TestSubmitStatesWhatItChanged(t *testing.T) {
 			map[string]any{"previous_score": 60, "previous_rank": 2, "personal_best": false, "new_score": 75, "rank": 4}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			a := h.in(t).do("submit", "POST", "/v1/boards/race/scores?include_previous_rank=true", tt.body)
+			a := h.withT(t).do("submit", "POST", "/v1/boards/race/scores?include_previous_rank=true", tt.body)
 			for field, want := range tt.want {
 				if got := a.body[field]; fmt.Sprint(got) != fmt.Sprint(want) {
 					t.Errorf("%s is %v, want %v: %s", field, got, want, a.raw)

@@ -95,8 +95,8 @@ func serve(t testing.TB, svc service, store leaderboard.Store, o Options) *harne
 	return h
 }
 
-// The method in returns a copy of h for a subtest. The copy reports failures to t.
-func (h *harness) in(t testing.TB) *harness {
+// withT returns a copy of h for a subtest. The copy reports failures to t.
+func (h *harness) withT(t testing.TB) *harness {
 	part := *h
 	part.t = t
 	return &part
@@ -104,7 +104,7 @@ func (h *harness) in(t testing.TB) *harness {
 
 func (h *harness) client() pb.LeaderboardServiceClient { return pb.NewLeaderboardServiceClient(h.conn) }
 
-// The method as returns a context for gRPC calls with the key of a scope. If scope is
+// as(scope) returns a context for gRPC calls with the key of a scope. If scope is
 // empty, the context has no key.
 func (h *harness) as(scope string) context.Context {
 	if scope == "" {
@@ -121,7 +121,7 @@ type answer struct {
 	body   map[string]any // raw, decoded; nil unless raw is a JSON object
 }
 
-// The method do sends a REST request with the key of a scope. If scope has no key, the
+// do sends a REST request with the key of a scope. If scope has no key, the
 // request has no key. The body is nil, a string, or a value to encode as JSON.
 func (h *harness) do(scope, method, path string, body any) answer {
 	h.t.Helper()
@@ -161,7 +161,7 @@ func (h *harness) send(req *http.Request) answer {
 	return a
 }
 
-// The method must is like the method do, but fails the test unless the status is 200. It
+// must is like do, but fails the test unless the status is 200. It
 // returns the body.
 func (h *harness) must(scope, method, path string, body any) map[string]any {
 	h.t.Helper()

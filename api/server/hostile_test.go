@@ -602,7 +602,7 @@ func FuzzBody(f *testing.F) {
 	}
 	h := newHarness(f, Options{Insecure: true})
 	f.Fuzz(func(t *testing.T, body []byte) {
-		h := h.in(t)
+		h := h.withT(t)
 		a := h.do("", "POST", "/v1/scores", string(body))
 		switch a.status {
 		case http.StatusOK:
@@ -637,7 +637,7 @@ func FuzzPageToken(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, token string) {
-		h := h.in(t)
+		h := h.withT(t)
 		a := h.do("", "GET", "/v1/scores?limit=2&page_token="+url.QueryEscape(token), nil)
 		if a.status == http.StatusBadRequest && len(a.violations()) == 1 || a.status == http.StatusOK && get(a.body, "data", "count") != nil {
 			return

@@ -79,7 +79,7 @@ func TestJWTClaims(t *testing.T) {
 		{"no subject", set("sub", nil), 401, 401},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := h.in(t)
+			h := h.withT(t)
 			h.keys["token"] = sign(t, key, tt.change)
 			if a := h.do("token", "GET", "/v1/scores", nil); a.status != tt.read {
 				t.Errorf("GET /v1/scores: %d %s, want %d", a.status, a.raw, tt.read)
@@ -140,7 +140,7 @@ func TestTokensAreBoundToBoards(t *testing.T) {
 		{"too many boards", claims{"boards": slices.Repeat([]string{"cup"}, 101)}, 401, 401, 401, 401, -1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := h.in(t)
+			h := h.withT(t)
 			h.keys["token"] = sign(t, key, func(c map[string]any) {
 				c["scope"] = "admin"
 				maps.Copy(c, tt.claims)

@@ -250,7 +250,7 @@ func FuzzCSV(f *testing.F) {
 			}
 			lastLine, lastOffset = rec.Line, r.Offset()
 			if whole && (n >= len(all) || rec.Err != nil || !slices.Equal(rec.fields, all[n])) {
-				t.Fatalf("record %d is %q, %v, want the record with that number of encoding/csv: %q", n, rec.fields, rec.Err, all)
+				t.Fatalf("record %d is %q, %v; want the same record as encoding/csv reads, which reads %q", n, rec.fields, rec.Err, all)
 			}
 			n++
 		}
