@@ -840,7 +840,9 @@ type ExportResultsRequest struct {
 	Season string `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
 	// If true, the bans on the board, and those on every board of its users, follow
 	// the results.
-	IncludeBans   bool `protobuf:"varint,3,opt,name=include_bans,proto3" json:"include_bans,omitempty"`
+	IncludeBans bool `protobuf:"varint,3,opt,name=include_bans,proto3" json:"include_bans,omitempty"`
+	// If true, the void matches follow the results.
+	IncludeVoids  bool `protobuf:"varint,4,opt,name=include_voids,proto3" json:"include_voids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -896,14 +898,23 @@ func (x *ExportResultsRequest) GetIncludeBans() bool {
 	return false
 }
 
-// Response of ExportResults: one result, one retraction, or one ban.
+func (x *ExportResultsRequest) GetIncludeVoids() bool {
+	if x != nil {
+		return x.IncludeVoids
+	}
+	return false
+}
+
+// Response of ExportResults: one result, one retraction, one ban, or one void match.
 type ExportResultsResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Season    string                 `protobuf:"bytes,1,opt,name=season,proto3" json:"season,omitempty"`
 	Result    *Result                `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	Retracted bool                   `protobuf:"varint,3,opt,name=retracted,proto3" json:"retracted,omitempty"`
 	// If set, the other fields are not.
-	Ban           *Ban `protobuf:"bytes,4,opt,name=ban,proto3" json:"ban,omitempty"`
+	Ban *Ban `protobuf:"bytes,4,opt,name=ban,proto3" json:"ban,omitempty"`
+	// If set, the other fields are not.
+	Void          *ExportResultsResponse_Void `protobuf:"bytes,5,opt,name=void,proto3" json:"void,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -962,6 +973,13 @@ func (x *ExportResultsResponse) GetRetracted() bool {
 func (x *ExportResultsResponse) GetBan() *Ban {
 	if x != nil {
 		return x.Ban
+	}
+	return nil
+}
+
+func (x *ExportResultsResponse) GetVoid() *ExportResultsResponse_Void {
+	if x != nil {
+		return x.Void
 	}
 	return nil
 }
@@ -1741,6 +1759,67 @@ func (x *RebuildResponse_Summary) GetUsers() int64 {
 	return 0
 }
 
+// A match that is void.
+type ExportResultsResponse_Void struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Season        string                 `protobuf:"bytes,1,opt,name=season,proto3" json:"season,omitempty"`
+	MatchId       string                 `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportResultsResponse_Void) Reset() {
+	*x = ExportResultsResponse_Void{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportResultsResponse_Void) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportResultsResponse_Void) ProtoMessage() {}
+
+func (x *ExportResultsResponse_Void) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportResultsResponse_Void.ProtoReflect.Descriptor instead.
+func (*ExportResultsResponse_Void) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{15, 0}
+}
+
+func (x *ExportResultsResponse_Void) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *ExportResultsResponse_Void) GetMatchId() string {
+	if x != nil {
+		return x.MatchId
+	}
+	return ""
+}
+
+func (x *ExportResultsResponse_Void) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 var File_leaderboard_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
@@ -1818,16 +1897,22 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\rBackupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"$\n" +
 	"\x0eBackupResponse\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"h\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x8e\x01\n" +
 	"\x14ExportResultsRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\"\n" +
-	"\finclude_bans\x18\x03 \x01(\bR\finclude_bans\"\xa4\x01\n" +
+	"\finclude_bans\x18\x03 \x01(\bR\finclude_bans\x12$\n" +
+	"\rinclude_voids\x18\x04 \x01(\bR\rinclude_voids\"\xb8\x02\n" +
 	"\x15ExportResultsResponse\x12\x16\n" +
 	"\x06season\x18\x01 \x01(\tR\x06season\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x1c\n" +
 	"\tretracted\x18\x03 \x01(\bR\tretracted\x12%\n" +
-	"\x03ban\x18\x04 \x01(\v2\x13.leaderboard.v1.BanR\x03ban\"\xff\x02\n" +
+	"\x03ban\x18\x04 \x01(\v2\x13.leaderboard.v1.BanR\x03ban\x12>\n" +
+	"\x04void\x18\x05 \x01(\v2*.leaderboard.v1.ExportResultsResponse.VoidR\x04void\x1aR\n" +
+	"\x04Void\x12\x16\n" +
+	"\x06season\x18\x01 \x01(\tR\x06season\x12\x1a\n" +
+	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xff\x02\n" +
 	"\x03Act\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
@@ -1904,43 +1989,44 @@ func file_leaderboard_v1_admin_service_proto_rawDescGZIP() []byte {
 	return file_leaderboard_v1_admin_service_proto_rawDescData
 }
 
-var file_leaderboard_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_leaderboard_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_leaderboard_v1_admin_service_proto_goTypes = []any{
-	(*Key)(nil),                       // 0: leaderboard.v1.Key
-	(*Progress)(nil),                  // 1: leaderboard.v1.Progress
-	(*CreateKeyRequest)(nil),          // 2: leaderboard.v1.CreateKeyRequest
-	(*CreateKeyResponse)(nil),         // 3: leaderboard.v1.CreateKeyResponse
-	(*ListKeysRequest)(nil),           // 4: leaderboard.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),          // 5: leaderboard.v1.ListKeysResponse
-	(*RevokeKeyRequest)(nil),          // 6: leaderboard.v1.RevokeKeyRequest
-	(*RevokeKeyResponse)(nil),         // 7: leaderboard.v1.RevokeKeyResponse
-	(*VerifyRequest)(nil),             // 8: leaderboard.v1.VerifyRequest
-	(*VerifyResponse)(nil),            // 9: leaderboard.v1.VerifyResponse
-	(*RebuildRequest)(nil),            // 10: leaderboard.v1.RebuildRequest
-	(*RebuildResponse)(nil),           // 11: leaderboard.v1.RebuildResponse
-	(*BackupRequest)(nil),             // 12: leaderboard.v1.BackupRequest
-	(*BackupResponse)(nil),            // 13: leaderboard.v1.BackupResponse
-	(*ExportResultsRequest)(nil),      // 14: leaderboard.v1.ExportResultsRequest
-	(*ExportResultsResponse)(nil),     // 15: leaderboard.v1.ExportResultsResponse
-	(*Act)(nil),                       // 16: leaderboard.v1.Act
-	(*ListActsRequest)(nil),           // 17: leaderboard.v1.ListActsRequest
-	(*ListActsResponse)(nil),          // 18: leaderboard.v1.ListActsResponse
-	(*ListBansRequest)(nil),           // 19: leaderboard.v1.ListBansRequest
-	(*ListBansResponse)(nil),          // 20: leaderboard.v1.ListBansResponse
-	(*ImportBansRequest)(nil),         // 21: leaderboard.v1.ImportBansRequest
-	(*ImportBansResponse)(nil),        // 22: leaderboard.v1.ImportBansResponse
-	(*VerifyResponse_Difference)(nil), // 23: leaderboard.v1.VerifyResponse.Difference
-	(*VerifyResponse_Summary)(nil),    // 24: leaderboard.v1.VerifyResponse.Summary
-	(*RebuildResponse_Summary)(nil),   // 25: leaderboard.v1.RebuildResponse.Summary
-	(*timestamppb.Timestamp)(nil),     // 26: google.protobuf.Timestamp
-	(*Result)(nil),                    // 27: leaderboard.v1.Result
-	(*Ban)(nil),                       // 28: leaderboard.v1.Ban
-	(*structpb.Struct)(nil),           // 29: google.protobuf.Struct
+	(*Key)(nil),                        // 0: leaderboard.v1.Key
+	(*Progress)(nil),                   // 1: leaderboard.v1.Progress
+	(*CreateKeyRequest)(nil),           // 2: leaderboard.v1.CreateKeyRequest
+	(*CreateKeyResponse)(nil),          // 3: leaderboard.v1.CreateKeyResponse
+	(*ListKeysRequest)(nil),            // 4: leaderboard.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),           // 5: leaderboard.v1.ListKeysResponse
+	(*RevokeKeyRequest)(nil),           // 6: leaderboard.v1.RevokeKeyRequest
+	(*RevokeKeyResponse)(nil),          // 7: leaderboard.v1.RevokeKeyResponse
+	(*VerifyRequest)(nil),              // 8: leaderboard.v1.VerifyRequest
+	(*VerifyResponse)(nil),             // 9: leaderboard.v1.VerifyResponse
+	(*RebuildRequest)(nil),             // 10: leaderboard.v1.RebuildRequest
+	(*RebuildResponse)(nil),            // 11: leaderboard.v1.RebuildResponse
+	(*BackupRequest)(nil),              // 12: leaderboard.v1.BackupRequest
+	(*BackupResponse)(nil),             // 13: leaderboard.v1.BackupResponse
+	(*ExportResultsRequest)(nil),       // 14: leaderboard.v1.ExportResultsRequest
+	(*ExportResultsResponse)(nil),      // 15: leaderboard.v1.ExportResultsResponse
+	(*Act)(nil),                        // 16: leaderboard.v1.Act
+	(*ListActsRequest)(nil),            // 17: leaderboard.v1.ListActsRequest
+	(*ListActsResponse)(nil),           // 18: leaderboard.v1.ListActsResponse
+	(*ListBansRequest)(nil),            // 19: leaderboard.v1.ListBansRequest
+	(*ListBansResponse)(nil),           // 20: leaderboard.v1.ListBansResponse
+	(*ImportBansRequest)(nil),          // 21: leaderboard.v1.ImportBansRequest
+	(*ImportBansResponse)(nil),         // 22: leaderboard.v1.ImportBansResponse
+	(*VerifyResponse_Difference)(nil),  // 23: leaderboard.v1.VerifyResponse.Difference
+	(*VerifyResponse_Summary)(nil),     // 24: leaderboard.v1.VerifyResponse.Summary
+	(*RebuildResponse_Summary)(nil),    // 25: leaderboard.v1.RebuildResponse.Summary
+	(*ExportResultsResponse_Void)(nil), // 26: leaderboard.v1.ExportResultsResponse.Void
+	(*timestamppb.Timestamp)(nil),      // 27: google.protobuf.Timestamp
+	(*Result)(nil),                     // 28: leaderboard.v1.Result
+	(*Ban)(nil),                        // 29: leaderboard.v1.Ban
+	(*structpb.Struct)(nil),            // 30: google.protobuf.Struct
 }
 var file_leaderboard_v1_admin_service_proto_depIdxs = []int32{
-	26, // 0: leaderboard.v1.Key.created_at:type_name -> google.protobuf.Timestamp
-	26, // 1: leaderboard.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
-	26, // 2: leaderboard.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
+	27, // 0: leaderboard.v1.Key.created_at:type_name -> google.protobuf.Timestamp
+	27, // 1: leaderboard.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
+	27, // 2: leaderboard.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 3: leaderboard.v1.CreateKeyResponse.key:type_name -> leaderboard.v1.Key
 	0,  // 4: leaderboard.v1.ListKeysResponse.keys:type_name -> leaderboard.v1.Key
 	1,  // 5: leaderboard.v1.VerifyResponse.progress:type_name -> leaderboard.v1.Progress
@@ -1948,39 +2034,40 @@ var file_leaderboard_v1_admin_service_proto_depIdxs = []int32{
 	24, // 7: leaderboard.v1.VerifyResponse.summary:type_name -> leaderboard.v1.VerifyResponse.Summary
 	1,  // 8: leaderboard.v1.RebuildResponse.progress:type_name -> leaderboard.v1.Progress
 	25, // 9: leaderboard.v1.RebuildResponse.summary:type_name -> leaderboard.v1.RebuildResponse.Summary
-	27, // 10: leaderboard.v1.ExportResultsResponse.result:type_name -> leaderboard.v1.Result
-	28, // 11: leaderboard.v1.ExportResultsResponse.ban:type_name -> leaderboard.v1.Ban
-	26, // 12: leaderboard.v1.Act.at:type_name -> google.protobuf.Timestamp
-	29, // 13: leaderboard.v1.Act.before:type_name -> google.protobuf.Struct
-	29, // 14: leaderboard.v1.Act.after:type_name -> google.protobuf.Struct
-	16, // 15: leaderboard.v1.ListActsResponse.acts:type_name -> leaderboard.v1.Act
-	28, // 16: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
-	28, // 17: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
-	2,  // 18: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
-	4,  // 19: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
-	6,  // 20: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
-	8,  // 21: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
-	10, // 22: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
-	12, // 23: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
-	14, // 24: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
-	17, // 25: leaderboard.v1.AdminService.ListActs:input_type -> leaderboard.v1.ListActsRequest
-	19, // 26: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
-	21, // 27: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
-	3,  // 28: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
-	5,  // 29: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
-	7,  // 30: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
-	9,  // 31: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
-	11, // 32: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
-	13, // 33: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
-	15, // 34: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
-	18, // 35: leaderboard.v1.AdminService.ListActs:output_type -> leaderboard.v1.ListActsResponse
-	20, // 36: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
-	22, // 37: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
-	28, // [28:38] is the sub-list for method output_type
-	18, // [18:28] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	28, // 10: leaderboard.v1.ExportResultsResponse.result:type_name -> leaderboard.v1.Result
+	29, // 11: leaderboard.v1.ExportResultsResponse.ban:type_name -> leaderboard.v1.Ban
+	26, // 12: leaderboard.v1.ExportResultsResponse.void:type_name -> leaderboard.v1.ExportResultsResponse.Void
+	27, // 13: leaderboard.v1.Act.at:type_name -> google.protobuf.Timestamp
+	30, // 14: leaderboard.v1.Act.before:type_name -> google.protobuf.Struct
+	30, // 15: leaderboard.v1.Act.after:type_name -> google.protobuf.Struct
+	16, // 16: leaderboard.v1.ListActsResponse.acts:type_name -> leaderboard.v1.Act
+	29, // 17: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
+	29, // 18: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
+	2,  // 19: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
+	4,  // 20: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
+	6,  // 21: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
+	8,  // 22: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
+	10, // 23: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
+	12, // 24: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
+	14, // 25: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
+	17, // 26: leaderboard.v1.AdminService.ListActs:input_type -> leaderboard.v1.ListActsRequest
+	19, // 27: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
+	21, // 28: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
+	3,  // 29: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
+	5,  // 30: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
+	7,  // 31: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
+	9,  // 32: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
+	11, // 33: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
+	13, // 34: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
+	15, // 35: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
+	18, // 36: leaderboard.v1.AdminService.ListActs:output_type -> leaderboard.v1.ListActsResponse
+	20, // 37: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
+	22, // 38: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
+	29, // [29:39] is the sub-list for method output_type
+	19, // [19:29] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_admin_service_proto_init() }
@@ -1999,7 +2086,7 @@ func file_leaderboard_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_admin_service_proto_rawDesc), len(file_leaderboard_v1_admin_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

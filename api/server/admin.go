@@ -221,6 +221,11 @@ func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminServ
 	err = s.service.Export(ctx, ranking.Selection{Board: b.ID, Season: leaderboard.SeasonID(req.GetSeason())}, func(r leaderboard.MatchResult) error {
 		return stream.Send(&pb.ExportResultsResponse{Season: string(r.Season), Result: protoconv.FromResult(&b, &r), Retracted: r.Retracted})
 	})
+	if err == nil && req.GetIncludeVoids() {
+		err = s.service.ExportVoids(ctx, ranking.Selection{Board: b.ID, Season: leaderboard.SeasonID(req.GetSeason())}, func(m leaderboard.MatchState) error {
+			return stream.Send(&pb.ExportResultsResponse{Void: &pb.ExportResultsResponse_Void{Season: string(m.Season), MatchId: string(m.Match), Reason: m.Reason}})
+		})
+	}
 	if err == nil && req.GetIncludeBans() {
 		err = s.service.ExportBans(ctx, b.ID, func(ban leaderboard.Ban) error {
 			return stream.Send(&pb.ExportResultsResponse{Ban: protoconv.FromBan(&ban)})

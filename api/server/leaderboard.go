@@ -46,6 +46,7 @@ type service interface {
 	PlanPurge(context.Context, *leaderboard.Board, leaderboard.UserID, leaderboard.SeasonID, time.Time, time.Time) (*ranking.Retractions, error)
 	PreviewRetractions(context.Context, *leaderboard.Board, *ranking.Retractions) ([]ranking.Receipt, ranking.Effects, error)
 	RetractAll(context.Context, *leaderboard.Board, *ranking.Retractions) ([]ranking.Receipt, error)
+	ExportVoids(context.Context, ranking.Selection, func(leaderboard.MatchState) error) error
 	MatchSeason(context.Context, *leaderboard.Board, leaderboard.MatchKey) (leaderboard.SeasonID, error)
 	SetVoid(context.Context, *leaderboard.Board, leaderboard.MatchState, bool) (leaderboard.MatchState, error)
 	PreviewVoid(context.Context, *leaderboard.Board, leaderboard.MatchKey, bool) (ranking.Effects, error)

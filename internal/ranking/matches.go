@@ -175,6 +175,21 @@ func (a *Admin) finishVoids(ctx context.Context, b *leaderboard.Board) error {
 	return nil
 }
 
+// ExportVoids calls send for each void match of the selected seasons.
+func (a *Admin) ExportVoids(ctx context.Context, sel Selection, send func(leaderboard.MatchState) error) error {
+	return sel.eachSeason(ctx, a.store, func(_ *leaderboard.Board, key leaderboard.SeasonKey) error {
+		for m, err := range a.store.Matches(ctx, key) {
+			if err == nil && m.IsVoid() {
+				err = send(m)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // PreviewVoid returns what SetVoid would change, and changes nothing.
 func (s *Submitter) PreviewVoid(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey, void bool) (Effects, error) {
 	if err := CheckMatches(b); err != nil {

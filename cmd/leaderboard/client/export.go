@@ -269,7 +269,7 @@ func jsonText[V []string | []int64 | map[string]string](v V) string {
 var resultHeader = []string{"user_id", "match_id", "score", "tie_breakers", "revision", "achieved_at", "attributes", "metadata", "season", "retracted"}
 
 func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board, t exportTable) (n int64, seasons []string, err error) {
-	stream, err := c.Admin.ExportResults(ctx, &pb.ExportResultsRequest{Board: BoardName(o.board), Season: o.season, IncludeBans: o.format == "ndjson"})
+	stream, err := c.Admin.ExportResults(ctx, &pb.ExportResultsRequest{Board: BoardName(o.board), Season: o.season, IncludeBans: o.format == "ndjson", IncludeVoids: o.format == "ndjson"})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -324,10 +324,15 @@ func resultFields(res *pb.ExportResultsResponse) []string {
 }
 
 // resultObject returns the JSON of a result with two more fields: season and, for a
-// retraction, retracted. For a ban, it returns an object with the field ban.
+// retraction, retracted. For a ban or a void match, it returns an object with the field ban
+// or void.
 func resultObject(res *pb.ExportResultsResponse) ([]byte, error) {
 	if res.GetBan() != nil {
 		b, err := restjson.Append([]byte(`{"ban":`), res.GetBan())
+		return append(b, '}'), err
+	}
+	if res.GetVoid() != nil {
+		b, err := restjson.Append([]byte(`{"void":`), res.GetVoid())
 		return append(b, '}'), err
 	}
 	b, err := restjson.Append(nil, res.GetResult())

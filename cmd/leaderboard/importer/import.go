@@ -213,8 +213,11 @@ func (im *importer) add(c *chunk, r records.Record) error {
 		c.filtered++
 		return nil
 	}
-	it, isBan, err := banItem(r, client.BoardName(im.board))
-	if !isBan {
+	it, found, err := banItem(r, client.BoardName(im.board))
+	if !found {
+		it, found, err = voidItem(r)
+	}
+	if !found {
 		it, err = im.item(r, im.matchPrefix)
 	}
 	var point *pointError

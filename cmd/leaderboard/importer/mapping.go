@@ -193,14 +193,29 @@ func (m *mapping) matches(r records.Record) bool {
 	return true
 }
 
-// item is a submit, a retraction or a ban, made from one record.
+// item is a submit, a retraction, a ban or a void of a match, made from one record.
 type item struct {
 	line    int64
 	raw     string
 	result  *pb.Result
 	retract bool
-	season  string  // the season of a retraction; empty means the current season
-	ban     *pb.Ban // if it is set, the item is a ban, and retract and season are ignored
+	season  string                         // the season of a retraction; empty means the current season
+	ban     *pb.Ban                        // if it is set, the item is a ban, and retract and season are ignored
+	void    *pb.ExportResultsResponse_Void // if it is set, the item is a void, and retract and season are ignored
+}
+
+// voidItem returns the item for a record that leaderboard export wrote for a void match. It
+// returns false for other records.
+func voidItem(r records.Record) (it item, ok bool, err error) {
+	text, ok := r.Column("void")
+	if !ok || !text.Composite {
+		return item{}, false, nil
+	}
+	void := &pb.ExportResultsResponse_Void{}
+	if err := protojson.Unmarshal([]byte(text.Text), void); err != nil {
+		return item{}, true, fmt.Errorf("void: %w", err)
+	}
+	return item{line: r.Line, raw: string(r.Raw), result: &pb.Result{MatchId: void.GetMatchId()}, void: void}, true, nil
 }
 
 // banItem returns the item for a record that leaderboard export wrote for a ban. It

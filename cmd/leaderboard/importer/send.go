@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -14,12 +15,12 @@ import (
 )
 
 // sendLane sends items in their order. It sends consecutive submits as one batch, and
-// retractions and bans one by one. It returns an outcome for each item.
+// retractions, bans and voids one by one. It returns an outcome for each item.
 func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, error) {
 	outcomes := make([]*pb.Outcome, 0, len(items))
 	for len(items) > 0 {
 		n := 0
-		for n < len(items) && !items[n].retract && items[n].ban == nil {
+		for n < len(items) && !items[n].retract && items[n].ban == nil && items[n].void == nil {
 			n++
 		}
 		var got []*pb.Outcome
@@ -30,6 +31,9 @@ func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, 
 		case items[0].ban != nil:
 			n = 1
 			got, err = im.setBan(ctx, items[0].ban)
+		case items[0].void != nil:
+			n = 1
+			got, err = im.void(ctx, items[0].void)
 		default:
 			n = 1
 			got, err = im.retract(ctx, items[0])
@@ -103,6 +107,24 @@ func (im *importer) setBan(ctx context.Context, ban *pb.Ban) ([]*pb.Outcome, err
 	err := retry(ctx, func() error {
 		_, err := im.Admin.ImportBans(ctx, &pb.ImportBansRequest{Bans: []*pb.Ban{ban}})
 		if status.Code(err) == codes.InvalidArgument {
+			outcome.Status, outcome.Reason, outcome.Detail = pb.Outcome_REJECTED, "INVALID", status.Convert(err).Message()
+			return nil
+		}
+		return err
+	})
+	return []*pb.Outcome{outcome}, err
+}
+
+// void voids a match. The outcome does not depend on whether its results are imported
+// before or after.
+func (im *importer) void(ctx context.Context, void *pb.ExportResultsResponse_Void) ([]*pb.Outcome, error) {
+	outcome := &pb.Outcome{Status: pb.Outcome_APPLIED}
+	err := retry(ctx, func() error {
+		_, err := im.Scores.VoidMatch(ctx, &pb.VoidMatchRequest{
+			Board: client.BoardName(im.board), Season: void.GetSeason(), MatchId: void.GetMatchId(), Reason: cmp.Or(void.GetReason(), "import"),
+		})
+		switch status.Code(err) {
+		case codes.InvalidArgument, codes.NotFound:
 			outcome.Status, outcome.Reason, outcome.Detail = pb.Outcome_REJECTED, "INVALID", status.Convert(err).Message()
 			return nil
 		}
