@@ -142,7 +142,7 @@ func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
 }
 
 // FillLinked fills each linked board that may lack results of its source and that no other
-// process fills.
+// process fills. On rolling boards, it also opens and fills the windows that are due.
 func (s *shared) FillLinked(ctx context.Context) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {
