@@ -134,10 +134,10 @@ func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key lea
 		if l, err = s.linksOf(ctx, b.ID); err != nil || len(l.boards) == 0 {
 			return err
 		}
-		if err = l.converge(ctx, matches); !errors.Is(err, errLinkGone) {
+		var again bool
+		if again, err = l.again(ctx, l.converge(ctx, matches)); !again {
 			return err
 		}
-		err = nil
 	}
 	return err
 }

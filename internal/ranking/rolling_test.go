@@ -20,7 +20,7 @@ func week(days int) ranking.Query {
 // weekBoard creates a source, and a board of seven days that is linked to it.
 func weekBoard(f *fixture, retention time.Duration) *linkedFixture {
 	f.t.Helper()
-	source := f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum})
+	source := f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, Matches: true})
 	f.create(leaderboard.Board{ID: "week", Policy: leaderboard.Sum, Retention: retention, Source: &leaderboard.Source{Board: "laps"},
 		Season: leaderboard.Schedule{Kind: leaderboard.Rolling, Days: 7, Grace: time.Hour}})
 	l := &linkedFixture{f, &source, nil}
@@ -205,4 +205,28 @@ func TestFillLeavesTheFirstPlaceToTheWriter(t *testing.T) {
 	}
 	f.wantList(week(1))
 	f.wantList(week(2), "ann 9 1")
+}
+
+// A void match counts in no window, and after its end in all windows again, also in those that
+// opened meanwhile.
+func TestVoidMatchInRollingWindows(t *testing.T) {
+	f := weekBoard(openLinked(t, plain), 30*24*time.Hour)
+	f.submit("laps", at(points("ann", "m", 7), 0, start))
+	match := leaderboard.MatchState{MatchKey: leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: "laps", Season: leaderboard.SeasonAll}, Match: "m"}}
+	set := func(void bool) {
+		t.Helper()
+		if _, err := f.SetVoid(t.Context(), f.source, match, void); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(true)
+	f.wantList(week(0))
+	f.wantList(week(1))
+	f.clock.set(start.AddDate(0, 0, 1))
+	f.fill()
+	f.wantList(week(2))
+	set(false)
+	for day := range 3 {
+		f.wantList(week(day), "ann 7 1")
+	}
 }
