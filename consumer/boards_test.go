@@ -112,6 +112,40 @@ func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 	}
 }
 
+// A result that was accepted before its season was ended early is no dead letter: the store
+// keeps the refusal. Results before the end still count.
+func TestResultsOfASeasonThatEndedEarly(t *testing.T) {
+	c := start(t)
+	store, index := embedded.Open(t)
+	admin := ranking.New(store, index, ranking.Options{})
+	t.Cleanup(admin.Close)
+	now := time.Now().UTC()
+	board := leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{
+		Kind: leaderboard.Explicit, Grace: time.Hour, Windows: []leaderboard.Season{{ID: "cup", Start: now.Add(-time.Hour), End: now.Add(time.Hour)}},
+	}}
+	if _, err := admin.CreateBoard(t.Context(), board); err != nil {
+		t.Fatal(err)
+	}
+	at := func(match string, at time.Time) *pb.MatchResultRecord {
+		r := points("u", match, 1)
+		r.Result.AchievedAt, r.ReceivedAt = timestamppb.New(at), timestamppb.New(now)
+		return r
+	}
+	c.send(message(at("first", now.Add(-time.Minute))))
+	c.consume(ranking.New(store, index, ranking.Options{BoardTTL: time.Hour}))
+	c.outcomes(1)
+	if _, err := admin.EndSeason(t.Context(), "b", "cup", now.Add(-2*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	c.send(message(at("late", now)), message(at("in time", now.Add(-3*time.Minute))))
+	if diff := cmp.Diff([]string{"first APPLIED", "in time APPLIED", "late REJECTED SEASON_ENDED"}, c.outcomes(3)); diff != "" {
+		t.Errorf("outcomes (-want +got):\n%s", diff)
+	}
+	if n := c.messagesIn(c.topics.DeadLetters()); n > 0 {
+		t.Errorf("there are %d dead letters, want none", n)
+	}
+}
+
 // Results that arrive before their board wait until the board is created, and are then
 // applied in order. Results of other boards do not wait. The offset of a waiting result
 // is not committed, so the next consumer reads the result again.

@@ -292,6 +292,8 @@ func generate(rng *rand.Rand) []op {
 		case n < 94:
 			o.kind = opAmendBoard
 			o.board.Season.Grace = grace + time.Duration(rng.IntN(2))*time.Microsecond
+		case n < 96 && len(b.Season.Windows) > 0:
+			o.kind, o.at = opEndSeason, w.randomTime(&b, season)
 		default:
 			o.kind = opCompare
 		}

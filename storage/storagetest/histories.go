@@ -84,6 +84,7 @@ const (
 	opSeal
 	opAmendSeason
 	opDeleteSeason
+	opEndSeason
 	opCompare
 )
 
@@ -130,6 +131,8 @@ func (o op) String() string {
 		return fmt.Sprintf("amend season %q of %q at %v", o.season, o.id, o.at)
 	case opDeleteSeason:
 		return fmt.Sprintf("delete season %q of %q", o.season, o.id)
+	case opEndSeason:
+		return fmt.Sprintf("end season %q of %q at %v", o.season, o.id, o.at)
 	default:
 		return "compare"
 	}

@@ -206,6 +206,9 @@ func compareContents(x, y *leaderboard.MatchResult) int {
 // if r may replace old. amends means that the season may be closed.
 func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboard.Reason {
 	b := m.boards[r.Board]
+	if b.Source == nil && !r.Retracted && m.ended(r) {
+		return leaderboard.ReasonEnded
+	}
 	if !m.counts(r) {
 		return ""
 	}
@@ -225,6 +228,11 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 			continue
 		}
 		closes := w.End
+		for _, e := range b.Season.Ends {
+			if e.ID == w.ID {
+				closes = e.DecidedAt // which is later than the season's end
+			}
+		}
 		if b.CreatedAt.After(closes) {
 			closes = b.CreatedAt
 		}
@@ -303,10 +311,23 @@ func (m *model) ties(r *leaderboard.MatchResult) []int64 {
 	return ties
 }
 
+// ended reports whether the season of r ended early, at the event time of r or before.
+func (m *model) ended(r *leaderboard.MatchResult) bool {
+	for _, e := range m.boards[r.Board].Season.Ends {
+		if e.ID == r.Season && !r.AchievedAt.Before(e.At) {
+			return true
+		}
+	}
+	return false
+}
+
 // counts reports whether a result that stands counts. A linked board counts a result only
 // if it matches and its event time is in its season.
 func (m *model) counts(r *leaderboard.MatchResult) bool {
 	b := m.boards[r.Board]
+	if m.ended(r) {
+		return false
+	}
 	if r.Retracted || r.Voids%2 != 0 || b.Source == nil {
 		return !r.Retracted && r.Voids%2 == 0
 	}

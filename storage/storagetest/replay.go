@@ -72,6 +72,8 @@ func (p *replay) do(o op) error {
 		return p.amendSeason(key, leaderboard.Amendment{At: o.at, Reason: "amended"})
 	case opDeleteSeason:
 		return p.deleteSeason(key, o.at)
+	case opEndSeason:
+		return p.endSeason(key, o.at)
 	default:
 		return p.compareAll()
 	}
@@ -283,6 +285,37 @@ func (p *replay) recount(s leaderboard.SeasonKey, user leaderboard.UserID) error
 		return err
 	}
 	return p.checkEntry(s, user, c.After)
+}
+
+// endSeason ends a season early, unless that is not possible, and recounts all users.
+func (p *replay) endSeason(s leaderboard.SeasonKey, at time.Time) error {
+	have, ok := p.model.boards[s.Board]
+	if !ok {
+		return nil
+	}
+	next := have.Clone()
+	if next.Season.EndEarly(leaderboard.EarlyEnd{ID: s.Season, At: at, DecidedAt: epoch.AddDate(0, 0, 25)}) != nil {
+		return nil //nolint:nilerr // another early end is before this time, or this is the start of the season
+	}
+	got, err := p.store.AmendBoard(p.ctx, s.Board, replaceBy(next))
+	if err == nil {
+		err = diff("AmendBoard", next, got)
+	}
+	if err != nil {
+		return fmt.Errorf("AmendBoard: %w", err)
+	}
+	p.model.boards[s.Board] = next
+	for user := range p.users {
+		c, err := p.store.Recount(p.ctx, &next, s.Season, user)
+		if err != nil {
+			return fmt.Errorf("Recount: %w", err)
+		}
+		if err := p.checkEntry(s, user, c.After); err != nil {
+			return fmt.Errorf("Recount after an early end: %w", err)
+		}
+		p.recordSeen(s, user, c.After)
+	}
+	return nil
 }
 
 func (p *replay) seal(s leaderboard.SeasonKey, a leaderboard.Amendment) error {
