@@ -178,10 +178,11 @@ func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 }
 
 // Export calls send for each result that stands in the selected seasons, retractions
-// too. It proceeds season by season, and user by user within a season. It stops at the
+// too. It omits the results after the early end of a season: on a board without that end,
+// they would count. It proceeds season by season, and user by user within a season. It stops at the
 // first error of send.
 func (a *Admin) Export(ctx context.Context, sel Selection, send func(leaderboard.MatchResult) error) error {
-	return sel.eachSeason(ctx, a.store, func(_ *leaderboard.Board, key leaderboard.SeasonKey) error {
+	return sel.eachSeason(ctx, a.store, func(b *leaderboard.Board, key leaderboard.SeasonKey) error {
 		for user, err := range a.store.Users(ctx, key) {
 			if err != nil {
 				return err
@@ -189,6 +190,9 @@ func (a *Admin) Export(ctx context.Context, sel Selection, send func(leaderboard
 			for r, err := range a.store.Results(ctx, key, user) {
 				if err != nil {
 					return err
+				}
+				if b.EndedEarly(&r) {
+					continue
 				}
 				if err := send(r); err != nil {
 					return err

@@ -37,10 +37,11 @@ func exportCommand(app *cli.App) *cobra.Command {
 		Long: `Export to CSV or NDJSON, compressed with gzip if the name of the file ends in .gz.
 
 "export entries" writes the entries in the order of their ranks. "export results" writes
-the current revision of every match result, and every retraction. As NDJSON, it also
-writes the bans that concern the board. The command import can fill a new board from the
-results: the two boards are then equal. After the export, the command notes the checksum
-of each exported season that is sealed.
+the current revision of every match result, and every retraction, without the results
+after an early end of their season. As NDJSON, it also writes the bans that concern the
+board. The command import can fill a new board from the results: the two boards are then
+equal. After the export, the command notes the checksum of each exported season that is
+sealed.
 
 A spreadsheet runs a field that begins with = + - or @ as a formula, and players can
 choose such ids. For a CSV file that a spreadsheet will open, add --defuse-formulas: the
