@@ -35,6 +35,7 @@ func TestPreviewsSayWhatActsChange(t *testing.T) {
 		if many && min(p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext, p.refused) == 0 {
 			t.Error("one of these numbers is 0, want at least 1 for each kind of change")
 		}
+		t.Run("early end", func(t *testing.T) { testEarlyEnd(t, store, index) }) // here, because it needs the same servers
 	})
 }
 
