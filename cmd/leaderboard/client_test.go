@@ -266,6 +266,9 @@ func TestSubmitBatch(t *testing.T) {
 	if outcomes, _ := parsed(t, s.ok(t, "submit-batch", file, "--json"))["outcomes"].([]any); len(outcomes) != 2 {
 		t.Errorf("submit-batch --json prints %v, want 2 outcomes", outcomes)
 	}
+	s.ok(t, "board", "update", "gifts", "--attribute", "mode")
+	contains(t, s.ok(t, "board", "show", "gifts"), "attributes", "mode")
+	s.fails(t, exitFailure, []string{"attributes", "track"}, "submit", "ada", "--board", "gifts", "--points", "1", "--attribute", "track=a")
 	s.ok(t, "board", "create", "best-gift", "--source", "gifts", "--policy", "BEST")
 	contains(t, s.ok(t, "submit-batch", file, "--json", "--include-linked"), `"linked":[{"board_id":"best-gift"`)
 	contains(t, s.ok(t, "submit", "ada", "--board", "gifts", "--match", "g2", "--points", "3", "--include-linked"), "linked best-gift · season all: 5, rank 1")

@@ -88,6 +88,9 @@ func writeBoard(w io.Writer, b *pb.Board) {
 		row("window", fmt.Sprintf("%s  %s to %s", win.GetId(), formatTime(win.GetStart()), formatTime(win.GetEnd())))
 	}
 	row("divisions", strings.Join(b.GetDivisions(), ", "))
+	if len(b.GetAttributes()) > 0 {
+		row("attributes", strings.Join(b.GetAttributes(), ", "))
+	}
 	for name, v := range map[string]*int64{"min": b.MinScore, "max": b.MaxScore, "floor": b.Floor} {
 		if v != nil {
 			row(name, *v)
@@ -384,7 +387,7 @@ the board exists with the same rules, the command changes nothing and succeeds.`
 
 // mutable is the set of the fields of a board that can change.
 var mutable = map[string]bool{
-	"title": true, "unit": true, "decimals": true, "min_score": true, "max_score": true,
+	"title": true, "unit": true, "decimals": true, "attributes": true, "min_score": true, "max_score": true,
 	"season.grace": true, "season.windows": true, "retention": true, "private": true,
 }
 
