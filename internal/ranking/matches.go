@@ -119,27 +119,31 @@ func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key lea
 	if len(users) == 0 {
 		return nil
 	}
-	var results []leaderboard.MatchResult
-	var matches []*linkedMatch
-	for _, user := range users {
-		of := leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: user, Match: key.Match}
-		results, matches = append(results, leaderboard.MatchResult{ResultKey: of, VoidOnly: true}), append(matches, &linkedMatch{key: of})
+	results := make([]leaderboard.MatchResult, len(users))
+	for i, user := range users {
+		results[i] = leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: user, Match: key.Match}, VoidOnly: true}
 	}
 	report, err := s.applyTo(ctx, b, results)
 	for i := range report.Outcomes {
 		err = errors.Join(err, report.Outcomes[i].Err)
 	}
-	for err == nil {
-		var l *linking
-		if l, err = s.linksOf(ctx, b.ID); err != nil || len(l.boards) == 0 {
+	if err != nil {
+		return err
+	}
+	for {
+		l, err := s.linksOf(ctx, b.ID)
+		if err != nil || len(l.boards) == 0 {
 			return err
 		}
-		var again bool
-		if again, err = l.again(ctx, l.converge(ctx, matches)); !again {
+		matches := make([]*linkedMatch, len(results))
+		for i := range results {
+			matches[i] = &linkedMatch{key: results[i].ResultKey}
+		}
+		err = l.converge(ctx, matches)
+		if again, err := l.again(ctx, err); !again {
 			return err
 		}
 	}
-	return err
 }
 
 // FinishVoids applies the Voids of each match whose void, or its end, was interrupted.
