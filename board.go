@@ -130,8 +130,8 @@ type TieBreaker struct {
 }
 
 // Board is a ranking with its rules. Order, Policy, HalfLife, TieBreakers, Season's
-// Kind and TimeZone, Divisions, Floor and Source are fixed when the board is created. The
-// other settings can be changed by [Board.Amend].
+// Kind and TimeZone, Floor and Source are fixed when the board is created. The other
+// settings can be changed by [Board.Amend].
 type Board struct {
 	ID    BoardID `json:"board_id"`
 	Title string  `json:"title,omitempty"` // for display, at most MaxTitleBytes
@@ -192,6 +192,16 @@ type Board struct {
 	// Rolling is the state of the windows of a board with a rolling schedule. The service
 	// sets it.
 	Rolling RollingWindows `json:"rolling,omitzero"`
+	// PastDivisions has the Divisions before each change of them, the oldest first. See
+	// [Board.Rules]. Amend sets it.
+	PastDivisions [][]string `json:"past_divisions,omitempty"`
+	// Unfilled are the elements of Divisions that were added to the board and whose ladders
+	// may lack users. Amend sets it: a change of Divisions adds to it, and a RecountLease of
+	// zero clears it.
+	Unfilled []string `json:"unfilled,omitempty"`
+	// RecountLease is like FillLease, for the recount of all users that follows a change of
+	// Divisions. It is zero if every entry of a season that is not sealed follows Divisions.
+	RecountLease time.Time `json:"recount_lease,omitzero"`
 }
 
 // Filling reports whether b is linked and may still lack results of its source.
@@ -293,17 +303,25 @@ func (b *Board) bounds() (lo, hi Score) {
 func (b *Board) AddsUp() bool { return b.Policy == Sum || b.Policy == Decay }
 
 // SameAs reports whether b and o have the same rules and settings. It ignores
-// CreatedAt, Links, FillLease, Rolling, StrictSubmits and the early ends of seasons.
+// CreatedAt, StrictSubmits, the early ends of seasons, and the fields that only the service
+// sets.
 func (b *Board) SameAs(o *Board) bool {
-	x, y := *b, *o
-	x.CreatedAt, y.CreatedAt, x.FillLease, y.FillLease = time.Time{}, time.Time{}, time.Time{}, time.Time{}
-	x.Links, y.Links, x.StrictSubmits, y.StrictSubmits = nil, nil, false, false
+	x, y := b.WithoutState(), o.WithoutState()
+	x.CreatedAt, y.CreatedAt, x.StrictSubmits, y.StrictSubmits = time.Time{}, time.Time{}, false, false
 	if b.laxly(o) || o.laxly(b) {
 		x.AcceptedAttributes, y.AcceptedAttributes = nil, nil
 	}
 	x.Season.Ends, y.Season.Ends = nil, nil
-	x.Rolling, y.Rolling = RollingWindows{}, RollingWindows{}
 	return reflect.DeepEqual(x.normalForm(), y.normalForm())
+}
+
+// WithoutState returns a copy of b without the fields that only the service sets, except
+// CreatedAt.
+func (b *Board) WithoutState() Board {
+	c := *b
+	c.Links, c.FillLease, c.Rolling = nil, time.Time{}, RollingWindows{}
+	c.PastDivisions, c.Unfilled, c.RecountLease = nil, nil, time.Time{}
+	return c
 }
 
 // Differences returns a text for each rule or setting that differs between b and o,
@@ -421,7 +439,8 @@ func (b *Board) Clone() Board {
 	c.AcceptedAttributes = slices.Clone(b.AcceptedAttributes)
 	c.Season.Windows = slices.Clone(b.Season.Windows)
 	c.Season.Ends = slices.Clone(b.Season.Ends)
-	c.Links = slices.Clone(b.Links)
+	c.Links, c.Unfilled = slices.Clone(b.Links), slices.Clone(b.Unfilled)
+	c.PastDivisions = slices.Clone(b.PastDivisions) // its elements never change
 	if b.Source != nil {
 		c.Source = &Source{Board: b.Source.Board, Match: maps.Clone(b.Source.Match), TieBreakers: slices.Clone(b.Source.TieBreakers)}
 	}
@@ -457,6 +476,10 @@ func (b *Board) Amend(next Board) (Board, error) {
 	amended.MinScore, amended.MaxScore = next.MinScore, next.MaxScore
 	amended.Season.Grace, amended.Retention, amended.Private = next.Season.Grace, next.Retention, next.Private
 	amended.Links, amended.FillLease, amended.Rolling = next.Links, next.FillLease, next.Rolling
+	amended.RecountLease = next.RecountLease
+	if err := amended.amendDivisions(&next); err != nil {
+		return Board{}, err
+	}
 	if !b.laxly(&next) {
 		amended.AcceptedAttributes = next.AcceptedAttributes
 	}
@@ -471,9 +494,9 @@ func (b *Board) Amend(next Board) (Board, error) {
 		return Board{}, err
 	}
 	amended.Season.Windows, amended.Season.Ends = next.Season.Windows, next.Season.Ends
-	next.CreatedAt = b.CreatedAt
+	next.CreatedAt, next.Divisions = b.CreatedAt, amended.Divisions
 	if !amended.SameAs(&next) {
-		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule, days and time_zone, divisions, floor and source are fixed; create a new board instead")
+		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule, days and time_zone, floor and source are fixed; create a new board instead")
 	}
 	return amended, amended.Validate()
 }

@@ -164,7 +164,9 @@ func TestAmend(t *testing.T) {
 		{"policy", func(b *Board) { b.Policy = Latest }, false},
 		{"tie-breakers", func(b *Board) { b.TieBreakers = b.TieBreakers[:1] }, false},
 		{"time zone", func(b *Board) { b.Season.TimeZone = "UTC" }, false},
-		{"divisions", func(b *Board) { b.Divisions = nil }, false},
+		{"divisions", func(b *Board) { b.Divisions = []string{"country", "gender+age"} }, true},
+		{"no divisions", func(b *Board) { b.Divisions = nil }, true},
+		{"invalid divisions", func(b *Board) { b.Divisions = []string{"country", "country"} }, false},
 		{"invalid title", func(b *Board) { b.Title = "\x00" }, false},
 	}
 	for _, tt := range tests {
@@ -228,7 +230,7 @@ func TestDifferencesNameEveryField(t *testing.T) {
 	for i := range reflect.TypeFor[Board]().NumField() {
 		name := reflect.TypeFor[Board]().Field(i).Name
 		variant, ok := variants[name]
-		if slices.Contains([]string{"ID", "CreatedAt", "Links", "FillLease", "StrictSubmits", "Rolling"}, name) {
+		if slices.Contains([]string{"ID", "CreatedAt", "Links", "FillLease", "StrictSubmits", "Rolling", "PastDivisions", "Unfilled", "RecountLease"}, name) {
 			continue
 		}
 		if !ok {

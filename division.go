@@ -1,6 +1,7 @@
 package leaderboard
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -199,14 +200,97 @@ func (b *Board) validateDivisions() (errs []error) {
 	return errs
 }
 
-// Attributes returns the attributes of b's divisions, each once, in the order of their
-// first use in Divisions.
-func (b *Board) Attributes() []string {
-	if !slices.ContainsFunc(b.Divisions, func(name string) bool { return strings.Contains(name, crossing) }) {
+// MaxDivisionChanges is the largest number of changes of a board's divisions.
+const MaxDivisionChanges = 30
+
+// Rules returns the number of changes of b's divisions since its creation. An entry
+// follows the divisions before the first change (0), after it (1), and so on.
+func (b *Board) Rules() int { return len(b.PastDivisions) }
+
+// WithRules returns b with its divisions after the given number of changes: see
+// [Board.Rules]. If b has not changed more often, WithRules returns b.
+func (b *Board) WithRules(rules int) *Board {
+	if rules >= len(b.PastDivisions) {
+		return b
+	}
+	then := *b
+	then.Divisions, then.PastDivisions = b.PastDivisions[rules], b.PastDivisions[:rules]
+	return &then
+}
+
+// amendDivisions replaces the divisions of b by those of next, and sets Unfilled. If the
+// recount has ended, no division that b keeps is unfilled. The
+// divisions that b keeps stay in their order, before the new ones. So the order of next
+// alone changes nothing.
+func (b *Board) amendDivisions(next *Board) error {
+	if errs := next.validateDivisions(); errors.Join(errs...) != nil {
+		return errors.Join(errs...)
+	}
+	var divisions, added []string
+	for _, name := range b.Divisions {
+		if slices.Contains(next.Divisions, name) {
+			divisions = append(divisions, name)
+		}
+	}
+	kept := len(divisions)
+	for _, name := range next.Divisions {
+		if !slices.Contains(b.Divisions, name) {
+			added = append(added, name)
+		}
+	}
+	divisions = append(divisions, added...)
+	b.Unfilled = nil
+	for _, name := range divisions[:kept] {
+		if slices.Contains(next.Unfilled, name) && !next.RecountLease.IsZero() {
+			b.Unfilled = append(b.Unfilled, name)
+		}
+	}
+	b.Unfilled = append(b.Unfilled, added...)
+	if kept == len(b.Divisions) && len(added) == 0 {
+		return nil
+	}
+	if len(b.PastDivisions) >= MaxDivisionChanges {
+		return fieldErrorf("divisions", "were changed %d times, which is the largest number of changes; create a new board instead", MaxDivisionChanges)
+	}
+	b.PastDivisions = append(slices.Clone(b.PastDivisions), b.Divisions)
+	b.Divisions = divisions
+	return nil
+}
+
+// IsFilling reports whether the ladders of the element name of Divisions may lack users.
+func (b *Board) IsFilling(name string) bool { return slices.Contains(b.Unfilled, name) }
+
+// EveryDivision returns each element that Divisions has or had, in the order in which they
+// were added. Changes of the divisions only append to this list.
+func (b *Board) EveryDivision() []string {
+	if len(b.PastDivisions) == 0 {
 		return b.Divisions
 	}
 	var all []string
-	for _, division := range b.Divisions {
+	for _, divisions := range append(slices.Clone(b.PastDivisions), b.Divisions) {
+		for _, name := range divisions {
+			if !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// Attributes returns the attributes of b's divisions, each once, in the order of their
+// first use in Divisions.
+func (b *Board) Attributes() []string { return attributesOf(b.Divisions) }
+
+// tallied returns the attributes whose values a tally keeps, in the order of their first
+// use in EveryDivision.
+func (b *Board) tallied() []string { return attributesOf(b.EveryDivision()) }
+
+func attributesOf(divisions []string) []string {
+	if !slices.ContainsFunc(divisions, func(name string) bool { return strings.Contains(name, crossing) }) {
+		return divisions
+	}
+	var all []string
+	for _, division := range divisions {
 		for _, name := range attributesIn(division) {
 			if !slices.Contains(all, name) {
 				all = append(all, name)
@@ -217,12 +301,12 @@ func (b *Board) Attributes() []string {
 }
 
 // divisionsOf returns the divisions of a user, in the order of b.Divisions. Parameter
-// values has the user's value of each of b.Attributes; a value may be empty or absent.
+// values has the user's value of each of b.tallied; a value may be empty or absent.
 func (b *Board) divisionsOf(values []attribute) []Division {
 	if len(values) == 0 {
 		return nil
 	}
-	attributes := b.Attributes()
+	attributes := b.tallied()
 	value := func(name string) string {
 		if i := slices.Index(attributes, name); i < len(values) {
 			return values[i].value

@@ -102,3 +102,85 @@ func TestEntryHasCrossedDivisionsOfTheLatestValues(t *testing.T) {
 		t.Errorf("entry after a round trip of the tally (-want +got):\n%s", diff)
 	}
 }
+
+func TestAmendDivisions(t *testing.T) {
+	b := race() // with gender and country
+	b.RecountLease = b.CreatedAt
+	amend := func(divisions ...string) {
+		t.Helper()
+		next := b.Clone()
+		next.Divisions = divisions
+		var err error
+		if b, err = b.Amend(next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(rules int, divisions, unfilled, every, attributes string) {
+		t.Helper()
+		got := []string{strings.Join(b.Divisions, " "), strings.Join(b.Unfilled, " "), strings.Join(b.EveryDivision(), " "), strings.Join(b.tallied(), " ")}
+		if diff := cmp.Diff([]string{divisions, unfilled, every, attributes}, got); diff != "" || b.Rules() != rules {
+			t.Errorf("after %d changes, want %d: divisions, unfilled, every division and tallied attributes (-want +got):\n%s", b.Rules(), rules, diff)
+		}
+	}
+	check(0, "gender country", "", "gender country", "gender country")
+	amend("country", "gender")
+	check(0, "gender country", "", "gender country", "gender country")
+	amend("gender+age", "country", "gender")
+	check(1, "gender country gender+age", "gender+age", "gender country gender+age", "gender country age")
+	amend("club", "country", "gender+age")
+	check(2, "country gender+age club", "gender+age club", "gender country gender+age club", "gender country age club")
+	b.RecountLease = time.Time{}
+	amend(b.Divisions...)
+	check(2, "country gender+age club", "", "gender country gender+age club", "gender country age club")
+	b.RecountLease = b.CreatedAt
+	amend("gender", "club")
+	check(3, "club gender", "gender", "gender country gender+age club", "gender country age club")
+	for rules, want := range []string{"gender country", "gender country gender+age", "country gender+age club", "club gender", "club gender"} {
+		if got := strings.Join(b.WithRules(rules).Divisions, " "); got != want {
+			t.Errorf("divisions after %d changes are %q, want %q", rules, got, want)
+		}
+		if rules < 3 && b.WithRules(rules).Rules() != rules {
+			t.Errorf("WithRules(%d) has the rules %d", rules, b.WithRules(rules).Rules())
+		}
+	}
+	for i := b.Rules(); i < MaxDivisionChanges; i++ {
+		amend("x" + strings.Repeat("y", i))
+	}
+	next := b.Clone()
+	next.Divisions = nil
+	if _, err := b.Amend(next); !errors.Is(err, ErrInvalid) {
+		t.Errorf("one change too many: error %v, want ErrInvalid", err)
+	}
+}
+
+// A tally that was made before a change of divisions has the values of the attributes that
+// stay. An entry with the old rules does not change.
+func TestTallyOutlivesAChangeOfDivisions(t *testing.T) {
+	old := Board{ID: "b", Policy: Sum, Divisions: []string{"gender", "age"}}
+	r := MatchResult{ResultKey: ResultKey{Match: "a"}, AchievedAt: time.Unix(1, 0), Attributes: map[string]string{"gender": "F", "age": "30", "club": "x"}}
+	tally := old.Add(Tally{}, &r)
+	before := old.Entry(&tally, "all", "u")
+	next := old
+	next.Divisions = []string{"club", "gender+age"}
+	b, err := old.Amend(next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, b.WithRules(0).Entry(&tally, "all", "u")); diff != "" {
+		t.Errorf("the entry with the old rules (-before +after):\n%s", diff)
+	}
+	later := MatchResult{ResultKey: ResultKey{Match: "b"}, AchievedAt: time.Unix(2, 0), Attributes: map[string]string{"age": "31", "club": "y"}}
+	extended := b.Add(tally, &later)
+	whole, err := b.Count(func(yield func(MatchResult, error) bool) {
+		_ = yield(later, nil) && yield(r, nil)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Division{{"club", "y"}, {"gender+age", "F+31"}}
+	for name, tally := range map[string]Tally{"extended": extended, "recounted": whole} {
+		if diff := cmp.Diff(want, b.Entry(&tally, "all", "u").Divisions); diff != "" {
+			t.Errorf("divisions of the %s tally (-want +got):\n%s", name, diff)
+		}
+	}
+}

@@ -136,7 +136,8 @@ type Index interface {
 	// The entries must be of season s and already durable in the store. Parameter at is
 	// the time of the change. Reads that begin after Update returns see the change. If
 	// the season is not loaded, Update does nothing: the Rebuild that loads the season
-	// will read the entries from the store.
+	// will read the entries from the store. Update may ignore a division that the board of
+	// the last Rebuild did not have.
 	Update(ctx context.Context, s SeasonKey, at time.Time, entries []Entry) error
 	// Rebuild replaces all standings of a season of board b by the standings of
 	// entries. The entries may come in any order, and some may not be ranked. Rebuild

@@ -226,6 +226,13 @@ type EntryStore interface {
 	// exception: after an early end of the season, the caller must call Recount for each
 	// user with results that no longer count. Errors: [ErrBoardNotFound], as in Apply.
 	Recount(ctx context.Context, b *Board, season SeasonID, user UserID) (Change, error)
+	// StartRecount makes each season of a board follow the divisions of b, which AmendBoard
+	// has changed, unless the season is sealed and does not follow them yet. It returns
+	// those seasons that now follow them and that Seasons may return. Entries that are new
+	// after StartRecount follow the new divisions. Each of the others does so after a
+	// Recount of its user; Users, if it begins after StartRecount, yields all these users.
+	// Errors: [ErrBoardNotFound], as in Apply.
+	StartRecount(ctx context.Context, b *Board) ([]SeasonID, error)
 }
 
 // UserStore is the part of [Store] that concerns users on all boards.
@@ -275,6 +282,10 @@ type SeasonRecord struct {
 	SeasonKey
 	SealedAt   time.Time // zero if the season is not sealed
 	Amendments []Amendment
+	// Rules determines the board's divisions that the season's entries follow: see
+	// [Board.Rules]. In a sealed season, it does not change. It has no meaning if the store
+	// has no data of the season.
+	Rules int `json:",omitzero"`
 }
 
 // SeasonStore is the part of [Store] that keeps seasons and their final standings.

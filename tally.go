@@ -23,10 +23,10 @@ type Tally struct {
 	metadata   string
 	changed    bool // the deciding result changed the sum
 
-	attributes []attribute // one for each of Board.Attributes, or none
+	attributes []attribute // one for each of Board.tallied when the last of them was set, or none
 }
 
-// attribute is a user's value of one of Board.Attributes: the value in the latest result
+// attribute is a user's value of one of Board.tallied: the value in the latest result
 // that has the attribute.
 type attribute struct {
 	value string // empty if no result has the attribute
@@ -111,10 +111,10 @@ func (b *Board) addPoints(t Tally, r *MatchResult) Tally {
 }
 
 func (b *Board) addAttributes(have []attribute, r *MatchResult) []attribute {
-	fresh, attributes := false, b.Attributes()
+	fresh, attributes := false, b.tallied()
 	for i, name := range attributes {
 		value, ok := r.Attributes[name]
-		if !ok || len(have) > 0 && have[i].value != "" && !isLater(r.AchievedAt, r.Match, have[i].at, have[i].match) {
+		if !ok || i < len(have) && have[i].value != "" && !isLater(r.AchievedAt, r.Match, have[i].at, have[i].match) {
 			continue
 		}
 		if !fresh {
@@ -217,7 +217,7 @@ func (t *Tally) UnmarshalBinary(data []byte) error {
 	out.achievedAt = time.UnixMicro(d.varint()).UTC()
 	out.metadata = d.string()
 	out.changed = d.byte() == 1
-	if n := d.count(MaxDivisions * MaxCrossed); n > 0 {
+	if n := d.count((MaxDivisionChanges + 1) * MaxDivisions * MaxCrossed); n > 0 {
 		out.attributes = make([]attribute, n)
 		for i := range out.attributes {
 			out.attributes[i] = attribute{value: d.string(), at: time.UnixMicro(d.varint()).UTC(), match: MatchID(d.string())}

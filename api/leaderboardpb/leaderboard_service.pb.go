@@ -4268,7 +4268,7 @@ type GetUserScoreResponse_UserScore struct {
 	MatchId   *string          `protobuf:"bytes,18,opt,name=match_id,proto3,oneof" json:"match_id,omitempty"`
 	Metadata  *structpb.Struct `protobuf:"bytes,19,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	Divisions []string         `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
-	// As in Board.
+	// True if the board is linked and filling, or if the division is filling: see Board.
 	Filling       *bool `protobuf:"varint,22,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4598,7 +4598,7 @@ type GetStatsResponse_Stats struct {
 	RankOfScore *int64 `protobuf:"varint,12,opt,name=rank_of_score,proto3,oneof" json:"rank_of_score,omitempty"`
 	// True if the season is over and the statistics are final.
 	Sealed bool `protobuf:"varint,13,opt,name=sealed,proto3" json:"sealed,omitempty"`
-	// As in Board.
+	// True if the board is linked and filling, or if the division is filling: see Board.
 	Filling       *bool `protobuf:"varint,14,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5010,7 +5010,7 @@ type ListUserScoresResponse_BoardScore struct {
 	AsOf     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=as_of,proto3" json:"as_of,omitempty"`
 	Degraded bool                   `protobuf:"varint,8,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	Sealed   bool                   `protobuf:"varint,9,opt,name=sealed,proto3" json:"sealed,omitempty"`
-	// As in Board.
+	// True if the board is linked and filling, or if the division is filling: see Board.
 	Filling       *bool `protobuf:"varint,10,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -289,7 +289,7 @@ func (Outcome_Status) EnumDescriptor() ([]byte, []int) {
 }
 
 // A ranking with its rules. Order, policy, half_life, tie_breakers, the season's
-// schedule and time zone, divisions and floor cannot be changed.
+// schedule and time zone, and floor cannot be changed.
 type Board struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 128 bytes of printable UTF-8.
@@ -332,7 +332,8 @@ type Board struct {
 	// Set by the server: the boards whose source this board is, at most 16.
 	LinkedBoards []string `protobuf:"bytes,19,rep,name=linked_boards,proto3" json:"linked_boards,omitempty"`
 	// Set by the server: the board is linked, and results that the source received before
-	// the board, or one of its windows, was created may still be missing.
+	// the board, or one of its windows, was created may still be missing. Also set if
+	// filling_divisions is not empty.
 	Filling *bool `protobuf:"varint,20,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	// The attributes that submitted results may have, besides those of the divisions, and
 	// those of linked boards' divisions and matches. At most 64; ["*"] means all. Linked boards
@@ -340,9 +341,12 @@ type Board struct {
 	Attributes []string `protobuf:"bytes,24,rep,name=attributes,proto3" json:"attributes,omitempty"`
 	// If true, matches can be voided and restored: see VoidMatch. It cannot change, and is not
 	// allowed on linked boards, which follow the matches of their source.
-	Matches       *bool `protobuf:"varint,25,opt,name=matches,proto3,oneof" json:"matches,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Matches *bool `protobuf:"varint,25,opt,name=matches,proto3,oneof" json:"matches,omitempty"`
+	// Set by the server: the divisions that were added to the board and whose rankings may
+	// still lack users.
+	FillingDivisions []string `protobuf:"bytes,40,rep,name=filling_divisions,proto3" json:"filling_divisions,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Board) Reset() {
@@ -527,6 +531,13 @@ func (x *Board) GetMatches() bool {
 		return *x.Matches
 	}
 	return false
+}
+
+func (x *Board) GetFillingDivisions() []string {
+	if x != nil {
+		return x.FillingDivisions
+	}
+	return nil
 }
 
 // What a change of a board's settings would change. Stored results count as before:
@@ -1081,7 +1092,7 @@ type Leaderboard struct {
 	// On DECAY boards: the time for which the scores are computed. It is the present,
 	// or the end of a season that is over.
 	ScoredAt *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
-	// As in Board.
+	// True if the board is linked and filling, or if the division is filling: see Board.
 	Filling *bool `protobuf:"varint,14,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	// In a list with min_score or max_score: the number of entries in this range. Absent
 	// while it is unknown.
@@ -2178,7 +2189,7 @@ var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xc7\x0e\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xfb\x0e\n" +
 	"\x05Board\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x121\n" +
@@ -2206,7 +2217,8 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"attributes\x18\x18 \x03(\tB\x04\x88\xb5\x18\x01R\n" +
 	"attributes\x12\x1d\n" +
-	"\amatches\x18\x19 \x01(\bH\x04R\amatches\x88\x01\x01\x1aS\n" +
+	"\amatches\x18\x19 \x01(\bH\x04R\amatches\x88\x01\x01\x122\n" +
+	"\x11filling_divisions\x18( \x03(\tB\x04\x88\xb5\x18\x01R\x11filling_divisions\x1aS\n" +
 	"\n" +
 	"TieBreaker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +

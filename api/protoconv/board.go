@@ -97,7 +97,8 @@ func FromBoard(b *leaderboard.Board) *pb.Board {
 	for _, id := range b.Links {
 		board.LinkedBoards = append(board.LinkedBoards, string(id))
 	}
-	if b.Filling() {
+	board.FillingDivisions = b.Unfilled
+	if b.Filling() || len(b.Unfilled) > 0 {
 		board.Filling = new(true)
 	}
 	for _, tb := range b.TieBreakers {

@@ -105,3 +105,47 @@ func TestCrossedDivisionsThatAreRefused(t *testing.T) {
 		t.Errorf("gRPC: %v, want InvalidArgument", err)
 	}
 }
+
+// PATCH changes the divisions of a board, and a background fill follows.
+func TestPatchOfDivisions(t *testing.T) {
+	h := newRace(t)
+	if effect := h.must("admin", "PATCH", "/v1/boards/race?dry_run=true", `{"divisions":["age"]}`); fmt.Sprint(get(effect, "divisions")) != "[age]" {
+		t.Errorf("the preview is %v, want the division age", effect)
+	}
+	for body, names := range map[string]string{
+		`{"divisions":["age","age"]}`:         "divisions[1]",
+		`{"divisions":["gender+age+gender"]}`: "divisions[0]",
+		`{"divisions":"age"}`:                 "divisions",
+		`{"past_divisions":[["age"]]}`:        "past_divisions",
+	} {
+		if a := h.do("admin", "PATCH", "/v1/boards/race", body); a.status != http.StatusBadRequest || !strings.Contains(a.raw, names) {
+			t.Errorf("PATCH %s: %d %s, want 400 that names %s", body, a.status, a.raw, names)
+		}
+	}
+	board := h.must("admin", "PATCH", "/v1/boards/race", `{"divisions":["age","gender+age"]}`)
+	if fmt.Sprint(get(board, "divisions"), get(board, "filling_divisions")) != "[gender+age age] [age]" || get(board, "filling") != true {
+		t.Errorf("the board is %v, want a filling division age", board)
+	}
+	const path = "/v1/boards/race/scores?division=age:30-34"
+	if data := get(h.must("read", "GET", path, nil), "data"); get(data, "filling") != true {
+		t.Errorf("the list is %v, want it filling", data)
+	}
+	if data := get(h.must("read", "GET", "/v1/boards/race/scores?division=gender:F&division=age:30-34", nil), "data"); get(data, "filling") != nil || get(data, "count") != number(2) {
+		t.Errorf("the list of an old division is %v, want two users and no filling", data)
+	}
+	if a := h.do("read", "GET", "/v1/boards/race/scores?division=gender:F", nil); a.status != http.StatusBadRequest {
+		t.Errorf("the removed division: %d %s, want 400", a.status, a.raw)
+	}
+	if err := h.service.FillDivisions(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if data := get(h.must("read", "GET", path, nil), "data"); get(data, "filling") != nil || get(data, "count") != number(3) {
+		t.Errorf("the list is %v, want three users and no filling", data)
+	}
+	if board := h.must("admin", "GET", "/v1/boards/race", nil); get(board, "filling") != nil || get(board, "filling_divisions") != nil {
+		t.Errorf("the board is %v, want no filling", board)
+	}
+	if board := h.must("admin", "PATCH", "/v1/boards/race", `{"divisions":[]}`); get(board, "divisions", 0) != nil {
+		t.Errorf("the board is %v, want no divisions", board)
+	}
+}

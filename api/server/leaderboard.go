@@ -558,6 +558,7 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 		next, err := protoconv.ToBoard(changed)
 		next.CreatedAt, next.Links, next.FillLease, next.Season.Ends = b.CreatedAt, b.Links, b.FillLease, b.Season.Ends
 		next.Rolling, next.StrictSubmits = b.Rolling, b.StrictSubmits
+		next.Unfilled, next.RecountLease = b.Unfilled, b.RecountLease
 		*b = next
 		return err
 	}

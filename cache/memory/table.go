@@ -92,9 +92,6 @@ func (l *layout) validate(e *leaderboard.Entry) error {
 		return fmt.Errorf("memory: entry of %q: rank key of %d bytes, not %d: %w", e.User, len(e.Key), l.keyBytes, leaderboard.ErrFormat)
 	}
 	for i, d := range e.Divisions {
-		if !slices.Contains(l.attributes, d.Attribute) {
-			return fmt.Errorf("memory: entry of %q: the board has no division %q: %w", e.User, d, leaderboard.ErrFormat)
-		}
 		if slices.ContainsFunc(e.Divisions[:i], func(o leaderboard.Division) bool { return o.Attribute == d.Attribute }) {
 			return fmt.Errorf("memory: entry of %q: two divisions of one attribute, %q: %w", e.User, d, leaderboard.ErrFormat)
 		}
@@ -159,6 +156,9 @@ func (t *table) apply(e *leaderboard.Entry) error {
 	t.standing++
 	for _, d := range e.Divisions {
 		a := slices.Index(t.attributes, d.Attribute)
+		if a < 0 {
+			continue // the division was added after the layout was made
+		}
 		n := t.ladder(d, a)
 		t.forest.insert(&t.ladders[n], words, ref, string(e.User))
 		t.users.setField(ref, ladderField(a), n)

@@ -302,6 +302,12 @@ func TestTopShowsTimesAndTieBreakers(t *testing.T) {
 	}
 	contains(t, s.ok(t, "top", "--board", "crossed", "--division", "age:35+", "--division", "gender:F"), `gender+age:F+35\+`, "1 entry", "bob")
 	contains(t, s.ok(t, "export", "entries", "--board", "crossed", "--division", "gender+age:F+30-34"), "ann")
+	contains(t, s.ok(t, "board", "update", "crossed", "--division", "gender+age", "--division", "age"), "gender+age, age", "filling", "users may be missing in age")
+	contains(t, s.ok(t, "top", "--board", "crossed", "--division", "gender+age:F+30-34"), "ann")
+	s.fails(t, exitFailure, []string{"divisions[1]"}, "board", "update", "crossed", "--division", "age", "--division", "age")
+	contains(t, s.ok(t, "board", "update", "crossed", "--division", ""), "crossed")
+	s.fails(t, exitFailure, []string{"declares no divisions"}, "top", "--board", "crossed", "--division", "age:35+")
+	s.ok(t, "board", "update", "crossed", "--division", "gender+age")
 	s.fails(t, exitFailure, []string{"gender+age"}, "top", "--board", "crossed", "--division", "gender:F")
 	s.fails(t, exitUsage, []string{"attribute:value"}, "top", "--board", "crossed", "--division", "gender:F", "--division", "age")
 }

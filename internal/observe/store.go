@@ -145,6 +145,12 @@ func (o *store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	return o.inner.Recount(ctx, b, season, user)
 }
 
+func (o *store) StartRecount(ctx context.Context, b *leaderboard.Board) (_ []leaderboard.SeasonID, err error) {
+	ctx, call := o.calls.begin(ctx, "StartRecount", b.ID)
+	defer call.end(&err)
+	return o.inner.StartRecount(ctx, b)
+}
+
 func (o *store) SetBan(ctx context.Context, ban leaderboard.Ban) (_ []leaderboard.Change, err error) {
 	ctx, call := o.calls.begin(ctx, "SetBan", ban.Board)
 	defer call.end(&err)

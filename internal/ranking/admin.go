@@ -20,8 +20,8 @@ type Admin struct {
 // example, a Grace of 0 means no grace. Errors: [leaderboard.FieldError],
 // [leaderboard.ErrBoardExists].
 func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboard.Board, error) {
-	b.CreatedAt, b.Links, b.FillLease = leaderboard.Truncate(a.now()), nil, time.Time{}
-	b.Season.Ends, b.Rolling = nil, leaderboard.RollingWindows{}
+	b = b.WithoutState()
+	b.CreatedAt, b.Season.Ends = leaderboard.Truncate(a.now()), nil
 	if err := b.Validate(); err != nil {
 		return leaderboard.Board{}, err
 	}
@@ -88,7 +88,7 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	}
 	defer a.forgetBoard(id)
 	b, err := a.store.AmendBoard(ctx, id, a.amendment(seasons, change))
-	if err == nil && b.Filling() {
+	if err == nil && (b.Filling() || !b.RecountLease.IsZero()) {
 		a.planFill()
 	}
 	return b, err
@@ -97,12 +97,18 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 // amendment returns a function that calls change, and fails if the changed board would
 // decide otherwise about results of its seasons: if a sealed season would accept results
 // again, or a season with results would close at once. If change adds windows to a linked board, the
-// board must be filled again: the source may have results in these windows.
+// board must be filled again: the source may have results in these windows. If change
+// changes the divisions, all users must be recounted.
 func (a *Admin) amendment(seasons []leaderboard.SeasonRecord, change func(*leaderboard.Board) error) func(*leaderboard.Board) error {
 	return func(b *leaderboard.Board) error {
 		before := b.Clone()
 		if err := change(b); err != nil {
 			return err
+		}
+		if next, err := before.Amend(*b); err != nil {
+			return err
+		} else if next.Rules() != before.Rules() {
+			b.RecountLease = leaderboard.Truncate(a.now()) // has ended, so that any process may recount the users
 		}
 		if b.Source != nil && len(b.Season.Windows) > len(before.Season.Windows) {
 			b.FillLease = leaderboard.Truncate(a.now()) // another lease than that of a fill in progress

@@ -50,7 +50,7 @@ func (a *Admin) EndSeason(ctx context.Context, id leaderboard.BoardID, season le
 		if err != nil {
 			return SeasonEnding{}, err
 		}
-		ending.Results, ending.Users, err = a.afterEnd(ctx, &before, &b, season, a.recountUsers)
+		ending.Results, ending.Users, err = a.afterEnd(ctx, &before, &b, season, a.recountEnded)
 		a.tasks.running.Go(func() { a.recountLater(&b, season) })
 		return ending, err
 	})
@@ -174,8 +174,14 @@ func (s *shared) afterEnd(ctx context.Context, before, b *leaderboard.Board, sea
 	return results, users, err
 }
 
+// recountEnded recounts users of a season that ended early.
+func (s *shared) recountEnded(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID) error {
+	return s.recountUsers(ctx, b, season, users, "season ended early")
+}
+
 // recountUsers computes the entries of users from their results, and updates their ranks.
-func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID) error {
+// In a sealed season, it amends the final standings for the given reason.
+func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID, reason string) error {
 	changes := make([]leaderboard.Change, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) (err error) {
 		changes[i], err = s.store.Recount(ctx, b, season, users[i])
@@ -191,7 +197,7 @@ func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season 
 			changed = append(changed, c.After)
 		}
 	}
-	return s.ranks.update(ctx, changed, unchanged, "season ended early")
+	return s.ranks.update(ctx, changed, unchanged, reason)
 }
 
 // recountLater repeats the recount of a season that ended early, once no process uses an
@@ -204,7 +210,7 @@ func (s *shared) recountLater(b *leaderboard.Board, season leaderboard.SeasonID)
 	case <-ctx.Done():
 		return
 	}
-	if _, _, err := s.afterEnd(ctx, b, b, season, s.recountUsers); err != nil && ctx.Err() == nil {
+	if _, _, err := s.afterEnd(ctx, b, b, season, s.recountEnded); err != nil && ctx.Err() == nil {
 		s.log.WarnContext(ctx, "season that ended early not recounted; the sweep that seals it does so", "board", b.ID, "season", season, "err", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// fillLease is how long one process fills a linked board without help from others. The
+	// fillLease is how long one process fills a board without help from others. The
 	// process renews the lease. If the process dies, another one starts again.
 	fillLease = time.Minute
 	// fillChunk is the number of results of the source that a fill offers at a time.
@@ -122,7 +122,8 @@ func (s *shared) planFill() {
 	}
 }
 
-// fillBoards fills linked boards when they are created or get windows. At every interval
+// fillBoards fills linked boards when they are created or get windows, and the divisions
+// of boards when they change. At every interval
 // it also fills those that other processes created, amended or did not finish filling. It
 // returns when ctx is done.
 func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
@@ -131,6 +132,9 @@ func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
 	for {
 		if err := s.FillLinked(ctx); err != nil && ctx.Err() == nil {
 			s.log.ErrorContext(ctx, "linked boards not filled", "err", err)
+		}
+		if err := s.FillDivisions(ctx); err != nil && ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "divisions not filled", "err", err)
 		}
 		select {
 		case <-ticker.C:
@@ -165,14 +169,20 @@ func (s *shared) FillLinked(ctx context.Context) error {
 // or the board is full or deleted.
 var errFilled = errors.New("another process fills the board")
 
-// lease sets the fill lease of a linked board, which is expected to be b.FillLease. It
-// sets b to the stored board.
-func (s *shared) lease(ctx context.Context, b *leaderboard.Board, until time.Time) error {
+// A leaseOf selects one of the leases of a board.
+type leaseOf func(*leaderboard.Board) *time.Time
+
+func fillLeaseOf(b *leaderboard.Board) *time.Time    { return &b.FillLease }
+func recountLeaseOf(b *leaderboard.Board) *time.Time { return &b.RecountLease }
+
+// lease sets a lease of a board, which is expected to be that of b. It sets b to the stored
+// board.
+func (s *shared) lease(ctx context.Context, b *leaderboard.Board, of leaseOf, until time.Time) error {
 	return s.amendFill(ctx, b, func(have *leaderboard.Board) error {
-		if !have.FillLease.Equal(b.FillLease) {
+		if !of(have).Equal(*of(b)) {
 			return errFilled
 		}
-		have.FillLease = until
+		*of(have) = until
 		return nil
 	})
 }
@@ -196,6 +206,89 @@ func (s *shared) amendFill(ctx context.Context, b *leaderboard.Board, edit func(
 	return err
 }
 
+// renew renews a lease of which less than half remains.
+func (s *shared) renew(ctx context.Context, b *leaderboard.Board, of leaseOf) error {
+	if of(b).Sub(s.now()) >= fillLease/2 {
+		return nil
+	}
+	return s.lease(ctx, b, of, s.nextLease())
+}
+
+// FillDivisions computes the entries of each board whose divisions have changed, unless
+// another process does.
+func (s *shared) FillDivisions(ctx context.Context) error {
+	boards, err := s.store.Boards(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range boards {
+		if b := &boards[i]; !b.RecountLease.IsZero() && !b.RecountLease.After(s.now()) {
+			errs = append(errs, s.fillDivisions(ctx, b))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// fillDivisions makes all entries of a board follow its divisions, except the entries of
+// sealed seasons. It may be repeated, and it may run while results arrive.
+func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error {
+	err := s.lease(ctx, b, recountLeaseOf, s.nextLease())
+	var seasons []leaderboard.SeasonID
+	if err == nil {
+		seasons, err = s.store.StartRecount(ctx, b)
+	}
+	for _, season := range seasons {
+		if err == nil {
+			err = s.fillSeason(ctx, b, leaderboard.SeasonKey{Board: b.ID, Season: season})
+		}
+	}
+	if err == nil {
+		// If the divisions have changed again, the lease has changed too.
+		err = s.lease(ctx, b, recountLeaseOf, time.Time{})
+	}
+	if errors.Is(err, errFilled) || errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return nil
+	}
+	if err == nil {
+		s.log.InfoContext(ctx, "divisions filled", "board", b.ID)
+	}
+	return err
+}
+
+// fillSeason recounts all users of a season. It first rebuilds the index: an index may
+// ignore divisions that the board did not have when the season was loaded.
+func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) error {
+	const reason = "divisions changed"
+	err := s.ranks.rebuild(ctx, b, key, reason)
+	if errors.Is(err, leaderboard.ErrRankUnavailable) {
+		err = nil // the index will be filled from the store
+	}
+	if err != nil {
+		return err
+	}
+	var chunk []leaderboard.UserID
+	flush := func() error {
+		err := s.recountUsers(ctx, b, key.Season, chunk, reason)
+		chunk = chunk[:0]
+		if err == nil {
+			err = s.renew(ctx, b, recountLeaseOf)
+		}
+		return err
+	}
+	for user, err := range s.store.Users(ctx, key) {
+		if err != nil {
+			return err
+		}
+		if chunk = append(chunk, user); len(chunk) == recountChunk {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
 // refill starts a fill of each linked board that is selected as a whole. The board may
 // lack results: a process may have died after it applied them to the source.
 func (s *shared) refill(ctx context.Context, sel Selection) error {
@@ -211,7 +304,7 @@ func (s *shared) refill(ctx context.Context, sel Selection) error {
 		if b.Source == nil || b.Filling() {
 			continue
 		}
-		if err := s.lease(ctx, b, leaderboard.Truncate(s.now())); err != nil && !errors.Is(err, errFilled) {
+		if err := s.lease(ctx, b, fillLeaseOf, leaderboard.Truncate(s.now())); err != nil && !errors.Is(err, errFilled) {
 			return err
 		}
 		s.planFill()
@@ -232,7 +325,7 @@ func (s *shared) nextLease() time.Time { return leaderboard.Truncate(s.now().Add
 // fill applies it too, because it offers each match until its standing result is at its
 // place: see linking.
 func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
-	err := s.lease(ctx, b, s.nextLease())
+	err := s.lease(ctx, b, fillLeaseOf, s.nextLease())
 	if err == nil {
 		err = s.addLink(ctx, b)
 	}
@@ -273,12 +366,7 @@ func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) error {
 	l := &linking{shared: s, source: source, boards: []*leaderboard.Board{b}, whole: true}
 	original := func(r *leaderboard.MatchResult) (leaderboard.MatchResult, error) { return *r, nil }
-	renew := func() error {
-		if b.FillLease.Sub(s.now()) >= fillLease/2 {
-			return nil
-		}
-		return s.lease(ctx, b, s.nextLease())
-	}
+	renew := func() error { return s.renew(ctx, b, fillLeaseOf) }
 	return Selection{Board: source.ID}.eachSeason(ctx, s.store, func(_ *leaderboard.Board, key leaderboard.SeasonKey) error {
 		return l.offerSeason(ctx, key, original, renew)
 	})

@@ -173,8 +173,26 @@ func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderbo
 	}
 }
 
-// fill rebuilds a season of the index from the store.
+// fill rebuilds a season of the index from the store. The index depends on the divisions of
+// the board. If they have changed since b was read, fill rebuilds the season again.
 func (x *rankIndex) fill(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress) error {
+	for {
+		if err := x.rebuild(ctx, b, key, progress); err != nil {
+			return err
+		}
+		now, err := x.store.Board(ctx, key.Board)
+		if errors.Is(err, leaderboard.ErrBoardNotFound) {
+			return nil
+		}
+		if err != nil || !now.CreatedAt.Equal(b.CreatedAt) || now.Rules() <= b.Rules() {
+			return err
+		}
+		b = &now
+	}
+}
+
+// rebuild rebuilds a season of the index from the store.
+func (x *rankIndex) rebuild(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress) error {
 	done := int64(0)
 	entries := func(yield func(leaderboard.Entry, error) bool) {
 		for e, err := range x.store.Scan(ctx, key) {

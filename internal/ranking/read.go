@@ -71,7 +71,8 @@ type About struct {
 	ScoredAt time.Time
 	// Sealed is true if the season's standings are final.
 	Sealed bool
-	// Filling is true if the season of a linked board may lack results of the source.
+	// Filling is true if the season of a linked board may lack results of the source, or if
+	// the ladder may lack users, because its division was added to the board a short time ago.
 	Filling bool
 	// Degraded is true if the rank index could not answer. The entries then come
 	// from the store, and the users' ranks are unknown.
@@ -133,11 +134,15 @@ func (r *Reader) view(ctx context.Context, b *leaderboard.Board, q Query) (*view
 	if err != nil {
 		return nil, err
 	}
-	if q.Division, err = b.Division(q.Division); err != nil {
-		return nil, err
-	}
 	record, sealed, err := r.seasonRecord(ctx, b, season)
 	if err != nil {
+		return nil, err
+	}
+	declared := b
+	if sealed {
+		declared = b.WithRules(record.Rules)
+	}
+	if q.Division, err = declared.Division(q.Division); err != nil {
 		return nil, err
 	}
 	v := &view{
@@ -204,7 +209,8 @@ func (r *Reader) hasUsers(ctx context.Context, key leaderboard.SeasonKey) (bool,
 func (v *view) about(seen leaderboard.View) About {
 	return About{
 		Board: *v.board, Season: v.season, Division: v.ladder.Division, Method: v.method,
-		Total: seen.Size, AsOf: seen.AsOf, ScoredAt: v.scoredAt, Sealed: v.sealed, Filling: v.filling,
+		Total: seen.Size, AsOf: seen.AsOf, ScoredAt: v.scoredAt, Sealed: v.sealed,
+		Filling: v.filling || !v.sealed && v.board.IsFilling(v.ladder.Division.Attribute),
 	}
 }
 

@@ -32,7 +32,7 @@ func (a *Admin) Sweep(ctx context.Context) error {
 }
 
 func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
-	if b.Filling() {
+	if b.Filling() || !b.RecountLease.IsZero() {
 		return nil // each part of the fill would amend the final standings of a sealed season
 	}
 	records, err := a.store.Seasons(ctx, b.ID)
@@ -59,7 +59,7 @@ func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 			}
 			if _, ended := b.Season.EarlyEnd(r.Season); ended {
 				// A process with an older version of the board may have counted results after the end.
-				if _, _, err := a.afterEnd(ctx, b, b, r.Season, a.recountUsers); err != nil {
+				if _, _, err := a.afterEnd(ctx, b, b, r.Season, a.recountEnded); err != nil {
 					return err
 				}
 			}

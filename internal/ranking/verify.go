@@ -61,7 +61,11 @@ func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progr
 	}
 	err = sel.eachSeason(ctx, v.store, func(b *leaderboard.Board, key leaderboard.SeasonKey) error {
 		report.Seasons++
-		c := &check{Verifier: v, b: b, key: key, repair: repair, progress: progress, report: &report}
+		record, err := v.store.Season(ctx, key)
+		if err != nil {
+			return err
+		}
+		c := &check{Verifier: v, b: b, rules: record.Rules, key: key, repair: repair, progress: progress, report: &report}
 		c.found = func(d Difference) error {
 			if !d.Repaired {
 				unrepaired[d.Kind]++
@@ -103,6 +107,7 @@ func (v *Verifier) unregistered(ctx context.Context, sel Selection) (map[leaderb
 type check struct {
 	*Verifier
 	b        *leaderboard.Board
+	rules    int // the divisions that the season's entries follow: see leaderboard.Board.Rules
 	key      leaderboard.SeasonKey
 	repair   bool
 	progress Progress
@@ -166,19 +171,12 @@ func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]boo
 // user compares a user's entry with the stored results. It also adds the user to
 // c.ranked for each ladder that should contain the user.
 func (c *check) user(ctx context.Context, user leaderboard.UserID) error {
-	want, err := c.recount(ctx, user, true)
-	if err != nil {
-		return err
-	}
-	have, err := c.entry(ctx, user)
+	want, have, err := c.entries(ctx, user, true)
 	if err != nil {
 		return err
 	}
 	if detail := entryDifference(want, have); detail != "" {
-		if want, err = c.recount(ctx, user, false); err != nil {
-			return err
-		}
-		if have, err = c.entry(ctx, user); err != nil {
+		if want, have, err = c.entries(ctx, user, false); err != nil {
 			return err
 		}
 		if detail := entryDifference(want, have); detail != "" {
@@ -198,9 +196,9 @@ func (c *check) user(ctx context.Context, user leaderboard.UserID) error {
 	return nil
 }
 
-// recount computes a user's entry from the stored results. If countResults is true, it
-// adds the number of results to the report.
-func (c *check) recount(ctx context.Context, user leaderboard.UserID, countResults bool) (leaderboard.Entry, error) {
+// entries returns a user's entry as it follows from the stored results, and as it is
+// stored. If countResults is true, it adds the number of results to the report.
+func (c *check) entries(ctx context.Context, user leaderboard.UserID, countResults bool) (want, have leaderboard.Entry, err error) {
 	t, err := c.b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
 		for r, err := range c.store.Results(ctx, c.key, user) {
 			if countResults {
@@ -211,7 +209,17 @@ func (c *check) recount(ctx context.Context, user leaderboard.UserID, countResul
 			}
 		}
 	})
-	return c.b.Entry(&t, c.key.Season, user), err
+	if err == nil {
+		have, err = c.entry(ctx, user)
+	}
+	want = c.b.WithRules(c.rules).Entry(&t, c.key.Season, user)
+	for rules := 0; rules <= c.b.Rules() && !c.b.RecountLease.IsZero() && !slices.Equal(want.Divisions, have.Divisions); rules++ {
+		// The divisions have changed, and the user's entry possibly follows the old ones.
+		if other := c.b.WithRules(rules).Entry(&t, c.key.Season, user); slices.Equal(other.Divisions, have.Divisions) {
+			want = other
+		}
+	}
+	return want, have, err
 }
 
 func (c *check) entry(ctx context.Context, user leaderboard.UserID) (leaderboard.Entry, error) {

@@ -9,9 +9,17 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
+// hasRanks reports whether the ranks must have the ladder of a division. While entries are
+// recounted after a change of the board's divisions, those of removed divisions are not
+// readable, and those of added divisions are incomplete.
+func (c *check) hasRanks(d leaderboard.Division) bool {
+	_, err := c.b.WithRules(c.rules).Division(d)
+	return err == nil && !c.b.IsFilling(d.Attribute)
+}
+
 // compareRanks compares the rank index or the final standings with entries.
 func (c *check) compareRanks(ctx context.Context, l leaderboard.Ladder, entries []leaderboard.Entry) error {
-	if len(entries) == 0 {
+	if len(entries) == 0 || !c.hasRanks(l.Division) {
 		return nil
 	}
 	users := make([]leaderboard.UserID, len(entries))
@@ -63,7 +71,7 @@ func (c *check) compareRank(ctx context.Context, v *view, kind DifferenceKind, u
 // difference.
 func (c *check) checkSizes(ctx context.Context) error {
 	const tries = 3
-	left := slices.Collect(maps.Keys(c.ranked))
+	left := slices.DeleteFunc(slices.Collect(maps.Keys(c.ranked)), func(d leaderboard.Division) bool { return !c.hasRanks(d) })
 	for try := 1; len(left) > 0; try++ {
 		before, err := c.ladderSizes(ctx, left)
 		if err != nil {

@@ -76,7 +76,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 // results in the order of the Apply.
 type task struct {
 	s         *Store
-	b         *leaderboard.Board
+	b         *leaderboard.Board // in an attempt, with the rules of the incarnation
 	seasonKey leaderboard.SeasonKey
 	user      leaderboard.UserID
 	results   []*leaderboard.MatchResult
@@ -85,6 +85,7 @@ type task struct {
 	voids     map[leaderboard.MatchID]int64 // the Voids of the matches, on boards with Board.Matches
 	deletedAt time.Time                     // the time of the last deletion before the season's incarnation, see incarnation.deletedAt
 	outcomes  []leaderboard.Outcome
+	written   bool // the last attempt has done step 1
 	change    leaderboard.Change
 	err       error
 }
@@ -95,8 +96,13 @@ func (t *task) run(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+	b := t.b
+	var outcomes []leaderboard.Outcome // those of an attempt that wrote the results, but had outdated rules
 	for range maxTries {
-		inc, err := t.s.openIncarnation(ctx, t.b, t.seasonKey.Season)
+		inc, err := t.s.openIncarnation(ctx, b, t.seasonKey.Season)
+		if err == nil {
+			t.b, err = t.s.ruled(ctx, b, inc)
+		}
 		if err != nil {
 			return err
 		}
@@ -105,15 +111,26 @@ func (t *task) run(ctx context.Context) error {
 		if t.voids, err = t.readVoids(ctx, key); err != nil {
 			return err
 		}
+		t.written = false
 		done, err := t.attempt(ctx, key, inc)
 		if err != nil {
 			t.s.dropSummary(key) // the outcome of the writes is unknown
 			return err
 		}
 		if done {
+			if outcomes != nil {
+				t.outcomes = outcomes
+			}
 			return nil
 		}
 		t.s.dropSummary(key)
+		now, err := t.s.incarnations.cachedOrRead(ctx, t.seasonKey)
+		if err != nil {
+			return err
+		}
+		if t.written && outcomes == nil && now.number == inc.number && now.rules != inc.rules {
+			outcomes = t.outcomes // the next attempt will find the results that this one wrote
+		}
 	}
 	return fmt.Errorf("cql: user %q: the user or the season was deleted %d times during one call; repeat the call: %w", t.user, maxTries, leaderboard.ErrUnavailable)
 }
@@ -130,7 +147,7 @@ func (s *Store) dropSummary(key *userKey) {
 // or the user was deleted while attempt ran. The caller must then call attempt again.
 func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool, error) {
 	if t.s.cache != nil {
-		if sum, ok := t.s.cache.Get(*key); ok {
+		if sum, ok := t.s.cache.Get(*key); ok && sum.rules == inc.rules {
 			st, changed, ok, err := t.mergeLight(ctx, key, sum)
 			if err != nil {
 				return false, err
@@ -358,6 +375,7 @@ func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, s
 		}
 	}
 	// Step 2.
+	t.written = true
 	var now statics
 	live, err := t.s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
 		now, err = t.s.readStatics(ctx, key)
@@ -441,6 +459,7 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 	if err != nil {
 		return false, err
 	}
+	t.written = true
 	return t.conclude(ctx, key, inc, &st.statics, st.claim)
 }
 
@@ -454,7 +473,7 @@ func (t *task) conclude(ctx context.Context, key *userKey, inc incarnation, oldS
 	}
 	t.change = change
 	if t.s.cache != nil && st.claim == oldStatics.claim && t.s.ownsClaim(st.claim) {
-		t.s.cache.Add(*key, summary{statics: st.statics, tally: st.tally, size: size{st.version(), int64(len(st.matches))}, entry: change.After, set: st.matchSet()})
+		t.s.cache.Add(*key, summary{statics: st.statics, tally: st.tally, size: size{st.version(), int64(len(st.matches))}, entry: change.After, rules: t.b.Rules(), set: st.matchSet()})
 	}
 	return true, nil
 }

@@ -3,6 +3,7 @@ package cql
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +21,9 @@ type incarnation struct {
 	made    int64 // CreatedAt of the board for which it was opened, in Unix microseconds
 	buckets int   // the number of partitions of each ladder
 	swept   int   // the data of incarnations below this number has been removed
+	// rules determines the divisions that writers use: see [leaderboard.Board.Rules]. It is
+	// a part of every user's state: see state.go.
+	rules int
 	// boardSeen means that this store first read the incarnation as open, and then found
 	// that its board existed. Therefore every later deletion of the board also ends this
 	// incarnation: see openIncarnation. The table does not contain boardSeen.
@@ -30,9 +34,9 @@ type incarnation struct {
 	deletedAt time.Time
 }
 
-// same reports whether inc and o are the same incarnation.
+// same reports whether inc and o are the same incarnation and have the same rules.
 func (inc *incarnation) same(o *incarnation) bool {
-	return inc.number == o.number && inc.open == o.open && inc.made == o.made
+	return inc.number == o.number && inc.open == o.open && inc.made == o.made && inc.rules == o.rules
 }
 
 // openFor reports whether inc is open and was opened for board b.
@@ -51,13 +55,27 @@ type seasonRow struct {
 	number, opened *int
 	made           *int64
 	buckets, swept *int
+	rules          *int64 // see rulesCell
 }
 
-func (r *seasonRow) dest() []any { return []any{&r.number, &r.opened, &r.made, &r.buckets, &r.swept} }
+func (r *seasonRow) dest() []any {
+	return []any{&r.number, &r.opened, &r.made, &r.buckets, &r.swept, &r.rules}
+}
+
+// rulesBits is the number of the low bits of a cell of column rules that contain the rules.
+const rulesBits = 8
+
+// rulesCell returns the cell of column rules for an incarnation. The other bits contain the
+// incarnation's number, so that the cell has no meaning for a later one. The cell is also
+// its own timestamp, so the greatest cell prevails.
+func rulesCell(number, rules int) int64 { return int64(number)<<rulesBits | int64(rules) }
 
 func (r *seasonRow) incarnation() incarnation {
 	inc := incarnation{number: orZero(r.number), swept: orZero(r.swept), made: orZero(r.made), buckets: orZero(r.buckets)}
 	inc.open = r.opened != nil && *r.opened == inc.number
+	if cell := orZero(r.rules); int(cell>>rulesBits) == inc.number {
+		inc.rules = int(cell & (1<<rulesBits - 1))
+	}
 	return inc
 }
 
@@ -172,6 +190,9 @@ func (ins *incarnations) setBoardSeen(s leaderboard.SeasonKey, inc incarnation) 
 // that the incarnation is open, and then reads the board. If the board still exists, every
 // deletion of the board marks it later. That deletion then finds the open incarnation and
 // ends it.
+//
+// The divisions of b may have changed before the incarnation was opened. No other call may
+// then give it the rules of the board, so openIncarnation does, unless the season is sealed.
 func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (incarnation, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
@@ -191,6 +212,11 @@ func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 		case !sameBoard(&k.board, b), inc.open && inc.made > made:
 			return incarnation{}, notFound(b.ID)
 		case inc.openFor(b):
+			if raised, err := s.raiseRules(ctx, seasonKey, inc, k.board.Rules()); err != nil {
+				return incarnation{}, err
+			} else if raised {
+				continue
+			}
 			// A deletion writes its time before it ends the incarnation. So this read
 			// finds the times of all deletions that ended earlier incarnations.
 			if inc.deletedAt, err = s.deletedAt(ctx, seasonKey); err != nil {
@@ -213,6 +239,68 @@ func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 			}
 		}
 	}
+}
+
+// raiseRules sets the rules of an incarnation. It reports false, and does nothing, if the
+// incarnation has these rules or greater ones, or if the season is sealed.
+func (s *Store) raiseRules(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, rules int) (bool, error) {
+	if inc.rules >= rules {
+		return false, nil
+	}
+	x, err := s.readSeal(ctx, seasonKey, inc)
+	if err != nil || x.sealed() {
+		return false, err
+	}
+	cell := rulesCell(inc.number, rules)
+	return true, s.conn.write(ctx, op{setRules, []any{cell, cell, string(seasonKey.Board), string(seasonKey.Season)}})
+}
+
+// ruled returns b with the rules of an incarnation. If b is too old to have them, ruled
+// reads the board from the table. The data center may receive the rules of the incarnation
+// before the board; ruled then returns [leaderboard.ErrUnavailable].
+func (s *Store) ruled(ctx context.Context, b *leaderboard.Board, inc incarnation) (*leaderboard.Board, error) {
+	if inc.rules > b.Rules() {
+		k, err := s.readBoard(ctx, b.ID)
+		if err == nil && !sameBoard(&k.board, b) {
+			err = notFound(b.ID)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if b = &k.board; inc.rules > b.Rules() {
+			return nil, fmt.Errorf("cql: board %q: a change of its divisions has not arrived in this data center yet; try again: %w", b.ID, leaderboard.ErrUnavailable)
+		}
+	}
+	return b.WithRules(inc.rules), nil
+}
+
+// StartRecount sets the rules of all open seasons, also of those without users: another
+// process may be about to register the first one. A season that is opened later gets its
+// rules by openIncarnation.
+func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
+	if err := s.checkBoard(ctx, b); err != nil {
+		return nil, err
+	}
+	rows, err := s.seasonRows(ctx, b.ID)
+	if err != nil {
+		return nil, err
+	}
+	rows = slices.DeleteFunc(rows, func(r seasonOf) bool { return !r.openFor(b) })
+	follows := make([]bool, len(rows))
+	if err := s.forEach(ctx, len(rows), func(ctx context.Context, i int) error {
+		raised, err := s.raiseRules(ctx, leaderboard.SeasonKey{Board: b.ID, Season: rows[i].season}, rows[i].incarnation, b.Rules())
+		follows[i] = raised || rows[i].rules >= b.Rules()
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	var seasons []leaderboard.SeasonID
+	for i := range rows {
+		if follows[i] {
+			seasons = append(seasons, rows[i].season)
+		}
+	}
+	return seasons, nil
 }
 
 // deletionRow returns the key of a row of table seasons that records a deletion. The

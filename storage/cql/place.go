@@ -135,7 +135,7 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 		// this read missed. A second read of the state finds these results.
 		for range 2 {
 			st, have, rows, err = s.inspect(ctx, b, key, inc, ownClaim)
-			if err != nil || have.entry == nil || have.entry.Version <= st.version() {
+			if err != nil || have.entry == nil || have.entry.Version <= st.version()+uint64(b.Rules()) {
 				break
 			}
 		}

@@ -28,21 +28,38 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
-	if !inc.openFor(b) || !inc.boardSeen {
-		none := leaderboard.Entry{SeasonKey: seasonKey, User: user}
-		if err := s.checkBoard(ctx, b); err != nil || !inc.openFor(b) {
-			return leaderboard.Change{Before: none, After: none}, err
-		}
-	}
-	key := &userKey{seasonKey, inc.number, user}
-	s.dropSummary(key)
+	none := leaderboard.Entry{SeasonKey: seasonKey, User: user}
+	given := b
 	var change leaderboard.Change
 	var raised claim
 	placed := uint64(0)
 	for try := range maxTries {
-		st, have, rows, err := s.inspect(ctx, b, key, inc, raised)
+		if !inc.openFor(given) || !inc.boardSeen {
+			if err := s.checkBoard(ctx, given); err != nil || !inc.openFor(given) {
+				return leaderboard.Change{Before: none, After: none}, err
+			}
+		}
+		if b, err = s.ruled(ctx, given, inc); err != nil {
+			return leaderboard.Change{}, err
+		}
+		key := &userKey{seasonKey, inc.number, user}
+		s.dropSummary(key)
+		var st *state
+		var have storedEntry
+		var rows []row
+		live, err := s.whileOpen(ctx, seasonKey, inc, func(ctx context.Context) (err error) {
+			st, have, rows, err = s.inspect(ctx, b, key, inc, raised)
+			return err
+		})
 		if err != nil {
 			return leaderboard.Change{}, err
+		}
+		if !live { // the season was deleted, or its rules changed
+			if inc, err = s.incarnations.cachedOrRead(ctx, seasonKey); err != nil {
+				return leaderboard.Change{}, err
+			}
+			raised, placed = claim{}, 0
+			continue
 		}
 		if !st.known {
 			change, ok, err := s.removeUnregistered(ctx, b, key, inc)
@@ -53,7 +70,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 		}
 		want, none := st.entries(b, key)
 		before := have.entryOr(none)
-		if try == 0 {
+		if change.Before.User == "" {
 			change.Before = before
 		}
 		change.After = want

@@ -48,8 +48,8 @@ const pendingTimeout = 24 * time.Hour
 
 func (x *seal) sealed() bool { return x.Generation != "" }
 
-func (x *seal) record(seasonKey leaderboard.SeasonKey) leaderboard.SeasonRecord {
-	return leaderboard.SeasonRecord{SeasonKey: seasonKey, SealedAt: x.SealedAt, Amendments: x.Amendments}
+func (x *seal) record(seasonKey leaderboard.SeasonKey, inc incarnation) leaderboard.SeasonRecord {
+	return leaderboard.SeasonRecord{SeasonKey: seasonKey, SealedAt: x.SealedAt, Amendments: x.Amendments, Rules: inc.rules}
 }
 
 // generations returns all generations that may have rows.
@@ -185,7 +185,7 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 					err = s.removePending(ctx, seasonKey, inc, l.Generation)
 				}
 			}
-			return sealed.record(seasonKey), err
+			return sealed.record(seasonKey, inc), err
 		}
 		if err := s.removePending(ctx, seasonKey, inc, f.generation); err != nil {
 			return leaderboard.SeasonRecord{}, err

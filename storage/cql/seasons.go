@@ -40,7 +40,7 @@ func (s *Store) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderbo
 		if err != nil {
 			return err
 		}
-		records[i] = seal.record(seasonKey)
+		records[i] = seal.record(seasonKey, rows[i].incarnation)
 		found[i] = seal.sealed()
 		if !found[i] {
 			found[i], err = s.anyUser(ctx, seasonKey, rows[i].incarnation)
@@ -63,7 +63,7 @@ func (s *Store) Season(ctx context.Context, seasonKey leaderboard.SeasonKey) (le
 	if err == nil && inc.open {
 		x, err = s.readSeal(ctx, seasonKey, inc)
 	}
-	return x.record(seasonKey), err
+	return x.record(seasonKey, inc), err
 }
 
 // ChangedAt returns the zero time. All writers of a season would have to write the same

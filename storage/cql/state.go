@@ -47,6 +47,31 @@ import (
 // sender sends the result again. The writer that receives it finds the result in the
 // state, and does steps 2 and 3.
 //
+// # Changes of divisions
+//
+// The divisions of the board may change. Processes cache boards, so for a while two writers
+// may know different divisions. Therefore the rules of a season, the number of changes that
+// its entries follow, are a part of each user's state. The row of the season contains the
+// rules ([incarnation.rules]); they only grow, and so does the version, which is the sum of
+// the rules and the versions of all other parts. The argument above then remains true:
+//
+//   - Each writer reads the rules in step 2, together with the rest of the state
+//     ([Store.whileOpen]), and writes the entry that follows from them. If the writer began
+//     with other rules, it begins again with those that it has read.
+//   - StartRecount writes the rules: this is step 1 of a writer. The Recount of each user
+//     is steps 2 and 3 of the same writer. A user who is not in the list that the caller
+//     reads after StartRecount is registered later. The writer that registers the user
+//     reads the rules after that.
+//   - Two writers whose entries have the same version have the same rules and the same
+//     state, or each lacks a part that the other has. In the second case, the last writer
+//     has a greater version than both.
+//
+// So at no time do two complete states give different entries with the same version and
+// thus the same timestamps. A slow writer that has read the previous rules has a smaller
+// version than the Recount of the user, because this Recount has read its results.
+//
+// A sealed season keeps its rules.
+//
 // With several data centers, a quorum of one data center may not yet have recent writes
 // of the others. But Kafka mirrors every result to each data center, and a writer in each
 // data center applies it. So the argument is true for the writers of each data center
@@ -181,8 +206,9 @@ func (s *Store) readMatches(ctx context.Context, key *userKey, q op, st *state) 
 	})
 }
 
-// version returns the version of the entry that follows from the state. Every change of
-// the state that can affect the entry increases the version. If a result is replaced by
+// version returns the version of the entry that follows from the state, without the rules
+// of the season, which [userKey.entry] adds. Every change of the state that can affect the
+// entry increases the version. If a result is replaced by
 // one with a higher revision, the version grows by the difference of the revisions. A
 // contender row adds one. A change of a ban adds one. An erasure raises the version above
 // all earlier versions.
@@ -220,10 +246,11 @@ func (st *state) results() iter.Seq2[leaderboard.MatchResult, error] {
 	}
 }
 
-// entry returns the entry that follows from a tally, an account and a version.
+// entry returns the entry that follows from a tally, an account and a version of the state
+// without the rules. The board b must have the rules of the incarnation.
 func (k *userKey) entry(b *leaderboard.Board, t *leaderboard.Tally, a *account, version uint64) leaderboard.Entry {
 	e := b.Entry(t, k.Season, k.user)
-	e.Hidden, e.Version = a.Hidden, version
+	e.Hidden, e.Version = a.Hidden, version+uint64(b.Rules())
 	return e
 }
 

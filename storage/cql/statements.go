@@ -22,12 +22,13 @@ const (
 	closeBoard   = `UPDATE boards SET body = null WHERE realm = 0 AND board = ? IF body = ?`
 	removeBoard  = `DELETE FROM boards WHERE realm = 0 AND board = ? IF body = null`
 
-	selectSeasons  = `SELECT season, edition, opened, board_made, buckets, swept FROM seasons WHERE board = ?`
-	selectSeason   = `SELECT edition, opened, board_made, buckets, swept FROM seasons WHERE board = ? AND season = ?`
+	selectSeasons  = `SELECT season, edition, opened, board_made, buckets, swept, rules FROM seasons WHERE board = ?`
+	selectSeason   = `SELECT edition, opened, board_made, buckets, swept, rules FROM seasons WHERE board = ? AND season = ?`
 	selectDeleted  = `SELECT board_made FROM seasons WHERE board = ? AND season IN ?`
 	setDeleted     = `UPDATE seasons USING TIMESTAMP ? SET board_made = ? WHERE board = ? AND season = ?`
 	openSeason     = `UPDATE seasons USING TIMESTAMP ? SET opened = ?, board_made = ?, buckets = ? WHERE board = ? AND season = ?`
 	endIncarnation = `UPDATE seasons USING TIMESTAMP ? SET edition = ? WHERE board = ? AND season = ?`
+	setRules       = `UPDATE seasons USING TIMESTAMP ? SET rules = ? WHERE board = ? AND season = ?`
 	sweptSeason    = `UPDATE seasons USING TIMESTAMP ? SET swept = ? WHERE board = ? AND season = ?`
 
 	selectUser      = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`

@@ -233,7 +233,7 @@ func (w *writers) result(text string) leaderboard.MatchResult {
 		case scan(word, "%d", &n):
 			r.Score = leaderboard.Score(n)
 		default:
-			r.Attributes = map[string]string{"team": word}
+			r.Attributes = map[string]string{"team": word, "club": word}
 		}
 	}
 	return r
@@ -266,14 +266,18 @@ func (w *writers) send(ctx context.Context, store *Store, list []leaderboard.Mat
 // user's results.
 func (w *writers) check(ctx context.Context) error {
 	s := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
-	tally, err := w.board.Count(w.third.Results(ctx, s, w.user))
+	b, err := w.third.Board(ctx, w.board.ID) // its divisions may have changed
+	if err != nil {
+		return err
+	}
+	tally, err := b.Count(w.third.Results(ctx, s, w.user))
 	if err != nil {
 		return err
 	}
 	if err := w.checkVoids(ctx); err != nil {
 		return err
 	}
-	want := w.board.Entry(&tally, s.Season, w.user)
+	want := b.Entry(&tally, s.Season, w.user)
 	have, err := w.third.Entry(ctx, s, w.user)
 	if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
 		return err
@@ -290,10 +294,10 @@ func (w *writers) check(ctx context.Context) error {
 	if d := cmp.Diff(want, have, cmpopts.EquateEmpty()); d != "" {
 		return fmt.Errorf("the entry does not follow from the results (-want +got):\n%s", d)
 	}
-	for _, team := range []string{"", "red", "blue"} {
+	for _, division := range []string{"", "team:red", "team:blue", "club:red", "club:blue"} {
 		l := leaderboard.Ladder{SeasonKey: s}
-		if team != "" {
-			l.Division = leaderboard.Division{Attribute: "team", Value: team}
+		if l.Division, err = leaderboard.ParseDivision(division); err != nil {
+			return err
 		}
 		n := 0
 		for e, err := range w.third.Entries(ctx, l, "") {
@@ -305,11 +309,11 @@ func (w *writers) check(ctx context.Context) error {
 			}
 		}
 		wantRows := 0
-		if want.Ranked() && (team == "" || slices.Contains(want.Divisions, l.Division)) {
+		if want.Ranked() && (division == "" || slices.Contains(want.Divisions, l.Division)) {
 			wantRows = 1
 		}
 		if n != wantRows {
-			return fmt.Errorf("the ladder %q yields the user %d times, want %d", team, n, wantRows)
+			return fmt.Errorf("the ladder %q yields the user %d times, want %d", division, n, wantRows)
 		}
 	}
 	return nil
@@ -417,6 +421,48 @@ var encounters = []encounter{
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, nil},
 	{"an erasure and a user's first result", leaderboard.Sum, func(context.Context, *writers) error { return nil },
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, nil},
+	{"a change of divisions", leaderboard.Best, byFirst("m 5 red"),
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), divide("club")},
+		map[leaderboard.MatchID]leaderboard.Score{"m": 5, "x": 50}},
+	{"a change of divisions and a user's first result", leaderboard.Sum, func(context.Context, *writers) error { return nil },
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), divide("club", "team")},
+		map[leaderboard.MatchID]leaderboard.Score{"x": 50}},
+	{"a change of divisions and two calls", leaderboard.Sum, func(ctx context.Context, w *writers) error {
+		return errors.Join(w.apply(ctx, w.stores[0], "m 1"), w.apply(ctx, w.stores[1], "n 2 blue"))
+	}, [2]func(context.Context, *writers, *Store) error{func(ctx context.Context, w *writers, s *Store) error {
+		return errors.Join(w.apply(ctx, s, "x 10"), w.apply(ctx, s, "z 1000 red"))
+	}, divide("club")}, map[leaderboard.MatchID]leaderboard.Score{"m": 1, "n": 2, "x": 10, "z": 1000}},
+	{"a change of divisions and a ban", leaderboard.Best, byFirst("m 5 red"),
+		[2]func(context.Context, *writers, *Store) error{ban, divide("club")}, nil},
+	{"two changes of divisions", leaderboard.Best, byFirst("m 5 red"),
+		[2]func(context.Context, *writers, *Store) error{divide(), divide("club")}, nil},
+}
+
+// divide changes the divisions of the board, and recounts all users.
+func divide(divisions ...string) func(context.Context, *writers, *Store) error {
+	return func(ctx context.Context, w *writers, s *Store) error {
+		b, err := s.AmendBoard(ctx, w.board.ID, func(b *leaderboard.Board) error { b.Divisions = divisions; return nil })
+		if err != nil {
+			return err
+		}
+		seasons, err := s.StartRecount(ctx, &b)
+		if err != nil {
+			return err
+		}
+		for _, season := range seasons {
+			for user, err := range s.Users(ctx, leaderboard.SeasonKey{Board: b.ID, Season: season}) {
+				if err != nil {
+					return err
+				}
+				change, err := s.Recount(ctx, &b, season, user)
+				if err != nil {
+					return err
+				}
+				w.notify(change.After)
+			}
+		}
+		return nil
+	}
 }
 
 // voidEncounters are encounters with voids of matches.

@@ -65,6 +65,7 @@ type summary struct {
 	size
 	tally leaderboard.Tally
 	entry leaderboard.Entry
+	rules int // the tally and the entry follow these divisions: see incarnation.rules
 	set   matchSet
 }
 

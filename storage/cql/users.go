@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -101,27 +102,30 @@ func withNewVersion(changes []leaderboard.Change) []leaderboard.Change {
 // updates the user's entry in the season. It does nothing if the ban does not concern the
 // season's board.
 func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard.Ban, whole *userAccount) (leaderboard.Change, error) {
-	b, inc, err := s.boardOf(ctx, key)
-	if err != nil {
-		return leaderboard.Change{}, err
+	for range maxTries {
+		b, inc, err := s.boardOf(ctx, key)
+		if err != nil {
+			return leaderboard.Change{}, err
+		}
+		if !inc.openFor(&b) || inc.number != key.incarnation || !ban.Concerns(&b) {
+			return leaderboard.Change{}, nil // if inc is not of b, the season or the board was deleted after userSeasons listed it
+		}
+		s.dropSummary(key)
+		acc := whole.accountOn(&b)
+		if err := s.conn.write(ctx, op{setAccount, key.args(acc.writeTime(), acc.append(nil))}); err != nil {
+			return leaderboard.Change{}, err
+		}
+		_, change, live, err := s.derive(ctx, &b, key, inc, claim{})
+		if err != nil || live {
+			return change, err
+		}
 	}
-	if !inc.openFor(&b) || !ban.Concerns(&b) {
-		return leaderboard.Change{}, nil // if inc is not of b, the season or the board was deleted after userSeasons listed it
-	}
-	s.dropSummary(key)
-	acc := whole.accountOn(&b)
-	if err := s.conn.write(ctx, op{setAccount, key.args(acc.writeTime(), acc.append(nil))}); err != nil {
-		return leaderboard.Change{}, err
-	}
-	_, change, live, err := s.derive(ctx, &b, key, inc, claim{})
-	if !live {
-		change = leaderboard.Change{}
-	}
-	return change, err
+	return leaderboard.Change{}, fmt.Errorf("cql: season %q of board %q changed during %d attempts to change a user; repeat the call: %w", key.Season, key.Board, maxTries, leaderboard.ErrUnavailable)
 }
 
-// boardOf returns the board and the current incarnation of the season that key names. If
-// the board was deleted, the returned board is zero.
+// boardOf returns the board and the current incarnation of the season that key names. The
+// board has the rules of the incarnation. If the board was deleted, the returned board is
+// zero.
 func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, incarnation, error) {
 	k, err := s.readBoard(ctx, key.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -131,7 +135,14 @@ func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, i
 		return leaderboard.Board{}, incarnation{}, err
 	}
 	inc, err := s.incarnations.readAgain(ctx, key.SeasonKey)
-	return k.board, inc, err
+	if err != nil || !inc.openFor(&k.board) {
+		return k.board, inc, err
+	}
+	b, err := s.ruled(ctx, &k.board, inc)
+	if err != nil {
+		return leaderboard.Board{}, incarnation{}, err
+	}
+	return *b, inc, nil
 }
 
 // Erase removes all data of a user. If it is interrupted, the next Erase of the user

@@ -103,7 +103,7 @@ func writeRows(s *Store, results []leaderboard.MatchResult, moved bool, how *peb
 	bd := s.board("b")
 	batch := s.db.NewBatch()
 	for _, r := range results {
-		st := userState{bd: bd, season: r.Season, user: r.User, rowKey: rowKey}
+		st := userState{s: s, bd: bd, season: r.Season, user: r.User, rowKey: rowKey}
 		st.row.tally = bd.Add(st.row.tally, &r)
 		old := st.entry()
 		old.AchievedAt = old.AchievedAt.Add(-time.Millisecond)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -20,8 +21,35 @@ import (
 type board struct {
 	leaderboard.Board
 	number  uint32
-	sealing gate // held during a seal, and during the deletion of the board or a season
+	sealing gate // held during a seal, a change of the divisions, and the deletion of the board or a season
+	// slots points to the board's EveryDivision. Keys and rows contain indexes in this
+	// list. All versions of the board share the pointer, because a reader that has an older
+	// version may read newer rows.
+	slots *atomic.Pointer[[]string]
 }
+
+func newBoard(b leaderboard.Board, number uint32) *board {
+	bd := &board{Board: b, number: number, sealing: newGate(), slots: &atomic.Pointer[[]string]{}}
+	bd.setSlots()
+	return bd
+}
+
+func (bd *board) setSlots() {
+	all := bd.EveryDivision()
+	bd.slots.Store(&all)
+}
+
+// division returns the element of EveryDivision at an index, or false if there is none.
+func (bd *board) division(index int) (string, bool) {
+	all := *bd.slots.Load()
+	if index >= len(all) {
+		return "", false
+	}
+	return all[index], true
+}
+
+// indexOf is the inverse of division. It returns -1 for a division that bd never had.
+func (bd *board) indexOf(division string) int { return slices.Index(*bd.slots.Load(), division) }
 
 // catalog holds all stored boards. It is immutable.
 type catalog struct {
@@ -55,10 +83,12 @@ func (s *Store) loadBoards() error {
 	prefix := []byte{kindBoard}
 	err := s.scan(context.Background(), prefix, keyAfter(prefix), func(_, value []byte) (bool, error) {
 		d := decoder{b: value}
-		bd := &board{number: d.uint32(), sealing: newGate()}
-		if err := decodeJSON(d.readRest(), &bd.Board); err != nil {
+		number := d.uint32()
+		var b leaderboard.Board
+		if err := decodeJSON(d.readRest(), &b); err != nil {
 			return false, err
 		}
+		bd := newBoard(b, number)
 		c.byID[bd.ID], c.byNumber[bd.number] = bd, bd
 		return true, nil
 	})
@@ -105,7 +135,7 @@ func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 		return s.syncVisible(ctx)
 	}
 	b.CreatedAt = leaderboard.Truncate(b.CreatedAt)
-	bd := &board{Board: b.Clone(), number: boards.last + 1, sealing: newGate()}
+	bd := newBoard(b.Clone(), boards.last+1)
 	batch := s.db.NewBatch()
 	if err := errors.Join(setBoard(batch, bd),
 		batch.Set(keyBoards, binary.AppendUvarint(nil, uint64(bd.number)), nil)); err != nil {
@@ -145,6 +175,28 @@ func (s *Store) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 
 // AmendBoard implements [leaderboard.Store].
 func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
+	b, err := s.amendBoard(ctx, id, false, change)
+	if !errors.Is(err, errDivisions) {
+		return b, err
+	}
+	bd := s.board(id)
+	if bd == nil {
+		return leaderboard.Board{}, fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
+	}
+	if err := s.lock(ctx, bd.sealing); err != nil {
+		return leaderboard.Board{}, err
+	}
+	defer bd.sealing.unlock()
+	return s.amendBoard(ctx, id, true, change)
+}
+
+// errDivisions means that a change of a board needs the sealing gate.
+var errDivisions = errors.New("pebble: the divisions change")
+
+// amendBoard does the work of AmendBoard. A change of divisions needs the board's sealing
+// gate, so that no seal runs; noSeal means that the caller holds it. The change also holds
+// all stripes, so every later change of a user uses the new divisions.
+func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, noSeal bool, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	unlock, err := s.lockAdmin(ctx)
 	if err != nil {
 		return leaderboard.Board{}, err
@@ -155,18 +207,26 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 		unlock()
 		return leaderboard.Board{}, fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
 	}
-	amended := &board{number: bd.number, sealing: bd.sealing}
+	amended := &board{number: bd.number, sealing: bd.sealing, slots: bd.slots}
 	batch := s.db.NewBatch()
 	if amended.Board, err = bd.Revise(change); err == nil {
 		amended.Board = amended.Clone()
 		err = setBoard(batch, amended)
+	}
+	unlockUsers := func() {}
+	if err == nil && amended.Rules() != bd.Rules() {
+		if err = errDivisions; noSeal {
+			unlockUsers, err = s.lockAllUsers(ctx)
+		}
 	}
 	if err != nil {
 		unlock()
 		return leaderboard.Board{}, err
 	}
 	err = s.commit(ctx, batch, func() {
+		amended.setSlots()
 		s.boards.Store(boards.with(amended))
+		unlockUsers()
 		unlock()
 	})
 	if err != nil {

@@ -36,8 +36,8 @@ func (s *Store) lock(ctx context.Context, g gate) error {
 
 // stripes is the number of locks that users share. Each of these locks is a stripe, and
 // each user belongs to one stripe. An operation that changes a user holds the user's
-// stripe. Three operations concern all users and hold all stripes: the removal of a board
-// or season, the start of a seal, and the end of a seal.
+// stripe. Four operations concern all users and hold all stripes: the removal of a board
+// or season, a change of a board's divisions, the start of a seal, and the end of a seal.
 //
 // To prevent deadlocks, locks are taken in this order: the board's sealing gate,
 // the admin gate, then stripes by ascending number.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
@@ -16,7 +15,7 @@ func (s *Store) Entry(ctx context.Context, seasonKey leaderboard.SeasonKey, user
 		return leaderboard.Entry{}, err
 	}
 	if bd := s.board(seasonKey.Board); bd != nil {
-		st := userState{bd: bd, season: seasonKey.Season, user: user, rowKey: makeSeasonRowKey(bd.number, seasonKey.Season)}
+		st := userState{s: s, bd: bd, season: seasonKey.Season, user: user, rowKey: makeSeasonRowKey(bd.number, seasonKey.Season)}
 		if _, err := s.get(st.rowKey.user(user), st.row.decode); err != nil {
 			return leaderboard.Entry{}, fmt.Errorf("user %q: %w", user, err)
 		}
@@ -28,13 +27,13 @@ func (s *Store) Entry(ctx context.Context, seasonKey leaderboard.SeasonKey, user
 }
 
 // slot returns the slot of a division's ladder: the part of a row key that names the
-// ladder within its season. It returns false if bd has no divisions by the attribute of
+// ladder within its season. It returns false if bd never had divisions by the attribute of
 // d.
 func (bd *board) slot(d leaderboard.Division) ([]byte, bool) {
 	if d.Overall() {
 		return []byte{slotOverall}, true
 	}
-	i := slices.Index(bd.Divisions, d.Attribute)
+	i := bd.indexOf(d.Attribute)
 	if i < 0 {
 		return nil, false
 	}

@@ -28,7 +28,7 @@ import (
 //	e  SHA-256 of a user id                    time of the erasure, and the version from which later entries of the user continue
 //	u  user id with length; season              nothing; the row is a season note: it means that the user may have a user row in this season
 //	d  season; s                                the seal as JSON
-//	d  season; u; user id, raw                  the user row: version, hidden, time of the erasure, tally
+//	d  season; u; user id, raw                  the user row: version, hidden, time of the erasure, rules, tally
 //	d  season; r; user id with length; match id, raw   the record: the result that stands, refusals
 //	d  season; m; match id with length; user id, raw   nothing; the user has a record of the match; on boards with Board.Matches only
 //	d  season; v; match id, raw                 state of the match: Voids and Applied, uvarints; At; reason and actor with length
@@ -44,7 +44,7 @@ import (
 //
 //	0  the hidden entries
 //	1  the overall ladder
-//	2  a division: the index of its attribute in Board.Divisions, 1 byte; the value with length
+//	2  a division: the index of its attribute in Board.EveryDivision, 1 byte; the value with length
 //
 // Integers of fixed width are big-endian.
 //

@@ -50,10 +50,8 @@ func (bd *board) divisionOf(slot []byte) leaderboard.Division {
 		return leaderboard.Division{}
 	}
 	i, value := int(d.byte()), d.string()
-	if i >= len(bd.Divisions) {
-		return leaderboard.Division{Value: value} // the row is damaged: its index is out of range
-	}
-	return leaderboard.Division{Attribute: bd.Divisions[i], Value: value}
+	name, _ := bd.division(i) // if the row is damaged, i may be out of range
+	return leaderboard.Division{Attribute: name, Value: value}
 }
 
 // orphans maps each user to the user's orphan rows: the ladder rows that do not follow
@@ -91,7 +89,7 @@ func (s *Store) findOrphanRows(ctx context.Context, bd *board, season leaderboar
 		if !ok || err != nil {
 			return false, errors.Join(errFormat("ladder row"), err)
 		}
-		st := userState{bd: bd, season: season, user: user, rowKey: rowKey}
+		st := userState{s: s, bd: bd, season: season, user: user, rowKey: rowKey}
 		if _, err := get(moment, rowKey.user(user), st.row.decode); err != nil && !errors.Is(err, leaderboard.ErrFormat) {
 			return false, err
 		}
@@ -161,7 +159,7 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	}
 	if damaged {
 		st = &userState{s: s, bd: bd, season: season, user: user, rowKey: makeSeasonRowKey(bd.number, season)}
-		if st.row, err = s.newUserRow(&bd.Board, user); err != nil {
+		if st.row, err = s.newUserRow(bd, season, user); err != nil {
 			return leaderboard.Change{}, err
 		}
 		st.before = st.entry()
@@ -184,11 +182,11 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	if st.row.tally, err = bd.Count(s.results(ctx, bd, season, user)); err != nil {
 		return leaderboard.Change{}, err
 	}
-	fresh, err := s.newUserRow(&bd.Board, user)
+	fresh, err := s.newUserRow(bd, season, user)
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
-	st.row.hidden, st.row.erasedAt = fresh.hidden, fresh.erasedAt
+	st.row.hidden, st.row.erasedAt, st.row.rules = fresh.hidden, fresh.erasedAt, fresh.rules
 	want, err := st.row.append(nil)
 	if err != nil {
 		return leaderboard.Change{}, err
@@ -235,4 +233,21 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	row, rowErr := st.row.append(nil)
 	return change, errors.Join(err, rowErr, batch.Set(st.rowKey.user(user), row, nil),
 		replaceRows(batch, placed, bd.placements(st.rowKey, &st.after)))
+}
+
+// StartRecount implements [leaderboard.Store]. The rows of a user show which divisions the
+// entry follows, and AmendBoard has waited for all changes of users that used the previous
+// divisions. So there is nothing to write.
+func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
+	if _, err := s.liveBoard(b); err != nil {
+		return nil, err
+	}
+	records, err := s.Seasons(ctx, b.ID)
+	var seasons []leaderboard.SeasonID
+	for _, r := range records {
+		if r.Rules >= b.Rules() {
+			seasons = append(seasons, r.Season)
+		}
+	}
+	return seasons, err
 }

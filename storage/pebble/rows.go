@@ -94,6 +94,7 @@ const (
 const (
 	flagHidden = 1 << iota
 	flagErased
+	flagRules
 )
 
 // userRow is the state of a user in a season. It follows from the user's records, bans
@@ -102,6 +103,7 @@ type userRow struct {
 	version  uint64    // the version of the entry
 	hidden   bool      // a ban hides the user on the board
 	erasedAt time.Time // the time of the user's latest erasure; zero if there was none
+	rules    int       // the divisions that the entry follows: see leaderboard.Board.Rules
 	tally    leaderboard.Tally
 }
 
@@ -113,9 +115,15 @@ func (r *userRow) append(dst []byte) ([]byte, error) {
 	if !r.erasedAt.IsZero() {
 		flags |= flagErased
 	}
+	if r.rules > 0 {
+		flags |= flagRules
+	}
 	dst = binary.AppendUvarint(append(dst, rowFormat, flags), r.version)
 	if !r.erasedAt.IsZero() {
 		dst = appendTime(dst, r.erasedAt)
+	}
+	if r.rules > 0 {
+		dst = binary.AppendUvarint(dst, uint64(r.rules))
 	}
 	return r.tally.AppendBinary(dst)
 }
@@ -127,8 +135,11 @@ func (r *userRow) decode(b []byte) error {
 	if flags&flagErased != 0 {
 		out.erasedAt = d.time()
 	}
+	if flags&flagRules != 0 {
+		out.rules = int(d.uvarint())
+	}
 	err := out.tally.UnmarshalBinary(d.readRest())
-	if d.bad || format != rowFormat || flags&^(flagHidden|flagErased) != 0 || err != nil {
+	if d.bad || format != rowFormat || flags&^(flagHidden|flagErased|flagRules) != 0 || err != nil {
 		return errors.Join(errFormat("user row"), err)
 	}
 	*r = out
@@ -256,7 +267,7 @@ func (bd *board) placements(rowKey seasonRowKey, e *leaderboard.Entry) []placeme
 	slots := [][]byte{{slotOverall}}
 	value = binary.AppendUvarint(value, uint64(len(e.Divisions)))
 	for _, d := range e.Divisions {
-		i := slices.Index(bd.Divisions, d.Attribute)
+		i := bd.indexOf(d.Attribute)
 		value = appendString(append(value, byte(i)), d.Value)
 		slots = append(slots, divisionSlot(i, d.Value))
 	}
@@ -287,11 +298,12 @@ func (bd *board) decodeEntry(season leaderboard.SeasonID, slot, sortKey, value [
 	e.Match, e.Metadata = leaderboard.MatchID(d.string()), d.string()
 	for n := d.uvarint(); n > 0 && !d.bad; n-- {
 		i, v := int(d.byte()), d.string()
-		if i >= len(bd.Divisions) {
+		name, ok := bd.division(i)
+		if !ok {
 			d.bad = true
 			break
 		}
-		e.Divisions = append(e.Divisions, leaderboard.Division{Attribute: bd.Divisions[i], Value: v})
+		e.Divisions = append(e.Divisions, leaderboard.Division{Attribute: name, Value: v})
 	}
 	if err := d.checkEnd("ladder row"); err != nil {
 		return leaderboard.Entry{}, err

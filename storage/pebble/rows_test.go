@@ -15,7 +15,7 @@ func rowBoard() *board {
 	b := *testBoard()
 	b.Divisions = []string{"gender", "country"}
 	b.TieBreakers = []leaderboard.TieBreaker{{Name: "wins"}}
-	return &board{Board: b, number: 7}
+	return newBoard(b, 7)
 }
 
 // Each fuzz test checks two properties of a decoder: it does not panic, and if a decoded

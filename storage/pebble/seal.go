@@ -22,10 +22,11 @@ type sealRow struct {
 	Generation uint32                  `json:"generation"`
 	SealedAt   time.Time               `json:"sealed_at"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
+	Rules      int                     `json:"rules,omitempty"` // those of the board at the first seal
 }
 
 func (r *sealRow) record(s leaderboard.SeasonKey) leaderboard.SeasonRecord {
-	return leaderboard.SeasonRecord{SeasonKey: s, SealedAt: r.SealedAt, Amendments: r.Amendments}
+	return leaderboard.SeasonRecord{SeasonKey: s, SealedAt: r.SealedAt, Amendments: r.Amendments, Rules: r.Rules}
 }
 
 // A seal is a seal in progress.
@@ -89,7 +90,7 @@ func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season lead
 	a.At = leaderboard.Truncate(a.At)
 	switch {
 	case !found:
-		row.SealedAt = a.At
+		row.SealedAt, row.Rules = a.At, bd.Rules()
 	case !a.At.Equal(row.SealedAt) && !slices.ContainsFunc(row.Amendments, func(o leaderboard.Amendment) bool {
 		return o.At.Equal(a.At) && o.Reason == a.Reason
 	}):

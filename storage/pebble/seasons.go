@@ -70,7 +70,10 @@ func (s *Store) Season(ctx context.Context, seasonKey leaderboard.SeasonKey) (le
 
 func (s *Store) seasonOf(bd *board, season leaderboard.SeasonID) (leaderboard.SeasonRecord, error) {
 	var row sealRow
-	_, err := s.getJSON(makeSeasonRowKey(bd.number, season).kind(dataSeal), &row)
+	sealed, err := s.getJSON(makeSeasonRowKey(bd.number, season).kind(dataSeal), &row)
+	if !sealed {
+		row.Rules = bd.Rules()
+	}
 	return row.record(leaderboard.SeasonKey{Board: bd.ID, Season: season}), err
 }
 

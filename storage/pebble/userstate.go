@@ -41,7 +41,7 @@ func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboar
 	}
 	var err error
 	if st.exists, err = s.get(st.rowKey.user(user), st.row.decode); err == nil && !st.exists {
-		st.row, err = s.newUserRow(&bd.Board, user)
+		st.row, err = s.newUserRow(bd, season, user)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("user %q: %w", user, err)
@@ -51,7 +51,7 @@ func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboar
 }
 
 // newUserRow returns the user row of a user who has no records in a season of a board.
-func (s *Store) newUserRow(board *leaderboard.Board, user leaderboard.UserID) (userRow, error) {
+func (s *Store) newUserRow(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (userRow, error) {
 	var e erasure
 	erased, err := s.get(erasedKey(hashOf(user)), e.decode)
 	if err != nil {
@@ -62,13 +62,32 @@ func (s *Store) newUserRow(board *leaderboard.Board, user leaderboard.UserID) (u
 		row.erasedAt, row.version = e.at, e.version
 	}
 	bans, err := s.bansOf(user)
-	row.hidden = isHidden(bans, board)
+	if err != nil {
+		return userRow{}, err
+	}
+	row.hidden = isHidden(bans, &bd.Board)
+	row.rules, err = s.rulesOf(bd, season)
 	return row, err
 }
 
-// entry returns the entry that follows from st.row.
+// rulesOf returns the Rules of the entries that are new in a season: those of the board
+// when the season was sealed, or else those of the board now.
+func (s *Store) rulesOf(bd *board, season leaderboard.SeasonID) (int, error) {
+	if bd.Rules() == 0 {
+		return 0, nil
+	}
+	record, err := s.seasonOf(bd, season)
+	return record.Rules, err
+}
+
+// entry returns the entry that follows from st.row. If AmendBoard has changed the divisions
+// after the caller read st.bd, the row may already follow the newer divisions.
 func (st *userState) entry() leaderboard.Entry {
-	e := st.bd.Entry(&st.row.tally, st.season, st.user)
+	bd := st.bd
+	if now := st.s.boards.Load().byNumber[bd.number]; st.row.rules > bd.Rules() && now != nil {
+		bd = now
+	}
+	e := bd.WithRules(st.row.rules).Entry(&st.row.tally, st.season, st.user)
 	e.Hidden, e.Version = st.row.hidden, st.row.version
 	return e
 }

@@ -227,7 +227,7 @@ func (p *replay) seasons(id leaderboard.BoardID) []leaderboard.SeasonRecord {
 	var out []leaderboard.SeasonRecord
 	for _, s := range p.model.seasonKeys("") {
 		if s.Board == id && p.model.sealed[s] == nil {
-			out = append(out, leaderboard.SeasonRecord{SeasonKey: s})
+			out = append(out, leaderboard.SeasonRecord{SeasonKey: s, Rules: len(p.model.boards[id].PastDivisions)})
 		}
 	}
 	for s, sealed := range p.model.sealed {

@@ -281,4 +281,49 @@ var recountTests = []test{
 		f.equal("score", fmt.Sprint(len(results)), f.score(b, firstSeason(b), "u"))
 		f.equal("ladder", users("u"), f.ladder(firstSeason(b), ""))
 	}},
+	{"after StartRecount, new entries follow the changed divisions, and each other entry does after a Recount", func(f *fixture) {
+		old := f.create(bestBoard("b"))
+		women := func(user leaderboard.UserID, match leaderboard.MatchID) leaderboard.MatchResult {
+			return withAttributes(f.result(old, user, match, 0, 5), "gender", "F", "country", "KEN", "club", "x")
+		}
+		f.apply(old, women("u", "1"), women("v", "1"), inSeason("s2", women("u", "1")))
+		_, err := f.Seal(f.ctx, old, "s2", leaderboard.Amendment{At: f.clock})
+		f.ok("Seal", err)
+		next := *old
+		next.Divisions = []string{"country", "club+gender"}
+		b, err := f.AmendBoard(f.ctx, "b", replaceBy(next))
+		f.ok("AmendBoard", err)
+		seasons, err := f.StartRecount(f.ctx, &b)
+		f.ok("StartRecount", err)
+		f.equal("seasons that are not sealed", []leaderboard.SeasonID{"s1"}, seasons)
+		f.apply(old, women("w", "1")) // by a process that still knows the old divisions
+		f.equal("new division before the Recounts", true, slices.Contains(f.ladder(firstSeason(old), "club+gender:x+F"), "w"))
+		before := f.entry(firstSeason(old), "v")
+		for _, user := range []leaderboard.UserID{"u", "v", "w"} {
+			_, err := f.Recount(f.ctx, &b, "s1", user)
+			f.ok("Recount", err)
+		}
+		after := f.entry(firstSeason(old), "v")
+		f.equal("divisions", []leaderboard.Division{{Attribute: "country", Value: "KEN"}, {Attribute: "club+gender", Value: "x+F"}}, after.Divisions)
+		f.equal("the version grew", true, after.Version > before.Version)
+		f.apply(old, women("v", "2"))
+		for division, want := range map[string][]leaderboard.UserID{"gender:F": users(), "club+gender:x+F": users("u", "v", "w"), "country:KEN": users("u", "v", "w")} {
+			got := f.ladder(firstSeason(old), division)
+			slices.Sort(got)
+			f.equal("ladder "+division, want, got)
+		}
+		orphans, err := collect(f.OrphanRows(f.ctx, firstSeason(old)))
+		f.ok("OrphanRows", err)
+		f.equal("orphan rows", 0, len(orphans))
+
+		late := inSeason("s2", women("w", "1"))
+		f.apply(old, late)
+		_, err = f.Recount(f.ctx, &b, "s2", "u")
+		f.ok("Recount in a sealed season", err)
+		f.equal("old division of the sealed season", 2, len(f.ladder(late.SeasonKey, "gender:F")))
+		f.equal("new division of the sealed season", 0, len(f.ladder(late.SeasonKey, "club+gender:x+F")))
+		record, err := f.Season(f.ctx, late.SeasonKey)
+		f.ok("Season", err)
+		f.equal("rules of the sealed season", 0, record.Rules)
+	}},
 }

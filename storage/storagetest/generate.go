@@ -16,7 +16,9 @@ var (
 	userPool = []leaderboard.UserID{"a", "aa", "a b", "b", "é", "a:b/c%", "\U0001F600", leaderboard.UserID(strings.Repeat("z", leaderboard.MaxIDBytes)), "~"}
 	matches  = []leaderboard.MatchID{"1", "10", "2", "m/é", "x", leaderboard.MatchID(strings.Repeat("q", leaderboard.MaxIDBytes))}
 	values   = []string{"F", "M", "x:y", "é", `F+\`}
-	points   = []leaderboard.Score{0, 0, 1, 1, 2, 3, 5, 10, -1, -4}
+	// divisions are the divisions of boards.
+	divisions = [][]string{nil, {"gender"}, {"country", "gender"}, {"gender", "country+gender"}}
+	points    = []leaderboard.Score{0, 0, 1, 1, 2, 3, 5, 10, -1, -4}
 )
 
 // A writer generates the steps of a history.
@@ -71,7 +73,7 @@ func (w *writer) newBoard(id leaderboard.BoardID, floor bool) leaderboard.Board 
 		most := leaderboard.Score(500)
 		b.MaxScore = &most
 	}
-	b.Divisions = pick(w.rng, [][]string{nil, {"gender"}, {"country", "gender"}, {"gender", "country+gender"}})
+	b.Divisions = pick(w.rng, divisions)
 	if w.chance(60) {
 		b.Season = leaderboard.Schedule{Kind: leaderboard.Explicit, Grace: grace, Windows: []leaderboard.Season{
 			{ID: "s1", Start: epoch, End: epoch.AddDate(0, 0, 10)},
@@ -154,7 +156,7 @@ func (w *writer) fresh(b *leaderboard.Board) leaderboard.MatchResult {
 	if !r.Assigned && w.chance(3) { // too far in the future; the service never assigns such a time
 		r.AchievedAt = w.clock.AddDate(0, 0, 2)
 	}
-	for _, name := range append([]string{"other"}, attributes(b)...) {
+	for _, name := range []string{"other", "country", "gender"} {
 		if w.chance(60) {
 			if r.Attributes == nil {
 				r.Attributes = map[string]string{}
@@ -174,18 +176,6 @@ func (w *writer) fresh(b *leaderboard.Board) leaderboard.MatchResult {
 		}
 	}
 	return r
-}
-
-// attributes returns the attributes of b's divisions.
-func attributes(b *leaderboard.Board) (names []string) {
-	for _, division := range b.Divisions {
-		for name := range strings.SplitSeq(division, "+") {
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
-	}
-	return names
 }
 
 // randomTime returns a time in a season. It often returns one of six times, so that ties
@@ -289,6 +279,10 @@ func generate(rng *rand.Rand) []op {
 			history = append(history, o)
 			create(id)
 			continue
+		case n < 93:
+			o.kind = opDivisions
+			o.board.Divisions = pick(rng, divisions)
+			boards[id] = o.board
 		case n < 94:
 			o.kind = opAmendBoard
 			o.board.Season.Grace = grace + time.Duration(rng.IntN(2))*time.Microsecond

@@ -76,6 +76,7 @@ const (
 	opCreateBoard kind = iota
 	opDeleteBoard
 	opAmendBoard
+	opDivisions
 	opApply
 	opVoid
 	opBan
@@ -110,6 +111,8 @@ func (o op) String() string {
 		return fmt.Sprintf("delete board %q", o.id)
 	case opAmendBoard:
 		return fmt.Sprintf("amend %q: grace %v", o.board.ID, o.board.Season.Grace)
+	case opDivisions:
+		return fmt.Sprintf("change the divisions of %q to %q", o.board.ID, o.board.Divisions)
 	case opApply:
 		var b strings.Builder
 		fmt.Fprintf(&b, "apply to %q", o.id)

@@ -28,8 +28,9 @@ type model struct {
 // A sealedSeason is the record of a sealed season and the final standings of each of its
 // ladders.
 type sealedSeason struct {
-	record leaderboard.SeasonRecord
-	final  map[leaderboard.Division][]leaderboard.Standing
+	record    leaderboard.SeasonRecord
+	divisions []string // those of the board at the first seal
+	final     map[leaderboard.Division][]leaderboard.Standing
 }
 
 func newModel() *model {
@@ -487,7 +488,7 @@ func (m *model) seal(s leaderboard.SeasonKey, a leaderboard.Amendment, ladders m
 	a.At = micros(a.At)
 	have := m.sealed[s]
 	if have == nil {
-		have = &sealedSeason{record: leaderboard.SeasonRecord{SeasonKey: s, SealedAt: a.At}}
+		have = &sealedSeason{record: leaderboard.SeasonRecord{SeasonKey: s, SealedAt: a.At, Rules: len(m.boards[s.Board].PastDivisions)}, divisions: m.boards[s.Board].Divisions}
 		m.sealed[s] = have
 	} else if !a.At.Equal(have.record.SealedAt) && !slices.ContainsFunc(have.record.Amendments, func(o leaderboard.Amendment) bool {
 		return o.At.Equal(a.At) && o.Reason == a.Reason

@@ -69,7 +69,11 @@ func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 		l.decay(results, b.HalfLife)
 	}
 	l.achievedAt, l.match, l.metadata = decides.AchievedAt, decides.Match, decides.Metadata
-	for _, division := range b.Divisions {
+	names := b.Divisions
+	if sealed := m.sealed[s]; sealed != nil {
+		names = sealed.divisions
+	}
+	for _, division := range names {
 		var parts []leaderboard.Division
 		for name := range strings.SplitSeq(division, "+") {
 			value := ""

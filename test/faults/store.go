@@ -193,6 +193,14 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	return s.Store.Recount(ctx, b, season, user)
 }
 
+// StartRecount implements [leaderboard.Store].
+func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) (seasons []leaderboard.SeasonID, err error) {
+	if err = s.check(ctx, "StartRecount", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.StartRecount(ctx, b)
+}
+
 // SetBan implements [leaderboard.Store].
 func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) (list []leaderboard.Change, err error) {
 	if err = s.check(ctx, "SetBan", leaderboard.ErrUnavailable); err != nil {

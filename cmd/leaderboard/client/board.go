@@ -102,7 +102,9 @@ func writeBoard(w io.Writer, b *pb.Board) {
 			row("match", name+"="+source.GetMatch()[name])
 		}
 	}
-	if b.GetFilling() {
+	if names := b.GetFillingDivisions(); len(names) > 0 {
+		row("filling", "users may be missing in "+strings.Join(names, ", "))
+	} else if b.GetFilling() {
 		row("filling", "results from before the board's creation may be missing")
 	}
 	if len(b.GetLinkedBoards()) > 0 {
@@ -140,7 +142,6 @@ func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
 	fs.StringVar(&f.order, "order", "higher-first", "`order` of scores: higher-first or lower-first")
 	fs.DurationVar(&f.halfLife, "half-life", 0, "on decay boards: `duration` after which points count half")
 	fs.StringArrayVar(&f.tieBreakers, "tie-breaker", nil, "tie-breaker, as `name` or name:lower-first; repeat the flag for more, the most important first")
-	fs.StringArrayVar(&f.divisions, "division", nil, "`attribute` of results; each of its values is a division with its own ranks; gender+age crosses two attributes")
 	fs.StringVar(&f.season, "season", "none", "`schedule` of seasons: none, daily, weekly, monthly, yearly, rolling with --days, or explicit with --window")
 	fs.Int32Var(&f.days, "days", 0, "with --season rolling: `number` of days in each season, 2 to 31; needs --source and --retention")
 	fs.StringVar(&f.timeZone, "time-zone", "UTC", "IANA time `zone` of the schedule")
@@ -158,6 +159,7 @@ func (f *boardFlags) addSettings(fs *pflag.FlagSet) {
 	fs.StringVar(&f.unit, "unit", "", "`unit` to display, such as points or s")
 	fs.Int32Var(&f.decimals, "decimals", 0, "number of `decimals` to display: with 2, a score of 1234 is shown as 12.34")
 	fs.DurationVar(&f.grace, "grace", 24*time.Hour, "how long after its end a season accepts late results")
+	fs.StringArrayVar(&f.divisions, "division", nil, "`attribute` of results; each of its values is a division with its own ranks; gender+age crosses two attributes")
 	fs.StringArrayVar(&f.windows, "window", nil, "explicit season, as `id=start/end`, such as 2026=2026-01-01/2027-01-01; repeat the flag for more")
 	scoreFlag(fs, &f.min, "min", "minimum `score` or points of a result")
 	scoreFlag(fs, &f.max, "max", "maximum `score` or points of a result")
@@ -194,7 +196,9 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	set("half-life", "half_life", func() { b.HalfLife = durationpb.New(f.halfLife) })
 	set("days", "season.days", func() { b.Season.Days = &f.days })
 	set("time-zone", "season.time_zone", func() { b.Season.TimeZone = f.timeZone })
-	set("division", "divisions", func() { b.Divisions = f.divisions })
+	set("division", "divisions", func() {
+		b.Divisions = slices.DeleteFunc(f.divisions, func(name string) bool { return name == "" }) // --division "" means none
+	})
 	set("attribute", "attributes", func() { b.Attributes = f.attributes })
 	set("source", "source", func() { b.Source = &pb.Board_Source{BoardId: f.source, Match: f.match} })
 	if err == nil && len(f.match) > 0 && f.source == "" {
@@ -388,7 +392,7 @@ the board exists with the same rules, the command changes nothing and succeeds.`
 // mutable is the set of the fields of a board that can change.
 var mutable = map[string]bool{
 	"title": true, "unit": true, "decimals": true, "attributes": true, "min_score": true, "max_score": true,
-	"season.grace": true, "season.windows": true, "retention": true, "private": true,
+	"season.grace": true, "season.windows": true, "retention": true, "private": true, "divisions": true,
 }
 
 func boardUpdateCommand(app *cli.App) *cobra.Command {
@@ -397,10 +401,15 @@ func boardUpdateCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "update BOARD", Short: "Change a board's settings", Args: cli.Exactly("BOARD"),
 		Long: `Change the settings that the flags or the file contain. The order, policy, tie-breakers,
-divisions, floor and season schedule of a board cannot change: create a new board
-instead. The command ignores these fields in a file.`,
+floor and season schedule of a board cannot change: create a new board instead. The
+command ignores these fields in a file.
+
+--division replaces all divisions, so name also those to keep; --division "" removes all.
+Until a new division has all users, board show and lists of the division say that it is
+filling. Seasons that are sealed keep their divisions.`,
 		Example: `  leaderboard board update marathon --title "City marathon" --grace 72h
   leaderboard board update arena --private=false
+  leaderboard board update marathon --division gender --division gender+age
   leaderboard board update arena --retention 720h --dry-run
   leaderboard board update cup --window 2026=2026-01-01/2027-01-01 --window 2027=2027-01-01/2028-01-01`,
 	}
