@@ -191,8 +191,9 @@ func (ins *incarnations) setBoardSeen(s leaderboard.SeasonKey, inc incarnation) 
 // deletion of the board marks it later. That deletion then finds the open incarnation and
 // ends it.
 //
-// The divisions of b may have changed before the incarnation was opened. No other call may
-// then give it the rules of the board, so openIncarnation does, unless the season is sealed.
+// The divisions of b may have changed before the incarnation was opened. Then it is possible
+// that no other call gives the incarnation the rules of the board. So openIncarnation does
+// it, unless the season is sealed.
 func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (incarnation, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
@@ -304,14 +305,14 @@ func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leade
 }
 
 // deletionRow returns the key of a row of table seasons that records a deletion. The
-// row's column board_made is the time of the last deletion of the season. If the season
-// is empty, it is the time of the last deletion of the board. The key begins with a tab,
+// row's column board_made is the time of the last deletion of the season. For the empty
+// season id, it is the time of the last deletion of the board. The key begins with a tab,
 // which no season id contains, because ids are printable. Readers of seasons ignore such
 // a row, because it is never open.
 func deletionRow(season leaderboard.SeasonID) string { return "\t" + string(season) }
 
-// setDeleted records the time of the deletion of a season, or of a board if the season is
-// empty. If the time is zero, setDeleted does nothing.
+// setDeleted records the time of the deletion of a season, or of a board if the season id
+// is empty. If the time is zero, setDeleted does nothing.
 func (s *Store) setDeleted(ctx context.Context, seasonKey leaderboard.SeasonKey, at time.Time) error {
 	micros := at.UnixMicro()
 	if micros <= 0 {

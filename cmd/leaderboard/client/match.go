@@ -11,8 +11,8 @@ import (
 )
 
 func matchCommand(app *cli.App) *cobra.Command {
-	cmd := &cobra.Command{Use: "match", Short: "Void and restore matches"}
-	cmd.AddCommand(
+	return cli.Parent("match", "Void and restore matches", `  leaderboard match void final-2026 --board cup --reason "wrong map" --dry-run
+  leaderboard match restore final-2026 --board cup --reason "the map was right"`,
 		voidCommand(app, "void MATCH", "Void a match, so that none of its results counts", func(ctx context.Context, c *Client, req *pb.VoidMatchRequest) (voidResponse, error) {
 			return c.Scores.VoidMatch(ctx, req)
 		}),
@@ -21,7 +21,6 @@ func matchCommand(app *cli.App) *cobra.Command {
 				Board: req.GetBoard(), MatchId: req.GetMatchId(), Season: req.GetSeason(), Reason: req.GetReason(), DryRun: req.GetDryRun(),
 			})
 		}))
-	return cmd
 }
 
 // voidResponse is the answer to a void of a match, or to its end.
