@@ -359,7 +359,7 @@ func (b *Board) fields() map[string]string {
 		"season.grace": b.Season.Grace.String(),
 	}
 	if len(b.Divisions) > 0 {
-		fields["divisions"] = strings.Join(b.Divisions, ",")
+		fields["divisions"] = strings.Join(plain.Divisions, ",")
 	}
 	if len(b.AcceptedAttributes) > 0 {
 		fields["attributes"] = strings.Join(b.AcceptedAttributes, ",")
@@ -409,9 +409,7 @@ func (b Board) normalForm() Board {
 	if len(b.TieBreakers) == 0 {
 		b.TieBreakers = nil
 	}
-	if len(b.Divisions) == 0 {
-		b.Divisions = nil
-	}
+	b.Divisions = slices.Sorted(slices.Values(b.Divisions)) // nil if empty
 	if len(b.AcceptedAttributes) == 0 {
 		b.AcceptedAttributes = nil
 	}

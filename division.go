@@ -98,6 +98,9 @@ func ParseDivision(s string) (Division, error) {
 	if !ok {
 		return Division{}, fieldErrorf("division", "%.256q does not have the form attribute:value", s)
 	}
+	if n := strings.Count(attribute, crossing) + 1; n > MaxCrossed {
+		return Division{}, fieldErrorf("division", "%.256q has %d attributes, at most %d are allowed", attribute, n, MaxCrossed)
+	}
 	d, names, values := Division{attribute, value}, attributesIn(attribute), []string{value}
 	if len(names) > 1 {
 		values, ok = splitValues(value)
@@ -153,6 +156,9 @@ func (b *Board) Division(d Division) (Division, error) {
 	declares := "; the board declares no divisions"
 	if len(b.Divisions) > 0 {
 		declares = "; the board declares " + quoted(b.Divisions)
+	}
+	if len(parts) > MaxCrossed {
+		return Division{}, fieldErrorf("division", "%d attributes given, at most %d are allowed%s", len(parts), MaxCrossed, declares)
 	}
 	for i, p := range parts {
 		if slices.ContainsFunc(parts[:i], func(o Division) bool { return o.Attribute == p.Attribute }) {

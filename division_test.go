@@ -20,7 +20,7 @@ func TestParseDivision(t *testing.T) {
 		}
 	}
 	for _, s := range []string{"gender", ":F", "gender:", "Gender:F", "ge nder:F", "gender:a\x00", "9a:x",
-		"a+b:x", "a+b:x+y+z", "a+b:+y", `a+b:x+y\`, `a+b:\x+y`, "a+:x+y", "a+B:x+y", "a+b:x+\x00"} {
+		"a+b:x", "a+b:x+y+z", "a+b:+y", `a+b:x+y\`, `a+b:\x+y`, "a+:x+y", "a+B:x+y", "a+b+c+d:w+x+y+z", "a+b:x+\x00"} {
 		if d, err := ParseDivision(s); !errors.Is(err, ErrInvalid) {
 			t.Errorf("ParseDivision(%q) = %v, %v, want ErrInvalid", s, d, err)
 		}
@@ -182,5 +182,16 @@ func TestTallyOutlivesAChangeOfDivisions(t *testing.T) {
 		if diff := cmp.Diff(want, b.Entry(&tally, "all", "u").Divisions); diff != "" {
 			t.Errorf("divisions of the %s tally (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+// The order of divisions is no rule, because a change of divisions may store another order.
+func TestOrderOfDivisionsIsNoDifference(t *testing.T) {
+	x, y := Board{ID: "b", Divisions: []string{"age", "gender"}}, Board{ID: "b", Divisions: []string{"gender", "age"}}
+	if d := x.Differences(&y); !x.SameAs(&y) || len(d) > 0 {
+		t.Errorf("SameAs = %v, with the differences %q; want the same board", x.SameAs(&y), d)
+	}
+	if y.Divisions = []string{"gender"}; x.SameAs(&y) || len(x.Differences(&y)) != 1 {
+		t.Error("a board without a division is the same, want a difference")
 	}
 }

@@ -52,13 +52,15 @@ func (b *Board) AcceptsAny() bool {
 	return b.Source == nil && (slices.Contains(b.AcceptedAttributes, AnyAttribute) || !b.StrictSubmits && len(b.AcceptedAttributes) == 0)
 }
 
-// declares reports whether b uses an attribute, or accepts it in submitted results.
+// declares reports whether b uses an attribute, or accepts it in submitted results. The
+// attributes of divisions that were removed stay declared, because game servers may still
+// send them.
 func (b *Board) declares(attribute string) bool {
 	matched := false
 	if b.Source != nil {
 		_, matched = b.Source.Match[attribute]
 	}
-	return matched || b.AcceptsAny() || slices.Contains(b.AcceptedAttributes, attribute) || slices.Contains(b.Attributes(), attribute)
+	return matched || b.AcceptsAny() || slices.Contains(b.AcceptedAttributes, attribute) || slices.Contains(b.tallied(), attribute)
 }
 
 // CheckAttributes returns a [FieldError] for each attribute that neither b nor a board

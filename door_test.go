@@ -17,6 +17,8 @@ func TestCheckSubmit(t *testing.T) {
 	strict.StrictSubmits = true
 	mode, all := strict, strict
 	mode.AcceptedAttributes, all.AcceptedAttributes = []string{"mode"}, []string{leaderboard.AnyAttribute}
+	removed := strict
+	removed.PastDivisions = [][]string{{"team"}}
 	linked := []*leaderboard.Board{
 		{ID: "l1", Source: &leaderboard.Source{Board: "b", Match: map[string]string{"track": "a"}}},
 		{ID: "l2", Source: &leaderboard.Source{Board: "b"}, Divisions: []string{"club"}},
@@ -30,6 +32,7 @@ func TestCheckSubmit(t *testing.T) {
 	}{
 		{"an older board takes any", lax, "x y", nil, ""},
 		{"divisions, also crossed ones", strict, "gender age", nil, ""},
+		{"a division that was removed", removed, "team", nil, ""},
 		{"an undeclared attribute", strict, "gander", nil, `"gander" is not declared by board "b", which declares age, gender`},
 		{"each undeclared attribute", strict, "x y", nil, `"y" is not declared`},
 		{"a declared attribute", mode, "mode gender", nil, ""},
