@@ -370,6 +370,9 @@ func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, s
 		if err == nil {
 			late, err = t.lateVoids(ctx, key, st, changed)
 		}
+		if err == nil && len(late) > 0 {
+			err = t.s.writeUser(ctx, late...) // before step 2: of two claims with one number, either may stand
+		}
 		if err != nil {
 			return false, err
 		}
@@ -389,7 +392,7 @@ func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, s
 		// have cached a summary without the results that step 1 wrote. A new claim makes
 		// the other store read the whole state.
 		t.s.dropSummary(key)
-		if err := t.s.writeUser(ctx, append(late, t.s.newClaim(key, &now))...); err != nil {
+		if err := t.s.writeUser(ctx, t.s.newClaim(key, &now)); err != nil {
 			return false, err
 		}
 		return t.conclude(ctx, key, inc, &now, claim{})

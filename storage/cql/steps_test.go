@@ -545,12 +545,12 @@ func (e *encounter) meet(ctx context.Context, w *writers, first int, order sched
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
-	return e.aftermath(ctx, w)
+	return e.aftermath(ctx, w, first)
 }
 
 // aftermath checks the outcome of an encounter. It also checks that both stores apply
-// later results correctly.
-func (e *encounter) aftermath(ctx context.Context, w *writers) error {
+// later results correctly; the store with the index first begins.
+func (e *encounter) aftermath(ctx context.Context, w *writers, first int) error {
 	if err := errors.Join(w.check(ctx), w.checkIndex(ctx)); err != nil {
 		return err
 	}
@@ -570,11 +570,12 @@ func (e *encounter) aftermath(ctx context.Context, w *writers) error {
 	}
 	w.clock = stepsEpoch.Add(time.Hour)
 	for i, r := range []string{"later 7 red", "latest 200 blue", "last 1"} {
-		if err := w.apply(ctx, w.stores[i%2], r); err != nil {
+		store := (first + i) % 2
+		if err := w.apply(ctx, w.stores[store], r); err != nil {
 			return err
 		}
 		if err := errors.Join(w.check(ctx), w.checkIndex(ctx)); err != nil {
-			return fmt.Errorf("after %q by store %d: %w", r, i%2, err)
+			return fmt.Errorf("after %q by store %d: %w", r, store, err)
 		}
 	}
 	return nil
@@ -692,7 +693,7 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 					t.Fatal(err)
 				}
 				w.stores[0] = again
-				if err := e.aftermath(ctx, w); err != nil {
+				if err := e.aftermath(ctx, w, at%2); err != nil {
 					t.Fatalf("the process died before statement %d: %v", at, err)
 				}
 			}

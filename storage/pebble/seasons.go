@@ -12,19 +12,21 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// seasonsUnder returns the seasons that have rows with the prefix, ordered by id. The
-// prefix is that of a board's keys or of one season's keys.
+// seasonsUnder returns the seasons that have rows with the prefix, ordered by id. It leaves
+// out seasons that have only states of matches. The prefix is that of a board's keys or of one season's keys.
 func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons []leaderboard.SeasonID, err error) {
 	end := keyAfter(prefix)
 	for next := prefix; next != nil; {
 		from := next
 		next = nil
 		if err := scan(ctx, r, from, end, func(key, _ []byte) (bool, error) {
-			number, season, _, ok := parseSeasonKey(key[1:])
+			number, season, rest, ok := parseSeasonKey(key[1:])
 			if !ok {
 				return false, errFormat("key of a season")
 			}
-			seasons = append(seasons, season)
+			if !bytes.HasPrefix(rest, []byte{dataVoid}) { // this kind is the last one, so the season has no other rows
+				seasons = append(seasons, season)
+			}
 			next = keyAfter(makeSeasonRowKey(number, season))
 			return false, nil
 		}); err != nil {
