@@ -39,7 +39,7 @@ func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest
 		if err != nil {
 			return nil, err
 		}
-		return retractResponse(&b, key.User, &preview.Receipt, fromEffects(&preview.Effects))
+		return retractResponse(&b, key.User, &preview.Receipt, fromEffects(ctx, &preview.Effects))
 	}
 	var receipt ranking.Receipt
 	err = s.change(ctx, "result.retract", key, closed, req.GetReason(), func() (err error) {
@@ -120,11 +120,11 @@ func (s *Server) CorrectResult(ctx context.Context, req *pb.CorrectResultRequest
 	if errors.As(err, &changed) {
 		return nil, revisionStatus(&b, changed)
 	}
-	if err == nil && req.GetIncludePreviousRank() {
-		err = s.service.AddPreviousRanks(ctx, &b, receipts)
-	}
 	if err != nil {
 		return nil, err
+	}
+	if req.GetIncludePreviousRank() {
+		s.addExtra(ctx, &b, "previous ranks", func(ctx context.Context) error { return s.service.AddPreviousRanks(ctx, &b, receipts) })
 	}
 	o, err := outcome(&b, key.User, &receipts[0])
 	if err != nil {

@@ -165,16 +165,32 @@ func (s *Server) submit(ctx context.Context, method string, o submitOptions, b *
 		}
 	}
 	receipts, err := send(ctx, b, results)
-	if err == nil && o.GetIncludePreviousRank() {
-		err = s.service.AddPreviousRanks(ctx, b, receipts)
+	if err != nil {
+		return receipts, err
 	}
-	if err == nil && o.GetIncludeLinked() {
-		err = s.service.AddLinked(ctx, receipts)
+	if o.GetIncludePreviousRank() {
+		s.addExtra(ctx, b, "previous ranks", func(ctx context.Context) error { return s.service.AddPreviousRanks(ctx, b, receipts) })
+	}
+	if o.GetIncludeLinked() {
+		s.addExtra(ctx, b, "linked boards", func(ctx context.Context) error { return s.service.AddLinked(ctx, receipts) })
 		for i := range receipts {
 			receipts[i].Linked = slices.DeleteFunc(receipts[i].Linked, func(l ranking.LinkedReceipt) bool { return !s.sees(ctx, l.Board) })
 		}
 	}
-	return receipts, err
+	return receipts, nil
+}
+
+// extraTimeout is the longest time for what an answer to a submit has on request.
+const extraTimeout = 2 * time.Second
+
+// addExtra adds what the caller requested beyond the outcomes of results, which are
+// applied already. If add fails or takes longer than extraTimeout, the answer lacks it.
+func (s *Server) addExtra(ctx context.Context, b *leaderboard.Board, what string, add func(context.Context) error) {
+	limited, cancel := context.WithTimeout(ctx, extraTimeout)
+	defer cancel()
+	if err := add(limited); err != nil && ctx.Err() == nil {
+		s.options.Log.WarnContext(ctx, "an answer to a submit lacks what was requested", "board", b.ID, "lacks", what, "err", err)
+	}
 }
 
 // submitAndWait waits until the results are applied, and measures that time.

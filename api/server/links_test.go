@@ -1,10 +1,15 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
 func TestLinkedBoards(t *testing.T) {
@@ -164,5 +169,47 @@ func TestReadsOfAFillingBoard(t *testing.T) {
 	}
 	if got := get(h.must("read", "GET", "/v1/boards/best/scores", nil), "data", "filling"); got != nil {
 		t.Errorf("after the fill, filling is %v, want none", got)
+	}
+}
+
+// A dry run leaves out linked boards that the key is not for, also in its count.
+func TestDryRunsHideOtherBoards(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.createBoard(`{"board_id":"laps","policy":"SUM"}`)
+	h.createBoard(`{"board_id":"vip","policy":"SUM","source":{"board_id":"laps"}}`)
+	h.must("submit", "POST", "/v1/boards/laps/scores", `{"user_id":"ann","match_id":"m","points":3}`)
+	h.newKey("bound", map[string]any{"scopes": []string{"submit"}, "boards": []string{"laps"}})
+	for scope, want := range map[string]int64{"submit": 2, "bound": 1} {
+		a := h.do(scope, "POST", "/v1/boards/laps/results/ann/m:retract", `{"dry_run":true}`)
+		if a.status != http.StatusOK || get(a.body, "effect", "changed_count") != number(want) || strings.Contains(a.raw, "vip") != (want == 2) {
+			t.Errorf("dry run with the key %q: %d %s, want %d changes", scope, a.status, a.raw, want)
+		}
+	}
+}
+
+// withoutExtras is a service that applies results, but cannot read what answers have on
+// request.
+type withoutExtras struct{ *ranking.Service }
+
+var errExtra = errors.New("hunter2")
+
+func (withoutExtras) AddPreviousRanks(context.Context, *leaderboard.Board, []ranking.Receipt) error {
+	return errExtra
+}
+
+func (withoutExtras) AddLinked(context.Context, []ranking.Receipt) error { return errExtra }
+
+// A result that is applied is answered so, even if the rest of the answer is unknown.
+func TestAppliedResultsAreAnsweredWithoutTheRest(t *testing.T) {
+	base := newHarness(t, Options{})
+	h := serve(t, withoutExtras{base.service}, base.store, Options{})
+	for _, extra := range []string{"include_previous_rank", "include_linked"} {
+		a := h.do("submit", "POST", "/v1/scores?"+extra+"=true", `{"user_id":"ann","points":3}`)
+		if a.status != http.StatusOK || get(a.body, "status") != "APPLIED" || get(a.body, "match_id") == "" || strings.Contains(a.raw, "hunter2") {
+			t.Errorf("submit with %s: %d %s, want APPLIED with its match id", extra, a.status, a.raw)
+		}
+	}
+	if log := h.log.String(); !strings.Contains(log, "hunter2") || !strings.Contains(log, "linked boards") {
+		t.Errorf("the log is %s, want the errors", log)
 	}
 }

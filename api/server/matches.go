@@ -61,7 +61,7 @@ func (s *Server) setVoid(ctx context.Context, req voidRequest, void bool) (leade
 	}
 	if req.GetDryRun() {
 		effects, err := s.service.PreviewVoid(ctx, &b, key, void)
-		return key, fromEffects(&effects), err
+		return key, fromEffects(ctx, &effects), err
 	}
 	action := "match.restore"
 	if void {

@@ -93,7 +93,7 @@ func (s *Server) retract(ctx context.Context, b *leaderboard.Board, plan *rankin
 		if receipts, effects, err = s.service.PreviewRetractions(ctx, b, plan); err != nil {
 			return nil, nil, err
 		}
-		effect = fromEffects(&effects)
+		effect = fromEffects(ctx, &effects)
 	} else if err := s.auditedAll(ctx, retractionActs(plan.Closed, reason), func() (err error) {
 		receipts, err = s.service.RetractAll(ctx, b, plan)
 		return err
@@ -142,14 +142,24 @@ func retractionActs(keys []leaderboard.ResultKey, reason string) (acts []leaderb
 	return acts
 }
 
-func fromEffects(e *ranking.Effects) *pb.RetractionEffect {
-	effect := &pb.RetractionEffect{Degraded: e.Degraded, Truncated: e.Truncated, ChangedCount: int64(e.Changed)}
+// fromEffects leaves out linked boards that the caller's key is not for.
+func fromEffects(ctx context.Context, e *ranking.Effects) *pb.RetractionEffect {
+	effect := &pb.RetractionEffect{Degraded: e.Degraded}
+	for board, n := range e.Changed {
+		if allows(ctx, board) {
+			effect.ChangedCount += int64(n)
+		}
+	}
 	for i := range e.Entries {
 		x := &e.Entries[i]
+		if !allows(ctx, x.Board) {
+			continue
+		}
 		effect.Entries = append(effect.Entries, &pb.RetractionEffect_Entry{
 			UserId: string(x.User), Board: string(x.Board), Season: string(x.Season), ScoreBefore: (*int64)(x.ScoreBefore), ScoreAfter: (*int64)(x.ScoreAfter),
 			RankBefore: known(x.RankBefore), RankAfter: known(x.RankAfter),
 		})
 	}
+	effect.Truncated = int(effect.GetChangedCount()) > len(effect.GetEntries())
 	return effect
 }

@@ -21,10 +21,9 @@ type ScoreEffect struct {
 // Effects are the entries that a call would change.
 type Effects struct {
 	// Entries are the entries with another rank key, on the board and on boards that are
-	// linked to it. There are at most MaxEffects; Truncated means that there are more.
-	Entries   []ScoreEffect
-	Truncated bool
-	Changed   int // the number of entries with another rank key
+	// linked to it. There are at most MaxEffects.
+	Entries []ScoreEffect
+	Changed map[leaderboard.BoardID]int // the number of entries with another rank key, by board
 	// Degraded means that the rank index cannot answer, so at least one rank is unknown.
 	Degraded bool
 }
@@ -35,10 +34,11 @@ func (e *Effects) add(effects []ScoreEffect, changes []leaderboard.Change) {
 		if changes[i].Before.Key == changes[i].After.Key {
 			continue
 		}
-		if e.Changed++; len(e.Entries) < MaxEffects {
+		if e.Changed == nil {
+			e.Changed = map[leaderboard.BoardID]int{}
+		}
+		if e.Changed[effects[i].Board]++; len(e.Entries) < MaxEffects {
 			e.Entries = append(e.Entries, effects[i])
-		} else {
-			e.Truncated = true
 		}
 	}
 }

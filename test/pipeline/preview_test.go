@@ -487,7 +487,10 @@ func (p *previews) retract() {
 		want.Entries = append(want.Entries, ranking.ScoreEffect{
 			SeasonKey: season, User: key.User, ScoreBefore: p.scoreOf(season, entries[season].Key), ScoreAfter: p.scoreOf(season, e.Key), RankBefore: old.Rank, RankAfter: now.Rank,
 		})
-		want.Changed++
+		if want.Changed == nil {
+			want.Changed = map[leaderboard.BoardID]int{}
+		}
+		want.Changed[season.Board]++
 		p.retracted++
 		if before.Seasons[season] {
 			p.retractedSealed++
