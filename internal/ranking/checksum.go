@@ -4,13 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"hash"
 	"strconv"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -24,8 +22,10 @@ const (
 
 // checksums computes and keeps the checksums of sealed seasons.
 type checksums struct {
-	kept    *lru.Cache[checksumKey, string]
-	running singleflight.Group
+	kept *lru.Cache[checksumKey, string]
+	// turn holds a value while a checksum is computed. Callers could otherwise start any
+	// number of scans of large seasons.
+	turn chan struct{}
 }
 
 // checksumKey identifies the final standings of a season. Each amendment changes it, and
@@ -39,7 +39,7 @@ type checksumKey struct {
 
 func newChecksums() *checksums {
 	kept, _ := lru.New[checksumKey, string](maxChecksums) // fails only for a size below 1
-	return &checksums{kept: kept}
+	return &checksums{kept: kept, turn: make(chan struct{}, 1)}
 }
 
 // Checksum returns the SHA-256, in hexadecimal digits, of the final standings of a season's
@@ -59,11 +59,20 @@ func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season lead
 		if sum, ok = r.checksums.kept.Get(key); ok {
 			return true, nil
 		}
+		select {
+		case r.checksums.turn <- struct{}{}:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+		if sum, ok = r.checksums.kept.Get(key); ok { // an earlier turn computed it
+			<-r.checksums.turn
+			return true, nil
+		}
 		done := make(chan error, 1)
-		// Callers share one computation, so it does not end with the context of one of them.
+		// The computation does not end with the caller, because the next caller needs it too.
 		r.tasks.running.Go(func() {
-			_, err, _ := r.checksums.running.Do(fmt.Sprintf("%+v", key), func() (any, error) { return nil, r.keepChecksum(r.tasks.ctx, b, key) })
-			done <- err
+			defer func() { <-r.checksums.turn }()
+			done <- r.keepChecksum(r.tasks.ctx, b, key)
 		})
 		select {
 		case err := <-done:

@@ -2,6 +2,7 @@ package ranking
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -133,7 +134,7 @@ func (s *shared) afterEnd(ctx context.Context, before, b *leaderboard.Board, sea
 		if err := eachRead(ctx, len(chunk), func(ctx context.Context, i int) error {
 			for r, err := range s.store.Results(ctx, key, chunk[i]) {
 				if err != nil {
-					return err
+					return s.unlessDamaged(ctx, b, season, chunk[i], err)
 				}
 				if b.EndedEarly(&r) {
 					late[i] = true
@@ -180,24 +181,38 @@ func (s *shared) recountEnded(ctx context.Context, b *leaderboard.Board, season 
 }
 
 // recountUsers computes the entries of users from their results, and updates their ranks.
-// In a sealed season, it amends the final standings for the given reason.
+// In a sealed season, it amends the final standings for the given reason. It leaves out
+// users whose stored data are damaged.
 func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID, reason string) error {
 	changes := make([]leaderboard.Change, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) (err error) {
 		changes[i], err = s.store.Recount(ctx, b, season, users[i])
-		return err
+		return s.unlessDamaged(ctx, b, season, users[i], err)
 	}); err != nil {
 		return err
 	}
 	var changed, unchanged []leaderboard.Entry
 	for i := range changes {
-		if c := &changes[i]; c.Before.Version == c.After.Version {
+		switch c := &changes[i]; {
+		case c.After.User == "": // damaged
+		case c.Before.Version == c.After.Version:
 			unchanged = append(unchanged, c.After)
-		} else {
+		default:
 			changed = append(changed, c.After)
 		}
 	}
 	return s.ranks.update(ctx, changed, unchanged, reason)
+}
+
+// unlessDamaged returns err, the error of a read of a user. If err means that the user's
+// stored data are damaged, unlessDamaged logs it and returns nil: one user must not keep
+// the others from being recounted. Verify reports the user.
+func (s *shared) unlessDamaged(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID, err error) error {
+	if !errors.Is(err, leaderboard.ErrFormat) && !errors.Is(err, leaderboard.ErrInvalid) {
+		return err
+	}
+	s.log.ErrorContext(ctx, "user not recounted", "board", b.ID, "season", season, "user", user, "err", err)
+	return nil
 }
 
 // recountLater repeats the recount of a season that ended early, once no process uses an

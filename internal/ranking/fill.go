@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -116,29 +117,37 @@ func (a *Admin) unlink(ctx context.Context, b *leaderboard.Board) error {
 
 // planFill wakes fillBoards.
 func (s *shared) planFill() {
-	select {
-	case s.newLink <- struct{}{}:
-	default: // fillBoards has not read the previous signal yet
+	for _, signal := range []chan struct{}{s.newLink, s.newRules} {
+		select {
+		case signal <- struct{}{}:
+		default: // fillBoards has not read the previous signal yet
+		}
 	}
 }
 
-// fillBoards fills linked boards when they are created or get windows, and the divisions
-// of boards when they change. At every interval
-// it also fills those that other processes created, amended or did not finish filling. It
-// returns when ctx is done.
+// fillBoards fills linked boards when they are created or get windows, and, independently
+// of that, the divisions of boards when they change. At every interval it also fills those
+// that other processes created, amended or did not finish filling. It returns when ctx is
+// done.
 func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
+	var loops sync.WaitGroup
+	loops.Go(func() { s.fillRepeatedly(ctx, interval, s.newLink, "linked boards", s.FillLinked) })
+	loops.Go(func() { s.fillRepeatedly(ctx, interval, s.newRules, "divisions", s.FillDivisions) })
+	loops.Wait()
+}
+
+// fillRepeatedly calls fill at once, at every interval and after every signal, until ctx is
+// done. The text what names the things to fill, for the log.
+func (s *shared) fillRepeatedly(ctx context.Context, interval time.Duration, signal <-chan struct{}, what string, fill func(context.Context) error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		if err := s.FillLinked(ctx); err != nil && ctx.Err() == nil {
-			s.log.ErrorContext(ctx, "linked boards not filled", "err", err)
-		}
-		if err := s.FillDivisions(ctx); err != nil && ctx.Err() == nil {
-			s.log.ErrorContext(ctx, "divisions not filled", "err", err)
+		if err := fill(ctx); err != nil && ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "a fill failed; it is tried again", "of", what, "err", err)
 		}
 		select {
 		case <-ticker.C:
-		case <-s.newLink:
+		case <-signal:
 		case <-ctx.Done():
 			return
 		}
@@ -214,6 +223,38 @@ func (s *shared) renew(ctx context.Context, b *leaderboard.Board, of leaseOf) er
 	return s.lease(ctx, b, of, s.nextLease())
 }
 
+// whileRenewing calls f, and renews a lease of b until f returns. If the lease is lost, the
+// context of f is done, and whileRenewing returns errFilled.
+func (s *shared) whileRenewing(ctx context.Context, b *leaderboard.Board, of leaseOf, f func(context.Context) error) error {
+	limited, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	renewed, done := b.Clone(), make(chan struct{})
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		ticker := time.NewTicker(fillLease / 4)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				if err := s.renew(limited, &renewed, of); errors.Is(err, errFilled) {
+					cancel(errFilled)
+					return
+				}
+			case <-done:
+				return
+			}
+		}
+	})
+	err := f(limited)
+	close(done)
+	renewing.Wait()
+	*b = renewed
+	if errors.Is(context.Cause(limited), errFilled) {
+		return errFilled
+	}
+	return err
+}
+
 // FillDivisions computes the entries of each board whose divisions have changed, unless
 // another process does.
 func (s *shared) FillDivisions(ctx context.Context) error {
@@ -260,7 +301,7 @@ func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error 
 // ignore divisions that the board did not have when the season was loaded.
 func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) error {
 	const reason = "divisions changed"
-	err := s.ranks.rebuild(ctx, b, key, reason)
+	err := s.whileRenewing(ctx, b, recountLeaseOf, func(ctx context.Context) error { return s.ranks.rebuild(ctx, b, key, reason) })
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
 		err = nil // the index will be filled from the store
 	}

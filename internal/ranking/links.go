@@ -364,6 +364,7 @@ func (o *matchOffers) addOlder(ctx context.Context, r *leaderboard.MatchResult, 
 				continue
 			}
 		}
+		older.Voids = max(older.Voids, o.m.stands.Voids) // it must not count while the match is void
 		o.own = append(o.own, offer{o.m, older})
 	}
 	return nil

@@ -71,8 +71,10 @@ type shared struct {
 	linkTTL time.Duration
 	metrics *metrics
 
-	newEnd  chan struct{} // receives a value after a ban with an end was stored
-	newLink chan struct{} // receives a value after a linked board was created or amended
+	newEnd chan struct{} // receives a value after a ban with an end was stored
+	// newLink and newRules receive a value after a board was created or amended. The loops
+	// of fillBoards then look for boards to fill.
+	newLink, newRules chan struct{}
 }
 
 // New returns a service over a store and an index. The caller should call
@@ -98,7 +100,7 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	common := &shared{
 		BoardCache: boards, store: store, index: ranked, ranks: newRankWriter(boards, store, ranked, hub, tasks, o.Now),
 		hub: hub, tasks: tasks, now: o.Now, log: o.Log, linkTTL: cmp.Or(o.LinkTTL, time.Second), metrics: newMetrics(o.Registerer),
-		newEnd: make(chan struct{}, 1), newLink: make(chan struct{}, 1),
+		newEnd: make(chan struct{}, 1), newLink: make(chan struct{}, 1), newRules: make(chan struct{}, 1),
 	}
 	reader := newReader(common)
 	applier := &Applier{shared: common, reader: reader, newMatchID: o.NewMatchID}

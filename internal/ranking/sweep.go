@@ -40,44 +40,54 @@ func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 		return err
 	}
 	now := a.now()
-	for _, r := range records {
-		season, err := b.Season.ByID(r.Season)
-		if err != nil {
+	var errs []error
+	for i := range records {
+		errs = append(errs, a.sweepSeason(ctx, b, &records[i], now))
+	}
+	return errors.Join(errs...)
+}
+
+func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) error {
+	season, err := b.Season.ByID(r.Season)
+	if err != nil {
+		return err
+	}
+	if b.FillingSeason(r.Season, now) {
+		return nil // a window that is opened only now, after its close
+	}
+	switch {
+	case r.SealedAt.IsZero():
+		if !b.Closed(season, now.Add(-sealDelay)) {
+			return nil
+		}
+		// The divisions may have changed since the sweep began.
+		if fresh, err := a.store.Board(ctx, b.ID); err != nil || !fresh.RecountLease.IsZero() {
 			return err
 		}
-		if b.FillingSeason(r.Season, now) {
-			continue // a window that is opened only now, after its close
+		act := dueAct("season.seal", r.SeasonKey, b.ClosesAt(season).Add(sealDelay), "the season closed")
+		if err := a.store.AppendAct(ctx, act); err != nil {
+			return err
 		}
-		switch {
-		case r.SealedAt.IsZero():
-			if !b.Closed(season, now.Add(-sealDelay)) {
-				continue
-			}
-			act := dueAct("season.seal", r.SeasonKey, b.ClosesAt(season).Add(sealDelay), "the season closed")
-			if err := a.store.AppendAct(ctx, act); err != nil {
+		if _, ended := b.Season.EarlyEnd(r.Season); ended {
+			// A process with an older version of the board may have counted results after the end.
+			if _, _, err := a.afterEnd(ctx, b, b, r.Season, a.recountEnded); err != nil {
 				return err
 			}
-			if _, ended := b.Season.EarlyEnd(r.Season); ended {
-				// A process with an older version of the board may have counted results after the end.
-				if _, _, err := a.afterEnd(ctx, b, b, r.Season, a.recountEnded); err != nil {
-					return err
-				}
-			}
-			if err := a.ranks.seal(ctx, b, r.SeasonKey); err != nil {
-				return err
-			}
-			a.log.InfoContext(ctx, "season sealed", "board", b.ID, "season", r.Season)
-		case due(removedAt(b, season, r.SealedAt, now), now) && r.Season != b.Rolling.Filled: // the next window is filled from it
-			act := dueAct("season.delete", r.SeasonKey, removedAt(b, season, r.SealedAt, now), fmt.Sprintf("the retention of the board is %v", b.Retention))
-			if err := a.store.AppendAct(ctx, act); err != nil {
-				return err
-			}
-			if err := a.store.DeleteSeason(ctx, r.SeasonKey, leaderboard.Truncate(now)); err != nil {
-				return err
-			}
-			a.forgetSeason(r.SeasonKey)
-			a.log.InfoContext(ctx, "season deleted past its retention", "board", b.ID, "season", r.Season)
 		}
+		if err := a.ranks.seal(ctx, b, r.SeasonKey); err != nil {
+			return err
+		}
+		a.log.InfoContext(ctx, "season sealed", "board", b.ID, "season", r.Season)
+	case due(removedAt(b, season, r.SealedAt, now), now) && r.Season != b.Rolling.Filled: // the next window is filled from it
+		act := dueAct("season.delete", r.SeasonKey, removedAt(b, season, r.SealedAt, now), fmt.Sprintf("the retention of the board is %v", b.Retention))
+		if err := a.store.AppendAct(ctx, act); err != nil {
+			return err
+		}
+		if err := a.store.DeleteSeason(ctx, r.SeasonKey, leaderboard.Truncate(now)); err != nil {
+			return err
+		}
+		a.forgetSeason(r.SeasonKey)
+		a.log.InfoContext(ctx, "season deleted past its retention", "board", b.ID, "season", r.Season)
 	}
 	return nil
 }
