@@ -169,6 +169,9 @@ func shell(t *testing.T, script string) *Cluster {
 	return c
 }
 
+// The main thread never ends. It is kept for the main goroutine, so that no test runs on it.
+func init() { runtime.LockOSThread() }
+
 func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
 	c := shell(t, "exec sleep 1000")
 	ended := make(chan int)
