@@ -209,8 +209,9 @@ func (b *Board) validateDivisions() (errs []error) {
 // MaxDivisionChanges is the largest number of changes of a board's divisions.
 const MaxDivisionChanges = 30
 
-// Rules returns the number of changes of b's divisions since its creation. An entry
-// follows the divisions before the first change (0), after it (1), and so on.
+// Rules returns the number of changes of b's divisions since its creation. An entry is
+// computed with one list of divisions. This number identifies the list: 0 is the list of the
+// creation, 1 the list after the first change, and so on.
 func (b *Board) Rules() int { return len(b.PastDivisions) }
 
 // WithRules returns b with its divisions after the given number of changes: see

@@ -58,8 +58,8 @@ func (sel Selection) eachSeason(ctx context.Context, store leaderboard.Store, f 
 
 // Rebuild recomputes the entries of the selected seasons from the stored results. From
 // the entries, it then recomputes the rank index, or the final standings of sealed
-// seasons. It returns the number of users. If the selection contains whole linked boards,
-// Rebuild also starts their fill.
+// seasons. It returns the number of users. If the selection contains all seasons of a
+// linked board, Rebuild also starts a fill of the board.
 func (v *Verifier) Rebuild(ctx context.Context, sel Selection, progress Progress) (users int64, err error) {
 	unregistered, err := v.unregistered(ctx, sel)
 	if err != nil {
