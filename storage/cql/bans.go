@@ -151,6 +151,7 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 		return nil, err
 	}
 	defer unlock()
+	began := s.now()
 	var before *leaderboard.Ban
 	acc, err := s.changeAccount(ctx, ban.User, func(ctx context.Context, a *userAccount) (bool, error) {
 		before = banOf(a, ban.Board)
@@ -164,7 +165,7 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 	if err != nil {
 		return nil, err
 	}
-	if err := s.dropBanEnd(ctx, before, banOf(&acc, ban.Board)); err != nil {
+	if err := s.dropBanEnd(ctx, before, banOf(&acc, ban.Board), began); err != nil {
 		return nil, err
 	}
 	keys, err := s.userSeasons(ctx, ban.User)
@@ -244,6 +245,11 @@ func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[le
 // of this table before it writes the ban, and removes the row after a later state of the
 // ban stands. A process that dies in between leaves a row without a ban. Such a row has
 // no effect, because BansEnding compares each row with the user's account.
+//
+// The clock gives the timestamps of these writes, not the revision of the ban: a user
+// who was erased may get the ban of an old revision again, and the row must stand again.
+// A deletion has the time at which its process began to look at the account, so it
+// removes no row that another process writes meanwhile.
 
 func hasEnd(b *leaderboard.Ban) bool { return b != nil && !b.Until.IsZero() }
 
@@ -251,16 +257,17 @@ func (s *Store) putBanEnd(ctx context.Context, b *leaderboard.Ban) error {
 	if !hasEnd(b) {
 		return nil
 	}
-	return s.conn.write(ctx, op{insertBanEnd, []any{b.Until.UnixMicro(), userHash(b.User), string(b.Board), insertTime(uint64(b.Revision))}})
+	return s.conn.write(ctx, op{insertBanEnd, []any{b.Until.UnixMicro(), userHash(b.User), string(b.Board), insertTime(uint64(s.now().UnixMicro()))}})
 }
 
 // dropBanEnd removes the row of table ban_ends for the ban b, after the ban next has
-// replaced b. If both bans have the same end, the row belongs to next and stays.
-func (s *Store) dropBanEnd(ctx context.Context, b, next *leaderboard.Ban) error {
+// replaced b. If both bans have the same end, the row belongs to next and stays. The
+// change of the account began at the time began.
+func (s *Store) dropBanEnd(ctx context.Context, b, next *leaderboard.Ban, began time.Time) error {
 	if !hasEnd(b) || hasEnd(next) && next.Until.Equal(b.Until) {
 		return nil
 	}
-	return s.conn.write(ctx, op{deleteBanEnd, []any{insertTime(uint64(b.Revision)), b.Until.UnixMicro(), userHash(b.User), string(b.Board)}})
+	return s.conn.write(ctx, op{deleteBanEnd, []any{deleteTime(uint64(began.UnixMicro())), b.Until.UnixMicro(), userHash(b.User), string(b.Board)}})
 }
 
 // staleBanEnd is the time from a ban's end after which BansEnding removes the row of
@@ -277,6 +284,7 @@ func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[lead
 			board string
 		}
 		var e end
+		began := s.now()
 		ends, err := gather(ctx, s.conn, op{selectBanEnds, []any{leaderboard.Truncate(before).UnixMicro()}}, []any{&e.until, &e.hash, &e.board},
 			func() (end, error) { return end{e.until, take(&e.hash), e.board}, nil })
 		for _, e := range ends {
@@ -291,8 +299,8 @@ func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[lead
 				}
 				continue
 			}
-			if s.now().UnixMicro()-e.until > staleBanEnd.Microseconds() {
-				if err = s.conn.write(ctx, op{deleteBanEnd, []any{sweepTime, e.until, e.hash, e.board}}); err != nil {
+			if began.UnixMicro()-e.until > staleBanEnd.Microseconds() {
+				if err = s.conn.write(ctx, op{deleteBanEnd, []any{deleteTime(uint64(began.UnixMicro())), e.until, e.hash, e.board}}); err != nil {
 					break
 				}
 			}

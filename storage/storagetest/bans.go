@@ -158,4 +158,17 @@ var banTests = []test{
 			}
 		}
 	}},
+	{"BansEnding yields a ban that was replaced, erased and set again at the time of the first one", func(f *fixture) {
+		first := leaderboard.Ban{User: "u", Board: "b", Banned: true, Until: banEnd(1), At: epoch}
+		permanent := first
+		permanent.Until = time.Time{}
+		f.setBan(first)
+		f.setBan(permanent)
+		f.erase("u", f.clock)
+		f.setBan(first)
+		ending, err := collect(f.BansEnding(f.ctx, banEnd(9)))
+		f.ok("BansEnding", err)
+		first.Revision = epoch.UnixMicro()
+		f.equal("BansEnding", []leaderboard.Ban{first}, ending)
+	}},
 }
