@@ -349,11 +349,29 @@ func (t *task) writeOps(key *userKey, st *state, changed []leaderboard.MatchID) 
 				appendRefusal(nil, f), st.account.Epoch<<epochShift|1)})
 		}
 	}
-	if len(changed) > 0 {
+	if len(changed) > 0 && len(t.b.Divisions) > 0 {
 		entry := key.entry(t.b, &st.tally, &st.account, 0)
 		ops = append(ops, st.addDivisions(key, &entry)...)
 	}
 	return ops
+}
+
+// writeResults does step 1 of a writer (see state.go): it writes ops, which contain the
+// changed matches. Then it writes the Voids of these matches that are greater by now, before
+// step 2, because of two claims with the same number, either may stand. It reports whether
+// there were such Voids.
+func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, st *state, changed []leaderboard.MatchID, ops []op) (late bool, err error) {
+	if err := t.listUser(ctx, key, inc, st, changed); err != nil {
+		return false, err
+	}
+	if err := t.s.writeUser(ctx, ops...); err != nil {
+		return false, err
+	}
+	voids, err := t.lateVoids(ctx, key, st, changed)
+	if err != nil {
+		return false, err
+	}
+	return len(voids) > 0, t.s.writeUser(ctx, voids...)
 }
 
 // finishLight does the three steps of a writer (see state.go) with a summary instead of
@@ -361,19 +379,10 @@ func (t *task) writeOps(key *userKey, st *state, changed []leaderboard.MatchID) 
 // the summary.
 func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, sum summary, st *state, changed []leaderboard.MatchID) (bool, error) {
 	// Step 1.
-	var late []op
+	late := false
 	if ops := t.writeOps(key, st, changed); len(ops) > 0 {
-		err := t.listUser(ctx, key, inc, st, changed)
-		if err == nil {
-			err = t.s.writeUser(ctx, ops...)
-		}
-		if err == nil {
-			late, err = t.lateVoids(ctx, key, st, changed)
-		}
-		if err == nil && len(late) > 0 {
-			err = t.s.writeUser(ctx, late...) // before step 2: of two claims with one number, either may stand
-		}
-		if err != nil {
+		var err error
+		if late, err = t.writeResults(ctx, key, inc, st, changed, ops); err != nil {
 			return false, err
 		}
 	}
@@ -387,7 +396,7 @@ func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, s
 	if err != nil || !live || !now.known || now.account.Epoch != sum.account.Epoch {
 		return false, err
 	}
-	if !now.same(&sum.statics) || len(late) > 0 {
+	if !now.same(&sum.statics) || late {
 		// Another store claimed the user, or the account changed. The other store may
 		// have cached a summary without the results that step 1 wrote. A new claim makes
 		// the other store read the whole state.
@@ -448,18 +457,7 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 		}
 		ops = append(ops, op{setAccount, key.args(st.account.writeTime(), st.account.append(nil))})
 	}
-	err := t.listUser(ctx, key, inc, st, changed)
-	if err == nil {
-		err = t.s.writeUser(ctx, append(ops, t.s.newClaim(key, &st.statics))...)
-	}
-	var late []op
-	if err == nil {
-		late, err = t.lateVoids(ctx, key, st, changed)
-	}
-	if err == nil && len(late) > 0 {
-		err = t.s.writeUser(ctx, late...)
-	}
-	if err != nil {
+	if _, err := t.writeResults(ctx, key, inc, st, changed, append(ops, t.s.newClaim(key, &st.statics))); err != nil {
 		return false, err
 	}
 	t.written = true

@@ -3,6 +3,7 @@ package pebble
 import (
 	"context"
 	"encoding/binary"
+	"maps"
 	"strings"
 	"time"
 
@@ -46,11 +47,8 @@ func (s *Store) noteChange(batch *pebble.Batch, season seasonRowKey, at time.Tim
 func (s *Store) forgetChanges(data []byte) {
 	s.changesMu.Lock()
 	defer s.changesMu.Unlock()
-	for key := range s.changes {
-		if strings.HasPrefix(key, string(changeKey(data))) {
-			delete(s.changes, key)
-		}
-	}
+	prefix := string(changeKey(data))
+	maps.DeleteFunc(s.changes, func(key string, _ time.Time) bool { return strings.HasPrefix(key, prefix) })
 }
 
 func (s *Store) loadChanges() error {
