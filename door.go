@@ -67,6 +67,9 @@ func (b *Board) declares(attribute string) bool {
 // linked to it declares: as an accepted attribute, in a division or in Source.Match. Such
 // an attribute is probably misspelled.
 func (b *Board) CheckAttributes(attributes map[string]string, linked []*Board) error {
+	if len(attributes) == 0 || b.AcceptsAny() {
+		return nil
+	}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
 		if b.declares(name) || slices.ContainsFunc(linked, func(l *Board) bool { return l.declares(name) }) {

@@ -117,7 +117,7 @@ func (b *Board) Counts(r *MatchResult) bool { return b.countsUnlessEnded(r) && !
 
 // countsUnlessEnded reports whether b would count r if no season had ended early.
 func (b *Board) countsUnlessEnded(r *MatchResult) bool {
-	if r.Retracted || isVoid(r.Voids) {
+	if r.Retracted || r.IsVoid() {
 		return false
 	}
 	if b.Source == nil {

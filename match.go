@@ -34,6 +34,9 @@ type MatchState struct {
 // IsVoid reports whether the match is void.
 func (m *MatchState) IsVoid() bool { return isVoid(m.Voids) }
 
+// IsVoid reports whether the result does not count because its match is void.
+func (r *MatchResult) IsVoid() bool { return isVoid(r.Voids) }
+
 func isVoid(voids int64) bool { return voids%2 == 1 }
 
 // Compare orders the states of one match, regardless of Applied. The state with the greater

@@ -111,6 +111,9 @@ func (b *Board) addPoints(t Tally, r *MatchResult) Tally {
 }
 
 func (b *Board) addAttributes(have []attribute, r *MatchResult) []attribute {
+	if len(r.Attributes) == 0 {
+		return have
+	}
 	fresh, attributes := false, b.tallied()
 	for i, name := range attributes {
 		value, ok := r.Attributes[name]

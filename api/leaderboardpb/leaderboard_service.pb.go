@@ -2042,7 +2042,8 @@ type ListScoresRequest struct {
 	// If true, each entry has match_id, metadata and divisions.
 	IncludeMetadata bool `protobuf:"varint,8,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
 	// If given, only entries with at least, or at most, this score, within ±2^53. They
-	// cannot be combined with start_rank. On DECAY boards, the scores at scored_at count.
+	// cannot be combined with start_rank. On DECAY boards, these are the scores at the time
+	// scored_at of the answer.
 	MinScore *int64 `protobuf:"varint,9,opt,name=min_score,proto3,oneof" json:"min_score,omitempty"`
 	MaxScore *int64 `protobuf:"varint,10,opt,name=max_score,proto3,oneof" json:"max_score,omitempty"`
 	// For a crossed division: "attribute:value" of each of its attributes, in any order.
@@ -2984,8 +2985,8 @@ type EndSeasonResponse struct {
 	// The stored results that no longer count, and their users.
 	ExcludedResults int64 `protobuf:"varint,2,opt,name=excluded_results,proto3" json:"excluded_results,omitempty"`
 	ExcludedUsers   int64 `protobuf:"varint,3,opt,name=excluded_users,proto3" json:"excluded_users,omitempty"`
-	// The first season that begins after the end, and its start. Absent if there is none.
-	// The board accepts no results of the time between.
+	// The first season that begins after the end of this one, and its start. Absent if the
+	// board has no later season. The board accepts no results of the time between.
 	NextSeason string                 `protobuf:"bytes,4,opt,name=next_season,proto3" json:"next_season,omitempty"`
 	NextStart  *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=next_start,proto3" json:"next_start,omitempty"`
 	// True if the request had dry_run.

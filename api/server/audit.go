@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -78,6 +79,16 @@ func object(m proto.Message) string {
 		return "" // cannot happen: every message has a JSON form
 	}
 	return string(text)
+}
+
+// objectWith returns the JSON object with one field, whose value is a string or a list of
+// strings.
+func objectWith(name string, value any) string {
+	message, err := structpb.NewStruct(map[string]any{name: value})
+	if err != nil {
+		panic(err) // value has another type
+	}
+	return object(message)
 }
 
 const defaultActs = 100

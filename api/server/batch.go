@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime/debug"
-	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -21,6 +19,7 @@ type batch struct {
 	board   leaderboard.Board
 	results []leaderboard.MatchResult
 	at      []int // at[i] is the index of results[i] in the request
+	err     error // why the board could not be read or written
 }
 
 // add converts the result of a request at an index. It returns nil if the result is now in
@@ -80,46 +79,39 @@ const parallelBoards = 32
 // BatchSubmitResults returns an error.
 func (s *Server) BatchSubmitResults(ctx context.Context, req *pb.BatchSubmitResultsRequest) (*pb.BatchSubmitResultsResponse, error) {
 	res := &pb.BatchSubmitResultsResponse{Outcomes: make([]*pb.Outcome, len(req.GetResults()))}
+	ids := boardsOf(resultBoards, req)
 	batches := map[leaderboard.BoardID]*batch{}
-	for _, r := range req.GetResults() {
-		batches[boardID(r.GetBoardId())] = &batch{}
+	for _, id := range ids {
+		batches[id] = &batch{}
 	}
-	ids := slices.Collect(maps.Keys(batches))
-	errs := make([]error, len(ids))
-	each(len(ids), func(i int) { batches[ids[i]].board, errs[i] = s.service.Board(ctx, ids[i]) })
-	failed := map[leaderboard.BoardID]error{}
-	for i, err := range errs {
-		if err != nil {
-			failed[ids[i]] = err
-		}
-	}
+	each(len(ids), func(i int) {
+		b := batches[ids[i]]
+		b.board, b.err = s.service.Board(ctx, ids[i])
+	})
 	for i, r := range req.GetResults() {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if id := boardID(r.GetBoardId()); failed[id] == nil {
-			res.Outcomes[i] = batches[id].add(i, r)
+		if b := batches[boardID(r.GetBoardId())]; b.err == nil {
+			res.Outcomes[i] = b.add(i, r)
 		}
 	}
 	each(len(ids), func(i int) {
-		if errs[i] == nil {
-			errs[i] = s.submitBatch(ctx, "BatchSubmitResults", req, batches[ids[i]], res.Outcomes)
+		if b := batches[ids[i]]; b.err == nil {
+			b.err = s.submitBatch(ctx, "BatchSubmitResults", req, b, res.Outcomes)
 		}
 	})
-	for i, err := range errs {
-		failed[ids[i]] = err
-	}
-	return res, s.addFailures(ctx, req.GetResults(), res.Outcomes, failed)
+	return res, s.addFailures(ctx, req.GetResults(), res.Outcomes, batches)
 }
 
 // addFailures sets the board of each outcome, and the outcomes that are missing because a
 // board failed. If every board failed, it returns the first failure that a retry may fix.
-func (s *Server) addFailures(ctx context.Context, results []*pb.Result, outcomes []*pb.Outcome, failed map[leaderboard.BoardID]error) error {
+func (s *Server) addFailures(ctx context.Context, results []*pb.Result, outcomes []*pb.Outcome, batches map[leaderboard.BoardID]*batch) error {
 	written := false
 	var failure error
 	for i, r := range results {
 		id := boardID(r.GetBoardId())
-		name, err := string(id), failed[id]
+		name, err := string(id), batches[id].err
 		if outcomes[i] == nil {
 			receipt := ranking.Receipt{Match: leaderboard.MatchID(r.GetMatchId()), Revision: r.GetRevision(), Err: err}
 			switch {
@@ -139,9 +131,9 @@ func (s *Server) addFailures(ctx context.Context, results []*pb.Result, outcomes
 	if !written {
 		return failure
 	}
-	for id, err := range failed {
-		if err != nil {
-			s.options.Log.WarnContext(ctx, "results of a batch not applied", "board", id, "err", err)
+	for id, b := range batches {
+		if b.err != nil {
+			s.options.Log.WarnContext(ctx, "results of a batch not applied", "board", id, "err", b.err)
 		}
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/api/auth"
@@ -87,10 +86,9 @@ func (s *Server) change(ctx context.Context, action string, key leaderboard.Resu
 	if !closed {
 		return do()
 	}
-	match, _ := structpb.NewStruct(map[string]any{"match_id": string(key.Match)}) // fails only for unknown types
 	return s.audited(ctx, leaderboard.Act{
 		Action: action, Board: key.Board, Season: key.Season,
-		ActDetail: leaderboard.ActDetail{User: key.User, Reason: reason, After: object(match)},
+		ActDetail: leaderboard.ActDetail{User: key.User, Reason: reason, After: objectWith("match_id", string(key.Match))},
 	}, do)
 }
 

@@ -180,7 +180,8 @@ func (s *Server) submit(ctx context.Context, method string, o submitOptions, b *
 	return receipts, nil
 }
 
-// extraTimeout is the longest time for what an answer to a submit has on request.
+// extraTimeout bounds the time for reading the parts of a submit's answer that the caller
+// asked for, such as the previous rank.
 const extraTimeout = 2 * time.Second
 
 // addExtra adds what the caller requested beyond the outcomes of results, which are

@@ -3,8 +3,6 @@ package server
 import (
 	"context"
 
-	"google.golang.org/protobuf/types/known/structpb"
-
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
@@ -67,8 +65,7 @@ func (s *Server) setVoid(ctx context.Context, req voidRequest, void bool) (leade
 	if void {
 		action = "match.void"
 	}
-	match, _ := structpb.NewStruct(map[string]any{"match_id": string(key.Match)}) // fails only for unknown types
-	act := leaderboard.Act{Action: action, Board: key.Board, Season: key.Season, ActDetail: leaderboard.ActDetail{Reason: req.GetReason(), After: object(match)}}
+	act := leaderboard.Act{Action: action, Board: key.Board, Season: key.Season, ActDetail: leaderboard.ActDetail{Reason: req.GetReason(), After: objectWith("match_id", string(key.Match))}}
 	return key, nil, s.audited(ctx, act, func() error {
 		_, err := s.service.SetVoid(ctx, &b, leaderboard.MatchState{MatchKey: key, Reason: req.GetReason(), Actor: actor(ctx)}, void)
 		return err

@@ -3,13 +3,10 @@ package server
 import (
 	"context"
 	"slices"
-	"time"
-
-	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
@@ -37,11 +34,11 @@ func (s *Server) BatchRetractResults(ctx context.Context, req *pb.BatchRetractRe
 
 // PurgeResults undoes the results of a user between two times.
 func (s *Server) PurgeResults(ctx context.Context, req *pb.PurgeResultsRequest) (*pb.PurgeResultsResponse, error) {
-	from, err := timeOf("from", req.GetFrom())
+	from, err := protoconv.ToTime("from", req.GetFrom())
 	if err != nil {
 		return nil, err
 	}
-	to, err := timeOf("to", req.GetTo())
+	to, err := protoconv.ToTime("to", req.GetTo())
 	switch {
 	case err != nil:
 		return nil, err
@@ -63,17 +60,6 @@ func (s *Server) PurgeResults(ctx context.Context, req *pb.PurgeResultsRequest) 
 		return nil, err
 	}
 	return &pb.PurgeResultsResponse{Outcomes: outcomes, Effect: effect, More: plan.More}, nil
-}
-
-// timeOf returns a time in a request, or the zero time if it is absent.
-func timeOf(field string, t *timestamppb.Timestamp) (time.Time, error) {
-	if t == nil {
-		return time.Time{}, nil
-	}
-	if t.CheckValid() != nil {
-		return time.Time{}, &leaderboard.FieldError{Field: field, Problem: "is outside the years 1 to 9999"}
-	}
-	return t.AsTime(), nil
 }
 
 // retract retracts the results of a plan, or returns what would change.
@@ -132,10 +118,9 @@ func retractionActs(keys []leaderboard.ResultKey, reason string) (acts []leaderb
 	}
 	for _, user := range users {
 		for matches := range slices.Chunk(byUser[user], actMatches) {
-			after, _ := structpb.NewStruct(map[string]any{"match_ids": matches}) // fails only for unknown types
 			acts = append(acts, leaderboard.Act{
 				Action: "result.retract", Board: user.Board, Season: user.Season,
-				ActDetail: leaderboard.ActDetail{User: user.User, Reason: reason, After: object(after)},
+				ActDetail: leaderboard.ActDetail{User: user.User, Reason: reason, After: objectWith("match_ids", matches)},
 			})
 		}
 	}

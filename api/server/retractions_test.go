@@ -112,6 +112,7 @@ func TestRetractionsAreRefused(t *testing.T) {
 		{"cup/results/ann:purge", `{}`, "from"},
 		{"cup/results/ann:purge", `{"from":"2026-11-02T00:00:00Z","to":"2026-11-02T00:00:00Z"}`, "to"},
 		{"cup/results/ann:purge", `{"from":"yesterday"}`, "from"},
+		{"cup/results/ann:purge", `{"from":"2026-11-02T00:00:00Z","to":"0001-01-01T00:00:00Z"}`, "to"},
 		{"link/results/ann:purge", `{"from":"2026-11-02T00:00:00Z"}`, "board_id"},
 	} {
 		a := h.do("submit", "POST", "/v1/boards/"+tt.path, tt.body)

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/protobuf/types/known/structpb"
-
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/api/protoconv"
@@ -65,8 +63,7 @@ func (s *Server) EndSeason(ctx context.Context, req *pb.EndSeasonRequest) (*pb.E
 	}
 	act := leaderboard.Act{Action: "season.end", Board: b.ID, Season: season.ID, ActDetail: leaderboard.ActDetail{Reason: req.GetReason()}}
 	if !at.IsZero() {
-		details, _ := structpb.NewStruct(map[string]any{"at": at.UTC().Format(time.RFC3339Nano)}) // fails only for unknown types
-		act.After = object(details)
+		act.After = objectWith("at", at.UTC().Format(time.RFC3339Nano))
 	}
 	var ending ranking.SeasonEnding
 	if err := s.audited(ctx, act, func() (err error) {

@@ -221,7 +221,7 @@ func TestTopInARangeOfScores(t *testing.T) {
 	out := s.ok(t, "top", "--min-score", "3", "--max-score", "5")
 	contains(t, out, "bob", "ada", "2 in this range")
 	if strings.Contains(out, "cyd") {
-		t.Errorf("top --max-score 5 prints cyd, who has 9 points:\n%s", out)
+		t.Errorf("top --min-score 3 --max-score 5 prints cyd, but cyd has 9 points:\n%s", out)
 	}
 	contains(t, s.ok(t, "top", "--min-score", "10"), "no entries in this range", "0 in this range")
 	s.fails(t, exitFailure, []string{"min_score"}, "top", "--min-score", "5", "--max-score", "4")

@@ -104,10 +104,10 @@ func topicsCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "topics", Short: "Create missing topics in Kafka, and check existing ones", Args: cli.Exactly(),
 		Long: `Create the topics match-results, match-results.dlq and leaderboard-updates if they are
-missing, and check those that exist. The command refuses settings with which Kafka could
-lose results: one replica, fewer replicas than the flag requires, one acknowledgement, a
-cleanup policy other than delete, or a retention shorter than the flag requires. It
-changes no existing topic.
+missing, and check those that exist. The command refuses a topic that could lose results:
+one with a single replica, with fewer replicas than --replication-factor, with
+min.insync.replicas=1, with a cleanup.policy other than delete, or with a retention
+shorter than --retention. It changes no existing topic.
 The command has the flags of "leaderboard serve".`,
 		Example: `  leaderboard topics --config leaderboard.yaml
   leaderboard topics --config leaderboard.yaml --partitions 48 --replication-factor 3`,

@@ -101,11 +101,7 @@ func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season lead
 		if err != nil {
 			return change, err
 		}
-		entry := []leaderboard.Entry{change.After}
-		if change.Before.Version == change.After.Version {
-			return change, a.ranks.update(ctx, nil, entry, "refresh")
-		}
-		return change, a.ranks.update(ctx, entry, nil, "refresh")
+		return change, a.ranks.updateRecounted(ctx, []leaderboard.Change{change}, "refresh")
 	})
 }
 

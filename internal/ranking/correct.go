@@ -198,8 +198,8 @@ func (r *Reader) ResultSeason(ctx context.Context, b *leaderboard.Board, key lea
 	if err != nil {
 		return "", false, err
 	}
-	_, sealed, err := r.seasonRecord(ctx, b, season)
-	return season.ID, sealed || b.Closed(season, r.now()), err
+	closed, err = r.isClosed(ctx, b, season)
+	return season.ID, closed, err
 }
 
 // newestSeasons returns the newest maxSearched of keys, which are seasons of b. It keeps

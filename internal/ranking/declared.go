@@ -2,7 +2,6 @@ package ranking
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -24,21 +23,9 @@ func (s *Submitter) declaring(ctx context.Context, b *leaderboard.Board, results
 	if declare(nil) {
 		return b, nil, nil
 	}
-	var linked []*leaderboard.Board
-	for _, id := range b.Links {
-		l, err := s.board(ctx, id)
-		if errors.Is(err, leaderboard.ErrBoardNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		if l.Source != nil && l.Source.Board == b.ID {
-			linked = append(linked, l)
-		}
-	}
-	if declare(linked) {
-		return b, linked, nil
+	linked, err := linkedTo(b, func(id leaderboard.BoardID) (*leaderboard.Board, error) { return s.board(ctx, id) })
+	if err != nil || declare(linked) {
+		return b, linked, err
 	}
 	l, err := s.linksSince(ctx, b.ID, time.Now())
 	if err != nil || l.source == nil { // the board was deleted meanwhile

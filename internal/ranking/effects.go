@@ -130,6 +130,18 @@ func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key l
 	return leaderboard.Change{Before: before, After: after}, err
 }
 
+// effectsOf returns the effect of each change, and the effects of those that change a rank
+// key.
+func (s *Submitter) effectsOf(ctx context.Context, changes []leaderboard.Change) ([]ScoreEffect, Effects, error) {
+	effects, degraded, err := s.scoreEffects(ctx, changes)
+	if err != nil {
+		return nil, Effects{}, err
+	}
+	all := Effects{Degraded: degraded}
+	all.add(effects, changes)
+	return effects, all, nil
+}
+
 // scoreEffects returns the effect of each change. All changes happen together: each rank
 // after them includes the others. If the ranks are unavailable, degraded is true.
 func (s *Submitter) scoreEffects(ctx context.Context, changes []leaderboard.Change) (effects []ScoreEffect, degraded bool, err error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -51,7 +52,7 @@ func (a *Admin) EndSeason(ctx context.Context, id leaderboard.BoardID, season le
 		if err != nil {
 			return SeasonEnding{}, err
 		}
-		ending.Results, ending.Users, err = a.afterEnd(ctx, &before, &b, season, a.recountEnded)
+		ending.Results, ending.Users, err = a.afterEnd(ctx, &before, &b, season, true)
 		a.tasks.running.Go(func() { a.recountLater(&b, season) })
 		return ending, err
 	})
@@ -74,7 +75,7 @@ func (a *Admin) PreviewEnd(ctx context.Context, id leaderboard.BoardID, season l
 	}
 	ending, err := a.ending(&b, &record)
 	if err == nil {
-		ending.Results, ending.Users, err = a.afterEnd(ctx, &before, &b, season, nil)
+		ending.Results, ending.Users, err = a.afterEnd(ctx, &before, &b, season, false)
 	}
 	return ending, err
 }
@@ -122,13 +123,10 @@ func (a *Admin) ending(b *leaderboard.Board, record *leaderboard.SeasonRecord) (
 
 // afterEnd returns the number of results of an ended season that counted on the board
 // before and do not count on the board after its end, and the number of their users. If
-// recount is not nil, afterEnd calls it with all users who have a result after the end,
-// a part of them at a time.
-func (s *shared) afterEnd(ctx context.Context, before, b *leaderboard.Board, season leaderboard.SeasonID,
-	recount func(context.Context, *leaderboard.Board, leaderboard.SeasonID, []leaderboard.UserID) error) (results, users int64, err error) {
-	var chunk []leaderboard.UserID
+// recount is true, afterEnd recounts all users who have a result after the end.
+func (s *shared) afterEnd(ctx context.Context, before, b *leaderboard.Board, season leaderboard.SeasonID, recount bool) (results, users int64, err error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
-	flush := func() error {
+	err = eachChunk(s.store.Users(ctx, key), recountChunk, func(chunk []leaderboard.UserID) error {
 		counted := make([]int64, len(chunk))
 		late := make([]bool, len(chunk))
 		if err := eachRead(ctx, len(chunk), func(ctx context.Context, i int) error {
@@ -156,28 +154,12 @@ func (s *shared) afterEnd(ctx context.Context, before, b *leaderboard.Board, sea
 				affected = append(affected, user)
 			}
 		}
-		if chunk = chunk[:0]; recount == nil || len(affected) == 0 {
+		if !recount || len(affected) == 0 {
 			return nil
 		}
-		return recount(ctx, b, season, affected)
-	}
-	for user, err := range s.store.Users(ctx, key) {
-		if err != nil {
-			return 0, 0, err
-		}
-		if chunk = append(chunk, user); len(chunk) == recountChunk {
-			if err := flush(); err != nil {
-				return 0, 0, err
-			}
-		}
-	}
-	err = flush()
+		return s.recountUsers(ctx, b, season, affected, "season ended early")
+	})
 	return results, users, err
-}
-
-// recountEnded recounts users of a season that ended early.
-func (s *shared) recountEnded(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID) error {
-	return s.recountUsers(ctx, b, season, users, "season ended early")
 }
 
 // recountUsers computes the entries of users from their results, and updates their ranks.
@@ -191,17 +173,8 @@ func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season 
 	}); err != nil {
 		return err
 	}
-	var changed, unchanged []leaderboard.Entry
-	for i := range changes {
-		switch c := &changes[i]; {
-		case c.After.User == "": // damaged
-		case c.Before.Version == c.After.Version:
-			unchanged = append(unchanged, c.After)
-		default:
-			changed = append(changed, c.After)
-		}
-	}
-	return s.ranks.update(ctx, changed, unchanged, reason)
+	changes = slices.DeleteFunc(changes, func(c leaderboard.Change) bool { return c.After.User == "" }) // damaged
+	return s.ranks.updateRecounted(ctx, changes, reason)
 }
 
 // unlessDamaged returns err, the error of a read of a user. If err means that the user's
@@ -220,12 +193,10 @@ func (s *shared) unlessDamaged(ctx context.Context, b *leaderboard.Board, season
 // the end. Sweep recounts the season once more, before it seals the season.
 func (s *shared) recountLater(b *leaderboard.Board, season leaderboard.SeasonID) {
 	ctx := s.tasks.ctx
-	select {
-	case <-time.After(2 * max(s.ttl, s.linkTTL)):
-	case <-ctx.Done():
+	if wait(ctx, 2*max(s.ttl, s.linkTTL)) != nil {
 		return
 	}
-	if _, _, err := s.afterEnd(ctx, b, b, season, s.recountEnded); err != nil && ctx.Err() == nil {
+	if _, _, err := s.afterEnd(ctx, b, b, season, true); err != nil && ctx.Err() == nil {
 		s.log.WarnContext(ctx, "season that ended early not recounted; the sweep that seals it does so", "board", b.ID, "season", season, "err", err)
 	}
 }

@@ -54,7 +54,7 @@ func (s *shared) addLink(ctx context.Context, b *leaderboard.Board) error {
 			return nil
 		}
 		if len(source.Links) >= leaderboard.MaxLinks {
-			linked, err := s.existing(ctx, source)
+			linked, err := s.linkedIDs(ctx, source)
 			if err != nil {
 				return err
 			}
@@ -70,24 +70,21 @@ func (s *shared) addLink(ctx context.Context, b *leaderboard.Board) error {
 	return err
 }
 
-// existing returns the boards in the list of links of a source that exist and have this
-// source.
-func (s *shared) existing(ctx context.Context, source *leaderboard.Board) (ids []leaderboard.BoardID, err error) {
-	for _, id := range source.Links {
+// linkedIDs returns the ids of the stored boards that are linked to a source.
+func (s *shared) linkedIDs(ctx context.Context, source *leaderboard.Board) (ids []leaderboard.BoardID, err error) {
+	linked, err := linkedTo(source, func(id leaderboard.BoardID) (*leaderboard.Board, error) {
 		b, err := s.store.Board(ctx, id)
-		if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
-			return nil, err
-		}
-		if err == nil && b.Source != nil && b.Source.Board == source.ID {
-			ids = append(ids, id)
-		}
+		return &b, err
+	})
+	for _, b := range linked {
+		ids = append(ids, b.ID)
 	}
-	return ids, nil
+	return ids, err
 }
 
 // checkUnlinked returns a [leaderboard.FieldError] if boards are linked to a board.
 func (a *Admin) checkUnlinked(ctx context.Context, b *leaderboard.Board) error {
-	linked, err := a.existing(ctx, b)
+	linked, err := a.linkedIDs(ctx, b)
 	if err == nil && len(linked) > 0 {
 		err = &leaderboard.FieldError{Field: "board", Problem: fmt.Sprintf("%q is the source of the linked boards %q; delete these first", b.ID, linked)}
 	}
@@ -184,14 +181,17 @@ type leaseOf func(*leaderboard.Board) *time.Time
 func fillLeaseOf(b *leaderboard.Board) *time.Time    { return &b.FillLease }
 func recountLeaseOf(b *leaderboard.Board) *time.Time { return &b.RecountLease }
 
-// lease sets a lease of a board, which is expected to be that of b. It sets b to the stored
-// board.
-func (s *shared) lease(ctx context.Context, b *leaderboard.Board, of leaseOf, until time.Time) error {
+// lease sets a lease of a board, which is expected to be that of b. With it, the edits change
+// the board. It sets b to the stored board.
+func (s *shared) lease(ctx context.Context, b *leaderboard.Board, of leaseOf, until time.Time, edits ...func(*leaderboard.Board)) error {
 	return s.amendFill(ctx, b, func(have *leaderboard.Board) error {
 		if !of(have).Equal(*of(b)) {
 			return errFilled
 		}
 		*of(have) = until
+		for _, edit := range edits {
+			edit(have)
+		}
 		return nil
 	})
 }
@@ -308,26 +308,13 @@ func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leade
 	if err != nil {
 		return err
 	}
-	var chunk []leaderboard.UserID
-	flush := func() error {
-		err := s.recountUsers(ctx, b, key.Season, chunk, reason)
-		chunk = chunk[:0]
+	return eachChunk(s.store.Users(ctx, key), recountChunk, func(users []leaderboard.UserID) error {
+		err := s.recountUsers(ctx, b, key.Season, users, reason)
 		if err == nil {
 			err = s.renew(ctx, b, recountLeaseOf)
 		}
 		return err
-	}
-	for user, err := range s.store.Users(ctx, key) {
-		if err != nil {
-			return err
-		}
-		if chunk = append(chunk, user); len(chunk) == recountChunk {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-	}
-	return flush()
+	})
 }
 
 // refill starts a fill of each linked board that is selected as a whole. The board may
@@ -385,14 +372,7 @@ func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 		err = s.fillFrom(ctx, &source, b)
 	}
 	if err == nil {
-		lease := b.FillLease
-		err = s.amendFill(ctx, b, func(have *leaderboard.Board) error {
-			if !have.FillLease.Equal(lease) {
-				return errFilled
-			}
-			have.FillLease, have.Rolling.Filled = time.Time{}, max(have.Rolling.Filled, through)
-			return nil
-		})
+		err = s.lease(ctx, b, fillLeaseOf, time.Time{}, func(have *leaderboard.Board) { have.Rolling.Filled = max(have.Rolling.Filled, through) })
 	}
 	if errors.Is(err, errFilled) || errors.Is(err, errLinkGone) {
 		return nil

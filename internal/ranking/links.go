@@ -181,8 +181,18 @@ func (s *shared) linksSince(ctx context.Context, id leaderboard.BoardID, since t
 		return nil, err
 	}
 	l.source = &source
-	for _, id := range source.Links {
+	l.boards, err = linkedTo(&source, func(id leaderboard.BoardID) (*leaderboard.Board, error) {
 		b, err := s.BoardSince(ctx, id, since)
+		return &b, err
+	})
+	return l, err
+}
+
+// linkedTo returns the boards in the list of links of a source that exist and have this
+// source. It reads each board by read.
+func linkedTo(source *leaderboard.Board, read func(leaderboard.BoardID) (*leaderboard.Board, error)) (linked []*leaderboard.Board, err error) {
+	for _, id := range source.Links {
+		b, err := read(id)
 		if errors.Is(err, leaderboard.ErrBoardNotFound) {
 			continue
 		}
@@ -190,10 +200,10 @@ func (s *shared) linksSince(ctx context.Context, id leaderboard.BoardID, since t
 			return nil, err
 		}
 		if b.Source != nil && b.Source.Board == source.ID {
-			l.boards = append(l.boards, &b)
+			linked = append(linked, b)
 		}
 	}
-	return l, nil
+	return linked, nil
 }
 
 // offerFirst offers results that are the first of their matches.

@@ -92,22 +92,9 @@ func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard
 // applyVoids gives the Voids of a match to all of its results, also on linked boards. Then it
 // stores that it has done this. It may be repeated, and run concurrently.
 func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state leaderboard.MatchState) (leaderboard.MatchState, error) {
-	var users []leaderboard.UserID
-	apply := func() error {
-		defer func() { users = users[:0] }()
+	if err := eachChunk(s.store.MatchUsers(ctx, state.MatchKey), fillChunk, func(users []leaderboard.UserID) error {
 		return s.applyVoidsTo(ctx, b, state.MatchKey, users)
-	}
-	for user, err := range s.store.MatchUsers(ctx, state.MatchKey) {
-		if err != nil {
-			return state, err
-		}
-		if users = append(users, user); len(users) == fillChunk {
-			if err := apply(); err != nil {
-				return state, err
-			}
-		}
-	}
-	if err := apply(); err != nil {
+	}); err != nil {
 		return state, err
 	}
 	state.Applied = state.Voids
@@ -116,9 +103,6 @@ func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state lea
 
 // applyVoidsTo gives the Voids of a match to the results of some users.
 func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey, users []leaderboard.UserID) error {
-	if len(users) == 0 {
-		return nil
-	}
 	results := make([]leaderboard.MatchResult, len(users))
 	for i, user := range users {
 		results[i] = leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: user, Match: key.Match}, VoidOnly: true}
@@ -154,14 +138,16 @@ func (a *Admin) FinishVoids(ctx context.Context) error {
 	}
 	var errs []error
 	for i := range boards {
-		if b := &boards[i]; b.Matches {
-			errs = append(errs, a.finishVoids(ctx, b))
-		}
+		errs = append(errs, a.finishVoids(ctx, &boards[i]))
 	}
 	return errors.Join(errs...)
 }
 
+// finishVoids does the work of FinishVoids for one board.
 func (a *Admin) finishVoids(ctx context.Context, b *leaderboard.Board) error {
+	if !b.Matches {
+		return nil
+	}
 	records, err := a.store.Seasons(ctx, b.ID)
 	if err != nil {
 		return err
@@ -227,8 +213,6 @@ func (s *Submitter) PreviewVoid(ctx context.Context, b *leaderboard.Board, key l
 	if err != nil {
 		return Effects{}, err
 	}
-	effects, degraded, err := s.scoreEffects(ctx, changes)
-	all := Effects{Degraded: degraded}
-	all.add(effects, changes)
+	_, all, err := s.effectsOf(ctx, changes)
 	return all, err
 }

@@ -58,6 +58,19 @@ func (w *rankWriter) update(ctx context.Context, changed, unchanged []leaderboar
 	return nil
 }
 
+// updateRecounted does the work of update for entries that the caller has recounted.
+func (w *rankWriter) updateRecounted(ctx context.Context, changes []leaderboard.Change, reason string) error {
+	var changed, unchanged []leaderboard.Entry
+	for i := range changes {
+		if c := &changes[i]; c.Before.Version == c.After.Version {
+			unchanged = append(unchanged, c.After)
+		} else {
+			changed = append(changed, c.After)
+		}
+	}
+	return w.update(ctx, changed, unchanged, reason)
+}
+
 // updateSeason does the work of update for the entries of one season.
 func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey, changed, unchanged []leaderboard.Entry, reason string) error {
 	b, err := w.boards.board(ctx, key.Board)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -24,6 +25,27 @@ func eachRead(ctx context.Context, n int, read func(ctx context.Context, i int) 
 		group.Go(func() error { return read(ctx, i) })
 	}
 	return group.Wait()
+}
+
+// eachChunk calls f with the values of seq in order, n at a time, and at the end fewer. f
+// must not keep the slice.
+func eachChunk[V any](seq iter.Seq2[V, error], n int, f func([]V) error) error {
+	var chunk []V
+	for v, err := range seq {
+		if err != nil {
+			return err
+		}
+		if chunk = append(chunk, v); len(chunk) == n {
+			if err := f(chunk); err != nil {
+				return err
+			}
+			chunk = chunk[:0]
+		}
+	}
+	if len(chunk) == 0 {
+		return nil
+	}
+	return f(chunk)
 }
 
 // Reader answers queries. It reads the ranks from the index, or from the final

@@ -79,7 +79,7 @@ func statusOf(b *leaderboard.Board, season leaderboard.SeasonID, record *leaderb
 		switch {
 		case b.EndedEarly(have):
 			status.Status, status.Reason = leaderboard.Rejected, leaderboard.ReasonEnded
-		case !have.Retracted && have.Voids%2 == 1:
+		case !have.Retracted && have.IsVoid():
 			status.Status = leaderboard.Voided
 		case !b.Counts(have):
 			status.Status = leaderboard.Retracted

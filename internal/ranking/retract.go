@@ -100,8 +100,12 @@ func (s *Submitter) PlanPurge(ctx context.Context, b *leaderboard.Board, user le
 	}
 	p := &Retractions{}
 	for _, season := range seasons {
-		isClosed := false
-		if isClosed, err = s.reader.isClosed(ctx, b, season); err != nil {
+		of, err := b.Season.ByID(season)
+		isClosed := errors.Is(err, leaderboard.ErrSeasonNotFound)
+		if err == nil {
+			isClosed, err = s.reader.isClosed(ctx, b, of)
+		}
+		if err != nil && !isClosed {
 			return nil, err
 		}
 		for r, err := range s.store.Results(ctx, leaderboard.SeasonKey{Board: b.ID, Season: season}, user) {
@@ -126,15 +130,11 @@ func (s *Submitter) PlanPurge(ctx context.Context, b *leaderboard.Board, user le
 	return p, nil
 }
 
-// isClosed reports whether a season accepts results from administrators only. A season that
-// the board does not have is closed.
-func (r *Reader) isClosed(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID) (bool, error) {
-	season, err := b.Season.ByID(id)
-	if errors.Is(err, leaderboard.ErrSeasonNotFound) {
+// isClosed reports whether a season accepts results from administrators only, because it is
+// closed or sealed.
+func (r *Reader) isClosed(ctx context.Context, b *leaderboard.Board, season leaderboard.Season) (bool, error) {
+	if b.Closed(season, r.now()) {
 		return true, nil
-	}
-	if err != nil || b.Closed(season, r.now()) {
-		return true, err
 	}
 	_, sealed, err := r.seasonRecord(ctx, b, season)
 	return sealed, err
@@ -153,12 +153,10 @@ func (s *Submitter) PreviewRetractions(ctx context.Context, b *leaderboard.Board
 	if err != nil {
 		return nil, Effects{}, err
 	}
-	effects, degraded, err := s.scoreEffects(ctx, changes)
+	effects, all, err := s.effectsOf(ctx, changes)
 	if err != nil {
 		return nil, Effects{}, err
 	}
-	all := Effects{Degraded: degraded}
-	all.add(effects, changes)
 	of := map[leaderboard.EntryKey]int{}
 	for i := range changes {
 		of[leaderboard.EntryKey{SeasonKey: changes[i].After.SeasonKey, User: changes[i].After.User}] = i

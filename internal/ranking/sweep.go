@@ -16,17 +16,17 @@ import (
 const sealDelay = time.Minute
 
 // Sweep seals every closed season, and deletes sealed seasons that are past their
-// board's retention. Before this, it finishes interrupted voids. It appends each of these acts to the audit log before it performs
-// the act. A seal does not change answers: it makes a season cheaper to keep
-// and to read.
+// board's retention. Before this, it finishes the board's interrupted voids. It appends
+// each seal and each deletion to the audit log before it performs the act. A seal does not
+// change answers: it makes a season cheaper to keep and to read.
 func (a *Admin) Sweep(ctx context.Context) error {
 	boards, err := a.store.Boards(ctx)
 	if err != nil {
 		return err
 	}
-	errs := []error{a.FinishVoids(ctx)}
+	var errs []error
 	for i := range boards {
-		errs = append(errs, a.sweepBoard(ctx, &boards[i]))
+		errs = append(errs, a.finishVoids(ctx, &boards[i]), a.sweepBoard(ctx, &boards[i]))
 	}
 	return errors.Join(errs...)
 }
@@ -70,7 +70,7 @@ func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leader
 		}
 		if _, ended := b.Season.EarlyEnd(r.Season); ended {
 			// A process with an older version of the board may have counted results after the end.
-			if _, _, err := a.afterEnd(ctx, b, b, r.Season, a.recountEnded); err != nil {
+			if _, _, err := a.afterEnd(ctx, b, b, r.Season, true); err != nil {
 				return err
 			}
 		}

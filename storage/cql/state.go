@@ -59,9 +59,9 @@ import (
 //     ([Store.whileOpen]), and writes the entry that follows from them. If the writer began
 //     with other rules, it begins again with those that it has read.
 //   - StartRecount writes the rules: this is step 1 of a writer. The Recount of each user
-//     is steps 2 and 3 of the same writer. A user who is not in the list that the caller
-//     reads after StartRecount is registered later. The writer that registers the user
-//     reads the rules after that.
+//     is steps 2 and 3 of the same writer. After StartRecount, the caller reads the list
+//     of users. If the list lacks a user, the user is registered later, and the writer that
+//     registers the user reads the rules after that.
 //   - Two writers whose entries have the same version have the same rules and the same
 //     state, or each lacks a part that the other has. In the second case, the last writer
 //     has a greater version than both.

@@ -39,7 +39,8 @@ func (bd *board) setSlots() {
 	bd.slots.Store(&all)
 }
 
-// division returns the element of EveryDivision at an index, or false if there is none.
+// division returns the division with an index in EveryDivision. It returns false if the
+// board has fewer divisions.
 func (bd *board) division(index int) (string, bool) {
 	all := *bd.slots.Load()
 	if index >= len(all) {
