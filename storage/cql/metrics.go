@@ -73,12 +73,14 @@ type countedRetries struct {
 	retries prometheus.Counter
 }
 
-func (c countedRetries) Attempt(q gocql.RetryableQuery) bool {
-	again := c.RetryPolicy.Attempt(q)
-	if again {
+// GetRetryType is called only after Attempt has allowed another attempt. The driver then
+// sends the statement again, unless the error is final.
+func (c countedRetries) GetRetryType(err error) gocql.RetryType {
+	how := c.RetryPolicy.GetRetryType(err)
+	if how != gocql.Rethrow {
 		c.retries.Inc()
 	}
-	return again
+	return how
 }
 
 // nodeStates knows the nodes that the driver may use. The driver keeps their states.

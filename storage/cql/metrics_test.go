@@ -1,0 +1,99 @@
+package cql
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/gocql/gocql"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// failedQuery is a query whose number of attempts so far is its value.
+type failedQuery int
+
+func (q failedQuery) Attempts() int                   { return int(q) }
+func (failedQuery) SetConsistency(gocql.Consistency)  {}
+func (failedQuery) GetConsistency() gocql.Consistency { return gocql.LocalQuorum }
+func (failedQuery) Context() context.Context          { return context.Background() }
+
+// counter returns the value of a counter whose only label, if it has one, has the given
+// value.
+func counter(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && (label == "" || m.GetLabel()[0].GetValue() == label) {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	t.Fatalf("no counter %s with the label %q", name, label)
+	return 0
+}
+
+// The metric retries_total counts the statements that the driver sends again. It does not
+// count those that fail for good.
+func TestRetriesAreCounted(t *testing.T) {
+	reg, cfg := prometheus.NewRegistry(), gocql.NewCluster()
+	cfg.RetryPolicy, cfg.PoolConfig.HostSelectionPolicy = retries{}, gocql.RoundRobinHostPolicy()
+	newMetrics(reg).observe(cfg)
+	counted := 0.0
+	for _, tt := range []struct {
+		name  string
+		query failedQuery
+		err   error
+		again float64
+	}{
+		{"a node does not answer", 1, gocql.ErrTimeoutNoResponse, 1},
+		{"a node refuses for now", 1, &gocql.RequestErrUnavailable{}, 1},
+		{"the last attempt fails", maxRetries + 1, gocql.ErrTimeoutNoResponse, 0},
+		{"the statement is not valid", 1, invalid{}, 0},
+	} {
+		if cfg.RetryPolicy.Attempt(tt.query) { // as the driver does after a failure
+			cfg.RetryPolicy.GetRetryType(tt.err)
+		}
+		now := counter(t, reg, "leaderboard_cassandra_retries_total", "")
+		if now-counted != tt.again {
+			t.Errorf("%s: counted %v retries, want %v", tt.name, now-counted, tt.again)
+		}
+		counted = now
+	}
+}
+
+// invalid is the answer of a node to a statement that is not valid.
+type invalid struct{}
+
+func (invalid) Code() int       { return gocql.ErrCodeInvalid }
+func (invalid) Message() string { return "invalid" }
+func (invalid) Error() string   { return "invalid" }
+
+// The metric connects_total counts attempts to connect by outcome. The observer that the
+// session had before is still called.
+func TestConnectsAreCounted(t *testing.T) {
+	reg, cfg := prometheus.NewRegistry(), gocql.NewCluster()
+	cfg.PoolConfig.HostSelectionPolicy = gocql.RoundRobinHostPolicy()
+	var before seen
+	cfg.ConnectObserver = &before
+	newMetrics(reg).observe(cfg)
+	for _, err := range []error{nil, errors.New("refused"), nil} {
+		cfg.ConnectObserver.ObserveConnect(gocql.ObservedConnect{Err: err})
+	}
+	for outcome, want := range map[string]float64{"ok": 2, "failed": 1} {
+		if got := counter(t, reg, "leaderboard_cassandra_connects_total", outcome); got != want {
+			t.Errorf("connects with the outcome %s: %v, want %v", outcome, got, want)
+		}
+	}
+	if before != 3 {
+		t.Errorf("the earlier observer was called %d times, want 3", before)
+	}
+}
+
+// seen counts the attempts to connect that it observes.
+type seen int
+
+func (s *seen) ObserveConnect(gocql.ObservedConnect) { *s++ }
