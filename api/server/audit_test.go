@@ -27,13 +27,19 @@ func (h *harness) acts(query string) (acts []map[string]any) {
 }
 
 // Every method that needs the admin scope and changes something appends one record to
-// the audit log. The record has the caller, and the state before and after.
+// the audit log. The record has the caller, the request, and the state before and after.
+// The server's log has one line for each record.
 func TestEveryAdministrativeActIsOnTheRecord(t *testing.T) {
-	h := newHarness(t, Options{})
-	reads := []string{"ListKeys", "ExportResults", "ListBans", "ListActs", "Verify"}
+	var backups []string
+	h := newHarness(t, Options{Backup: func(_ context.Context, name string) error {
+		backups = append(backups, name)
+		return nil
+	}})
+	reads := []string{"ListKeys", "ExportResults", "ListBans", "ListActs"}
 	recorded := map[string]string{
 		"CreateBoard": "board.create", "UpdateBoard": "board.update", "DeleteBoard": "board.delete", "BanUser": "ban", "UnbanUser": "unban",
 		"VoidMatch": "match.void", "RestoreMatch": "match.restore", "EndSeason": "season.end", "EraseUser": "user.erase", "ImportBans": "ban.import", "CreateKey": "key.create", "RevokeKey": "key.revoke", "Rebuild": "rebuild", "Backup": "backup",
+		"Verify": "verify.repair",
 	}
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"x","matches":true}`)
 	key := h.must("admin", "POST", "/v1/keys", `{"name":"k","scopes":["read"]}`)
@@ -41,8 +47,11 @@ func TestEveryAdministrativeActIsOnTheRecord(t *testing.T) {
 		need := needs[method]
 		name := method[strings.LastIndexByte(method, '/')+1:]
 		call, ok := calls[name]
-		if need != auth.Admin || !ok || slices.Contains(reads, name) || name == "Backup" || name == "DeleteBoard" || name == "RevokeKey" {
+		if need != auth.Admin || !ok || slices.Contains(reads, name) || name == "DeleteBoard" || name == "RevokeKey" {
 			continue
+		}
+		if name == "Verify" {
+			call[2] = `{"repair":true}`
 		}
 		before := len(h.acts(""))
 		h.do("submit", call[0], call[1], call[2]) // a refused call, which must have no record
@@ -51,7 +60,7 @@ func TestEveryAdministrativeActIsOnTheRecord(t *testing.T) {
 			continue
 		}
 		acts := h.acts("")
-		if len(acts) != before+1 || acts[0]["action"] != recorded[name] || !strings.HasPrefix(acts[0]["actor"].(string), "key:") || acts[0]["request_id"] == "" {
+		if request, _ := acts[0]["request_id"].(string); len(acts) != before+1 || acts[0]["action"] != recorded[name] || !strings.HasPrefix(acts[0]["actor"].(string), "key:") || request == "" {
 			t.Errorf("%s appended %d records, the last one %v; want 1 record of the action %s with a key and a request id", name, len(acts)-before, acts[0], recorded[name])
 		}
 	}
@@ -66,8 +75,39 @@ func TestEveryAdministrativeActIsOnTheRecord(t *testing.T) {
 	if acts := h.acts("?action=board.update"); len(acts) != 1 || get(acts[0], "before", "title") != "" || get(acts[0], "after", "title") != "t" {
 		t.Errorf("acts board.update: %v, want one with the title \"\" before and \"t\" after", acts)
 	}
-	if a := h.do("admin", "POST", "/v1/admin/backup", `{}`); a.status == http.StatusOK || len(h.acts("?action=backup")) != 0 {
-		t.Errorf("a backup that the server does not support: status %d and records %v, want an error and no record", a.status, h.acts("?action=backup"))
+	if acts := h.acts("?action=backup"); len(acts) != 1 || len(backups) != 1 || acts[0]["reason"] != backups[0] {
+		t.Errorf("acts backup: %v, want one with the name of the backup in %v", acts, backups)
+	}
+	h.wantLinesOfActs()
+}
+
+// wantLinesOfActs checks that the server's log has one line for each record of the audit
+// log, in the same order and about the same request.
+func (h *harness) wantLinesOfActs() {
+	h.t.Helper()
+	lines, acts := h.logged("administrative act"), h.acts("")
+	slices.Reverse(acts) // the oldest first
+	if len(lines) != len(acts) {
+		h.t.Fatalf("the log has %d lines, want one for each of %d records: %v", len(lines), len(acts), lines)
+	}
+	for i, act := range acts {
+		for _, key := range []string{"action", "actor", "request_id"} {
+			if lines[i][key] != act[key] {
+				h.t.Errorf("%s is %v in the line %v, want %v as in the record %v", key, lines[i][key], lines[i], act[key], act)
+			}
+		}
+	}
+}
+
+// A call of an administrator that changes nothing has no record.
+func TestReadsHaveNoRecord(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.must("admin", "POST", "/v1/admin/verify", `{}`)
+	if a := h.do("admin", "POST", "/v1/admin/backup", `{}`); a.status == http.StatusOK {
+		t.Errorf("a backup that the server does not support: status %d, want an error", a.status)
+	}
+	if acts := h.acts(""); len(acts) != 0 {
+		t.Errorf("acts after a verify without repair and an unsupported backup: %v, want none", acts)
 	}
 }
 
@@ -128,19 +168,48 @@ func TestAuditLogIsFilteredAndPaged(t *testing.T) {
 	}
 }
 
-// After an erasure, no answer of the audit log names the user.
+// After an erasure, no answer of the audit log names the user, whatever the act was.
 func TestAuditLogForgetsAnErasedUser(t *testing.T) {
-	h := newHarness(t, Options{})
-	h.must("admin", "POST", "/v1/users/mallory:ban", `{"reason":"Mallory Smith, ticket 7"}`)
-	h.must("admin", "POST", "/v1/users/mallory:unban", `{}`)
+	h, clock := monthly(t, firstOfNovember)
+	for _, match := range []string{"a", "b", "c", "d"} {
+		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":"mallory","match_id":"mallory-%s","score":7,"achieved_at":"2026-10-30T08:00:00Z"}`, match))
+	}
+	acts := []struct{ action, method, path, fields string }{
+		{"ban", "POST", "/v1/users/mallory:ban", ``},
+		{"unban", "POST", "/v1/users/mallory:unban", ``},
+		{"result.correct", "PATCH", "/v1/boards/cup/results/mallory/mallory-a", `,"score":8`},
+		{"result.retract", "POST", "/v1/boards/cup/results/mallory/mallory-b:retract", ``},
+		{"result.retract", "POST", "/v1/boards/cup/results:retract", `,"results":[{"user_id":"mallory","match_id":"mallory-c"}]`},
+		{"result.retract", "POST", "/v1/boards/cup/results/mallory:purge", `,"from":"2026-10-01T00:00:00Z"`},
+		{"ban.import", "POST", "/v1/bans:import", `,"bans":[{"user_id":"mallory","reason":"Mallory Smith","revision":9}]`},
+	}
+	for i, act := range acts {
+		late := firstOfNovember.AddDate(0, 0, 10+i) // October is closed
+		clock.Store(&late)
+		body := `{"reason":"Mallory Smith, ticket 7"` + act.fields + `}`
+		if act.action == "ban.import" {
+			body = `{` + act.fields[1:] + `}`
+		}
+		h.must("admin", act.method, act.path, body)
+		if got := h.acts(""); len(got) != i+2 || got[0]["action"] != act.action || got[0]["user_id"] != "mallory" || !strings.Contains(fmt.Sprint(got[0]["reason"], got[0]["after"]), "Mallory Smith") {
+			t.Errorf("%s %s: the last of %d records is %v, want %s of mallory with its reason as record %d", act.method, act.path, len(got), got[0], act.action, i+2)
+		}
+	}
+	end := firstOfNovember.AddDate(0, 0, 20)
+	clock.Store(&end)
 	h.must("admin", "POST", "/v1/users/mallory:erase", `{}`)
 	a := h.do("admin", "GET", "/v1/audit", nil)
 	if strings.Contains(strings.ToLower(a.raw), "mallory") {
 		t.Errorf("the audit log contains the id of the erased user mallory, want it removed: %s", a.raw)
 	}
-	acts := h.acts("")
-	if len(acts) != 3 || acts[0]["action"] != "user.erase" || acts[2]["erased"] != true || !strings.HasPrefix(acts[2]["actor"].(string), "key:") {
-		t.Errorf("acts after the erasure: %v, want user.erase and two erased records with their actor", acts)
+	got := h.acts("")
+	if len(got) != len(acts)+2 || got[0]["action"] != "user.erase" {
+		t.Fatalf("records after the erasure: %v, want user.erase after %d others", got, len(acts)+1)
+	}
+	for i, act := range acts {
+		if r := got[len(acts)-i]; r["action"] != act.action || r["erased"] != true || !strings.HasPrefix(r["actor"].(string), "key:") {
+			t.Errorf("record %d is %v, want %s, erased, with its actor", i, r, act.action)
+		}
 	}
 }
 
