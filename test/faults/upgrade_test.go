@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,9 +13,21 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// oldCommit is the commit from which the test upgrades: the last one before bans by board.
-// Its schema lacks two migrations.
-const oldCommit = "029ef01321a20b9695a4dc7bfc3001fb7a2ceab0"
+// oldCommit is the commit from which the test upgrades: the oldest build that can run
+// beside this one. CHANGELOG.md names it. Its schema lacks a migration.
+const oldCommit = "25ac7e52c52a8eabe948ca84f515ce57a856fa40"
+
+// The CHANGELOG names the oldest build from which a rolling upgrade is possible. It is the
+// one that TestRollingUpgrade uses.
+func TestChangelogNamesTheOldestBuild(t *testing.T) {
+	text, err := os.ReadFile("../../CHANGELOG.md")
+	must(t, err)
+	_, section, _ := strings.Cut(string(text), "\n### Upgrading\n")
+	section, _, _ = strings.Cut(section, "\n### ")
+	if want := "commit " + oldCommit[:7]; !strings.Contains(section, want) {
+		t.Errorf("the newest section Upgrading does not name %s, want it to: %s", want, section)
+	}
+}
 
 // Two API nodes behind a load balancer and two consumers are upgraded one after another
 // under load, in the order of docs/operations.md. No call fails, and no acknowledged result
