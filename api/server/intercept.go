@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
@@ -210,7 +211,7 @@ func newMetrics(reg prometheus.Registerer, log *slog.Logger, logCalls bool) *met
 	if logCalls {
 		calm = slog.LevelInfo
 	}
-	return &metrics{
+	m := &metrics{
 		log:  log,
 		calm: calm,
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
@@ -232,6 +233,9 @@ func newMetrics(reg prometheus.Registerer, log *slog.Logger, logCalls bool) *met
 			Help: "Calls that panicked.",
 		}),
 	}
+	_, method, _ := strings.Cut(pb.LeaderboardService_WatchScores_FullMethodName[1:], "/")
+	m.running.WithLabelValues(method) // 0 before the first watcher, for the dashboard
+	return m
 }
 
 // ServerReporter is called when a call begins. It returns the call's reporter.

@@ -175,6 +175,34 @@ func TestWatchOverGRPC(t *testing.T) {
 	waitFor(t, "the handler to end", func() bool { return h.watchers.Load() == 0 })
 }
 
+// The metric running_calls counts the watchers over REST and gRPC until they disconnect.
+func TestWatchersAreCounted(t *testing.T) {
+	h := newHarness(t, Options{})
+	counts := func(n int) {
+		t.Helper()
+		line := fmt.Sprintf("leaderboard_api_running_calls{method=\"WatchScores\"} %d\n", n)
+		waitFor(t, "the metric "+line, func() bool { return strings.Contains(h.do("", "GET", "/metrics", nil).raw, line) })
+	}
+	counts(0)
+	rest := h.watch("/v1/boards/default/watch")
+	rest.next()
+	counts(1)
+	ctx, cancel := context.WithCancel(h.as("read"))
+	defer cancel()
+	stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	counts(2)
+	rest.body.Close()
+	counts(1)
+	cancel()
+	counts(0)
+}
+
 func TestAdminStreams(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"b","season":{"schedule":"NONE"}}`)

@@ -85,7 +85,7 @@ func openServer(ctx context.Context, c *config.Config, log *slog.Logger, termina
 		return s, err
 	}
 	s.metrics = prometheus.NewRegistry()
-	s.metrics.MustRegister(collectors.NewBuildInfoCollector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.metrics.MustRegister(buildInfo(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if c.Distributed() {
 		err = s.openDistributed(ctx)
 	} else {
@@ -105,6 +105,15 @@ func openServer(ctx context.Context, c *config.Config, log *slog.Logger, termina
 	}
 	s.api, err = s.newServer(ctx)
 	return s, err
+}
+
+// buildInfo returns a metric with the version of this binary.
+func buildInfo() prometheus.Collector {
+	v := cli.ReadVersion()
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "leaderboard", Name: "build_info", Help: "Version and commit of this program. The value is always 1.",
+		ConstLabels: prometheus.Labels{"version": v.Version, "revision": v.Revision},
+	}, func() float64 { return 1 })
 }
 
 // openEmbedded opens the store in the data folder and creates an empty index.

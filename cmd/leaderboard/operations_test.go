@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/monitoring"
@@ -83,14 +85,21 @@ func TestOperationsConfiguration(t *testing.T) {
 
 // An embedded server exposes every metric that the dashboard and the alert rules use,
 // except the metrics of Cassandra, Redis and the consumer. TestMonitoringOfProcesses
-// checks those.
+// checks those. No metric has the id of a board, a user or a match.
 func TestMonitoringOfAnEmbeddedServer(t *testing.T) {
 	s := startInsecure(t)
-	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
-	s.ok(t, "top")
+	s.ok(t, "board", "create", "secret-board", "--policy", "sum")
+	s.ok(t, "submit", "secret-user", "--board", "secret-board", "--points", "3", "--match", "secret-match")
+	s.ok(t, "top", "--board", "secret-board")
 	_, body := get(t, http.DefaultClient, "http://"+s.http+"/metrics")
 	for _, name := range monitoring.Unexposed(t, "../..", body, "leaderboard_cassandra_", "leaderboard_redis_", "leaderboard_consumer_") {
 		t.Errorf("an embedded server does not expose the metric %s, want it on /metrics", name)
+	}
+	if v := cli.ReadVersion(); !strings.Contains(body, fmt.Sprintf("leaderboard_build_info{revision=%q,version=%q} 1\n", v.Revision, v.Version)) {
+		t.Errorf("the metrics do not have the build info of %+v", v)
+	}
+	if strings.Contains(body, "secret") {
+		t.Errorf("the metrics contain the id of a board, a user or a match, want none:\n%s", body)
 	}
 }
 

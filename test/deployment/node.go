@@ -139,8 +139,10 @@ func (c *Client) Call(ctx context.Context, method, path string, body, answer any
 	return resp.StatusCode, nil
 }
 
-// Metric returns the sum of a metric of the process over all its labels, or 0 if the
-// process has no such metric.
+// Metric returns the value of a metric of the process. If name has labels, such as
+// leaderboard_cassandra_nodes{state="up"}, it is the name of one series, as /metrics
+// writes it. Otherwise Metric returns the sum over all labels. If the process has no such
+// metric, Metric returns 0.
 func (n *Node) Metric(ctx context.Context, name string) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL+"/metrics", nil)
 	if err != nil {
@@ -155,7 +157,7 @@ func (n *Node) Metric(ctx context.Context, name string) (float64, error) {
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
 		sample, value, _ := strings.Cut(lines.Text(), " ")
-		if sample, _, _ = strings.Cut(sample, "{"); sample == name {
+		if metric, _, _ := strings.Cut(sample, "{"); metric == name || sample == name {
 			v, err := strconv.ParseFloat(value, 64)
 			if err != nil {
 				return 0, err

@@ -38,10 +38,7 @@ func Rules(t testing.TB, root string) []Rule {
 
 // query is a query of the dashboard or of a rule. The field text is a template that names
 // labels of the query's result.
-type query struct {
-	expr, text string
-	rule       bool
-}
+type query struct{ expr, text string }
 
 // queries returns the queries of all panels of the dashboard, and of all rules.
 func queries(t testing.TB, root string) []query {
@@ -60,11 +57,11 @@ func queries(t testing.TB, root string) []query {
 	var all []query
 	for _, p := range dashboard.Panels {
 		for _, target := range p.Targets {
-			all = append(all, query{target.Expr, target.LegendFormat, false})
+			all = append(all, query{target.Expr, target.LegendFormat})
 		}
 	}
 	for _, r := range Rules(t, root) {
-		all = append(all, query{r.Expr, r.Annotations["summary"], true})
+		all = append(all, query{r.Expr, r.Annotations["summary"]})
 	}
 	return all
 }
@@ -116,9 +113,9 @@ func (q query) sharedLabels() []string {
 }
 
 // missingLabels returns the labels that a metric with the given labels lacks, out of the
-// labels in a selector's braces and those of q.sharedLabels. If a rule names a value of a
-// label, the metric must have this value too: otherwise the rule would miss the first
-// increase. If any query names a boundary of a histogram, the metric must have it too.
+// labels in a selector's braces and those of q.sharedLabels. If a query names a value of a
+// label, the metric must have this value too: otherwise a panel would stay empty, and a
+// rule would miss the first increase.
 func (q query) missingLabels(braces string, labels map[string][]string) []string {
 	var lacks []string
 	for _, l := range q.sharedLabels() {
@@ -128,7 +125,7 @@ func (q query) missingLabels(braces string, labels map[string][]string) []string
 	}
 	for _, m := range matcher.FindAllStringSubmatch(braces, -1) {
 		values, ok := labels[m[1]]
-		if !ok || m[2] == "=" && (q.rule || m[1] == "le") && !slices.Contains(values, m[3]) {
+		if !ok || m[2] == "=" && !slices.Contains(values, m[3]) {
 			lacks = append(lacks, m[0])
 		}
 	}

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/open-leaderboard/leaderboard/test/deployment"
@@ -11,11 +12,12 @@ import (
 
 // A process with both roles exposes every metric that the dashboard and the alert rules
 // use, except the metrics of the embedded engine. Its metrics show that its servers are up.
+// No metric has the id of a board, a user or a match.
 func TestMonitoringOfProcesses(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	n := d.Serve(t)
-	board := n.Board(t, "monitoring", map[string]any{"policy": "SUM", "order": "HIGHER_FIRST", "season": map[string]any{"schedule": "NONE"}})
-	body := map[string]any{"user_id": "ada", "match_id": "m", "points": 5}
+	board := n.Board(t, "secret-board", map[string]any{"policy": "SUM", "order": "HIGHER_FIRST", "season": map[string]any{"schedule": "NONE"}})
+	body := map[string]any{"user_id": "secret-user", "match_id": "secret-match", "points": 5}
 	if status, err := n.Call(t.Context(), http.MethodPost, "/v1/boards/"+board+"/scores", body, nil); err != nil || status/100 != 2 {
 		t.Fatalf("submit: status %d, error %v", status, err)
 	}
@@ -35,7 +37,10 @@ func TestMonitoringOfProcesses(t *testing.T) {
 	for _, name := range monitoring.Unexposed(t, "../..", string(text), "leaderboard_embedded_", "leaderboard_backup_") {
 		t.Errorf("%s is not exposed, want it in the answer to /metrics", name)
 	}
-	for _, name := range []string{"cassandra_nodes", "cassandra_connections", "redis_masters", "redis_used_memory_bytes", "redis_connections",
+	if strings.Contains(string(text), "secret") {
+		t.Errorf("the metrics contain the id of a board, a user or a match, want none:\n%s", text)
+	}
+	for _, name := range []string{`cassandra_nodes{state="up"}`, "cassandra_connections", "redis_masters", "redis_used_memory_bytes", "redis_connections",
 		"consumer_partitions", "consumer_visible_seconds_count", "api_visible_seconds_count"} {
 		if v, err := n.Metric(t.Context(), "leaderboard_"+name); err != nil || v <= 0 {
 			t.Errorf("leaderboard_%s is %v (%v), want more than 0", name, v, err)
