@@ -1,9 +1,17 @@
 package redis
 
 import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
 func TestParseInfo(t *testing.T) {
@@ -33,5 +41,72 @@ func TestStatesOfMastersAdd(t *testing.T) {
 	want := serverState{used: 3, limit: 20, keys: 3, evicted: 1, slow: 4, replicas: 2, lag: 5, masters: 2}
 	if sum != want {
 		t.Errorf("the sum is %+v, want %+v", sum, want)
+	}
+}
+
+// metricsOf returns a function that reads the servers as the poll does, and returns the
+// metrics of the index by name.
+func metricsOf(t *testing.T, x *Index, reg *prometheus.Registry) func() map[string]float64 {
+	return func() map[string]float64 {
+		t.Helper()
+		state := x.readServers()
+		x.metrics.mu.Lock()
+		x.metrics.state = state
+		x.metrics.mu.Unlock()
+		families, err := reg.Gather()
+		must(t, err)
+		values := map[string]float64{}
+		for _, f := range families {
+			values[strings.TrimPrefix(f.GetName(), "leaderboard_redis_")] = f.GetMetric()[0].GetGauge().GetValue()
+		}
+		return values
+	}
+}
+
+// The metrics have the state of a real server: its replica, its keys and its slow log.
+func TestMetricsOfAServerWithAReplica(t *testing.T) {
+	ctx, reg := t.Context(), prometheus.NewRegistry()
+	master := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{}).Addrs()[0]
+	replica := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{}).Addrs()[0]
+	o := options([]string{master}, 1)
+	o.Registerer = reg
+	x := opened(t, o)
+	read := metricsOf(t, x, reg)
+	if m := read(); m["masters"] != 1 || m["replicas"] != 0 || m["max_memory_bytes"] != 0 || m["evicted_keys"] != 0 {
+		t.Errorf("the metrics of a new server are %v, want one master without replicas, maxmemory and evictions", m)
+	}
+	follower := goredis.NewClient(&goredis.Options{Addr: replica})
+	defer follower.Close()
+	host, port, _ := strings.Cut(master, ":")
+	must(t, follower.ReplicaOf(ctx, host, port).Err())
+	must(t, x.client.ConfigSet(ctx, "slowlog-log-slower-than", "0").Err())
+	s := newStore(50)
+	s.rebuild(t, x)
+	eventually(t, "the metrics have the replica and the keys", func(ctx context.Context) error {
+		keys, err := names(ctx, x)
+		must(t, err)
+		if m := read(); m["masters"] != 1 || m["replicas"] != 1 || m["keys"] != float64(len(keys)) || len(keys) == 0 || m["slow_commands"] < 10 || m["used_memory_bytes"] < 1<<19 || m["connections"] < 1 {
+			return fmt.Errorf("the metrics are %v, want one master with a replica, the %d keys of the index, 10 slow commands, its memory and a connection", m, len(keys))
+		}
+		return nil
+	})
+}
+
+// The metrics show that a server with the wrong maxmemory-policy has removed keys.
+func TestMetricsOfAServerThatEvicts(t *testing.T) {
+	ctx, reg := t.Context(), prometheus.NewRegistry()
+	o := options(cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{}).Addrs(), 1)
+	o.Registerer = reg
+	x := opened(t, o)
+	used := metricsOf(t, x, reg)()["used_memory_bytes"]
+	limit := int64(used) + 2<<20
+	must(t, x.client.ConfigSet(ctx, "maxmemory", strconv.FormatInt(limit, 10)).Err())
+	must(t, x.client.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
+	value := strings.Repeat("x", 1<<16)
+	for i := range 100 { // 6 MiB
+		must(t, x.client.Set(ctx, fmt.Sprint(x.o.Prefix, i), value, 0).Err())
+	}
+	if m := metricsOf(t, x, reg)(); m["evicted_keys"] < 1 || m["max_memory_bytes"] != float64(limit) || m["keys"] >= 100 {
+		t.Errorf("the metrics are %v, want evicted keys, the limit %d, and fewer than 100 keys", m, limit)
 	}
 }
