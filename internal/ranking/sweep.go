@@ -19,6 +19,9 @@ const sealDelay = time.Minute
 // board's retention. Before this, it finishes the board's interrupted voids. It appends
 // each seal and each deletion to the audit log before it performs the act. A seal does not
 // change answers: it makes a season cheaper to keep and to read.
+//
+// An administrator may change a board's settings during a sweep. Sweep therefore reads each
+// board again when its turn comes, and directly before each act.
 func (a *Admin) Sweep(ctx context.Context) error {
 	boards, err := a.store.Boards(ctx)
 	if err != nil {
@@ -26,70 +29,113 @@ func (a *Admin) Sweep(ctx context.Context) error {
 	}
 	var errs []error
 	for i := range boards {
-		errs = append(errs, a.finishVoids(ctx, &boards[i]), a.sweepBoard(ctx, &boards[i]))
+		b := &boards[i]
+		stands, err := a.reread(ctx, b)
+		if err == nil && stands {
+			err = errors.Join(a.finishVoids(ctx, b), a.sweepBoard(ctx, b))
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
 func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
-	if b.Filling() || !b.RecountLease.IsZero() {
-		return nil // each part of the fill would amend the final standings of a sealed season
-	}
 	records, err := a.store.Seasons(ctx, b.ID)
 	if err != nil {
 		return err
 	}
-	now := a.now()
 	var errs []error
 	for i := range records {
-		errs = append(errs, a.sweepSeason(ctx, b, &records[i], now))
+		errs = append(errs, a.sweepSeason(ctx, b, &records[i]))
 	}
 	return errors.Join(errs...)
 }
 
-func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) error {
-	season, err := b.Season.ByID(r.Season)
-	if err != nil {
+// reread sets b to the stored board. It returns false if b was deleted.
+func (s *shared) reread(ctx context.Context, b *leaderboard.Board) (bool, error) {
+	stored, err := s.store.Board(ctx, b.ID)
+	if errors.Is(err, leaderboard.ErrBoardNotFound) || err == nil && !stored.CreatedAt.Equal(b.CreatedAt) {
+		return false, nil
+	}
+	if err == nil {
+		*b = stored
+	}
+	return err == nil, err
+}
+
+// sweepSeason seals or deletes a season if that is due. It sets b to the stored board before
+// it does so. If b has changed so that the act is no longer due, or due at another time, the
+// next sweep decides again.
+func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leaderboard.SeasonRecord) error {
+	now := a.now()
+	act, err := actDue(b, r, now)
+	if err != nil || act.Action == "" {
 		return err
 	}
-	if b.FillingSeason(r.Season, now) {
-		return nil // a window that is opened only now, after its close
+	if err := a.store.AppendAct(ctx, act); err != nil {
+		return err
 	}
-	switch {
-	case r.SealedAt.IsZero():
-		if !b.Closed(season, now.Add(-sealDelay)) {
-			return nil
-		}
-		// The divisions may have changed since the sweep began.
-		if fresh, err := a.store.Board(ctx, b.ID); err != nil || !fresh.RecountLease.IsZero() {
+	early, ended := b.Season.EarlyEnd(r.Season)
+	if ended && act.Action == actSeal {
+		// A process with an older version of the board may have counted results after the end.
+		if _, _, err := a.afterEnd(ctx, b, b, r.Season, true); err != nil {
 			return err
 		}
-		act := dueAct("season.seal", r.SeasonKey, b.ClosesAt(season).Add(sealDelay), "the season closed")
-		if err := a.store.AppendAct(ctx, act); err != nil {
-			return err
-		}
-		if _, ended := b.Season.EarlyEnd(r.Season); ended {
-			// A process with an older version of the board may have counted results after the end.
-			if _, _, err := a.afterEnd(ctx, b, b, r.Season, true); err != nil {
-				return err
-			}
-		}
+	}
+	if stands, err := a.reread(ctx, b); err != nil || !stands {
+		return err
+	}
+	again, err := actDue(b, r, now)
+	if err != nil || again.Action != act.Action || !again.At.Equal(act.At) {
+		return err
+	}
+	if e, _ := b.Season.EarlyEnd(r.Season); !e.At.Equal(early.At) {
+		return nil // the season ended after the recount
+	}
+	if act.Action == actSeal {
 		if err := a.ranks.seal(ctx, b, r.SeasonKey); err != nil {
 			return err
 		}
 		a.log.InfoContext(ctx, "season sealed", "board", b.ID, "season", r.Season)
-	case due(removedAt(b, season, r.SealedAt, now), now) && r.Season != b.Rolling.Filled: // the next window is filled from it
-		act := dueAct("season.delete", r.SeasonKey, removedAt(b, season, r.SealedAt, now), fmt.Sprintf("the retention of the board is %v", b.Retention))
-		if err := a.store.AppendAct(ctx, act); err != nil {
-			return err
-		}
-		if err := a.store.DeleteSeason(ctx, r.SeasonKey, leaderboard.Truncate(now)); err != nil {
-			return err
-		}
-		a.forgetSeason(r.SeasonKey)
-		a.log.InfoContext(ctx, "season deleted past its retention", "board", b.ID, "season", r.Season)
+		return nil
 	}
+	if err := a.store.DeleteSeason(ctx, r.SeasonKey, leaderboard.Truncate(now)); err != nil {
+		return err
+	}
+	a.forgetSeason(r.SeasonKey)
+	a.log.InfoContext(ctx, "season deleted past its retention", "board", b.ID, "season", r.Season)
 	return nil
+}
+
+// The acts of a sweep.
+const (
+	actSeal   = "season.seal"
+	actDelete = "season.delete"
+)
+
+// actDue returns the act on a season of b that is due, or an empty act.
+func actDue(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (leaderboard.Act, error) {
+	season, err := b.Season.ByID(r.Season)
+	if err != nil {
+		return leaderboard.Act{}, err
+	}
+	if b.Filling() || !b.RecountLease.IsZero() {
+		return leaderboard.Act{}, nil // each part of the fill would amend the final standings of a sealed season
+	}
+	if b.FillingSeason(r.Season, now) {
+		return leaderboard.Act{}, nil // a window that is opened only now, after its close
+	}
+	if r.SealedAt.IsZero() {
+		if !b.Closed(season, now.Add(-sealDelay)) {
+			return leaderboard.Act{}, nil
+		}
+		return dueAct(actSeal, r.SeasonKey, b.ClosesAt(season).Add(sealDelay), "the season closed"), nil
+	}
+	removed := removedAt(b, season, r.SealedAt, now)
+	if !due(removed, now) || r.Season == b.Rolling.Filled { // the next window is filled from it
+		return leaderboard.Act{}, nil
+	}
+	return dueAct(actDelete, r.SeasonKey, removed, fmt.Sprintf("the retention of the board is %v", b.Retention)), nil
 }
 
 // removedAt returns the time from which a sweep deletes a season with results: the
