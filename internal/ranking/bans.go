@@ -176,7 +176,9 @@ func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 	}
 	for _, b := range bans {
 		if b.Banned && !b.InForce(a.now()) {
+			set := b.At
 			b = lifted(&b)
+			b.At = set // if the user was erased later, the import has no effect
 		}
 		if _, err := runToEnd(ctx, a.tasks, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, a.setBan(ctx, b, banAmendment(b.Banned))
@@ -225,7 +227,7 @@ func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 func liftAct(b *leaderboard.Ban) leaderboard.Act {
 	sum := sha256.Sum256([]byte(string(b.User) + "\n" + string(b.Board)))
 	return leaderboard.Act{
-		ID: fmt.Sprintf("end-%d-%x", b.Revision, sum[:8]), At: b.At, Actor: leaderboard.SystemActor, Action: "unban", Board: b.Board,
+		ID: fmt.Sprintf("end-%d-%x", b.Revision, sum[:8]), At: later(b.At, b.Until), Actor: leaderboard.SystemActor, Action: "unban", Board: b.Board,
 		ActDetail: leaderboard.ActDetail{User: b.User, Reason: b.Reason},
 	}
 }

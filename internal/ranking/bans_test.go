@@ -343,3 +343,36 @@ func TestAnUnbanThatChangesNothingAmendsNothing(t *testing.T) {
 		}
 	}
 }
+
+// An erasure removes a user's bans. An older export must not bring one back, not even one
+// that ends between the erasure and the import.
+func TestImportOfAnEndedBanDoesNotReviveAnErasedUser(t *testing.T) {
+	f := open(t)
+	f.create(sumBoard)
+	f.submit("b", points("ann", "m", 5))
+	end := start.Add(2 * time.Hour)
+	exported := []leaderboard.Ban{f.ban(leaderboard.Ban{User: "ann", Until: end})}
+	f.clock.set(start.Add(time.Hour))
+	if err := f.Erase(t.Context(), "ann"); err != nil {
+		t.Fatal(err)
+	}
+	f.clock.set(start.Add(3 * time.Hour))
+	if err := f.ImportBans(t.Context(), exported); err != nil {
+		t.Fatal(err)
+	}
+	f.lift()
+	if bans, err := f.UserBans(t.Context(), "ann"); err != nil || len(bans) > 0 {
+		t.Errorf("UserBans after the import: %+v, %v; want none", bans, err)
+	}
+
+	other := open(t) // did not know the user
+	other.clock.set(f.clock.now())
+	if err := other.ImportBans(t.Context(), exported); err != nil {
+		t.Fatal(err)
+	}
+	other.lift()
+	page, err := other.Acts(t.Context(), ranking.ActQuery{Limit: 10})
+	if err != nil || len(page.Acts) != 1 || page.Acts[0].Action != "unban" || !page.Acts[0].At.Equal(end) {
+		t.Errorf("Acts after the import into another service: %+v, %v; want an unban at %v", page.Acts, err, end)
+	}
+}
