@@ -48,8 +48,9 @@ func (c *BoardCache) Board(ctx context.Context, id leaderboard.BoardID) (leaderb
 }
 
 // board returns a board, which the caller must not change. If the store does not
-// answer, board returns the cached version. Ranks computed with an old version are
-// correct: a board's rules never change, and its other settings do not affect ranks.
+// answer, board returns the cached version, which may lack the latest divisions and
+// seasons. Ranks in the divisions and seasons that it has are correct: the order, the
+// policy, the half-life and the tie-breakers of a board never change.
 func (c *BoardCache) board(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := getCached(ctx, c, &c.boards, id, nil, func(ctx context.Context) (leaderboard.Board, error) {
 		if err := id.Validate(); err != nil {
