@@ -10,15 +10,14 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/cache/cachetest"
 	"github.com/open-leaderboard/leaderboard/cache/memory"
 	"github.com/open-leaderboard/leaderboard/internal/observe"
-	"github.com/open-leaderboard/leaderboard/storage/pebble"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
 // registries are the registries of all stores or indexes of a suite.
@@ -86,14 +85,7 @@ func (r *registries) check(t *testing.T, contract reflect.Type, subsystem string
 
 func TestStoreKeepsItsContract(t *testing.T) {
 	var r registries
-	open := func(t testing.TB) leaderboard.Store {
-		t.Helper()
-		s, err := pebble.Open("data", pebble.Options{FS: vfs.NewMem()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return observe.Store(s, r.open())
-	}
+	open := func(t testing.TB) leaderboard.Store { return observe.Store(embedded.New(t), r.open()) }
 	storagetest.Run(t, open, storagetest.Limits{}, storagetest.Sizes{RoundsDivisor: 4})
 	t.Run("Histories", func(t *testing.T) { storagetest.RunHistories(t, open, storagetest.Sizes{Histories: 5}) })
 	r.check(t, reflect.TypeFor[leaderboard.Store](), "store", "Close")

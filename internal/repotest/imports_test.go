@@ -136,7 +136,8 @@ func TestImportsPointInward(t *testing.T) {
 	}
 }
 
-// No package, including its tests, has an import that these rules forbid.
+// No package, including its tests, may depend on a package that these rules forbid,
+// also through other packages.
 func TestForbiddenImports(t *testing.T) {
 	rules := []struct {
 		rule     string
@@ -150,40 +151,92 @@ func TestForbiddenImports(t *testing.T) {
 		{"a store does not import an index", []string{"storage"}, []string{"cache"}},
 		{"an index does not import a store", []string{"cache"}, []string{"storage"}},
 		{"the embedded store does not import the Cassandra store", []string{"storage/pebble"}, []string{"storage/cql"}},
+		{"the Cassandra store does not import the embedded store", []string{"storage/cql"}, []string{"storage/pebble"}},
+		{"the Redis index does not import the index in memory", []string{"cache/redis"}, []string{"cache/memory"}},
+		{"the index in memory does not import the Redis index", []string{"cache/memory"}, []string{"cache/redis"}},
+		{"clients do not import the server or the service", []string{"cmd/leaderboard/client", "cmd/leaderboard/importer", "cmd/leaderboard/demo"},
+			[]string{"api/server", "internal/ranking"}},
 		{"no other package imports cmd", []string{".", "api", "cache", "consumer", "internal", "producer", "schema", "storage", "test"}, []string{"cmd"}},
 	}
-	for path, p := range packages(t) {
-		from := shortPath(path)
-		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+	for from, deps := range dependencies(t) {
+		for to := range deps {
 			for _, r := range rules {
-				if isInside(imp) && isUnder(from, r.from...) && isUnder(shortPath(imp), r.to...) {
-					t.Errorf("%s: but %s imports %s", r.rule, from, shortPath(imp))
+				if isUnder(from, r.from...) && isUnder(to, r.to...) {
+					t.Errorf("%s: but %s, or its test, depends on %s; see go list -deps -test ./%s", r.rule, from, to, from)
 				}
 			}
 		}
 	}
 }
 
-// A driver is imported only by the listed parts of the module, and by tests.
+// dependencies returns the other packages of the module on which each package of the module
+// and its tests depend, directly or through other packages. All paths are short ones.
+func dependencies(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-deps", "-test", "-f", `{{.ImportPath}}{{"\t"}}{{join .Deps ","}}`, module+"/...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	all := map[string]map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		path, deps, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		if path = tested(path); !isInside(path) {
+			continue
+		}
+		from := shortPath(path)
+		if all[from] == nil {
+			all[from] = map[string]bool{}
+		}
+		for dep := range strings.SplitSeq(deps, ",") {
+			if dep = tested(dep); isInside(dep) && shortPath(dep) != from {
+				all[from][shortPath(dep)] = true
+			}
+		}
+	}
+	return all
+}
+
+// tested returns the path of the package that a path of "go list -test" stands for. The
+// test of the package x adds the paths "x [x.test]", "x_test [x.test]" and "x.test".
+func tested(path string) string {
+	path, _, _ = strings.Cut(path, " ")
+	return strings.TrimSuffix(strings.TrimSuffix(path, ".test"), "_test")
+}
+
+// Only the listed parts of the module may import a driver. Tests of further parts need a
+// reason.
 func TestDriversHaveOnePlace(t *testing.T) {
-	places := map[string][]string{
-		"github.com/cockroachdb/pebble": {"storage/pebble", "test"},
-		"github.com/gocql/gocql":        {"storage/cql", "schema", "test", "cmd"},
-		"github.com/redis/go-redis":     {"cache/redis", "test", "cmd"},
-		"github.com/IBM/sarama":         {"consumer", "producer", "internal/kafka", "test"},
-		"google.golang.org/grpc":        {"api", "cmd", "test"},
-		"github.com/grpc-ecosystem":     {"api"},
+	places := map[string]struct{ code, tests []string }{
+		"github.com/cockroachdb/pebble": {code: []string{"storage/pebble", "test"}},
+		"github.com/gocql/gocql":        {code: []string{"storage/cql", "schema", "test"}},
+		"github.com/redis/go-redis":     {code: []string{"cache/redis", "test", "cmd"}},
+		"github.com/IBM/sarama":         {code: []string{"consumer", "producer", "internal/kafka", "test"}},
+		"google.golang.org/grpc":        {code: []string{"api", "cmd", "test"}},
+		"github.com/grpc-ecosystem":     {code: []string{"api"}},
+		// The fake brokers of the tests. Tests of cmd run "leaderboard topics" with them.
+		"github.com/twmb/franz-go": {tests: []string{"consumer", "producer", "internal/kafka", "test", "cmd/leaderboard"}},
 	}
 	for path, p := range packages(t) {
 		from := shortPath(path)
+		check := func(imports []string, inTests bool) {
+			for _, imp := range imports {
+				for driver, place := range places {
+					dirs := place.code
+					if inTests {
+						dirs = slices.Concat(place.code, place.tests)
+					}
+					if (imp == driver || strings.HasPrefix(imp, driver+"/")) && !isUnder(from, dirs...) {
+						t.Errorf("%s imports %s (in tests: %v), which only %v may import", from, imp, inTests, dirs)
+					}
+				}
+			}
+		}
+		check(p.Imports, false)
+		check(p.TestImports, true)
+		check(p.XTestImports, true)
 		for _, imp := range p.Imports {
 			if from == "." && !isStandard(imp) {
 				t.Errorf("the root imports %s, which is not in the standard library", imp)
-			}
-			for driver, dirs := range places {
-				if (imp == driver || strings.HasPrefix(imp, driver+"/")) && !isUnder(from, dirs...) {
-					t.Errorf("%s imports %s, which only %v may import", from, imp, dirs)
-				}
 			}
 		}
 	}

@@ -10,14 +10,21 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
 )
 
-// Store returns an empty store on an in-memory file system. The store is closed
-// when the test and its subtests are done.
-func Store(t testing.TB) *pebble.Store {
+// New returns an empty store on an in-memory file system. The caller must close it.
+func New(t testing.TB) *pebble.Store {
 	t.Helper()
 	store, err := pebble.Open("data", pebble.Options{FS: vfs.NewMem()})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return store
+}
+
+// Store returns an empty store, as [New] does. The store is closed when the test and
+// its subtests are done.
+func Store(t testing.TB) *pebble.Store {
+	t.Helper()
+	store := New(t)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
