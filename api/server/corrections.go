@@ -57,7 +57,7 @@ func retractResponse(b *leaderboard.Board, user leaderboard.UserID, receipt *ran
 		return nil, err
 	}
 	return &pb.RetractResultResponse{
-		Success: succeeded(o), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
+		Success: succeeded(o) || o.GetStands(), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
 		Revision: o.Revision, Season: o.Season, Effect: effect,
 	}, nil
 }

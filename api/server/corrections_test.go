@@ -180,6 +180,51 @@ func TestConcurrentCorrectionsAllCount(t *testing.T) {
 	}
 }
 
+// A retraction beside corrections and submits succeeds only if the result no longer counts.
+func TestRetractionsBesideCorrections(t *testing.T) {
+	h, _ := monthly(t, firstOfNovember)
+	const callers, rounds = 3, 15
+	for round := range rounds {
+		match := fmt.Sprint("m", round)
+		path := "/v1/boards/cup/results/ann/" + match
+		submit := func(revision int) answer {
+			return h.do("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":"ann","match_id":%q,"score":10,"revision":%d,"achieved_at":"2026-11-01T08:00:00Z"}`, match, revision))
+		}
+		submit(0)
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				for n := range 4 {
+					// 404 means that the result is retracted.
+					if a := h.do("submit", "PATCH", path, fmt.Sprintf(`{"score":%d}`, n+i)); a.status != http.StatusOK && a.status != http.StatusNotFound {
+						t.Errorf("a correction: %d %s", a.status, a.raw)
+					}
+				}
+			})
+		}
+		wg.Go(func() { submit(1) }) // has the revision of a correction, or of the retraction
+		wg.Go(func() {
+			retract := func() answer {
+				switch round % 3 {
+				case 0:
+					return h.do("submit", "POST", path+":retract", nil)
+				case 1:
+					return h.do("submit", "POST", "/v1/boards/cup/results:retract", fmt.Sprintf(`{"results":[{"user_id":"ann","match_id":%q}]}`, match))
+				}
+				return h.do("submit", "POST", "/v1/boards/cup/results/ann:purge", `{"from":"2026-10-01T00:00:00Z"}`)
+			}
+			a := retract()
+			if success, single := a.body["success"]; a.status != http.StatusOK || single && success != true || strings.Contains(a.raw, "SUPERSEDED") {
+				t.Errorf("the retraction: %d %s, want success and not SUPERSEDED", a.status, a.raw)
+			}
+		})
+		wg.Wait()
+		if a := h.must("read", "GET", path, nil); a["status"] != "RETRACTED" {
+			t.Errorf("after the retraction, the result is %v, want it RETRACTED", a)
+		}
+	}
+}
+
 // In a closed season, corrections and retractions need the admin scope and a reason. They
 // amend the final standings, and the audit log has them.
 func TestClosedSeasonsAreAmendedOnTheRecord(t *testing.T) {

@@ -23,7 +23,7 @@ func (s *Submitter) PreviewRetraction(ctx context.Context, b *leaderboard.Board,
 	if err != nil {
 		return RetractionPreview{}, err
 	}
-	receipts, effects, err := s.PreviewRetractions(ctx, b, &Retractions{receipts: make([]Receipt, 1), results: []leaderboard.MatchResult{r}, at: []int{0}})
+	receipts, effects, err := s.PreviewRetractions(ctx, b, planOf(&r))
 	if err != nil {
 		return RetractionPreview{}, err
 	}
@@ -45,6 +45,13 @@ type Retractions struct {
 	receipts []Receipt                 // one for each key; those of results that cannot be retracted have an Err
 	results  []leaderboard.MatchResult // the retractions
 	at       []int                     // the receipt of results[i] is receipts[at[i]]
+	from, to time.Time                 // the interval of a purge
+}
+
+// purges reports whether the event time of r is in the interval of p. A zero time means no
+// bound.
+func (p *Retractions) purges(r *leaderboard.MatchResult) bool {
+	return !r.AchievedAt.Before(p.from) && (p.to.IsZero() || r.AchievedAt.Before(p.to))
 }
 
 // PlanRetractions finds up to [MaxBatch] results of a board. It finds the season of a key
@@ -98,7 +105,7 @@ func (s *Submitter) PlanPurge(ctx context.Context, b *leaderboard.Board, user le
 	if err != nil {
 		return nil, err
 	}
-	p := &Retractions{}
+	p := &Retractions{from: from, to: to}
 	for _, season := range seasons {
 		of, err := b.Season.ByID(season)
 		isClosed := errors.Is(err, leaderboard.ErrSeasonNotFound)
@@ -112,7 +119,7 @@ func (s *Submitter) PlanPurge(ctx context.Context, b *leaderboard.Board, user le
 			if err != nil {
 				return nil, err
 			}
-			if r.Retracted || r.AchievedAt.Before(from) || !to.IsZero() && !r.AchievedAt.Before(to) {
+			if r.Retracted || !p.purges(&r) {
 				continue
 			}
 			if p.More = len(p.results) == MaxBatch; p.More {
@@ -140,10 +147,47 @@ func (r *Reader) isClosed(ctx context.Context, b *leaderboard.Board, season lead
 	return sealed, err
 }
 
-// RetractAll retracts results of a board. It returns a receipt for each of p.Keys. If it
-// returns an error, some results may be retracted; the caller may repeat the call.
+// RetractAll retracts results of a board. If another call changes a result meanwhile,
+// RetractAll also retracts the revision that then counts, unless a purge no longer concerns
+// it. No reservation is necessary: of a retraction and a correction with equal revisions,
+// the retraction stands.
+//
+// RetractAll returns a receipt for each of p.Keys. If it returns an error, some results may
+// be retracted; the caller may repeat the call. Errors: [leaderboard.ErrUnavailable] if a
+// result changes during each of many attempts.
 func (s *Submitter) RetractAll(ctx context.Context, b *leaderboard.Board, p *Retractions) ([]Receipt, error) {
-	return p.receipts, s.deliver(ctx, b, p.results, p.at, p.receipts, s.results.Submit)
+	results, at := p.results, p.at
+	for range correctionTries {
+		if err := s.deliver(ctx, b, results, at, p.receipts, s.results.Submit); err != nil {
+			return p.receipts, err
+		}
+		var err error
+		if results, at, err = s.superseded(ctx, p, results, at); err != nil || len(results) == 0 {
+			return p.receipts, err
+		}
+	}
+	return p.receipts, fmt.Errorf("ranking: match %q was changed during each of %d attempts to retract it: %w", results[0].Match, correctionTries, leaderboard.ErrUnavailable)
+}
+
+// superseded returns the retractions that replace those of results that are superseded. The
+// receipt of the returned result i is p.receipts[next[i]].
+func (s *Submitter) superseded(ctx context.Context, p *Retractions, results []leaderboard.MatchResult, at []int) (again []leaderboard.MatchResult, next []int, err error) {
+	for i := range results {
+		receipt, r := &p.receipts[at[i]], results[i]
+		if receipt.Status != leaderboard.Superseded || receipt.Err != nil {
+			continue
+		}
+		record, err := s.record(ctx, r.ResultKey)
+		if err != nil {
+			return nil, nil, err
+		}
+		if have := record.Result; have == nil || !have.Retracted && !p.purges(have) {
+			continue // erased or moved meanwhile
+		}
+		r.Revision = retractionOf(record.Result)
+		again, next = append(again, r), append(next, at[i])
+	}
+	return again, next, nil
 }
 
 // PreviewRetractions returns what RetractAll would change, and changes nothing. The scores

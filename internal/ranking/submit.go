@@ -286,14 +286,27 @@ func (s *Submitter) current(ctx context.Context, key leaderboard.SeasonKey, st *
 // season is sealed, Retract amends the final standings. An empty season in key means
 // the current season, as in a [Query].
 //
-// If revision is nil, Retract uses the stored revision plus one. Errors:
-// [leaderboard.ErrResultNotFound] if revision is nil and the store has no such result.
+// If revision is nil, Retract retracts the revision that counts, also if another call
+// changes the result meanwhile. Errors: [leaderboard.ErrResultNotFound] if revision is nil
+// and the store has no such result; those of [Submitter.RetractAll].
 func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (Receipt, error) {
 	r, err := s.retraction(ctx, b, key, revision)
 	if err != nil {
 		return Receipt{}, err
 	}
-	return s.submitOne(ctx, b, r)
+	if revision != nil {
+		return s.submitOne(ctx, b, r)
+	}
+	receipts, err := s.RetractAll(ctx, b, planOf(&r))
+	if err == nil {
+		err = receipts[0].Err
+	}
+	return receipts[0], err
+}
+
+// planOf returns the plan of one retraction.
+func planOf(r *leaderboard.MatchResult) *Retractions {
+	return &Retractions{Keys: []leaderboard.ResultKey{r.ResultKey}, receipts: make([]Receipt, 1), results: []leaderboard.MatchResult{*r}, at: []int{0}}
 }
 
 // retraction returns the result that Retract submits.
@@ -325,12 +338,16 @@ func (s *Submitter) nextRetraction(ctx context.Context, key leaderboard.ResultKe
 	if err != nil {
 		return 0, err
 	}
-	switch have := record.Result; {
-	case have == nil:
+	if record.Result == nil {
 		return 0, fmt.Errorf("ranking: match %q was rejected and cannot be retracted: %w", key.Match, leaderboard.ErrResultNotFound)
-	case have.Retracted:
-		return have.Revision, nil // repeat the stored retraction, which is a duplicate
-	default:
-		return have.Revision + 1, nil
 	}
+	return retractionOf(record.Result), nil
+}
+
+// retractionOf returns the revision for a retraction of the stored result r.
+func retractionOf(r *leaderboard.MatchResult) int64 {
+	if r.Retracted {
+		return r.Revision // repeat the stored retraction, which is a duplicate
+	}
+	return r.Revision + 1
 }
