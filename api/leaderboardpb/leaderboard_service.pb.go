@@ -601,7 +601,11 @@ type RetractResultRequest struct {
 	// scope, if the season no longer accepts results.
 	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	// If true, nothing changes, and the answer states what would change.
-	DryRun        bool `protobuf:"varint,7,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	DryRun bool `protobuf:"varint,7,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	// If true, the answer has previous_rank.
+	IncludePreviousRank bool `protobuf:"varint,8,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
+	// If true, the answer has linked.
+	IncludeLinked bool `protobuf:"varint,9,opt,name=include_linked,proto3" json:"include_linked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -685,11 +689,26 @@ func (x *RetractResultRequest) GetDryRun() bool {
 	return false
 }
 
+func (x *RetractResultRequest) GetIncludePreviousRank() bool {
+	if x != nil {
+		return x.IncludePreviousRank
+	}
+	return false
+}
+
+func (x *RetractResultRequest) GetIncludeLinked() bool {
+	if x != nil {
+		return x.IncludeLinked
+	}
+	return false
+}
+
 // Response of RetractResult.
 type RetractResultResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// True if the retraction is durable and applied: the status is APPLIED, DUPLICATE or
-	// SUPERSEDED.
+	// True if the retraction is durable and the retracted revision does not count. The
+	// status is APPLIED or DUPLICATE; CONFLICT if another result had the same revision; or
+	// SUPERSEDED if the revision was given and a higher one counts.
 	Success bool `protobuf:"varint,1,opt,name=success,proto3" json:"success,omitempty"`
 	// The user's current score and competition rank. Both are absent if no result of
 	// the user counts. rank is also absent if it is unknown.
@@ -701,7 +720,11 @@ type RetractResultResponse struct {
 	Revision int64          `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
 	Season   string         `protobuf:"bytes,8,opt,name=season,proto3" json:"season,omitempty"`
 	// With dry_run: what would change. The other fields are as they would be.
-	Effect        *RetractionEffect `protobuf:"bytes,9,opt,name=effect,proto3" json:"effect,omitempty"`
+	Effect *RetractionEffect `protobuf:"bytes,9,opt,name=effect,proto3" json:"effect,omitempty"`
+	// These fields are as in Outcome.
+	PreviousScore *int64            `protobuf:"varint,10,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
+	PreviousRank  *int64            `protobuf:"varint,11,opt,name=previous_rank,proto3,oneof" json:"previous_rank,omitempty"`
+	Linked        []*Outcome_Linked `protobuf:"bytes,12,rep,name=linked,proto3" json:"linked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -799,6 +822,27 @@ func (x *RetractResultResponse) GetEffect() *RetractionEffect {
 	return nil
 }
 
+func (x *RetractResultResponse) GetPreviousScore() int64 {
+	if x != nil && x.PreviousScore != nil {
+		return *x.PreviousScore
+	}
+	return 0
+}
+
+func (x *RetractResultResponse) GetPreviousRank() int64 {
+	if x != nil && x.PreviousRank != nil {
+		return *x.PreviousRank
+	}
+	return 0
+}
+
+func (x *RetractResultResponse) GetLinked() []*Outcome_Linked {
+	if x != nil {
+		return x.Linked
+	}
+	return nil
+}
+
 // Request of BatchRetractResults.
 type BatchRetractResultsRequest struct {
 	state   protoimpl.MessageState            `protogen:"open.v1"`
@@ -807,9 +851,12 @@ type BatchRetractResultsRequest struct {
 	// As in RetractResultRequest, for all results.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// If true, nothing changes, and the answer states what would change.
-	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	DryRun bool `protobuf:"varint,4,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	// As in RetractResultRequest, for all outcomes.
+	IncludePreviousRank bool `protobuf:"varint,5,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
+	IncludeLinked       bool `protobuf:"varint,6,opt,name=include_linked,proto3" json:"include_linked,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *BatchRetractResultsRequest) Reset() {
@@ -866,6 +913,20 @@ func (x *BatchRetractResultsRequest) GetReason() string {
 func (x *BatchRetractResultsRequest) GetDryRun() bool {
 	if x != nil {
 		return x.DryRun
+	}
+	return false
+}
+
+func (x *BatchRetractResultsRequest) GetIncludePreviousRank() bool {
+	if x != nil {
+		return x.IncludePreviousRank
+	}
+	return false
+}
+
+func (x *BatchRetractResultsRequest) GetIncludeLinked() bool {
+	if x != nil {
+		return x.IncludeLinked
 	}
 	return false
 }
@@ -940,9 +1001,12 @@ type PurgeResultsRequest struct {
 	// As in RetractResultRequest, for all results.
 	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	// If true, nothing changes, and the answer states what would change.
-	DryRun        bool `protobuf:"varint,7,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	DryRun bool `protobuf:"varint,7,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	// As in RetractResultRequest, for all outcomes.
+	IncludePreviousRank bool `protobuf:"varint,8,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
+	IncludeLinked       bool `protobuf:"varint,9,opt,name=include_linked,proto3" json:"include_linked,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *PurgeResultsRequest) Reset() {
@@ -1020,6 +1084,20 @@ func (x *PurgeResultsRequest) GetReason() string {
 func (x *PurgeResultsRequest) GetDryRun() bool {
 	if x != nil {
 		return x.DryRun
+	}
+	return false
+}
+
+func (x *PurgeResultsRequest) GetIncludePreviousRank() bool {
+	if x != nil {
+		return x.IncludePreviousRank
+	}
+	return false
+}
+
+func (x *PurgeResultsRequest) GetIncludeLinked() bool {
+	if x != nil {
+		return x.IncludeLinked
 	}
 	return false
 }
@@ -1431,8 +1509,10 @@ type CorrectResultRequest struct {
 	Reason string `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
 	// If true, the answer has previous_rank.
 	IncludePreviousRank bool `protobuf:"varint,13,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// If true, the answer has linked.
+	IncludeLinked bool `protobuf:"varint,14,opt,name=include_linked,proto3" json:"include_linked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CorrectResultRequest) Reset() {
@@ -1556,6 +1636,13 @@ func (x *CorrectResultRequest) GetIncludePreviousRank() bool {
 	return false
 }
 
+func (x *CorrectResultRequest) GetIncludeLinked() bool {
+	if x != nil {
+		return x.IncludeLinked
+	}
+	return false
+}
+
 // Response of CorrectResult. The fields are as in Outcome.
 type CorrectResultResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1572,10 +1659,11 @@ type CorrectResultResponse struct {
 	// The whole corrected result.
 	Result *Result `protobuf:"bytes,9,opt,name=result,proto3" json:"result,omitempty"`
 	// USER_BANNED if the user is banned on the board, otherwise absent.
-	Reason        *string `protobuf:"bytes,10,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
-	PreviousScore *int64  `protobuf:"varint,11,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
-	PreviousRank  *int64  `protobuf:"varint,12,opt,name=previous_rank,proto3,oneof" json:"previous_rank,omitempty"`
-	PersonalBest  *bool   `protobuf:"varint,13,opt,name=personal_best,proto3,oneof" json:"personal_best,omitempty"`
+	Reason        *string           `protobuf:"bytes,10,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
+	PreviousScore *int64            `protobuf:"varint,11,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
+	PreviousRank  *int64            `protobuf:"varint,12,opt,name=previous_rank,proto3,oneof" json:"previous_rank,omitempty"`
+	PersonalBest  *bool             `protobuf:"varint,13,opt,name=personal_best,proto3,oneof" json:"personal_best,omitempty"`
+	Linked        []*Outcome_Linked `protobuf:"bytes,14,rep,name=linked,proto3" json:"linked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1699,6 +1787,13 @@ func (x *CorrectResultResponse) GetPersonalBest() bool {
 		return *x.PersonalBest
 	}
 	return false
+}
+
+func (x *CorrectResultResponse) GetLinked() []*Outcome_Linked {
+	if x != nil {
+		return x.Linked
+	}
+	return nil
 }
 
 // Request of GetResult.
@@ -5250,7 +5345,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x15include_previous_rank\x18\x03 \x01(\bR\x15include_previous_rank\x12&\n" +
 	"\x0einclude_linked\x18\x04 \x01(\bR\x0einclude_linked\"Q\n" +
 	"\x1aBatchSubmitResultsResponse\x123\n" +
-	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xda\x01\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xb8\x02\n" +
 	"\x14RetractResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
@@ -5258,8 +5353,10 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\brevision\x18\x04 \x01(\x03H\x00R\brevision\x88\x01\x01\x12\x16\n" +
 	"\x06season\x18\x05 \x01(\tR\x06season\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x18\n" +
-	"\adry_run\x18\a \x01(\bR\adry_runB\v\n" +
-	"\t_revision\"\xe0\x02\n" +
+	"\adry_run\x18\a \x01(\bR\adry_run\x124\n" +
+	"\x15include_previous_rank\x18\b \x01(\bR\x15include_previous_rank\x12&\n" +
+	"\x0einclude_linked\x18\t \x01(\bR\x0einclude_linkedB\v\n" +
+	"\t_revision\"\x9b\x04\n" +
 	"\x15RetractResultResponse\x12\x18\n" +
 	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
 	"\tnew_score\x18\x02 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
@@ -5269,22 +5366,30 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\bmatch_id\x18\x06 \x01(\tR\bmatch_id\x12\x1a\n" +
 	"\brevision\x18\a \x01(\x03R\brevision\x12\x16\n" +
 	"\x06season\x18\b \x01(\tR\x06season\x128\n" +
-	"\x06effect\x18\t \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effectB\f\n" +
+	"\x06effect\x18\t \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\x12+\n" +
+	"\x0eprevious_score\x18\n" +
+	" \x01(\x03H\x02R\x0eprevious_score\x88\x01\x01\x12)\n" +
+	"\rprevious_rank\x18\v \x01(\x03H\x03R\rprevious_rank\x88\x01\x01\x12<\n" +
+	"\x06linked\x18\f \x03(\v2\x1e.leaderboard.v1.Outcome.LinkedB\x04\x88\xb5\x18\x01R\x06linkedB\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
-	"\x05_rank\"\x83\x02\n" +
+	"\x05_rankB\x11\n" +
+	"\x0f_previous_scoreB\x10\n" +
+	"\x0e_previous_rank\"\xe1\x02\n" +
 	"\x1aBatchRetractResultsRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12H\n" +
 	"\aresults\x18\x02 \x03(\v2..leaderboard.v1.BatchRetractResultsRequest.KeyR\aresults\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
-	"\adry_run\x18\x04 \x01(\bR\adry_run\x1aS\n" +
+	"\adry_run\x18\x04 \x01(\bR\adry_run\x124\n" +
+	"\x15include_previous_rank\x18\x05 \x01(\bR\x15include_previous_rank\x12&\n" +
+	"\x0einclude_linked\x18\x06 \x01(\bR\x0einclude_linked\x1aS\n" +
 	"\x03Key\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x16\n" +
 	"\x06season\x18\x03 \x01(\tR\x06season\"\x8c\x01\n" +
 	"\x1bBatchRetractResultsResponse\x123\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\x128\n" +
-	"\x06effect\x18\x02 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\"\xeb\x01\n" +
+	"\x06effect\x18\x02 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\"\xc9\x02\n" +
 	"\x13PurgeResultsRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12.\n" +
@@ -5292,7 +5397,9 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x02to\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12\x16\n" +
 	"\x06season\x18\x05 \x01(\tR\x06season\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x18\n" +
-	"\adry_run\x18\a \x01(\bR\adry_run\"\x99\x01\n" +
+	"\adry_run\x18\a \x01(\bR\adry_run\x124\n" +
+	"\x15include_previous_rank\x18\b \x01(\bR\x15include_previous_rank\x12&\n" +
+	"\x0einclude_linked\x18\t \x01(\bR\x0einclude_linked\"\x99\x01\n" +
 	"\x14PurgeResultsResponse\x123\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\x128\n" +
 	"\x06effect\x18\x02 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\x12\x12\n" +
@@ -5320,7 +5427,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
 	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x16\n" +
 	"\x06voided\x18\x04 \x01(\bR\x06voided\x128\n" +
-	"\x06effect\x18\x05 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\"\xef\x04\n" +
+	"\x06effect\x18\x05 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\"\x97\x05\n" +
 	"\x14CorrectResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
@@ -5337,13 +5444,14 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"attributes\x123\n" +
 	"\bmetadata\x18\v \x01(\v2\x17.google.protobuf.StructR\bmetadata\x12\x16\n" +
 	"\x06reason\x18\f \x01(\tR\x06reason\x124\n" +
-	"\x15include_previous_rank\x18\r \x01(\bR\x15include_previous_rank\x1a=\n" +
+	"\x15include_previous_rank\x18\r \x01(\bR\x15include_previous_rank\x12&\n" +
+	"\x0einclude_linked\x18\x0e \x01(\bR\x0einclude_linked\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
 	"\t_revisionB\b\n" +
 	"\x06_scoreB\t\n" +
-	"\a_points\"\xb8\x04\n" +
+	"\a_points\"\xf6\x04\n" +
 	"\x15CorrectResultResponse\x12\x18\n" +
 	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
 	"\tnew_score\x18\x02 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
@@ -5358,7 +5466,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	" \x01(\tH\x02R\x06reason\x88\x01\x01\x12+\n" +
 	"\x0eprevious_score\x18\v \x01(\x03H\x03R\x0eprevious_score\x88\x01\x01\x12)\n" +
 	"\rprevious_rank\x18\f \x01(\x03H\x04R\rprevious_rank\x88\x01\x01\x12)\n" +
-	"\rpersonal_best\x18\r \x01(\bH\x05R\rpersonal_best\x88\x01\x01B\f\n" +
+	"\rpersonal_best\x18\r \x01(\bH\x05R\rpersonal_best\x88\x01\x01\x12<\n" +
+	"\x06linked\x18\x0e \x03(\v2\x1e.leaderboard.v1.Outcome.LinkedB\x04\x88\xb5\x18\x01R\x06linkedB\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
 	"\x05_rankB\t\n" +
@@ -5813,138 +5922,140 @@ var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(*Entry)(nil),                             // 80: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
-	68, // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
-	69, // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	70, // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
-	71, // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	68, // 4: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
-	72, // 5: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	68, // 6: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
-	72, // 7: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	69, // 8: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	73, // 9: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	57, // 10: leaderboard.v1.BatchRetractResultsRequest.results:type_name -> leaderboard.v1.BatchRetractResultsRequest.Key
-	72, // 11: leaderboard.v1.BatchRetractResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	73, // 12: leaderboard.v1.BatchRetractResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	70, // 13: leaderboard.v1.PurgeResultsRequest.from:type_name -> google.protobuf.Timestamp
-	70, // 14: leaderboard.v1.PurgeResultsRequest.to:type_name -> google.protobuf.Timestamp
-	72, // 15: leaderboard.v1.PurgeResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	73, // 16: leaderboard.v1.PurgeResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	73, // 17: leaderboard.v1.VoidMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	73, // 18: leaderboard.v1.RestoreMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	70, // 19: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
-	58, // 20: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
-	74, // 21: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
-	69, // 22: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	68, // 23: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
-	0,  // 24: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
-	68, // 25: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
-	20, // 26: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
-	75, // 27: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	59, // 28: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
-	75, // 29: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	62, // 30: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
-	65, // 31: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
-	64, // 32: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	70, // 33: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
-	64, // 34: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	70, // 35: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
-	75, // 36: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	76, // 37: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
-	76, // 38: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
-	76, // 39: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
-	76, // 40: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
-	76, // 41: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
-	77, // 42: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
-	76, // 43: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	70, // 44: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
-	78, // 45: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	79, // 46: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	78, // 47: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	79, // 48: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	67, // 49: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	70, // 50: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	80, // 51: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	70, // 52: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	70, // 53: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	74, // 54: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	70, // 55: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	60, // 56: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	61, // 57: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	70, // 58: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	70, // 59: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	70, // 60: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	70, // 61: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	63, // 62: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	70, // 63: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	70, // 64: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	70, // 65: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
-	64, // 66: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	70, // 67: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	70, // 68: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	66, // 69: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	78, // 70: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	1,  // 71: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	3,  // 72: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,  // 73: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
-	7,  // 74: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	9,  // 75: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
-	11, // 76: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
-	13, // 77: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
-	15, // 78: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
-	17, // 79: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	19, // 80: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	21, // 81: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
-	23, // 82: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	25, // 83: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	27, // 84: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	29, // 85: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	31, // 86: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	33, // 87: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
-	35, // 88: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
-	37, // 89: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	39, // 90: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	41, // 91: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	43, // 92: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	45, // 93: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	47, // 94: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	49, // 95: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	51, // 96: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	53, // 97: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	55, // 98: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,  // 99: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	4,  // 100: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,  // 101: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
-	8,  // 102: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	10, // 103: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
-	12, // 104: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
-	14, // 105: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
-	16, // 106: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
-	18, // 107: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	20, // 108: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	22, // 109: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
-	24, // 110: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	26, // 111: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	28, // 112: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	30, // 113: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	32, // 114: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	34, // 115: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
-	36, // 116: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
-	38, // 117: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	40, // 118: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	42, // 119: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	44, // 120: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	46, // 121: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	48, // 122: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	50, // 123: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	52, // 124: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	54, // 125: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	56, // 126: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	99, // [99:127] is the sub-list for method output_type
-	71, // [71:99] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	68,  // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
+	69,  // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	70,  // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
+	71,  // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	68,  // 4: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
+	72,  // 5: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	68,  // 6: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
+	72,  // 7: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	69,  // 8: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	73,  // 9: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	71,  // 10: leaderboard.v1.RetractResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	57,  // 11: leaderboard.v1.BatchRetractResultsRequest.results:type_name -> leaderboard.v1.BatchRetractResultsRequest.Key
+	72,  // 12: leaderboard.v1.BatchRetractResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	73,  // 13: leaderboard.v1.BatchRetractResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	70,  // 14: leaderboard.v1.PurgeResultsRequest.from:type_name -> google.protobuf.Timestamp
+	70,  // 15: leaderboard.v1.PurgeResultsRequest.to:type_name -> google.protobuf.Timestamp
+	72,  // 16: leaderboard.v1.PurgeResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	73,  // 17: leaderboard.v1.PurgeResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	73,  // 18: leaderboard.v1.VoidMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	73,  // 19: leaderboard.v1.RestoreMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	70,  // 20: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
+	58,  // 21: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
+	74,  // 22: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
+	69,  // 23: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	68,  // 24: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
+	71,  // 25: leaderboard.v1.CorrectResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	0,   // 26: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
+	68,  // 27: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
+	20,  // 28: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
+	75,  // 29: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	59,  // 30: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
+	75,  // 31: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	62,  // 32: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
+	65,  // 33: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
+	64,  // 34: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	70,  // 35: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
+	64,  // 36: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	70,  // 37: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
+	75,  // 38: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	76,  // 39: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
+	76,  // 40: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
+	76,  // 41: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
+	76,  // 42: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
+	76,  // 43: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
+	77,  // 44: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
+	76,  // 45: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
+	70,  // 46: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	78,  // 47: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	79,  // 48: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	78,  // 49: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	79,  // 50: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	67,  // 51: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	70,  // 52: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	80,  // 53: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	70,  // 54: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	70,  // 55: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	74,  // 56: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	70,  // 57: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	60,  // 58: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	61,  // 59: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	70,  // 60: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	70,  // 61: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	70,  // 62: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	70,  // 63: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	63,  // 64: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	70,  // 65: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	70,  // 66: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	70,  // 67: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
+	64,  // 68: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	70,  // 69: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	70,  // 70: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	66,  // 71: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	78,  // 72: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	1,   // 73: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	3,   // 74: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,   // 75: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	7,   // 76: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	9,   // 77: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
+	11,  // 78: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
+	13,  // 79: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
+	15,  // 80: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
+	17,  // 81: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	19,  // 82: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	21,  // 83: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
+	23,  // 84: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	25,  // 85: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	27,  // 86: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	29,  // 87: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	31,  // 88: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	33,  // 89: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
+	35,  // 90: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
+	37,  // 91: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	39,  // 92: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	41,  // 93: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	43,  // 94: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	45,  // 95: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	47,  // 96: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	49,  // 97: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	51,  // 98: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	53,  // 99: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	55,  // 100: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,   // 101: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	4,   // 102: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,   // 103: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	8,   // 104: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	10,  // 105: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
+	12,  // 106: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
+	14,  // 107: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
+	16,  // 108: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
+	18,  // 109: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	20,  // 110: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	22,  // 111: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
+	24,  // 112: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	26,  // 113: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	28,  // 114: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	30,  // 115: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	32,  // 116: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	34,  // 117: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
+	36,  // 118: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
+	38,  // 119: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	40,  // 120: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	42,  // 121: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	44,  // 122: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	46,  // 123: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	48,  // 124: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	50,  // 125: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	52,  // 126: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	54,  // 127: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	56,  // 128: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	101, // [101:129] is the sub-list for method output_type
+	73,  // [73:101] is the sub-list for method input_type
+	73,  // [73:73] is the sub-list for extension type_name
+	73,  // [73:73] is the sub-list for extension extendee
+	0,   // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }

@@ -40,15 +40,16 @@ func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest
 		}
 		return retractResponse(&b, key.User, &preview.Receipt, fromEffects(ctx, &preview.Effects))
 	}
-	var receipt ranking.Receipt
+	receipts := make([]ranking.Receipt, 1)
 	err = s.change(ctx, "result.retract", key, closed, req.GetReason(), func() (err error) {
-		receipt, err = s.service.Retract(ctx, &b, key, req.Revision)
+		receipts[0], err = s.service.Retract(ctx, &b, key, req.Revision)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return retractResponse(&b, key.User, &receipt, nil)
+	s.addExtras(ctx, req, &b, receipts)
+	return retractResponse(&b, key.User, &receipts[0], nil)
 }
 
 func retractResponse(b *leaderboard.Board, user leaderboard.UserID, receipt *ranking.Receipt, effect *pb.RetractionEffect) (*pb.RetractResultResponse, error) {
@@ -58,7 +59,7 @@ func retractResponse(b *leaderboard.Board, user leaderboard.UserID, receipt *ran
 	}
 	return &pb.RetractResultResponse{
 		Success: succeeded(o) || o.GetStands(), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
-		Revision: o.Revision, Season: o.Season, Effect: effect,
+		Revision: o.Revision, Season: o.Season, Effect: effect, PreviousScore: o.PreviousScore, PreviousRank: o.PreviousRank, Linked: o.Linked,
 	}, nil
 }
 
@@ -121,9 +122,7 @@ func (s *Server) CorrectResult(ctx context.Context, req *pb.CorrectResultRequest
 	if err != nil {
 		return nil, err
 	}
-	if req.GetIncludePreviousRank() {
-		s.addExtra(ctx, &b, "previous ranks", func(ctx context.Context) error { return s.service.AddPreviousRanks(ctx, &b, receipts) })
-	}
+	s.addExtras(ctx, req, &b, receipts)
 	o, err := outcome(&b, key.User, &receipts[0])
 	if err != nil {
 		return nil, err
@@ -135,7 +134,7 @@ func correctResponse(o *pb.Outcome, result *pb.Result) *pb.CorrectResultResponse
 	res := &pb.CorrectResultResponse{
 		Success: succeeded(o) || o.GetStands(), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
 		Revision: o.Revision, Season: o.Season, Result: result,
-		PreviousScore: o.PreviousScore, PreviousRank: o.PreviousRank, PersonalBest: o.PersonalBest,
+		PreviousScore: o.PreviousScore, PreviousRank: o.PreviousRank, PersonalBest: o.PersonalBest, Linked: o.Linked,
 	}
 	if o.GetReason() != "" {
 		res.Reason = &o.Reason

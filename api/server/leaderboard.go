@@ -149,11 +149,16 @@ func newResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, err
 	return result, err
 }
 
-// submitOptions has the fields that are common to all requests with new results.
-type submitOptions interface {
-	GetNoWait() bool
+// extraOptions has the fields that are common to all requests that write results.
+type extraOptions interface {
 	GetIncludePreviousRank() bool
 	GetIncludeLinked() bool
+}
+
+// submitOptions has the fields that are common to all requests with new results.
+type submitOptions interface {
+	extraOptions
+	GetNoWait() bool
 }
 
 // submit passes new results to the service, for a method of the API.
@@ -165,9 +170,14 @@ func (s *Server) submit(ctx context.Context, method string, o submitOptions, b *
 		}
 	}
 	receipts, err := send(ctx, b, results)
-	if err != nil {
-		return receipts, err
+	if err == nil {
+		s.addExtras(ctx, o, b, receipts)
 	}
+	return receipts, err
+}
+
+// addExtras adds to receipts what a request asks for beyond the outcomes of its results.
+func (s *Server) addExtras(ctx context.Context, o extraOptions, b *leaderboard.Board, receipts []ranking.Receipt) {
 	if o.GetIncludePreviousRank() {
 		s.addExtra(ctx, b, "previous ranks", func(ctx context.Context) error { return s.service.AddPreviousRanks(ctx, b, receipts) })
 	}
@@ -177,7 +187,6 @@ func (s *Server) submit(ctx context.Context, method string, o submitOptions, b *
 			receipts[i].Linked = slices.DeleteFunc(receipts[i].Linked, func(l ranking.LinkedReceipt) bool { return !s.sees(ctx, l.Board) })
 		}
 	}
-	return receipts, nil
 }
 
 // extraTimeout bounds the time for reading the parts of a submit's answer that the caller

@@ -143,6 +143,26 @@ func TestAnswersWithLinkedBoards(t *testing.T) {
 	if got, want := text(get(answer, "outcomes", 0)), "[map[board_id:hidden new_score:4 rank:2 season:all] map[board_id:month season:202611 skipped:SEASON_CLOSED]]"; got != want {
 		t.Errorf("a batch across boards answers linked %s, want %s", got, want)
 	}
+	const result = "/v1/boards/cup/results/ann/m"
+	previous := func(v any) string { return fmt.Sprint(get(v, "previous_score"), " ", get(v, "previous_rank")) }
+	corrected := h.must("submit", "PATCH", result, `{"score":6,"include_linked":true,"include_previous_rank":true}`)
+	if want := "[map[board_id:hidden new_score:6 rank:1 season:all] map[board_id:month new_score:5 rank:1 season:202611 skipped:SEASON_CLOSED]]"; text(corrected) != want || previous(corrected) != "5 1" {
+		t.Errorf("a correction answers %v, want linked %s and the previous score 5 with rank 1", corrected, want)
+	}
+	// The other retractions find the same result, which does not count any more.
+	const gone = "[map[board_id:hidden season:all] map[board_id:month season:202611]]"
+	retracted := h.must("submit", "POST", result+":retract", `{"include_linked":true,"include_previous_rank":true}`)
+	if text(retracted) != gone || previous(retracted) != "6 1" {
+		t.Errorf("a retraction answers %v, want linked %s and the previous score 6 with rank 1", retracted, gone)
+	}
+	many := get(h.must("submit", "POST", "/v1/boards/cup/results:retract", `{"results":[{"user_id":"ann","match_id":"m"}],"include_linked":true}`), "outcomes", 0)
+	if text(many) != gone {
+		t.Errorf("a batch of retractions answers %v, want linked %s", many, gone)
+	}
+	purged := get(h.must("submit", "POST", "/v1/boards/cup/results/bob:purge", `{"from":"2026-11-01T00:00:00Z","include_linked":true,"include_previous_rank":true}`), "outcomes", 0)
+	if want := "[map[board_id:hidden season:all]]"; text(purged) != want || previous(purged) != "4 1" {
+		t.Errorf("a purge answers %v, want linked %s and the previous score 4 with rank 1", purged, want)
+	}
 	if a := h.do("submit", "POST", path+"?include_linked=1", `{"user_id":"ann","match_id":"m","score":5}`); a.status != http.StatusBadRequest {
 		t.Errorf("include_linked=1: %d %s, want 400", a.status, a.raw)
 	}

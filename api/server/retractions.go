@@ -25,7 +25,7 @@ func (s *Server) BatchRetractResults(ctx context.Context, req *pb.BatchRetractRe
 	if err != nil {
 		return nil, err
 	}
-	outcomes, effect, err := s.retract(ctx, &b, plan, req.GetReason(), req.GetDryRun())
+	outcomes, effect, err := s.retract(ctx, req, &b, plan)
 	if err != nil {
 		return nil, err
 	}
@@ -55,36 +55,45 @@ func (s *Server) PurgeResults(ctx context.Context, req *pb.PurgeResultsRequest) 
 	if err != nil {
 		return nil, err
 	}
-	outcomes, effect, err := s.retract(ctx, &b, plan, req.GetReason(), req.GetDryRun())
+	outcomes, effect, err := s.retract(ctx, req, &b, plan)
 	if err != nil {
 		return nil, err
 	}
 	return &pb.PurgeResultsResponse{Outcomes: outcomes, Effect: effect, More: plan.More}, nil
 }
 
+// retractOptions has the fields that are common to all requests that retract many results.
+type retractOptions interface {
+	extraOptions
+	GetReason() string
+	GetDryRun() bool
+}
+
 // retract retracts the results of a plan, or returns what would change.
-func (s *Server) retract(ctx context.Context, b *leaderboard.Board, plan *ranking.Retractions, reason string, dryRun bool) ([]*pb.Outcome, *pb.RetractionEffect, error) {
+func (s *Server) retract(ctx context.Context, o retractOptions, b *leaderboard.Board, plan *ranking.Retractions) ([]*pb.Outcome, *pb.RetractionEffect, error) {
 	key := leaderboard.ResultKey{}
 	if len(plan.Closed) > 0 {
 		key = plan.Closed[0]
 	}
-	if err := checkChange(ctx, key, len(plan.Closed) > 0, reason); err != nil {
+	if err := checkChange(ctx, key, len(plan.Closed) > 0, o.GetReason()); err != nil {
 		return nil, nil, err
 	}
 	var receipts []ranking.Receipt
 	var effect *pb.RetractionEffect
-	if dryRun {
+	if o.GetDryRun() {
 		var effects ranking.Effects
 		var err error
 		if receipts, effects, err = s.service.PreviewRetractions(ctx, b, plan); err != nil {
 			return nil, nil, err
 		}
 		effect = fromEffects(ctx, &effects)
-	} else if err := s.auditedAll(ctx, retractionActs(plan.Closed, reason), func() (err error) {
+	} else if err := s.auditedAll(ctx, retractionActs(plan.Closed, o.GetReason()), func() (err error) {
 		receipts, err = s.service.RetractAll(ctx, b, plan)
 		return err
 	}); err != nil {
 		return nil, nil, err
+	} else {
+		s.addExtras(ctx, o, b, receipts)
 	}
 	outcomes := make([]*pb.Outcome, len(receipts))
 	for i := range receipts {

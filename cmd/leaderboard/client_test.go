@@ -87,7 +87,7 @@ func TestSubmitAndRead(t *testing.T) {
 	s.fails(t, exitFailure, []string{"revision 2 of the result counts, not 1"}, "correct", "ada", "m2", "--points", "2", "--revision", "1")
 	s.fails(t, exitFailure, []string{"give the fields to change"}, "correct", "ada", "m2")
 	contains(t, s.ok(t, "result", "ada", "m2"), "attribute team", "red")
-	contains(t, s.ok(t, "retract", "ada", "m2"), "applied: ada has 3 points, rank 3")
+	contains(t, s.ok(t, "retract", "ada", "m2"), "applied: ada has 3 points, rank 3 (before: 4 points, rank 3)", "match m2 · revision 3")
 	contains(t, s.ok(t, "result", "ada", "m2"), "retracted")
 	contains(t, s.ok(t, "results", "ada"), "m1", "applied", "m2", "retracted")
 	contains(t, s.ok(t, "results", "ada", "--limit", "1"), "m1", "next page: --page-token ")
@@ -272,6 +272,8 @@ func TestSubmitBatch(t *testing.T) {
 	s.ok(t, "board", "create", "best-gift", "--source", "gifts", "--policy", "BEST")
 	contains(t, s.ok(t, "submit-batch", file, "--json", "--include-linked"), `"linked":[{"board_id":"best-gift"`)
 	contains(t, s.ok(t, "submit", "ada", "--board", "gifts", "--match", "g2", "--points", "3", "--include-linked"), "linked best-gift · season all: 5, rank 1")
+	contains(t, s.ok(t, "correct", "ada", "g2", "--board", "gifts", "--points", "7", "--include-linked"), "linked best-gift · season all: 7, rank 1")
+	contains(t, s.ok(t, "retract", "ada", "g2", "--board", "gifts", "--include-linked"), "linked best-gift · season all: 5, rank 1")
 	write(`{"board_id":"gifts","user_id":"ada","match_id":"g","points":5}
 {"board_id":"nowhere","user_id":"bob","match_id":"g","points":5}`)
 	r := s.do(t, "submit-batch", file)

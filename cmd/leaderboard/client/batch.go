@@ -31,7 +31,7 @@ are not affected, and the exit code is 1. For larger files, use import.`,
   echo '{"board_id":"streamers","user_id":"ada","match_id":"gift-7","points":5}' | leaderboard submit-batch -`,
 	}
 	cmd.Flags().BoolVar(&req.NoWait, "no-wait", false, "return when the results are stored durably, without waiting until they are applied")
-	cmd.Flags().BoolVar(&req.IncludeLinked, "include-linked", false, "with --json: include the users' scores on linked boards")
+	addBatchLinkedFlag(cmd.Flags(), &req.IncludeLinked)
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		data, err := readAll(app, args[0], maxBatchBytes)
 		if err != nil {

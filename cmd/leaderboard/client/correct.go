@@ -34,6 +34,7 @@ a key with the admin scope, and a reason.`,
 	f.StringToStringVar(&req.Attributes, "attribute", nil, "attribute to set, as `name=value`; name= removes it")
 	f.StringVar(&meta, "metadata", "", "JSON `object` that replaces the stored one; {} removes it")
 	addReasonFlag(f, &req.Reason)
+	addLinkedFlag(f, &req.IncludeLinked)
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req.Board, req.UserId, req.MatchId, req.IncludePreviousRank = BoardName(req.GetBoard()), args[0], args[1], true
 		for flag, set := range map[string]func(){
@@ -51,10 +52,11 @@ a key with the admin scope, and a reason.`,
 		if err != nil {
 			return err
 		}
-		t := c.entryTable(ctx, req.GetBoard())
+		t, writeLinked := c.entryTable(ctx, req.GetBoard()), c.linkedWriter(ctx, res.GetLinked())
 		return c.print(res, func() {
 			c.Printf("%s: %s%s\n", strings.ToLower(res.GetStatus().String()), scoreLine(res.GetUserId(), res.NewScore, res.Rank, t.Unit), before(res.PreviousScore, res.PreviousRank, res.GetPersonalBest(), t.Unit))
 			c.Printf("match %s · revision %d · season %s · achieved %s UTC\n", res.GetMatchId(), res.GetRevision(), res.GetSeason(), formatTime(res.GetResult().GetAchievedAt()))
+			writeLinked()
 		})
 	})
 }

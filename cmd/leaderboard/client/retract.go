@@ -24,6 +24,7 @@ input. If a result cannot be undone, the others are not affected, and the exit c
 	AddBoardFlag(cmd, &req.Board)
 	addReasonFlag(cmd.Flags(), &req.Reason)
 	addDryRun(cmd.Flags(), &req.DryRun)
+	addBatchLinkedFlag(cmd.Flags(), &req.IncludeLinked)
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		data, err := readAll(app, args[0], maxBatchBytes)
 		if err != nil {
@@ -62,6 +63,7 @@ func purgeCommand(app *cli.App) *cobra.Command {
 	annotate(f, "season", seasonValues)
 	addReasonFlag(f, &req.Reason)
 	addDryRun(f, &req.DryRun)
+	addBatchLinkedFlag(f, &req.IncludeLinked)
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req.Board, req.UserId = BoardName(req.GetBoard()), args[0]
 		for flag, text := range map[string]string{"from": from, "to": to} {

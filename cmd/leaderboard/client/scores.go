@@ -117,7 +117,7 @@ returns it.`,
 	f.StringToStringVar(&attributes, "attribute", nil, "attribute, as `name=value`, which places the user in a division")
 	f.StringVar(&meta, "metadata", "", "JSON `object` to store with the result")
 	f.BoolVar(&noWait, "no-wait", false, "return when the result is stored durably, without waiting until it is applied")
-	f.BoolVar(&linked, "include-linked", false, "also show the user's scores on linked boards")
+	addLinkedFlag(f, &linked)
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		r := &pb.Result{UserId: args[0], MatchId: match, Revision: revision, TieBreakers: ties, Attributes: attributes}
 		switch given := f.Changed("points"); {
@@ -137,17 +137,36 @@ returns it.`,
 			return err
 		}
 		t := c.entryTable(ctx, board)
-		units := make([]cli.Unit, len(res.GetLinked()))
-		for i, l := range res.GetLinked() {
-			units[i] = c.entryTable(ctx, l.GetBoardId()).Unit
-		}
+		writeLinked := c.linkedWriter(ctx, res.GetLinked())
 		return c.print(res, func() {
 			writeSubmitted(c, res, t)
-			for i, l := range res.GetLinked() {
-				writeLinked(c, l, units[i])
-			}
+			writeLinked()
 		})
 	})
+}
+
+// addLinkedFlag adds the flag --include-linked of commands that write one result.
+func addLinkedFlag(f *pflag.FlagSet, linked *bool) {
+	f.BoolVar(linked, "include-linked", false, "also show the user's scores on linked boards")
+}
+
+// addBatchLinkedFlag adds the flag --include-linked of commands that write many results.
+func addBatchLinkedFlag(f *pflag.FlagSet, linked *bool) {
+	f.BoolVar(linked, "include-linked", false, "with --json: include the users' scores on linked boards")
+}
+
+// linkedWriter reads the units of linked boards, and returns a function that prints the
+// user's standings there.
+func (c *Client) linkedWriter(ctx context.Context, linked []*pb.Outcome_Linked) func() {
+	units := make([]cli.Unit, len(linked))
+	for i, l := range linked {
+		units[i] = c.entryTable(ctx, l.GetBoardId()).Unit
+	}
+	return func() {
+		for i, l := range linked {
+			writeLinked(c, l, units[i])
+		}
+	}
 }
 
 // parseTimeAndMetadata parses the values of the flags --achieved-at and --metadata. An
@@ -507,7 +526,7 @@ func writeResult(c *Client, res *pb.GetResultResponse, entries *EntryTable) {
 func retractCommand(app *cli.App) *cobra.Command {
 	var board, season, reason string
 	var revision int64
-	var dryRun bool
+	var dryRun, linked bool
 	cmd := &cobra.Command{
 		Use: "retract USER MATCH", Short: "Undo a result", Args: cli.Exactly("USER", "MATCH"),
 		Long: `Undo a match result. The user's entry is then computed from the other results. To add
@@ -520,8 +539,11 @@ the match again, submit it with a higher revision.`,
 	cmd.Flags().Int64Var(&revision, "revision", 0, "`revision` of the retraction (if omitted, the next one)")
 	addReasonFlag(cmd.Flags(), &reason)
 	addDryRun(cmd.Flags(), &dryRun)
+	addLinkedFlag(cmd.Flags(), &linked)
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
-		req := &pb.RetractResultRequest{Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season, Reason: reason, DryRun: dryRun}
+		req := &pb.RetractResultRequest{
+			Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season, Reason: reason, DryRun: dryRun, IncludePreviousRank: true, IncludeLinked: linked,
+		}
 		if cmd.Flags().Changed("revision") {
 			req.Revision = &revision
 		}
@@ -532,14 +554,15 @@ the match again, submit it with a higher revision.`,
 		if dryRun {
 			return c.printRetractionEffect(ctx, res, res.GetEffect(), "Status of the retraction: "+strings.ToLower(res.GetStatus().String()))
 		}
-		t := c.entryTable(ctx, board)
+		t, writeLinked := c.entryTable(ctx, board), c.linkedWriter(ctx, res.GetLinked())
 		return c.print(res, func() {
 			line := scoreLine(res.GetUserId(), res.NewScore, res.Rank, t.Unit)
 			if res.NewScore == nil {
 				line = res.GetUserId() + " has no results any more"
 			}
-			c.Printf("%s: %s (match %s, revision %d, season %s)\n",
-				strings.ToLower(res.GetStatus().String()), line, res.GetMatchId(), res.GetRevision(), res.GetSeason())
+			c.Printf("%s: %s%s\n", strings.ToLower(res.GetStatus().String()), line, before(res.PreviousScore, res.PreviousRank, false, t.Unit))
+			c.Printf("match %s · revision %d · season %s\n", res.GetMatchId(), res.GetRevision(), res.GetSeason())
+			writeLinked()
 		})
 	})
 }
