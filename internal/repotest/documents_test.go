@@ -52,3 +52,24 @@ func TestDocumentsNameExistingTests(t *testing.T) {
 		}
 	}
 }
+
+// The newest section Upgrading of the CHANGELOG names the oldest build that can run beside
+// this one. It is the build from which TestRollingUpgrade upgrades.
+func TestChangelogNamesTheOldestBuild(t *testing.T) {
+	read := func(path string) string {
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	old := regexp.MustCompile(`const oldCommit = "([0-9a-f]{7})[0-9a-f]{33}"`).FindStringSubmatch(read("test/faults/upgrade_test.go"))
+	if old == nil {
+		t.Fatal("test/faults/upgrade_test.go has no oldCommit")
+	}
+	_, section, _ := strings.Cut(read("CHANGELOG.md"), "\n### Upgrading\n")
+	section, _, _ = strings.Cut(section, "\n### ")
+	if want := "commit " + old[1] + " "; !strings.Contains(section, want) {
+		t.Errorf("the section does not contain %q: %s", want, section)
+	}
+}
