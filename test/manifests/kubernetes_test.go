@@ -112,7 +112,8 @@ var kinds = map[string]func() any{
 
 // validate checks a manifest of Kubernetes against the types of the API of Kubernetes, and
 // a manifest of KEDA against the schema in testdata/crds. As the servers do, it refuses
-// unknown fields and wrong types.
+// unknown fields and wrong types. The types do not say which fields are required and which
+// values a text may have: of Kubernetes' own kinds, only a server checks these.
 func validate(t *testing.T, document []byte) error {
 	t.Helper()
 	var is metav1.TypeMeta
@@ -364,6 +365,14 @@ func TestSecretsAreListed(t *testing.T) {
 			}
 		}
 	}
+	private := regexp.MustCompile(`PASSWORD|SECRET|(^|[^S])_KEY$`) // TLS_KEY is a path
+	for _, m := range manifestsOf[corev1.ConfigMap](t, "ConfigMap") {
+		for name := range m.Data {
+			if private.MatchString(name) {
+				t.Errorf("%s is in the ConfigMap %s, want a Secret", name, m.Name)
+			}
+		}
+	}
 	for _, a := range manifestsOf[triggerAuthentication](t, "TriggerAuthentication") {
 		for _, s := range a.Spec.SecretTargetRef {
 			named[s.Name+" "+s.Key] = true
@@ -455,6 +464,9 @@ func TestNetworkOfThePods(t *testing.T) {
 			if !matches(t, &p.Spec.PodSelector, pod) {
 				continue
 			}
+			if !slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) {
+				t.Errorf("policy %s has the types %v, want Ingress among them", p.Name, p.Spec.PolicyTypes)
+			}
 			for _, rule := range p.Spec.Ingress {
 				if len(rule.From) == 0 {
 					t.Errorf("%s: policy %s admits every caller, want a list of callers", name, p.Name)
@@ -463,8 +475,9 @@ func TestNetworkOfThePods(t *testing.T) {
 					in[name] = append(in[name], o.Port.IntValue())
 				}
 			}
+			// Without the type Egress, Kubernetes ignores the rules for it.
+			egress = egress || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 			for _, rule := range p.Spec.Egress {
-				egress = true
 				for _, o := range rule.Ports {
 					out = append(out, o.Port.IntValue())
 				}
