@@ -34,7 +34,7 @@ buf=$(go -C tools tool -n buf)
 ./scripts/generate.sh --check
 
 step "docker-compose.yml, the Dockerfile and its binary"
-go -C test/compose test -count=1 -shuffle=on ./...
+go -C test/compose test -count=1 -shuffle=on -skip '^TestReleaseOfAllPlatforms$|^TestGoInstall$' ./... # make slow runs these
 
 step "deploy/"
 REQUIRE_INTEGRATION=1 go -C test/manifests test -count=1 -shuffle=on ./...

@@ -1,13 +1,18 @@
 package compose
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
 	"go.yaml.in/yaml/v3"
@@ -36,7 +41,28 @@ func TestPrometheusAcceptsTheRules(t *testing.T) {
 	}
 }
 
+// watched are the subjects that the dashboard must show, each with parts of its queries.
+var watched = map[string][]string{
+	"calls per second":      {`sum by (method) (rate(leaderboard_api_call_seconds_count[`},
+	"the p95 of each route": {`histogram_quantile(0.95, sum by (le, method) (rate(leaderboard_api_call_seconds_bucket[`},
+	"the objective of a p95 below 50 ms": {
+		`sum(rate(leaderboard_api_visible_seconds_bucket{method="SubmitScore",le="0.05"}[`, `sum(rate(leaderboard_consumer_visible_seconds_bucket{le="0.05"}[`},
+	"the time from submit to visible": {
+		`sum by (le, method) (rate(leaderboard_api_visible_seconds_bucket[`, `sum by (le) (rate(leaderboard_consumer_visible_seconds_bucket[`},
+	"lag":              {`sum by (topic) (leaderboard_consumer_lag_messages)`},
+	"dead letters":     {`increase(leaderboard_consumer_dead_letters_total[`},
+	"degraded reads":   {`rate(leaderboard_degraded_reads_total[`},
+	"Redis' memory":    {`max(leaderboard_redis_used_memory_bytes)`, `max(leaderboard_redis_max_memory_bytes)`},
+	"Redis' keys":      {`max(leaderboard_redis_keys)`},
+	"Redis' slow log":  {`max(delta(leaderboard_redis_slow_commands[`},
+	"replication lag":  {`max(leaderboard_redis_replication_lag_bytes)`},
+	"the disk":         {`leaderboard_embedded_disk_used_bytes`, `leaderboard_embedded_disk_free_bytes`},
+	"backups":          {`time() - (leaderboard_backup_last_success_timestamp_seconds > 0)`},
+	"running versions": {`count by (version) (leaderboard_build_info)`},
+}
+
 // Prometheus understands every query of the dashboard. Each panel has a query and a title.
+// The queries show what an operator must watch.
 func TestPrometheusAcceptsTheDashboard(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(root, "deploy/grafana/dashboards/leaderboard.json"))
 	if err != nil {
@@ -53,21 +79,48 @@ func TestPrometheusAcceptsTheDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	queries := 0
+	var all strings.Builder
 	for _, p := range dashboard.Panels {
 		if p.Type != "row" && len(p.Targets) == 0 || p.Title == "" {
 			t.Errorf("panel %q has %d queries, want a title and at least one query", p.Title, len(p.Targets))
 		}
 		for _, target := range p.Targets {
 			queries++
+			fmt.Fprintln(&all, target.Expr)
 			// Grafana replaces its variable before it sends the query.
 			if _, err := parser.ParseExpr(strings.ReplaceAll(target.Expr, "$__rate_interval", "1m")); err != nil {
 				t.Errorf("panel %q: %s: %v", p.Title, target.Expr, err)
 			}
 		}
 	}
+	for _, subject := range slices.Sorted(maps.Keys(watched)) {
+		for _, expr := range watched[subject] {
+			if !strings.Contains(all.String(), expr) {
+				t.Errorf("no panel shows %s, want a query with %s", subject, expr)
+			}
+		}
+	}
 	if queries < 40 || dashboard.UID == "" || dashboard.Title == "" {
 		t.Errorf("the dashboard has the title %q, the UID %q and %d queries, want a title, a UID and at least 40 queries", dashboard.Title, dashboard.UID, queries)
 	}
+}
+
+// prometheusConfig has the fields of prometheus.yml, and a misspelled field is an error.
+// Prometheus' own package config would bring the clients of three clouds into go.mod.
+type prometheusConfig struct {
+	Global struct {
+		ScrapeInterval     model.Duration `yaml:"scrape_interval"`
+		EvaluationInterval model.Duration `yaml:"evaluation_interval"`
+	}
+	RuleFiles     []string `yaml:"rule_files"`
+	ScrapeConfigs []struct {
+		JobName string `yaml:"job_name"`
+		DNS     []struct {
+			Names []string
+			Type  string
+			Port  int
+		} `yaml:"dns_sd_configs"`
+	} `yaml:"scrape_configs"`
 }
 
 // Docker Compose starts Prometheus and Grafana. Prometheus has the rules, and reads the
@@ -101,32 +154,32 @@ func TestComposeStartsMonitoring(t *testing.T) {
 	folder("grafana", "/etc/grafana/provisioning", "deploy/grafana/provisioning")
 	folder("grafana", "/etc/grafana/dashboards", "deploy/grafana/dashboards") // the folder that the provider in provisioning names
 
-	var config struct {
-		RuleFiles     []string `yaml:"rule_files"`
-		ScrapeConfigs []struct {
-			JobName string `yaml:"job_name"`
-			DNS     []struct {
-				Names []string
-				Port  int
-			} `yaml:"dns_sd_configs"`
-		} `yaml:"scrape_configs"`
-	}
+	var config prometheusConfig
 	load := func(path string, into any) {
 		t.Helper()
 		data, err := os.ReadFile(filepath.Join(root, path))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := yaml.Unmarshal(data, into); err != nil {
-			t.Fatal(err)
+		decoder := yaml.NewDecoder(bytes.NewReader(data))
+		_, ours := into.(*prometheusConfig)
+		decoder.KnownFields(ours)
+		if err := decoder.Decode(into); err != nil {
+			t.Fatalf("%s: %v", path, err)
 		}
 	}
 	load("deploy/prometheus/prometheus.yml", &config)
 	if !slices.Equal(config.RuleFiles, []string{"alerts.yml"}) || len(config.ScrapeConfigs) != 1 || config.ScrapeConfigs[0].JobName != "leaderboard" {
 		t.Fatalf("prometheus.yml is %+v, want the job leaderboard and alerts.yml", config)
 	}
-	if dns := config.ScrapeConfigs[0].DNS; len(dns) != 1 || !slices.Equal(dns[0].Names, []string{"api", "consumer"}) || dns[0].Port != 8080 {
+	if dns := config.ScrapeConfigs[0].DNS; len(dns) != 1 || !slices.Equal(dns[0].Names, []string{"api", "consumer"}) || dns[0].Type != "A" || dns[0].Port != 8080 {
 		t.Errorf("Prometheus reads %+v, want the services api and consumer at 8080", dns)
+	}
+	// The alert rules look at 5 minutes and more.
+	for name, every := range map[string]model.Duration{"scrape_interval": config.Global.ScrapeInterval, "evaluation_interval": config.Global.EvaluationInterval} {
+		if every <= 0 || time.Duration(every) > time.Minute {
+			t.Errorf("%s is %v, want more than 0 and at most 1m", name, every)
+		}
 	}
 	for _, name := range []string{"api", "consumer"} {
 		if c := settings(t, p, name); c.HTTP != "0.0.0.0:8080" || c.Admin != "" {

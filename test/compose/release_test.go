@@ -8,8 +8,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
 )
 
 // checkout returns a commit of all files of the project, with a section of the CHANGELOG
@@ -91,8 +95,8 @@ func TestReleaseHasAStaticBinaryChecksumsAndNotes(t *testing.T) {
 	}
 }
 
-// A release is refused without a version, without its section in the CHANGELOG, over an
-// existing folder, and from a checkout with changes.
+// A release is refused without a version, without its section in the CHANGELOG, without the
+// part Upgrading of this section, over an existing folder, and from a checkout with changes.
 func TestReleaseIsRefused(t *testing.T) {
 	dir := checkout(t)
 	existing := t.TempDir()
@@ -101,6 +105,8 @@ func TestReleaseIsRefused(t *testing.T) {
 		{"not a version", "scripts/release.sh 1.2.3", "the version is 1.2.3"},
 		{"no section", "DIST=" + filepath.Join(t.TempDir(), "a") + " scripts/release.sh v1.2.4", `no section "## 1.2.4"`},
 		{"existing folder", "DIST=" + existing + " scripts/release.sh v1.2.3", existing + " exists"},
+		{"no section Upgrading", `grep -v "^### Upgrading" CHANGELOG.md > c; mv c CHANGELOG.md; git -c user.name=test -c user.email=test@example.com commit -qam edit
+			DIST=` + filepath.Join(t.TempDir(), "b") + ` scripts/release.sh v1.2.3`, `no section "## 1.2.3" with "### Upgrading"`},
 		{"changes", "echo >> README.md; scripts/release.sh v1.2.3", "the checkout has changes"},
 	} {
 		cmd := exec.Command("sh", "-c", tt.command)
@@ -108,5 +114,68 @@ func TestReleaseIsRefused(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), tt.want) {
 			t.Errorf("%s: %v: %s, want %q", tt.name, err, out, tt.want)
 		}
+	}
+}
+
+// A release without a list of platforms has an archive for each of the five. This takes
+// minutes, so only make slow runs the test.
+func TestReleaseOfAllPlatforms(t *testing.T) {
+	dir := checkout(t)
+	run(t, dir, "scripts/release.sh", "v1.2.3")
+	files, err := filepath.Glob(filepath.Join(dir, "dist", "*.tar.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, file := range files {
+		platform := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "leaderboard_v1.2.3_"), ".tar.gz")
+		got = append(got, platform)
+		program := "leaderboard"
+		if strings.HasPrefix(platform, "windows") {
+			program += ".exe"
+		}
+		if listing := run(t, dir, "tar", "-tzf", file); !strings.Contains(listing, "/"+program+"\n") {
+			t.Errorf("the archive of %s has %s, want %s among it", platform, listing, program)
+		}
+	}
+	if want := []string{"darwin_amd64", "darwin_arm64", "linux_amd64", "linux_arm64", "windows_amd64"}; !slices.Equal(got, want) {
+		t.Errorf("the archives are for %v, want %v", got, want)
+	}
+	run(t, filepath.Join(dir, "dist"), "sha256sum", "--check", "--quiet", "SHA256SUMS")
+}
+
+// Anyone can install a version with go install, and the program then knows the version.
+// The module proxy of the test has this version of this module only; the other modules come
+// from the module cache. This takes a while, so only make slow runs the test.
+func TestGoInstall(t *testing.T) {
+	const path = "github.com/open-leaderboard/leaderboard"
+	dir, proxy, bin := checkout(t), t.TempDir(), t.TempDir()
+	at := filepath.Join(proxy, path, "@v")
+	if err := os.MkdirAll(at, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	archive, err := os.Create(filepath.Join(at, "v1.2.3.zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer archive.Close()
+	if err := zip.CreateFromVCS(archive, module.Version{Path: path, Version: "v1.2.3"}, dir, "HEAD", ""); err != nil {
+		t.Fatal(err)
+	}
+	gomod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"list": "v1.2.3\n", "v1.2.3.mod": string(gomod), "v1.2.3.info": `{"Version":"v1.2.3"}`} {
+		if err := os.WriteFile(filepath.Join(at, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cache := strings.TrimSpace(run(t, root, "go", "env", "GOMODCACHE"))
+	own := filepath.Join(t.TempDir(), "cache") // so that the cache of the machine gets no made-up version
+	run(t, t.TempDir(), "env", "GOBIN="+bin, "GOMODCACHE="+own, "GOFLAGS=-modcacherw -trimpath", "GOSUMDB=off", "GOTOOLCHAIN=local",
+		"GOPROXY=file://"+proxy+",file://"+filepath.Join(cache, "cache", "download"), "go", "install", path+"/cmd/leaderboard@v1.2.3")
+	if out := run(t, dir, filepath.Join(bin, "leaderboard"), "version"); !strings.HasPrefix(out, "leaderboard v1.2.3 ") {
+		t.Errorf("leaderboard version: %q, want v1.2.3", out)
 	}
 }
