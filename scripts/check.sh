@@ -58,6 +58,7 @@ export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
 norace='^TestModel|^TestIndexOnACluster$|^TestContractOnDisk$'
 slow='^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestSecuredCluster$|^TestRollingWindows$/^distributed$'
 slow+='|^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^TestBoston$/^runners$/^every_user$'
+slow+='|^TestLinkedFootball$/^thirty'
 packages=$(go list ./... | sed 1d | grep -v -e /test/faults -e /test/official -e /test/pipeline -e /internal/repotest)
 export norace slow packages
 go run ./test/cluster/cmd run -quick -- bash -euo pipefail -c '

@@ -40,6 +40,15 @@ type board struct {
 	Decimals    int          `json:"decimals,omitempty"`
 	Season      schedule     `json:"season"`
 	Divisions   []string     `json:"divisions,omitempty"`
+	Attributes  []string     `json:"attributes,omitempty"`
+	Matches     bool         `json:"matches,omitempty"`
+	Source      *source      `json:"source,omitempty"`
+	Retention   string       `json:"retention,omitempty"`
+}
+
+type source struct {
+	Board string            `json:"board_id"`
+	Match map[string]string `json:"match,omitempty"`
 }
 
 type tieBreaker struct {
@@ -50,6 +59,8 @@ type tieBreaker struct {
 type schedule struct {
 	Schedule string   `json:"schedule"`
 	Windows  []window `json:"windows,omitempty"`
+	TimeZone string   `json:"time_zone,omitempty"`
+	Days     int      `json:"days,omitempty"`
 }
 
 type window struct {
@@ -98,6 +109,7 @@ type ladderInfo struct {
 	Method   string `json:"method"`
 	Total    int64  `json:"total"`
 	Degraded bool   `json:"degraded"`
+	Filling  bool   `json:"filling"`
 }
 
 type page struct {
@@ -277,7 +289,7 @@ func (c *client) data(ctx context.Context, method, path string, values url.Value
 }
 
 // check returns an error if an answer is about another ladder than that of the query, or
-// if it is degraded.
+// if it is degraded or filling.
 func (q query) check(a ladderInfo) error {
 	want := q
 	if want.method == "" {
@@ -286,8 +298,8 @@ func (q query) check(a ladderInfo) error {
 	if want.season == "" {
 		want.season = a.Season // the current season
 	}
-	if got := (query{a.Board, a.Season, a.Division, a.Method}); got != want || a.Degraded {
-		return fmt.Errorf("the answer is about %v, degraded %t, want %v, not degraded", got, a.Degraded, q)
+	if got := (query{a.Board, a.Season, a.Division, a.Method}); got != want || a.Degraded || a.Filling {
+		return fmt.Errorf("the answer is about %v, degraded %t, filling %t, want %v, not degraded or filling", got, a.Degraded, a.Filling, q)
 	}
 	return nil
 }
@@ -378,4 +390,30 @@ func (c *client) createBoard(t *testing.T, b board) string {
 		}
 	})
 	return b.ID
+}
+
+// fillTimeout bounds the wait until a board is filled.
+const fillTimeout = 10 * time.Minute
+
+// waitFilled waits until a linked board has all results of its source, and all divisions of a
+// board have all users.
+func (c *client) waitFilled(t *testing.T, board string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), fillTimeout)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var answer struct{ Filling bool }
+		if err := c.call(ctx, http.MethodGet, boardPath(board), nil, nil, &answer); err != nil {
+			t.Fatalf("board %s is not filled within %v: %v", board, fillTimeout, err)
+		}
+		if !answer.Filling {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
 }

@@ -27,6 +27,12 @@ func TestF1ShuffledAndDuplicated(t *testing.T) {
 
 func TestFootball(t *testing.T) { Football(t, deployment(t, batch)) }
 
+func TestLinkedFootball(t *testing.T) {
+	t.Run("one year", func(t *testing.T) { LinkedFootball(t, deployment(t, batch), 2019, 2019, 50) })
+	t.Run("thirty years", func(t *testing.T) { LinkedFootball(t, deployment(t, batch), 1990, 2019, 500) })
+	t.Run("thirty years shuffled", func(t *testing.T) { LinkedFootballShuffled(t, deployment(t, batch), 1990, 2019) })
+}
+
 func TestDecay(t *testing.T) { Decay(t, deployment(t, batch)) }
 
 func TestIMO(t *testing.T) { IMO(t, deployment(t, batch)) }

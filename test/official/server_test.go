@@ -93,7 +93,8 @@ func (p *process) run() (string, error) {
 		return "", err
 	}
 	defer log.Close()
-	p.cmd = exec.Command(binary, "serve", "--data", filepath.Join(p.dir, "data"), "--http", addr, "--grpc", "127.0.0.1:0", "--insecure")
+	p.cmd = exec.Command(binary, "serve", "--data", filepath.Join(p.dir, "data"), "--http", addr, "--grpc", "127.0.0.1:0",
+		"--insecure", "--request-timeout", "2m") // the machine may be busy
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.exited = make(chan struct{})
 	if err := startWithParent(p.cmd); err != nil {

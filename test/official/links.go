@@ -1,0 +1,336 @@
+package official
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard/test/seed"
+)
+
+// rollingDays is the length of the windows of the rolling board.
+const rollingDays = 28
+
+// linkedTable is a board that is linked to the source, and how a recount finds its tables.
+type linkedTable struct {
+	board
+	seasons func(time.Time) []string // the seasons that a time belongs to
+	counts  func(*Result) bool       // reports whether the board counts a result
+	recount func([]Result) []standing
+}
+
+func oneSeason(format string) func(time.Time) []string {
+	return func(at time.Time) []string { return []string{at.Format(format)} }
+}
+
+func week(at time.Time) []string {
+	year, n := at.ISOWeek()
+	return []string{fmt.Sprintf("%dW%02d", year, n)}
+}
+
+// windows returns the ids of the windows that contain a time: those that end on its day in a
+// time zone, or at most rollingDays-1 days later.
+func windows(zone *time.Location) func(time.Time) []string {
+	return func(at time.Time) []string {
+		year, month, day := at.In(zone).Date()
+		ids := make([]string, rollingDays)
+		for i := range ids {
+			ids[i] = time.Date(year, month, day+i, 0, 0, 0, 0, time.UTC).Format("20060102")
+		}
+		return ids
+	}
+}
+
+// linkedTables returns the boards to link to a source. The rolling board keeps the windows
+// of the years from first.
+func linkedTables(t *testing.T, first int) []linkedTable {
+	const zone = "America/New_York" // its days have 23 to 25 hours
+	location, err := time.LoadLocation(zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	always := func(*Result) bool { return true }
+	won := func(r *Result) bool { return r.Attributes["result"] == "win" }
+	kept := time.Since(time.Date(first, 1, 1, 0, 0, 0, 0, time.UTC)).Truncate(time.Hour) + 48*time.Hour
+	tables := []linkedTable{
+		{board{ID: "all-time", Policy: "SUM", Season: schedule{Schedule: "NONE"}}, oneSeason("all"), always, recountSums},
+		{board{ID: "yearly", Policy: "SUM", Season: schedule{Schedule: "YEARLY"}}, oneSeason("2006"), always, recountSums},
+		{board{ID: "monthly", Policy: "SUM", Season: schedule{Schedule: "MONTHLY"}}, oneSeason("200601"), always, recountSums},
+		{board{ID: "weekly", Policy: "SUM", Season: schedule{Schedule: "WEEKLY"}}, week, always, recountSums},
+		{board{ID: "rolling", Policy: "SUM", Season: schedule{Schedule: "ROLLING", TimeZone: zone, Days: rollingDays}, Retention: fmt.Sprintf("%.0fs", kept.Seconds())}, windows(location), always, recountSums},
+		{board{ID: "wins", Policy: "SUM", Season: schedule{Schedule: "YEARLY"}, Source: &source{Match: map[string]string{"result": "win"}}}, oneSeason("2006"), won, recountSums},
+		{board{ID: "best", Policy: "BEST", Season: schedule{Schedule: "MONTHLY"}}, oneSeason("200601"), always, recountBestGoals},
+	}
+	for i := range tables {
+		b := &tables[i].board
+		b.Order, b.TieBreakers = "HIGHER_FIRST", goalDifference
+		if b.Source == nil {
+			b.Source = &source{}
+		}
+	}
+	return tables
+}
+
+var goalDifference = []tieBreaker{{"goal_difference", "HIGHER_FIRST"}}
+
+// recountBestGoals recounts a board of each user's best result, by points and then by goal
+// difference. It returns one standing per user, in no order.
+func recountBestGoals(results []Result) []standing {
+	users := map[string]standing{}
+	for i := range results {
+		r := &results[i]
+		s := standing{user: r.User, score: *r.Points, ties: r.TieBreakers, at: r.AchievedAt}
+		if best, ok := users[r.User]; !ok || cmp.Or(higherFirst(&s, &best), s.at.Compare(best.at)) < 0 {
+			users[r.User] = s
+		}
+	}
+	return slices.Collect(maps.Values(users))
+}
+
+// matchResults returns two results per match, one for each team, with points, goal
+// difference and the attribute result.
+func matchResults(matches []match) []Result {
+	results := footballResults(matches, 3, 1)
+	for i := range results {
+		r, m := &results[i], &matches[i/2]
+		goals := m.homeGoals - m.awayGoals
+		if i%2 == 1 {
+			goals = -goals
+		}
+		r.TieBreakers = []int64{goals}
+		r.Attributes = map[string]string{"result": map[int64]string{0: "loss", 1: "draw", 3: "win"}[*r.Points]}
+	}
+	return results
+}
+
+// linkedRun is a source with its linked boards, and the results that the source has.
+type linkedRun struct {
+	*client
+	t       *testing.T
+	source  string
+	boards  []string // of the tables, in their order
+	tables  []linkedTable
+	all     [][]string // the seasons of each table from before the first until after the last result
+	matches []string   // the ids
+	results []Result
+	void    map[string]bool // by match
+}
+
+// LinkedFootball submits each football international of some years once, to a source with
+// seven linked boards: all-time, yearly, monthly, weekly, rolling, of wins only, and of best
+// results. It compares every table of every season with a recount, also those that must be
+// empty. It does so again after all results were submitted again in random order, after it
+// voided some matches, and after it restored half of these.
+func LinkedFootball(t *testing.T, d Deployment, first, last, voids int) {
+	s := seed.New(t)
+	r := newLinkedRun(t, d, first, last)
+	r.link()
+	r.feed("once", d.Feeder, r.results)
+	r.check("fed once")
+	r.feed("again, shuffled, a fifth twice", shuffledAndDuplicated(d, r.results, s), r.results)
+	r.check("fed again")
+	r.voidMatches(newRand(s), voids, d.Feeder)
+}
+
+// LinkedFootballShuffled submits the football internationals of some years in random order,
+// some of them twice, to a source that gets its linked boards in the middle. It compares the
+// tables as [LinkedFootball] does.
+func LinkedFootballShuffled(t *testing.T, d Deployment, first, last int) {
+	s := seed.New(t)
+	r := newLinkedRun(t, d, first, last)
+	newRand(s).Shuffle(len(r.results), func(i, j int) { r.results[i], r.results[j] = r.results[j], r.results[i] })
+	half, feeder := len(r.results)/2, shuffledAndDuplicated(d, r.results, s)
+	r.feed("the first half", feeder, r.results[:half])
+	r.link()
+	r.feed("the rest", feeder, r.results[half:])
+	r.check("fed in random order, linked in the middle")
+}
+
+func shuffledAndDuplicated(d Deployment, results []Result, seed uint64) Feeder {
+	return Duplicated(Shuffled(d.Feeder, len(results), seed), 0.2, seed)
+}
+
+func newLinkedRun(t *testing.T, d Deployment, first, last int) *linkedRun {
+	var matches []match
+	for _, m := range readFootball(t) {
+		if y := m.at.Year(); first <= y && y <= last {
+			matches = append(matches, m)
+		}
+	}
+	r := &linkedRun{client: d.client(), t: t, tables: linkedTables(t, first), results: matchResults(matches), void: map[string]bool{}}
+	for _, m := range matches {
+		r.matches = append(r.matches, m.id)
+	}
+	r.source = r.createBoard(t, board{
+		ID: "linked", Title: "Football", Order: "HIGHER_FIRST", Policy: "SUM", Unit: "points", Season: schedule{Schedule: "NONE"},
+		TieBreakers: goalDifference, Attributes: []string{"result"}, Matches: true,
+	})
+	r.listSeasons(first, last)
+	return r
+}
+
+// link creates the linked boards.
+func (r *linkedRun) link() {
+	for _, table := range r.tables {
+		b := table.board
+		b.ID, b.Title = "linked-"+b.ID, "Football, "+b.ID
+		b.Source = &source{Board: r.source, Match: b.Source.Match}
+		r.boards = append(r.boards, r.createBoard(r.t, b))
+	}
+}
+
+// listSeasons lists the seasons of every day of some years, and of 40 days before and after.
+func (r *linkedRun) listSeasons(first, last int) {
+	r.all = make([][]string, len(r.tables))
+	day, end := time.Date(first, 1, -40, 12, 0, 0, 0, time.UTC), time.Date(last+1, 1, 40, 12, 0, 0, 0, time.UTC)
+	for ; day.Before(end); day = day.AddDate(0, 0, 1) {
+		for i := range r.tables {
+			r.all[i] = append(r.all[i], r.tables[i].seasons(day)...)
+		}
+	}
+	for i := range r.all {
+		slices.Sort(r.all[i])
+		r.all[i] = slices.Compact(r.all[i])
+	}
+}
+
+func (r *linkedRun) feed(how string, to Feeder, results []Result) {
+	r.t.Helper()
+	began := time.Now()
+	if err := to(r.t.Context(), r.source, results); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Logf("%s: submitted %d results in %v", how, len(results), time.Since(began).Round(time.Millisecond))
+}
+
+// check compares the source and every table of every season with a recount.
+func (r *linkedRun) check(what string) {
+	r.t.Helper()
+	began := time.Now()
+	for _, b := range r.boards {
+		r.waitFilled(r.t, b)
+	}
+	filled := time.Since(began)
+	count := slices.DeleteFunc(slices.Clone(r.results), func(x Result) bool { return r.void[x.Match] })
+	if err := r.checkSeason(r.source, "all", count, recountSums, methods); err != nil {
+		r.t.Errorf("%s: source: %v", what, err)
+	}
+	var sizes []string
+	for i := range r.tables {
+		full, rows := r.checkTable(what, i, count)
+		sizes = append(sizes, fmt.Sprintf("%s %d of %d with %d rows", r.tables[i].ID, full, len(r.all[i]), rows))
+	}
+	r.t.Logf("%s: waited %v for fills, and compared seasons in %v, those with entries: %s",
+		what, filled.Round(time.Millisecond), (time.Since(began) - filled).Round(time.Millisecond), strings.Join(sizes, ", "))
+}
+
+// checkTable compares every season of a linked board with a recount of results. It returns
+// the number of seasons with entries, and the number of these.
+func (r *linkedRun) checkTable(what string, i int, results []Result) (seasons, rows int) {
+	r.t.Helper()
+	table, b := &r.tables[i], r.boards[i]
+	bySeason := map[string][]Result{}
+	for _, result := range results {
+		if table.counts(&result) {
+			for _, season := range table.seasons(result.AchievedAt) {
+				bySeason[season] = append(bySeason[season], result)
+			}
+		}
+	}
+	var answer struct {
+		Seasons []struct {
+			ID       string
+			Entrants int
+		}
+	}
+	if err := r.data(r.t.Context(), http.MethodGet, boardPath(b)+"/seasons", nil, nil, &answer); err != nil {
+		r.t.Fatal(err)
+	}
+	want, got := map[string]int{}, map[string]int{}
+	for season, results := range bySeason {
+		want[season] = len(table.recount(results))
+		rows += want[season]
+	}
+	for _, s := range answer.Seasons {
+		if s.Entrants > 0 {
+			got[s.ID] = s.Entrants
+		}
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		r.t.Errorf("%s: %s has other seasons, or entries in them (-recount +board):\n%.2000s", what, b, diff)
+	}
+	err := forEach(r.t.Context(), len(r.all[i]), func(_ context.Context, n int) error {
+		season, by := r.all[i][n], methods
+		if len(r.all[i]) > 500 { // each table by one method, in turn
+			by = methods[n%len(methods):][:1]
+		}
+		return r.checkSeason(b, season, bySeason[season], table.recount, by)
+	})
+	if err != nil {
+		r.t.Errorf("%s: %v", what, err)
+	}
+	return len(want), rows
+}
+
+// checkSeason compares a season of a board with a recount of results, by some methods.
+func (r *linkedRun) checkSeason(b, season string, results []Result, recount func([]Result) []standing, by []string) error {
+	want := ladder(recount(results), higherFirst)
+	for _, m := range by {
+		q := query{board: b, season: season, method: m}
+		entries, err := r.list(r.t.Context(), q)
+		if err == nil {
+			err = compareLadder(want, entries, m)
+		}
+		if err != nil {
+			return fmt.Errorf("%v: %w", q, err)
+		}
+	}
+	return nil
+}
+
+// voidMatches voids n random matches, submits their results again, and restores half of the
+// matches. It compares the tables after each step.
+func (r *linkedRun) voidMatches(random *rand.Rand, n int, to Feeder) {
+	r.t.Helper()
+	ids := slices.Clone(r.matches)
+	random.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	ids = ids[:n]
+	r.setVoid(ids, true)
+	r.check("after the voids")
+	late := slices.DeleteFunc(slices.Clone(r.results), func(x Result) bool { return !r.void[x.Match] })
+	r.feed("the results of void matches again", to, late)
+	r.setVoid(ids[:n/2], false)
+	r.check("after half of the matches are restored")
+}
+
+// setVoid voids matches, or ends their voids.
+func (r *linkedRun) setVoid(ids []string, void bool) {
+	r.t.Helper()
+	began := time.Now()
+	verb := map[bool]string{true: "void", false: "restore"}[void]
+	err := forEach(r.t.Context(), len(ids), func(ctx context.Context, i int) error {
+		var answer struct{ Voided bool }
+		path := query{board: r.source}.path("matches", escape(ids[i])) + ":" + verb
+		err := r.call(ctx, http.MethodPost, path, nil, map[string]string{"reason": "test"}, &answer)
+		if err == nil && answer.Voided != void {
+			err = fmt.Errorf("%s: voided is %t, want %t", path, answer.Voided, void)
+		}
+		return err
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, id := range ids {
+		r.void[id] = void
+	}
+	r.t.Logf("%s: %d matches in %v", verb, len(ids), time.Since(began).Round(time.Millisecond))
+}
