@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -164,9 +165,41 @@ func BostonInOrderOfArrival(t *testing.T, d Deployment) {
 	checkPlaces(t, bostonLadders(t, runners)[0], map[string][]entry{"ordinal": entries})
 }
 
-// checkBoston submits the results of finishers to a new board. It compares each ladder,
-// read page by page, with the official places and with a recount. It returns the board's
-// id.
+// BostonDivisionAdded adds the crossed division of gender and age group to a board that has
+// half of the runners, while results of the other half arrive. Afterwards, the board must
+// have the ladders of a board that had the division from the start.
+func BostonDivisionAdded(t *testing.T, d Deployment) {
+	runners, _ := readBoston(t)
+	c := d.client()
+	rules := bostonBoard("boston-division-added")
+	divisions := rules.Divisions
+	rules.Divisions, rules.Attributes = divisions[:len(divisions)-1], []string{"age_group"}
+	b := c.createBoard(t, rules)
+	results := bostonResults(runners, true)
+	newRand(seed.New(t)).Shuffle(len(results), func(i, j int) { results[i], results[j] = results[j], results[i] })
+	half := len(results) / 2
+	if err := d.Feeder(t.Context(), b, results[:half]); err != nil {
+		t.Fatal(err)
+	}
+	fed := make(chan error, 1)
+	go func() { fed <- d.Feeder(t.Context(), b, results[half:]) }()
+	var answer struct {
+		Filling bool
+		Fills   []string `json:"filling_divisions"`
+	}
+	err := c.call(t.Context(), http.MethodPatch, boardPath(b), nil, map[string]any{"divisions": divisions}, &answer)
+	if err != nil || !answer.Filling || !slices.Equal(answer.Fills, divisions[len(divisions)-1:]) {
+		t.Errorf("the board with another division is %+v, error %v; want this division filling", answer, err)
+	}
+	if err := <-fed; err != nil {
+		t.Fatal(err)
+	}
+	c.waitFilled(t, b)
+	compareBoston(t, c, b, runners, 43)
+}
+
+// checkBoston submits the results of finishers to a new board, and compares its ladders. It
+// returns the board's id.
 func checkBoston(t *testing.T, d Deployment, c *client, finishers []finisher, wantLadders int) string {
 	b := c.createBoard(t, bostonBoard("boston"))
 	began := time.Now()
@@ -174,6 +207,14 @@ func checkBoston(t *testing.T, d Deployment, c *client, finishers []finisher, wa
 		t.Fatal(err)
 	}
 	t.Logf("submitted %d results in %v", len(finishers), time.Since(began).Round(time.Millisecond))
+	compareBoston(t, c, b, finishers, wantLadders)
+	return b
+}
+
+// compareBoston compares each ladder of a board that has the results of finishers, read page
+// by page, with the official places and with a recount.
+func compareBoston(t *testing.T, c *client, b string, finishers []finisher, wantLadders int) {
+	t.Helper()
 	ladders := bostonLadders(t, finishers)
 	if len(ladders) != wantLadders {
 		t.Fatalf("%d ladders, want %d", len(ladders), wantLadders)
@@ -198,7 +239,6 @@ func checkBoston(t *testing.T, d Deployment, c *client, finishers []finisher, wa
 	}
 	t.Logf("compared %d ladders with the official places: overall %d rows with %d times, divisions %d rows with %d times",
 		len(ladders), rows[true], distinct[true], rows[false], distinct[false])
-	return b
 }
 
 // checkPlaces compares the entries of a ladder with the official places. Parameter read has

@@ -12,6 +12,8 @@ func TestSpecification(t *testing.T) { Specification(t, deployment(t, batch)) }
 
 func TestBoston(t *testing.T) { Boston(t, deployment(t, batch)) }
 
+func TestBostonDivisionAdded(t *testing.T) { BostonDivisionAdded(t, deployment(t, batch)) }
+
 func TestBostonInOrderOfArrival(t *testing.T) { BostonInOrderOfArrival(t, deployment(t, batch)) }
 
 // The test submits results one by one.
