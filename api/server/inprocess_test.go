@@ -71,8 +71,8 @@ func (e echo) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardServi
 	return nil
 }
 
-// connections returns two connections to the same service by name: "local" is in
-// process, and "wire" uses a listener. Tests expect the same behavior of both.
+// connections returns two connections to the same service by name: "in process"
+// makes direct calls, and "remote" uses a listener. Tests expect the same behavior of both.
 func connections(t *testing.T, serve func(grpc.ServiceRegistrar), unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) map[string]grpc.ClientConnInterface {
 	local := newInProcessConn(unary, stream)
 	serve(local)
@@ -86,10 +86,10 @@ func connections(t *testing.T, serve func(grpc.ServiceRegistrar), unary []grpc.U
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { remote.Close(); server.Stop() })
-	return map[string]grpc.ClientConnInterface{"local": local, "wire": remote}
+	return map[string]grpc.ClientConnInterface{"in process": local, "remote": remote}
 }
 
-func TestLocalIsLikeTheWire(t *testing.T) {
+func TestInProcessCallsBehaveAsRemoteCalls(t *testing.T) {
 	var order []string
 	note := func(name string) grpc.UnaryServerInterceptor {
 		return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
@@ -166,7 +166,7 @@ func TestLocalIsLikeTheWire(t *testing.T) {
 
 // When a caller cancels a streaming call, the handler returns. This also applies if the
 // handler is waiting, or is sending a message.
-func TestLocalStreamEndsWithItsCaller(t *testing.T) {
+func TestInProcessStreamEndsWithItsCaller(t *testing.T) {
 	for _, board := range []string{"silent", "endless"} {
 		service := &echo{begun: make(chan struct{}), left: make(chan struct{})}
 		local := newInProcessConn(nil, nil)
@@ -193,9 +193,9 @@ func TestLocalStreamEndsWithItsCaller(t *testing.T) {
 	}
 }
 
-// A local call copies messages, so that caller and handler can change the fields of
+// An in-process call copies messages, so that caller and handler can change the fields of
 // their own copies.
-func TestLocalCallsCopyMessages(t *testing.T) {
+func TestInProcessCallsCopyMessages(t *testing.T) {
 	local := newInProcessConn(nil, nil)
 	kept := &keeper{}
 	pb.RegisterAdminServiceServer(local, kept)

@@ -49,7 +49,7 @@ func run(ctx context.Context, app *cli.App, args []string) int {
 	if err == nil || errors.Is(err, client.ErrInterrupted) {
 		return exitOK
 	}
-	fmt.Fprintln(app.Stderr, "leaderboard:", strings.ReplaceAll(cli.EscapeLines(client.Explain(err)), "\n", "\nleaderboard: "))
+	fmt.Fprintln(app.Stderr, "leaderboard:", strings.ReplaceAll(cli.EscapeLines(client.ErrorText(err)), "\n", "\nleaderboard: "))
 	var usage *cli.UsageError
 	switch {
 	case errors.As(err, &usage):

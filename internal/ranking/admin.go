@@ -39,7 +39,7 @@ func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboa
 	}
 	err := a.store.CreateBoard(ctx, b)
 	if errors.Is(err, leaderboard.ErrBoardExists) {
-		return leaderboard.Board{}, a.explainExists(ctx, &b, err)
+		return leaderboard.Board{}, a.addDifferences(ctx, &b, err)
 	}
 	if err != nil {
 		return leaderboard.Board{}, err
@@ -48,9 +48,9 @@ func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboa
 	return a.Board(ctx, b.ID)
 }
 
-// explainExists adds to err the rules and settings in which the stored board differs
+// addDifferences adds to err the rules and settings in which the stored board differs
 // from b.
-func (a *Admin) explainExists(ctx context.Context, b *leaderboard.Board, err error) error {
+func (a *Admin) addDifferences(ctx context.Context, b *leaderboard.Board, err error) error {
 	have, readErr := a.store.Board(ctx, b.ID)
 	if readErr != nil {
 		return err

@@ -37,7 +37,7 @@ func (a *Admin) link(ctx context.Context, b *leaderboard.Board) error {
 	}
 	have, err := a.store.Board(ctx, b.ID)
 	if err == nil && !have.SameAs(b) {
-		return a.explainExists(ctx, b, fmt.Errorf("ranking: board %q: %w", b.ID, leaderboard.ErrBoardExists))
+		return a.addDifferences(ctx, b, fmt.Errorf("ranking: board %q: %w", b.ID, leaderboard.ErrBoardExists))
 	}
 	if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err

@@ -11,7 +11,7 @@ import (
 
 const (
 	watchInterval  = 100 * time.Millisecond // the shortest time between two pages
-	watchPause     = 10 * time.Millisecond  // the shortest time between two reads, the second for a new watcher
+	watchReadGap   = 10 * time.Millisecond  // the shortest time between two reads, the second for a new watcher
 	watchPoll      = time.Second            // the longest time until Watch notices a change by another process
 	watchHeartbeat = 15 * time.Second       // the longest time between two pages
 )
@@ -123,8 +123,8 @@ func (r *Reader) feed(ctx context.Context, q PageQuery, f *feed) {
 		if f.publish(page, err); err != nil {
 			return
 		}
-		_ = wait(ctx, watchPause) // the loop ends if ctx is done
-		if !f.rest(ctx, nil, watchInterval-watchPause) {
+		_ = wait(ctx, watchReadGap) // the loop ends if ctx is done
+		if !f.rest(ctx, nil, watchInterval-watchReadGap) {
 			f.rest(ctx, changed, watchPoll)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 const root = "../.."
 
 // trackedFiles returns the files of the repository whose names have one of the given
-// endings.
+// endings, or all files if no ending is given.
 func trackedFiles(t *testing.T, endings ...string) []string {
 	t.Helper()
 	out, err := exec.Command("git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard").Output()
@@ -31,7 +31,7 @@ func trackedFiles(t *testing.T, endings ...string) []string {
 		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
 			continue // deleted, and not committed yet
 		}
-		if slices.Contains(endings, filepath.Ext(name)) && !isUnder(name, "api/leaderboardpb", "api/third_party") {
+		if (len(endings) == 0 || slices.Contains(endings, filepath.Ext(name))) && !isUnder(name, "api/leaderboardpb", "api/third_party") {
 			files = append(files, name)
 		}
 	}
@@ -41,42 +41,57 @@ func trackedFiles(t *testing.T, endings ...string) []string {
 	return files
 }
 
-// retired is a map from each retired word to its replacement. The field allow contains the
-// folders in which the word has another meaning and is allowed.
-var retired = map[string]struct {
+// retired lists the retired words, in all their forms, with their replacement. The field
+// allow contains the folders and files in which the words have another meaning, for the
+// reason beside it.
+var retired = []struct {
+	words string
 	now   string
 	allow []string
 }{
-	"scope":      {"SeasonKey", []string{"api", "cmd", "test"}}, // in these folders a scope is a permission of an API key
-	"edition":    {"incarnation", nil},
-	"combiner":   {"coalesce.Group", nil},
-	"patience":   {"timeout, circuit breaker or cooldown", nil},
-	"patient":    {"timeout, circuit breaker or cooldown", nil},
-	"told":       {"notified or cached", nil},
-	"tells":      {"notifies or reports", nil},
-	"recall":     {"cached", nil},
-	"remembered": {"cached", nil},
-	"stretch":    {"window", nil},
-	"stray":      {"OrphanRow", nil},
-	"strays":     {"OrphanRows", nil},
-	"ghost":      {"OrphanRow", nil},
-	"ghosts":     {"OrphanRows", nil},
-	"unlisted":   {"UnregisteredUsers", nil},
-	"settled":    {"Synced, or the action", nil},
-	"unsettled":  {"not Synced, or the action", nil},
-	"settle":     {"Synced, or the action", nil},
-	"spot":       {"row key", nil},
-	"understand": {"resolve", nil},
-	"loose":      {"pending", nil},
-	"world":      {"app", nil},
+	{"scope", "SeasonKey", []string{"api", "cmd", "test"}},                             // a permission of an API key
+	{"scopes", "SeasonKey", []string{"api", "cmd", "storage/storagetest", "store.go"}}, // the permissions of an API key
+	{"edition editions", "incarnation", nil},
+	{"combiner combiners", "coalesce.Group", nil},
+	{"patience patient", "timeout, circuit breaker or cooldown", nil},
+	{"told tell tells", "notifies or reports", nil},
+	{"recall recalls recalled remember remembers remembered", "cached", nil},
+	{"stretch stretches", "window", nil},
+	{"stray strays ghost ghosts", "OrphanRow", nil},
+	{"unlisted", "UnregisteredUsers", nil},
+	{"settle settles settled settling unsettled", "Synced, or the action", nil},
+	{"spot spots", "row key", nil},
+	{"understand understands understood", "resolve", nil},
+	{"loose", "pending", nil},
+	{"world worlds", "app", nil},
+	{"explain explains explained", "body errors, or the action", nil},
+	{"wire", "protoconv", nil},
+	{"pause pauses paused pausing", "cooldown", []string{"test/cluster", "test/faults"}}, // there, a test suspends a process
+	{"letter letters", "deadLetter", []string{"cache/redis/read.go"}},                    // there, letters name the counts of a reply
+}
+
+// compounds are names of two words that contain a retired word and have a meaning of their
+// own in the field.
+var compounds = strings.NewReplacer("dead letters", "", "dead letter", "")
+
+// retiredWords returns the retired words of a name in a file, with their replacements.
+func retiredWords(name, file string) map[string]string {
+	found := map[string]string{}
+	for w := range strings.FieldsSeq(compounds.Replace(strings.Join(words(name), " "))) {
+		for _, r := range retired {
+			if slices.Contains(strings.Fields(r.words), w) && !isUnder(file, r.allow...) {
+				found[w] = r.now
+			}
+		}
+	}
+	return found
 }
 
 // retiredWhole is a map from retired names to their replacements. Longer names may contain
 // these names.
 var retiredWhole = map[string]string{
 	"Ask": "Do", "Most": "MaxBatch", "Number": "AssignRanks", "Succeed": "RankAfter",
-	"Fine": "Up", "Refuses": "Refuse", "Hangs": "Hang",
-	"letter": "deadLetter", "atOnce": "batch limit", "pause": "cooldown", "explain": "body errors", "wire": "protoconv",
+	"Fine": "Up", "Refuses": "Refuse", "Hangs": "Hang", "atOnce": "batch limit",
 }
 
 // words returns the words of an identifier in lower case: http and server for
@@ -100,9 +115,15 @@ func words(name string) []string {
 	return append(all, strings.ToLower(strings.Trim(string(runes[start:]), "_")))
 }
 
-// No declaration may use a retired name. Formats on disk and on the wire keep their
-// names, which are strings in the code and not checked.
+// No file and no declaration may use a retired name. Formats on disk and on the wire keep
+// their names, which are strings in the code and not checked.
 func TestRetiredNames(t *testing.T) {
+	for _, name := range trackedFiles(t) {
+		stem, _, _ := strings.Cut(filepath.Base(name), ".")
+		for w, now := range retiredWords(strings.ReplaceAll(stem, "-", "_"), name) {
+			t.Errorf("%s has the retired word %q in its name; use %s", name, w, now)
+		}
+	}
 	for _, name := range trackedFiles(t, ".go") {
 		fset := token.NewFileSet()
 		file, err := parser.ParseFile(fset, filepath.Join(root, name), nil, parser.SkipObjectResolution)
@@ -113,20 +134,17 @@ func TestRetiredNames(t *testing.T) {
 			if now, ok := retiredWhole[id.Name]; ok {
 				t.Errorf("%s:%d: %s is a retired name; use %s", name, fset.Position(id.Pos()).Line, id.Name, now)
 			}
-			for _, w := range words(id.Name) {
-				if r, ok := retired[w]; ok && !isUnder(name, r.allow...) {
-					t.Errorf("%s:%d: %s has the retired word %q; use %s", name, fset.Position(id.Pos()).Line, id.Name, w, r.now)
-				}
+			for w, now := range retiredWords(id.Name, name) {
+				t.Errorf("%s:%d: %s has the retired word %q; use %s", name, fset.Position(id.Pos()).Line, id.Name, w, now)
 			}
 		}
-		stem, _, _ := strings.Cut(filepath.Base(name), ".")
-		for _, w := range append(words(stem), strings.ToLower(file.Name.Name)) {
-			if r, ok := retired[w]; ok && !isUnder(name, r.allow...) {
-				t.Errorf("%s has the retired word %q in its name; use %s", name, w, r.now)
-			}
-		}
+		check(file.Name)
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
+			case *ast.ImportSpec:
+				if n.Name != nil {
+					check(n.Name)
+				}
 			case *ast.FuncDecl:
 				check(n.Name)
 			case *ast.TypeSpec:
@@ -174,7 +192,7 @@ var phrases = map[*regexp.Regexp]string{
 // checked.
 func TestRetiredPhrases(t *testing.T) {
 	mark := regexp.MustCompile(`(?m)^\s*(//|--|#)\s?|\n`)
-	for _, name := range trackedFiles(t, ".go", ".proto", ".md", ".cql", ".lua", ".sh") {
+	for _, name := range trackedFiles(t, ".go", ".proto", ".md", ".cql", ".lua", ".sh", ".yml", ".yaml", ".html", ".json", ".tmpl") {
 		if name == "CHANGELOG.md" || name == "internal/repotest/words_test.go" {
 			continue
 		}

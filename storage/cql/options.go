@@ -163,7 +163,7 @@ func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	}
 	gs, err := cfg.CreateSession()
 	if err != nil {
-		if rejected := o.explainRejection(attempts.last()); rejected != nil {
+		if rejected := o.checkRejection(attempts.last()); rejected != nil {
 			return nil, rejected
 		}
 		if missing := o.checkDataCenter(cfg.HostFilter.(*localNodes)); missing != nil {

@@ -77,10 +77,10 @@ func (a *attempts) last() (addr string, err error) {
 	return a.addr, a.err
 }
 
-// explainRejection examines the error of a connection to the node at addr. If the node has
+// checkRejection examines the error of a connection to the node at addr. If the node has
 // refused the credentials or TLS, it returns an error that names the settings to correct.
 // Otherwise it returns nil.
-func (o *Options) explainRejection(addr string, err error) error {
+func (o *Options) checkRejection(addr string, err error) error {
 	var request gocql.RequestError
 	verification, op := (*tls.CertificateVerificationError)(nil), (*net.OpError)(nil)
 	switch {

@@ -158,7 +158,7 @@ func (c *Client) export(ctx context.Context, o exportOptions, write func(context
 	}
 	c.Notef("exported %s in %s\n", cli.Plural(n, "row", "rows"), cli.ShortDuration(time.Since(begun)))
 	if err := c.noteChecksums(ctx, o.board, seasons); err != nil {
-		c.Notef("no checksums of sealed seasons: %s\n", Explain(c.WrapError(err)))
+		c.Notef("no checksums of sealed seasons: %s\n", ErrorText(c.WrapError(err)))
 	}
 	return nil
 }

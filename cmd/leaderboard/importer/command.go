@@ -136,7 +136,7 @@ func (im *importer) stopped(ctx context.Context, err error) error {
 	if im.file == "-" {
 		next = "run the import again with the whole input; results that were already sent count once"
 	}
-	return fmt.Errorf("stopped after %s: %s; %s", rows, client.Explain(im.WrapError(err)), next)
+	return fmt.Errorf("stopped after %s: %s; %s", rows, client.ErrorText(im.WrapError(err)), next)
 }
 
 // report prints the counts of a complete import. It returns an error if rows were

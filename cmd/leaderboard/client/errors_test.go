@@ -10,7 +10,7 @@ import (
 
 // If a server requires TLS, a client without TLS gets one of several errors. The error
 // depends on whether the client was still writing when the server closed the connection.
-func TestExplainNamesTLSHoweverTheConnectionEnds(t *testing.T) {
+func TestErrorTextNamesTLSHoweverTheConnectionEnds(t *testing.T) {
 	c := &Client{Server: "127.0.0.1:7777"}
 	for _, message := range []string{
 		`connection error: desc = "error reading server preface: EOF"`,
@@ -18,9 +18,9 @@ func TestExplainNamesTLSHoweverTheConnectionEnds(t *testing.T) {
 		`connection error: desc = "transport: failed to write client preface: write tcp 127.0.0.1:1->127.0.0.1:2: write: broken pipe"`,
 		`last connection error: connection closed before server preface received`,
 	} {
-		got := Explain(c.WrapError(status.Error(codes.Unavailable, message)))
+		got := ErrorText(c.WrapError(status.Error(codes.Unavailable, message)))
 		if !strings.Contains(got, "use --tls") || !strings.Contains(got, c.Server) {
-			t.Errorf("Explain(%s) = %q, want the server's address and \"use --tls\"", message, got)
+			t.Errorf("ErrorText(%s) = %q, want the server's address and \"use --tls\"", message, got)
 		}
 	}
 }

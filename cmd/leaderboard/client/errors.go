@@ -23,7 +23,7 @@ type callError struct {
 func (e *callError) Error() string { return e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
-// WrapError adds the server's address to err, so that [Explain] can name it. It returns
+// WrapError adds the server's address to err, so that [ErrorText] can name it. It returns
 // nil for nil.
 func (c *Client) WrapError(err error) error {
 	if err == nil {
@@ -32,10 +32,10 @@ func (c *Client) WrapError(err error) error {
 	return &callError{err, c.Server}
 }
 
-// Explain returns a text that states what went wrong and what to do next. If
+// ErrorText returns a text that states what went wrong and what to do next. If
 // [Client.WrapError] has not wrapped err, the text is err.Error(). The text may contain
 // control characters; the caller must escape them with [cli.EscapeLines] for a terminal.
-func Explain(err error) string {
+func ErrorText(err error) string {
 	var call *callError
 	if !errors.As(err, &call) {
 		return err.Error()
@@ -47,15 +47,15 @@ func Explain(err error) string {
 		}
 		return err.Error()
 	}
-	return cli.Escape(explainStatus(err, coded.GRPCStatus(), call.server))
+	return cli.Escape(statusText(err, coded.GRPCStatus(), call.server))
 }
 
-// explainStatus is [Explain] for an error with a gRPC status.
-func explainStatus(err error, s *status.Status, server string) string {
+// statusText is [ErrorText] for an error with a gRPC status.
+func statusText(err error, s *status.Status, server string) string {
 	message := s.Message()
 	switch s.Code() {
 	case codes.Unavailable:
-		return explainUnavailable(message, server)
+		return unavailableText(message, server)
 	case codes.Unauthenticated:
 		return fmt.Sprintf("the server %s requires a valid key; put one into LEADERBOARD_KEY (leaderboard key create creates keys)", server)
 	case codes.FailedPrecondition:
@@ -103,7 +103,7 @@ func notFoundAdvice(s *status.Status) string {
 	return ""
 }
 
-func explainUnavailable(message, server string) string {
+func unavailableText(message, server string) string {
 	switch {
 	case strings.Contains(message, "first record does not look like a TLS handshake"):
 		return fmt.Sprintf("the server %s does not use TLS; configure a certificate on the server, or use --plaintext if the network is trusted", server)
