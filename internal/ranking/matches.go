@@ -78,20 +78,27 @@ func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard
 	}
 	return runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.MatchState, error) {
 		state, err := a.store.Match(ctx, m.MatchKey)
-		if err == nil && state.IsVoid() != void {
-			m.Voids, m.Applied, m.At = state.Voids+1, 0, leaderboard.Truncate(a.now())
-			state, err = a.store.SetMatch(ctx, b, m)
-		}
-		if err != nil || state.Voids == 0 {
+		if err != nil || state.Voids == 0 && !void {
 			return state, err
+		}
+		if state.IsVoid() != void {
+			m.Voids, m.Applied, m.At = state.Voids+1, 0, leaderboard.Truncate(a.now())
+			state = m
 		}
 		return a.applyVoids(ctx, b, state)
 	})
 }
 
-// applyVoids gives the Voids of a match to all of its results, also on linked boards. Then it
-// stores that it has done this. It may be repeated, and run concurrently.
+// applyVoids stores the state of a match, and gives its Voids to all results of the match, also
+// on linked boards. Then it stores that it has done this. It may be repeated, and run
+// concurrently.
 func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state leaderboard.MatchState) (leaderboard.MatchState, error) {
+	// The state must be stored before MatchUsers, even if the caller has read it: another
+	// process may not have finished to store it, or the store of another region.
+	state, err := s.store.SetMatch(ctx, b, state)
+	if err != nil {
+		return state, err
+	}
 	if err := eachChunk(s.store.MatchUsers(ctx, state.MatchKey), fillChunk, func(users []leaderboard.UserID) error {
 		return s.applyVoidsTo(ctx, b, state.MatchKey, users)
 	}); err != nil {
@@ -130,7 +137,8 @@ func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key lea
 	}
 }
 
-// FinishVoids applies the Voids of each match whose void, or its end, was interrupted.
+// FinishVoids applies the Voids of each match whose void, or its end, was interrupted, or
+// comes from another region.
 func (a *Admin) FinishVoids(ctx context.Context) error {
 	boards, err := a.store.Boards(ctx)
 	if err != nil {

@@ -357,17 +357,18 @@ func (t *task) writeOps(key *userKey, st *state, changed []leaderboard.MatchID) 
 }
 
 // writeResults does step 1 of a writer (see state.go): it writes ops, which contain the
-// changed matches. Then it writes the Voids of these matches that are greater by now, before
-// step 2, because of two claims with the same number, either may stand. It reports whether
-// there were such Voids.
-func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, st *state, changed []leaderboard.MatchID, ops []op) (late bool, err error) {
-	if err := t.listUser(ctx, key, inc, st, changed); err != nil {
+// changed matches, if any. On boards with Board.Matches, it then writes the Voids of the
+// task's matches that are greater by now. This is before step 2, because of two claims with
+// the same number, either may stand. It reports whether there were such Voids.
+func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, st *state, ops []op) (late bool, err error) {
+	ids := t.listed(st)
+	if err := t.listUser(ctx, key, inc, st, ids); err != nil {
 		return false, err
 	}
 	if err := t.s.writeUser(ctx, ops...); err != nil {
 		return false, err
 	}
-	voids, err := t.lateVoids(ctx, key, st, changed)
+	voids, err := t.lateVoids(ctx, key, st, ids)
 	if err != nil {
 		return false, err
 	}
@@ -379,12 +380,9 @@ func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, 
 // the summary.
 func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, sum summary, st *state, changed []leaderboard.MatchID) (bool, error) {
 	// Step 1.
-	late := false
-	if ops := t.writeOps(key, st, changed); len(ops) > 0 {
-		var err error
-		if late, err = t.writeResults(ctx, key, inc, st, changed, ops); err != nil {
-			return false, err
-		}
+	late, err := t.writeResults(ctx, key, inc, st, t.writeOps(key, st, changed))
+	if err != nil {
+		return false, err
 	}
 	// Step 2.
 	t.written = true
@@ -431,6 +429,9 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 	switch {
 	case len(changed) > 0:
 	case st.known && t.s.ownsClaim(st.claim):
+		if _, err := t.writeResults(ctx, key, inc, st, nil); err != nil {
+			return false, err
+		}
 		return t.conclude(ctx, key, inc, &st.statics, claim{})
 	case !st.known && st.version() == st.account.version(): // the user has no results
 		none := key.entry(t.b, &leaderboard.Tally{}, &st.account, st.version())
@@ -457,7 +458,7 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 		}
 		ops = append(ops, op{setAccount, key.args(st.account.writeTime(), st.account.append(nil))})
 	}
-	if _, err := t.writeResults(ctx, key, inc, st, changed, append(ops, t.s.newClaim(key, &st.statics))); err != nil {
+	if _, err := t.writeResults(ctx, key, inc, st, append(ops, t.s.newClaim(key, &st.statics))); err != nil {
 		return false, err
 	}
 	t.written = true

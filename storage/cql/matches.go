@@ -23,7 +23,7 @@ import (
 // steps:
 //
 //  1. Write the user into table match_users.
-//  2. Write the result.
+//  2. Write the result, unless the table has it.
 //  3. Read the state of the match. If it has greater Voids, write them to the result.
 //
 // The writer V of a void, or of the end of a void, does these steps:
@@ -38,10 +38,17 @@ import (
 // and finds the result.
 //
 // If W dies before the end of step 3, it has not acknowledged the result, so the sender sends
-// it again. The next writer finds the result in the table and its user in match_users. It
-// reads the state of the match before it merges the result, and writes greater Voids. If V
-// dies, the state shows that its Voids are not applied everywhere, and another process does
-// steps 2 and 3.
+// it again, and the next writer does the steps. If V dies, the state shows that its Voids are
+// not applied everywhere, and another process does steps 1 to 3 again.
+//
+// With several data centers, a quorum of one data center may lack recent writes of the
+// others. But each data center has a writer W of each result (see state.go), and a writer V:
+// a state has one Applied for each data center, and each data center repeats the steps of V
+// until its own Applied is equal to Voids. So the argument is true for the writers of each
+// data center alone. This also writes the entries to the index of each data center, and
+// makes its stores drop their summaries of the users. A claim for every data center, written
+// with the Voids, would be no substitute: a store of another data center may read the claim
+// before the Voids arrive there, and then cache a summary without them.
 
 // matchArgs returns the arguments of a statement: the other arguments, then the key of an
 // incarnation of a season.
@@ -53,9 +60,9 @@ func matchArgs(s leaderboard.SeasonKey, incarnation int, others ...any) []any {
 func (s *Store) readStates(ctx context.Context, key leaderboard.SeasonKey, q op) ([]leaderboard.MatchState, error) {
 	var match string
 	var body []byte
-	var applied int64
+	var applied map[string]int64
 	return gather(ctx, s.conn, q, []any{&match, &body, &applied}, func() (leaderboard.MatchState, error) {
-		m := leaderboard.MatchState{MatchKey: leaderboard.MatchKey{SeasonKey: key, Match: leaderboard.MatchID(match)}, Applied: applied}
+		m := leaderboard.MatchState{MatchKey: leaderboard.MatchKey{SeasonKey: key, Match: leaderboard.MatchID(match)}, Applied: applied[s.dc]}
 		if m.Match == markMatch {
 			return m, nil
 		}
@@ -91,24 +98,33 @@ func (s *Store) voidsOf(ctx context.Context, key *userKey, ids []leaderboard.Mat
 	return voids, nil
 }
 
-// withResult returns the matches that have a result.
-func (st *state) withResult(ids []leaderboard.MatchID) []leaderboard.MatchID {
-	return slices.DeleteFunc(slices.Clone(ids), func(id leaderboard.MatchID) bool { return st.matches[id].result == nil })
+// listed returns the matches of the task's results that have a result in st. A VoidOnly
+// result is left out: its caller has found the user in table match_users.
+func (t *task) listed(st *state) (ids []leaderboard.MatchID) {
+	if !t.b.Matches {
+		return nil
+	}
+	for _, r := range t.results {
+		if !r.VoidOnly && st.matches[r.Match].result != nil {
+			ids = append(ids, r.Match)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // markMatch is the match id of a row of table match_states that marks an incarnation with
 // rows in table match_users. No match has this id.
 const markMatch = ""
 
-// listUser writes the user into table match_users, for the changed matches.
-func (t *task) listUser(ctx context.Context, key *userKey, inc incarnation, st *state, changed []leaderboard.MatchID) error {
-	ids := st.withResult(changed)
-	if !t.b.Matches || len(ids) == 0 {
+// listUser writes the user into table match_users, for the given matches.
+func (t *task) listUser(ctx context.Context, key *userKey, inc incarnation, st *state, ids []leaderboard.MatchID) error {
+	if len(ids) == 0 {
 		return nil
 	}
 	mark := userKey{SeasonKey: key.SeasonKey, incarnation: key.incarnation}
 	if _, ok := t.s.marked.Load(mark); !ok {
-		if err := t.s.conn.write(ctx, op{setApplied, append([]any{int64(1), int64(1)}, append(matchArgs(key.SeasonKey, key.incarnation), markMatch)...)}); err != nil {
+		if err := t.s.conn.write(ctx, op{setApplied, append([]any{int64(1), t.s.dc, int64(1)}, append(matchArgs(key.SeasonKey, key.incarnation), markMatch)...)}); err != nil {
 			return err
 		}
 		t.s.marked.Store(mark, true)
@@ -135,11 +151,10 @@ func (s *Store) unlistUser(ctx context.Context, key *userKey, inc incarnation, s
 	})
 }
 
-// lateVoids returns the statements that give the changed matches greater Voids, which were
-// written after the task read the states of the matches.
-func (t *task) lateVoids(ctx context.Context, key *userKey, st *state, changed []leaderboard.MatchID) ([]op, error) {
-	ids := st.withResult(changed)
-	if !t.b.Matches || len(ids) == 0 {
+// lateVoids returns the statements that give the results of the given matches greater Voids,
+// which were written after the task read the states of the matches.
+func (t *task) lateVoids(ctx context.Context, key *userKey, st *state, ids []leaderboard.MatchID) ([]op, error) {
+	if len(ids) == 0 {
 		return nil, nil
 	}
 	voids, err := t.s.voidsOf(ctx, key, ids)
@@ -171,7 +186,7 @@ func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboar
 		args := append(matchArgs(m.SeasonKey, inc.number), string(m.Match))
 		ops := []op{{setState, append([]any{m.Voids, appendMatchState(nil, &m)}, args...)}}
 		if m.Applied > 0 {
-			ops = append(ops, op{setApplied, append([]any{m.Applied, m.Applied}, args...)})
+			ops = append(ops, op{setApplied, append([]any{m.Applied, s.dc, m.Applied}, args...)})
 		}
 		if err := s.conn.write(ctx, ops...); err != nil {
 			return leaderboard.MatchState{}, err

@@ -84,7 +84,7 @@ var (
 		"audit": {"newest", "id"}, "audit_days": {"day"}, "audit_users": {"newest", "id"},
 	}
 	staticColumns     = []string{"account", "owners", "divisions"}
-	collectionColumns = []string{"owners", "divisions", "erased"}
+	collectionColumns = []string{"owners", "divisions", "erased", "applied_in"}
 )
 
 // A parsedStatement is a statement in parts. Each argument is a "?".
@@ -681,6 +681,11 @@ func assign(dest, v any) {
 			*d = map[string][]byte{}
 			for k, v := range set {
 				(*d)[k] = v.([]byte)
+			}
+		case *map[string]int64:
+			*d = map[string]int64{}
+			for k, v := range set {
+				(*d)[k] = v.(int64)
 			}
 		case *[]string:
 			*d = slices.Sorted(maps.Keys(set))

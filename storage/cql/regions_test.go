@@ -72,21 +72,28 @@ func (s *sea) land() {
 // from all results. The index of each region has the same entry, although each index
 // receives updates only from the processes of its region.
 func TestModelOfTwoRegions(t *testing.T) {
-	seed := stepsSeed(t)
-	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 150)) {
-		if err := twoRegions(t, rand.New(rand.NewPCG(seed, i))); err != nil {
-			t.Fatalf("run %d: %v", i, err)
-		}
+	for _, matches := range []bool{false, true} {
+		t.Run(fmt.Sprintf("voids=%v", matches), func(t *testing.T) {
+			seed := stepsSeed(t)
+			for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 150)) {
+				if err := twoRegions(t, rand.New(rand.NewPCG(seed, i)), matches); err != nil {
+					t.Fatalf("run %d: %v", i, err)
+				}
+			}
+		})
 	}
 }
 
-func twoRegions(t *testing.T, rng *rand.Rand) error {
+// twoRegions plays one run. If matches is true, one region voids and restores a match
+// meanwhile. The other region applies this in its sweeps, one of which runs at the end.
+func twoRegions(t *testing.T, rng *rand.Rand, matches bool) error {
 	ctx := t.Context()
-	policy := []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest}[rng.IntN(3)]
+	b := stepsBoard([]leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest}[rng.IntN(3)])
+	b.Matches = matches
 	s := newSea(rng)
 	var regions [2]*writers
 	for i := range regions {
-		regions[i] = newWriters(t, func() conn { return s.region(i) }, stepsBoard(policy), "u")
+		regions[i] = newWriters(t, func() conn { return s.region(i) }, b, "u")
 	}
 	var results []leaderboard.MatchResult
 	for range 1 + rng.IntN(5) {
@@ -101,6 +108,21 @@ func twoRegions(t *testing.T, rng *rand.Rand) error {
 		err  error
 	}
 	var running []*process
+	var stores [2][]*Store // of each region
+	start := func(i int, calls ...func(*Store) error) {
+		p := &process{}
+		steps := newSteps(s.region(i))
+		store := open(steps, Options{DataCenter: fmt.Sprintf("dc%d", i+1), Buckets: 2, CacheUsers: 10})
+		store.parallel = 1
+		p.next, _ = steps.walk(func() {
+			for _, call := range calls {
+				if p.err = call(store); p.err != nil {
+					return
+				}
+			}
+		})
+		running, stores[i] = append(running, p), append(stores[i], store)
+	}
 	for i, w := range regions {
 		// In each region, one process applies the region's results, and the other one
 		// applies the results that are mirrored from the other region. So both may change
@@ -113,19 +135,21 @@ func twoRegions(t *testing.T, rng *rand.Rand) error {
 			}
 		}
 		for _, todo := range parts {
-			p := &process{}
-			steps := newSteps(s.region(i))
-			store := open(steps, Options{DataCenter: fmt.Sprintf("dc%d", i+1), Buckets: 2, CacheUsers: 10})
-			store.parallel = 1
-			p.next, _ = steps.walk(func() {
-				for _, r := range todo {
-					if p.err = w.send(ctx, store, []leaderboard.MatchResult{r}); p.err != nil {
-						return
-					}
-				}
-			})
-			running = append(running, p)
+			var calls []func(*Store) error
+			for _, r := range todo {
+				calls = append(calls, func(store *Store) error { return w.send(ctx, store, []leaderboard.MatchResult{r}) })
+			}
+			start(i, calls...)
 		}
+	}
+	if matches {
+		i := rng.IntN(2)
+		var calls []func(*Store) error
+		for voids := range int64(1 + rng.IntN(2)) {
+			calls = append(calls, func(store *Store) error { return void("m0", voids+1)(ctx, regions[i], store) })
+		}
+		start(i, calls...)
+		start(1-i, func(store *Store) error { return finishVoids(ctx, regions[1-i], store) })
 	}
 	for len(running) > 0 {
 		i := rng.IntN(len(running))
@@ -139,9 +163,34 @@ func twoRegions(t *testing.T, rng *rand.Rand) error {
 	for len(s.afloat) > 0 {
 		s.land()
 	}
+	for i, w := range regions { // the next sweep of each region
+		if err := finishVoids(ctx, w, stores[i][len(stores[i])-1]); err != nil {
+			return err
+		}
+	}
+	if err := checkRegions(ctx, s, regions); err != nil {
+		return fmt.Errorf("results %v: %w", results, err)
+	}
+	later := []leaderboard.MatchResult{regions[0].result("later 7 red")}
+	for i, w := range regions {
+		if err := w.send(ctx, stores[i][rng.IntN(2)], later); err != nil {
+			return err
+		}
+	}
+	if err := checkRegions(ctx, s, regions); err != nil {
+		return fmt.Errorf("a later result after the results %v: %w", results, err)
+	}
+	return nil
+}
+
+// checkRegions checks both regions after all writes have arrived.
+func checkRegions(ctx context.Context, s *sea, regions [2]*writers) error {
+	for len(s.afloat) > 0 {
+		s.land()
+	}
 	for i, w := range regions {
 		if err := errors.Join(w.check(ctx), w.checkIndex(ctx)); err != nil {
-			return fmt.Errorf("region %d of results %v: %w", i, results, err)
+			return fmt.Errorf("region %d: %w", i, err)
 		}
 	}
 	return nil

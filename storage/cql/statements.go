@@ -47,10 +47,10 @@ const (
 	selectMatchUsers = `SELECT user_id FROM match_users WHERE board = ? AND season = ? AND edition = ? AND match_id = ? AND bucket = ?`
 	deleteMatchUser  = `DELETE FROM match_users USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND match_id = ? AND bucket = ? AND user_id = ?`
 
-	selectStates = `SELECT match_id, body, applied FROM match_states WHERE board = ? AND season = ? AND edition = ?`
-	selectState  = `SELECT match_id, body, applied FROM match_states WHERE board = ? AND season = ? AND edition = ? AND match_id IN ?`
+	selectStates = `SELECT match_id, body, applied_in FROM match_states WHERE board = ? AND season = ? AND edition = ?`
+	selectState  = `SELECT match_id, body, applied_in FROM match_states WHERE board = ? AND season = ? AND edition = ? AND match_id IN ?`
 	setState     = `UPDATE match_states USING TIMESTAMP ? SET body = ? WHERE board = ? AND season = ? AND edition = ? AND match_id = ?`
-	setApplied   = `UPDATE match_states USING TIMESTAMP ? SET applied = ? WHERE board = ? AND season = ? AND edition = ? AND match_id = ?`
+	setApplied   = `UPDATE match_states USING TIMESTAMP ? SET applied_in[?] = ? WHERE board = ? AND season = ? AND edition = ? AND match_id = ?`
 	deleteStates = `DELETE FROM match_states USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ?`
 
 	selectEntry   = `SELECT entry, WRITETIME(entry) FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND user_id = ?`

@@ -490,20 +490,41 @@ var voidEncounters = []encounter{
 func void(match leaderboard.MatchID, voids int64) func(context.Context, *writers, *Store) error {
 	return func(ctx context.Context, w *writers, s *Store) error {
 		key := leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, Match: match}
-		if _, err := s.SetMatch(ctx, w.board, leaderboard.MatchState{MatchKey: key, Voids: voids}); err != nil {
+		return w.applyVoids(ctx, s, leaderboard.MatchState{MatchKey: key, Voids: voids})
+	}
+}
+
+// applyVoids stores the state of a match, and gives its Voids to the results of the match.
+func (w *writers) applyVoids(ctx context.Context, s *Store, m leaderboard.MatchState) error {
+	m, err := s.SetMatch(ctx, w.board, m)
+	if err != nil {
+		return err
+	}
+	for user, err := range s.MatchUsers(ctx, m.MatchKey) {
+		if err == nil {
+			r := leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{SeasonKey: m.SeasonKey, User: user, Match: m.Match}, VoidOnly: true}
+			err = w.send(ctx, s, []leaderboard.MatchResult{r})
+		}
+		if err != nil {
 			return err
 		}
-		for user, err := range s.MatchUsers(ctx, key) {
-			if err == nil {
-				r := leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: user, Match: match}, VoidOnly: true}
-				err = w.send(ctx, s, []leaderboard.MatchResult{r})
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
 	}
+	m.Applied = m.Voids
+	_, err = s.SetMatch(ctx, w.board, m)
+	return err
+}
+
+// finishVoids applies the Voids of each match whose Voids are not applied.
+func finishVoids(ctx context.Context, w *writers, s *Store) error {
+	for m, err := range s.Matches(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}) {
+		if err == nil && m.Applied < m.Voids {
+			err = w.applyVoids(ctx, s, m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func twice(ctx context.Context, w *writers, s *Store) error {
