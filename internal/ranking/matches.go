@@ -138,7 +138,7 @@ func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key lea
 }
 
 // FinishVoids applies the Voids of each match whose void, or its end, was interrupted, or
-// comes from another region.
+// comes from another region. If it fails for a match, it goes on with the others.
 func (a *Admin) FinishVoids(ctx context.Context) error {
 	boards, err := a.store.Boards(ctx)
 	if err != nil {
@@ -160,17 +160,21 @@ func (a *Admin) finishVoids(ctx context.Context, b *leaderboard.Board) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for i := range records {
 		for m, err := range a.store.Matches(ctx, records[i].SeasonKey) {
 			if err == nil && m.Applied < m.Voids {
-				_, err = runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.MatchState, error) { return a.applyVoids(ctx, b, m) })
+				if _, err = runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.MatchState, error) { return a.applyVoids(ctx, b, m) }); err != nil {
+					err = fmt.Errorf("ranking: void of match %q in %s/%s: %w", m.Match, b.ID, m.Season, err)
+				}
 			}
-			if err != nil {
-				return err
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // ExportVoids calls send for each void match of the selected seasons.
