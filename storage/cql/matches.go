@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -241,26 +240,26 @@ func (s *Store) Matches(ctx context.Context, key leaderboard.SeasonKey) iter.Seq
 	}
 }
 
-// MatchUsers yields the users of a match.
+// MatchUsers yields the users of a match. It reads the partitions of s.parallel buckets at a
+// time, and keeps only their users in memory.
 func (s *Store) MatchUsers(ctx context.Context, key leaderboard.MatchKey) iter.Seq2[leaderboard.UserID, error] {
 	return func(yield func(leaderboard.UserID, error) bool) {
 		inc, err := s.incarnations.readAgain(ctx, key.SeasonKey)
-		var mu sync.Mutex
-		var users []leaderboard.UserID
-		if err == nil && inc.open {
-			err = s.forEach(ctx, inc.buckets, func(ctx context.Context, bucket int) error {
+		for first := 0; err == nil && inc.open && first < inc.buckets; first += s.parallel {
+			found := make([][]leaderboard.UserID, min(s.parallel, inc.buckets-first))
+			err = s.forEach(ctx, len(found), func(ctx context.Context, i int) (err error) {
 				var user string
-				some, err := gather(ctx, s.conn, op{selectMatchUsers, append(matchArgs(key.SeasonKey, inc.number), string(key.Match), bucket)}, []any{&user},
+				found[i], err = gather(ctx, s.conn, op{selectMatchUsers, append(matchArgs(key.SeasonKey, inc.number), string(key.Match), first+i)}, []any{&user},
 					func() (leaderboard.UserID, error) { return leaderboard.UserID(user), nil })
-				mu.Lock()
-				defer mu.Unlock()
-				users = append(users, some...)
 				return err
 			})
-		}
-		for _, user := range users {
-			if !yield(user, nil) {
-				return
+			if err != nil {
+				break
+			}
+			for _, user := range slices.Concat(found...) {
+				if !yield(user, nil) {
+					return
+				}
 			}
 		}
 		if err != nil {
