@@ -418,9 +418,22 @@ var encounters = []encounter{
 	{"a recount and a user's first result", leaderboard.Best, func(context.Context, *writers) error { return nil },
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), recount}, nil},
 	{"an erasure", leaderboard.Best, byFirst("m 5 red"),
-		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, nil},
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, noResults},
 	{"an erasure and a user's first result", leaderboard.Sum, func(context.Context, *writers) error { return nil },
-		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, nil},
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, noResults},
+	{"an erasure and a ban", leaderboard.Best, byFirst("m 5 red"),
+		[2]func(context.Context, *writers, *Store) error{erase, ban}, noResults},
+	{"an erasure and the end of a ban", leaderboard.Best, func(ctx context.Context, w *writers) error {
+		return errors.Join(w.apply(ctx, w.stores[0], "m 5 red"), ban(ctx, w, w.stores[1]))
+	}, [2]func(context.Context, *writers, *Store) error{erase, unban}, noResults},
+	{"an erasure, and the end of a ban that does not exist", leaderboard.Best, byFirst("m 5 red"),
+		[2]func(context.Context, *writers, *Store) error{erase, unban}, noResults},
+	{"two bans, each with an erasure", leaderboard.Best, byFirst("m 5 red"),
+		[2]func(context.Context, *writers, *Store) error{banAndErase, banAndErase}, noResults},
+	{"a ban with an erasure, and a user's first result", leaderboard.Sum, func(context.Context, *writers) error { return nil },
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), banAndErase}, noResults},
+	{"two bans", leaderboard.Best, byFirst("m 5 red"),
+		[2]func(context.Context, *writers, *Store) error{ban, unban}, map[leaderboard.MatchID]leaderboard.Score{"m": 5}},
 	{"a change of divisions", leaderboard.Best, byFirst("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), divide("club")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 5, "x": 50}},
@@ -437,6 +450,10 @@ var encounters = []encounter{
 	{"two changes of divisions", leaderboard.Best, byFirst("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{divide(), divide("club")}, nil},
 }
+
+// noResults is expected after an erasure. The results of all encounters are received before
+// it.
+var noResults = map[leaderboard.MatchID]leaderboard.Score{}
 
 // divide changes the divisions of the board, and recounts all users.
 func divide(divisions ...string) func(context.Context, *writers, *Store) error {
@@ -483,7 +500,7 @@ var voidEncounters = []encounter{
 	{name: "a void and its end", policy: leaderboard.Sum, before: byFirst("m 1", "x 5"),
 		calls: [2]func(context.Context, *writers, *Store) error{void("x", 1), void("x", 2)}, stands: map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 5}},
 	{name: "an erasure and a void", policy: leaderboard.Sum, before: byFirst("m 1", "x 5"),
-		calls: [2]func(context.Context, *writers, *Store) error{void("x", 1), erase}},
+		calls: [2]func(context.Context, *writers, *Store) error{void("x", 1), erase}, stands: noResults},
 }
 
 // void sets the Voids of a match, and gives them to the results of the match.
@@ -533,10 +550,17 @@ func twice(ctx context.Context, w *writers, s *Store) error {
 	return w.send(ctx, s, []leaderboard.MatchResult{r})
 }
 
-func ban(ctx context.Context, w *writers, s *Store) error {
-	changes, err := s.SetBan(ctx, leaderboard.Ban{User: w.user, Banned: true})
+func ban(ctx context.Context, w *writers, s *Store) error   { return w.setBan(ctx, s, true) }
+func unban(ctx context.Context, w *writers, s *Store) error { return w.setBan(ctx, s, false) }
+
+func (w *writers) setBan(ctx context.Context, s *Store, banned bool) error {
+	changes, err := s.SetBan(ctx, leaderboard.Ban{User: w.user, Banned: banned})
 	w.notifyChanges(changes)
 	return err
+}
+
+func banAndErase(ctx context.Context, w *writers, s *Store) error {
+	return errors.Join(ban(ctx, w, s), erase(ctx, w, s))
 }
 
 func recount(ctx context.Context, w *writers, s *Store) error {
@@ -597,6 +621,15 @@ func (e *encounter) aftermath(ctx context.Context, w *writers, first int) error 
 		}
 		if err := errors.Join(w.check(ctx), w.checkIndex(ctx)); err != nil {
 			return fmt.Errorf("after %q by store %d: %w", r, store, err)
+		}
+	}
+	seasons, err := w.third.UserSeasons(ctx, w.user)
+	if want := []leaderboard.SeasonKey{{Board: w.board.ID, Season: leaderboard.SeasonAll}}; err != nil || !slices.Equal(seasons, want) {
+		return fmt.Errorf("the user has results in seasons %v, error %w; want %v", seasons, err, want)
+	}
+	for i, banned := range []bool{true, false} {
+		if err := errors.Join(w.setBan(ctx, w.stores[i], banned), w.check(ctx), w.checkIndex(ctx)); err != nil {
+			return fmt.Errorf("after a later ban with banned %v: %w", banned, err)
 		}
 	}
 	return nil

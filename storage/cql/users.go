@@ -112,6 +112,29 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 		}
 		s.dropSummary(key)
 		acc := whole.accountOn(&b)
+		st, err := s.readStatics(ctx, key)
+		if err != nil {
+			return leaderboard.Change{}, err
+		}
+		if st.known && st.account.Epoch < acc.Epoch {
+			// An erasure has not come to this season yet. The season must not get an account
+			// of the new epoch while it has data from before the erasure.
+			return s.eraseIn(ctx, key, &acc)
+		}
+		if !st.known && acc.Serial > 0 {
+			// Either another writer is about to register the user, with the account from
+			// before the ban, or an erasure has just removed the season from the user's list.
+			// In the second case the account must not be written without registering the user:
+			// later writers would find it, and would not register the user either.
+			st.account = acc
+			if err := s.register(ctx, &b, key, inc, &st); err != nil {
+				return leaderboard.Change{}, err
+			}
+			acc = st.account
+		}
+		if !st.known || st.account.Epoch > acc.Epoch {
+			return leaderboard.Change{}, nil // the user was erased after the change of the ban
+		}
 		if err := s.conn.write(ctx, op{setAccount, key.args(acc.writeTime(), acc.append(nil))}); err != nil {
 			return leaderboard.Change{}, err
 		}
