@@ -328,6 +328,9 @@ type SeasonStore interface {
 	// deletedAt is not zero and the board exists, the season afterwards rejects each
 	// result that was received at deletedAt or earlier, with [ReasonDeleted].
 	DeleteSeason(ctx context.Context, s SeasonKey, deletedAt time.Time) error
+	// FinishDeletions removes the data that interrupted calls of DeleteSeason and
+	// DeleteBoard have left. No other call returns these data.
+	FinishDeletions(ctx context.Context) error
 }
 
 // APIKey is a caller's credential, without its secret.

@@ -231,6 +231,12 @@ func (o *store) DeleteSeason(ctx context.Context, s leaderboard.SeasonKey, at ti
 	return o.inner.DeleteSeason(ctx, s, at)
 }
 
+func (o *store) FinishDeletions(ctx context.Context) (err error) {
+	ctx, call := o.calls.begin(ctx, "FinishDeletions", "")
+	defer call.end(&err)
+	return o.inner.FinishDeletions(ctx)
+}
+
 func (o *store) PutAPIKey(ctx context.Context, k leaderboard.APIKey) (err error) {
 	ctx, call := o.calls.begin(ctx, "PutAPIKey", "")
 	defer call.end(&err)

@@ -145,8 +145,8 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	}
 }
 
-// DeleteBoard removes a board and all data of its seasons. If it is interrupted, the
-// next DeleteBoard of the id completes it.
+// DeleteBoard removes a board and all data of its seasons. If it is interrupted,
+// FinishDeletions completes it.
 func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time.Time) error {
 	for {
 		k, err := s.readBoard(ctx, id)
@@ -172,15 +172,9 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time
 	if err := s.endIncarnations(ctx, id); err != nil {
 		return err
 	}
-	rows, err := s.seasonRows(ctx, id)
-	if err != nil {
+	if err := s.sweepBoard(ctx, id); err != nil {
 		return err
 	}
-	for _, row := range rows {
-		if err := s.sweep(ctx, leaderboard.SeasonKey{Board: id, Season: row.season}, row.incarnation); err != nil {
-			return err
-		}
-	}
-	_, err = s.conn.swap(ctx, op{removeBoard, []any{string(id)}}, map[string]any{})
+	_, err := s.conn.swap(ctx, op{removeBoard, []any{string(id)}}, map[string]any{})
 	return err
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -193,6 +195,69 @@ func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error,
 	if err := read(ctx, reader); !errors.Is(err, leaderboard.ErrNotSealed) {
 		t.Errorf("a read after the deletion: error %v, want %v", err, leaderboard.ErrNotSealed)
 	}
+}
+
+// A process dies before any one of the statements of a deletion, and the user is erased.
+// After the next FinishDeletions, no table mentions the user.
+func TestModelOfInterruptedDeletions(t *testing.T) {
+	const user = "a-user-to-forget"
+	for name, remove := range map[string]func(context.Context, *writers) error{
+		"season": func(ctx context.Context, w *writers) error {
+			return w.stores[0].DeleteSeason(ctx, leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, stepsEpoch.AddDate(0, 0, 1))
+		},
+		"board": func(ctx context.Context, w *writers) error {
+			return w.stores[0].DeleteBoard(ctx, "b", stepsEpoch.AddDate(0, 0, 1))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			for at, more := 0, true; more; at++ {
+				m := newModel(nil)
+				b := stepsBoard(leaderboard.Sum)
+				b.Matches = true
+				w := newWriters(t, sharedModel(m), b, user)
+				if err := errors.Join(w.apply(ctx, w.stores[0], "m 5 red"), w.apply(ctx, w.stores[1], "n 7 blue"), w.seal(ctx, w.third)); err != nil {
+					t.Fatal(err)
+				}
+				next, die := w.conns[0].walk(func() { _ = remove(ctx, w) })
+				more = next(at)
+				die()
+				if err := errors.Join(erase(ctx, w, w.stores[1]), w.third.FinishDeletions(ctx)); err != nil {
+					t.Fatalf("the process died before statement %d: %v", at, err)
+				}
+				if found := m.mentions(user); len(found) > 0 {
+					t.Fatalf("the process died before statement %d: the tables %v mention the erased user", at, found)
+				}
+				if b, err := w.third.Board(ctx, "b"); name == "season" && err != nil || name == "board" && at > 3 && !errors.Is(err, leaderboard.ErrBoardNotFound) {
+					t.Errorf("the process died before statement %d: board %v, error %v", at, b.ID, err)
+				}
+			}
+		})
+	}
+}
+
+// mentions returns the tables with a row that contains a text.
+func (m *model) mentions(text string) (tables []string) {
+	for table, partitions := range m.replicas[0] {
+		found := false
+		for key, p := range partitions {
+			rows := slices.Collect(maps.Values(p.rows))
+			if p.static != nil {
+				rows = append(rows, p.static)
+			}
+			for _, r := range rows {
+				if cells, ok := r.visible(p.deleted); ok {
+					found = found || strings.Contains(fmt.Sprintf("%v %v %v", m.keys[key], r.key, cells), text)
+				}
+			}
+		}
+		if found {
+			tables = append(tables, table)
+		}
+	}
+	slices.Sort(tables)
+	return tables
 }
 
 // sealRows returns the number of visible rows of table seals.

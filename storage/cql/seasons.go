@@ -86,8 +86,8 @@ func (s *Store) anyUser(ctx context.Context, seasonKey leaderboard.SeasonKey, in
 	return found, nil
 }
 
-// DeleteSeason removes all data of a season. If it is interrupted, the next
-// DeleteSeason of the season completes it.
+// DeleteSeason removes all data of a season. If it is interrupted, FinishDeletions
+// completes it.
 func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKey, at time.Time) error {
 	if _, err := s.readBoard(ctx, seasonKey.Board); err == nil {
 		if err := s.setDeleted(ctx, seasonKey, at); err != nil {
@@ -104,6 +104,46 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 		return err
 	}
 	return s.sweep(ctx, seasonKey, inc)
+}
+
+// FinishDeletions completes interrupted calls of DeleteBoard and DeleteSeason.
+func (s *Store) FinishDeletions(ctx context.Context) error {
+	began := s.now() // before the boards are read: a board that is created later is newer
+	type stored struct {
+		id     leaderboard.BoardID
+		closed bool
+	}
+	var id, body string
+	var buckets int
+	boards, err := gather(ctx, s.conn, op{stmt: selectBoards}, []any{&id, &body, &buckets}, func() (stored, error) {
+		return stored{leaderboard.BoardID(id), body == ""}, nil
+	})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, b := range boards {
+		if !b.closed {
+			errs = append(errs, s.sweepBoard(ctx, b.id))
+		} else if err := s.DeleteBoard(ctx, b.id, began); !errors.Is(err, leaderboard.ErrBoardNotFound) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweepBoard removes the data of all ended incarnations of a board's seasons.
+func (s *Store) sweepBoard(ctx context.Context, id leaderboard.BoardID) error {
+	rows, err := s.seasonRows(ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if err := s.sweep(ctx, leaderboard.SeasonKey{Board: id, Season: row.season}, row.incarnation); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // endIncarnation ends the incarnation of a season, and returns the next one. Calls that

@@ -97,6 +97,10 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	return s.removeData(ctx, batch, bd, makeSeasonRowKey(bd.number, seasonKey.Season), known, func() {})
 }
 
+// FinishDeletions implements [leaderboard.Store]. A deletion is one batch, so none is
+// interrupted.
+func (s *Store) FinishDeletions(context.Context) error { return nil }
+
 // setDeleted adds the write of the time of a deletion to the batch. If this time is zero,
 // or if it is not later than the stored time, setDeleted adds nothing. The caller must call
 // the returned function as soon as readers see the batch.

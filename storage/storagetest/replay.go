@@ -420,6 +420,9 @@ func (p *replay) deleteSeason(s leaderboard.SeasonKey, at time.Time) error {
 	if err := p.store.DeleteSeason(p.ctx, s, at); err != nil {
 		return fmt.Errorf("DeleteSeason: %w", err)
 	}
+	if err := p.store.FinishDeletions(p.ctx); err != nil { // it must change nothing
+		return fmt.Errorf("FinishDeletions: %w", err)
+	}
 	p.model.deleteSeason(s, at)
 	delete(p.seen, s) // after a deletion, versions may start from 1 again
 	return nil

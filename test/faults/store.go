@@ -313,6 +313,14 @@ func (s *Store) DeleteSeason(ctx context.Context, key leaderboard.SeasonKey, at 
 	return s.Store.DeleteSeason(ctx, key, at)
 }
 
+// FinishDeletions implements [leaderboard.Store].
+func (s *Store) FinishDeletions(ctx context.Context) error {
+	if err := s.check(ctx, "FinishDeletions", leaderboard.ErrUnavailable); err != nil {
+		return err
+	}
+	return s.Store.FinishDeletions(ctx)
+}
+
 // PutAPIKey implements [leaderboard.Store].
 func (s *Store) PutAPIKey(ctx context.Context, k leaderboard.APIKey) error {
 	if err := s.check(ctx, "PutAPIKey", leaderboard.ErrUnavailable); err != nil {
