@@ -151,10 +151,7 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 		return nil, err
 	}
 	defer unlock()
-	began := s.now()
-	var before *leaderboard.Ban
 	acc, err := s.changeAccount(ctx, ban.User, func(ctx context.Context, a *userAccount) (bool, error) {
-		before = banOf(a, ban.Board)
 		if !a.setBan(ban) {
 			return false, nil
 		}
@@ -163,9 +160,6 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 		return true, s.putBanEnd(ctx, banOf(a, ban.Board))
 	})
 	if err != nil {
-		return nil, err
-	}
-	if err := s.dropBanEnd(ctx, before, banOf(&acc, ban.Board), began); err != nil {
 		return nil, err
 	}
 	keys, err := s.userSeasons(ctx, ban.User)
@@ -242,14 +236,11 @@ func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[le
 // # The ends of bans
 //
 // BansEnding finds bans by the time of their end in table ban_ends. SetBan writes a row
-// of this table before it writes the ban, and removes the row after a later state of the
-// ban stands. A process that dies in between leaves a row without a ban. Such a row has
-// no effect, because BansEnding compares each row with the user's account.
-//
-// The clock gives the timestamps of these writes, not the revision of the ban: a user
-// who was erased may get the ban of an old revision again, and the row must stand again.
-// A deletion has the time at which its process began to look at the account, so it
-// removes no row that another process writes meanwhile.
+// of this table before it writes the ban. A row may not belong to a ban: another ban
+// replaced it, the user was erased, or the process died before it wrote the ban. Such a
+// row has no effect, because BansEnding compares each row with the user's account. SetBan
+// does not remove it: a user who was erased may get the same ban again, and the deletion
+// would then hide the row.
 
 func hasEnd(b *leaderboard.Ban) bool { return b != nil && !b.Until.IsZero() }
 
@@ -257,23 +248,13 @@ func (s *Store) putBanEnd(ctx context.Context, b *leaderboard.Ban) error {
 	if !hasEnd(b) {
 		return nil
 	}
-	return s.conn.write(ctx, op{insertBanEnd, []any{b.Until.UnixMicro(), userHash(b.User), string(b.Board), insertTime(uint64(s.now().UnixMicro()))}})
-}
-
-// dropBanEnd removes the row of table ban_ends for the ban b, after the ban next has
-// replaced b. If both bans have the same end, the row belongs to next and stays. The
-// change of the account began at the time began.
-func (s *Store) dropBanEnd(ctx context.Context, b, next *leaderboard.Ban, began time.Time) error {
-	if !hasEnd(b) || hasEnd(next) && next.Until.Equal(b.Until) {
-		return nil
-	}
-	return s.conn.write(ctx, op{deleteBanEnd, []any{deleteTime(uint64(began.UnixMicro())), b.Until.UnixMicro(), userHash(b.User), string(b.Board)}})
+	return s.conn.write(ctx, op{insertBanEnd, []any{b.Until.UnixMicro(), userHash(b.User), string(b.Board), insertTime(uint64(b.Revision))}})
 }
 
 // staleBanEnd is the time from a ban's end after which BansEnding removes the row of
 // table ban_ends if the account has no ban with this end. SetBan writes the row and the
 // ban within a much shorter time.
-const staleBanEnd = 24 * time.Hour
+const staleBanEnd = time.Hour
 
 // BansEnding yields the bans that end before a time.
 func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[leaderboard.Ban, error] {
@@ -284,7 +265,6 @@ func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[lead
 			board string
 		}
 		var e end
-		began := s.now()
 		ends, err := gather(ctx, s.conn, op{selectBanEnds, []any{leaderboard.Truncate(before).UnixMicro()}}, []any{&e.until, &e.hash, &e.board},
 			func() (end, error) { return end{e.until, take(&e.hash), e.board}, nil })
 		for _, e := range ends {
@@ -299,8 +279,8 @@ func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[lead
 				}
 				continue
 			}
-			if began.UnixMicro()-e.until > staleBanEnd.Microseconds() {
-				if err = s.conn.write(ctx, op{deleteBanEnd, []any{deleteTime(uint64(began.UnixMicro())), e.until, e.hash, e.board}}); err != nil {
+			if s.now().UnixMicro()-e.until > staleBanEnd.Microseconds() {
+				if err = s.conn.write(ctx, op{deleteBanEnd, []any{sweepTime, e.until, e.hash, e.board}}); err != nil {
 					break
 				}
 			}

@@ -196,6 +196,7 @@ func TestCallsAreGolden(t *testing.T) {
 		{"FinalStandings", func() error { _, _, err := s.FinalStandings(ctx, red, 1, 10); return err }},
 		{"Erase", func() error { _, err := s.Erase(ctx, "u", stepsEpoch); return err }},
 		{"DeleteSeason", func() error { return s.DeleteSeason(ctx, seasonKey, time.Time{}) }},
+		{"FinishDeletions", func() error { return s.FinishDeletions(ctx) }},
 		{"DeleteBoard", func() error { return s.DeleteBoard(ctx, b.ID, time.Time{}) }},
 	} {
 		fmt.Fprintf(&rec.text, "\n# %s\n", call.name)

@@ -250,6 +250,30 @@ func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 	}
 }
 
+// All replicas lose the results of a user. After Recount has removed the entry, the user's
+// new results count, although their versions begin again.
+func TestModelOfLostResults(t *testing.T) {
+	m := newModel(nil)
+	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")
+	ctx := t.Context()
+	for _, r := range []string{"m 20 blue", "n 30 red r9", "o 50 red"} {
+		if err := w.apply(ctx, w.stores[1], r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range m.replicas {
+		delete(m.replicas[i], "match_results")
+	}
+	if err := errors.Join(recount(ctx, w, w.third), w.check(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []string{"later 60 blue", "last 70 red"} {
+		if err := errors.Join(w.apply(ctx, w.stores[0], r), w.check(ctx), w.checkIndex(ctx)); err != nil {
+			t.Errorf("after %q: %v", r, err)
+		}
+	}
+}
+
 func TestModelOfDamage(t *testing.T) {
 	testDamages(t, func(*testing.T) conn { return newModel(nil) })
 }

@@ -110,8 +110,8 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 
 // removeUnregistered removes the entry and the rows of a user without a registration in the
 // season. If an erasure overtook a slow writer, this writer may have written them after the
-// erasure. If another call has registered the user in the meantime, removeUnregistered
-// returns false.
+// erasure. If the user is registered afterwards, removeUnregistered returns false, and the
+// caller must repair the user's entry.
 func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation) (leaderboard.Change, bool, error) {
 	whole, err := s.readAccount(ctx, key.user)
 	if err != nil {
@@ -141,13 +141,38 @@ func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, ke
 		return change, true, nil
 	}
 	change.Before = have.entryOr(none)
+	reach := have.written
+	for _, r := range rows {
+		reach = max(reach, r.written)
+	}
+	if reach > deleteTime(acc.Base) {
+		return change, false, s.registerAbove(ctx, b, key, inc, &acc, reach)
+	}
 	var gone []op
 	for _, r := range rows {
-		gone = append(gone, op{deleteRow, append(key.ladderArgs(inc, r.division, max(r.written, deleteTime(acc.Base))), []byte(r.standing), string(key.user))})
+		gone = append(gone, op{deleteRow, append(key.ladderArgs(inc, r.division, deleteTime(acc.Base)), []byte(r.standing), string(key.user))})
 	}
-	gone = append(gone, op{deleteEntry, []any{max(have.written, deleteTime(acc.Base)), string(key.Board), string(key.Season), key.incarnation,
+	gone = append(gone, op{deleteEntry, []any{deleteTime(acc.Base), string(key.Board), string(key.Season), key.incarnation,
 		bucketOf(key.user, inc.buckets), string(key.user)}})
 	return change, true, s.forEach(ctx, len(gone), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[i]) })
+}
+
+// registerAbove registers a user whose results were lost, but whose entry or rows have a
+// timestamp up to reach. Deletions with this timestamp would hide the entries that the user
+// gets later, because the user's versions begin again. registerAbove therefore gives the user
+// a version that covers reach.
+func (s *Store) registerAbove(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, acc *account, reach int64) error {
+	st := &state{statics: statics{account: *acc}}
+	if err := s.register(ctx, b, key, inc, &st.statics); err != nil || !st.known {
+		return err
+	}
+	if err := s.conn.write(ctx, op{setAccount, key.args(st.account.writeTime(), st.account.append(nil))}); err != nil {
+		return err
+	}
+	if covering := versionCovering(reach); covering > st.version() {
+		return s.raiseVersion(ctx, key, st, covering-st.version())
+	}
+	return nil
 }
 
 // checkBoard returns nil if b exists. It returns [leaderboard.ErrBoardNotFound] if b was
