@@ -1,16 +1,26 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
 // Only administrators can read bans. A game server learns of a ban only from the answer
 // to its submit.
 func TestBansAreSeenByAdministratorsOnly(t *testing.T) {
-	h := newHarness(t, Options{})
+	h := newHarness(t, Options{PublicRead: true})
 	h.createBoard(`{"board_id":"b","season":{"schedule":"NONE"}}`)
 	h.must("submit", "POST", "/v1/boards/b/scores", `{"user_id":"u","match_id":"m","score":7}`)
 	got := h.must("admin", "POST", "/v1/users/u:ban", `{"board":"b","reason":"secret reason"}`)
@@ -21,13 +31,54 @@ func TestBansAreSeenByAdministratorsOnly(t *testing.T) {
 		t.Errorf("an administrator sees %v, want the ban on b with its reason, and banned false", data)
 	}
 	h.must("admin", "POST", "/v1/users/u:ban", `{"reason":"secret reason"}`)
-	for _, scope := range []string{"read", "submit"} {
-		for _, path := range []string{"/v1/users/u/scores", "/v1/boards/b/scores/u", "/v1/boards/b/results/u/m", "/v1/boards/b/scores"} {
-			if a := h.do(scope, "GET", path, nil); strings.Contains(a.raw, "secret") || strings.Contains(a.raw, `"banned"`) || strings.Contains(a.raw, "BANNED") {
-				t.Errorf("GET %s with scope %s: %s, want an answer without the ban", path, scope, a.raw)
+	for _, scope := range []string{"read", "submit", "a caller without a key"} {
+		for _, call := range [][3]string{
+			{"GET", "/v1/users/u/scores"}, {"GET", "/v1/boards/b/scores/u"}, {"GET", "/v1/boards/b/results/u/m"}, {"GET", "/v1/boards/b/results/u"},
+			{"GET", "/v1/boards/b/scores"}, {"GET", "/v1/boards/b/stats"}, {"POST", "/v1/boards/b/scores:lookup", `{"user_ids":["u"]}`},
+		} {
+			a := h.do(scope, call[0], call[1], call[2])
+			if a.status != http.StatusOK && a.status != http.StatusNotFound && scope != "a caller without a key" {
+				t.Errorf("%s %s with scope %s: %d %s, want an answer", call[0], call[1], scope, a.status, a.raw)
+			}
+			if showsBan(a.raw) {
+				t.Errorf("%s %s with scope %s: %s, want an answer without the ban", call[0], call[1], scope, a.raw)
 			}
 		}
 	}
+	watch := h.watch("/v1/boards/b/watch")
+	if e, ok := watch.next(); !ok || showsBan(fmt.Sprint(e)) {
+		t.Errorf("the first event of a watch is %v, want one without the ban", e)
+	}
+	client, ctx := h.client(), h.as("read")
+	for name, call := range map[string]func() (proto.Message, error){
+		"ListUserScores": func() (proto.Message, error) {
+			return client.ListUserScores(ctx, &pb.ListUserScoresRequest{UserId: "u"})
+		},
+		"GetUserScore": func() (proto.Message, error) {
+			return client.GetUserScore(ctx, &pb.GetUserScoreRequest{Board: "b", UserId: "u"})
+		},
+		"LookupScores": func() (proto.Message, error) {
+			return client.LookupScores(ctx, &pb.LookupScoresRequest{Board: "b", UserIds: []string{"u"}})
+		},
+		"ListUserResults": func() (proto.Message, error) {
+			return client.ListUserResults(ctx, &pb.ListUserResultsRequest{Board: "b", UserId: "u"})
+		},
+		"ListScores": func() (proto.Message, error) { return client.ListScores(ctx, &pb.ListScoresRequest{Board: "b"}) },
+	} {
+		res, err := call()
+		if err != nil && status.Code(err) != codes.NotFound {
+			t.Errorf("%s over gRPC: %v", name, err)
+		}
+		text, _ := protojson.Marshal(res)
+		if showsBan(string(text) + fmt.Sprint(err)) {
+			t.Errorf("%s over gRPC: %s, %v; want an answer without the ban", name, text, err)
+		}
+	}
+}
+
+// showsBan reports whether an answer shows that a user is banned, or why.
+func showsBan(answer string) bool {
+	return strings.Contains(strings.ToLower(answer), "banned") || strings.Contains(answer, "secret")
 }
 
 // Every answer to a submit for a banned user has the reason USER_BANNED and no rank. The
@@ -53,6 +104,50 @@ func TestSubmitOfABannedUserSaysSo(t *testing.T) {
 	h.must("admin", "POST", "/v1/users/u:unban", `{"board":"b"}`)
 	if got := get(h.must("read", "GET", "/v1/boards/b/scores/u", nil), "data"); get(got, "score") != number(9) || get(got, "rank") != number(1) {
 		t.Errorf("entry after the ban is lifted: %v, want score 9 and rank 1", got)
+	}
+}
+
+// A search for bans matches parts of the user, the reason and the actor, in any case. It
+// finds lifted and ended bans on request only.
+func TestBansAreSearched(t *testing.T) {
+	now := &atomic.Pointer[time.Time]{}
+	now.Store(&firstOfNovember)
+	h := newHarness(t, Options{Now: func() time.Time { return *now.Load() }})
+	h.createBoard(`{"board_id":"b"}`)
+	h.createBoard(`{"board_id":"c"}`)
+	h.must("admin", "POST", "/v1/users/Mallory:ban", `{"reason":"Aimbot, ticket 7"}`)
+	h.must("admin", "POST", "/v1/users/mallet:ban", `{"board":"b","reason":"abuse"}`)
+	h.must("admin", "POST", "/v1/users/trent:ban", `{"board":"c","reason":"aimbot","until":"2026-11-02T00:00:00Z"}`)
+	h.must("admin", "POST", "/v1/users/lifted:ban", `{"reason":"aimbot"}`)
+	h.must("admin", "POST", "/v1/users/lifted:unban", `{"reason":"appeal"}`)
+	later := firstOfNovember.AddDate(0, 0, 1)
+	now.Store(&later) // the ban of trent has ended
+	actor := get(h.must("admin", "GET", "/v1/bans?user=mallet", nil), "bans", 0, "actor").(string)
+	for query, want := range map[string]string{
+		"":                                    "Mallory mallet",
+		"include_lifted=true":                 "Mallory lifted mallet trent",
+		"user=MALL":                           "Mallory mallet",
+		"user=ory":                            "Mallory",
+		"user=nobody":                         "",
+		"reason=aimBOT":                       "Mallory",
+		"reason=aimbot&include_lifted=true":   "Mallory trent",
+		"reason=appeal&include_lifted=true":   "lifted",
+		"reason=ticket+7&user=mallet":         "",
+		"actor=" + strings.ToUpper(actor[:7]): "Mallory mallet",
+		"actor=key:none":                      "",
+		"board=b":                             "Mallory mallet",
+		"board=c":                             "Mallory",
+		"board=c&include_lifted=true":         "Mallory lifted trent",
+	} {
+		var users []string
+		bans, _ := h.must("admin", "GET", "/v1/bans?"+query, nil)["bans"].([]any)
+		for _, b := range bans {
+			users = append(users, get(b, "user_id").(string))
+		}
+		slices.Sort(users)
+		if got := strings.Join(users, " "); got != want {
+			t.Errorf("bans with %q: %q, want %q", query, got, want)
+		}
 	}
 }
 

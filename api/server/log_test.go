@@ -28,8 +28,8 @@ func (h *harness) logged(message string) (lines []map[string]any) {
 	return lines
 }
 
-// Over REST and gRPC, one line for each call names the method, the caller, the client and
-// the request. The answer has the id of the request.
+// Over REST and gRPC, one line for each call names the method, the time, the caller, the
+// client and the request. The answer has the id of the request.
 func TestCallsAreLogged(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		h := newHarness(t, Options{LogCalls: all})
@@ -61,6 +61,9 @@ func TestCallsAreLogged(t *testing.T) {
 				if lines[i][key] != value {
 					t.Errorf("%s is %v, want %v in %v", key, lines[i][key], value, lines[i])
 				}
+			}
+			if seconds, _ := lines[i]["seconds"].(float64); seconds <= 0 || seconds > 60 {
+				t.Errorf("the line has seconds %v, want the time of the call", lines[i]["seconds"])
 			}
 			if caller, _ := lines[i]["caller"].(string); !strings.HasPrefix(caller, "key:") || lines[i]["level"] != level {
 				t.Errorf("the caller is %q at level %v, want a key at %s", caller, lines[i]["level"], level)
