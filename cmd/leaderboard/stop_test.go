@@ -121,6 +121,55 @@ func TestSecondSignalEndsTheDrain(t *testing.T) {
 	}
 }
 
+// hangUp sends SIGHUP and waits until the process has handled it. It returns how many
+// reloads have failed since the start.
+func (c *child) hangUp(t *testing.T) int {
+	t.Helper()
+	failed := func() int { return strings.Count(c.stderr.String(), `"msg":"settings not reloaded"`) }
+	handled := func() int { return strings.Count(c.stderr.String(), `"msg":"settings reloaded"`) + failed() }
+	before := handled()
+	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the server handles SIGHUP", func() bool { return handled() > before })
+	return failed()
+}
+
+// After SIGHUP, new connections need a certificate of the authority that is now in the file
+// of tls.client_ca.
+func TestSIGHUPReloadsTheClientAuthority(t *testing.T) {
+	first, second := newAuthority(t), newAuthority(t)
+	first.issue("server", first)
+	authorities := filepath.Join(t.TempDir(), "client-ca.pem")
+	install := func(a *authority) {
+		text, err := os.ReadFile(a.file("ca.pem"))
+		if err == nil {
+			err = os.WriteFile(authorities, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	install(first)
+	c := startChildWith(t, filepath.Join(t.TempDir(), "data"), "--log-format", "json",
+		"--tls-cert", first.file("server.pem"), "--tls-key", first.file("server-key.pem"), "--tls-client-ca", authorities)
+	admits := func(a *authority) bool {
+		a.issue("client", a)
+		r := command(t, "", []string{"LEADERBOARD_SERVER=" + c.grpc}, "top", "--ca", first.file("ca.pem"), "--cert", a.file("client.pem"), "--cert-key", a.file("client-key.pem"))
+		return r.code == exitOK
+	}
+	if !admits(first) || admits(second) {
+		t.Fatal("want the server to admit only clients of the first authority")
+	}
+	install(second)
+	if failed := c.hangUp(t); failed != 0 {
+		t.Errorf("after SIGHUP, the log says that the settings were not reloaded: %s", c.stderr)
+	}
+	if admits(first) || !admits(second) {
+		t.Error("after SIGHUP, the server does not use the second authority")
+	}
+}
+
 func TestSIGHUPReloads(t *testing.T) {
 	first, second := newAuthority(t), newAuthority(t)
 	dir := t.TempDir()
@@ -162,19 +211,9 @@ func TestSIGHUPReloads(t *testing.T) {
 	if debug() {
 		t.Fatal("the log has lines of level debug, want level info")
 	}
-	hangUp := func() int {
-		before := strings.Count(c.stderr.String(), `"msg":"settings reloaded"`) + strings.Count(c.stderr.String(), `"msg":"settings not reloaded"`)
-		if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the server handles SIGHUP", func() bool {
-			return strings.Count(c.stderr.String(), `"msg":"settings reloaded"`)+strings.Count(c.stderr.String(), `"msg":"settings not reloaded"`) > before
-		})
-		return strings.Count(c.stderr.String(), `"msg":"settings not reloaded"`)
-	}
 	install(second)
 	settings("log: {level: debug, format: json}\nlimits: {key_rate: 7}\n")
-	if failed := hangUp(); failed != 0 {
+	if failed := c.hangUp(t); failed != 0 {
 		t.Errorf("after SIGHUP with valid settings, the log says that they were not reloaded, want them reloaded: %s", c.stderr)
 	}
 	if trusts(first) || !trusts(second) {
@@ -189,14 +228,14 @@ func TestSIGHUPReloads(t *testing.T) {
 
 	// If the settings or the certificates cannot be read, nothing changes.
 	settings("log: {level: loud}\n")
-	if failed := hangUp(); failed != 1 {
+	if failed := c.hangUp(t); failed != 1 {
 		t.Errorf("SIGHUP with an invalid settings file: %d failed reloads, want 1: %s", failed, c.stderr)
 	}
 	settings("log: {level: debug, format: json}\n")
 	if err := os.WriteFile(key, []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if failed := hangUp(); failed != 2 {
+	if failed := c.hangUp(t); failed != 2 {
 		t.Errorf("SIGHUP with an invalid key file: %d failed reloads, want 2: %s", failed, c.stderr)
 	}
 	if !trusts(second) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -8,36 +9,90 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/collector"
 )
 
-// With OpenTelemetry's variables, a submit is one trace in the collector: the call, the
-// store and the rank index. The server exports the last spans before it stops.
-func TestTracesAreExported(t *testing.T) {
-	to := collector.New(t)
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", to.URL)
-	t.Setenv("OTEL_SERVICE_NAME", "scores")
-	s := startInsecure(t)
-	const trace = "0af7651916cd43dd8448eb211c80319c"
+// submitTraced submits a result. Its traceparent has a trace and flags, such as 01 for a
+// sampled trace.
+func submitTraced(t *testing.T, s *testServer, trace, flags string) {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.http+"/v1/scores", strings.NewReader(`{"user_id":"ada","points":3}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Traceparent", "00-"+trace+"-b7ad6b7169203331-01")
+	req.Header.Set("Traceparent", "00-"+trace+"-b7ad6b7169203331-"+flags)
 	res, err := http.DefaultClient.Do(req)
 	if err != nil || res.StatusCode != http.StatusOK {
 		t.Fatalf("submit: %v, %v", res, err)
 	}
 	res.Body.Close()
-	s.stop()
-	names := map[string]string{}
-	for _, span := range to.Trace(trace) {
-		names[span.Name] = span.Process
+}
+
+const aTrace, anotherTrace = "0af7651916cd43dd8448eb211c80319c", "4bf92f3577b34da6a3ce929d0e0e4736"
+
+// With OpenTelemetry's variables, a submit is one trace in the collector: the call, the
+// store and the rank index. The server exports the last spans before it stops.
+func TestTracesAreExported(t *testing.T) {
+	for _, tt := range []struct {
+		protocol string
+		collect  func(testing.TB) *collector.Collector
+	}{{"", collector.New}, {"http/protobuf", collector.New}, {"grpc", collector.NewGRPC}} {
+		t.Run(tt.protocol, func(t *testing.T) {
+			to := tt.collect(t)
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", to.URL)
+			t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", tt.protocol)
+			t.Setenv("OTEL_SERVICE_NAME", "scores")
+			s := startInsecure(t)
+			submitTraced(t, s, aTrace, "01")
+			s.stop()
+			names := map[string]string{}
+			for _, span := range to.Trace(aTrace) {
+				names[span.Name] = span.Process
+			}
+			for _, name := range []string{"POST /v1/scores", "store.Apply", "index.Update"} {
+				if names[name] != "scores" {
+					t.Errorf("no span %s of the process scores in %v", name, names)
+				}
+			}
+			if line, ok := logged(s.stderr.String(), "exporting traces"); !ok || line["endpoint"] != to.URL {
+				t.Errorf("the log does not name the collector: %s", s.stderr)
+			}
+		})
 	}
-	for _, name := range []string{"POST /v1/scores", "store.Apply", "index.Update"} {
-		if names[name] != "scores" {
-			t.Errorf("no span %s of the process scores in %v", name, names)
-		}
-	}
-	if line, ok := logged(s.stderr.String(), "exporting traces"); !ok || line["endpoint"] != to.URL {
-		t.Errorf("the log does not name the collector: %s", s.stderr)
+}
+
+// The sampler of OTEL_TRACES_SAMPLER decides which calls are traced. A parent-based sampler
+// follows the caller's traceparent.
+func TestTracesAreSampled(t *testing.T) {
+	for _, tt := range []struct {
+		sampler, arg string
+		want         map[string]bool // the traces that arrive
+	}{
+		{"", "", map[string]bool{aTrace: true}},
+		{"always_on", "", map[string]bool{aTrace: true, anotherTrace: true}},
+		{"always_off", "", map[string]bool{}},
+		{"parentbased_traceidratio", "0", map[string]bool{aTrace: true}},
+		{"traceidratio", "0", map[string]bool{}},
+	} {
+		t.Run(tt.sampler, func(t *testing.T) {
+			to := collector.New(t)
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", to.URL)
+			t.Setenv("OTEL_TRACES_SAMPLER", tt.sampler)
+			t.Setenv("OTEL_TRACES_SAMPLER_ARG", tt.arg)
+			s := startInsecure(t)
+			submitTraced(t, s, aTrace, "01")
+			submitTraced(t, s, anotherTrace, "00")
+			s.ok(t, "top") // begins a trace of its own
+			s.stop()
+			got, others := map[string]bool{}, false
+			for _, span := range to.Spans() {
+				if span.Trace == aTrace || span.Trace == anotherTrace {
+					got[span.Trace] = true
+				} else {
+					others = true
+				}
+			}
+			if all := tt.sampler == "" || tt.sampler == "always_on"; !maps.Equal(got, tt.want) || others != all {
+				t.Errorf("traces of the callers %v, others %v; want %v and %v", got, others, tt.want, all)
+			}
+		})
 	}
 }
 

@@ -2,8 +2,10 @@
 package collector
 
 import (
+	"context"
 	"encoding/hex"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"testing"
 
 	tracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -29,6 +32,35 @@ type Collector struct {
 
 	mu    sync.Mutex
 	spans []Span
+}
+
+// NewGRPC starts a collector for OTLP over gRPC, which stops when the test ends.
+func NewGRPC(t testing.TB) *Collector {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Collector{URL: "http://" + l.Addr().String()}
+	server := grpc.NewServer()
+	tracepb.RegisterTraceServiceServer(server, traceService{collector: c})
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(l) })
+	t.Cleanup(func() {
+		server.Stop()
+		serving.Wait()
+	})
+	return c
+}
+
+type traceService struct {
+	tracepb.UnimplementedTraceServiceServer
+	collector *Collector
+}
+
+func (s traceService) Export(_ context.Context, request *tracepb.ExportTraceServiceRequest) (*tracepb.ExportTraceServiceResponse, error) {
+	s.collector.add(request)
+	return &tracepb.ExportTraceServiceResponse{}, nil
 }
 
 // New starts a collector for OTLP over HTTP, which stops when the test ends.
@@ -87,4 +119,11 @@ func (c *Collector) Trace(id string) (spans []Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(c.spans), func(s Span) bool { return s.Trace != id })
+}
+
+// Spans returns all spans that have arrived.
+func (c *Collector) Spans() []Span {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.spans)
 }
