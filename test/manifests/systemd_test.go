@@ -146,3 +146,40 @@ func TestSystemdAcceptsTheUnit(t *testing.T) {
 		t.Errorf("systemd-analyze security accepts a process with capabilities, want an error: %v: %s", err, out)
 	}
 }
+
+// systemd accepts the description of the user. It is the user of the unit, and its home is
+// the folder with the unit's data.
+func TestSystemdAcceptsTheUser(t *testing.T) {
+	if _, err := exec.LookPath("systemd-sysusers"); err != nil {
+		if os.Getenv("REQUIRE_INTEGRATION") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	text, err := os.ReadFile(filepath.Join(systemd, "leaderboard.sysusers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := t.TempDir() // a system without users
+	if err := os.Mkdir(filepath.Join(empty, "etc"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	create := func(text string) (string, error) {
+		file := filepath.Join(t.TempDir(), "leaderboard.conf")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command("systemd-sysusers", "--dry-run", "--root="+empty, file).CombinedOutput()
+		return string(out), err
+	}
+	found := directives(t, "Service")
+	if out, err := create(string(text)); err != nil || !strings.Contains(out, "Creating user '"+found["User"][0]+"'") || !strings.Contains(out, "Creating group '"+found["Group"][0]+"'") {
+		t.Errorf("systemd-sysusers: %v: %s; want the user and the group of the unit", err, out)
+	}
+	if home := "/var/lib/" + found["StateDirectory"][0]; !strings.HasSuffix(strings.TrimSpace(string(text)), " "+home) {
+		t.Errorf("the user is %s, want the home %s", text, home)
+	}
+	if out, err := create(strings.Replace(string(text), "/var", "var", 1)); err == nil {
+		t.Errorf("systemd-sysusers accepts a relative home, want an error: %s", out)
+	}
+}
