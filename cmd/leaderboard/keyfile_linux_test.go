@@ -74,6 +74,25 @@ func TestFirstKeyIsShownOnATerminal(t *testing.T) {
 	}
 }
 
+// If a first start fails, the next start shows an admin key that works.
+func TestFirstKeyIsShownAfterAFailedStart(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	args := []string{"serve", "--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}
+	onTerminal(t, nil, nil, append(args, "--jwt-algorithm", "ES256", "--jwt-jwks", "https://127.0.0.1:1/keys", "--jwt-issuer", "i", "--jwt-audience", "a")...)
+	if _, err := os.Stat(data); err != nil {
+		t.Fatalf("the failed start did not open its store: %v", err)
+	}
+	const export = "export LEADERBOARD_KEY="
+	shown := onTerminal(t, nil, func(shown string) bool {
+		return strings.Contains(shown, export+"lbk_") && strings.HasSuffix(shown, "\n")
+	}, args...)
+	_, rest, _ := strings.Cut(shown, export)
+	s := startServer(t, data, nil)
+	if r := s.with(t, strings.Fields(rest)[0], "key", "list"); r.code != exitOK {
+		t.Errorf("key list with the key that the second start shows: %s, want success", r.stderr)
+	}
+}
+
 // CSV in files and pipes is exact. On a terminal, control characters are escaped.
 func TestCSVOnATerminalIsEscaped(t *testing.T) {
 	address := (&hostileServer{}).start(t)

@@ -100,11 +100,10 @@ func openServer(ctx context.Context, c *config.Config, log *slog.Logger, termina
 	if !c.ServesAPI() {
 		return s, nil
 	}
-	if err := s.ensureAdminKey(ctx); err != nil {
+	if s.api, err = s.newServer(ctx); err != nil {
 		return s, err
 	}
-	s.api, err = s.newServer(ctx)
-	return s, err
+	return s, s.ensureAdminKey(ctx) // last: if a later step failed, nobody would see the new key
 }
 
 // buildInfo returns a metric with the version of this binary.
