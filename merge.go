@@ -1,7 +1,6 @@
 package leaderboard
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"time"
 )
@@ -285,10 +284,4 @@ func at(values []int64, i int) int64 {
 		return values[i]
 	}
 	return 0
-}
-
-// Equal reports whether r and o are equal in every field.
-func (r *MatchResult) Equal(o *MatchResult) bool {
-	return r.ResultKey == o.ResultKey && r.Revision == o.Revision && r.Voids == o.Voids &&
-		bytes.Equal(r.AppendPayload(nil), o.AppendPayload(nil))
 }

@@ -59,7 +59,7 @@ func TestReceivedAtIsBoundedByTheMessage(t *testing.T) {
 func TestAbortedTransactionsAreNotRead(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
-	conf := kafka.Config("transactional")
+	conf := kafka.Options{}.Config("transactional")
 	conf.Producer.Transaction.ID = "test"
 	p, err := sarama.NewSyncProducer(c.brokers, conf)
 	if err != nil {

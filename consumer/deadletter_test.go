@@ -99,7 +99,7 @@ func TestDeadLettersFit(t *testing.T) {
 
 func deadLettersFit(t *testing.T, c *cluster) {
 	s, _ := newService(t, ranking.Options{})
-	conf := kafka.Config("compressing")
+	conf := kafka.Options{}.Config("compressing")
 	conf.Producer.Compression, conf.Producer.MaxMessageBytes = sarama.CompressionGZIP, 8<<20
 	compressing, err := producer.New(c.brokers, conf)
 	if err != nil {

@@ -64,7 +64,7 @@ func startOn(t *testing.T, brokers []string, names kafka.Topics, topics ...strin
 	t.Helper()
 	c := &cluster{t: t, brokers: brokers, topics: names}
 	var err error
-	if c.admin, err = sarama.NewClusterAdmin(c.brokers, kafka.Config("test")); err != nil {
+	if c.admin, err = sarama.NewClusterAdmin(c.brokers, kafka.Options{}.Config("test")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.admin.Close() })
@@ -73,7 +73,7 @@ func startOn(t *testing.T, brokers []string, names kafka.Topics, topics ...strin
 			t.Fatal(err)
 		}
 	}
-	if c.Producer, err = producer.New(c.brokers, kafka.Config("test")); err != nil {
+	if c.Producer, err = producer.New(c.brokers, kafka.Options{}.Config("test")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Producer.Close() })
@@ -94,7 +94,7 @@ func (c *cluster) send(messages ...*sarama.ProducerMessage) {
 // message of each partition.
 func (c *cluster) read(topic string, n int) []*sarama.ConsumerMessage {
 	c.t.Helper()
-	reader, err := sarama.NewConsumer(c.brokers, kafka.Config("reader"))
+	reader, err := sarama.NewConsumer(c.brokers, kafka.Options{}.Config("reader"))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -394,7 +394,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // messagesIn returns the number of messages in a topic.
 func (c *cluster) messagesIn(topic string) (n int64) {
 	c.t.Helper()
-	client, err := sarama.NewClient(c.brokers, kafka.Config("test"))
+	client, err := sarama.NewClient(c.brokers, kafka.Options{}.Config("test"))
 	if err != nil {
 		c.t.Fatal(err)
 	}

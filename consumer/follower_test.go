@@ -33,12 +33,12 @@ func follow(t *testing.T) *followed {
 	}
 	t.Cleanup(fake.Close)
 	f := &followed{t: t, brokers: fake.ListenAddrs(), got: make(chan string, 1000)}
-	if f.admin, err = sarama.NewClusterAdmin(f.brokers, kafka.Config("test")); err != nil {
+	if f.admin, err = sarama.NewClusterAdmin(f.brokers, kafka.Options{}.Config("test")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.admin.Close() })
 	f.createTopic()
-	conf := kafka.Config("test")
+	conf := kafka.Options{}.Config("test")
 	conf.Metadata.RefreshFrequency = 50 * time.Millisecond
 	follower, err := consumer.Follow(f.brokers, conf, kafka.Topics{}, slog.New(slog.NewTextHandler(t.Output(), nil)), func(u *pb.LeaderboardUpdate) error {
 		f.got <- u.GetMatchId()
@@ -74,7 +74,7 @@ func (f *followed) send(partition int32, matches ...string) {
 		}
 		messages = append(messages, &sarama.ProducerMessage{Topic: updatesTopic, Partition: partition, Value: sarama.ByteEncoder(value)})
 	}
-	conf := kafka.Config("test")
+	conf := kafka.Options{}.Config("test")
 	conf.Producer.Partitioner = sarama.NewManualPartitioner
 	p, err := producer.New(f.brokers, conf) // a new producer has no deleted topic in its cache
 	if err != nil {

@@ -86,7 +86,7 @@ func TestRecreatedTopicIsReadFromItsOldestMessage(t *testing.T) {
 	if err := c.admin.CreateTopic(c.topics.Results(), &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false); err != nil {
 		t.Fatal(err)
 	}
-	p, err := producer.New(c.brokers, kafka.Config("test"))
+	p, err := producer.New(c.brokers, kafka.Options{}.Config("test"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func recreatedTopicWithMoreMessages(t *testing.T, c *cluster) {
 	eventually(t, "the topic is recreated", func() bool {
 		return c.admin.CreateTopic(c.topics.Results(), &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false) == nil
 	})
-	p, err := producer.New(c.brokers, kafka.Config("test")) // a new producer has no deleted topic in its cache
+	p, err := producer.New(c.brokers, kafka.Options{}.Config("test")) // a new producer has no deleted topic in its cache
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,13 +75,13 @@ func TestProcessStartsBeforeKafka(t *testing.T) {
 			fake.Close()
 		}
 	})
-	p, err := producer.New(brokers, kafka.Config("test"))
+	p, err := producer.New(brokers, kafka.Options{}.Config("test"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
 	submitter := producer.NewSubmitter(p, kafka.Topics{}, 5*time.Second)
-	follower, err := consumer.Follow(brokers, kafka.Config("api"), kafka.Topics{}, slog.New(slog.NewTextHandler(t.Output(), nil)), submitter.Deliver)
+	follower, err := consumer.Follow(brokers, kafka.Options{}.Config("api"), kafka.Topics{}, slog.New(slog.NewTextHandler(t.Output(), nil)), submitter.Deliver)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestSubmitWithoutConsumerIsAccepted(t *testing.T) {
 // follow passes the updates of the consumers to submitter until the test ends.
 func (c *cluster) follow(submitter *producer.Submitter) {
 	c.t.Helper()
-	follower, err := consumer.Follow(c.brokers, kafka.Config("api"), kafka.Topics{}, slog.New(slog.DiscardHandler), submitter.Deliver)
+	follower, err := consumer.Follow(c.brokers, kafka.Options{}.Config("api"), kafka.Topics{}, slog.New(slog.DiscardHandler), submitter.Deliver)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func TestTooLargeIsNotUnavailable(t *testing.T) {
 	}
 	defer fake.Close()
 	send := func(limit, n int) error {
-		conf := kafka.Config("test")
+		conf := kafka.Options{}.Config("test")
 		conf.Producer.MaxMessageBytes = limit
 		p, err := producer.New(fake.ListenAddrs(), conf)
 		if err != nil {
@@ -55,7 +55,7 @@ func TestSendAgainAfterTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer fake.Close()
-	p, err := producer.New(fake.ListenAddrs(), kafka.Config("test"))
+	p, err := producer.New(fake.ListenAddrs(), kafka.Options{}.Config("test"))
 	if err != nil {
 		t.Fatal(err)
 	}

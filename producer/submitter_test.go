@@ -21,12 +21,12 @@ func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
 func TestSubmitReturnsOutcomesThatArriveInTime(t *testing.T) {
 	brokers := cluster.Kafka(t, 1)
 	names := kafka.Topics{Prefix: "producer-" + rand.Text() + "-"}
-	if _, err := kafka.EnsureTopics(t.Context(), brokers, kafka.Config("test"), kafka.TopicOptions{
+	if _, err := kafka.EnsureTopics(t.Context(), brokers, kafka.Options{}.Config("test"), kafka.TopicOptions{
 		Topics: names, Partitions: 1, ReplicationFactor: 1, Retention: time.Hour,
 	}); err != nil {
 		t.Fatal(err)
 	}
-	p, err := producer.New(brokers, kafka.Config("test"))
+	p, err := producer.New(brokers, kafka.Options{}.Config("test"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,12 +23,12 @@ func TestWaitersKnowTheContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(fake.Close)
-	p, err := producer.New(fake.ListenAddrs(), kafka.Config("test"))
+	p, err := producer.New(fake.ListenAddrs(), kafka.Options{}.Config("test"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	client, err := sarama.NewClient(fake.ListenAddrs(), kafka.Config("test"))
+	client, err := sarama.NewClient(fake.ListenAddrs(), kafka.Options{}.Config("test"))
 	if err != nil {
 		t.Fatal(err)
 	}

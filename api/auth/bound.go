@@ -25,8 +25,8 @@ const (
 	prefixesClaim = "board_prefixes"
 )
 
-// BoundOf returns the bound of a key.
-func BoundOf(k *leaderboard.APIKey) Bound { return Bound{k.Boards, k.BoardPrefixes} }
+// boundOf returns the bound of a key.
+func boundOf(k *leaderboard.APIKey) Bound { return Bound{k.Boards, k.BoardPrefixes} }
 
 // AllBoards reports whether b has all boards.
 func (b Bound) AllBoards() bool { return len(b.boards) == 0 && len(b.prefixes) == 0 }

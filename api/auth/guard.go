@@ -165,7 +165,7 @@ func (g *Guard) authenticate(ctx context.Context, peer net.Addr, authorization [
 	if key.Insecure || expired(&key, g.options.Now()) {
 		return Caller{}, ErrUnauthenticated
 	}
-	return Caller{ID: "key:" + key.ID, Scope: highest(key.Scopes), Bound: BoundOf(&key), ExpiresAt: key.ExpiresAt, key: hash}, nil
+	return Caller{ID: "key:" + key.ID, Scope: highest(key.Scopes), Bound: boundOf(&key), ExpiresAt: key.ExpiresAt, key: hash}, nil
 }
 
 // Recheck returns [ErrUnauthenticated] if the credentials of an admitted caller have

@@ -27,7 +27,7 @@ func (c *Certificates) Reload() error {
 	if c == nil {
 		return nil
 	}
-	config, err := c.files.Config()
+	config, err := c.files.config()
 	if err != nil {
 		return err
 	}

@@ -451,7 +451,7 @@ func listening(t *testing.T, s *Server) (rest, grpcAddr string, stop func() erro
 func TestTLS(t *testing.T) {
 	servers, clients := newAuthority(t, "servers"), newAuthority(t, "clients")
 	cert, key := servers.issue(t, 2)
-	config, err := TLS{CertFile: cert, KeyFile: key, ClientCAFile: clients.file}.Config()
+	config, err := TLS{CertFile: cert, KeyFile: key, ClientCAFile: clients.file}.config()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -548,7 +548,7 @@ func TestTLS(t *testing.T) {
 func TestTLSSettings(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	cert, key := ca.issue(t, 2)
-	if c, err := (TLS{}).Config(); c != nil || err != nil {
+	if c, err := (TLS{}).config(); c != nil || err != nil {
 		t.Errorf("Config of the zero TLS returns %v, %v; want nil", c, err)
 	}
 	for name, settings := range map[string]TLS{
@@ -559,7 +559,7 @@ func TestTLSSettings(t *testing.T) {
 		"no authority":   {CertFile: cert, KeyFile: key, ClientCAFile: key},
 		"missing CA":     {CertFile: cert, KeyFile: key, ClientCAFile: "missing.pem"},
 	} {
-		if _, err := settings.Config(); err == nil {
+		if _, err := settings.config(); err == nil {
 			t.Errorf("%s: Config returns no error, want one", name)
 		}
 	}

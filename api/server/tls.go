@@ -18,9 +18,9 @@ type TLS struct {
 	ClientCAFile string
 }
 
-// Config reads the files and returns their TLS configuration. It returns nil for
+// config reads the files and returns their TLS configuration. It returns nil for
 // the zero TLS.
-func (t TLS) Config() (*tls.Config, error) {
+func (t TLS) config() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil
 	}

@@ -26,7 +26,6 @@ import (
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
-	"github.com/open-leaderboard/leaderboard/internal/records"
 )
 
 func writeFile(t *testing.T, name, content string) string {
@@ -170,7 +169,7 @@ func TestImportReportsRejectedRows(t *testing.T) {
 		"ada,3",
 		strings.Repeat("x", 200) + ",3,m,,,,,,",
 		`ada"da,3,m,,,,,,`,
-		strings.Repeat("x", records.MaxBytes) + ",3,m,,,,,,",
+		strings.Repeat("x", 1<<20) + ",3,m,,,,,,",
 		"ada,9,known,,,,,,",
 		"ada,,gone,3,,,,,true",
 		"",

@@ -71,7 +71,7 @@ func TestOperationsConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := append([]string{cluster.EnvCassandra, cluster.EnvKafka, cluster.EnvRedis}, config.ClientEnv...)
+	known := []string{cluster.EnvCassandra, cluster.EnvKafka, cluster.EnvRedis, "LEADERBOARD_SERVER", "LEADERBOARD_KEY", "LEADERBOARD_CA"}
 	defaults := config.Default()
 	for _, s := range defaults.Settings() {
 		known = append(known, s.Env)

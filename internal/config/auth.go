@@ -3,13 +3,15 @@ package config
 import (
 	"math"
 	"time"
+
+	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
 // JWT contains the settings of JSON Web Tokens. If Algorithm is set, the server accepts
 // tokens in addition to API keys.
 type JWT struct {
 	Algorithm   string        `key:"algorithm" unit:"HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA" help:"Algorithm of accepted tokens. If empty, the server accepts API keys only."`
-	Secret      Secret        `key:"secret" unit:"text" help:"Secret for HS256, HS384 or HS512, at least 32 bytes long."`
+	Secret      secret.Text   `key:"secret" unit:"text" help:"Secret for HS256, HS384 or HS512, at least 32 bytes long."`
 	PublicKey   string        `key:"public_key" unit:"path" help:"Public key or certificate for the other algorithms."`
 	JWKS        string        `key:"jwks" unit:"https URL or path" help:"JSON Web Key Set with the public keys, instead of jwt.public_key."`
 	Issuer      string        `key:"issuer" unit:"text" help:"Required value of the claim iss; required with jwt.algorithm."`

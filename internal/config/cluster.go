@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
 // ClientTLS contains the TLS settings of the connections to Cassandra, Redis or Kafka.
@@ -21,7 +23,7 @@ type Cassandra struct {
 	DataCenter     string        `key:"data_center" unit:"name" help:"The local data center. Reads and writes of entries and results wait for a quorum of its replicas."`
 	Keyspace       string        `key:"keyspace" unit:"name" help:"Keyspace of the tables."`
 	Username       string        `key:"username" unit:"text" help:"User name."`
-	Password       Secret        `key:"password" unit:"text" help:"Password."`
+	Password       secret.Text   `key:"password" unit:"text" help:"Password."`
 	TLS            ClientTLS     `key:"tls"`
 	Rack           string        `key:"rack" unit:"name" help:"The local rack. If set, its replicas are asked first."`
 	Connections    int           `key:"connections" unit:"connections" help:"Connections to each node."`
@@ -35,9 +37,9 @@ type Redis struct {
 	Addresses        []string      `key:"addresses" unit:"host:port, comma-separated" help:"Address of a single server, some addresses of a Redis Cluster, or the addresses of Sentinel."`
 	MasterName       string        `key:"master_name" unit:"name" help:"Name of the master in Sentinel."`
 	Username         string        `key:"username" unit:"text" help:"User name."`
-	Password         Secret        `key:"password" unit:"text" help:"Password."`
+	Password         secret.Text   `key:"password" unit:"text" help:"Password."`
 	SentinelUsername string        `key:"sentinel_username" unit:"text" help:"User name for Sentinel."`
-	SentinelPassword Secret        `key:"sentinel_password" unit:"text" help:"Password for Sentinel."`
+	SentinelPassword secret.Text   `key:"sentinel_password" unit:"text" help:"Password for Sentinel."`
 	TLS              ClientTLS     `key:"tls"`
 	Connections      int           `key:"connections" unit:"connections" help:"Maximum number of connections to each server. 0 means 10 for each processor."`
 	ConnectTimeout   time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting to a server."`
@@ -50,7 +52,7 @@ type Redis struct {
 type Kafka struct {
 	Brokers        []string      `key:"brokers" unit:"host:port, comma-separated" help:"Some brokers of the region's Kafka."`
 	Username       string        `key:"username" unit:"text" help:"User name (SASL)."`
-	Password       Secret        `key:"password" unit:"text" help:"Password."`
+	Password       secret.Text   `key:"password" unit:"text" help:"Password."`
 	Mechanism      string        `key:"mechanism" unit:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512" help:"SASL mechanism of kafka.username. PLAIN sends the password, so use it with TLS only."`
 	TLS            ClientTLS     `key:"tls"`
 	Rack           string        `key:"rack" unit:"name" help:"The local rack, client.rack in Kafka. Consumers read from its replicas if the brokers' replica.selector.class allows it."`

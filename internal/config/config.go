@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
 // Config contains every setting of a server. [Default] returns the defaults and [Load]
@@ -21,15 +23,15 @@ import (
 // setting, add a field with tags, and a default in [Default]. To add a group, add a
 // field whose type is a struct of such fields.
 type Config struct {
-	Data         string `key:"data" unit:"path" help:"Folder of the embedded store."`
-	HTTP         string `key:"http" unit:"host:port" help:"Listen address of REST and the web page, and of probes and metrics if admin is empty."`
-	GRPC         string `key:"grpc" unit:"host:port" help:"Listen address of gRPC."`
-	Admin        string `key:"admin" unit:"host:port" help:"Listen address of /metrics, /debug/pprof, /healthz and /readyz, without TLS or keys: let only operators reach it. If empty, http serves them, except /debug/pprof."`
-	Insecure     bool   `key:"insecure" unit:"boolean" help:"Serve without keys: every caller may do everything. Requires loopback addresses in http, grpc and admin. Other servers reject the keys that such a server creates."`
-	PublicRead   bool   `key:"public_read" unit:"boolean" help:"Allow callers without a key to read ranks, except on private boards."`
-	Reflection   bool   `key:"grpc_reflection" unit:"boolean" help:"Describe the API to gRPC tools without a key, as /openapi.json does."`
-	AdminKey     Secret `key:"admin_key" unit:"text" help:"Admin key, at least 16 bytes long. Each start stores it under the id admin-key, in place of an earlier one."`
-	FirstKeyFile string `key:"first_key_file" unit:"path" help:"File for the admin key that a start creates, if standard output is no terminal. If empty, the file admin-key inside data."`
+	Data         string      `key:"data" unit:"path" help:"Folder of the embedded store."`
+	HTTP         string      `key:"http" unit:"host:port" help:"Listen address of REST and the web page, and of probes and metrics if admin is empty."`
+	GRPC         string      `key:"grpc" unit:"host:port" help:"Listen address of gRPC."`
+	Admin        string      `key:"admin" unit:"host:port" help:"Listen address of /metrics, /debug/pprof, /healthz and /readyz, without TLS or keys: let only operators reach it. If empty, http serves them, except /debug/pprof."`
+	Insecure     bool        `key:"insecure" unit:"boolean" help:"Serve without keys: every caller may do everything. Requires loopback addresses in http, grpc and admin. Other servers reject the keys that such a server creates."`
+	PublicRead   bool        `key:"public_read" unit:"boolean" help:"Allow callers without a key to read ranks, except on private boards."`
+	Reflection   bool        `key:"grpc_reflection" unit:"boolean" help:"Describe the API to gRPC tools without a key, as /openapi.json does."`
+	AdminKey     secret.Text `key:"admin_key" unit:"text" help:"Admin key, at least 16 bytes long. Each start stores it under the id admin-key, in place of an earlier one."`
+	FirstKeyFile string      `key:"first_key_file" unit:"path" help:"File for the admin key that a start creates, if standard output is no terminal. If empty, the file admin-key inside data."`
 
 	TrustedProxies []string `key:"trusted_proxies" unit:"IP addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. For calls through them, limits apply to the right-most other address in X-Forwarded-For. The server ignores the header of other callers."`
 	Web            Web      `key:"web"`

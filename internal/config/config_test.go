@@ -179,7 +179,7 @@ func TestSecretsAreHidden(t *testing.T) {
 		t.Error("the output does not contain [hidden], want it in place of the secret")
 	}
 	if got := string(c.AdminKey); got != secret {
-		t.Errorf("string(Secret) = %q, want the secret", got)
+		t.Errorf("string(secret.Text) = %q, want the secret", got)
 	}
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	AddFlags(fs)

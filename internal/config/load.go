@@ -15,10 +15,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ClientEnv lists the environment variables of the client commands: the server's
+// clientEnv lists the environment variables of the client commands: the server's
 // address, the caller's key, and the certificate authorities. They are not settings of
 // a server.
-var ClientEnv = []string{EnvPrefix + "SERVER", EnvPrefix + "KEY", EnvPrefix + "CA"}
+var clientEnv = []string{EnvPrefix + "SERVER", EnvPrefix + "KEY", EnvPrefix + "CA"}
 
 // fileEnv is the environment variable with the path of the configuration file. The flag
 // --config overrides it.
@@ -201,7 +201,7 @@ func (l *loader) isGroup(key string) bool {
 }
 
 func (l *loader) environment(environ []string) {
-	names := append([]string{fileEnv}, ClientEnv...)
+	names := append([]string{fileEnv}, clientEnv...)
 	keys := make(map[string]string, len(l.settings))
 	for _, s := range l.settings {
 		keys[s.Env] = s.Key

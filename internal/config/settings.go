@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
 // EnvPrefix is the prefix of every environment variable of a setting.
@@ -44,7 +46,7 @@ func walk(settings []Setting, prefix string, group reflect.Value) []Setting {
 	return settings
 }
 
-func (s Setting) secret() bool { return s.value.Type() == reflect.TypeFor[Secret]() }
+func (s Setting) secret() bool { return s.value.Type() == reflect.TypeFor[secret.Text]() }
 
 // Equal reports whether s and t have equal values.
 func (s Setting) Equal(t Setting) bool {

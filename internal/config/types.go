@@ -5,12 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
-
-	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
-
-// Secret is the type of settings whose values must not be shown.
-type Secret = secret.Text
 
 // Bytes is a size in bytes. Its text form is a number, alone or with a unit: 64KiB,
 // 256MiB, 2GiB.

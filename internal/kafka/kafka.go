@@ -35,10 +35,6 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// Config returns the configuration of a client without TLS and without credentials. See
-// [Options.Config].
-func Config(clientID string) *sarama.Config { return Options{}.Config(clientID) }
-
 // Config returns the client configuration that all clients start from.
 //
 // The murmur2 hash of a message's key determines the partition, as in Java clients and
@@ -77,7 +73,7 @@ func (o Options) Config(clientID string) *sarama.Config {
 	return c
 }
 
-// PartitionOf returns the partition, out of n, that producers with [Config] choose
+// PartitionOf returns the partition, out of n, that producers with [Options.Config] choose
 // for key.
 func PartitionOf(key []byte, n int32) (int32, error) {
 	return sarama.NewMurmur2Partitioner("").Partition(&sarama.ProducerMessage{Key: sarama.ByteEncoder(key)}, n)

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
 // partitionOf returns the partition, out of n, that producers with Config choose.
 func partitionOf(t *testing.T, key string, n int32) int32 {
 	t.Helper()
-	p, err := kafka.Config("test").Producer.Partitioner("topic").Partition(&sarama.ProducerMessage{Key: sarama.StringEncoder(key)}, n)
+	p, err := kafka.Options{}.Config("test").Producer.Partitioner("topic").Partition(&sarama.ProducerMessage{Key: sarama.StringEncoder(key)}, n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestPartitionsMatchLibrdkafka(t *testing.T) {
 	brokers := cluster.Kafka(t, 1)
 	const n = 7
 	names := kafka.Topics{Prefix: "producer-" + rand.Text() + "-"}
-	created, err := kafka.EnsureTopics(t.Context(), brokers, kafka.Config("test"), kafka.TopicOptions{
+	created, err := kafka.EnsureTopics(t.Context(), brokers, kafka.Options{}.Config("test"), kafka.TopicOptions{
 		Topics: names, Partitions: n, ReplicationFactor: 1, Retention: time.Hour,
 	})
 	if err != nil || len(created) != 3 {

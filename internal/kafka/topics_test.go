@@ -29,7 +29,7 @@ func TestEnsureTopics(t *testing.T) {
 	brokers := cluster.Kafka(t, 1)
 	o := kafka.TopicOptions{Topics: kafka.Topics{Prefix: "producer-" + rand.Text() + "-"}, Partitions: 1, ReplicationFactor: 1, Retention: time.Hour}
 	ensure := func() ([]string, error) {
-		return kafka.EnsureTopics(t.Context(), brokers, kafka.Config("test"), o)
+		return kafka.EnsureTopics(t.Context(), brokers, kafka.Options{}.Config("test"), o)
 	}
 	if created, err := ensure(); err != nil || len(created) != 3 {
 		t.Fatalf("EnsureTopics created %v, %v, want 3 topics", created, err)
@@ -37,12 +37,12 @@ func TestEnsureTopics(t *testing.T) {
 	if created, err := ensure(); err != nil || len(created) != 0 {
 		t.Errorf("the second EnsureTopics created %v, %v, want none", created, err)
 	}
-	risks, err := kafka.Risks(brokers, kafka.Config("test"), o)
+	risks, err := kafka.Risks(brokers, kafka.Options{}.Config("test"), o)
 	if err != nil || len(risks) != 3 || !strings.Contains(risks[0], "has 1 replica, and the loss of its broker") {
 		t.Errorf("Risks = %q, %v; want one risk for each topic", risks, err)
 	}
 	o.ReplicationFactor, o.Retention = 3, 2*time.Hour
-	risks, err = kafka.Risks(brokers, kafka.Config("test"), o)
+	risks, err = kafka.Risks(brokers, kafka.Options{}.Config("test"), o)
 	if err != nil || len(risks) != 6 || !strings.Contains(risks[0], "has 1 replicas, but 3 are required") || !strings.Contains(risks[1], "keeps messages for 1h0m0s, less than the required 2h0m0s") {
 		t.Errorf("Risks = %q, %v; want two risks for each topic: the replicas and the retention", risks, err)
 	}
@@ -72,7 +72,7 @@ func TestRisks(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			brokers := fake(t)
-			admin, err := sarama.NewClusterAdmin(brokers, kafka.Config("test"))
+			admin, err := sarama.NewClusterAdmin(brokers, kafka.Options{}.Config("test"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func TestRisks(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := kafka.Risks(brokers, kafka.Config("test"), o)
+			got, err := kafka.Risks(brokers, kafka.Options{}.Config("test"), o)
 			if err != nil || len(got) != len(tt.want) {
 				t.Fatalf("Risks = %q, %v; want %q", got, err, tt.want)
 			}
@@ -112,7 +112,7 @@ func TestRisks(t *testing.T) {
 func TestRisksOfMissingTopics(t *testing.T) {
 	brokers := fake(t)
 	for asked, want := range map[int]int{0: 0, 1: 3, 2: 0, 3: 0} {
-		got, err := kafka.Risks(brokers, kafka.Config("test"), kafka.TopicOptions{ReplicationFactor: asked})
+		got, err := kafka.Risks(brokers, kafka.Options{}.Config("test"), kafka.TopicOptions{ReplicationFactor: asked})
 		if err != nil || len(got) != want || want > 0 && !strings.Contains(got[0], "would have 1 replica") {
 			t.Errorf("replication factor %d: Risks = %q, %v; want %d risks", asked, got, err, want)
 		}

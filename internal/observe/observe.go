@@ -96,7 +96,7 @@ func (c calls) begin(ctx context.Context, method string, board leaderboard.Board
 	if tracer := Tracer(ctx); tracer != nil {
 		ctx, running.span = tracer.Start(ctx, c.subsystem+"."+method)
 		if board != "" {
-			running.span.SetAttributes(BoardAttribute(board))
+			running.span.SetAttributes(boardAttribute(board))
 		}
 	}
 	return ctx, running

@@ -36,8 +36,8 @@ func Fail(span trace.Span, err error) {
 	}
 }
 
-// BoardAttribute returns the attribute of spans that names a board. No attribute names a
+// boardAttribute returns the attribute of spans that names a board. No attribute names a
 // user.
-func BoardAttribute(id leaderboard.BoardID) attribute.KeyValue {
+func boardAttribute(id leaderboard.BoardID) attribute.KeyValue {
 	return attribute.String("leaderboard.board", string(id))
 }

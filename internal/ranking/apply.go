@@ -2,6 +2,7 @@ package ranking
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"slices"
 	"sync"
@@ -18,8 +19,7 @@ const retryWindow = 24 * time.Hour
 // the [Submitter] of the embedded engine use it.
 type Applier struct {
 	*shared
-	reader     *Reader
-	newMatchID func() leaderboard.MatchID
+	reader *Reader
 
 	stampMu   sync.Mutex
 	lastStamp time.Time // the latest time that stamp returned
@@ -129,7 +129,7 @@ func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderbo
 	}
 	given := r.Match != ""
 	if !given {
-		r.Match = a.newMatchID()
+		r.Match = leaderboard.MatchID(rand.Text())
 	}
 	if r.AchievedAt.IsZero() {
 		r.Assigned, r.AchievedAt = true, a.stamp()

@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// MaxActs is the largest page of acts.
-const MaxActs = 1000
+// maxActs is the largest page of acts.
+const maxActs = 1000
 
 // ActQuery selects acts of the audit log. Empty fields select all.
 type ActQuery struct {
@@ -21,7 +21,7 @@ type ActQuery struct {
 	Since  time.Time          // acts of this time or later
 	Before time.Time          // acts before this time
 	After  leaderboard.ActKey // the last act of the previous page
-	Limit  int                // 1 to MaxActs
+	Limit  int                // 1 to maxActs
 }
 
 // ActPage is a page of acts, the newest first.
@@ -38,8 +38,8 @@ func (a *Admin) AppendAct(ctx context.Context, act leaderboard.Act) error {
 // Acts returns a page of the audit log. It reads the log from q.After, so its cost does
 // not depend on the earlier pages.
 func (a *Admin) Acts(ctx context.Context, q ActQuery) (ActPage, error) {
-	if q.Limit < 1 || q.Limit > MaxActs {
-		return ActPage{}, &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", MaxActs, q.Limit)}
+	if q.Limit < 1 || q.Limit > maxActs {
+		return ActPage{}, &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", maxActs, q.Limit)}
 	}
 	var page ActPage
 	for act, err := range a.store.Acts(ctx, q.After) {

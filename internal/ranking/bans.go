@@ -232,9 +232,9 @@ func liftAct(b *leaderboard.Ban) leaderboard.Act {
 	}
 }
 
-// LiftEndedBans lifts each ban whose end has passed. It returns the next end of a ban,
+// liftEndedBans lifts each ban whose end has passed. It returns the next end of a ban,
 // or the zero time if no ban ends before until.
-func (a *Admin) LiftEndedBans(ctx context.Context, until time.Time) (next time.Time, err error) {
+func (a *Admin) liftEndedBans(ctx context.Context, until time.Time) (next time.Time, err error) {
 	for b, err := range a.store.BansEnding(ctx, until) {
 		if err != nil {
 			return time.Time{}, err
@@ -263,7 +263,7 @@ func (s *shared) planLift() {
 // of liftBans lifts the bans.
 func (a *Admin) liftBans(ctx context.Context, tick <-chan time.Time, interval time.Duration) {
 	for {
-		next, err := a.LiftEndedBans(ctx, a.now().Add(interval))
+		next, err := a.liftEndedBans(ctx, a.now().Add(interval))
 		if err != nil && ctx.Err() == nil {
 			a.log.WarnContext(ctx, "ended bans not lifted", "err", err)
 		}

@@ -183,14 +183,14 @@ func (c *Correction) change(r *leaderboard.MatchResult) {
 
 // ResultSeason returns the season of a match result that a caller wants to change. It
 // reports whether the season accepts results from administrators only, because it is closed
-// or sealed. If the season in key is empty, ResultSeason finds it as [Reader.SeasonOfMatch]
+// or sealed. If the season in key is empty, ResultSeason finds it as seasonOfMatch
 // does. Errors: a [leaderboard.FieldError] if the board is linked.
 func (r *Reader) ResultSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey) (_ leaderboard.SeasonID, closed bool, err error) {
 	if err := b.CheckDirect(); err != nil {
 		return "", false, err
 	}
 	if key.Season == "" {
-		if key.Season, err = r.SeasonOfMatch(ctx, b, key.User, key.Match); err != nil {
+		if key.Season, err = r.seasonOfMatch(ctx, b, key.User, key.Match); err != nil {
 			return "", false, err
 		}
 	}
@@ -212,12 +212,12 @@ func newestSeasons(b *leaderboard.Board, keys []leaderboard.SeasonKey) []leaderb
 	return keys[:maxSearched]
 }
 
-// SeasonOfMatch returns the season of a board in which a match of a user has a result. If
+// seasonOfMatch returns the season of a board in which a match of a user has a result. If
 // several seasons have one, it prefers a result that counts to a retraction, and both to a
 // rejected result. It searches the newest maxSearched seasons of the user. Errors:
 // [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if several seasons are left,
 // or if the match is in none of the newest seasons and the user has more.
-func (r *Reader) SeasonOfMatch(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (leaderboard.SeasonID, error) {
+func (r *Reader) seasonOfMatch(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (leaderboard.SeasonID, error) {
 	if err := errors.Join(user.Validate(), match.Validate()); err != nil {
 		return "", err
 	}

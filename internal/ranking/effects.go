@@ -21,7 +21,7 @@ type ScoreEffect struct {
 // Effects are the entries that a call would change.
 type Effects struct {
 	// Entries are the entries with another rank key, on the board and on boards that are
-	// linked to it. There are at most MaxEffects.
+	// linked to it. There are at most maxEffects.
 	Entries []ScoreEffect
 	Changed map[leaderboard.BoardID]int // the number of entries with another rank key, by board
 	// Degraded means that the rank index cannot answer, so at least one rank is unknown.
@@ -37,7 +37,7 @@ func (e *Effects) add(effects []ScoreEffect, changes []leaderboard.Change) {
 		if e.Changed == nil {
 			e.Changed = map[leaderboard.BoardID]int{}
 		}
-		if e.Changed[effects[i].Board]++; len(e.Entries) < MaxEffects {
+		if e.Changed[effects[i].Board]++; len(e.Entries) < maxEffects {
 			e.Entries = append(e.Entries, effects[i])
 		}
 	}

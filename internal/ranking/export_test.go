@@ -8,6 +8,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
+// MaxEffects is maxEffects.
+const MaxEffects = maxEffects
+
 // SetMaxUsersInPass sets the number of users in one pass of missingRows, until the test
 // ends.
 func SetMaxUsersInPass(t *testing.T, n int64) {
@@ -39,4 +42,14 @@ func (a *Admin) Seal(ctx context.Context, id leaderboard.BoardID, season leaderb
 // FillBoards is fillBoards.
 func (s *Service) FillBoards(ctx context.Context, interval time.Duration) {
 	s.fillBoards(ctx, interval)
+}
+
+// LiftEndedBans is liftEndedBans.
+func (a *Admin) LiftEndedBans(ctx context.Context, until time.Time) (next time.Time, err error) {
+	return a.liftEndedBans(ctx, until)
+}
+
+// SeasonOfMatch is seasonOfMatch.
+func (r *Reader) SeasonOfMatch(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (leaderboard.SeasonID, error) {
+	return r.seasonOfMatch(ctx, b, user, match)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// MaxLimit is the largest number of entries of a page.
-const MaxLimit = 1000
+// maxLimit is the largest number of entries of a page.
+const maxLimit = 1000
 
 // Page is a list of entries in standing order.
 type Page struct {
@@ -27,7 +27,7 @@ type Page struct {
 // whose Next is Token. Otherwise they begin at position Start.
 type PageQuery struct {
 	Query
-	Limit   int   // 1 to MaxLimit
+	Limit   int   // 1 to maxLimit
 	Start   int64 // from 1; 0 means 1
 	Token   string
 	Details bool // set the Entry of each line
@@ -36,8 +36,8 @@ type PageQuery struct {
 }
 
 func (q *PageQuery) validate() error {
-	if q.Limit < 1 || q.Limit > MaxLimit {
-		return &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", MaxLimit, q.Limit)}
+	if q.Limit < 1 || q.Limit > maxLimit {
+		return &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", maxLimit, q.Limit)}
 	}
 	if q.Start < 0 || q.Start > 0 && q.Token != "" {
 		return &leaderboard.FieldError{Field: "start_rank", Problem: "must be at least 1 and cannot be combined with page_token"}

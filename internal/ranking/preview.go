@@ -9,14 +9,14 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// MaxEffects is the largest number of entries or seasons in a preview.
-const MaxEffects = 100
+// maxEffects is the largest number of entries or seasons in a preview.
+const maxEffects = 100
 
 // BanPreview is what SetBan would change.
 type BanPreview struct {
 	Ban leaderboard.Ban // the ban that would stand
 	// Entries are the user's entries that would appear or disappear, ordered by board and
-	// season. There are at most MaxEffects; Truncated means that there are more.
+	// season. There are at most maxEffects; Truncated means that there are more.
 	Entries   []EntryEffect
 	Truncated bool
 	// Boards and Seasons are the numbers of boards, and of seasons of all boards, in which
@@ -80,7 +80,7 @@ func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview
 			p.Boards++
 			last = key.Board
 		}
-		if p.Truncated = len(p.Entries) == MaxEffects; p.Truncated {
+		if p.Truncated = len(p.Entries) == maxEffects; p.Truncated {
 			continue
 		}
 		if err := a.addEntryEffect(ctx, &p, &e); err != nil {
@@ -117,7 +117,7 @@ func (a *Admin) addEntryEffect(ctx context.Context, p *BanPreview, e *leaderboar
 type BoardPreview struct {
 	Board leaderboard.Board // the board as it would be
 	// Seasons are the seasons that would change, the oldest first. There are at most
-	// MaxEffects; Truncated means that there are more.
+	// maxEffects; Truncated means that there are more.
 	Seasons   []SeasonEffect
 	Truncated bool
 	// Changed is the number of seasons that would change. Removed is how many of these the
@@ -162,7 +162,7 @@ func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, ch
 		if e.RemovedNext = due(e.RemovedAfter, now); e.RemovedNext {
 			p.Removed++
 		}
-		if p.Truncated = i >= MaxEffects; p.Truncated {
+		if p.Truncated = i >= maxEffects; p.Truncated {
 			continue
 		}
 		if e.Total, err = a.reader.total(ctx, &p.Board, e.ID); err != nil {

@@ -29,14 +29,14 @@ type ResultStatus struct {
 
 // Result returns the state of a match result of a board. If revision is not nil, it
 // returns the state of that revision. An empty season in key means the current season, or
-// else the season that [Reader.SeasonOfMatch] finds. Errors:
+// else the season that seasonOfMatch finds. Errors:
 // [leaderboard.ErrResultNotFound].
 func (r *Reader) Result(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (ResultStatus, error) {
 	status, err := r.result(ctx, b, key, revision)
 	if key.Season != "" || !errors.Is(err, leaderboard.ErrResultNotFound) && !errors.Is(err, leaderboard.ErrSeasonNotFound) {
 		return status, err
 	}
-	season, serr := r.SeasonOfMatch(ctx, b, key.User, key.Match)
+	season, serr := r.seasonOfMatch(ctx, b, key.User, key.Match)
 	if serr != nil {
 		if errors.Is(serr, leaderboard.ErrResultNotFound) {
 			serr = err
@@ -97,8 +97,8 @@ func statusOf(b *leaderboard.Board, season leaderboard.SeasonID, record *leaderb
 	return status, status.Status == leaderboard.Superseded
 }
 
-// MaxResults is the largest page of a user's results.
-const MaxResults = 1000
+// maxResults is the largest page of a user's results.
+const maxResults = 1000
 
 // ResultPosition is a position in the list of a user's results. The zero position is the
 // beginning of the list.
@@ -112,7 +112,7 @@ type ResultsQuery struct {
 	User   leaderboard.UserID
 	Season leaderboard.SeasonID // empty means every season; "latest" is allowed as in a [Query]
 	After  ResultPosition       // the last result of the previous page
-	Limit  int                  // 1 to MaxResults
+	Limit  int                  // 1 to maxResults
 }
 
 // ResultsPage is a page of a user's results.
@@ -125,8 +125,8 @@ type ResultsPage struct {
 // ones. The newest season comes first. In a season, results are ordered by match id.
 // Errors: [leaderboard.ErrSeasonNotFound] if the board has no season q.Season.
 func (r *Reader) UserResults(ctx context.Context, b *leaderboard.Board, q ResultsQuery) (ResultsPage, error) {
-	if q.Limit < 1 || q.Limit > MaxResults {
-		return ResultsPage{}, &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", MaxResults, q.Limit)}
+	if q.Limit < 1 || q.Limit > maxResults {
+		return ResultsPage{}, &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", maxResults, q.Limit)}
 	}
 	if err := q.User.Validate(); err != nil {
 		return ResultsPage{}, err

@@ -10,7 +10,6 @@ package ranking
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"log/slog"
 	"sync"
@@ -37,9 +36,6 @@ type Options struct {
 	// Results passes submitted results to the process that applies them. If it is nil,
 	// the Service applies submitted results itself.
 	Results ResultLog
-	// NewMatchID returns the id of a result that was submitted without one. The
-	// default returns random ids of 128 bits.
-	NewMatchID func() leaderboard.MatchID
 	// Registerer receives the metrics of the service. By default they are discarded.
 	Registerer prometheus.Registerer
 }
@@ -90,9 +86,6 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
-	if o.NewMatchID == nil {
-		o.NewMatchID = func() leaderboard.MatchID { return leaderboard.MatchID(rand.Text()) }
-	}
 	boards := &BoardCache{store: store, now: o.Now, ttl: cmp.Or(o.BoardTTL, time.Second)}
 	tasks := newTasks()
 	ranked := &rankIndex{Index: index, store: store, tasks: tasks, now: o.Now, log: o.Log, breaker: newBreaker()}
@@ -103,7 +96,7 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 		newEnd: make(chan struct{}, 1), newLink: make(chan struct{}, 1), newRules: make(chan struct{}, 1),
 	}
 	reader := newReader(common)
-	applier := &Applier{shared: common, reader: reader, newMatchID: o.NewMatchID}
+	applier := &Applier{shared: common, reader: reader}
 	if o.Results == nil {
 		o.Results = direct{applier}
 	}

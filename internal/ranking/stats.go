@@ -7,21 +7,21 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// MaxBuckets is the largest number of buckets of a histogram.
-const MaxBuckets = 100
+// maxBuckets is the largest number of buckets of a histogram.
+const maxBuckets = 100
 
 // StatsQuery selects statistics of a ladder.
 type StatsQuery struct {
 	Query
-	Buckets int                // number of histogram buckets, 0 to MaxBuckets
+	Buckets int                // number of histogram buckets, 0 to maxBuckets
 	Score   *leaderboard.Score // the score for Stats.RankOfScore; may be nil
 	Rank    int64              // the position, from 1, for Stats.ScoreAtRank; 0 means none
 }
 
 func (q *StatsQuery) validate() error {
 	switch {
-	case q.Buckets < 0 || q.Buckets > MaxBuckets:
-		return &leaderboard.FieldError{Field: "buckets", Problem: fmt.Sprintf("must be 0 to %d, not %d", MaxBuckets, q.Buckets)}
+	case q.Buckets < 0 || q.Buckets > maxBuckets:
+		return &leaderboard.FieldError{Field: "buckets", Problem: fmt.Sprintf("must be 0 to %d, not %d", maxBuckets, q.Buckets)}
 	case q.Rank < 0:
 		return &leaderboard.FieldError{Field: "rank", Problem: "must be at least 1"}
 	case q.Score != nil && (*q.Score < -leaderboard.MaxScore || *q.Score > leaderboard.MaxScore):

@@ -8,8 +8,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// MaxNeighbors is the largest number of neighbors on each side of a user.
-const MaxNeighbors = 50
+// maxNeighbors is the largest number of neighbors on each side of a user.
+const maxNeighbors = 50
 
 // UserPage is a user's entry with its neighbors.
 type UserPage struct {
@@ -28,8 +28,8 @@ type UserPage struct {
 // index cannot answer, the entry comes from the store without neighbors, and Degraded
 // is set. Errors: [leaderboard.ErrEntryNotFound] if the user has no entry.
 func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, neighbors int, details bool) (UserPage, error) {
-	if neighbors < 0 || neighbors > MaxNeighbors {
-		return UserPage{}, &leaderboard.FieldError{Field: "neighbors", Problem: fmt.Sprintf("must be 0 to %d, not %d", MaxNeighbors, neighbors)}
+	if neighbors < 0 || neighbors > maxNeighbors {
+		return UserPage{}, &leaderboard.FieldError{Field: "neighbors", Problem: fmt.Sprintf("must be 0 to %d, not %d", maxNeighbors, neighbors)}
 	}
 	if err := user.Validate(); err != nil {
 		return UserPage{}, err

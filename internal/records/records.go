@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// MaxBytes is the greatest length of a record in bytes. Every result that a server
+// maxBytes is the greatest length of a record in bytes. Every result that a server
 // accepts is much shorter.
-const MaxBytes = 1 << 20
+const maxBytes = 1 << 20
 
 // Record is one row of CSV or one line of JSON.
 type Record struct {
@@ -64,7 +64,7 @@ type Options struct {
 
 var (
 	byteOrderMark = []byte("\xef\xbb\xbf")
-	errTooLong    = fmt.Errorf("is longer than %d bytes", MaxBytes)
+	errTooLong    = fmt.Errorf("is longer than %d bytes", maxBytes)
 	errOpenQuote  = errors.New("opens a quote that is not closed")
 	errNotUTF8    = errors.New("is not valid UTF-8")
 	errUTF16      = errors.New("the input is UTF-16; save it as UTF-8")

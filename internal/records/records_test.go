@@ -52,7 +52,7 @@ func readRows(t *testing.T, r Reader, columns ...string) []string {
 }
 
 func TestCSVRecords(t *testing.T) {
-	long := strings.Repeat("x", MaxBytes+10)
+	long := strings.Repeat("x", maxBytes+10)
 	tests := []struct{ name, input, want string }{
 		{"plain", "a,b\n1,2\n3,4\n", "2 line|1|2; 3 line|3|4"},
 		{"no line end after the last line", "a,b\n1,2", "2 line|1|2"},
@@ -117,7 +117,7 @@ func TestJSONRecords(t *testing.T) {
 			"1 line|is not a JSON object; 2 line|is not a JSON object; 3 line|is not a JSON object; 4 line|is not a JSON object; " +
 				"5 line|is not a JSON object; 6 line|is not a JSON object; 7 line|x|-"},
 		{"not UTF-8", "{\"a\":\"\xff\"}", "1 line|is not valid UTF-8"},
-		{"long line", `{"a":"` + strings.Repeat("x", MaxBytes) + `"}` + "\n" + `{"a":"x"}`, "1 line|is longer than 1048576 bytes; 2 line|x|-"},
+		{"long line", `{"a":"` + strings.Repeat("x", maxBytes) + `"}` + "\n" + `{"a":"x"}`, "1 line|is longer than 1048576 bytes; 2 line|x|-"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

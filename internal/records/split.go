@@ -68,7 +68,7 @@ func (s *splitter) next() (rec []byte, line int64, err error) {
 				return s.lastRecord(line, state == inQuotes, firstLine)
 			}
 		}
-		if i >= MaxBytes {
+		if i >= maxBytes {
 			if firstLine >= 0 {
 				return s.take(firstLine), line, errOpenQuote
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"math/big"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -17,20 +16,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// compareFields makes go-cmp compare match results field by field. Without it, go-cmp
-// would call MatchResult.Equal, which does not accept nil.
-var compareFields = gocmp.FilterPath(func(p gocmp.Path) bool {
-	return p.Last().Type() == reflect.TypeFor[*leaderboard.MatchResult]()
-}, gocmp.Transformer("Fields", func(r *leaderboard.MatchResult) []leaderboard.MatchResult {
-
-	if r == nil {
-		return nil
-	}
-	return []leaderboard.MatchResult{*r}
-}))
-
 func diff(what string, want, got any) error {
-	if d := gocmp.Diff(want, got, cmpopts.EquateEmpty(), compareFields); d != "" {
+	if d := gocmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 		return fmt.Errorf("%s (-want +got):\n%s", what, d)
 	}
 	return nil

@@ -44,7 +44,7 @@ func start(b *testing.B) *setup {
 	d := deployment.New(b, deployment.Options{})
 	s := &setup{Deployment: d, node: d.Serve(b), topics: kafka.Topics{Prefix: d.TopicPrefix}}
 	var err error
-	if s.producer, err = producer.New(d.Kafka, kafka.Config("benchmark")); err != nil {
+	if s.producer, err = producer.New(d.Kafka, kafka.Options{}.Config("benchmark")); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
@@ -252,7 +252,7 @@ func (s *setup) delays(b *testing.B, board *leaderboard.Board, first, rate int) 
 	var mu sync.Mutex
 	visible := make(map[string]time.Time, len(batch))
 	all := make(chan struct{})
-	follower, err := consumer.Follow(s.Kafka, kafka.Config("benchmark"), s.topics, slog.New(slog.DiscardHandler), func(u *pb.LeaderboardUpdate) error {
+	follower, err := consumer.Follow(s.Kafka, kafka.Options{}.Config("benchmark"), s.topics, slog.New(slog.DiscardHandler), func(u *pb.LeaderboardUpdate) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if u.GetBoardId() == string(board.ID) {

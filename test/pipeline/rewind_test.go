@@ -122,7 +122,7 @@ func stop(t *testing.T, n *deployment.Node) {
 // rewind resets the group's offsets to the beginning. The group must have no members.
 func rewind(t *testing.T, d *deployment.Deployment) {
 	t.Helper()
-	client, err := sarama.NewClient(d.Kafka, kafka.Config("test"))
+	client, err := sarama.NewClient(d.Kafka, kafka.Options{}.Config("test"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func startEngine(t *testing.T) *engine {
 	t.Cleanup(fake.Close)
 	e := &engine{spans: tracetest.NewInMemoryExporter(), brokers: fake.ListenAddrs()}
 	traces := sdktrace.NewTracerProvider(sdktrace.WithSyncer(e.spans))
-	if e.Producer, err = producer.New(e.brokers, kafka.Config("test")); err != nil {
+	if e.Producer, err = producer.New(e.brokers, kafka.Options{}.Config("test")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Producer.Close() })
@@ -91,7 +91,7 @@ func startEngine(t *testing.T) *engine {
 	if err := e.service.Load(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	follower, err := consumer.Follow(e.brokers, kafka.Config("test"), kafka.Topics{}, slog.New(slog.DiscardHandler), submitter.Deliver)
+	follower, err := consumer.Follow(e.brokers, kafka.Options{}.Config("test"), kafka.Topics{}, slog.New(slog.DiscardHandler), submitter.Deliver)
 	if err != nil {
 		t.Fatal(err)
 	}
