@@ -2,6 +2,7 @@ package ranking
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -52,4 +53,17 @@ func (a *Admin) LiftEndedBans(ctx context.Context, until time.Time) (next time.T
 // SeasonOfMatch is seasonOfMatch.
 func (r *Reader) SeasonOfMatch(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (leaderboard.SeasonID, error) {
 	return r.seasonOfMatch(ctx, b, user, match)
+}
+
+// FinishVoids is finishVoids for all boards.
+func (a *Admin) FinishVoids(ctx context.Context) error {
+	boards, err := a.store.Boards(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range boards {
+		errs = append(errs, a.finishVoids(ctx, &boards[i]))
+	}
+	return errors.Join(errs...)
 }

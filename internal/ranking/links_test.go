@@ -223,7 +223,7 @@ func (f *linkedFixture) isVoid(r *leaderboard.MatchResult) bool {
 }
 
 // void voids or restores a random match of the source. It repeats the call until the call
-// succeeds, or leaves it to FinishVoids.
+// succeeds, or leaves it to finishVoids.
 func (f *linkedFixture) void(rng *rand.Rand) {
 	r := lap(rng)
 	r.Season = naiveSeason(f.source.Season.Kind, r.AchievedAt)

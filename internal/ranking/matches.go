@@ -137,21 +137,9 @@ func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key lea
 	}
 }
 
-// FinishVoids applies the Voids of each match whose void, or its end, was interrupted, or
-// comes from another region. If it fails for a match, it goes on with the others.
-func (a *Admin) FinishVoids(ctx context.Context) error {
-	boards, err := a.store.Boards(ctx)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for i := range boards {
-		errs = append(errs, a.finishVoids(ctx, &boards[i]))
-	}
-	return errors.Join(errs...)
-}
-
-// finishVoids does the work of FinishVoids for one board.
+// finishVoids applies the Voids of each match of a board whose void, or its end, was
+// interrupted, or comes from another region. If it fails for a match, it goes on with the
+// others.
 func (a *Admin) finishVoids(ctx context.Context, b *leaderboard.Board) error {
 	if !b.Matches {
 		return nil
