@@ -1539,6 +1539,7 @@ func (*ImportBansResponse) Descriptor() ([]byte, []int) {
 // One difference.
 type VerifyResponse_Difference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
+	// VOIDS_WRONG: the result of a match lacks a void, or the end of a void, of the match.
 	// ENTRY_WRONG: the entry does not follow from the results.
 	// ROW_MISSING: a stored ranking has no row for the entry.
 	// ROW_GHOST: a stored ranking has a row that no entry implies.

@@ -80,7 +80,7 @@ func (m *metrics) setFilled(c *census) {
 
 // setDifferences publishes the numbers of unrepaired differences.
 func (m *metrics) setDifferences(unrepaired map[DifferenceKind]int64) {
-	for _, kind := range []DifferenceKind{EntryWrong, RowMissing, RowOrphan, IndexWrong, IndexSize, FinalWrong} {
+	for _, kind := range []DifferenceKind{VoidsWrong, EntryWrong, RowMissing, RowOrphan, IndexWrong, IndexSize, FinalWrong} {
 		m.differences.WithLabelValues(string(kind)).Set(float64(unrepaired[kind]))
 	}
 }

@@ -21,6 +21,7 @@ type DifferenceKind string
 
 // The kinds of differences.
 const (
+	VoidsWrong DifferenceKind = "VOIDS_WRONG" // a result lacks a void, or the end of a void, of its match
 	EntryWrong DifferenceKind = "ENTRY_WRONG" // the entry is missing, should not exist, or disagrees with the results
 	RowMissing DifferenceKind = "ROW_MISSING" // a ladder in the store has no row for the entry
 	RowOrphan  DifferenceKind = "ROW_GHOST"   // a ladder in the store has a row that matches no entry
@@ -43,8 +44,8 @@ type VerifyReport struct {
 	Seasons, Users, Results, Differences, Repaired int64
 }
 
-// Verify recomputes the entry of every user in the selected seasons from the stored
-// results. It compares the computed entry with the stored entry, with the rows of the
+// Verify checks that the results of matches that were voided have the voids. Then it
+// recomputes the entry of every user in the selected seasons from the stored results. It compares the computed entry with the stored entry, with the rows of the
 // store's ladders, and with the rank index or the final standings.
 //
 // Verify calls found for each difference. A result that arrives during a check also
@@ -59,13 +60,18 @@ func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progr
 	if err != nil {
 		return report, err
 	}
+	voids := appliedVoids{}
 	err = sel.eachSeason(ctx, v.store, func(b *leaderboard.Board, key leaderboard.SeasonKey) error {
 		report.Seasons++
+		matches, err := v.matchBoard(ctx, b)
+		if err != nil {
+			return err
+		}
 		record, err := v.store.Season(ctx, key)
 		if err != nil {
 			return err
 		}
-		c := &check{Verifier: v, b: b, rules: record.Rules, key: key, repair: repair, progress: progress, report: &report}
+		c := &check{Verifier: v, b: b, matchBoard: matches, voids: voids, rules: record.Rules, key: key, repair: repair, progress: progress, report: &report}
 		c.found = func(d Difference) error {
 			if !d.Repaired {
 				unrepaired[d.Kind]++
@@ -106,13 +112,16 @@ func (v *Verifier) unregistered(ctx context.Context, sel Selection) (map[leaderb
 // check is the verification of one season.
 type check struct {
 	*Verifier
-	b        *leaderboard.Board
-	rules    int // the divisions that the season's entries follow: see leaderboard.Board.Rules
-	key      leaderboard.SeasonKey
-	repair   bool
-	progress Progress
-	found    func(Difference) error
-	report   *VerifyReport
+	b *leaderboard.Board
+	// matchBoard is the board whose matches concern the results of b, or nil.
+	matchBoard *leaderboard.Board
+	voids      appliedVoids
+	rules      int // the divisions that the season's entries follow: see leaderboard.Board.Rules
+	key        leaderboard.SeasonKey
+	repair     bool
+	progress   Progress
+	found      func(Difference) error
+	report     *VerifyReport
 
 	ranked     map[leaderboard.Division]int64 // the number of users that each ladder should have
 	orphans    map[leaderboard.OrphanRow]bool // the orphan rows that findOrphans reported
@@ -171,12 +180,26 @@ func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]boo
 // user compares a user's entry with the stored results. It also adds the user to
 // c.ranked for each ladder that should contain the user.
 func (c *check) user(ctx context.Context, user leaderboard.UserID) error {
-	want, have, err := c.entries(ctx, user, true)
+	var lacking []leaderboard.ResultKey
+	want, have, err := c.entries(ctx, user, func(r *leaderboard.MatchResult) error {
+		c.report.Results++
+		_, lacks, err := c.lacksVoids(ctx, r)
+		if lacks {
+			lacking = append(lacking, r.ResultKey)
+		}
+		return err
+	})
+	for _, key := range lacking {
+		err = errors.Join(err, c.checkVoids(ctx, key))
+	}
+	if err == nil && len(lacking) > 0 {
+		want, have, err = c.entries(ctx, user, nil)
+	}
 	if err != nil {
 		return err
 	}
 	if detail := entryDifference(want, have); detail != "" {
-		if want, have, err = c.entries(ctx, user, false); err != nil {
+		if want, have, err = c.entries(ctx, user, nil); err != nil {
 			return err
 		}
 		if detail := entryDifference(want, have); detail != "" {
@@ -197,12 +220,12 @@ func (c *check) user(ctx context.Context, user leaderboard.UserID) error {
 }
 
 // entries returns a user's entry as it follows from the stored results, and as it is
-// stored. If countResults is true, it adds the number of results to the report.
-func (c *check) entries(ctx context.Context, user leaderboard.UserID, countResults bool) (want, have leaderboard.Entry, err error) {
+// stored. If visit is not nil, entries calls it with each result.
+func (c *check) entries(ctx context.Context, user leaderboard.UserID, visit func(*leaderboard.MatchResult) error) (want, have leaderboard.Entry, err error) {
 	t, err := c.b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
 		for r, err := range c.store.Results(ctx, c.key, user) {
-			if countResults {
-				c.report.Results++
+			if err == nil && visit != nil {
+				err = visit(&r)
 			}
 			if !yield(r, err) {
 				return

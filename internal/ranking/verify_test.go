@@ -251,3 +251,71 @@ func TestVerifyIgnoresConcurrentWrites(t *testing.T) {
 		})
 	}
 }
+
+// Verify finds results that lack a void of their match, also copies on linked boards, and
+// gives them the void.
+func TestVerifyRepairsVoids(t *testing.T) {
+	f := open(t)
+	monthly := leaderboard.Schedule{Kind: leaderboard.Monthly}
+	source := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: monthly, Matches: true})
+	f.create(leaderboard.Board{ID: "best", Policy: leaderboard.Best, Source: &leaderboard.Source{Board: "b"}})
+	if err := f.FillLinked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	season := leaderboard.SeasonID("202611")
+	for user, n := range map[string]int64{"ann": 1, "bob": 2} {
+		f.submit("b", points(user, "m", 10*n))
+		f.submit("b", points(user, "other", n))
+	}
+	key := leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: season}, Match: "m"}
+	voidsWrong := func(repair bool) []string {
+		t.Helper()
+		found := []string{}
+		if _, err := f.Verify(t.Context(), ranking.Selection{}, repair, nil, func(d ranking.Difference) error {
+			if d.Kind == ranking.VoidsWrong {
+				found = append(found, fmt.Sprintf("%s %s %v", d.Ladder.Board, d.User, d.Repaired))
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(found)
+		return found
+	}
+	set := func(voids int64) {
+		t.Helper()
+		if _, err := f.store.SetMatch(t.Context(), &source, leaderboard.MatchState{MatchKey: key, Voids: voids, Applied: voids}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what string, repair bool, want ...string) {
+		t.Helper()
+		if diff := gocmp.Diff(append([]string{}, want...), voidsWrong(repair)); diff != "" {
+			t.Errorf("%s: results without the void (-want +got):\n%s", what, diff)
+		}
+	}
+	check("no void", false)
+
+	set(1)
+	check("no result has the void", false, "b ann false", "b bob false", "best ann false", "best bob false")
+	check("the repair", true, "b ann true", "b bob true") // repairs the copies too
+	check("after the repair", false)
+	f.wantList(ranking.Query{Board: "b", Season: season}, "bob 2 1", "ann 1 2")
+	f.wantList(ranking.Query{Board: "best"}, "bob 2 1", "ann 1 2")
+
+	set(2)
+	r := leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: "ann", Match: "m"}, VoidOnly: true}
+	bob := r
+	bob.User = "bob"
+	if _, err := f.store.Apply(t.Context(), &source, []leaderboard.MatchResult{r, bob}); err != nil {
+		t.Fatal(err)
+	}
+	check("the copies lack the end of the void", false, "best ann false", "best bob false")
+	check("the repair of the copies", true, "best ann true", "best bob true")
+	check("after the repair of the copies", false)
+	f.wantList(ranking.Query{Board: "b", Season: season}, "bob 22 1", "ann 11 2")
+	f.wantList(ranking.Query{Board: "best"}, "bob 20 1", "ann 10 2")
+	if got := f.verify(false); len(got) > 0 {
+		t.Errorf("differences after the repairs: %v, want none", got)
+	}
+}

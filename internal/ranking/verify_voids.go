@@ -1,0 +1,93 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// appliedVoids contains the Voids that all results of each match have, by season. It is
+// read once in a Verify.
+type appliedVoids map[leaderboard.SeasonKey]map[leaderboard.MatchID]int64
+
+// matchBoard returns the board whose matches concern the results of b: b itself, or the
+// source of b. It returns nil if the matches of this board cannot be voided.
+func (v *Verifier) matchBoard(ctx context.Context, b *leaderboard.Board) (*leaderboard.Board, error) {
+	if b.Source != nil {
+		source, err := v.store.Board(ctx, b.Source.Board)
+		if errors.Is(err, leaderboard.ErrBoardNotFound) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		b = &source
+	}
+	if !b.Matches {
+		return nil, nil
+	}
+	return b, nil
+}
+
+// voidsOf returns the Voids that all results of each match in a season have. Voids that
+// are being applied are not included.
+func (c *check) voidsOf(ctx context.Context, key leaderboard.SeasonKey) (map[leaderboard.MatchID]int64, error) {
+	if c.voids[key] == nil {
+		applied := map[leaderboard.MatchID]int64{}
+		for m, err := range c.store.Matches(ctx, key) {
+			if err != nil {
+				return nil, err
+			}
+			if m.Applied > 0 {
+				applied[m.Match] = m.Applied
+			}
+		}
+		c.voids[key] = applied
+	}
+	return c.voids[key], nil
+}
+
+// lacksVoids reports whether a result, which may be a copy on a linked board, lacks Voids of
+// its match. It also returns the match.
+func (c *check) lacksVoids(ctx context.Context, r *leaderboard.MatchResult) (leaderboard.MatchKey, bool, error) {
+	if c.matchBoard == nil {
+		return leaderboard.MatchKey{}, false, nil
+	}
+	original := *r
+	if c.b.Source != nil {
+		var err error
+		if original, err = c.b.ToSource(c.matchBoard, r); err != nil {
+			return leaderboard.MatchKey{}, false, err
+		}
+	}
+	key := leaderboard.MatchKey{SeasonKey: original.SeasonKey, Match: original.Match}
+	voids, err := c.voidsOf(ctx, key.SeasonKey)
+	return key, r.Voids < voids[key.Match], err
+}
+
+// checkVoids reports a result of a user that lacks Voids of its match, after reading it
+// again. If c.repair is true, it gives the Voids to the user's result of the match, and to
+// its copies on linked boards.
+func (c *check) checkVoids(ctx context.Context, key leaderboard.ResultKey) error {
+	record, err := c.record(ctx, key)
+	if err != nil || record.Result == nil {
+		return err
+	}
+	match, lacks, err := c.lacksVoids(ctx, record.Result)
+	if err != nil || !lacks {
+		return err
+	}
+	c.report.Differences++
+	diff := Difference{Kind: VoidsWrong, Ladder: leaderboard.Ladder{SeasonKey: c.key}, User: key.User,
+		Detail: fmt.Sprintf("the result of match %q lacks a void, or the end of a void, of the match", key.Match)}
+	if c.repair {
+		if err := c.applyVoidsTo(ctx, c.matchBoard, match, []leaderboard.UserID{key.User}); err != nil {
+			return err
+		}
+		c.report.Repaired++
+		diff.Repaired = true
+	}
+	return c.found(diff)
+}
