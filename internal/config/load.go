@@ -7,9 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/env/v2"
-	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/providers/posflag"
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/pflag"
@@ -101,7 +99,9 @@ func Load(fs *pflag.FlagSet, environ []string) (Effective, error) {
 		path = lookup(environ, fileEnv)
 	}
 	if path != "" {
-		l.file(path)
+		if err := l.file(path); err != nil {
+			l.errs = append(l.errs, fmt.Errorf("config file %s: %w", path, err))
+		}
 	}
 	l.environment(environ)
 	l.flags(fs)
@@ -115,15 +115,16 @@ type loader struct {
 	errs     []error
 }
 
-// layer sets the settings that have a value in k. The function name returns the source of
-// a setting's value.
-func (l *loader) layer(k *koanf.Koanf, name func(Setting) string) {
+// layer sets the settings that have a value in values, by key. The function name returns
+// the source of a setting's value.
+func (l *loader) layer(values map[string]any, name func(Setting) string) {
 	for _, s := range l.settings {
-		if !k.Exists(s.Key) {
+		value, ok := values[s.Key]
+		if !ok {
 			continue
 		}
 		l.sources[s.Key] = name(s)
-		if err := s.set(k.Get(s.Key)); err != nil {
+		if err := s.set(value); err != nil {
 			l.errs = append(l.errs, fmt.Errorf("%s (%s): %w", s.Key, name(s), err))
 		}
 	}
@@ -175,31 +176,6 @@ func (l *loader) withoutValue(err error) error {
 	return errors.Join(errs...)
 }
 
-func (l *loader) file(path string) {
-	k := koanf.New(".")
-	if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
-		l.errs = append(l.errs, fmt.Errorf("config file %s: %w", path, err))
-		return
-	}
-	keys := make([]string, len(l.settings))
-	for i, s := range l.settings {
-		keys[i] = s.Key
-	}
-	for _, key := range k.Keys() {
-		if _, isMap := k.Get(key).(map[string]any); isMap && l.isGroup(key) {
-			continue // an empty group
-		}
-		if !slices.Contains(keys, key) {
-			l.errs = append(l.errs, fmt.Errorf("%s (%s): unknown setting; did you mean %s?", key, path, nearest(key, keys)))
-		}
-	}
-	l.layer(k, func(Setting) string { return path })
-}
-
-func (l *loader) isGroup(key string) bool {
-	return slices.ContainsFunc(l.settings, func(s Setting) bool { return strings.HasPrefix(s.Key, key+".") })
-}
-
 func (l *loader) environment(environ []string) {
 	names := append([]string{fileEnv}, clientEnv...)
 	keys := make(map[string]string, len(l.settings))
@@ -224,7 +200,7 @@ func (l *loader) environment(environ []string) {
 	if err := k.Load(provider, nil); err != nil {
 		l.errs = append(l.errs, fmt.Errorf("environment: %w", err))
 	}
-	l.layer(k, func(s Setting) string { return s.Env })
+	l.layer(k.All(), func(s Setting) string { return s.Env })
 }
 
 func (l *loader) flags(fs *pflag.FlagSet) {
@@ -239,7 +215,7 @@ func (l *loader) flags(fs *pflag.FlagSet) {
 	if err := k.Load(provider, nil); err != nil {
 		l.errs = append(l.errs, fmt.Errorf("flags: %w", err))
 	}
-	l.layer(k, func(s Setting) string { return "--" + s.Flag })
+	l.layer(k.All(), func(s Setting) string { return "--" + s.Flag })
 }
 
 func lookup(environ []string, name string) string {

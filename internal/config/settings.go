@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -77,31 +78,23 @@ func shortDuration(d time.Duration) string {
 	return s
 }
 
-// set gives the setting a value from a file, the environment or a flag.
+// set gives the setting a value from a file, the environment or a flag: a string, a
+// []string, nil for no value, or an error about the value.
 func (s Setting) set(raw any) error {
 	var text string
-	if _, isText := raw.(string); s.secret() && !isText && raw != nil {
-		// The YAML parser converts an unquoted 1e9 or 0x10 to a number, whose text
-		// differs.
-		return fmt.Errorf("is not a text; write it in quotes")
-	}
 	switch raw := raw.(type) {
 	case nil:
-		return fmt.Errorf("has no value")
-	case []any:
+		return errors.New("has no value")
+	case error:
+		return raw
+	case []string:
 		if s.value.Kind() != reflect.Slice {
-			return fmt.Errorf("is a list, but must be a single value")
+			return errors.New("is a list, but must be a single value")
 		}
-		parts := make([]string, len(raw))
-		for i, r := range raw {
-			parts[i] = fmt.Sprint(r)
-		}
-		s.value.Set(reflect.ValueOf(parts))
+		s.value.Set(reflect.ValueOf(raw))
 		return nil
-	case map[string]any:
-		return fmt.Errorf("is a group, but must be a single value")
-	default:
-		text = fmt.Sprint(raw)
+	case string:
+		text = raw
 	}
 	if u, ok := s.value.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		return u.UnmarshalText([]byte(text))
