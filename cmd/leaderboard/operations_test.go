@@ -83,6 +83,109 @@ func TestOperationsConfiguration(t *testing.T) {
 	}
 }
 
+// The commands of the part about the embedded engine work as written, in their order: a
+// backup while the server runs, and its restoration after the server has stopped.
+func TestOperationsOfAnEmbeddedServer(t *testing.T) {
+	text, err := os.ReadFile(operations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## The embedded engine\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	part := filepath.Join(t.TempDir(), "embedded.md")
+	if err := os.WriteFile(part, []byte(section), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data := filepath.Join(t.TempDir(), "data")
+	var s *testServer
+	var environ []string
+	run := func(line string) string {
+		t.Helper()
+		r := command(t, "", environ, strings.Fields(line)[1:]...)
+		if r.code != exitOK {
+			t.Fatalf("%s exited with %d: %s", line, r.code, r.stderr)
+		}
+		return r.stdout
+	}
+	start := func() {
+		s = startServer(t, data, nil)
+		key, err := os.ReadFile(filepath.Join(data, "admin-key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		environ = []string{"LEADERBOARD_DATA=" + data, "LEADERBOARD_SERVER=" + s.grpc, "LEADERBOARD_KEY=" + strings.TrimSpace(string(key))}
+	}
+	start()
+	run("leaderboard submit ada --points 3 --match m")
+	var commands []string
+	for _, block := range blocks(t, part, "sh") {
+		for line := range strings.Lines(block) {
+			name := strings.Fields(line)[1]
+			commands = append(commands, name)
+			if name == "restore" {
+				run("leaderboard submit bob --points 5 --match m") // after the backup
+				s.stop()
+			}
+			run(line)
+		}
+	}
+	if got := strings.Join(commands, " "); got != "backup restore" {
+		t.Fatalf("the page has the commands %s, want backup and restore", got)
+	}
+	start()
+	contains(t, run("leaderboard verify"), " 0 differences")
+	if top := run("leaderboard top"); !strings.Contains(top, "ada") || strings.Contains(top, "bob") {
+		t.Errorf("the board after the restoration:\n%s\nwant ada, and not bob, whose result is newer than the backup", top)
+	}
+}
+
+// The examples of a file, a flag and a variable in docs/configuration.md have the effect
+// that the page describes.
+func TestConfigurationExamples(t *testing.T) {
+	const page = "../../docs/configuration.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	example := func(pattern string) string {
+		t.Helper()
+		found := regexp.MustCompile(pattern).FindSubmatch(text)
+		if found == nil {
+			t.Fatalf("%s has no example %s", page, pattern)
+		}
+		return string(found[1])
+	}
+	file := filepath.Join(t.TempDir(), "leaderboard.yaml")
+	if err := os.WriteFile(file, []byte(blocks(t, page, "yaml")[0]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags, variable := strings.Fields(example("a flag: `leaderboard serve ([^`]+)`")), example("the environment: `([^`]+)`")
+	of := func(key, value, source string) string {
+		return fmt.Sprintf(`{"key":%q,"value":%q,"source":%q}`, key, value, source)
+	}
+	for _, tt := range []struct {
+		name    string
+		environ []string
+		args    []string
+		want    []string
+	}{
+		{"a file", nil, []string{"--config", file}, []string{
+			of("data", "/var/lib/leaderboard", file), of("cassandra.data_center", "dc1", file), of("log.level", "warn", file)}},
+		{"a file in the environment", []string{"LEADERBOARD_CONFIG=" + file}, nil, []string{of("log.level", "warn", file)}},
+		{"a variable", []string{variable}, []string{"--config", file}, []string{
+			of("cassandra.data_center", "dc1", "LEADERBOARD_CASSANDRA_DATA_CENTER"), of("log.level", "warn", file)}},
+		{"an empty variable", []string{"LEADERBOARD_CASSANDRA_DATA_CENTER="}, []string{"--config", file}, []string{of("cassandra.data_center", "dc1", file)}},
+		{"a flag", []string{variable}, append([]string{"--config", file}, flags...), []string{of("cassandra.data_center", "dc1", "--cassandra-data-center")}},
+	} {
+		r := command(t, "", tt.environ, append([]string{"config", "--json"}, tt.args...)...)
+		for _, want := range tt.want {
+			if r.code != exitOK || !strings.Contains(r.stdout, want) {
+				t.Errorf("%s: exit code %d, want 0 and %s:\n%s%s", tt.name, r.code, want, r.stdout, r.stderr)
+			}
+		}
+	}
+}
+
 // An embedded server exposes every metric that the dashboard and the alert rules use,
 // except the metrics of Cassandra, Redis and the consumer. TestMonitoringOfProcesses
 // checks those. No metric has the id of a board, a user or a match.
