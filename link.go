@@ -181,9 +181,9 @@ func (b *Board) OpenWindows() error {
 	return err
 }
 
-// NeedsWindow returns the last window of the rolling board b that must be open before r, a
-// result of b's source, is copied to b: the window that ends on the day of r, or the one that
-// ends on the day of its receipt. It returns "" if b does not count r.
+// NeedsWindow returns the last window of the rolling board b that must be open before r is
+// copied to b. The result r is of b's source. The window ends on the day of r or on the day
+// of its receipt. NeedsWindow returns "" if b does not count r.
 func (b *Board) NeedsWindow(r *MatchResult) SeasonID {
 	if r.Retracted || !b.Source.matches(r) {
 		return ""

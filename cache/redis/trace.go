@@ -72,9 +72,10 @@ func end(span trace.Span, err error) {
 	span.End()
 }
 
-// expected reports whether err is an answer after which the client goes on: a key does not
-// exist, the server needs the text of a script, or the server is older than an option of
-// CLIENT that go-redis tries on each new connection.
+// expected reports whether the client goes on after err. Expected errors are:
+//   - a key does not exist
+//   - the server needs the text of a script
+//   - the server is older than an option of CLIENT that go-redis tries on each new connection
 func expected(err error) bool {
 	return errors.Is(err, goredis.Nil) || goredis.HasErrorPrefix(err, "NOSCRIPT") ||
 		goredis.HasErrorPrefix(err, "unknown subcommand") || goredis.HasErrorPrefix(err, "Unknown subcommand")

@@ -94,11 +94,10 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	return b, err
 }
 
-// amendment returns a function that calls change, and fails if the changed board would
-// decide otherwise about results of its seasons: if a sealed season would accept results
-// again, or a season with results would close at once. If change adds windows to a linked board, the
-// board must be filled again: the source may have results in these windows. If change
-// changes the divisions, all users must be recounted.
+// amendment returns a function that calls change. The function fails if a sealed season
+// would accept results again, or if a season with results would close at once. If change
+// adds windows to a linked board, the board must be filled again: the source may have
+// results in these windows. If change changes the divisions, all users must be recounted.
 func (a *Admin) amendment(seasons []leaderboard.SeasonRecord, change func(*leaderboard.Board) error) func(*leaderboard.Board) error {
 	return func(b *leaderboard.Board) error {
 		before := b.Clone()

@@ -293,10 +293,12 @@ func (s *faultyStore) Result(ctx context.Context, key leaderboard.ResultKey) (le
 	return faulty(s, func() (leaderboard.Record, error) { return s.Store.Result(ctx, key) })
 }
 
-// In random histories, every ladder of every linked board equals a recount of the source:
-// with duplicates, revisions in any order that cross seasons, retractions, matches that are
-// voided and restored, bans, erasures, concurrent writers, store calls that fail between two boards, and linked boards that are
-// created and filled meanwhile.
+// In random histories, every ladder of every linked board equals a recount of the source.
+// The histories contain:
+//   - duplicates, retractions, and revisions in any order that cross seasons
+//   - matches that are voided and restored, bans and erasures
+//   - concurrent writers, and store calls that fail between two boards
+//   - linked boards that are created and filled meanwhile
 func TestLinkedBoardsEqualARecount(t *testing.T) {
 	first := seed.New(t)
 	for n := range uint64(20) {

@@ -193,9 +193,11 @@ func (f *rollingFixture) checkWindows() (filling int) {
 }
 
 // In random histories, every window of a rolling board that is not filling equals a recount
-// from the event times: with late results, corrections that move a result into and out of a
-// window, retractions, bans, erasures, two processes that write and fill at a time, store
-// calls that fail, days without any process, sweeps, and a change of the clocks.
+// from the event times. The histories contain:
+//   - late results, and corrections that move a result into and out of a window
+//   - retractions, bans and erasures
+//   - two processes that write and fill concurrently, and store calls that fail
+//   - days without any process, sweeps, and a change of the clocks
 func TestRollingBoardEqualsARecount(t *testing.T) {
 	first := seed.New(t)
 	for n := range uint64(25) {

@@ -1,14 +1,17 @@
 package repotest
 
 import (
+	"go/version"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
 // go.mod defines the Go version. Container images must have the same version. Workflows
-// must read the version from go.mod.
+// must read the version from go.mod. The other modules must build with this version: they
+// name no toolchain, and need no newer one.
 func TestGoVersionHasOnePlace(t *testing.T) {
 	read := func(name string) string {
 		data, err := os.ReadFile(filepath.Join(root, name))
@@ -20,6 +23,17 @@ func TestGoVersionHasOnePlace(t *testing.T) {
 	toolchain := regexp.MustCompile(`(?m)^toolchain go(\S+)$`).FindStringSubmatch(read("go.mod"))
 	if toolchain == nil {
 		t.Fatal("go.mod has no toolchain line")
+	}
+	needs := regexp.MustCompile(`(?m)^go (\S+)$`)
+	for _, name := range trackedFiles(t, ".mod") {
+		text := read(name)
+		need := needs.FindStringSubmatch(text)
+		if need == nil || version.Compare("go"+need[1], "go"+toolchain[1]) > 0 {
+			t.Errorf("%s needs Go %q, want at most %s, the toolchain of go.mod", name, need, toolchain[1])
+		}
+		if name != "go.mod" && strings.Contains(text, "\ntoolchain ") {
+			t.Errorf("%s has a toolchain line: only go.mod has one", name)
+		}
 	}
 	images := regexp.MustCompile(`golang:([0-9.]+)`)
 	for _, name := range []string{"Dockerfile", "docker-compose.tests.yml"} {

@@ -2,6 +2,7 @@ package repotest
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -10,7 +11,7 @@ import (
 )
 
 // The list of packages in docs/architecture.md must have one line for each package
-// folder, and no other line.
+// folder and for each folder with its own go.mod, and no other line.
 func TestArchitectureListsEveryRoom(t *testing.T) {
 	const document = "../../docs/architecture.md"
 	text, err := os.ReadFile(document)
@@ -26,15 +27,23 @@ func TestArchitectureListsEveryRoom(t *testing.T) {
 	for _, line := range regexp.MustCompile("(?m)^- `([^`]+)`: ").FindAllStringSubmatch(section, -1) {
 		rooms = append(rooms, line[1])
 	}
-	all := packages(t)
-	for path := range all {
-		if folder := shortPath(path); !slices.Contains(rooms, folder) {
+	var all []string
+	for path := range packages(t) {
+		all = append(all, shortPath(path))
+	}
+	for _, mod := range trackedFiles(t, ".mod") {
+		if folder := path.Dir(mod); folder != "." {
+			all = append(all, folder)
+		}
+	}
+	for _, folder := range all {
+		if !slices.Contains(rooms, folder) {
 			t.Errorf("%s does not list %s: add a line that describes the folder", filepath.Clean(document), folder)
 		}
 	}
 	for i, room := range rooms {
-		if _, ok := all[filepath.ToSlash(filepath.Join(module, room))]; !ok {
-			t.Errorf("%s lists %s, which is not a package folder: remove the line", filepath.Clean(document), room)
+		if !slices.Contains(all, room) {
+			t.Errorf("%s lists %s, which is not a package folder or a module: remove the line", filepath.Clean(document), room)
 		}
 		if slices.Contains(rooms[:i], room) {
 			t.Errorf("%s lists %s twice", filepath.Clean(document), room)

@@ -59,18 +59,6 @@ func TestImageRunsAsUnprivilegedUser(t *testing.T) {
 	}
 }
 
-func TestDockerfileUsesTheGoVersionOfTheModule(t *testing.T) {
-	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := regexp.MustCompile(`(?m)^go (\d+\.\d+)\.(\d+)$`).FindSubmatch(mod)
-	have := regexp.MustCompile(`^golang:(\d+\.\d+)\.(\d+)-`).FindStringSubmatch(dockerfile(t).from[0])
-	if want == nil || have == nil || have[1] != string(want[1]) {
-		t.Errorf("the binary is built on %s, want the version of go.mod, %s", dockerfile(t).from[0], want)
-	}
-}
-
 // The test builds the binary as the first stage of the Dockerfile does. The files that
 // .dockerignore includes must suffice for the build. The binary must need no libc, and
 // must know every command that a container runs.
