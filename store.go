@@ -221,10 +221,11 @@ type EntryStore interface {
 	// Entries may omit orphan rows. A Recount of the user removes them.
 	OrphanRows(ctx context.Context, s SeasonKey) iter.Seq2[OrphanRow, error]
 	// Recount computes a user's entry from the canonical results only and repairs the
-	// user's rows in every ladder. It returns the stored entry as Before and the
-	// computed entry as After. If the data was not damaged, they are equal. There is one
-	// exception: after an early end of the season, the caller must call Recount for each
-	// user with results that no longer count. Errors: [ErrBoardNotFound], as in Apply.
+	// user's rows in every ladder. It follows the stored board, even if b is an older
+	// version of it. It returns the stored entry as Before and the computed entry as After.
+	// If the data was not damaged, they are equal. There is one exception: after an early
+	// end of the season, the caller must call Recount for each user with results that no
+	// longer count. Errors: [ErrBoardNotFound], as in Apply.
 	Recount(ctx context.Context, b *Board, season SeasonID, user UserID) (Change, error)
 	// StartRecount makes each season of a board follow the divisions of b, which AmendBoard
 	// has changed, unless the season is sealed and does not follow them yet. It returns

@@ -261,14 +261,11 @@ func (s *Store) raiseRules(ctx context.Context, seasonKey leaderboard.SeasonKey,
 // before the board; ruled then returns [leaderboard.ErrUnavailable].
 func (s *Store) ruled(ctx context.Context, b *leaderboard.Board, inc incarnation) (*leaderboard.Board, error) {
 	if inc.rules > b.Rules() {
-		k, err := s.readBoard(ctx, b.ID)
-		if err == nil && !sameBoard(&k.board, b) {
-			err = notFound(b.ID)
-		}
-		if err != nil {
+		var err error
+		if b, err = s.liveBoard(ctx, b); err != nil {
 			return nil, err
 		}
-		if b = &k.board; inc.rules > b.Rules() {
+		if inc.rules > b.Rules() {
 			return nil, fmt.Errorf("cql: board %q: a change of its divisions has not arrived in this data center yet; try again: %w", b.ID, leaderboard.ErrUnavailable)
 		}
 	}
@@ -279,7 +276,7 @@ func (s *Store) ruled(ctx context.Context, b *leaderboard.Board, inc incarnation
 // process may be about to register the first one. A season that is opened later gets its
 // rules by openIncarnation.
 func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
-	if err := s.checkBoard(ctx, b); err != nil {
+	if _, err := s.liveBoard(ctx, b); err != nil {
 		return nil, err
 	}
 	rows, err := s.seasonRows(ctx, b.ID)

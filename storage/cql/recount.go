@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Recount computes a user's entry from the results, and repairs the entry and the user's
-// rows if they differ.
+// Recount computes a user's entry from the results by the stored board, and repairs the
+// entry and the user's rows if they differ.
 //
 // An operator may have written a cell by hand, with a greater timestamp than the
 // repair's. Cassandra would then keep that cell. In this case Recount adds a row of
@@ -29,17 +29,16 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 		return leaderboard.Change{}, err
 	}
 	none := leaderboard.Entry{SeasonKey: seasonKey, User: user}
-	given := b
 	var change leaderboard.Change
 	var raised claim
 	placed := uint64(0)
 	for try := range maxTries {
-		if !inc.openFor(given) || !inc.boardSeen {
-			if err := s.checkBoard(ctx, given); err != nil || !inc.openFor(given) {
-				return leaderboard.Change{Before: none, After: none}, err
-			}
+		stored, err := s.liveBoard(ctx, b) // b may lack a change, such as an early end of the season
+		if err != nil || !inc.openFor(stored) {
+			return leaderboard.Change{Before: none, After: none}, err
 		}
-		if b, err = s.ruled(ctx, given, inc); err != nil {
+		ruled, err := s.ruled(ctx, stored, inc)
+		if err != nil {
 			return leaderboard.Change{}, err
 		}
 		key := &userKey{seasonKey, inc.number, user}
@@ -48,7 +47,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 		var have storedEntry
 		var rows []row
 		live, err := s.whileOpen(ctx, seasonKey, inc, func(ctx context.Context) (err error) {
-			st, have, rows, err = s.inspect(ctx, b, key, inc, raised)
+			st, have, rows, err = s.inspect(ctx, ruled, key, inc, raised)
 			return err
 		})
 		if err != nil {
@@ -62,13 +61,13 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 			continue
 		}
 		if !st.known {
-			change, ok, err := s.removeUnregistered(ctx, b, key, inc)
+			change, ok, err := s.removeUnregistered(ctx, ruled, key, inc)
 			if err != nil || ok {
 				return change, err
 			}
 			continue // another call registered the user after inspect had read the state
 		}
-		want, none := st.entries(b, key)
+		want, none := st.entries(ruled, key)
 		before := have.entryOr(none)
 		if change.Before.User == "" {
 			change.Before = before
@@ -175,14 +174,17 @@ func (s *Store) registerAbove(ctx context.Context, b *leaderboard.Board, key *us
 	return nil
 }
 
-// checkBoard returns nil if b exists. It returns [leaderboard.ErrBoardNotFound] if b was
-// deleted.
-func (s *Store) checkBoard(ctx context.Context, b *leaderboard.Board) error {
+// liveBoard returns the stored board with b's id and time of creation. It returns
+// [leaderboard.ErrBoardNotFound] if this board was deleted.
+func (s *Store) liveBoard(ctx context.Context, b *leaderboard.Board) (*leaderboard.Board, error) {
 	k, err := s.readBoard(ctx, b.ID)
 	if err == nil && !sameBoard(&k.board, b) {
 		err = notFound(b.ID)
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return &k.board, nil
 }
 
 // raiseVersion writes a row of kindRepair that increases the version of a user's state.

@@ -239,6 +239,10 @@ var recountTests = []test{
 		f.apply(old, f.result(old, "u", "5", 0, 1)) // by a process with an older version of the board
 		recount("u")
 		f.equal("score after a result that an older board accepts", "6", f.score(&b, s, "u"))
+		c, err := f.Recount(f.ctx, old, s.Season, "u")
+		f.ok("Recount with an older board", err)
+		f.equal("entry after a Recount with an older board", c.Before, c.After)
+		f.equal("score after a Recount with an older board", "6", f.score(&b, s, "u"))
 		f.equal("ladder", users("u"), f.ladder(s, ""))
 	}},
 	{"Recount keeps a banned user hidden", func(f *fixture) {
