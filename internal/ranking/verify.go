@@ -199,6 +199,9 @@ func (c *check) user(ctx context.Context, user leaderboard.UserID) error {
 		return err
 	}
 	if detail := entryDifference(want, have); detail != "" {
+		if err := c.refresh(ctx); err != nil {
+			return err
+		}
 		if want, have, err = c.entries(ctx, user, nil); err != nil {
 			return err
 		}
@@ -217,6 +220,17 @@ func (c *check) user(ctx context.Context, user leaderboard.UserID) error {
 		c.ranked[d]++
 	}
 	return nil
+}
+
+// refresh reads the board and its season again. An administrator may have ended the season
+// or changed the divisions after the check began.
+func (c *check) refresh(ctx context.Context) error {
+	if _, err := c.reread(ctx, c.b); err != nil {
+		return err
+	}
+	record, err := c.store.Season(ctx, c.key)
+	c.rules = record.Rules
+	return err
 }
 
 // entries returns a user's entry as it follows from the stored results, and as it is

@@ -319,3 +319,40 @@ func TestVerifyRepairsVoids(t *testing.T) {
 		t.Errorf("differences after the repairs: %v, want none", got)
 	}
 }
+
+// usersHook is a store that calls hook before it yields the users of a season.
+type usersHook struct {
+	leaderboard.Store
+	hook func()
+}
+
+func (s *usersHook) Users(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
+	s.hook()
+	return s.Store.Users(ctx, key)
+}
+
+// Verify does not report a change of the board during its scan as differences.
+func TestVerifyIgnoresConcurrentChangesOfTheBoard(t *testing.T) {
+	for name, change := range map[string]func(*fixture){
+		"an early end": func(f *fixture) { f.end("b", day, start.Add(-time.Minute)) },
+		"divisions": func(f *fixture) {
+			f.amendDivisions("b", "club", "gender")
+			if err := f.FillDivisions(f.t.Context()); err != nil {
+				f.t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := open(t)
+			f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: dailyBoard.Season, Divisions: []string{"gender"}})
+			for i := range 10 {
+				f.submit("b", attributed(i))
+				f.submit("b", timed(points(fmt.Sprint("u", i), "early", 5), start.Add(-time.Hour)))
+			}
+			v := over(t, &usersHook{f.store, sync.OnceFunc(func() { change(f) })}, f.index)
+			if got := v.verify(false); len(got) > 0 {
+				t.Errorf("differences: %v, want none", got)
+			}
+		})
+	}
+}
