@@ -373,6 +373,13 @@ func (o *matchOffers) addOlder(ctx context.Context, r *leaderboard.MatchResult, 
 			if record.Result == nil {
 				continue
 			}
+			// Both the standing result and r may be late in other places, where the result
+			// that r replaces then counts.
+			own := o.b.LinkedSeasons(r)
+			both := slices.DeleteFunc(slices.Clone(places), func(p leaderboard.SeasonID) bool { return !slices.Contains(own, p) })
+			if err := o.keep(record.Result, both); err != nil {
+				return err
+			}
 		}
 		older.Voids = max(older.Voids, o.m.stands.Voids) // it must not count while the match is void
 		o.own = append(o.own, offer{o.m, older})
@@ -391,8 +398,8 @@ func (o *matchOffers) addAway(ctx context.Context, p leaderboard.SeasonID) (*lea
 	return record.Result, err
 }
 
-// keep adds offers of a result that step 2 replaces to those places that are windows and not
-// filled yet. If no process was up for days, such a window may refuse the standing result as
+// keep adds offers of a result that another offer replaces to those places that are windows and
+// not filled yet. If no process was up for days, such a window may refuse the standing result as
 // late. The replaced result then counts there, and its fill would not find it.
 func (o *matchOffers) keep(replaced *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
 	for _, p := range places {

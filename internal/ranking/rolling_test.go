@@ -230,3 +230,28 @@ func TestVoidMatchInRollingWindows(t *testing.T) {
 		f.wantList(week(day), "ann 7 1")
 	}
 }
+
+// Two corrections arrive at a time, after windows closed that no process had filled. Both are
+// late there, so the first revision counts, although one of them replaces it in the window
+// before.
+func TestLateCorrectionsKeepAnOlderRevisionForTheFill(t *testing.T) {
+	f := weekBoard(openLinked(t, plain), 30*24*time.Hour)
+	f.submit("laps", at(points("ann", "m", 7), 0, start.Add(22*time.Hour)))
+	f.clock.set(start.AddDate(0, 0, 4))
+	var batch []leaderboard.MatchResult
+	for _, r := range []leaderboard.MatchResult{at(points("ann", "m", 5), 3, start), at(points("ann", "m", 9), 1, start.AddDate(0, 0, 2))} {
+		r, err := f.Complete(t.Context(), f.source, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch = append(batch, r)
+	}
+	if err := f.apply(batch); err != nil {
+		t.Fatal(err)
+	}
+	f.fill()
+	f.wantList(week(1)) // the second correction does not count there, and no other one is late
+	f.wantList(week(2), "ann 7 1")
+	f.wantList(week(3), "ann 7 1")
+	f.wantList(week(4), "ann 5 1")
+}
