@@ -480,6 +480,7 @@ func (b *Board) Amend(next Board) (Board, error) {
 	}
 	if !b.laxly(&next) {
 		amended.AcceptedAttributes = next.AcceptedAttributes
+		amended.Accept(amended.tallied()) // those of removed divisions, so that a copy of the board accepts its results
 	}
 	for _, w := range b.Season.Windows {
 		if !slices.ContainsFunc(next.Season.Windows, func(n Season) bool {
@@ -492,7 +493,7 @@ func (b *Board) Amend(next Board) (Board, error) {
 		return Board{}, err
 	}
 	amended.Season.Windows, amended.Season.Ends = next.Season.Windows, next.Season.Ends
-	next.CreatedAt, next.Divisions = b.CreatedAt, amended.Divisions
+	next.CreatedAt, next.Divisions, next.AcceptedAttributes = b.CreatedAt, amended.Divisions, amended.AcceptedAttributes
 	if !amended.SameAs(&next) {
 		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule, days and time_zone, floor and source are fixed; create a new board instead")
 	}

@@ -52,9 +52,31 @@ func (b *Board) AcceptsAny() bool {
 	return b.Source == nil && (slices.Contains(b.AcceptedAttributes, AnyAttribute) || !b.StrictSubmits && len(b.AcceptedAttributes) == 0)
 }
 
+// Accept adds names to AcceptedAttributes, except those that b declares already. If b
+// accepts any attribute, Accept adds none. It adds no more than MaxAcceptedAttributes allows.
+func (b *Board) Accept(names []string) {
+	if b.Source != nil || b.AcceptsAny() {
+		return
+	}
+	for _, name := range names {
+		if len(b.AcceptedAttributes) < MaxAcceptedAttributes && !slices.Contains(b.AcceptedAttributes, name) && !slices.Contains(b.Attributes(), name) {
+			b.AcceptedAttributes = append(slices.Clone(b.AcceptedAttributes), name)
+		}
+	}
+}
+
+// Declared returns the attributes that b declares on its source: those of its divisions,
+// removed ones included, and those of Source.Match.
+func (b *Board) Declared() []string {
+	if b.Source == nil {
+		return b.tallied()
+	}
+	return slices.Concat(b.tallied(), slices.Sorted(maps.Keys(b.Source.Match)))
+}
+
 // declares reports whether b uses an attribute, or accepts it in submitted results. The
 // attributes of divisions that were removed stay declared, because game servers may still
-// send them.
+// send them, and imports of stored results do.
 func (b *Board) declares(attribute string) bool {
 	matched := false
 	if b.Source != nil {

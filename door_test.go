@@ -61,6 +61,28 @@ func TestCheckSubmit(t *testing.T) {
 	}
 }
 
+// A board keeps the attributes of removed divisions among its accepted ones, so that a copy
+// of the board accepts the results of the first.
+func TestAttributesOfRemovedDivisionsStayAccepted(t *testing.T) {
+	b := leaderboard.Board{ID: "b", StrictSubmits: true, Divisions: []string{"gender", "gender+age", "club"}, AcceptedAttributes: []string{"mode"}}
+	next := b
+	next.Divisions = []string{"gender"}
+	b, err := b.Amend(next)
+	if got := strings.Join(b.AcceptedAttributes, " "); err != nil || got != "mode age club" {
+		t.Errorf("the accepted attributes are %q, %v; want those of the removed divisions too", got, err)
+	}
+	next = b
+	next.AcceptedAttributes = nil
+	if b, err = b.Amend(next); err != nil || strings.Join(b.AcceptedAttributes, " ") != "age club" {
+		t.Errorf("after their removal, the accepted attributes are %q, %v", b.AcceptedAttributes, err)
+	}
+	next = b
+	next.AcceptedAttributes = []string{leaderboard.AnyAttribute}
+	if b, err = b.Amend(next); err != nil || len(b.AcceptedAttributes) != 1 {
+		t.Errorf("a board for any attribute has %q, %v", b.AcceptedAttributes, err)
+	}
+}
+
 // A board without accepted attributes that is not strict accepts all. It is the same as a
 // board that says so, and as one that says nothing, and stays so when it is amended.
 func TestBoardsOfEarlierBuildsAcceptAllAttributes(t *testing.T) {

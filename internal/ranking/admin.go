@@ -88,10 +88,27 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	}
 	defer a.forgetBoard(id)
 	b, err := a.store.AmendBoard(ctx, id, a.amendment(seasons, change))
+	if err == nil && b.Source != nil && len(b.PastDivisions) > 0 {
+		err = a.acceptOnSource(ctx, &b)
+	}
 	if err == nil && (b.Filling() || !b.RecountLease.IsZero()) {
 		a.planFill()
 	}
 	return b, err
+}
+
+// acceptOnSource adds the attributes that b declares to those that its source accepts. A copy
+// of the source then accepts the source's results, also beside a b with other divisions.
+func (a *Admin) acceptOnSource(ctx context.Context, b *leaderboard.Board) error {
+	defer a.forgetBoard(b.Source.Board)
+	_, err := a.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
+		source.Accept(b.Declared())
+		return nil
+	})
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return nil
+	}
+	return err
 }
 
 // amendment returns a function that calls change. The function fails if a sealed season

@@ -104,6 +104,7 @@ func (a *Admin) unlink(ctx context.Context, b *leaderboard.Board) error {
 			return err
 		}
 		source.Links = slices.DeleteFunc(source.Links, func(id leaderboard.BoardID) bool { return id == b.ID })
+		source.Accept(b.Declared()) // the source has results with these attributes
 		return nil
 	})
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
