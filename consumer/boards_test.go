@@ -134,7 +134,7 @@ func TestResultsOfASeasonThatEndedEarly(t *testing.T) {
 	c.send(message(at("first", now.Add(-time.Minute))))
 	c.consume(ranking.New(store, index, ranking.Options{BoardTTL: time.Hour}))
 	c.outcomes(1)
-	if _, err := admin.EndSeason(t.Context(), "b", "cup", now.Add(-2*time.Minute)); err != nil {
+	if _, err := admin.EndSeason(t.Context(), "b", leaderboard.EarlyEnd{ID: "cup", At: now.Add(-2 * time.Minute)}); err != nil {
 		t.Fatal(err)
 	}
 	c.send(message(at("late", now)), message(at("in time", now.Add(-3*time.Minute))))

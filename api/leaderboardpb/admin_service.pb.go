@@ -842,7 +842,10 @@ type ExportResultsRequest struct {
 	// the results.
 	IncludeBans bool `protobuf:"varint,3,opt,name=include_bans,proto3" json:"include_bans,omitempty"`
 	// If true, the void matches follow the results.
-	IncludeVoids  bool `protobuf:"varint,4,opt,name=include_voids,proto3" json:"include_voids,omitempty"`
+	IncludeVoids bool `protobuf:"varint,4,opt,name=include_voids,proto3" json:"include_voids,omitempty"`
+	// If true, the early ends of seasons follow the results. Otherwise the results after
+	// these ends are left out: on a board without the ends, they would count.
+	IncludeEnds   bool `protobuf:"varint,5,opt,name=include_ends,proto3" json:"include_ends,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -905,7 +908,15 @@ func (x *ExportResultsRequest) GetIncludeVoids() bool {
 	return false
 }
 
-// Response of ExportResults: one result, one retraction, one ban, or one void match.
+func (x *ExportResultsRequest) GetIncludeEnds() bool {
+	if x != nil {
+		return x.IncludeEnds
+	}
+	return false
+}
+
+// Response of ExportResults: one result, one retraction, one ban, one void match, or one
+// early end of a season.
 type ExportResultsResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Season    string                 `protobuf:"bytes,1,opt,name=season,proto3" json:"season,omitempty"`
@@ -914,7 +925,9 @@ type ExportResultsResponse struct {
 	// If set, the other fields are not.
 	Ban *Ban `protobuf:"bytes,4,opt,name=ban,proto3" json:"ban,omitempty"`
 	// If set, the other fields are not.
-	Void          *ExportResultsResponse_Void `protobuf:"bytes,5,opt,name=void,proto3" json:"void,omitempty"`
+	Void *ExportResultsResponse_Void `protobuf:"bytes,5,opt,name=void,proto3" json:"void,omitempty"`
+	// If set, the other fields are not.
+	End           *ExportResultsResponse_End `protobuf:"bytes,6,opt,name=end,proto3" json:"end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -980,6 +993,13 @@ func (x *ExportResultsResponse) GetBan() *Ban {
 func (x *ExportResultsResponse) GetVoid() *ExportResultsResponse_Void {
 	if x != nil {
 		return x.Void
+	}
+	return nil
+}
+
+func (x *ExportResultsResponse) GetEnd() *ExportResultsResponse_End {
+	if x != nil {
+		return x.End
 	}
 	return nil
 }
@@ -1821,6 +1841,67 @@ func (x *ExportResultsResponse_Void) GetReason() string {
 	return ""
 }
 
+// The early end of a season. EndSeason imports it.
+type ExportResultsResponse_End struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Season        string                 `protobuf:"bytes,1,opt,name=season,proto3" json:"season,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	DecidedAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=decided_at,proto3" json:"decided_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportResultsResponse_End) Reset() {
+	*x = ExportResultsResponse_End{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportResultsResponse_End) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportResultsResponse_End) ProtoMessage() {}
+
+func (x *ExportResultsResponse_End) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportResultsResponse_End.ProtoReflect.Descriptor instead.
+func (*ExportResultsResponse_End) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{15, 1}
+}
+
+func (x *ExportResultsResponse_End) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *ExportResultsResponse_End) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *ExportResultsResponse_End) GetDecidedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DecidedAt
+	}
+	return nil
+}
+
 var File_leaderboard_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
@@ -1898,22 +1979,30 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\rBackupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"$\n" +
 	"\x0eBackupResponse\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x8e\x01\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xb2\x01\n" +
 	"\x14ExportResultsRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\"\n" +
 	"\finclude_bans\x18\x03 \x01(\bR\finclude_bans\x12$\n" +
-	"\rinclude_voids\x18\x04 \x01(\bR\rinclude_voids\"\xb8\x02\n" +
+	"\rinclude_voids\x18\x04 \x01(\bR\rinclude_voids\x12\"\n" +
+	"\finclude_ends\x18\x05 \x01(\bR\finclude_ends\"\xfd\x03\n" +
 	"\x15ExportResultsResponse\x12\x16\n" +
 	"\x06season\x18\x01 \x01(\tR\x06season\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x1c\n" +
 	"\tretracted\x18\x03 \x01(\bR\tretracted\x12%\n" +
 	"\x03ban\x18\x04 \x01(\v2\x13.leaderboard.v1.BanR\x03ban\x12>\n" +
-	"\x04void\x18\x05 \x01(\v2*.leaderboard.v1.ExportResultsResponse.VoidR\x04void\x1aR\n" +
+	"\x04void\x18\x05 \x01(\v2*.leaderboard.v1.ExportResultsResponse.VoidR\x04void\x12;\n" +
+	"\x03end\x18\x06 \x01(\v2).leaderboard.v1.ExportResultsResponse.EndR\x03end\x1aR\n" +
 	"\x04Void\x12\x16\n" +
 	"\x06season\x18\x01 \x01(\tR\x06season\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xff\x02\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x1a\x85\x01\n" +
+	"\x03End\x12\x16\n" +
+	"\x06season\x18\x01 \x01(\tR\x06season\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12:\n" +
+	"\n" +
+	"decided_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"decided_at\"\xff\x02\n" +
 	"\x03Act\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
@@ -1990,7 +2079,7 @@ func file_leaderboard_v1_admin_service_proto_rawDescGZIP() []byte {
 	return file_leaderboard_v1_admin_service_proto_rawDescData
 }
 
-var file_leaderboard_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_leaderboard_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_leaderboard_v1_admin_service_proto_goTypes = []any{
 	(*Key)(nil),                        // 0: leaderboard.v1.Key
 	(*Progress)(nil),                   // 1: leaderboard.v1.Progress
@@ -2019,15 +2108,16 @@ var file_leaderboard_v1_admin_service_proto_goTypes = []any{
 	(*VerifyResponse_Summary)(nil),     // 24: leaderboard.v1.VerifyResponse.Summary
 	(*RebuildResponse_Summary)(nil),    // 25: leaderboard.v1.RebuildResponse.Summary
 	(*ExportResultsResponse_Void)(nil), // 26: leaderboard.v1.ExportResultsResponse.Void
-	(*timestamppb.Timestamp)(nil),      // 27: google.protobuf.Timestamp
-	(*Result)(nil),                     // 28: leaderboard.v1.Result
-	(*Ban)(nil),                        // 29: leaderboard.v1.Ban
-	(*structpb.Struct)(nil),            // 30: google.protobuf.Struct
+	(*ExportResultsResponse_End)(nil),  // 27: leaderboard.v1.ExportResultsResponse.End
+	(*timestamppb.Timestamp)(nil),      // 28: google.protobuf.Timestamp
+	(*Result)(nil),                     // 29: leaderboard.v1.Result
+	(*Ban)(nil),                        // 30: leaderboard.v1.Ban
+	(*structpb.Struct)(nil),            // 31: google.protobuf.Struct
 }
 var file_leaderboard_v1_admin_service_proto_depIdxs = []int32{
-	27, // 0: leaderboard.v1.Key.created_at:type_name -> google.protobuf.Timestamp
-	27, // 1: leaderboard.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
-	27, // 2: leaderboard.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
+	28, // 0: leaderboard.v1.Key.created_at:type_name -> google.protobuf.Timestamp
+	28, // 1: leaderboard.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
+	28, // 2: leaderboard.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 3: leaderboard.v1.CreateKeyResponse.key:type_name -> leaderboard.v1.Key
 	0,  // 4: leaderboard.v1.ListKeysResponse.keys:type_name -> leaderboard.v1.Key
 	1,  // 5: leaderboard.v1.VerifyResponse.progress:type_name -> leaderboard.v1.Progress
@@ -2035,40 +2125,43 @@ var file_leaderboard_v1_admin_service_proto_depIdxs = []int32{
 	24, // 7: leaderboard.v1.VerifyResponse.summary:type_name -> leaderboard.v1.VerifyResponse.Summary
 	1,  // 8: leaderboard.v1.RebuildResponse.progress:type_name -> leaderboard.v1.Progress
 	25, // 9: leaderboard.v1.RebuildResponse.summary:type_name -> leaderboard.v1.RebuildResponse.Summary
-	28, // 10: leaderboard.v1.ExportResultsResponse.result:type_name -> leaderboard.v1.Result
-	29, // 11: leaderboard.v1.ExportResultsResponse.ban:type_name -> leaderboard.v1.Ban
+	29, // 10: leaderboard.v1.ExportResultsResponse.result:type_name -> leaderboard.v1.Result
+	30, // 11: leaderboard.v1.ExportResultsResponse.ban:type_name -> leaderboard.v1.Ban
 	26, // 12: leaderboard.v1.ExportResultsResponse.void:type_name -> leaderboard.v1.ExportResultsResponse.Void
-	27, // 13: leaderboard.v1.Act.at:type_name -> google.protobuf.Timestamp
-	30, // 14: leaderboard.v1.Act.before:type_name -> google.protobuf.Struct
-	30, // 15: leaderboard.v1.Act.after:type_name -> google.protobuf.Struct
-	16, // 16: leaderboard.v1.ListActsResponse.acts:type_name -> leaderboard.v1.Act
-	29, // 17: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
-	29, // 18: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
-	2,  // 19: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
-	4,  // 20: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
-	6,  // 21: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
-	8,  // 22: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
-	10, // 23: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
-	12, // 24: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
-	14, // 25: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
-	17, // 26: leaderboard.v1.AdminService.ListActs:input_type -> leaderboard.v1.ListActsRequest
-	19, // 27: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
-	21, // 28: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
-	3,  // 29: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
-	5,  // 30: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
-	7,  // 31: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
-	9,  // 32: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
-	11, // 33: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
-	13, // 34: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
-	15, // 35: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
-	18, // 36: leaderboard.v1.AdminService.ListActs:output_type -> leaderboard.v1.ListActsResponse
-	20, // 37: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
-	22, // 38: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
-	29, // [29:39] is the sub-list for method output_type
-	19, // [19:29] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	27, // 13: leaderboard.v1.ExportResultsResponse.end:type_name -> leaderboard.v1.ExportResultsResponse.End
+	28, // 14: leaderboard.v1.Act.at:type_name -> google.protobuf.Timestamp
+	31, // 15: leaderboard.v1.Act.before:type_name -> google.protobuf.Struct
+	31, // 16: leaderboard.v1.Act.after:type_name -> google.protobuf.Struct
+	16, // 17: leaderboard.v1.ListActsResponse.acts:type_name -> leaderboard.v1.Act
+	30, // 18: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
+	30, // 19: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
+	28, // 20: leaderboard.v1.ExportResultsResponse.End.at:type_name -> google.protobuf.Timestamp
+	28, // 21: leaderboard.v1.ExportResultsResponse.End.decided_at:type_name -> google.protobuf.Timestamp
+	2,  // 22: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
+	4,  // 23: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
+	6,  // 24: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
+	8,  // 25: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
+	10, // 26: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
+	12, // 27: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
+	14, // 28: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
+	17, // 29: leaderboard.v1.AdminService.ListActs:input_type -> leaderboard.v1.ListActsRequest
+	19, // 30: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
+	21, // 31: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
+	3,  // 32: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
+	5,  // 33: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
+	7,  // 34: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
+	9,  // 35: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
+	11, // 36: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
+	13, // 37: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
+	15, // 38: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
+	18, // 39: leaderboard.v1.AdminService.ListActs:output_type -> leaderboard.v1.ListActsResponse
+	20, // 40: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
+	22, // 41: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
+	32, // [32:42] is the sub-list for method output_type
+	22, // [22:32] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_admin_service_proto_init() }
@@ -2087,7 +2180,7 @@ func file_leaderboard_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_admin_service_proto_rawDesc), len(file_leaderboard_v1_admin_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

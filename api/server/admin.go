@@ -210,7 +210,8 @@ func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupR
 	return &pb.BackupResponse{Name: name}, s.audited(ctx, act, func() error { return s.options.Backup(ctx, name) }, slog.String("backup", name))
 }
 
-// ExportResults streams the results of a board, and on request its bans.
+// ExportResults streams the results of a board, and on request its void matches, early
+// ends and bans.
 func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminService_ExportResultsServer) error {
 	ctx, cancel := s.streaming(stream.Context(), "")
 	defer cancel()
@@ -218,12 +219,20 @@ func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminServ
 	if err != nil {
 		return err
 	}
-	err = s.service.Export(ctx, ranking.Selection{Board: b.ID, Season: leaderboard.SeasonID(req.GetSeason())}, func(r leaderboard.MatchResult) error {
+	sel := ranking.Selection{Board: b.ID, Season: leaderboard.SeasonID(req.GetSeason())}
+	err = s.service.Export(ctx, sel, req.GetIncludeEnds(), func(r leaderboard.MatchResult) error {
 		return stream.Send(&pb.ExportResultsResponse{Season: string(r.Season), Result: protoconv.FromResult(&b, &r), Retracted: r.Retracted})
 	})
 	if err == nil && req.GetIncludeVoids() {
-		err = s.service.ExportVoids(ctx, ranking.Selection{Board: b.ID, Season: leaderboard.SeasonID(req.GetSeason())}, func(m leaderboard.MatchState) error {
+		err = s.service.ExportVoids(ctx, sel, func(m leaderboard.MatchState) error {
 			return stream.Send(&pb.ExportResultsResponse{Void: &pb.ExportResultsResponse_Void{Season: string(m.Season), MatchId: string(m.Match), Reason: m.Reason}})
+		})
+	}
+	if err == nil && req.GetIncludeEnds() {
+		err = s.service.ExportEnds(ctx, b.ID, sel.Season, func(e leaderboard.EarlyEnd) error {
+			return stream.Send(&pb.ExportResultsResponse{End: &pb.ExportResultsResponse_End{
+				Season: string(e.ID), At: protoconv.Timestamp(e.At), DecidedAt: protoconv.Timestamp(e.DecidedAt),
+			}})
 		})
 	}
 	if err == nil && req.GetIncludeBans() {

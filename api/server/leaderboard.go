@@ -32,8 +32,8 @@ type service interface {
 	PreviewAmendment(context.Context, leaderboard.BoardID, func(*leaderboard.Board) error) (ranking.BoardPreview, error)
 	SeasonInfo(context.Context, *leaderboard.Board, leaderboard.SeasonID) (ranking.SeasonInfo, error)
 	Checksum(context.Context, *leaderboard.Board, leaderboard.SeasonID) (string, error)
-	EndSeason(context.Context, leaderboard.BoardID, leaderboard.SeasonID, time.Time) (ranking.SeasonEnding, error)
-	PreviewEnd(context.Context, leaderboard.BoardID, leaderboard.SeasonID, time.Time) (ranking.SeasonEnding, error)
+	EndSeason(context.Context, leaderboard.BoardID, leaderboard.EarlyEnd) (ranking.SeasonEnding, error)
+	PreviewEnd(context.Context, leaderboard.BoardID, leaderboard.EarlyEnd) (ranking.SeasonEnding, error)
 	DeleteBoard(context.Context, leaderboard.BoardID) error
 
 	Submit(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]ranking.Receipt, error)
@@ -78,7 +78,8 @@ type service interface {
 
 	Verify(context.Context, ranking.Selection, bool, ranking.Progress, func(ranking.Difference) error) (ranking.VerifyReport, error)
 	Rebuild(context.Context, ranking.Selection, ranking.Progress) (int64, error)
-	Export(context.Context, ranking.Selection, func(leaderboard.MatchResult) error) error
+	Export(context.Context, ranking.Selection, bool, func(leaderboard.MatchResult) error) error
+	ExportEnds(context.Context, leaderboard.BoardID, leaderboard.SeasonID, func(leaderboard.EarlyEnd) error) error
 }
 
 var _ service = (*ranking.Service)(nil)

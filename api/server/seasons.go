@@ -46,6 +46,11 @@ func (s *Server) EndSeason(ctx context.Context, req *pb.EndSeasonRequest) (*pb.E
 	if err != nil {
 		return nil, err
 	}
+	decided, err := protoconv.ToTime("decided_at", req.GetDecidedAt())
+	if err != nil {
+		return nil, err
+	}
+	end := leaderboard.EarlyEnd{ID: season.ID, At: at, DecidedAt: decided}
 	if err := ranking.CheckReason(req.GetReason()); err != nil {
 		return nil, err
 	}
@@ -53,7 +58,7 @@ func (s *Server) EndSeason(ctx context.Context, req *pb.EndSeasonRequest) (*pb.E
 		return nil, &leaderboard.FieldError{Field: "reason", Problem: "is required; the audit log keeps it"}
 	}
 	if req.GetDryRun() {
-		ending, err := s.service.PreviewEnd(ctx, b.ID, season.ID, at)
+		ending, err := s.service.PreviewEnd(ctx, b.ID, end)
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +72,7 @@ func (s *Server) EndSeason(ctx context.Context, req *pb.EndSeasonRequest) (*pb.E
 	}
 	var ending ranking.SeasonEnding
 	if err := s.audited(ctx, act, func() (err error) {
-		ending, err = s.service.EndSeason(ctx, b.ID, season.ID, at)
+		ending, err = s.service.EndSeason(ctx, b.ID, end)
 		return err
 	}); err != nil {
 		return nil, err

@@ -101,6 +101,15 @@ func TestEndSeasonRefusesBadInput(t *testing.T) {
 	if a := h.do("admin", "POST", endOctober, `{"reason":"r","at":"2026-10-19T00:00:00Z"}`); a.status != 400 || !strings.Contains(a.raw, "closed since 2026-11-04T12:00:00Z") {
 		t.Errorf("the end of a closed season: %d %s, want 400", a.status, a.raw)
 	}
+	const imported = `{"reason":"import","at":"2026-10-19T00:00:00Z","decided_at":"2026-10-19T01:00:00Z"}`
+	if season := get(h.must("admin", "POST", endOctober, imported), "season"); get(season, "end") != "2026-10-19T00:00:00Z" || get(season, "status") != "closed" {
+		t.Errorf("the import of an end of a closed season gives %v, want an earlier end", season)
+	}
+	for include, want := range map[string]bool{"": false, "?include_ends=true": true} {
+		if a := h.do("admin", "GET", "/v1/boards/cup/results"+include, nil); strings.Contains(a.raw, `"end":{"season":"202610","at":"2026-10-19T00:00:00Z","decided_at":"2026-10-19T00:00:00Z"}`) != want {
+			t.Errorf("export%s: %s; want the end: %v", include, a.raw, want)
+		}
+	}
 	_, err := h.client().EndSeason(h.as("admin"), &pb.EndSeasonRequest{Board: "cup", Season: "202611", Reason: "r", At: timestamppb.New(later.Add(time.Hour))})
 	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a future end over gRPC: %v, want INVALID_ARGUMENT", err)

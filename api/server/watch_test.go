@@ -281,7 +281,7 @@ func TestExportThatBreaks(t *testing.T) {
 // breaking is a service whose Export fails after the first result.
 type breaking struct{ *ranking.Service }
 
-func (breaking) Export(_ context.Context, _ ranking.Selection, send func(leaderboard.MatchResult) error) error {
+func (breaking) Export(_ context.Context, _ ranking.Selection, _ bool, send func(leaderboard.MatchResult) error) error {
 	if err := send(leaderboard.MatchResult{Score: 1, AchievedAt: time.Unix(1, 0)}); err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func zipped(t *testing.T, content string) string {
 
 // importCounts is the summary of an import.
 type importCounts struct {
-	Rows, Filtered, Applied, Duplicate, Superseded, Accepted, Conflict, Rejected int64
+	Rows, Filtered, Linked, Applied, Duplicate, Superseded, Accepted, Conflict, Rejected int64
 }
 
 // counted returns the summary that import --json prints.
@@ -501,8 +501,8 @@ func TestExportAndImportAreInverse(t *testing.T) {
 			from.ok(t, "ban", "日本", "--until", "72h")
 		}
 		to := startInsecure(t)
-		for board, rules := range boards {
-			to.ok(t, append([]string{"board", "create", board, "--attribute", "*"}, rules...)...)
+		for board := range boards {
+			to.ok(t, "board", "create", "-f", writeFile(t, "board.json", from.ok(t, "board", "show", board, "--json")))
 			file := filepath.Join(t.TempDir(), name)
 			from.ok(t, "export", "results", "--board", board, "-o", file)
 			to.ok(t, "import", file, "--board", board)
@@ -523,7 +523,7 @@ func TestExportAndImportAreInverse(t *testing.T) {
 }
 
 // The windows of a rolling board follow from its source, so the export of the source carries
-// them to another server. A linked board itself takes no import.
+// them to another server. A linked board itself takes no results.
 func TestImportOfASourceFillsItsRollingBoard(t *testing.T) {
 	from, to := startInsecure(t), startInsecure(t)
 	for _, s := range []*testServer{from, to} {
@@ -548,8 +548,9 @@ func TestImportOfASourceFillsItsRollingBoard(t *testing.T) {
 			t.Errorf("window %s after the import of the source (-from +to):\n%s", season, diff)
 		}
 	}
-	from.ok(t, "export", "results", "--board", "week", "-o", file)
 	to.fails(t, exitFailure, []string{"submit to its source"}, "import", file, "--board", "week")
+	from.ok(t, "export", "results", "--board", "week", "-o", file)
+	contains(t, to.ok(t, "import", file, "--board", "week"), "left to the source, laps")
 }
 
 func seasonsOf(t *testing.T, s *testServer, board string) []string {

@@ -48,7 +48,7 @@ func startClocked(t *testing.T, now time.Time) *clocked {
 	s.clock.Store(&now)
 	clock := func() time.Time { return *s.clock.Load() }
 	store, index := embedded.Open(t)
-	s.Service = ranking.New(store, index, ranking.Options{Now: clock})
+	s.Service = ranking.New(store, index, ranking.Options{Now: clock, BoardTTL: time.Millisecond, LinkTTL: time.Millisecond})
 	t.Cleanup(s.Service.Close)
 	api, err := apiserver.New(t.Context(), s.Service, store, apiserver.Options{Now: clock, Insecure: true})
 	if err != nil {
@@ -91,7 +91,7 @@ func TestChecksumAfterExportAndImport(t *testing.T) {
 		fmt.Fprintf(&rows, "é' %d,m%d,%d,[%d],%s\n", i%20, i, i%7, i%2, now.Add(-time.Duration(i+12)*time.Hour-time.Duration(i)*time.Microsecond).Format(time.RFC3339Nano))
 	}
 	from.ok(t, "import", writeFile(t, "rows.csv", rows.String()), "--board", "cup")
-	if got, err := from.EndSeason(t.Context(), "cup", "2025", now.Add(-30*time.Hour)); err != nil || got.Results == 0 {
+	if got, err := from.EndSeason(t.Context(), "cup", leaderboard.EarlyEnd{ID: "2025", At: now.Add(-30 * time.Hour)}); err != nil || got.Results == 0 {
 		t.Fatalf("EndSeason: %+v, %v; want results after the end", got, err)
 	}
 	from.pass(t, 48*time.Hour)

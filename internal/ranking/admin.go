@@ -200,10 +200,10 @@ func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 }
 
 // Export calls send for each result that stands in the selected seasons, retractions
-// too. It omits the results after the early end of a season: on a board without that end,
-// they would count. It proceeds season by season, and user by user within a season. It stops at the
-// first error of send.
-func (a *Admin) Export(ctx context.Context, sel Selection, send func(leaderboard.MatchResult) error) error {
+// too. Unless ended is true, it omits the results after the early end of a season: on a
+// board without that end, they would count. It proceeds season by season, and user by user
+// within a season. It stops at the first error of send.
+func (a *Admin) Export(ctx context.Context, sel Selection, ended bool, send func(leaderboard.MatchResult) error) error {
 	return sel.eachSeason(ctx, a.store, func(b *leaderboard.Board, key leaderboard.SeasonKey) error {
 		for user, err := range a.store.Users(ctx, key) {
 			if err != nil {
@@ -213,7 +213,7 @@ func (a *Admin) Export(ctx context.Context, sel Selection, send func(leaderboard
 				if err != nil {
 					return err
 				}
-				if b.EndedEarly(&r) {
+				if !ended && b.EndedEarly(&r) {
 					continue
 				}
 				if err := send(r); err != nil {
@@ -223,4 +223,22 @@ func (a *Admin) Export(ctx context.Context, sel Selection, send func(leaderboard
 		}
 		return nil
 	})
+}
+
+// ExportEnds calls send for each early end of a season of a board. An empty season means
+// every season.
+func (a *Admin) ExportEnds(ctx context.Context, id leaderboard.BoardID, season leaderboard.SeasonID, send func(leaderboard.EarlyEnd) error) error {
+	b, err := a.store.Board(ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, e := range b.Season.Ends {
+		if season != "" && e.ID != season {
+			continue
+		}
+		if err := send(e); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -25,14 +25,18 @@ type SeasonEnding struct {
 }
 
 // EndSeason ends a season of a board before its time. The season then contains only the
-// results whose event time is before the time at. Later ones are refused, and stored ones
-// no longer count. Results with an earlier event time are accepted until the season closes.
-// A zero at means now, or the early end that the season already has.
+// results whose event time is before e.At. Later ones are refused, and stored ones no longer
+// count. Results with an earlier event time are accepted until the season closes. A zero
+// e.At means now, or the early end that the season already has.
+//
+// A zero e.DecidedAt means now. Otherwise EndSeason imports an end that was decided on
+// another server: it also ends a closed season, which stays closed.
 //
 // Errors: [leaderboard.ErrBoardNotFound]; [leaderboard.ErrSeasonNotFound]; a
-// [leaderboard.FieldError] if the season is closed or sealed, if it does not contain at, or
-// if at is in the future.
-func (a *Admin) EndSeason(ctx context.Context, id leaderboard.BoardID, season leaderboard.SeasonID, at time.Time) (SeasonEnding, error) {
+// [leaderboard.FieldError] if the season is closed or sealed and the end is not imported,
+// if the season does not contain e.At, or if a time is in the future.
+func (a *Admin) EndSeason(ctx context.Context, id leaderboard.BoardID, e leaderboard.EarlyEnd) (SeasonEnding, error) {
+	season := e.ID
 	record, err := a.store.Season(ctx, leaderboard.SeasonKey{Board: id, Season: season})
 	if err != nil {
 		return SeasonEnding{}, err
@@ -42,7 +46,7 @@ func (a *Admin) EndSeason(ctx context.Context, id leaderboard.BoardID, season le
 		var before leaderboard.Board
 		b, err := a.store.AmendBoard(ctx, id, func(b *leaderboard.Board) error {
 			before = b.Clone()
-			return a.endEarly(b, &record, at)
+			return a.endEarly(b, &record, e)
 		})
 		if err != nil {
 			return SeasonEnding{}, err
@@ -60,8 +64,8 @@ func (a *Admin) EndSeason(ctx context.Context, id leaderboard.BoardID, season le
 
 // PreviewEnd returns what EndSeason would change, and changes nothing. Errors: those of
 // EndSeason.
-func (a *Admin) PreviewEnd(ctx context.Context, id leaderboard.BoardID, season leaderboard.SeasonID, at time.Time) (SeasonEnding, error) {
-	record, err := a.store.Season(ctx, leaderboard.SeasonKey{Board: id, Season: season})
+func (a *Admin) PreviewEnd(ctx context.Context, id leaderboard.BoardID, e leaderboard.EarlyEnd) (SeasonEnding, error) {
+	record, err := a.store.Season(ctx, leaderboard.SeasonKey{Board: id, Season: e.ID})
 	if err != nil {
 		return SeasonEnding{}, err
 	}
@@ -69,43 +73,66 @@ func (a *Admin) PreviewEnd(ctx context.Context, id leaderboard.BoardID, season l
 	if err != nil {
 		return SeasonEnding{}, err
 	}
-	b, err := before.Revise(func(b *leaderboard.Board) error { return a.endEarly(b, &record, at) })
+	b, err := before.Revise(func(b *leaderboard.Board) error { return a.endEarly(b, &record, e) })
 	if err != nil {
 		return SeasonEnding{}, err
 	}
 	ending, err := a.ending(&b, &record)
 	if err == nil {
-		ending.Results, ending.Users, err = a.afterEnd(ctx, &before, &b, season, false)
+		ending.Results, ending.Users, err = a.afterEnd(ctx, &before, &b, e.ID, false)
 	}
 	return ending, err
 }
 
 // endEarly adds an early end to a season of b, if that is allowed now.
-func (a *Admin) endEarly(b *leaderboard.Board, record *leaderboard.SeasonRecord, at time.Time) error {
-	season, err := b.Season.ByID(record.Season)
+func (a *Admin) endEarly(b *leaderboard.Board, record *leaderboard.SeasonRecord, e leaderboard.EarlyEnd) error {
+	season, err := b.Season.ByID(e.ID)
 	if err != nil {
 		return err
 	}
 	now := a.now()
-	if at.IsZero() {
-		if _, ended := b.Season.EarlyEnd(season.ID); ended {
+	_, ended := b.Season.EarlyEnd(season.ID)
+	closed := b.Closed(season, now) || !record.SealedAt.IsZero()
+	if !e.DecidedAt.IsZero() {
+		if err := checkImportedEnd(&e, now); err != nil {
+			return err
+		}
+		if closed {
+			e.DecidedAt = e.At // so that the season stays closed
+		}
+	} else {
+		e.DecidedAt = now
+		switch {
+		case e.At.IsZero() && ended:
 			return nil
+		case !record.SealedAt.IsZero():
+			return &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("%q is sealed since %s and cannot be ended", season.ID, record.SealedAt.Format(time.RFC3339))}
+		case closed:
+			return &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("%q is closed since %s and cannot be ended", season.ID, b.ClosesAt(season).Format(time.RFC3339))}
+		case e.At.IsZero():
+			e.At = now
 		}
-		at = now
 	}
-	switch {
-	case !record.SealedAt.IsZero():
-		return &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("%q is sealed since %s and cannot be ended", season.ID, record.SealedAt.Format(time.RFC3339))}
-	case b.Closed(season, now):
-		return &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("%q is closed since %s and cannot be ended", season.ID, b.ClosesAt(season).Format(time.RFC3339))}
-	case at.After(now):
+	if e.At.After(now) {
 		return &leaderboard.FieldError{Field: "at", Problem: fmt.Sprintf("must not be after the server's time, %s", now.UTC().Format(time.RFC3339))}
-	case leaderboard.Truncate(at).Equal(season.End):
-		if _, ended := b.Season.EarlyEnd(season.ID); ended {
-			return nil // the call is repeated
-		}
 	}
-	return b.Season.EndEarly(leaderboard.EarlyEnd{ID: season.ID, At: at, DecidedAt: now})
+	if ended && leaderboard.Truncate(e.At).Equal(season.End) {
+		return nil // the call is repeated
+	}
+	return b.Season.EndEarly(e)
+}
+
+// checkImportedEnd checks an end that was decided on another server.
+func checkImportedEnd(e *leaderboard.EarlyEnd, now time.Time) error {
+	switch {
+	case e.At.IsZero():
+		return &leaderboard.FieldError{Field: "at", Problem: "is required with decided_at"}
+	case e.DecidedAt.Before(e.At):
+		return &leaderboard.FieldError{Field: "decided_at", Problem: "must not be before at"}
+	case e.DecidedAt.After(now):
+		return &leaderboard.FieldError{Field: "decided_at", Problem: fmt.Sprintf("must not be after the server's time, %s", now.UTC().Format(time.RFC3339))}
+	}
+	return nil
 }
 
 // ending returns the ending of a season of b, which has an early end, without its counts.

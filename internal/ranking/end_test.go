@@ -17,7 +17,7 @@ func timed(r leaderboard.MatchResult, at time.Time) leaderboard.MatchResult {
 
 func (f *fixture) end(board leaderboard.BoardID, season leaderboard.SeasonID, at time.Time) ranking.SeasonEnding {
 	f.t.Helper()
-	ending, err := f.EndSeason(f.t.Context(), board, season, at)
+	ending, err := f.EndSeason(f.t.Context(), board, leaderboard.EarlyEnd{ID: season, At: at})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestEndSeasonExcludesLaterResults(t *testing.T) {
 	query := ranking.Query{Board: "b", Season: "202611"}
 	f.wantList(query, "ann 12 1", "bob 9 2", "cat 1 3")
 
-	preview, err := f.PreviewEnd(t.Context(), "b", "202611", cut)
+	preview, err := f.PreviewEnd(t.Context(), "b", leaderboard.EarlyEnd{ID: "202611", At: cut})
 	if err != nil || preview.Results != 2 || preview.Users != 2 || preview.Next == nil || preview.Next.ID != "202612" {
 		t.Errorf("preview: %+v, %v; want 2 results of 2 users and the next season 202612", preview, err)
 	}
@@ -125,11 +125,11 @@ func TestEndSeasonRefusesWrongCalls(t *testing.T) {
 	} {
 		for name, call := range map[string]func() error{
 			"EndSeason": func() error {
-				_, err := f.EndSeason(t.Context(), "b", tt.season, tt.at)
+				_, err := f.EndSeason(t.Context(), "b", leaderboard.EarlyEnd{ID: tt.season, At: tt.at})
 				return err
 			},
 			"PreviewEnd": func() error {
-				_, err := f.PreviewEnd(t.Context(), "b", tt.season, tt.at)
+				_, err := f.PreviewEnd(t.Context(), "b", leaderboard.EarlyEnd{ID: tt.season, At: tt.at})
 				return err
 			},
 		} {
@@ -143,11 +143,59 @@ func TestEndSeasonRefusesWrongCalls(t *testing.T) {
 	f.end("b", "now", start.Add(-time.Hour))
 	f.clock.set(start.Add(time.Hour)) // a grace after the decision
 	var fault *leaderboard.FieldError
-	if _, err := f.EndSeason(t.Context(), "b", "now", start.Add(-2*time.Hour)); !errors.As(err, &fault) || fault.Field != "season" {
+	if _, err := f.EndSeason(t.Context(), "b", leaderboard.EarlyEnd{ID: "now", At: start.Add(-2 * time.Hour)}); !errors.As(err, &fault) || fault.Field != "season" {
 		t.Errorf("end of a closed season: %v, want an error of field season", err)
 	}
-	if _, err := f.EndSeason(t.Context(), "none", "all", time.Time{}); !errors.Is(err, leaderboard.ErrBoardNotFound) {
+	if _, err := f.EndSeason(t.Context(), "none", leaderboard.EarlyEnd{ID: "all"}); !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		t.Errorf("end on a board that does not exist: %v, want ErrBoardNotFound", err)
+	}
+}
+
+// The import of an early end also ends a closed or sealed season, which stays so.
+func TestImportOfAnEarlyEnd(t *testing.T) {
+	for phase, after := range map[string]string{"open": "grace", "closed": "closed", "sealed": "sealed"} {
+		t.Run(phase, func(t *testing.T) {
+			f := open(t)
+			f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}})
+			const season = "20261120"
+			cut, decided := start.Add(-time.Hour), start
+			f.submit("b", timed(points("ann", "1", 5), cut.Add(-time.Minute)))
+			f.submit("b", timed(points("ann", "2", 7), cut))
+			if phase != "open" {
+				decided = start.Add(12*time.Hour + 30*time.Minute) // within the grace
+				f.clock.set(start.Add(13 * time.Hour))
+			}
+			if phase == "sealed" {
+				f.clock.set(start.Add(15 * time.Hour))
+				if err := f.Sweep(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 { // a repetition changes nothing
+				end := leaderboard.EarlyEnd{ID: season, At: cut, DecidedAt: decided}
+				got, err := f.EndSeason(t.Context(), "b", end)
+				if err != nil || !got.Season.End.Equal(cut) || string(got.Season.Phase) != after {
+					t.Fatalf("the import: %+v, %v; want a season that is %s", got, err, after)
+				}
+				f.wantList(ranking.Query{Board: "b", Season: season}, "ann 5 1")
+			}
+			if got := f.try("b", timed(points("ann", "3", 9), cut)); got.Status != leaderboard.Rejected {
+				t.Errorf("a result after the imported end: %+v, want it rejected", got)
+			}
+			for field, end := range map[string]leaderboard.EarlyEnd{
+				"at":         {ID: season, DecidedAt: decided},
+				"decided_at": {ID: season, At: cut, DecidedAt: cut.Add(-time.Second)},
+			} {
+				var fault *leaderboard.FieldError
+				if _, err := f.EndSeason(t.Context(), "b", end); !errors.As(err, &fault) || fault.Field != field {
+					t.Errorf("the import of %+v: %v, want an error of field %s", end, err, field)
+				}
+			}
+			future := leaderboard.EarlyEnd{ID: season, At: cut, DecidedAt: f.clock.now().Add(time.Second)}
+			if _, err := f.EndSeason(t.Context(), "b", future); !errors.Is(err, leaderboard.ErrInvalid) {
+				t.Errorf("the import of an end that was decided in the future: %v, want an error", err)
+			}
+		})
 	}
 }
 

@@ -183,7 +183,7 @@ func (f *linkedFixture) apply(results []leaderboard.MatchResult) error {
 func (f *linkedFixture) check(b *leaderboard.Board) {
 	f.t.Helper()
 	var stands []leaderboard.MatchResult
-	if err := f.Export(f.t.Context(), ranking.Selection{Board: "laps"}, func(r leaderboard.MatchResult) error {
+	if err := f.Export(f.t.Context(), ranking.Selection{Board: "laps"}, false, func(r leaderboard.MatchResult) error {
 		stands = append(stands, r)
 		return nil
 	}); err != nil {

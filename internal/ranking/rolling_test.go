@@ -102,7 +102,7 @@ func TestCurrentSeasonOfARollingBoardIsTodaysWindow(t *testing.T) {
 	f.wantList(week(3), "ann 6 1")
 	_, err = f.AmendBoard(t.Context(), "week", func(b *leaderboard.Board) error { b.Retention = 0; return nil })
 	wantField(t, err, "retention")
-	if _, err := f.EndSeason(t.Context(), "week", week(3).Season, f.clock.now()); err == nil {
+	if _, err := f.EndSeason(t.Context(), "week", leaderboard.EarlyEnd{ID: week(3).Season, At: f.clock.now()}); err == nil {
 		t.Error("a window was ended early, want an error")
 	}
 }

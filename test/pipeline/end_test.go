@@ -60,7 +60,7 @@ func testEarlyEnd(t *testing.T, store leaderboard.Store, index leaderboard.Index
 	submit(stale, "early", cut.Add(-time.Microsecond))
 	submit(stale, "late", cut)
 	want("before the end", 2)
-	ending, err := admin.EndSeason(t.Context(), b.ID, "20261120", cut)
+	ending, err := admin.EndSeason(t.Context(), b.ID, leaderboard.EarlyEnd{ID: "20261120", At: cut})
 	if err != nil || ending.Results != 5 || ending.Users != 5 {
 		t.Fatalf("EndSeason: %+v, %v; want 5 results of 5 users", ending, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -37,11 +38,12 @@ func exportCommand(app *cli.App) *cobra.Command {
 		Long: `Export to CSV or NDJSON, compressed with gzip if the name of the file ends in .gz.
 
 "export entries" writes the entries in the order of their ranks. "export results" writes
-the current revision of every match result, and every retraction, without the results
-after an early end of their season. As NDJSON, it also writes the bans that concern the
-board. The command import can fill a new board from the results: the two boards are then
-equal. After the export, the command notes the checksum of each exported season that is
-sealed.
+the current revision of every match result, and every retraction. As NDJSON, it also
+writes the void matches, the early ends of seasons, and the bans that concern the board.
+The command import can fill a new board from the results: the two boards are then equal.
+Export linked boards too, for their bans and early ends: an import takes their results
+from the source. After the export, the command notes the checksum of each exported season
+that is sealed.
 
 A spreadsheet runs a field that begins with = + - or @ as a formula, and players can
 choose such ids. For a CSV file that a spreadsheet will open, add --defuse-formulas: the
@@ -270,13 +272,15 @@ func jsonText[V []string | []int64 | map[string]string](v V) string {
 var resultHeader = []string{"user_id", "match_id", "score", "tie_breakers", "revision", "achieved_at", "attributes", "metadata", "season", "retracted"}
 
 func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board, t exportTable) (n int64, seasons []string, err error) {
-	stream, err := c.Admin.ExportResults(ctx, &pb.ExportResultsRequest{Board: BoardName(o.board), Season: o.season, IncludeBans: o.format == "ndjson", IncludeVoids: o.format == "ndjson"})
+	stream, err := c.Admin.ExportResults(ctx, &pb.ExportResultsRequest{Board: BoardName(o.board), Season: o.season, IncludeBans: o.format == "ndjson", IncludeVoids: true, IncludeEnds: true})
 	if err != nil {
 		return 0, nil, err
 	}
 	p := c.NewProgress("exporting")
 	defer p.End()
-	if _, ok := t.(csvTable); ok {
+	_, isCSV := t.(csvTable)
+	voids, ends := 0, 0
+	if isCSV {
 		header := append([]string{}, resultHeader...)
 		if b.GetPolicy() == pb.Board_SUM || b.GetPolicy() == pb.Board_DECAY {
 			header[2] = "points"
@@ -288,12 +292,23 @@ func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board
 	for ; ; n++ {
 		res, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
+			if isCSV && voids+ends > 0 {
+				c.Notef("CSV has no void matches and no early ends of seasons: this file lacks %d and %d. Their results would count after an import; to keep both, export NDJSON\n", voids, ends)
+			}
 			return n, seasons, nil
 		}
 		if err != nil {
 			return n, nil, err
 		}
-		if err := t.row(func() []string { return resultFields(res) }, func() ([]byte, error) { return resultObject(res) }); err != nil {
+		if isCSV && (res.GetVoid() != nil || res.GetEnd() != nil) {
+			if n--; res.GetVoid() != nil {
+				voids++
+			} else {
+				ends++
+			}
+			continue
+		}
+		if err := t.row(func() []string { return resultFields(res) }, func() ([]byte, error) { return resultObject(res, b.GetSource().GetBoardId()) }); err != nil {
 			return n, nil, err
 		}
 		if id := res.GetSeason(); id != "" && !slices.Contains(seasons, id) {
@@ -324,17 +339,17 @@ func resultFields(res *pb.ExportResultsResponse) []string {
 	}
 }
 
-// resultObject returns the JSON of a result with two more fields: season and, for a
-// retraction, retracted. For a ban or a void match, it returns an object with the field ban
-// or void.
-func resultObject(res *pb.ExportResultsResponse) ([]byte, error) {
-	if res.GetBan() != nil {
-		b, err := restjson.Append([]byte(`{"ban":`), res.GetBan())
-		return append(b, '}'), err
-	}
-	if res.GetVoid() != nil {
-		b, err := restjson.Append([]byte(`{"void":`), res.GetVoid())
-		return append(b, '}'), err
+// resultObject returns the JSON of a result with more fields: season; on a linked board,
+// source; for a retraction, retracted. For a ban, a void match or an early end, it returns
+// an object with the field ban, void or end.
+func resultObject(res *pb.ExportResultsResponse, source string) ([]byte, error) {
+	switch {
+	case res.GetBan() != nil:
+		return wrapped("ban", res.GetBan())
+	case res.GetVoid() != nil:
+		return wrapped("void", res.GetVoid())
+	case res.GetEnd() != nil:
+		return wrapped("end", res.GetEnd())
 	}
 	b, err := restjson.Append(nil, res.GetResult())
 	if err != nil {
@@ -345,8 +360,21 @@ func resultObject(res *pb.ExportResultsResponse) ([]byte, error) {
 		return nil, err
 	}
 	b = append(append(b[:len(b)-1], `,"season":`...), season...)
+	if source != "" {
+		id, err := json.Marshal(source)
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(b, `,"source":`...), id...)
+	}
 	if res.GetRetracted() {
 		b = append(b, `,"retracted":true`...)
 	}
 	return append(b, '}'), nil
+}
+
+// wrapped returns the JSON of an object whose only field is a message.
+func wrapped(name string, m proto.Message) ([]byte, error) {
+	b, err := restjson.Append([]byte(`{"`+name+`":`), m)
+	return append(b, '}'), err
 }

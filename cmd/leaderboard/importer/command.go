@@ -149,14 +149,14 @@ func (im *importer) report(took time.Duration) error {
 		}
 	} else if im.dryRun {
 		im.Printf("%s read: %d would be sent, %d filtered out, %d rejected; nothing was sent\n",
-			cli.Plural(c.Rows, "row", "rows"), c.Rows-c.Filtered-c.Rejected, c.Filtered, c.Rejected)
+			cli.Plural(c.Rows, "row", "rows"), c.Rows-c.Filtered-c.Linked-c.Rejected, c.Filtered+c.Linked, c.Rejected)
 	} else {
 		im.Printf("%s in %s (%.0f per second): %d applied, %d duplicates, %d superseded", cli.Plural(c.Rows, "row", "rows"),
 			cli.ShortDuration(took), float64(c.Rows-im.resumedRows)/max(took.Seconds(), 1e-3), c.Applied, c.Duplicate, c.Superseded)
 		for _, more := range []struct {
 			n    int64
 			what string
-		}{{c.Accepted, "accepted"}, {c.Filtered, "filtered out"}, {c.Conflict, "in conflict"}, {c.Rejected, "rejected"}} {
+		}{{c.Accepted, "accepted"}, {c.Filtered, "filtered out"}, {c.Linked, "left to the source, " + im.source}, {c.Conflict, "in conflict"}, {c.Rejected, "rejected"}} {
 			if more.n > 0 {
 				im.Printf(", %d %s", more.n, more.what)
 			}

@@ -39,6 +39,7 @@ type counts struct {
 	Accepted   int64 `json:"accepted"`
 	Conflict   int64 `json:"conflict"`
 	Rejected   int64 `json:"rejected"`
+	Linked     int64 `json:"linked"` // results of a linked board, which come from its source
 }
 
 // importer is an import in progress.
@@ -49,6 +50,7 @@ type importer struct {
 	records     records.Reader
 	bar         *progressbar.ProgressBar
 	matchPrefix string // the prefix of generated match ids
+	source      string // the source of the board, or "" if the board is not linked
 	counts      counts
 	rejects     *rejectFile
 	identity    string // identifies the import in the state file
@@ -63,7 +65,7 @@ func newImporter(ctx context.Context, c *client.Client, o options, flags *pflag.
 	if err != nil {
 		return nil, err
 	}
-	im = &importer{Client: c, options: o}
+	im = &importer{Client: c, options: o, source: res.GetBoard().GetSource().GetBoardId()}
 	if err := im.open(ctx, res.GetBoard()); err != nil {
 		return nil, err
 	}
@@ -116,14 +118,17 @@ func (im *importer) open(ctx context.Context, b *pb.Board) error {
 
 // chunk is a part of the input that is sent before the next part. It has several lanes,
 // which are sent concurrently. All items of a user are in the same lane, in the order of
-// the input.
+// the input. The ends of seasons are sent after the lanes: afterwards, the server refuses
+// results that do not count.
 type chunk struct {
 	lanes    [][]item
+	ends     []item
 	sizes    []int // the size of each lane in bytes
 	full     bool
 	rejected []rejection
 	rows     int64
 	filtered int64
+	linked   int64
 	end      int64 // the offset of the chunk's end in the input
 }
 
@@ -165,7 +170,7 @@ func (im *importer) run(ctx context.Context) error {
 				return err
 			}
 		}
-		if n := im.counts.Rejected; n >= maxRejected && n == im.counts.Rows-im.counts.Filtered {
+		if n := im.counts.Rejected; n >= maxRejected && n == im.counts.Rows-im.counts.Filtered-im.counts.Linked {
 			return fmt.Errorf("all of the first %d rows were rejected, the last one because: %s; check the flags that name the columns", n, im.rejects.lastReason)
 		}
 		if errors.Is(next.err, io.EOF) {
@@ -213,9 +218,16 @@ func (im *importer) add(c *chunk, r records.Record) error {
 		c.filtered++
 		return nil
 	}
+	if source, ok := r.Column("source"); ok && im.source != "" && source.Text == im.source {
+		c.linked++
+		return nil
+	}
 	it, found, err := banItem(r, client.BoardName(im.board))
 	if !found {
 		it, found, err = voidItem(r)
+	}
+	if !found {
+		it, found, err = endItem(r)
 	}
 	if !found {
 		it, err = im.item(r, im.matchPrefix)
@@ -226,6 +238,10 @@ func (im *importer) add(c *chunk, r records.Record) error {
 	}
 	if err != nil {
 		c.rejected = append(c.rejected, rejection{r.Line, strings.ReplaceAll(err.Error(), "\n", "; "), string(r.Raw)})
+		return nil
+	}
+	if it.end != nil {
+		c.ends = append(c.ends, it)
 		return nil
 	}
 	lane := laneOf(it.result.UserId, len(c.lanes))
@@ -241,27 +257,33 @@ func laneOf(user string, lanes int) int {
 	return int(h.Sum32() % uint32(lanes))
 }
 
-// send sends the lanes of c concurrently, and counts the outcomes.
+// send sends the lanes of c concurrently, then the ends of seasons, and counts the outcomes.
 func (im *importer) send(ctx context.Context, c *chunk) error {
-	outcomes := make([][]*pb.Outcome, len(c.lanes))
+	lanes := append(slices.Clone(c.lanes), c.ends)
+	outcomes := make([][]*pb.Outcome, len(lanes))
 	if !im.dryRun {
-		g, ctx := errgroup.WithContext(ctx)
+		g, groupCtx := errgroup.WithContext(ctx)
 		for i, lane := range c.lanes {
 			g.Go(func() (err error) {
-				outcomes[i], err = im.sendLane(ctx, lane)
+				outcomes[i], err = im.sendLane(groupCtx, lane)
 				return err
 			})
 		}
 		if err := g.Wait(); err != nil {
 			return err
 		}
+		var err error
+		if outcomes[len(c.lanes)], err = im.sendLane(ctx, c.ends); err != nil {
+			return err
+		}
 	}
 	im.counts.Rows += c.rows
 	im.counts.Filtered += c.filtered
+	im.counts.Linked += c.linked
 	im.counts.Rejected += int64(len(c.rejected))
 	for i, lane := range outcomes {
 		for j, o := range lane {
-			if r, ok := im.counts.add(o, c.lanes[i][j]); ok {
+			if r, ok := im.counts.add(o, lanes[i][j]); ok {
 				c.rejected = append(c.rejected, r)
 			}
 		}

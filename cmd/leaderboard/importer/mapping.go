@@ -193,7 +193,8 @@ func (m *mapping) matches(r records.Record) bool {
 	return true
 }
 
-// item is a submit, a retraction, a ban or a void of a match, made from one record.
+// item is a submit, a retraction, a ban, a void of a match or an early end of a season,
+// made from one record.
 type item struct {
 	line    int64
 	raw     string
@@ -202,6 +203,21 @@ type item struct {
 	season  string                         // the season of a retraction; empty means the current season
 	ban     *pb.Ban                        // if it is set, the item is a ban, and retract and season are ignored
 	void    *pb.ExportResultsResponse_Void // if it is set, the item is a void, and retract and season are ignored
+	end     *pb.ExportResultsResponse_End  // if it is set, the item is an end, and retract and season are ignored
+}
+
+// endItem returns the item for a record that leaderboard export wrote for an early end of a
+// season. It returns false for other records.
+func endItem(r records.Record) (it item, ok bool, err error) {
+	text, ok := r.Column("end")
+	if !ok || !text.Composite {
+		return item{}, false, nil
+	}
+	end := &pb.ExportResultsResponse_End{}
+	if err := protojson.Unmarshal([]byte(text.Text), end); err != nil {
+		return item{}, true, fmt.Errorf("end: %w", err)
+	}
+	return item{line: r.Line, raw: string(r.Raw), result: &pb.Result{}, end: end}, true, nil
 }
 
 // voidItem returns the item for a record that leaderboard export wrote for a void match. It

@@ -15,12 +15,12 @@ import (
 )
 
 // sendLane sends items in their order. It sends consecutive submits as one batch, and
-// retractions, bans and voids one by one. It returns an outcome for each item.
+// retractions, bans, voids and ends one by one. It returns an outcome for each item.
 func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, error) {
 	outcomes := make([]*pb.Outcome, 0, len(items))
 	for len(items) > 0 {
 		n := 0
-		for n < len(items) && !items[n].retract && items[n].ban == nil && items[n].void == nil {
+		for n < len(items) && !items[n].retract && items[n].ban == nil && items[n].void == nil && items[n].end == nil {
 			n++
 		}
 		var got []*pb.Outcome
@@ -34,6 +34,9 @@ func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, 
 		case items[0].void != nil:
 			n = 1
 			got, err = im.void(ctx, items[0].void)
+		case items[0].end != nil:
+			n = 1
+			got, err = im.end(ctx, items[0].end)
 		default:
 			n = 1
 			got, err = im.retract(ctx, items[0])
@@ -122,6 +125,23 @@ func (im *importer) void(ctx context.Context, void *pb.ExportResultsResponse_Voi
 	err := retry(ctx, func() error {
 		_, err := im.Scores.VoidMatch(ctx, &pb.VoidMatchRequest{
 			Board: client.BoardName(im.board), Season: void.GetSeason(), MatchId: void.GetMatchId(), Reason: cmp.Or(void.GetReason(), "import"),
+		})
+		switch status.Code(err) {
+		case codes.InvalidArgument, codes.NotFound:
+			outcome.Status, outcome.Reason, outcome.Detail = pb.Outcome_REJECTED, "INVALID", status.Convert(err).Message()
+			return nil
+		}
+		return err
+	})
+	return []*pb.Outcome{outcome}, err
+}
+
+// end ends a season as it ended on the server of the export.
+func (im *importer) end(ctx context.Context, end *pb.ExportResultsResponse_End) ([]*pb.Outcome, error) {
+	outcome := &pb.Outcome{Status: pb.Outcome_APPLIED}
+	err := retry(ctx, func() error {
+		_, err := im.Scores.EndSeason(ctx, &pb.EndSeasonRequest{
+			Board: client.BoardName(im.board), Season: end.GetSeason(), At: end.GetAt(), DecidedAt: end.GetDecidedAt(), Reason: "import",
 		})
 		switch status.Code(err) {
 		case codes.InvalidArgument, codes.NotFound:
