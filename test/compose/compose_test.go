@@ -25,10 +25,11 @@ const root = "../.."
 // Passwords as the file .env sets them.
 const (
 	cassandraPassword = "0123cassandra"
+	kafkaPassword     = "2345kafka"
 	redisPassword     = "4567redis"
 )
 
-var dotEnv = []string{"CASSANDRA_PASSWORD=" + cassandraPassword, "REDIS_PASSWORD=" + redisPassword}
+var dotEnv = []string{"CASSANDRA_PASSWORD=" + cassandraPassword, "KAFKA_PASSWORD=" + kafkaPassword, "REDIS_PASSWORD=" + redisPassword}
 
 // project returns docker-compose.yml as Docker reads it.
 func project(t *testing.T) *types.Project {
@@ -308,7 +309,7 @@ func TestEachReplicaHasItsOwnNode(t *testing.T) {
 			}
 		}
 		host := "127.0.0.1:" + p.Services[name].Ports[0].Published
-		if got, want := *env["KAFKA_ADVERTISED_LISTENERS"], fmt.Sprintf("PLAIN://%s:9092,HOST://%s", name, host); got != want {
+		if got, want := *env["KAFKA_ADVERTISED_LISTENERS"], fmt.Sprintf("NETWORK://%s:9092,HOST://%s", name, host); got != want {
 			t.Errorf("%s has the advertised listeners %s, want %s", name, got, want)
 		}
 	}

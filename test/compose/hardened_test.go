@@ -6,10 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/compose-spec/compose-go/v2/types"
 )
 
 // A container has no capabilities and cannot gain any. Its root file system is read-only,
@@ -40,17 +43,33 @@ func TestContainersAreHardened(t *testing.T) {
 
 // Without .env, nothing starts.
 func TestPasswordsAreRequired(t *testing.T) {
-	for _, env := range [][]string{nil, dotEnv[:1], dotEnv[1:]} {
+	for _, env := range [][]string{nil, dotEnv[:2], dotEnv[1:], {dotEnv[0], dotEnv[2]}} {
 		if _, err := read(t, env, "docker-compose.yml"); err == nil || !strings.Contains(err.Error(), "write .env") {
 			t.Errorf("with %v, docker-compose.yml loads with the error %v, want one that says to write .env", env, err)
 		}
 	}
 }
 
+// brokerJAAS is what a listener of a broker needs to check the user leaderboard, and to
+// connect as this user to the other brokers.
+const brokerJAAS = `org.apache.kafka.common.security.plain.PlainLoginModule required username="leaderboard" password="` + kafkaPassword + `" user_leaderboard="` + kafkaPassword + `";`
+
+// properties returns the settings of a broker. The image makes one of each variable: it
+// removes the prefix KAFKA_, and writes a dot for each underscore.
+func properties(s types.ServiceConfig) map[string]string {
+	found := map[string]string{}
+	for name, value := range s.Environment {
+		if key, ok := strings.CutPrefix(name, "KAFKA_"); ok && key != "HEAP_OPTS" {
+			found[strings.ReplaceAll(strings.ToLower(key), "_", ".")] = *value
+		}
+	}
+	return found
+}
+
 const authenticator = "-Dcassandra.settings.authenticator=PasswordAuthenticator"
 
-// Cassandra and Redis require the passwords with which the service connects. The servers
-// of the tests require none.
+// Cassandra, Kafka and Redis require the passwords with which the service connects. The
+// servers of the tests require none.
 func TestServersRequirePasswords(t *testing.T) {
 	p, tests := project(t), testProject(t)
 	for _, name := range servicesNamed(p, "cassandra-") {
@@ -61,12 +80,30 @@ func TestServersRequirePasswords(t *testing.T) {
 			t.Errorf("for tests, %s runs %q, want no passwords", name, command)
 		}
 	}
+	for _, name := range servicesNamed(p, "kafka-") {
+		broker := properties(p.Services[name])
+		for listener := range strings.SplitSeq(broker["listeners"], ",") {
+			listener, _, _ = strings.Cut(listener, "://")
+			if jaas := broker["listener.name."+strings.ToLower(listener)+".plain.sasl.jaas.config"]; !slices.Contains(strings.Split(broker["listener.security.protocol.map"], ","), listener+":SASL_PLAINTEXT") || jaas != brokerJAAS {
+				t.Errorf("%s: listener %s has the protocols %s and the configuration %q, want SASL_PLAINTEXT and %q", name, listener, broker["listener.security.protocol.map"], jaas, brokerJAAS)
+			}
+			if protocols := properties(tests.Services[name])["listener.security.protocol.map"]; !slices.Contains(strings.Split(protocols, ","), listener+":PLAINTEXT") {
+				t.Errorf("for tests, %s has the protocols %s, want %s without a password", name, protocols, listener)
+			}
+		}
+		for _, key := range []string{"sasl.enabled.mechanisms", "sasl.mechanism.inter.broker.protocol", "sasl.mechanism.controller.protocol"} {
+			if broker[key] != "PLAIN" {
+				t.Errorf("%s: %s is %q, want PLAIN", name, key, broker[key])
+			}
+		}
+	}
 	if command := tests.Services["redis"].Command; slices.Contains(command, "--requirepass") {
 		t.Errorf("for tests, Redis runs %q, want no password", command)
 	}
 	for _, name := range []string{"schema", "topics", "api", "consumer"} {
 		c := settings(t, p, name)
-		if c.Cassandra.Username != "leaderboard" || string(c.Cassandra.Password) != cassandraPassword || string(c.Redis.Password) != redisPassword {
+		if c.Cassandra.Username != "leaderboard" || string(c.Cassandra.Password) != cassandraPassword || string(c.Redis.Password) != redisPassword ||
+			c.Kafka.Username != "leaderboard" || string(c.Kafka.Password) != kafkaPassword || c.Kafka.Mechanism != "PLAIN" {
 			t.Errorf("%s does not use the user leaderboard and the passwords of .env, want it to use them", name)
 		}
 	}
@@ -156,5 +193,31 @@ func TestRedisRequiresThePassword(t *testing.T) {
 	}
 	if out, err := check(); err == nil {
 		t.Errorf("without the password, the health check passes, want a failure: %s", out)
+	}
+}
+
+// The command at the top of docker-compose.yml writes a password for each server. It keeps
+// the passwords of an earlier run.
+func TestPasswordsAreWritten(t *testing.T) {
+	needPrograms(t, "openssl")
+	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^#   (\(umask .*)$`).FindSubmatch(text)
+	if line == nil {
+		t.Fatal("docker-compose.yml has no command that writes passwords")
+	}
+	dir := t.TempDir()
+	dotEnv := filepath.Join(dir, ".env")
+	if err := os.WriteFile(dotEnv, []byte("REDIS_PASSWORD=kept\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		run(t, dir, "bash", "-c", string(line[1]))
+	}
+	got, err := os.ReadFile(dotEnv)
+	if err != nil || !regexp.MustCompile(`\AREDIS_PASSWORD=kept\nCASSANDRA_PASSWORD=[0-9a-f]{48}\nKAFKA_PASSWORD=[0-9a-f]{48}\n\z`).Match(got) {
+		t.Errorf(".env has %q (%v), want the kept password and two new ones", got, err)
 	}
 }
