@@ -25,32 +25,21 @@ import (
 )
 
 // After a random history, a preview changes nothing, and the act then changes what the
-// preview said.
+// preview said. The history has retractions in sealed seasons, of banned users, and of
+// results that count on a linked board.
 func TestPreviewsSayWhatActsChange(t *testing.T) {
 	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, many bool) {
 		p := newPreviews(t, store, index)
-		p.run(many, 1500, p.submit, p.submit, p.pass, p.ban, p.amend)
-		t.Logf("%d entries appeared and %d disappeared; %d seasons changed, %d were added, %d removed, %d of them because of a change; %d acts were refused",
-			p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext, p.refused)
-		if many && min(p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext, p.refused) == 0 {
+		p.run(many, 1500, p.submit, p.submit, p.submit, p.pass, p.ban, p.amend, p.retract, p.retract)
+		t.Logf("%d entries appeared and %d disappeared; %d seasons changed, %d were added, %d removed, %d of them because of a change; "+
+			"%d retractions changed an entry, %d of them in sealed seasons; %d changed linked boards, and %d repeated another; %d acts were refused",
+			p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext,
+			p.retracted, p.retractedSealed, p.retractedLinked, p.retractedAgain, p.refused)
+		if many && min(p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext,
+			p.retracted, p.retractedSealed, p.retractedLinked, p.retractedAgain, p.refused) == 0 {
 			t.Error("one of these numbers is 0, want at least 1 for each kind of change")
 		}
 		t.Run("early end", func(t *testing.T) { testEarlyEnd(t, store, index) }) // here, because it needs the same servers
-	})
-}
-
-// The same holds for retractions, also in sealed seasons, of banned users, and of results
-// that count on a linked board.
-func TestPreviewsSayWhatRetractionsChange(t *testing.T) {
-	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, many bool) {
-		p := newPreviews(t, store, index,
-			leaderboard.Board{ID: "linked", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Weekly}, Source: &leaderboard.Source{Board: "days"}})
-		p.run(many, 600, p.submit, p.submit, p.pass, p.ban, p.retract, p.retract, p.retract)
-		t.Logf("%d retractions changed an entry, %d of them in sealed seasons; %d changed linked boards, and %d repeated another; %d acts were refused",
-			p.retracted, p.retractedSealed, p.retractedLinked, p.retractedAgain, p.refused)
-		if many && min(p.retracted, p.retractedSealed, p.retractedLinked, p.retractedAgain, p.refused) == 0 {
-			t.Error("one of these numbers is 0, want at least 1 for each kind of retraction")
-		}
 	})
 }
 
@@ -89,19 +78,20 @@ type previews struct {
 	retracted, retractedSealed, retractedLinked, retractedAgain          int
 }
 
-func newPreviews(t *testing.T, store leaderboard.Store, index leaderboard.Index, more ...leaderboard.Board) *previews {
+func newPreviews(t *testing.T, store leaderboard.Store, index leaderboard.Index) *previews {
 	p := &previews{t: t, store: store, rng: rand.New(rand.NewPCG(seed.New(t), 0))}
 	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	p.now.Store(&start)
 	p.Service = ranking.New(store, index, ranking.Options{Now: func() time.Time { return *p.now.Load() }})
-	for _, b := range append([]leaderboard.Board{
+	for _, b := range []leaderboard.Board{
 		{ID: "all", Policy: leaderboard.Sum},
 		{ID: "days", Order: leaderboard.LowerFirst, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}, Retention: 48 * time.Hour},
 		{ID: "fading", Policy: leaderboard.Decay, HalfLife: 24 * time.Hour, Season: leaderboard.Schedule{Kind: leaderboard.Weekly}},
 		{ID: "windows", Policy: leaderboard.Latest, Season: leaderboard.Schedule{
 			Kind: leaderboard.Explicit, Windows: []leaderboard.Season{{ID: "w0", Start: start, End: start.Add(24 * time.Hour)}},
 		}},
-	}, more...) {
+		{ID: "linked", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Weekly}, Source: &leaderboard.Source{Board: "days"}},
+	} {
 		if _, err := p.CreateBoard(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
@@ -109,10 +99,10 @@ func newPreviews(t *testing.T, store leaderboard.Store, index leaderboard.Index,
 	return p
 }
 
-// run does random acts. Unless steps are cheap, it does a fiftieth of them.
+// run does random acts. Unless steps are cheap, it does a hundredth of them.
 func (p *previews) run(many bool, steps int, acts ...func()) {
 	if !many {
-		steps /= 50
+		steps /= 100
 	}
 	for range steps {
 		acts[p.rng.IntN(len(acts))]()
