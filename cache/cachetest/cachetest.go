@@ -35,7 +35,7 @@ func (s Sizes) withDefaults() Sizes {
 }
 
 // Run checks each sentence of the contract on a new index. The function open must return
-// an empty index, and close it when the test ends.
+// an empty index. Run closes the index after the test.
 func Run(t *testing.T, open func(testing.TB) leaderboard.Index, limits Limits, sizes Sizes) {
 	for _, group := range []struct {
 		subject string
@@ -50,11 +50,21 @@ func Run(t *testing.T, open func(testing.TB) leaderboard.Index, limits Limits, s
 		t.Run(group.subject, func(t *testing.T) {
 			for _, test := range group.tests {
 				t.Run(test.sentence, func(t *testing.T) {
-					test.run(newFixture(t, open(t), limits, sizes))
+					test.run(newFixture(t, closed(t, open(t)), limits, sizes))
 				})
 			}
 		})
 	}
+}
+
+// closed closes index when the test ends, and returns index.
+func closed(t *testing.T, index leaderboard.Index) leaderboard.Index {
+	t.Cleanup(func() {
+		if err := index.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return index
 }
 
 // test is a test of one sentence of the contract.

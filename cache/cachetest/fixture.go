@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // fixture is a test with its index, a board, a season, and the model of what the index
@@ -65,8 +64,8 @@ func (f *fixture) ok(what string, err error) {
 	}
 }
 
-// wantError fails the test unless err wraps the error want.
-func (f *fixture) wantError(what string, err, want error) {
+// wantErr fails the test unless err wraps the error want.
+func (f *fixture) wantErr(what string, err, want error) {
 	f.Helper()
 	if !errors.Is(err, want) {
 		f.Errorf("%s: error %v, want %v", what, err, want)
@@ -210,7 +209,7 @@ func (f *fixture) unavailable() {
 	_, _, errs["Survey"] = f.Survey(ctx, l, leaderboard.SurveyQuery{Positions: []int64{1}})
 	_, _, errs["Count"] = f.Count(ctx, l, []leaderboard.RankKey{"\x00"})
 	for method, err := range errs {
-		f.wantError(method, err, leaderboard.ErrRankUnavailable)
+		f.wantErr(method, err, leaderboard.ErrRankUnavailable)
 	}
 	if loaded, err := f.Loaded(ctx, f.key); loaded || err != nil {
 		f.Errorf("Loaded = %v, %v, want false, nil", loaded, err)
@@ -228,17 +227,8 @@ func hostileIDs() []leaderboard.UserID {
 	return append(ids, leaderboard.UserID(long), leaderboard.UserID(long+"x"), leaderboard.UserID(long+"y"), leaderboard.UserID(strings.Repeat("\U00010000", leaderboard.MaxIDBytes/4)))
 }
 
-// seedVariable is the environment variable that sets the seed of random tests, so that
-// a test can be repeated.
-const seedVariable = "LEADERBOARD_TEST_SEED"
-
 // random returns a random generator. It logs the command that repeats the test.
 func random(t *testing.T) *rand.Rand {
 	t.Helper()
-	seed, err := strconv.ParseUint(os.Getenv(seedVariable), 10, 64)
-	if err != nil {
-		seed = rand.Uint64()
-	}
-	t.Logf("repeat with: %s=%d go test . -run '^%s$'", seedVariable, seed, t.Name())
-	return rand.New(rand.NewPCG(seed, 0))
+	return rand.New(rand.NewPCG(seed.New(t), 0))
 }

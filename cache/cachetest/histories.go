@@ -13,14 +13,14 @@ import (
 
 // RunHistories applies random histories, on boards of every shape, to one index. It
 // compares the index with a naive model many times in each history. The function open
-// must return an empty index, and close it when the test ends.
+// must return an empty index. RunHistories closes the index.
 //
 // A history is a sequence of versions of each user's entry. RunHistories delivers these
 // versions in batches, out of order, and some of them twice. Between batches it sometimes
 // rebuilds the index.
 func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Index, sizes Sizes) {
 	rng := random(t)
-	f := newFixture(t, open(t), Limits{}, sizes)
+	f := newFixture(t, closed(t, open(t)), Limits{}, sizes)
 	for n := range f.sizes.Histories {
 		h := newHistory(rng, n)
 		t.Run(h.name, func(t *testing.T) {

@@ -205,7 +205,7 @@ var readTests = []test{
 		} {
 			for _, user := range users {
 				_, _, err := f.Around(f.ctx, f.ladder(ladder), user, 1, 1)
-				f.wantError(fmt.Sprintf("Around %q in %q", user, ladder), err, leaderboard.ErrEntryNotFound)
+				f.wantErr(fmt.Sprintf("Around %q in %q", user, ladder), err, leaderboard.ErrEntryNotFound)
 			}
 		}
 	}},

@@ -126,7 +126,7 @@ var rebuildTests = []test{
 				}
 			}
 		})
-		f.wantError("Rebuild", err, context.Canceled)
+		f.wantErr("Rebuild", err, context.Canceled)
 		if yielded == 1_000_000 {
 			f.Error("Rebuild read all 1,000,000 entries, want it to stop because ctx is done")
 		}
@@ -166,7 +166,7 @@ var rebuildTests = []test{
 		err = f.Rebuild(f.ctx, f.board, f.key, f.now, func(yield func(leaderboard.Entry, error) bool) {
 			ctx, cancel := context.WithCancel(f.ctx)
 			cancel()
-			f.wantError("a waiting Rebuild", f.Rebuild(ctx, f.board, f.key, f.now, sequence()), context.Canceled)
+			f.wantErr("a waiting Rebuild", f.Rebuild(ctx, f.board, f.key, f.now, sequence()), context.Canceled)
 			yield(f.entry("second", 1, 1, 0), nil)
 		})
 		f.ok("Rebuild", err)
@@ -213,7 +213,7 @@ var rebuildTests = []test{
 			f.ok("Update", f.Update(f.ctx, f.key, f.tick(), []leaderboard.Entry{f.entry("gil", 1, 1, 0)}))
 			yield(f.entry("fay", 1, 99, 0), nil)
 		})
-		f.wantError("Rebuild", err, leaderboard.ErrRankUnavailable)
+		f.wantErr("Rebuild", err, leaderboard.ErrRankUnavailable)
 		f.unavailable()
 		f.five()
 		f.compareAll()

@@ -13,15 +13,7 @@ import (
 )
 
 func TestIndex(t *testing.T) {
-	open := func(tb testing.TB) leaderboard.Index {
-		x := New()
-		tb.Cleanup(func() {
-			if err := x.Close(); err != nil {
-				tb.Error(err)
-			}
-		})
-		return x
-	}
+	open := func(testing.TB) leaderboard.Index { return New() }
 	cachetest.Run(t, open, cachetest.Limits{}, cachetest.Sizes{})
 	t.Run("RandomHistories", func(t *testing.T) { cachetest.RunHistories(t, open, cachetest.Sizes{}) })
 }

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sort"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,18 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // random returns a generator with a random seed. It logs the command that repeats
 // the test with the same seed.
 func random(tb testing.TB) *rand.Rand {
-	const variable = "LEADERBOARD_TEST_SEED"
-	seed, err := strconv.ParseUint(os.Getenv(variable), 10, 64)
-	if err != nil {
-		seed = rand.Uint64()
-	}
-	tb.Logf("repeat with: %s=%d go test . -run '^%s$'", variable, seed, tb.Name())
-	return rand.New(rand.NewPCG(seed, 0))
+	tb.Helper()
+	return rand.New(rand.NewPCG(seed.New(tb), 0))
 }
 
 // key returns a rank key of 8 bytes.

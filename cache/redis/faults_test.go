@@ -21,6 +21,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // eventually repeats try until it returns nil, and fails the test after 30 s.
@@ -331,7 +332,7 @@ func TestAFailedUpdateMakesTheSeasonUnavailableUntilARebuild(t *testing.T) {
 // every page is consistent. Afterwards the index is exact.
 func TestManyWritersWithReadersAndRebuilds(t *testing.T) {
 	const writers, each, usersEach = 200, 20, 3
-	seed := seeded(t)
+	seed := seed.New(t)
 	x := opened(t, options(cluster.RedisCluster(t), 6))
 	o := x.o
 	y, err := Open(t.Context(), o)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,7 +38,7 @@ const mixed = "shards are read side by side, not at one moment"
 // suites runs the suites of the contract, with sizes that suit an index behind a network.
 // The first suite runs with the decorator that a server adds, the second without it.
 func suites(t *testing.T, addrs []string, shards, histories int, limits cachetest.Limits) {
-	open := func(tb testing.TB) leaderboard.Index { return opened(tb, options(addrs, shards)) }
+	open := func(tb testing.TB) leaderboard.Index { return unclosed(tb, options(addrs, shards)) }
 	measured := func(tb testing.TB) leaderboard.Index { return observe.Index(open(tb), prometheus.NewRegistry()) }
 	sizes := cachetest.Sizes{Histories: histories, Changes: 40, Moves: 1000}
 	cachetest.Run(t, measured, limits, sizes)
@@ -54,31 +53,37 @@ func options(addrs []string, shards int) Options {
 	}
 }
 
-// seeded returns the seed of a random test. To repeat a test, set LEADERBOARD_TEST_SEED.
-func seeded(t *testing.T) uint64 {
-	t.Helper()
-	seed, err := strconv.ParseUint(os.Getenv("LEADERBOARD_TEST_SEED"), 10, 64)
-	if err != nil {
-		seed = rand.Uint64()
-	}
-	t.Logf("repeat with: LEADERBOARD_TEST_SEED=%d go test ./cache/redis -run '^%s$'", seed, t.Name())
-	return seed
+// opened returns an open index. When tb ends, the index is closed and its keys are removed.
+func opened(tb testing.TB, o Options) *Index {
+	tb.Helper()
+	x := unclosed(tb, o)
+	tb.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return x.Index
 }
 
-// opened returns an open index. Its keys are removed when tb ends.
-func opened(tb testing.TB, o Options) *Index {
+// unclosed returns an open index, which the caller must close.
+func unclosed(tb testing.TB, o Options) temporary {
 	tb.Helper()
 	x, err := Open(tb.Context(), o)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
-		remove(tb, x)
-		if err := x.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
-	return x
+	return temporary{x, tb}
+}
+
+// temporary is an index whose method Close also removes its keys.
+type temporary struct {
+	*Index
+	tb testing.TB
+}
+
+func (x temporary) Close() error {
+	remove(x.tb, x.Index)
+	return x.Index.Close()
 }
 
 // The hook trips counts the round trips of a client: commands sent alone, and pipelines.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 var (
@@ -100,7 +101,7 @@ func agrees(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderboard.E
 // The scripts work in a miniredis, which does not report the ids that Open needs (see
 // index.go). The suite and the tests of faults need real servers.
 func TestScriptsInProcess(t *testing.T) {
-	seed := seeded(t)
+	seed := seed.New(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	smallTrees(t)
 	for _, shards := range []int{1, 3} {

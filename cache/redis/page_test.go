@@ -14,13 +14,14 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // Pages deep in a ladder of several shards are exact for any distribution of users,
 // and take few round trips.
 func TestDeepPagesAreExactAndTakeFewTrips(t *testing.T) {
 	const users, shards = 12_000, 8
-	seed := seeded(t)
+	seed := seed.New(t)
 	for name, shape := range map[string]struct {
 		score func(rng *rand.Rand, i, shard int) int64
 		trips int64 // the highest average per page that the test allows

@@ -162,7 +162,7 @@ func TestSecuredCluster(t *testing.T) {
 		return o
 	}
 	open := func(tb testing.TB) leaderboard.Index {
-		return opened(tb, with(func(*certs.Client, *goredis.UniversalOptions) {}))
+		return unclosed(tb, with(func(*certs.Client, *goredis.UniversalOptions) {}))
 	}
 	cachetest.RunHistories(t, open, cachetest.Sizes{Histories: 3, Changes: 20})
 	for _, tt := range []struct {

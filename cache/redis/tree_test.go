@@ -13,6 +13,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // smallTrees makes leaves, groups and pieces so small that a few hundred users split and
@@ -165,7 +166,7 @@ func (r raw) intactSums(tree string, groups map[string][]int, follow bool) {
 // Trees whose leaves and groups split and join all the time stay exact, with many
 // different scores, with few, and with one.
 func TestTreesSplitAndJoin(t *testing.T) {
-	seed := seeded(t)
+	seed := seed.New(t)
 	smallTrees(t)
 	addrs := []string{cluster.Redis(t)}
 	for _, scores := range []int64{1, 4, 1 << 40} {

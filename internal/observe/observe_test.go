@@ -93,15 +93,7 @@ func TestStoreKeepsItsContract(t *testing.T) {
 
 func TestIndexKeepsItsContract(t *testing.T) {
 	var r registries
-	open := func(t testing.TB) leaderboard.Index {
-		x := observe.Index(memory.New(), r.open())
-		t.Cleanup(func() {
-			if err := x.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return x
-	}
+	open := func(testing.TB) leaderboard.Index { return observe.Index(memory.New(), r.open()) }
 	cachetest.Run(t, open, cachetest.Limits{}, cachetest.Sizes{Moves: 500})
 	t.Run("Histories", func(t *testing.T) { cachetest.RunHistories(t, open, cachetest.Sizes{Histories: 5}) })
 	r.check(t, reflect.TypeFor[leaderboard.Index](), "index", "Synced", "Close")

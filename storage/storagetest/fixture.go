@@ -45,11 +45,11 @@ func (f *fixture) wantErr(what string, err, want error) {
 	}
 }
 
-// equal checks that got equals want. Otherwise, it marks the test as failed.
+// equal checks that got equals want. Otherwise, it ends the test.
 func (f *fixture) equal(what string, want, got any) {
 	f.Helper()
 	if err := diff(what, want, got); err != nil {
-		f.Error(err)
+		f.Fatal(err)
 	}
 }
 

@@ -3,7 +3,6 @@ package storagetest
 import (
 	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -15,19 +14,11 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-var (
-	seedFlag      = flag.Uint64("seed", 0, "seed of the one random history to repeat; 0 means new histories")
-	historiesFlag = flag.Int("histories", envInt("LEADERBOARD_HISTORIES", 0), "number of random histories; 0 means the default of the test (LEADERBOARD_HISTORIES)")
-)
-
-func envInt(name string, otherwise int) int {
-	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
-		return n
-	}
-	return otherwise
-}
+// historiesVariable names the environment variable that sets the number of histories.
+const historiesVariable = "LEADERBOARD_HISTORIES"
 
 // epoch is the time at which the first season in the tests starts.
 var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
@@ -38,24 +29,25 @@ var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 // closes the store.
 //
 // If a history fails, RunHistories shortens the history, and prints it with the command
-// that repeats it. The flag -histories sets the number of histories. The flag -seed
-// repeats one history.
+// that repeats it. The environment variable LEADERBOARD_HISTORIES sets the number of
+// histories, and LEADERBOARD_TEST_SEED the seed of the first one.
 func RunHistories(t *testing.T, newStore func(testing.TB) leaderboard.Store, sizes Sizes) {
-	first, n := *seedFlag, sizes.withDefaults().Histories
-	if first == 0 {
-		first, n = uint64(time.Now().UnixNano()), cmp.Or(*historiesFlag, n)
-	} else {
-		n = 1
+	n := sizes.withDefaults().Histories
+	if text := os.Getenv(historiesVariable); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			t.Fatalf("%s: %v", historiesVariable, err)
+		}
 	}
-	t.Logf("seeds %d to %d", first, first+uint64(n)-1)
+	first := seed.New(t)
 	for i := range n {
-		seed := first + uint64(i)
-		history := generate(rand.New(rand.NewPCG(seed, 1)))
+		n := first + uint64(i)
+		history := generate(rand.New(rand.NewPCG(n, 1)))
 		run := func(h []op) error { return runHistory(t, newStore, h) }
 		err := run(history)
 		if err == nil {
-			history = generateOrderFree(rand.New(rand.NewPCG(seed, 2)))
-			run = func(h []op) error { return runShuffled(t, newStore, h, seed) }
+			history = generateOrderFree(rand.New(rand.NewPCG(n, 2)))
+			run = func(h []op) error { return runShuffled(t, newStore, h, n) }
 			err = run(history)
 		}
 		if err != nil {
@@ -64,7 +56,7 @@ func RunHistories(t *testing.T, newStore func(testing.TB) leaderboard.Store, siz
 			for _, o := range short {
 				fmt.Fprintf(&text, "\t%v\n", o)
 			}
-			t.Fatalf("seed %d; repeat with: go test -run '^%s$' -seed %d\n%v\nafter:\n%s", seed, t.Name(), seed, err, text.String())
+			t.Fatalf("history %d; repeat with: %s=1 %s=%d go test -run '^%s$'\n%v\nafter:\n%s", i+1, historiesVariable, seed.Variable, n, t.Name(), err, text.String())
 		}
 	}
 }

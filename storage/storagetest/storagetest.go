@@ -30,8 +30,8 @@ type Limits struct {
 // Sizes contains the sizes of the tests. Tests of a slow store can use smaller ones. If a
 // field is zero, its default applies.
 type Sizes struct {
-	// Histories is the number of random histories. Default 60. The flag -histories
-	// overrides it.
+	// Histories is the number of random histories. Default 60. The environment
+	// variable LEADERBOARD_HISTORIES overrides it.
 	Histories int
 	// RowsDivisor divides the number of rows in tests that write many rows; at least 30
 	// rows remain. These tests must read several pages. If the store reads in pages, the

@@ -8,24 +8,24 @@ import (
 	"testing"
 )
 
-// variable names the environment variable that sets the seed.
-const variable = "LEADERBOARD_TEST_SEED"
+// Variable names the environment variable that sets the seed.
+const Variable = "LEADERBOARD_TEST_SEED"
 
 // New returns the seed that LEADERBOARD_TEST_SEED names, or a random one if it is not
 // set. It logs the command that repeats the test with the same seed.
 func New(t testing.TB) uint64 {
 	t.Helper()
 	n := rand.Uint64()
-	if text := os.Getenv(variable); text != "" {
+	if text := os.Getenv(Variable); text != "" {
 		var err error
 		if n, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("%s: %v", variable, err)
+			t.Fatalf("%s: %v", Variable, err)
 		}
 	}
 	dir, err := os.Getwd() // the package's folder
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("seed %d; repeat with %s=%d go test -run '^%s$' %s", n, variable, n, t.Name(), dir)
+	t.Logf("seed %d; repeat with %s=%d go test -run '^%s$' %s", n, Variable, n, t.Name(), dir)
 	return n
 }
