@@ -25,7 +25,7 @@ func TestRestoreReplacesTheStore(t *testing.T) {
 	s.stop()
 	restored("by-hand").mustFail(t, exitUsage, []string{"--replace"}, nil)
 	restored("none", "--replace").mustFail(t, exitUsage, []string{"no backup", "none"}, nil)
-	restored("by-hand", "--replace", "--cassandra-hosts", "h", "--cassandra-data-center", "d", "--redis-addresses", "h", "--kafka-brokers", "h").
+	restored("by-hand", "--replace", "--cassandra-hosts", "h", "--cassandra-data-center", "d", "--redis-addresses", "h:1", "--kafka-brokers", "h:1").
 		mustFail(t, exitUsage, []string{"snapshot of Cassandra"}, nil)
 	if r := restored("by-hand", "--replace"); r.code != exitOK || !strings.Contains(r.stdout, "former content") {
 		t.Fatalf("restore --replace: exit code %d\n%s%s\nwant success and the folder of the former content", r.code, r.stdout, r.stderr)
@@ -121,8 +121,8 @@ func TestScheduledBackups(t *testing.T) {
 	if r := command(t, "", nil, "restore", made[0], "--data", filepath.Join(t.TempDir(), "new")); r.code != exitOK {
 		t.Errorf("restore of the scheduled backup: %s, want success", r.stderr)
 	}
-	broken := filepath.Join(dir, "file")
-	if err := os.WriteFile(broken, nil, 0o600); err != nil {
+	broken := filepath.Join(dir, "broken")
+	if err := os.Symlink(filepath.Join(dir, "missing", "folder"), broken); err != nil {
 		t.Fatal(err)
 	}
 	s = startServer(t, data, nil, "--insecure", "--backup-every", "1h", "--backup-dir", broken)

@@ -73,11 +73,6 @@ func openServer(ctx context.Context, c *config.Config, log *slog.Logger, termina
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if c.Insecure {
-		if err := auth.CheckLoopback(c.Addresses()...); err != nil {
-			return s, cli.Usagef("%w; or leave out --insecure", err)
-		}
-	}
 	if err := s.listen(); err != nil {
 		return s, err
 	}

@@ -170,12 +170,12 @@ func TestConfigurationExamples(t *testing.T) {
 		want    []string
 	}{
 		{"a file", nil, []string{"--config", file}, []string{
-			of("data", "/var/lib/leaderboard", file), of("cassandra.data_center", "dc1", file), of("log.level", "warn", file)}},
+			of("data", "/var/lib/leaderboard", file), of("limits.key_rate", "100", file), of("log.level", "warn", file)}},
 		{"a file in the environment", []string{"LEADERBOARD_CONFIG=" + file}, nil, []string{of("log.level", "warn", file)}},
 		{"a variable", []string{variable}, []string{"--config", file}, []string{
-			of("cassandra.data_center", "dc1", "LEADERBOARD_CASSANDRA_DATA_CENTER"), of("log.level", "warn", file)}},
-		{"an empty variable", []string{"LEADERBOARD_CASSANDRA_DATA_CENTER="}, []string{"--config", file}, []string{of("cassandra.data_center", "dc1", file)}},
-		{"a flag", []string{variable}, append([]string{"--config", file}, flags...), []string{of("cassandra.data_center", "dc1", "--cassandra-data-center")}},
+			of("limits.key_rate", "100", "LEADERBOARD_LIMITS_KEY_RATE"), of("log.level", "warn", file)}},
+		{"an empty variable", []string{"LEADERBOARD_LIMITS_KEY_RATE="}, []string{"--config", file}, []string{of("limits.key_rate", "100", file)}},
+		{"a flag", []string{variable}, append([]string{"--config", file}, flags...), []string{of("limits.key_rate", "100", "--limits-key-rate")}},
 	} {
 		r := command(t, "", tt.environ, append([]string{"config", "--json"}, tt.args...)...)
 		for _, want := range tt.want {

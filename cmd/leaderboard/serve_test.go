@@ -193,13 +193,13 @@ func TestServeErrorsSayWhatToDo(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	serve("--data", file, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0").mustFail(t, exitFailure, []string{"--data"}, []string{"serve"})
+	serve("--data", file, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0").mustFail(t, exitUsage, []string{"data (--data)", "is a file"}, []string{"serve"})
 	foreign := t.TempDir()
 	if err := os.WriteFile(filepath.Join(foreign, "cert.pem"), []byte("no certificate"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	serve("--data", t.TempDir(), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--tls-cert", filepath.Join(foreign, "cert.pem"), "--tls-key", filepath.Join(foreign, "cert.pem")).
-		mustFail(t, exitFailure, []string{"certificate"}, []string{"serve"})
+		mustFail(t, exitUsage, []string{"tls.cert (--tls-cert): certificate"}, []string{"serve"})
 	s.ok(t, "top") // the first server still works
 }
 

@@ -2,6 +2,8 @@ package config
 
 import (
 	"math"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard/internal/secret"
@@ -38,8 +40,11 @@ type Limits struct {
 
 func (j *JWT) validate(v *validator) {
 	v.readable("jwt.public_key", j.PublicKey)
+	j.validateJWKS(v)
 	v.positive("jwt.leeway", j.Leeway)
-	v.positive("jwt.refresh", j.Refresh)
+	if j.Refresh < minRefresh {
+		v.errorf("jwt.refresh", "%v is less than %v", j.Refresh, minRefresh)
+	}
 	if j.MaxLifetime < 0 {
 		v.errorf("jwt.max_lifetime", "%v is less than 0", j.MaxLifetime)
 	}
@@ -50,14 +55,20 @@ func (j *JWT) validate(v *validator) {
 		}
 	}
 	if j.Algorithm == "" {
-		if sources > 0 {
+		if sources > 0 || j.Issuer != "" || j.Audience != "" {
 			v.errorf("jwt.algorithm", "is empty; set it to the algorithm of the tokens")
 		}
 		return
 	}
 	if sources != 1 {
 		v.errorf("jwt.algorithm", "requires exactly one of jwt.secret, jwt.public_key and jwt.jwks, but %d are set", sources)
+	} else if symmetric := strings.HasPrefix(j.Algorithm, "HS"); symmetric != (j.Secret != "") {
+		v.errorf("jwt.algorithm", "%s does not fit the kind of key: HS256, HS384 and HS512 require jwt.secret, and the others jwt.public_key or jwt.jwks", j.Algorithm)
 	}
+	if j.Secret != "" && len(j.Secret) < minSecretBytes {
+		v.errorf("jwt.secret", "is shorter than %d bytes", minSecretBytes)
+	}
+	v.oneOf("jwt.algorithm", j.Algorithm, algorithms...)
 	for key, value := range map[string]string{"jwt.issuer": j.Issuer, "jwt.audience": j.Audience} {
 		if value == "" {
 			v.errorf(key, "is empty; without it, the server would accept the tokens of other services")
@@ -65,18 +76,38 @@ func (j *JWT) validate(v *validator) {
 	}
 }
 
+// algorithms are the values of jwt.algorithm.
+var algorithms = []string{"HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+
+const (
+	minSecretBytes = 32
+	minRefresh     = 10 * time.Second // the server reloads jwt.jwks at most this often
+)
+
+// validateJWKS checks that JWKS is an https URL or a file.
+func (j *JWT) validateJWKS(v *validator) {
+	if !strings.Contains(j.JWKS, "://") {
+		v.readable("jwt.jwks", j.JWKS)
+		return
+	}
+	if u, err := url.Parse(j.JWKS); err != nil || u.Scheme != "https" || u.Host == "" {
+		v.errorf("jwt.jwks", "%q is neither an https URL nor the path of a file", j.JWKS)
+	}
+}
+
 func (l *Limits) validate(v *validator) {
 	for key, n := range map[string]int{"limits.connections": l.Connections, "limits.streams": l.Streams, "limits.watchers": l.Watchers, "limits.caller_watchers": l.CallerWatchers} {
-		if n < 1 || n > math.MaxInt32 {
-			v.errorf(key, "%d is not between 1 and %d", n, math.MaxInt32)
-		}
+		v.between(key, n, 1, math.MaxInt32)
 	}
 	for _, b := range []struct {
 		name  string
 		rate  float64
 		burst int
 	}{{"key", l.KeyRate, l.KeyBurst}, {"user", l.UserRate, l.UserBurst}, {"peer", l.PeerRate, l.PeerBurst}} {
-		if b.rate < 0 || math.IsInf(b.rate, 0) || math.IsNaN(b.rate) {
+		switch {
+		case math.IsInf(b.rate, 0) || math.IsNaN(b.rate):
+			v.errorf("limits."+b.name+"_rate", "%v is not a finite number", b.rate)
+		case b.rate < 0:
 			v.errorf("limits."+b.name+"_rate", "%v is less than 0", b.rate)
 		}
 		if b.burst < 0 {

@@ -1,7 +1,11 @@
 package config
 
 import (
+	"maps"
+	"net"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -81,9 +85,16 @@ func (c *Config) ConsumerGroup() string {
 	return c.Kafka.Group + "-" + c.Region
 }
 
-// topicCharacters are the characters allowed in a topic prefix and in a region. A dot
-// is not allowed, because in the name of a mirrored topic it separates the region.
-const topicCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+// The forms of names. A region and a topic prefix have no dot, because in the name of a
+// mirrored topic the dot separates the region. Both are short enough for Kafka's limit of
+// 249 characters in the name of a topic.
+var (
+	regionForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,50}$`)
+	prefixForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,150}$`)
+	keyspaceForm = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
+	groupForm    = regexp.MustCompile(`^[A-Za-z0-9._-]{1,190}$`)
+	memberForm   = regexp.MustCompile(`^[A-Za-z0-9._-]{0,249}$`)
+)
 
 // Distributed reports whether the server uses Cassandra, Redis and Kafka instead of
 // an embedded store.
@@ -97,53 +108,86 @@ func (c *Config) Has(role string) bool { return slices.Contains(c.Roles, role) }
 func (c *Config) ServesAPI() bool { return !c.Distributed() || c.Has(RoleAPI) }
 
 func (c *Config) validateCluster(v *validator) {
-	named := map[string]int{
-		"cassandra.hosts": len(c.Cassandra.Hosts), "redis.addresses": len(c.Redis.Addresses), "kafka.brokers": len(c.Kafka.Brokers),
-	}
-	total := 0
-	for _, n := range named {
-		total += n
-	}
-	if total == 0 {
-		return
-	}
-	for key, n := range named {
-		if n == 0 {
-			v.errorf(key, "is empty; a distributed server requires cassandra.hosts, redis.addresses and kafka.brokers")
-		}
-	}
-	if c.Cassandra.DataCenter == "" {
-		v.errorf("cassandra.data_center", "is empty; set it to the local data center")
-	}
-	if c.Cassandra.Buckets < 1 || c.Cassandra.Buckets > 4096 {
-		v.errorf("cassandra.buckets", "%d is not between 1 and 4096", c.Cassandra.Buckets)
-	}
-	if c.Redis.Shards < 0 || c.Redis.Shards > 256 {
-		v.errorf("redis.shards", "%d is not between 0 and 256", c.Redis.Shards)
-	}
+	c.validateServers(v)
+	c.validateConnections(v)
+	v.between("cassandra.buckets", c.Cassandra.Buckets, 1, 4096)
+	v.between("redis.shards", c.Redis.Shards, 0, 256)
+	v.between("kafka.batch", c.Kafka.Batch, 1, 5000)
 	if c.Redis.Prefix == "" || strings.ContainsAny(c.Redis.Prefix, "{}") {
 		v.errorf("redis.prefix", "%q is empty or contains braces", c.Redis.Prefix)
 	}
-	if strings.Trim(c.Region, topicCharacters) != "" {
-		v.errorf("region", "%q contains characters other than letters, digits, - and _", c.Region)
-	}
-	if strings.Trim(c.Kafka.TopicPrefix, topicCharacters) != "" {
-		v.errorf("kafka.topic_prefix", "%q contains characters other than letters, digits, - and _", c.Kafka.TopicPrefix)
-	}
-	if c.Kafka.Batch < 1 || c.Kafka.Batch > 5000 {
-		v.errorf("kafka.batch", "%d is not between 1 and 5000", c.Kafka.Batch)
-	}
+	v.matches("region", c.Region, regionForm, "at most 50 letters, digits, - and _")
+	v.matches("kafka.topic_prefix", c.Kafka.TopicPrefix, prefixForm, "at most 150 letters, digits, - and _")
+	v.matches("cassandra.keyspace", c.Cassandra.Keyspace, keyspaceForm, "a lower-case letter followed by at most 47 lower-case letters, digits and _")
+	v.matches("kafka.group", c.Kafka.Group, groupForm, "1 to 190 letters, digits, ., - and _")
+	v.matches("kafka.instance_id", c.Kafka.InstanceID, memberForm, "at most 249 letters, digits, ., - and _")
 	if c.Kafka.SessionTimeout < time.Second {
 		v.errorf("kafka.session_timeout", "%v is less than 1s", c.Kafka.SessionTimeout)
 	}
 	v.positive("kafka.apply_wait", c.Kafka.ApplyWait)
-	c.validateConnections(v)
 	if len(c.Roles) == 0 {
 		v.errorf("roles", "is empty; set it to api, consumer, or both")
 	}
 	for _, r := range c.Roles {
 		v.oneOf("roles", r, RoleAPI, RoleConsumer)
 	}
+}
+
+// validateServers checks the addresses of Cassandra, Redis and Kafka. All three are
+// required if any setting of a distributed server is set. Without this rule, a server
+// whose variable with the addresses is empty would start with an empty embedded store.
+func (c *Config) validateServers(v *validator) {
+	const required = "cassandra.hosts, redis.addresses and kafka.brokers"
+	named := map[string][]string{"cassandra.hosts": c.Cassandra.Hosts, "redis.addresses": c.Redis.Addresses, "kafka.brokers": c.Kafka.Brokers}
+	if slices.ContainsFunc(slices.Collect(maps.Values(named)), func(list []string) bool { return len(list) > 0 }) {
+		for key, list := range named {
+			if len(list) == 0 {
+				v.errorf(key, "is empty; a distributed server requires %s", required)
+			}
+		}
+		if c.Cassandra.DataCenter == "" {
+			v.errorf("cassandra.data_center", "is empty; set it to the local data center")
+		}
+	} else {
+		defaults := Default()
+		unset := defaults.Settings()
+		for i, s := range c.Settings() {
+			group, _, _ := strings.Cut(s.Key, ".")
+			if slices.Contains([]string{"roles", "region", "cassandra", "redis", "kafka"}, group) && !s.Equal(unset[i]) {
+				v.errorf(s.Key, "requires %s", required)
+			}
+		}
+	}
+	for _, key := range []string{"redis.addresses", "kafka.brokers"} {
+		for _, address := range named[key] {
+			if _, ok := splitAddress(address); !ok {
+				v.errorf(key, "%q is not of the form host:port", address)
+			}
+		}
+	}
+	ports := map[string]bool{}
+	for _, address := range c.Cassandra.Hosts {
+		port, ok := splitAddress(address)
+		if !ok {
+			port, ok = splitAddress(net.JoinHostPort(address, "9042"))
+		}
+		if !ok {
+			v.errorf("cassandra.hosts", "%q is not of the form host or host:port", address)
+		}
+		ports[port] = true
+	}
+	if len(ports) > 1 {
+		v.errorf("cassandra.hosts", "has several ports; all nodes must have the same port, by default 9042")
+	}
+}
+
+// splitAddress returns the port of an address in the form host:port. It reports whether
+// the address has this form, with a port between 1 and 65535.
+func splitAddress(address string) (port string, ok bool) {
+	host, port, err := net.SplitHostPort(address)
+	n, portErr := strconv.ParseUint(port, 10, 16)
+	invalid := host == "" || strings.ContainsAny(host, " \t/,@") || strings.Contains(host, ":") && net.ParseIP(host) == nil
+	return port, err == nil && portErr == nil && n > 0 && !invalid
 }
 
 // mechanisms are the SASL mechanisms that Kafka's clients support.
@@ -172,12 +216,8 @@ func (c *Config) validateConnections(v *validator) {
 		v.errorf("redis.sentinel_password", "requires redis.master_name, because only Sentinel uses it")
 	}
 	v.oneOf("kafka.mechanism", c.Kafka.Mechanism, mechanisms...)
-	if c.Cassandra.Connections < 1 || c.Cassandra.Connections > 1000 {
-		v.errorf("cassandra.connections", "%d is not between 1 and 1000", c.Cassandra.Connections)
-	}
-	if c.Redis.Connections < 0 || c.Redis.Connections > 100_000 {
-		v.errorf("redis.connections", "%d is not between 0 and 100000", c.Redis.Connections)
-	}
+	v.between("cassandra.connections", c.Cassandra.Connections, 1, 1000)
+	v.between("redis.connections", c.Redis.Connections, 0, 100_000)
 	for key, d := range map[string]time.Duration{
 		"cassandra.connect_timeout": c.Cassandra.ConnectTimeout, "cassandra.timeout": c.Cassandra.Timeout,
 		"redis.connect_timeout": c.Redis.ConnectTimeout, "redis.timeout": c.Redis.Timeout,
@@ -191,10 +231,6 @@ func (t *ClientTLS) validate(v *validator, prefix string) {
 	if !t.Enabled && *t != (ClientTLS{}) {
 		v.errorf(prefix+".enabled", "is false, but other settings of %s are set; set it to true, or remove them", prefix)
 	}
-	if (t.Cert == "") != (t.Key == "") {
-		v.errorf(prefix+".cert", "and %s.key must be set together, but one of them is empty", prefix)
-	}
-	for key, path := range map[string]string{".ca": t.CA, ".cert": t.Cert, ".key": t.Key} {
-		v.readable(prefix+key, path)
-	}
+	v.pair(prefix, t.Cert, t.Key)
+	v.authorities(prefix+".ca", t.CA)
 }

@@ -8,13 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/open-leaderboard/leaderboard/internal/certs"
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
@@ -100,23 +101,15 @@ func Default() Config {
 // setting.
 func (c *Config) Validate() error {
 	v := validator{}
-	if c.Data == "" {
-		v.errorf("data", "is empty; set it to a folder")
-	}
+	c.validateFolders(&v)
 	c.validateAddresses(&v)
 	c.Web.validate(&v, c.Insecure)
-	if c.AdminKey != "" && len(c.AdminKey) < minAdminKeyBytes {
-		v.errorf("admin_key", "is shorter than %d bytes and could be guessed; choose a longer key", minAdminKeyBytes)
-	}
-	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
-		v.errorf("tls.cert", "and tls.key must be set together, but one of them is empty")
-	}
+	c.validateAdminKey(&v)
+	v.pair("tls", c.TLS.Cert, c.TLS.Key)
 	if c.TLS.ClientCA != "" && c.TLS.Cert == "" {
 		v.errorf("tls.client_ca", "requires tls.cert and tls.key")
 	}
-	for key, path := range map[string]string{"tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key, "tls.client_ca": c.TLS.ClientCA} {
-		v.readable(key, path)
-	}
+	v.authorities("tls.client_ca", c.TLS.ClientCA)
 	c.validateCluster(&v)
 	c.JWT.validate(&v)
 	c.Limits.validate(&v)
@@ -129,11 +122,33 @@ func (c *Config) Validate() error {
 		v.errorf("drain_time", "%v is less than 0", c.DrainTime)
 	}
 	v.positive("sweep_interval", c.SweepInterval)
-	if c.CacheBytes < 1<<20 || c.CacheBytes > math.MaxInt64/2 {
-		v.errorf("cache_bytes", "%v is less than 1MiB", c.CacheBytes)
+	if c.CacheBytes < 1<<20 || c.CacheBytes > 1<<40 {
+		v.errorf("cache_bytes", "%v is not between 1MiB and 1024GiB", c.CacheBytes)
 	}
 	c.validateBackups(&v)
 	return v.err()
+}
+
+// validateFolders checks the folders of the embedded store.
+func (c *Config) validateFolders(v *validator) {
+	if c.Data == "" {
+		v.errorf("data", "is empty; set it to a folder")
+	}
+	if c.Distributed() {
+		return
+	}
+	v.folder("data", c.Data)
+	v.folder("backup_dir", c.BackupDir)
+}
+
+func (c *Config) validateAdminKey(v *validator) {
+	key := strings.TrimSpace(string(c.AdminKey))
+	if key != "" && len(key) < minAdminKeyBytes {
+		v.errorf("admin_key", "is shorter than %d bytes and could be guessed; choose a longer key", minAdminKeyBytes)
+	}
+	if strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
+		v.errorf("admin_key", "has characters other than printable ASCII, which clients cannot send; choose another key")
+	}
 }
 
 // minBackupEvery limits the load of backups. It must be at least a second, because the
@@ -205,16 +220,74 @@ func (v *validator) oneOf(key, value string, allowed ...string) {
 	}
 }
 
-func (v *validator) readable(key, path string) {
+// between checks that n is at least low and at most high.
+func (v *validator) between(key string, n, low, high int) {
+	if n < low || n > high {
+		v.errorf(key, "%d is not between %d and %d", n, low, high)
+	}
+}
+
+// matches checks the form of a value.
+func (v *validator) matches(key, value string, form *regexp.Regexp, description string) {
+	if !form.MatchString(value) {
+		v.errorf(key, "%q must be %s", value, description)
+	}
+}
+
+// readable reports whether the file path can be read. Otherwise it adds an error. If path
+// is empty, it returns false without an error.
+func (v *validator) readable(key, path string) bool {
 	if path == "" {
-		return
+		return false
 	}
-	f, err := os.Open(path)
-	if err != nil {
+	if _, err := os.ReadFile(path); err != nil {
 		v.errorf(key, "%v", err)
+		return false
+	}
+	return true
+}
+
+// pair checks the files of a certificate and its key. prefix is the group of the settings
+// cert and key.
+func (v *validator) pair(prefix, cert, key string) {
+	if (cert == "") != (key == "") {
+		v.errorf(prefix+".cert", "and %s.key must be set together, but one of them is empty", prefix)
+	}
+	certReadable, keyReadable := v.readable(prefix+".cert", cert), v.readable(prefix+".key", key)
+	if !certReadable || !keyReadable {
 		return
 	}
-	_ = f.Close()
+	if _, err := certs.Pair(cert, key); err != nil {
+		v.errorf(prefix+".cert", "%v", err)
+	}
+}
+
+// authorities checks a file of certificate authorities.
+func (v *validator) authorities(key, path string) {
+	if !v.readable(key, path) {
+		return
+	}
+	if _, err := certs.Pool(path); err != nil {
+		v.errorf(key, "%v", err)
+	}
+}
+
+// folder checks that path is a folder, or that it can become one, because no file is in
+// its place or above it.
+func (v *validator) folder(key, path string) {
+	for path != "" {
+		if info, err := os.Stat(path); err == nil {
+			if !info.IsDir() {
+				v.errorf(key, "%q is a file, and no folder", path)
+			}
+			return
+		}
+		parent := filepath.Dir(path)
+		if parent == path {
+			return
+		}
+		path = parent
+	}
 }
 
 // err returns the errors in a stable order.

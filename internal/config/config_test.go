@@ -114,11 +114,37 @@ func TestLoadReportsAllErrors(t *testing.T) {
 				"shutdown_grace (--shutdown-grace): -1s is not positive", "drain_time (--drain-time): -1s is less than 0",
 				"backup_every (--backup-every): 1s is neither 0 nor at least 1m0s", "backup_keep (--backup-keep): 0 is less than 1",
 				"limits.user_burst (--limits-user-burst): -1 is less than 0", "limits.user_rate (--limits-user-rate): -5 is less than 0",
-				`http (--http): "h:99999" has no port between 0 and 65535`, "jwt.algorithm: is empty; set it to the algorithm", "cache_bytes (--cache-bytes): 5KiB is less than 1MiB"}},
+				`http (--http): "h:99999" has no port between 0 and 65535`, "jwt.algorithm: is empty; set it to the algorithm", "cache_bytes (--cache-bytes): 5KiB is not between 1MiB and 1024GiB"}},
 		{"a token setting without the settings that it requires", "jwt: {algorithm: HS256, issuer: me}\n", nil, nil, []string{"requires exactly one of jwt.secret", "jwt.audience: is empty"}},
 		{"invalid settings of Redis and Kafka", "cassandra: {hosts: h, data_center: d}\nredis: {addresses: h, prefix: \"{x}\"}\nkafka: {brokers: h, topic_prefix: eu., session_timeout: 10ms}\n", nil, nil, []string{
-			`redis.prefix (`, `"{x}" is empty or contains braces`, `kafka.topic_prefix (`, `"eu." contains characters other than letters`,
+			`redis.prefix (`, `"{x}" is empty or contains braces`, `kafka.topic_prefix (`, `"eu." must be at most 150 letters, digits, - and _`,
 			`kafka.session_timeout (`, `10ms is less than 1s`}},
+		{"settings of a distributed server without servers", "kafka: {batch: 0}\n", []string{"LEADERBOARD_CASSANDRA_HOSTS=", "LEADERBOARD_CASSANDRA_PASSWORD=p"}, []string{"--roles=api"}, []string{
+			"cassandra.password (LEADERBOARD_CASSANDRA_PASSWORD): requires cassandra.hosts, redis.addresses and kafka.brokers",
+			"roles (--roles): requires cassandra.hosts", "kafka.batch (", ": requires cassandra.hosts", ": 0 is not between 1 and 5000"}},
+		{"invalid addresses of servers", "cassandra: {hosts: ['a:9043', b, 'c d', '::1'], data_center: d}\nredis: {addresses: [r, ':1', 'r:99999']}\nkafka: {brokers: ['k:0', 'k:9092']}\n", nil, nil, []string{
+			`cassandra.hosts (`, `: "c d" is not of the form host or host:port`, ": has several ports; all nodes must have the same port",
+			`redis.addresses (`, `: "r" is not of the form host:port`, `: ":1" is not`, `: "r:99999" is not`, `kafka.brokers (`, `: "k:0" is not`}},
+		{"invalid names", "", nil, []string{"--cassandra-keyspace=Foo-Bar", "--kafka-group=a b", "--kafka-instance-id=a/b", "--kafka-topic-prefix=" + strings.Repeat("x", 151), "--region=" + strings.Repeat("x", 51)}, []string{
+			`cassandra.keyspace (--cassandra-keyspace): "Foo-Bar" must be a lower-case letter`, `kafka.group (--kafka-group): "a b" must be 1 to 190`,
+			`kafka.instance_id (--kafka-instance-id): "a/b" must be`, `kafka.topic_prefix (--kafka-topic-prefix)`, `must be at most 150`, `must be at most 50`}},
+		{"invalid settings of tokens", "jwt: {issuer: me, jwks: 'http://a/b', refresh: 1s}\n", nil, nil, []string{
+			"jwt.algorithm: is empty; set it", `"http://a/b" is neither an https URL nor the path of a file`, "1s is less than 10s"}},
+		{"an algorithm that does not fit the key", "jwt: {algorithm: RS256, issuer: i, audience: a, secret: short}\n", nil, nil, []string{
+			"RS256 does not fit the kind of key", "jwt.secret (", "is shorter than 32 bytes"}},
+		{"an algorithm that requires a secret", "jwt: {algorithm: HS256, issuer: i, audience: a, jwks: config_test.go}\n", nil, nil, []string{"HS256 does not fit the kind of key"}},
+		{"an unknown algorithm and a missing file", "jwt: {algorithm: ES256K, issuer: i, audience: a, jwks: /no/such}\n", nil, nil, []string{
+			`"ES256K" is not one of HS256`, "jwt.jwks (", "open /no/such"}},
+		{"files that are no certificates", "", nil, []string{"--tls-cert=config.go", "--tls-key=config.go", "--tls-client-ca=config.go", "--redis-tls-enabled", "--redis-tls-ca=config.go", "--kafka-tls-cert=.", "--kafka-tls-key=."}, []string{
+			"tls.cert (--tls-cert): certificate config.go", "tls.client_ca (--tls-client-ca): certificate authorities: config.go contains no PEM certificate",
+			"redis.tls.ca (--redis-tls-ca): certificate authorities: config.go", "kafka.tls.cert (--kafka-tls-cert): read .: is a directory"}},
+		{"files in the place of folders", "", nil, []string{"--data=config.go/x/y", "--backup-dir=config.go"}, []string{
+			`data (--data): "config.go" is a file, and no folder`, `backup_dir (--backup-dir): "config.go" is a file`}},
+		{"numbers without a meaning", "", []string{"LEADERBOARD_ADMIN_KEY=größer-als-sechzehn"}, []string{"--limits-key-rate=NaN", "--limits-peer-rate=+Inf", "--cache-bytes=5000000000GiB"}, []string{
+			"limits.key_rate (--limits-key-rate): NaN is not a finite number", "+Inf is not a finite number", "5000000000GiB is not between 1MiB and 1024GiB",
+			"admin_key (LEADERBOARD_ADMIN_KEY): has characters other than printable ASCII"}},
+		{"an insecure server for other machines", "", nil, []string{"--insecure", "--http=0.0.0.0:0", "--grpc=:0", "--admin=h:1"}, []string{
+			`http (--http): "0.0.0.0:0" is not a loopback address, which --insecure requires`, `grpc (--grpc): ":0" is not`, `admin (--admin): "h:1" is not`}},
 		{"invalid connection settings", `{cassandra: {hosts: h, data_center: d, username: u, connections: 0, timeout: 0s, tls: {ca: /no/such}},
 			redis: {addresses: h, username: u, sentinel_password: p, tls: {enabled: true, cert: /no/cert}},
 			kafka: {brokers: h, password: p, mechanism: GSSAPI, tls: {enabled: true, key: /no/key}, retention: -1h}}`, nil, nil, []string{
@@ -156,6 +182,17 @@ func TestLoadReportsAllErrors(t *testing.T) {
 	}
 	if _, err := load(t, "", nil, "--config=/no/such/file"); err == nil || !strings.Contains(err.Error(), "config file") {
 		t.Errorf("Load of a missing file = %v, want an error with config file", err)
+	}
+}
+
+// The longest names and the addresses in all forms are valid. So is an admin key with the
+// line break that ends a file.
+func TestUnusualValuesAreValid(t *testing.T) {
+	_, err := load(t, "cassandra: {hosts: ['a:9042', b, '::1', '[::1]:9042', 10.0.0.1], data_center: d}\nredis: {addresses: ['[::1]:1', 'r.example:65535']}\nkafka: {brokers: 'k_1:1'}\n",
+		[]string{"LEADERBOARD_ADMIN_KEY=0123 456789abcdef\n"}, "--region="+strings.Repeat("x", 50), "--kafka-topic-prefix="+strings.Repeat("x", 150), "--kafka-group="+strings.Repeat("x", 190),
+		"--cassandra-keyspace="+strings.Repeat("x", 48), "--jwt-refresh=10s", "--cache-bytes=1024GiB", "--data="+filepath.Join(t.TempDir(), "new", "folder"))
+	if err != nil {
+		t.Errorf("Load: %v, want nil", err)
 	}
 }
 
@@ -289,21 +326,21 @@ func documentation() string {
 	var b strings.Builder
 	defaults := Default()
 	all := defaults.Settings()
-	named := all[slices.IndexFunc(all, func(s Setting) bool { return s.Key == "cassandra.data_center" })]
+	named := all[slices.IndexFunc(all, func(s Setting) bool { return s.Key == "limits.key_rate" })]
 	b.WriteString(strings.NewReplacer("~", "`", "{FLAG}", "--"+named.Flag, "{ENV}", named.Env).Replace(`# Configuration
 
 <!-- Generated from internal/config by: go test ./internal/config -update -->
 
 For operators: every setting of the server. Of these sources, the first that has a setting decides:
 
-1. a flag: ~leaderboard serve {FLAG} dc1~. Secrets have no flag, because other users of the machine can see flags.
-2. the environment: ~{ENV}=dc1~. An empty variable is ignored.
+1. a flag: ~leaderboard serve {FLAG} 100~. Secrets have no flag, because other users of the machine can see flags.
+2. the environment: ~{ENV}=100~. An empty variable is ignored.
 3. a YAML file, named by ~--config FILE~ or ~LEADERBOARD_CONFIG~, with the keys below. Keys with a dot may be nested:
 
 ~~~yaml
 data: /var/lib/leaderboard
-cassandra:
-  data_center: dc1
+limits:
+  key_rate: 100
 log.level: warn
 ~~~
 

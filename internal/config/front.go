@@ -21,7 +21,7 @@ func (c *Config) validateAddresses(v *validator) {
 		if a.key == "admin" && a.address == "" {
 			continue
 		}
-		_, port, err := net.SplitHostPort(a.address)
+		host, port, err := net.SplitHostPort(a.address)
 		if err != nil {
 			v.errorf(a.key, "%q is not of the form host:port", a.address)
 			continue
@@ -35,21 +35,15 @@ func (c *Config) validateAddresses(v *validator) {
 			v.errorf(a.key, "%q is also the address of %s; choose another address", a.address, other)
 		}
 		named[a.address] = a.key
+		if ip := net.ParseIP(host); c.Insecure && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			v.errorf(a.key, "%q is not a loopback address, which --insecure requires: listen on 127.0.0.1 or [::1]", a.address)
+		}
 	}
 	for _, proxy := range c.TrustedProxies {
 		if _, err := parsePrefix(proxy); err != nil {
 			v.errorf("trusted_proxies", "%q is neither an IP address nor a network such as 10.0.0.0/8", proxy)
 		}
 	}
-}
-
-// Addresses returns the listen addresses that are set.
-func (c *Config) Addresses() []string {
-	addresses := []string{c.HTTP, c.GRPC}
-	if c.Admin != "" {
-		addresses = append(addresses, c.Admin)
-	}
-	return addresses
 }
 
 // ProxyPrefixes returns TrustedProxies as networks.

@@ -76,7 +76,7 @@ func TestImportsPointInward(t *testing.T) {
 		"internal/coalesce":   {"."},
 		"internal/observe":    {"."},
 		"internal/ranking":    {".", "internal/coalesce"},
-		"internal/config":     {".", "internal/secret"},
+		"internal/config":     {".", "internal/certs", "internal/secret"},
 		"api/protoconv":       {".", "api/leaderboardpb"},
 		"internal/kafka":      {".", "internal/observe"},
 		"internal/repotest":   {},
