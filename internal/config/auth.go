@@ -19,7 +19,7 @@ type JWT struct {
 	Issuer      string        `key:"issuer" unit:"text" help:"Required value of the claim iss; required with jwt.algorithm."`
 	Audience    string        `key:"audience" unit:"text" help:"Required value of the claim aud; required with jwt.algorithm."`
 	Leeway      time.Duration `key:"leeway" unit:"duration" help:"Accepted difference between the clocks of the issuer and this server."`
-	Refresh     time.Duration `key:"refresh" unit:"duration" help:"How often the server reloads jwt.jwks."`
+	Refresh     time.Duration `key:"refresh" unit:"duration" help:"How often the server reloads jwt.jwks, at least 10s."`
 	MaxLifetime time.Duration `key:"max_lifetime" unit:"duration" help:"Longest accepted time from the claim iat to the claim exp. For a token without iat, the time from now to exp counts. 0 is unlimited."`
 }
 

@@ -23,33 +23,33 @@ type ClientTLS struct {
 
 // Cassandra contains the settings of the store of a distributed server.
 type Cassandra struct {
-	Hosts          []string      `key:"hosts" unit:"host or host:port, comma-separated" help:"Some nodes of the local data center. If set, the server is distributed."`
+	Hosts          []string      `key:"hosts" unit:"host or host:port, comma-separated" help:"Some nodes of the local data center, with the same port. If set, the server is distributed."`
 	DataCenter     string        `key:"data_center" unit:"name" help:"The local data center. Reads and writes of entries and results wait for a quorum of its replicas."`
 	Keyspace       string        `key:"keyspace" unit:"name" help:"Keyspace of the tables."`
 	Username       string        `key:"username" unit:"text" help:"User name."`
 	Password       secret.Text   `key:"password" unit:"text" help:"Password."`
 	TLS            ClientTLS     `key:"tls"`
 	Rack           string        `key:"rack" unit:"name" help:"The local rack. If set, its replicas are asked first."`
-	Connections    int           `key:"connections" unit:"connections" help:"Connections to each node."`
+	Connections    int           `key:"connections" unit:"connections" help:"Connections to each node, 1 to 1000."`
 	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting to a node."`
 	Timeout        time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer. The timeouts of the nodes must be shorter."`
-	Buckets        int           `key:"buckets" unit:"count" help:"Partitions of each ladder (a ranking of a board's season or division). A board keeps the number with which it was created."`
+	Buckets        int           `key:"buckets" unit:"count" help:"Partitions of each ladder (a ranking of a board's season or division), 1 to 4096. A board keeps the number with which it was created."`
 }
 
 // Redis contains the settings of the rank index of a distributed server.
 type Redis struct {
-	Addresses        []string      `key:"addresses" unit:"host:port, comma-separated" help:"Address of a single server, some addresses of a Redis Cluster, or the addresses of Sentinel."`
+	Addresses        []string      `key:"addresses" unit:"host:port, comma-separated" help:"Address of a single server, two or more addresses of a Redis Cluster, or the addresses of Sentinel."`
 	MasterName       string        `key:"master_name" unit:"name" help:"Name of the master in Sentinel."`
 	Username         string        `key:"username" unit:"text" help:"User name."`
 	Password         secret.Text   `key:"password" unit:"text" help:"Password."`
 	SentinelUsername string        `key:"sentinel_username" unit:"text" help:"User name for Sentinel."`
 	SentinelPassword secret.Text   `key:"sentinel_password" unit:"text" help:"Password for Sentinel."`
 	TLS              ClientTLS     `key:"tls"`
-	Connections      int           `key:"connections" unit:"connections" help:"Maximum number of connections to each server. 0 means 10 for each processor."`
+	Connections      int           `key:"connections" unit:"connections" help:"Maximum connections to each server, up to 100000. 0 means 10 for each processor. Pipelines may use 10 more."`
 	ConnectTimeout   time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting to a server."`
 	Timeout          time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer."`
 	Prefix           string        `key:"prefix" unit:"text" help:"Prefix of every key, so that several services can share a server."`
-	Shards           int           `key:"shards" unit:"count" help:"Shards of each season of a board. 0 means 1 on a single server and 8 in a Redis Cluster. A season keeps its number until it is dropped from Redis."`
+	Shards           int           `key:"shards" unit:"count" help:"Shards of each season of a board, up to 256. 0 means 1 on a single server and 8 in a Redis Cluster. A season keeps its number until it is dropped from Redis."`
 }
 
 // Kafka contains the settings of the log of a distributed server.
@@ -64,11 +64,11 @@ type Kafka struct {
 	Timeout        time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer."`
 	Retention      time.Duration `key:"retention" unit:"duration" help:"How long Kafka must keep results: longer than the longest outage. The server logs a warning about a shorter retention."`
 	TopicPrefix    string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Prefix of the topics, so that several services can share a Kafka."`
-	Group          string        `key:"group" unit:"name" help:"Consumer group. If region is set, the server appends a dash and the region."`
-	InstanceID     string        `key:"instance_id" unit:"name" help:"Identity of a static member of the consumer group. A consumer that restarts within kafka.session_timeout keeps its partitions."`
-	SessionTimeout time.Duration `key:"session_timeout" unit:"duration" help:"How long a consumer may be silent before its partitions go to other consumers. By default brokers accept 6s to 30m."`
+	Group          string        `key:"group" unit:"letters, digits, ., - and _" help:"Consumer group. If region is set, the server appends a dash and the region."`
+	InstanceID     string        `key:"instance_id" unit:"letters, digits, ., - and _" help:"Identity of a static member of the consumer group. A consumer that restarts within kafka.session_timeout keeps its partitions."`
+	SessionTimeout time.Duration `key:"session_timeout" unit:"duration" help:"How long a consumer may be silent before its partitions go to other consumers, at least 1s. By default brokers accept 6s to 30m."`
 	ApplyWait      time.Duration `key:"apply_wait" unit:"duration" help:"How long a submit waits until its result is applied. After that, the answer is ACCEPTED."`
-	Batch          int           `key:"batch" unit:"results" help:"Maximum number of results of a partition that a consumer applies together."`
+	Batch          int           `key:"batch" unit:"results" help:"Maximum number of results of a partition that a consumer applies together, 1 to 5000."`
 }
 
 // The roles of a distributed server.

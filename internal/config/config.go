@@ -31,7 +31,7 @@ type Config struct {
 	Insecure     bool        `key:"insecure" unit:"boolean" help:"Serve without keys: every caller may do everything. Requires loopback addresses in http, grpc and admin. Other servers reject the keys that such a server creates."`
 	PublicRead   bool        `key:"public_read" unit:"boolean" help:"Allow callers without a key to read ranks, except on private boards."`
 	Reflection   bool        `key:"grpc_reflection" unit:"boolean" help:"Describe the API to gRPC tools without a key, as /openapi.json does."`
-	AdminKey     secret.Text `key:"admin_key" unit:"text" help:"Admin key, at least 16 bytes long. Each start stores it under the id admin-key, in place of an earlier one."`
+	AdminKey     secret.Text `key:"admin_key" unit:"text" help:"Admin key, at least 16 characters of printable ASCII. Each start stores it under the id admin-key, in place of an earlier one."`
 	FirstKeyFile string      `key:"first_key_file" unit:"path" help:"File for the admin key that a start creates, if standard output is no terminal. If empty, the file admin-key inside data."`
 
 	TrustedProxies []string `key:"trusted_proxies" unit:"IP addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. For calls through them, limits apply to the right-most other address in X-Forwarded-For. The server ignores the header of other callers."`
@@ -48,13 +48,13 @@ type Config struct {
 	Limits Limits `key:"limits"`
 	Log    Log    `key:"log"`
 
-	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call, except calls that watch, export, verify or rebuild."`
+	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call, except calls that watch and calls that need the scope admin."`
 	ReceiveTimeout time.Duration `key:"receive_timeout" unit:"duration" help:"How long a client may take to send a request. A gRPC client without a key may take 5s at most."`
 	DrainTime      time.Duration `key:"drain_time" unit:"duration" help:"How long a stopping server continues to answer while /readyz is 503. A second signal stops the server at once."`
 	ShutdownGrace  time.Duration `key:"shutdown_grace" unit:"duration" help:"How long a stopping server waits for calls before it cancels them."`
 	SweepInterval  time.Duration `key:"sweep_interval" unit:"duration" help:"How often the server seals closed seasons, deletes those past their retention, and refills those that the rank index has lost."`
-	CacheBytes     Bytes         `key:"cache_bytes" unit:"bytes, such as 256MiB" help:"Block cache of the embedded store, without the rank index."`
-	BackupEvery    time.Duration `key:"backup_every" unit:"duration" help:"How often the server backs up the embedded store and checks the copy. 0 is never."`
+	CacheBytes     Bytes         `key:"cache_bytes" unit:"bytes, such as 256MiB" help:"Block cache of the embedded store, without the rank index: 1MiB to 1024GiB."`
+	BackupEvery    time.Duration `key:"backup_every" unit:"duration" help:"How often the server backs up the embedded store and checks the copy, at least 1m. 0 is never."`
 	BackupKeep     int           `key:"backup_keep" unit:"backups" help:"Scheduled backups to keep. The server deletes older scheduled ones once a new one is checked."`
 	BackupDir      string        `key:"backup_dir" unit:"path" help:"Folder of the backups, best on the file system of data. If empty, the folder backups inside data."`
 }
@@ -70,7 +70,7 @@ type TLS struct {
 type Log struct {
 	Level  string `key:"level" unit:"debug, info, warn or error" help:"Lowest logged level."`
 	Format string `key:"format" unit:"auto, text or json" help:"Format of the log: auto is text on a terminal and JSON elsewhere."`
-	Calls  bool   `key:"calls" unit:"true or false" help:"Log calls without a fault of the server at level info, instead of debug."`
+	Calls  bool   `key:"calls" unit:"boolean" help:"Log calls without a fault of the server at level info, instead of debug."`
 }
 
 // Default returns the default of every setting.

@@ -350,8 +350,10 @@ key, an unknown variable that begins with LEADERBOARD_, or an invalid value.
 ## Settings
 
 Each line has the key, the unit (not of durations and booleans), the default if it is not empty, and the meaning. Files of certificates and
-keys are in PEM format. The server reads those of ~cassandra.tls~, ~redis.tls~ and ~kafka.tls~ again when they change. A rate of 0 in ~limits~
-is unlimited, and a burst of 0 is what the rate allows in one second.
+keys are in PEM format. The server reads those of ~tls~, ~cassandra.tls~, ~redis.tls~ and ~kafka.tls~ again when they change.
+
+Each process counts ~limits~ for itself, and an IPv6 address as its /64. A rate of 0 is unlimited, a burst of 0 is what the rate allows in one
+second, and the other limits are at least 1.
 `))
 	var groups []string
 	lines := map[string]string{}
@@ -391,6 +393,11 @@ is unlimited, and a burst of 0 is what the rate allows in one second.
 - ~LEADERBOARD_SERVER~, ~--server~: host:port of the server's gRPC; by default ~%s~
 - ~LEADERBOARD_KEY~, ~--key~: API key or JWT
 - ~LEADERBOARD_CA~, ~--ca~: certificate authorities that may sign the server's certificate; by default the system's
+- ~--cert~, ~--cert-key~: client certificate and its private key
+- ~--tls~, ~--plaintext~: connect with or without TLS; by default without it to this machine
+- ~--timeout~: how long to wait for each answer; by default ~10s~
+
+The variables ~OTEL_*~ configure [traces](operations.md#traces).
 `, "~", "`"), defaults.GRPC)
 	return b.String()
 }

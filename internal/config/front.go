@@ -12,7 +12,7 @@ import (
 type Web struct {
 	CORSOrigins    []string `key:"cors_origins" unit:"origins such as https://game.example, or *, comma-separated" help:"Origins whose web pages may call the API."`
 	FrameAncestors []string `key:"frame_ancestors" unit:"origins such as https://game.example, self or *, comma-separated" help:"Origins whose pages may show the web page in a frame."`
-	CacheControl   string   `key:"cache_control" unit:"value of Cache-Control, such as public, max-age=5" help:"The Cache-Control header of REST answers to callers without a key, except errors. Other answers are never cached."`
+	CacheControl   string   `key:"cache_control" unit:"value of Cache-Control, such as public, max-age=5" help:"The Cache-Control header of successful GETs of REST by callers without a key, if public_read is set. Other answers are never cached."`
 }
 
 func (c *Config) validateAddresses(v *validator) {
