@@ -82,7 +82,7 @@ type verifier struct {
 func newVerifier(ctx context.Context, o JWT, now func() time.Time) (*verifier, error) {
 	alg, ok := jwa.LookupSignatureAlgorithm(o.Algorithm)
 	if !ok || alg == jwa.NoSignature() {
-		return nil, fmt.Errorf("auth: jwt algorithm %q is unknown: use HS256, RS256, ES256, EdDSA or another algorithm from the documentation", o.Algorithm)
+		return nil, fmt.Errorf("auth: jwt.algorithm: %q is unknown: use HS256, RS256, ES256, EdDSA or another algorithm from the documentation", o.Algorithm)
 	}
 	if o.Leeway == 0 {
 		o.Leeway = defaultLeeway
@@ -103,9 +103,9 @@ func newVerifier(ctx context.Context, o JWT, now func() time.Time) (*verifier, e
 	case o.Issuer == "" || o.Audience == "":
 		return nil, errors.New("auth: jwt needs an issuer and an audience: without them, tokens of other services would be accepted")
 	case alg.IsSymmetric() != (o.Secret != ""):
-		return nil, fmt.Errorf("auth: jwt algorithm %s cannot be used with the configured kind of key: HS… needs a secret, the others need a public key or a JWKS", alg)
+		return nil, fmt.Errorf("auth: jwt.algorithm: %s cannot be used with the configured kind of key: HS… needs a secret, the others need a public key or a JWKS", alg)
 	case o.Secret != "" && len(o.Secret) < minSecretBytes:
-		return nil, fmt.Errorf("auth: the jwt secret has %d bytes, at least %d are required", len(o.Secret), minSecretBytes)
+		return nil, fmt.Errorf("auth: jwt.secret: has %d bytes, at least %d are required", len(o.Secret), minSecretBytes)
 	case o.Secret != "":
 		v.key = []byte(o.Secret)
 	case o.PublicKey != "":
@@ -114,11 +114,11 @@ func newVerifier(ctx context.Context, o JWT, now func() time.Time) (*verifier, e
 			return nil, err
 		}
 		if !verifiesWith(o.Algorithm, key) {
-			return nil, fmt.Errorf("auth: jwt algorithm %s cannot be used with the public key in %s, a %T", alg, o.PublicKey, key)
+			return nil, fmt.Errorf("auth: jwt.public_key: algorithm %s cannot be used with the public key in %s, a %T", alg, o.PublicKey, key)
 		}
 		v.key = key
 	case strings.Contains(o.JWKS, "://") && !strings.HasPrefix(o.JWKS, "https://"):
-		return nil, fmt.Errorf("auth: jwks %q: use an https URL or the path of a file; only https is allowed in URLs", o.JWKS)
+		return nil, fmt.Errorf("auth: jwt.jwks: %q: use an https URL or the path of a file; only https is allowed in URLs", o.JWKS)
 	default:
 		if _, err := v.keySet(ctx, false); err != nil {
 			return nil, err
@@ -144,7 +144,7 @@ func verifiesWith(algorithm string, key crypto.PublicKey) bool {
 // fourth redirect.
 func onlyHTTPS(req *http.Request, via []*http.Request) error {
 	if req.URL.Scheme != "https" || len(via) > 3 {
-		return fmt.Errorf("auth: jwks: redirected to %s", req.URL.Redacted())
+		return fmt.Errorf("auth: jwt.jwks: redirected to %s", req.URL.Redacted())
 	}
 	return nil
 }
@@ -152,23 +152,27 @@ func onlyHTTPS(req *http.Request, via []*http.Request) error {
 func readPublicKey(file string) (crypto.PublicKey, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("auth: jwt public key: %w", err)
+		return nil, fmt.Errorf("auth: jwt.public_key: %w", err)
 	}
 	block, _ := pem.Decode(data)
 	if block == nil {
-		return nil, fmt.Errorf("auth: jwt public key %s: no PEM block", file)
+		return nil, fmt.Errorf("auth: jwt.public_key: %s: no PEM block", file)
 	}
 	switch block.Type {
 	case "PUBLIC KEY":
-		return x509.ParsePKIXPublicKey(block.Bytes)
+		key, err := x509.ParsePKIXPublicKey(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("auth: jwt.public_key: %s: %w", file, err)
+		}
+		return key, nil
 	case "CERTIFICATE":
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("auth: jwt public key %s: %w", file, err)
+			return nil, fmt.Errorf("auth: jwt.public_key: %s: %w", file, err)
 		}
 		return cert.PublicKey, nil
 	}
-	return nil, fmt.Errorf("auth: jwt public key %s: the PEM block is a %s; a PUBLIC KEY or CERTIFICATE is needed", file, block.Type)
+	return nil, fmt.Errorf("auth: jwt.public_key: %s: the PEM block is a %s; a PUBLIC KEY or CERTIFICATE is needed", file, block.Type)
 }
 
 // looksLikeJWT reports whether a token has the form of a JWT: three parts separated by
@@ -359,11 +363,11 @@ func (v *verifier) readJWKS(ctx context.Context) (jwk.Set, error) {
 		data, err = os.ReadFile(v.o.JWKS)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("auth: jwks: %w", err)
+		return nil, fmt.Errorf("auth: jwt.jwks: %w", err)
 	}
 	set, err := jwk.ParseReader(bytes.NewReader(data))
 	if err != nil {
-		return nil, fmt.Errorf("auth: jwks %s: %w", v.o.JWKS, err)
+		return nil, fmt.Errorf("auth: jwt.jwks: %s is no JSON Web Key Set: %w", v.o.JWKS, err)
 	}
 	return set, nil
 }

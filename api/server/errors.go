@@ -88,6 +88,9 @@ func toStatus(err error) error {
 			continue
 		}
 		message := row.err.Error() + row.advice
+		if row.code == codes.DeadlineExceeded {
+			message = "the call took longer than the server allows"
+		}
 		details := []protoadapt.MessageV1{errorInfo(row.reason)}
 		switch fields := fieldErrors(err); {
 		case len(fields) > 0 && row.code == codes.InvalidArgument:

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -111,6 +112,14 @@ func TestCallersLearnNoCause(t *testing.T) {
 	}
 	if toStatus(nil) != nil {
 		t.Error("toStatus(nil) returns an error, want nil")
+	}
+}
+
+// A call that exceeds request_timeout gets a message for people.
+func TestTimeoutsNameTheCause(t *testing.T) {
+	got := status.Convert(toStatus(fmt.Errorf("cql: %w", context.DeadlineExceeded)))
+	if want := "the call took longer than the server allows"; got.Code() != codes.DeadlineExceeded || got.Message() != want {
+		t.Errorf("toStatus(DeadlineExceeded) = %v, want DEADLINE_EXCEEDED with %q", got, want)
 	}
 }
 

@@ -245,7 +245,8 @@ func (s *Server) Handler() http.Handler { return s.handler }
 
 // Serve answers REST on the listener rest and gRPC on grpcListener, until ctx is done or
 // a listener fails. It then ends streams with an error that tells clients to reconnect,
-// closes the listeners, and waits for running calls, at most for ShutdownGrace.
+// closes the listeners, and waits for running calls. It returns an error if it had to
+// cancel calls that still ran after ShutdownGrace.
 func (s *Server) Serve(ctx context.Context, rest, grpcListener net.Listener) error {
 	rest = netutil.LimitListener(rest, s.options.MaxConnections)
 	grpcListener = netutil.LimitListener(grpcListener, s.options.MaxConnections)
@@ -288,13 +289,17 @@ func (s *Server) shutdown(server *http.Server) error {
 		close(stopped)
 	}()
 	err := server.Shutdown(ctx)
-	if err != nil {
-		err = errors.Join(err, server.Close())
-	}
 	select {
 	case <-stopped:
 	case <-ctx.Done():
-		s.grpc.Stop()
+		err = ctx.Err()
 	}
-	return err
+	if err == nil {
+		return nil
+	}
+	s.grpc.Stop()
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("server: canceled the calls that still ran %v after the server had stopped accepting calls; shutdown_grace sets this time", s.options.ShutdownGrace)
+	}
+	return errors.Join(err, server.Close())
 }

@@ -625,7 +625,7 @@ func TestServeStops(t *testing.T) {
 	}
 }
 
-// The server ends calls that are still running after ShutdownGrace.
+// The server ends calls that are still running after ShutdownGrace, and returns an error.
 func TestServeStopsAfterItsGrace(t *testing.T) {
 	base := newHarness(t, Options{})
 	running := make(chan struct{})
@@ -642,8 +642,8 @@ func TestServeStopsAfterItsGrace(t *testing.T) {
 		answer <- err
 	}()
 	<-running
-	if err := stop(); err != nil {
-		t.Errorf("Serve returned %v, want nil", err)
+	if err := stop(); err == nil || !strings.Contains(err.Error(), "shutdown_grace") {
+		t.Errorf("Serve returned %v, want an error that names shutdown_grace", err)
 	}
 	if err := <-answer; status.Code(err) != codes.Unavailable {
 		t.Errorf("the running call ended with %v, want UNAVAILABLE", err)

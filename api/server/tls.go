@@ -26,7 +26,7 @@ func (t TLS) config() (*tls.Config, error) {
 	}
 	pair, err := certs.Pair(t.CertFile, t.KeyFile)
 	if err != nil {
-		return nil, fmt.Errorf("server: %w", err)
+		return nil, fmt.Errorf("server: tls.cert: %w", err)
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.Current(), nil }}
 	if t.ClientCAFile == "" {
@@ -34,7 +34,7 @@ func (t TLS) config() (*tls.Config, error) {
 	}
 	pool, err := certs.Pool(t.ClientCAFile)
 	if err != nil {
-		return nil, fmt.Errorf("server: clients: %w", err)
+		return nil, fmt.Errorf("server: tls.client_ca: %w", err)
 	}
 	c.ClientCAs, c.ClientAuth = pool.Current(), tls.RequireAndVerifyClientCert
 	c.SessionTicketsDisabled = true // a resumed session would skip the check of the client's certificate

@@ -253,16 +253,23 @@ func newIndex(o Options) (*Index, error) {
 // inspect inspects every master.
 func (x *Index) inspect(ctx context.Context) error {
 	if c, ok := x.client.(*goredis.ClusterClient); ok {
-		return c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error { return inspect(ctx, m) })
+		return c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error { return inspect(ctx, m, true) })
 	}
-	return inspect(ctx, x.client)
+	return inspect(ctx, x.client, false)
 }
 
-func inspect(ctx context.Context, c goredis.Cmdable) error {
+// inspect inspects one server. cluster states whether the client knows that the server is
+// part of a Redis Cluster.
+func inspect(ctx context.Context, c goredis.Cmdable, cluster bool) error {
 	info, err := c.Info(ctx, "server", "replication", "memory").Result()
 	if err != nil {
 		return err
 	}
+	return fit(info, cluster)
+}
+
+// fit returns an error if a server with the given answer to INFO cannot hold the index.
+func fit(info string, cluster bool) error {
 	fields := map[string]string{}
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -270,6 +277,9 @@ func inspect(ctx context.Context, c goredis.Cmdable) error {
 	}
 	if fields["run_id"] == "" || fields["master_replid2"] == "" {
 		return fmt.Errorf("%w: INFO lacks run_id or master_replid2, which detect restarts and failovers: use Redis 7 or later", errUnfit)
+	}
+	if fields["redis_mode"] == "cluster" && !cluster {
+		return fmt.Errorf("%w: it belongs to a Redis Cluster: name two or more servers of the cluster in redis.addresses", errUnfit)
 	}
 	if policy := fields["maxmemory_policy"]; fields["maxmemory"] != "0" && strings.HasPrefix(policy, "allkeys") {
 		return fmt.Errorf("%w: maxmemory-policy %s may evict keys of the index: set it to noeviction or to a volatile policy", errUnfit, policy)

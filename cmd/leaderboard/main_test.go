@@ -271,6 +271,7 @@ func TestWrongUsageExitsWith2(t *testing.T) {
 	for _, tt := range tests {
 		command(t, "", nil, tt.args...).mustFail(t, exitUsage, tt.want, tt.args)
 	}
+	command(t, "", []string{"LEADERBOARD_CA=/no/such"}, "top").mustFail(t, exitUsage, []string{"LEADERBOARD_CA: open /no/such"}, []string{"top"})
 }
 
 func TestConfigShowsSourcesAndHidesSecrets(t *testing.T) {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -119,6 +121,27 @@ func TestSecondSignalEndsTheDrain(t *testing.T) {
 	if err := c.cmd.Wait(); err == nil {
 		t.Error("the process ended with success after the second signal, want it killed by the signal")
 	}
+}
+
+// If a call still runs after shutdown_grace, the server cancels it and says so.
+func TestShutdownGraceEnds(t *testing.T) {
+	c := startChildWith(t, filepath.Join(t.TempDir(), "data"), "--shutdown-grace", "100ms", "--receive-timeout", "1h")
+	conn, err := net.Dial("tcp", c.http)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/scores HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n")
+	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "100") {
+		t.Fatalf("the server answers %q, %v; want 100 Continue, when it waits for the body", line, err)
+	}
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Wait(); err == nil {
+		t.Error("the process ended with success, want an error because it canceled a call")
+	}
+	contains(t, c.stderr.String(), "canceled the calls that still ran 100ms after", "shutdown_grace")
 }
 
 // hangUp sends SIGHUP and waits until the process has handled it. It returns how many

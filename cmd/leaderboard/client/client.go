@@ -91,6 +91,10 @@ func jsonCommand(app *cli.App, cmd *cobra.Command, run func(ctx context.Context,
 // them from the environment. It does not wait for the server. The caller must call
 // closeConn.
 func Dial(app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
+	ca := "--ca"
+	if o.CA == "" {
+		ca = config.EnvPrefix + "CA"
+	}
 	for _, setting := range []struct {
 		value              *string
 		variable, fallback string
@@ -105,7 +109,7 @@ func Dial(app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
 	if _, _, err := net.SplitHostPort(o.Server); err != nil || strings.Contains(o.Server, "/") {
 		return nil, nil, cli.Usagef("server %q is not of the form host:port; give the address of gRPC, such as %s", o.Server, config.Default().GRPC)
 	}
-	transport, err := o.credentials()
+	transport, err := o.credentials(ca)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -135,8 +139,8 @@ func Dial(app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
 
 // credentials returns the transport security of the connection. A connection to another
 // machine uses TLS unless --plaintext is set: a key must not cross the network
-// unencrypted by default.
-func (o *Connection) credentials() (credentials.TransportCredentials, error) {
+// unencrypted by default. ca is the source of o.CA, for errors.
+func (o *Connection) credentials(ca string) (credentials.TransportCredentials, error) {
 	switch {
 	case o.Plaintext && (o.TLS || o.Cert != ""):
 		return nil, cli.Usagef("--plaintext cannot be combined with --tls or --cert")
@@ -152,11 +156,11 @@ func (o *Connection) credentials() (credentials.TransportCredentials, error) {
 	if o.CA != "" {
 		pem, err := os.ReadFile(o.CA)
 		if err != nil {
-			return nil, cli.Usagef("--ca: %w", err)
+			return nil, cli.Usagef("%s: %w", ca, err)
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, cli.Usagef("--ca: %s contains no certificate in PEM format", o.CA)
+			return nil, cli.Usagef("%s: %s contains no certificate in PEM format", ca, o.CA)
 		}
 	}
 	if o.Cert != "" {
