@@ -1,0 +1,194 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// ListBoards returns the boards that the caller may see.
+func (s *Server) ListBoards(ctx context.Context, _ *pb.ListBoardsRequest) (*pb.ListBoardsResponse, error) {
+	boards, err := s.service.Boards(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res := &pb.ListBoardsResponse{}
+	for i := range boards {
+		if s.sees(ctx, &boards[i]) {
+			res.Boards = append(res.Boards, s.fromBoard(ctx, &boards[i]))
+		}
+	}
+	return res, nil
+}
+
+// GetBoard returns a board.
+func (s *Server) GetBoard(ctx context.Context, req *pb.GetBoardRequest) (*pb.GetBoardResponse, error) {
+	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	return &pb.GetBoardResponse{Board: s.fromBoard(ctx, &b)}, nil
+}
+
+// fromBoard returns the message of a board. It leaves out the source and the linked boards
+// that the caller may not see.
+func (s *Server) fromBoard(ctx context.Context, b *leaderboard.Board) *pb.Board {
+	board := protoconv.FromBoard(b)
+	unseen := func(id string) bool {
+		other, err := s.service.Board(ctx, leaderboard.BoardID(id))
+		return err != nil || !s.sees(ctx, &other)
+	}
+	board.LinkedBoards = slices.DeleteFunc(board.LinkedBoards, unseen)
+	if board.Source != nil && unseen(board.Source.BoardId) {
+		board.Source = nil
+	}
+	return board
+}
+
+// boardObject returns a board as the audit log has it. It leaves out the source and the
+// linked boards: an act on a board does not change them, and not every reader may see them.
+func boardObject(b *leaderboard.Board) string {
+	board := protoconv.FromBoard(b)
+	board.Source, board.LinkedBoards = nil, nil
+	return object(board)
+}
+
+// CreateBoard creates a board. Creating the same board again changes nothing.
+func (s *Server) CreateBoard(ctx context.Context, req *pb.CreateBoardRequest) (*pb.CreateBoardResponse, error) {
+	b, err := protoconv.ToBoard(req.GetBoard())
+	if b.ID.Validate() == nil { // otherwise s.service.CreateBoard reports the invalid id
+		err = errors.Join(err, b.ID.ValidateNew())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if b.Source != nil && !allows(ctx, b.Source.Board) {
+		return nil, &auth.BoardError{Board: b.Source.Board}
+	}
+	b.StrictSubmits = true
+	act := leaderboard.Act{Action: "board.create", Board: b.ID, ActDetail: leaderboard.ActDetail{After: object(req.GetBoard())}}
+	if err := s.audited(ctx, act, func() (err error) {
+		b, err = s.service.CreateBoard(ctx, b)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return &pb.CreateBoardResponse{Board: s.fromBoard(ctx, &b)}, nil
+}
+
+// UpdateBoard changes the mutable fields of a board.
+func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*pb.UpdateBoardResponse, error) {
+	change := func(b *leaderboard.Board) error {
+		changed := protoconv.FromBoard(b)
+		if err := applyMask(changed.ProtoReflect(), req.GetBoard().ProtoReflect(), req.GetUpdateMask().GetPaths()); err != nil {
+			return err
+		}
+		next, err := protoconv.ToBoard(changed)
+		next.CreatedAt, next.Links, next.FillLease, next.Season.Ends = b.CreatedAt, b.Links, b.FillLease, b.Season.Ends
+		next.Rolling, next.StrictSubmits = b.Rolling, b.StrictSubmits
+		next.Unfilled, next.RecountLease = b.Unfilled, b.RecountLease
+		*b = next
+		return err
+	}
+	id := boardID(req.GetBoard().GetBoardId())
+	if req.GetDryRun() {
+		p, err := s.service.PreviewAmendment(ctx, id, change)
+		if err != nil {
+			return nil, err
+		}
+		return &pb.UpdateBoardResponse{Board: s.fromBoardPreview(ctx, &p)}, nil
+	}
+	b, err := s.service.Board(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	act := leaderboard.Act{Action: "board.update", Board: b.ID, ActDetail: leaderboard.ActDetail{Before: boardObject(&b)}}
+	if err := change(&b); err != nil {
+		return nil, err
+	}
+	act.After = boardObject(&b)
+	if err := s.audited(ctx, act, func() (err error) {
+		b, err = s.service.AmendBoard(ctx, act.Board, change)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return &pb.UpdateBoardResponse{Board: s.fromBoard(ctx, &b)}, nil
+}
+
+// fromBoardPreview returns the board as it would be, with what would change.
+func (s *Server) fromBoardPreview(ctx context.Context, p *ranking.BoardPreview) *pb.Board {
+	b := s.fromBoard(ctx, &p.Board)
+	b.Effect = &pb.BoardEffect{Truncated: p.Truncated, ChangedCount: int64(p.Changed), RemovedCount: int64(p.Removed)}
+	for i := range p.Seasons {
+		e := &p.Seasons[i]
+		b.Effect.Seasons = append(b.Effect.Seasons, &pb.BoardEffect_Season{
+			Id: string(e.ID), Added: e.Added, ClosesBefore: protoconv.Timestamp(e.ClosesBefore), ClosesAfter: protoconv.Timestamp(e.ClosesAfter),
+			RemovedBefore: protoconv.Timestamp(e.RemovedBefore), RemovedAfter: protoconv.Timestamp(e.RemovedAfter), RemovedNext: e.RemovedNext, Entrants: e.Total,
+		})
+	}
+	return b
+}
+
+// applyMask sets the fields of dst that paths name to their values in src. Without
+// paths, it sets all fields that src has.
+func applyMask(dst, src protoreflect.Message, paths []string) error {
+	named := len(paths) > 0 && paths[0] != "" // the gateway converts the body {} to the path ""
+	if len(paths) == 0 {
+		src.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			named = named || fd.Name() != "board_id"
+			dst.Set(fd, v)
+			return true
+		})
+	}
+	if !named {
+		return &leaderboard.FieldError{Field: restjson.BodyField, Problem: "names no field to change"}
+	}
+	for _, path := range paths {
+		d, s := dst, src
+		name, rest, nested := strings.Cut(path, ".")
+		fd := d.Descriptor().Fields().ByName(protoreflect.Name(name))
+		for nested && fd != nil && fd.Message() != nil && !fd.IsList() {
+			d, s = d.Mutable(fd).Message(), s.Get(fd).Message()
+			name, rest, nested = strings.Cut(rest, ".")
+			fd = d.Descriptor().Fields().ByName(protoreflect.Name(name))
+		}
+		switch {
+		case fd == nil || nested:
+			return &leaderboard.FieldError{Field: "update_mask", Problem: fmt.Sprintf("%.80q is not a field of a board", path)}
+		case s.Has(fd):
+			d.Set(fd, s.Get(fd))
+		default:
+			d.Clear(fd)
+		}
+	}
+	return nil
+}
+
+// DeleteBoard deletes a board with all of its results.
+func (s *Server) DeleteBoard(ctx context.Context, req *pb.DeleteBoardRequest) (*pb.DeleteBoardResponse, error) {
+	id := leaderboard.BoardID(req.GetBoard()) // here, an empty id must not mean the default board
+	if err := id.Validate(); err != nil {
+		return nil, err
+	}
+	if id == leaderboard.DefaultBoard {
+		return nil, &leaderboard.FieldError{Field: "board", Problem: "is the default board and cannot be deleted, because requests that name no board use it"}
+	}
+	b, err := s.service.Board(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	act := leaderboard.Act{Action: "board.delete", Board: id, ActDetail: leaderboard.ActDetail{Before: boardObject(&b)}}
+	return &pb.DeleteBoardResponse{}, s.audited(ctx, act, func() error { return s.service.DeleteBoard(ctx, id) })
+}

@@ -1,0 +1,180 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// SubmitScore records one result. It returns an error if the result is rejected.
+func (s *Server) SubmitScore(ctx context.Context, req *pb.SubmitScoreRequest) (*pb.SubmitScoreResponse, error) {
+	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	result, err := newResult(&b, req.GetResult())
+	if err != nil {
+		return nil, err
+	}
+	receipts, err := s.submit(ctx, "SubmitScore", req, &b, []leaderboard.MatchResult{result})
+	if err != nil {
+		return nil, err
+	}
+	o, err := outcome(&b, result.User, &receipts[0])
+	if err != nil {
+		return nil, err
+	}
+	return submitResponse(o), nil
+}
+
+// submitResponse returns the answer to a call whose only result has the outcome o.
+func submitResponse(o *pb.Outcome) *pb.SubmitScoreResponse {
+	res := &pb.SubmitScoreResponse{
+		Success: succeeded(o), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
+		Revision: o.Revision, Season: o.Season, AchievedAt: o.AchievedAt,
+		PreviousScore: o.PreviousScore, PreviousRank: o.PreviousRank, PersonalBest: o.PersonalBest, Stands: o.Stands, Linked: o.Linked,
+	}
+	if o.GetReason() != "" {
+		res.Reason = &o.Reason
+	}
+	if o.GetDetail() != "" {
+		res.Detail = &o.Detail
+	}
+	return res
+}
+
+// newResult converts a message to a match result. It also refuses ids that older results
+// may have, but that new results must not have. The error joins a
+// [leaderboard.FieldError] for each fault.
+func newResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, error) {
+	result, err := protoconv.ToResult(b, r)
+	if result.User.Validate() == nil {
+		err = errors.Join(err, result.User.ValidateNew())
+	}
+	if result.Match != "" {
+		err = errors.Join(err, result.Match.ValidateNew())
+	}
+	return result, err
+}
+
+// extraOptions has the fields that are common to all requests that write results.
+type extraOptions interface {
+	GetIncludePreviousRank() bool
+	GetIncludeLinked() bool
+}
+
+// submitOptions has the fields that are common to all requests with new results.
+type submitOptions interface {
+	extraOptions
+	GetNoWait() bool
+}
+
+// submit passes new results to the service, for a method of the API.
+func (s *Server) submit(ctx context.Context, method string, o submitOptions, b *leaderboard.Board, results []leaderboard.MatchResult) ([]ranking.Receipt, error) {
+	send := s.service.Accept
+	if !o.GetNoWait() {
+		send = func(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]ranking.Receipt, error) {
+			return s.submitAndWait(ctx, method, b, results)
+		}
+	}
+	receipts, err := send(ctx, b, results)
+	if err == nil {
+		s.addExtras(ctx, o, b, receipts)
+	}
+	return receipts, err
+}
+
+// addExtras adds to receipts what a request asks for beyond the outcomes of its results.
+func (s *Server) addExtras(ctx context.Context, o extraOptions, b *leaderboard.Board, receipts []ranking.Receipt) {
+	if o.GetIncludePreviousRank() {
+		s.addExtra(ctx, b, "previous ranks", func(ctx context.Context) error { return s.service.AddPreviousRanks(ctx, b, receipts) })
+	}
+	if o.GetIncludeLinked() {
+		s.addExtra(ctx, b, "linked boards", func(ctx context.Context) error { return s.service.AddLinked(ctx, receipts) })
+		for i := range receipts {
+			receipts[i].Linked = slices.DeleteFunc(receipts[i].Linked, func(l ranking.LinkedReceipt) bool { return !s.sees(ctx, l.Board) })
+		}
+	}
+}
+
+// extraTimeout bounds the time for reading the parts of a submit's answer that the caller
+// asked for, such as the previous rank.
+const extraTimeout = 2 * time.Second
+
+// addExtra adds what the caller requested beyond the outcomes of results, which are
+// applied already. If add fails or takes longer than extraTimeout, the answer lacks it.
+func (s *Server) addExtra(ctx context.Context, b *leaderboard.Board, what string, add func(context.Context) error) {
+	limited, cancel := context.WithTimeout(ctx, extraTimeout)
+	defer cancel()
+	if err := add(limited); err != nil && ctx.Err() == nil {
+		s.options.Log.WarnContext(ctx, "an answer to a submit lacks what was requested", "board", b.ID, "lacks", what, "err", err)
+	}
+}
+
+// submitAndWait waits until the results are applied, and measures that time.
+func (s *Server) submitAndWait(ctx context.Context, method string, b *leaderboard.Board, results []leaderboard.MatchResult) ([]ranking.Receipt, error) {
+	begun := time.Now()
+	receipts, err := s.service.Submit(ctx, b, results)
+	if slices.ContainsFunc(receipts, func(r ranking.Receipt) bool {
+		return r.Err == nil && (r.Status == leaderboard.Applied || r.Status == leaderboard.Accepted)
+	}) {
+		s.metrics.visible.WithLabelValues(method).Observe(time.Since(begun).Seconds())
+	}
+	return receipts, err
+}
+
+// succeeded reports whether a result is stored, and counts or has a higher revision that
+// counts instead.
+func succeeded(o *pb.Outcome) bool {
+	switch o.GetStatus() {
+	case pb.Outcome_APPLIED, pb.Outcome_DUPLICATE, pb.Outcome_SUPERSEDED:
+		return true
+	}
+	return false
+}
+
+// outcome converts the receipt of one result to a message. It returns an error if the
+// result was rejected or could not be applied.
+func outcome(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Receipt) (*pb.Outcome, error) {
+	o := fromReceipt(b, user, r)
+	switch {
+	case errors.Is(r.Err, leaderboard.ErrSeasonNotFound):
+		return nil, &leaderboard.FieldError{Field: "achieved_at", Problem: messageOf(r.Err)}
+	case r.Err != nil:
+		return nil, r.Err
+	case r.Status != leaderboard.Rejected:
+		return o, nil
+	}
+	return nil, newStatus(codes.FailedPrecondition, refusal(b, r), errorInfo(string(r.Reason)), o)
+}
+
+// refusal returns the message about a rejected result.
+func refusal(b *leaderboard.Board, r *ranking.Receipt) string {
+	if r.Repeated && r.Reason != leaderboard.ReasonEnded {
+		return fmt.Sprintf("the same result was rejected before (%s), and stays rejected; to try again, submit it with a new match_id", r.Reason)
+	}
+	switch r.Reason {
+	case leaderboard.ReasonFloor:
+		return fmt.Sprintf("the score is %d and would fall below the board's floor of %d", r.Score, *b.Floor)
+	case leaderboard.ReasonRange:
+		return fmt.Sprintf("the score is %d; with this result, the score or a tie-breaker would be outside ±2^53", r.Score)
+	case leaderboard.ReasonClosed:
+		return fmt.Sprintf("season %s is closed and accepts no more results", r.Season)
+	case leaderboard.ReasonEnded:
+		return refusedByEnd(b, r.Season)
+	case leaderboard.ReasonErased:
+		return "the user was erased after this result was sent"
+	case leaderboard.ReasonDeleted:
+		return "the board or the season was deleted after this result was sent"
+	}
+	return "the result was rejected: " + string(r.Reason)
+}

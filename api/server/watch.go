@@ -1,0 +1,156 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// recheckInterval is how often the server checks the credentials of the caller of a
+// running stream.
+const recheckInterval = 2 * time.Second
+
+// streaming returns the context for a stream. It is canceled
+//
+//   - when ctx is canceled;
+//   - when the server stops;
+//   - soon after the caller's credentials expire or are revoked;
+//   - soon after the board becomes private, if the caller has no credentials.
+//
+// board is empty if the stream sends no data of a board to callers without credentials.
+func (s *Server) streaming(ctx context.Context, board leaderboard.BoardID) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.stopping, func() { cancel(errStopping) })
+	if a := admissionFrom(ctx); !a.anonymous() || board != "" && a != nil && !s.options.Insecure {
+		go s.recheck(ctx, a, board, cancel)
+	}
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// recheck calls cancel when the caller's credentials are no longer valid, or when a
+// caller without credentials may no longer see the board. It then returns. It also
+// returns when ctx is done.
+func (s *Server) recheck(ctx context.Context, a *admission, board leaderboard.BoardID, cancel context.CancelCauseFunc) {
+	ticker := time.NewTicker(recheckInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if a.anonymous() {
+			if err := s.checkPublic(ctx, board); errors.Is(err, leaderboard.ErrBoardNotFound) {
+				cancel(err)
+				return
+			}
+		} else if s.guard.Recheck(ctx, a.caller) != nil {
+			cancel(errCredentialsEnded)
+			return
+		}
+	}
+}
+
+var (
+	errStopping         = errors.New("server: stopping")
+	errCredentialsEnded = newStatus(codes.Unauthenticated, "the key or token of this stream expired or was revoked; call again with a valid one", errorInfo("UNAUTHENTICATED"))
+)
+
+// ended returns the error for the caller of a stream that ended with err. If the server
+// canceled the stream, the returned error is the cause of the cancellation. Otherwise it
+// is err.
+func ended(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, errStopping) {
+		return stoppingStatus()
+	}
+	for _, reason := range []error{errCredentialsEnded, leaderboard.ErrBoardNotFound} {
+		if errors.Is(cause, reason) {
+			return cause
+		}
+	}
+	return err
+}
+
+// reasonStopping is the reason of the error that ends a stream when the server stops.
+const reasonStopping = "SERVER_STOPPING"
+
+// stoppingStatus returns the error of a stream that ends because the server stops. The
+// error tells the client to reconnect after a random delay, so that not all clients
+// reconnect to another server at the same time.
+func stoppingStatus() error {
+	delay := 500*time.Millisecond + rand.N(1500*time.Millisecond)
+	return newStatus(codes.Unavailable, "the server is stopping; reconnect to reach another server",
+		errorInfo(reasonStopping), &errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
+}
+
+// addWatcher counts a call as a running watcher until done is called. It returns an
+// error if the server already has too many watchers, or if too many have the same key
+// or, without a key, the same address.
+func (s *Server) addWatcher(ctx context.Context) (done func(), err error) {
+	source := ""
+	if a := admissionFrom(ctx); a != nil {
+		source = a.source
+	}
+	s.watching.Lock()
+	defer s.watching.Unlock()
+	total, own := s.watchers.Load(), s.watchersOf[source]
+	switch {
+	case total >= s.options.MaxWatchers:
+		return nil, tooMany("TOO_MANY_WATCHERS", fmt.Sprintf("the server already has %d watchers; try again later", total))
+	case own >= s.options.MaxCallerWatchers && !s.options.Insecure:
+		return nil, tooMany("TOO_MANY_WATCHERS", fmt.Sprintf("this key, or this address, already has %d watchers; end some of them first", own))
+	}
+	s.watchers.Add(1)
+	s.watchersOf[source] = own + 1
+	return func() {
+		s.watching.Lock()
+		defer s.watching.Unlock()
+		s.watchers.Add(-1)
+		if s.watchersOf[source]--; s.watchersOf[source] == 0 {
+			delete(s.watchersOf, source)
+		}
+	}, nil
+}
+
+// WatchScores sends the top of a ranking now and after each change.
+func (s *Server) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardService_WatchScoresServer) error {
+	q, err := toQuery(req)
+	if err != nil {
+		return err
+	}
+	done, err := s.addWatcher(stream.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := s.streaming(stream.Context(), q.Board)
+	defer cancel()
+	err = s.service.Watch(ctx, ranking.PageQuery{Query: q, Limit: orDefault(req.Limit, defaultLimit)}, func(page ranking.Page) error {
+		return stream.Send(&pb.WatchScoresResponse{EventId: eventID(&page), Data: fromPage(&page.About, page.Lines)})
+	})
+	return ended(ctx, err)
+}
+
+// eventID returns the id of an event: the time of the last change, in microseconds. The
+// id is "0" before the first change.
+func eventID(page *ranking.Page) string {
+	if page.AsOf.IsZero() {
+		return "0"
+	}
+	return strconv.FormatInt(page.AsOf.UnixMicro(), 10)
+}
