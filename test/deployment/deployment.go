@@ -17,7 +17,7 @@
 // Each deployment has its own topics, consumer group and Redis keys, so tests can
 // share servers. Creating a keyspace takes a while. Deployments of one test process
 // therefore share a keyspace if they have the same number of replicas on the same
-// nodes. A test must use only boards that it creates with [Node.Board].
+// nodes. A test must use only boards that it creates with [Client.Board].
 //
 // A test that stops or damages servers must start its own with [cluster.Private] and
 // name them in [Options].

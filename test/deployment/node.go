@@ -91,13 +91,13 @@ func (c *Client) Ready(ctx context.Context) error {
 // Board creates a board and returns its id, which is unique and begins with name. The
 // rules are the body of POST /v1/boards without the id. The board is not deleted when
 // t ends.
-func (n *Node) Board(t testing.TB, name string, rules map[string]any) string {
+func (c *Client) Board(t testing.TB, name string, rules map[string]any) string {
 	t.Helper()
 	rules = maps.Clone(rules)
 	id := name + "-" + strings.ToLower(rand.Text()[:8])
 	rules["board_id"] = id
 	var answer json.RawMessage
-	if status, err := n.Call(t.Context(), http.MethodPost, "/v1/boards", rules, &answer); err != nil || status/100 != 2 {
+	if status, err := c.Call(t.Context(), http.MethodPost, "/v1/boards", rules, &answer); err != nil || status/100 != 2 {
 		t.Fatalf("create board %s: status %d, error %v, want a status of 200 to 299; answer: %s", id, status, err, answer)
 	}
 	return id
