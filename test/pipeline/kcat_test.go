@@ -149,7 +149,7 @@ type stream struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every update
 	updates map[match]updates
-	all     int // the number of updates of all matches
+	all     int // the number of updates of all matches; updates of linked boards have no match
 }
 
 // match identifies a result without its revision. Updates are counted per match.
@@ -179,7 +179,9 @@ func newStream(t *testing.T, d *deployment.Deployment) *stream {
 		defer s.mu.Unlock()
 		key := match{u.GetBoardId(), u.GetUserId(), u.GetMatchId()}
 		s.updates[key] = updates{s.updates[key].n + 1, &u}
-		s.all++
+		if u.GetMatchId() != "" {
+			s.all++
+		}
 		close(s.changed)
 		s.changed = make(chan struct{})
 		return nil

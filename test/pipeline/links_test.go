@@ -1,8 +1,10 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -29,32 +31,45 @@ func lapOf(seed uint64, user, id string, revision int) lap {
 	return lap{r.Int64N(30) - 5, time.Date(2025, time.Month(11+r.IntN(3)), 1+r.IntN(28), r.IntN(24), 0, 0, 0, time.UTC), []string{"ranked", "casual"}[r.IntN(2)]}
 }
 
-// linkedRules are the rules of linked boards, and how a recount finds a lap's season and
+// linkedRules are the rules of linked boards, and how a recount finds the seasons of a lap and
 // joins the scores of two laps.
 var linkedRules = []struct {
-	rules  map[string]any
-	match  string // the mode of the laps that count; empty means all
-	season func(time.Time) string
-	join   func(x, y int64) int64
-	lower  bool
+	rules   map[string]any
+	match   string // the mode of the laps that count; empty means all
+	seasons func(time.Time) []string
+	join    func(x, y int64) int64
+	lower   bool
 }{
-	{map[string]any{"policy": "BEST", "season": rule{"schedule": "NONE"}}, "", always, func(x, y int64) int64 { return max(x, y) }, false},
+	{map[string]any{"policy": "BEST", "season": rule{"schedule": "NONE"}}, "", layout("all"), func(x, y int64) int64 { return max(x, y) }, false},
 	{map[string]any{"policy": "BEST", "order": "LOWER_FIRST", "season": rule{"schedule": "YEARLY"}}, "", layout("2006"), func(x, y int64) int64 { return min(x, y) }, true},
 	{map[string]any{"policy": "SUM", "season": rule{"schedule": "MONTHLY"}}, "", layout("200601"), plus, false},
-	{map[string]any{"policy": "SUM", "season": rule{"schedule": "NONE"}}, "ranked", always, plus, false},
-	{map[string]any{"policy": "SUM", "season": rule{"schedule": "MONTHLY"}}, "casual", layout("200601"), plus, false},
+	{map[string]any{"policy": "SUM", "season": rule{"schedule": "NONE"}}, "ranked", layout("all"), plus, false},
+	{map[string]any{"policy": "SUM", "season": rule{"schedule": "ROLLING", "days": lapDays}, "retention": lapRetention}, "casual", threeDays, plus, false},
 }
 
 type rule = map[string]any
 
-func always(time.Time) string { return "all" }
-func plus(x, y int64) int64   { return x + y }
-func layout(form string) func(time.Time) string {
-	return func(t time.Time) string { return t.Format(form) }
+// lapDays is the length of the windows of the rolling board. Its retention includes all laps.
+const lapDays = 3
+
+var lapRetention = fmt.Sprintf("%.0fs", (time.Since(time.Date(2025, 10, 1, 0, 0, 0, 0, time.UTC)).Truncate(time.Hour)).Seconds())
+
+func plus(x, y int64) int64 { return x + y }
+
+func layout(form string) func(time.Time) []string {
+	return func(t time.Time) []string { return []string{t.Format(form)} }
+}
+
+// threeDays returns the days on which the windows with a time end.
+func threeDays(t time.Time) (ends []string) {
+	for i := range lapDays {
+		ends = append(ends, t.AddDate(0, 0, i).Format("20060102"))
+	}
+	return ends
 }
 
 // While a source with five linked boards is fed through Kafka, two consumers are killed in
-// turn and return. Afterwards all boards equal a recount.
+// turn and return. Afterwards the source and every season of the boards equal a recount.
 func TestLinkedBoardsWhileConsumersAreKilled(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
@@ -65,30 +80,23 @@ func TestLinkedBoardsWhileConsumersAreKilled(t *testing.T) {
 		if l.match != "" {
 			from["match"] = rule{"mode": l.match}
 		}
-		l.rules["source"] = from
-		linked = append(linked, api.Board(t, fmt.Sprint("laps-", i), l.rules))
+		rules := maps.Clone(l.rules)
+		rules["source"] = from
+		linked = append(linked, api.Board(t, fmt.Sprint("laps-", i), rules))
 	}
 	var consumers []*deployment.Node
 	// Consumers that start after the boards exist know all links.
 	for _, id := range []string{"a", "b"} { // a static member keeps its partitions over a restart
-		consumers = append(consumers, d.Serve(t, "--roles=consumer", "--kafka-batch=20", "--kafka-session-timeout=6s", "--kafka-instance-id="+id))
+		consumers = append(consumers, d.Serve(t, "--roles=consumer", "--kafka-batch=50", "--kafka-session-timeout=6s", "--kafka-instance-id="+id))
 	}
 	s := newStream(t, d)
 	n := seed.New(t)
-	random := rand.New(rand.NewPCG(n, 0))
-	const users, matches, sent = 10, 5, 100
-	newest := map[[2]string]int{} // the highest revision by user and match
-	results := make([]result, sent)
-	for i := range results {
-		user, id, revision := fmt.Sprint("u", random.IntN(users)), fmt.Sprint("m", random.IntN(matches)), random.IntN(3)
-		l := lapOf(n, user, id, revision)
-		results[i] = result{user, id, rule{"user_id": user, "match_id": id, "revision": revision, "points": l.points, "achieved_at": l.at, "attributes": rule{"mode": l.mode}}}
-		newest[[2]string{user, id}] = max(newest[[2]string{user, id}], revision)
-	}
+	const sent = 1000
+	results, newest := randomLaps(n, sent)
 	done := make(chan error, 1)
 	go func() { done <- s.send(t.Context(), source, results) }()
 	for i, c := range consumers {
-		s.reach(t, sent*(i+1)/2)
+		s.reach(t, sent*(i+1)/3)
 		if err := c.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -99,28 +107,64 @@ func TestLinkedBoardsWhileConsumersAreKilled(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	for i, board := range linked {
-		want := map[string]map[string]int64{} // scores by season and user
-		for key, revision := range newest {
-			l := lapOf(n, key[0], key[1], revision)
-			if m := linkedRules[i].match; m != "" && m != l.mode {
-				continue
-			}
-			season := linkedRules[i].season(l.at)
-			if want[season] == nil {
-				want[season] = map[string]int64{}
-			}
-			score, ok := want[season][key[0]]
-			if want[season][key[0]] = l.points; ok {
-				want[season][key[0]] = linkedRules[i].join(score, l.points)
-			}
+	compare := func(board, match string, seasons func(time.Time) []string, join func(x, y int64) int64, lower bool) {
+		t.Helper()
+		waitFilled(t, api.Client, board)
+		want, got := recountLaps(newest, match, seasons, join, lower), map[string][]string{}
+		for _, season := range seasonsWithEntries(t, api.Client, board) {
+			got[season] = ladderLines(t, api.Client, board, season)
 		}
-		for season, scores := range want {
-			if diff := cmp.Diff(rankedLines(scores, linkedRules[i].lower), ladderLines(t, api, board, season)); diff != "" {
-				t.Errorf("seed %d: season %s of %s (-recount +board):\n%s", n, season, board, diff)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("seed %d: seasons of %s (-recount +board):\n%s", n, board, diff)
+		}
+	}
+	compare(source, "", layout("all"), plus, false)
+	for i, board := range linked {
+		l := &linkedRules[i]
+		compare(board, l.match, l.seasons, l.join, l.lower)
+	}
+}
+
+// randomLaps returns results with several revisions of the laps, and the lap
+// that counts by user and match.
+func randomLaps(n uint64, sent int) ([]result, map[[2]string]lap) {
+	random := rand.New(rand.NewPCG(n, 0))
+	const users, matches = 20, 20
+	results, newest, counts := make([]result, sent), map[[2]string]int{}, map[[2]string]lap{}
+	for i := range results {
+		user, id, revision := fmt.Sprint("u", random.IntN(users)), fmt.Sprint("m", random.IntN(matches)), random.IntN(3)
+		l := lapOf(n, user, id, revision)
+		results[i] = result{user, id, rule{"user_id": user, "match_id": id, "revision": revision, "points": l.points, "achieved_at": l.at, "attributes": rule{"mode": l.mode}}}
+		key := [2]string{user, id}
+		if have, ok := newest[key]; !ok || revision > have {
+			newest[key], counts[key] = revision, l
+		}
+	}
+	return results, counts
+}
+
+// recountLaps returns the lines of each season as rankedLines does.
+func recountLaps(laps map[[2]string]lap, match string, seasons func(time.Time) []string, join func(x, y int64) int64, lower bool) map[string][]string {
+	scores := map[string]map[string]int64{} // by season and user
+	for key, l := range laps {
+		if match != "" && match != l.mode {
+			continue
+		}
+		for _, season := range seasons(l.at) {
+			if scores[season] == nil {
+				scores[season] = map[string]int64{}
+			}
+			score, ok := scores[season][key[0]]
+			if scores[season][key[0]] = l.points; ok {
+				scores[season][key[0]] = join(score, l.points)
 			}
 		}
 	}
+	lines := map[string][]string{}
+	for season := range scores {
+		lines[season] = rankedLines(scores[season], lower)
+	}
+	return lines
 }
 
 // rankedLines returns a line for each user with score and competition rank, sorted.
@@ -139,25 +183,69 @@ func rankedLines(scores map[string]int64, lower bool) []string {
 	return lines
 }
 
-// ladderLines returns the lines of a board's season as rankedLines does.
-func ladderLines(t *testing.T, api *deployment.Node, board, season string) []string {
+// waitFilled waits until a linked board has all results of its source, and all divisions of a
+// board have all users.
+func waitFilled(t *testing.T, api *deployment.Client, board string) {
 	t.Helper()
-	var page struct {
+	deployment.Eventually(t, func(ctx context.Context) error {
+		var answer struct{ Filling bool }
+		status, err := api.Call(ctx, http.MethodGet, "/v1/boards/"+board, nil, &answer)
+		if err == nil && (status != http.StatusOK || answer.Filling) {
+			err = fmt.Errorf("board %s: status %d, filling %t", board, status, answer.Filling)
+		}
+		return err
+	})
+}
+
+// seasonsWithEntries returns the seasons of a board that have entries.
+func seasonsWithEntries(t *testing.T, api *deployment.Client, board string) (ids []string) {
+	t.Helper()
+	var answer struct {
 		Data struct {
-			Leaderboard []struct {
-				User  string `json:"user_id"`
-				Score int64
-				Rank  int64
+			Seasons []struct {
+				ID       string
+				Entrants *int
 			}
 		}
 	}
-	if status, err := api.Call(t.Context(), http.MethodGet, "/v1/boards/"+board+"/scores?limit=1000&season="+season, nil, &page); err != nil || status != http.StatusOK {
-		t.Fatalf("read %s: status %d, %v", board, status, err)
+	if status, err := api.Call(t.Context(), http.MethodGet, "/v1/boards/"+board+"/seasons", nil, &answer); err != nil || status != http.StatusOK {
+		t.Fatalf("seasons of %s: status %d, %v", board, status, err)
 	}
-	var lines []string
-	for _, e := range page.Data.Leaderboard {
+	for _, s := range answer.Data.Seasons {
+		if s.Entrants == nil {
+			t.Fatalf("season %s of %s has no number of entrants", s.ID, board)
+		}
+		if *s.Entrants > 0 {
+			ids = append(ids, s.ID)
+		}
+	}
+	return ids
+}
+
+// ladderAnswer is the list of a ranking in the API's answer.
+type ladderAnswer struct {
+	Leaderboard []struct {
+		User  string `json:"user_id"`
+		Score int64
+		Rank  int64
+	}
+}
+
+// lines returns the lines of the list as rankedLines does.
+func (a *ladderAnswer) lines() (lines []string) {
+	for _, e := range a.Leaderboard {
 		lines = append(lines, fmt.Sprintf("%s %d rank %d", e.User, e.Score, e.Rank))
 	}
 	slices.Sort(lines)
 	return lines
+}
+
+// ladderLines returns the lines of a board's season as rankedLines does.
+func ladderLines(t *testing.T, api *deployment.Client, board, season string) []string {
+	t.Helper()
+	var page struct{ Data ladderAnswer }
+	if status, err := api.Call(t.Context(), http.MethodGet, "/v1/boards/"+board+"/scores?limit=1000&season="+season, nil, &page); err != nil || status != http.StatusOK {
+		t.Fatalf("read %s: status %d, %v", board, status, err)
+	}
+	return page.Data.lines()
 }
