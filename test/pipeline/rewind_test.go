@@ -26,32 +26,33 @@ import (
 // The test resets the group's offsets to the beginning twice, so that a consumer reads
 // all messages again. Afterwards Cassandra and Redis must hold the same bytes and write
 // times as before. Only the claims of processes, and the time when Redis was last
-// checked, may differ. Meanwhile no reader may see another score or rank.
+// checked, may differ. Meanwhile no reader may see another score or rank. One of the boards
+// is a source with a linked board, and has void matches.
 func TestReadingAllMessagesAgainChangesNothing(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api, consumer := serveAPI(t, d), d.Serve(t, "--roles=consumer")
-	boards := []string{
-		api.Board(t, "rewind-sum", map[string]any{
-			"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "MONTHLY"}, "divisions": []string{"region"},
-			"tie_breakers": []map[string]any{{"name": "wins", "order": "HIGHER_FIRST"}},
-		}),
-		api.Board(t, "rewind-best", map[string]any{"order": "LOWER_FIRST", "policy": "BEST", "season": map[string]any{"schedule": "NONE"}}),
-	}
+	boards := rewindBoards(t, api)
+	source := boards[2]
 	s := newStream(t, d)
 	random := rand.New(rand.NewPCG(seed.New(t), 0))
 	const users, results = 40, 300
 	sent := 0
-	for i, board := range boards {
-		if err := s.send(t.Context(), board, randomResults(random, i == 0, users, results)); err != nil {
+	for i, board := range boards[:3] {
+		if err := s.send(t.Context(), board, randomResults(random, i != 1, users, results)); err != nil {
 			t.Fatal(err)
 		}
 		sent += results
+	}
+	for id := range 10 { // some of them have no results
+		voidMatch(t, api, source, fmt.Sprint("m", id))
 	}
 	stop(t, consumer)
 	before := state(t, d, boards)
 	want := make([]string, len(boards))
 	for i, board := range boards {
-		want[i] = ladder(t, api, board)
+		if want[i] = ladder(t, api, board); !strings.Contains(want[i], "user_id") {
+			t.Fatalf("board %s has no entries:\n%s", board, want[i])
+		}
 	}
 
 	watching, unwatch := context.WithCancel(t.Context())
@@ -84,6 +85,27 @@ func TestReadingAllMessagesAgainChangesNothing(t *testing.T) {
 	t.Logf("%d rows and keys compared; reads per board: %v", len(before), reads)
 	if slices.Min(reads) == 0 {
 		t.Errorf("the readers made %v reads of the boards, want at least one each", reads)
+	}
+}
+
+// rewindBoards creates two boards, a source, and a board that is linked to the source.
+func rewindBoards(t *testing.T, api *deployment.Node) []string {
+	t.Helper()
+	ties := []map[string]any{{"name": "wins", "order": "HIGHER_FIRST"}}
+	always, monthly := map[string]any{"schedule": "NONE"}, map[string]any{"schedule": "MONTHLY"}
+	sum := api.Board(t, "rewind-sum", map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season": monthly, "divisions": []string{"region"}, "tie_breakers": ties})
+	best := api.Board(t, "rewind-best", map[string]any{"order": "LOWER_FIRST", "policy": "BEST", "season": always})
+	source := api.Board(t, "rewind-source", map[string]any{"policy": "SUM", "season": always, "matches": true, "tie_breakers": ties})
+	linked := api.Board(t, "rewind-linked", map[string]any{"policy": "BEST", "season": monthly, "source": map[string]any{"board_id": source, "match": map[string]any{"region": "eu"}}})
+	waitFilled(t, api.Client, linked)
+	return []string{sum, best, source, linked}
+}
+
+// voidMatch voids a match.
+func voidMatch(t *testing.T, api *deployment.Node, board, id string) {
+	t.Helper()
+	if status, err := api.Call(t.Context(), http.MethodPost, "/v1/boards/"+board+"/matches/"+id+":void", map[string]any{"reason": "test"}, nil); err != nil || status != http.StatusOK {
+		t.Fatalf("void of %s: status %d, error %v", id, status, err)
 	}
 }
 
@@ -148,7 +170,7 @@ func rewind(t *testing.T, d *deployment.Deployment) {
 // ladder returns the API's answers for the seasons of a board, as one text.
 func ladder(t *testing.T, api *deployment.Node, board string) string {
 	var text strings.Builder
-	for _, season := range []string{"2026-09", "2026-10", "all"} {
+	for _, season := range []string{"202609", "202610", "all"} {
 		var page struct {
 			Data struct {
 				Entries []struct {
