@@ -1,6 +1,8 @@
 package faults
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,7 +11,8 @@ import (
 )
 
 // The test kills each of three Cassandra nodes under load and restarts it. No
-// acknowledged result is lost, and reads and writes continue.
+// acknowledged result is lost, and reads and writes continue. The metrics of the API nodes
+// show the nodes that are down.
 func TestCassandraNodesKilled(t *testing.T) {
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	s := newService(t, deployment.Options{Cassandra: cassandra.Addrs(), CassandraReplicas: 3})
@@ -24,12 +27,32 @@ func TestCassandraNodesKilled(t *testing.T) {
 		if after > 15*time.Second {
 			t.Errorf("recovered %v after %s was killed, want at most 15s", after, node.Name)
 		}
+		nodesDown(t, s, 1)
 		must(t, node.Start(t.Context()))
 		load.waitForMore(t, 50)
+		nodesDown(t, s, 0)
 	}
 	load.stop()
 	if f := load.figures(); f.percent() > 1 {
 		t.Errorf("%v: want at most 1 %% errors", f)
 	}
 	check(t, ledger, s.apis...)
+}
+
+// nodesDown waits until each API node's metrics show that the given number of three
+// Cassandra nodes is down, and that the others are up.
+func nodesDown(t *testing.T, s *service, down float64) {
+	t.Helper()
+	for _, api := range s.apis {
+		for state, want := range map[string]float64{"down": down, "up": 3 - down} {
+			name := fmt.Sprintf("leaderboard_cassandra_nodes{state=%q}", state)
+			deployment.Eventually(t, func(ctx context.Context) error {
+				got, err := api.Metric(ctx, name)
+				if err != nil || got != want {
+					return fmt.Errorf("%s of %s is %v (%v), want %v", name, api.Addr, got, err, want)
+				}
+				return nil
+			})
+		}
+	}
 }
