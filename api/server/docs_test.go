@@ -81,7 +81,7 @@ func TestDocs(t *testing.T) {
 }
 
 func (h *harness) routes(t *testing.T) map[string]*route {
-	gw, err := newGateway(t.Context(), newInProcessConn(nil, nil), h.admit, Options{})
+	gw, err := newGateway(t.Context(), newInProcessConn(nil, nil), h.Server)
 	if err != nil {
 		t.Fatal(err)
 	}

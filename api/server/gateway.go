@@ -24,10 +24,10 @@ import (
 type gateway struct {
 	*runtime.ServeMux
 	admission func(ctx context.Context, authorization []string, method string) *admission
-	// receiveTimeout bounds the time that a client takes to send a body.
-	receiveTimeout time.Duration
-	routes         map[string]*route // by HTTP method and path pattern
-	gzip           func(http.Handler) http.HandlerFunc
+	// startReceive is [Server.startReceive].
+	startReceive func(context.Context, *admission) (limit time.Duration, release func(), err error)
+	routes       map[string]*route // by HTTP method and path pattern
+	gzip         func(http.Handler) http.HandlerFunc
 }
 
 // route is one HTTP method and path of an API method.
@@ -47,11 +47,11 @@ type route struct {
 	divisions protoreflect.FieldDescriptor
 }
 
-func newGateway(ctx context.Context, conn *inProcessConn, admit func(context.Context, []string, string) *admission, o Options) (*gateway, error) {
-	gw := &gateway{admission: admit, receiveTimeout: o.ReceiveTimeout, routes: map[string]*route{}, gzip: newGzip()}
+func newGateway(ctx context.Context, conn *inProcessConn, s *Server) (*gateway, error) {
+	gw := &gateway{admission: s.admit, startReceive: s.startReceive, routes: map[string]*route{}, gzip: newGzip()}
 	middlewares := []runtime.Middleware{gw.admit}
-	if o.TracerProvider != nil {
-		middlewares = append([]runtime.Middleware{gw.traced(o.TracerProvider)}, middlewares...)
+	if tracer := s.options.TracerProvider; tracer != nil {
+		middlewares = append([]runtime.Middleware{gw.traced(tracer)}, middlewares...)
 	}
 	gw.ServeMux = runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, jsonMarshaler{}),
@@ -164,10 +164,7 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 		connection := http.NewResponseController(w)
 		b := &body{}
 		if a.refusal == nil {
-			if rt.body != nil {
-				_ = connection.SetReadDeadline(time.Now().Add(gw.receiveTimeout))
-			}
-			b, a.refusal = rt.read(w, r, params)
+			b, a.refusal = gw.read(a, rt, w, r, params)
 			a.refusal = toStatus(a.refusal)
 		}
 		if a.refusal != nil {
@@ -197,4 +194,25 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 		}
 		gw.gzip(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next(w, r, params) })).ServeHTTP(w, r)
 	}
+}
+
+// read checks the query of a request and reads its body, in the time that the caller may
+// take to send it. The errors of [http.ResponseController] are ignored, because the
+// ResponseWriters of tests have no deadlines.
+func (gw *gateway) read(a *admission, rt *route, w http.ResponseWriter, r *http.Request, params map[string]string) (*body, error) {
+	if rt.body == nil {
+		return rt.read(w, r, params)
+	}
+	connection := http.NewResponseController(w)
+	// Over HTTP/2, a deadline that passes while the request waits for a slot would close
+	// the body.
+	_ = connection.SetReadDeadline(time.Time{})
+	limit, release, err := gw.startReceive(r.Context(), a)
+	if err != nil {
+		boundUnreadBody(w, r)
+		return nil, err
+	}
+	defer release()
+	_ = connection.SetReadDeadline(time.Now().Add(limit))
+	return rt.read(w, r, params)
 }

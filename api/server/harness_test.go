@@ -240,11 +240,11 @@ func (h *harness) createBoard(body string) {
 // waitFor waits until ok returns true.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for !ok() {
 		select {
 		case <-deadline:
-			t.Fatalf("waited 10 s for %s", what)
+			t.Fatalf("waited 30 s for %s", what)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

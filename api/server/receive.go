@@ -12,26 +12,38 @@ import (
 
 const (
 	// anonymousReceiveTimeout bounds the time that a caller without a key takes to send
-	// a message.
+	// a message or a body.
 	anonymousReceiveTimeout = 5 * time.Second
-	// anonymousReceives bounds how many messages of callers without a key the server
-	// receives concurrently from one address. The bound is needed because gRPC buffers a
-	// whole message, of up to maxBatchBytes, before the server can check the message.
+	// anonymousReceives bounds how many messages and bodies of callers without a key the
+	// server receives concurrently from one address. The bound is needed because the
+	// server buffers a whole message before it can check the message. A message has up to
+	// maxBatchBytes over gRPC, and a body without a key up to maxLookupBytes.
 	anonymousReceives = 4
 )
 
-// receive receives the message of a call that the guard has admitted. It returns an
+// startReceive returns the time that a caller may take to send a message or a body. A
+// caller without a key first waits for one of the slots of its address, at most for the
+// same time. The server must call release once it has received the message.
+func (s *Server) startReceive(ctx context.Context, a *admission) (limit time.Duration, release func(), err error) {
+	limit = s.options.ReceiveTimeout
+	if !a.anonymous() || s.options.Insecure {
+		return limit, func() {}, nil
+	}
+	limit = min(limit, anonymousReceiveTimeout)
+	waiting, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if release, err = s.anonymous.acquire(waiting, a.source, anonymousReceives); err != nil {
+		return 0, nil, tooMany("TOO_MANY_MESSAGES", "this address is sending too many messages without a key at the same time; try again later")
+	}
+	return limit, release, nil
+}
+
+// receive receives the message of a gRPC call that the guard has admitted. It returns an
 // error if the message does not arrive in time; gRPC itself has no such timeout.
 func (s *Server) receive(ctx context.Context, raw *rawMessage, recv func(any) error) error {
-	limit, release := s.options.ReceiveTimeout, func() {}
-	if a := admissionFrom(ctx); a.anonymous() && !s.options.Insecure {
-		limit = min(limit, anonymousReceiveTimeout)
-		waiting, cancel := context.WithTimeout(ctx, limit)
-		defer cancel()
-		var err error
-		if release, err = s.anonymous.acquire(waiting, a.source, anonymousReceives); err != nil {
-			return tooMany("TOO_MANY_MESSAGES", "this address is sending too many messages without a key at the same time; try again later")
-		}
+	limit, release, err := s.startReceive(ctx, admissionFrom(ctx))
+	if err != nil {
+		return err
 	}
 	var received rawMessage
 	done := make(chan error, 1)

@@ -196,7 +196,7 @@ func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Optio
 		reflection.Register(network)
 	}
 
-	gw, err := newGateway(ctx, local, s.admit, s.options)
+	gw, err := newGateway(ctx, local, s)
 	if err != nil {
 		return nil, fmt.Errorf("server: gateway: %w", err)
 	}

@@ -107,7 +107,7 @@ func TestOpenAPI(t *testing.T) {
 	if a.status != http.StatusOK || a.header.Get("Content-Type") != "application/json" || a.body["swagger"] != "2.0" {
 		t.Fatalf("/openapi.json: %d %v, want 200 with JSON of OpenAPI 2.0", a.status, a.header)
 	}
-	gw, err := newGateway(t.Context(), newInProcessConn(nil, nil), h.admit, Options{})
+	gw, err := newGateway(t.Context(), newInProcessConn(nil, nil), h.Server)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -185,13 +187,13 @@ func exchange(t testing.TB, address, request string) (string, time.Duration) {
 	}
 	defer conn.Close()
 	began := time.Now()
-	_ = conn.SetDeadline(began.Add(15 * time.Second))
+	_ = conn.SetDeadline(began.Add(30 * time.Second))
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
 	got, err := io.ReadAll(conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%.60q: the connection is still open after 15 s, want it closed", request)
+		t.Errorf("%.60q: the connection is still open after 30 s, want it closed", request)
 	}
 	return string(got), time.Since(began)
 }
@@ -275,6 +277,16 @@ func dialH2(t testing.TB, address string) *h2 {
 // of them.
 func (c *h2) open(stream uint32, method, authorization string, length uint32) {
 	c.t.Helper()
+	c.begin(stream, method, authorization)
+	head := binary.BigEndian.AppendUint32([]byte{0}, length)
+	if err := errors.Join(c.WriteData(stream, false, head), c.WriteData(stream, false, make([]byte, 1000))); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// begin sends the headers of a gRPC call.
+func (c *h2) begin(stream uint32, method, authorization string) {
+	c.t.Helper()
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
 	fields := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "localhost"}, {"content-type", "application/grpc"}, {"te", "trailers"}}
@@ -284,9 +296,7 @@ func (c *h2) open(stream uint32, method, authorization string, length uint32) {
 	for _, f := range fields {
 		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 	}
-	head := binary.BigEndian.AppendUint32([]byte{0}, length)
-	err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true})
-	if err := errors.Join(err, c.WriteData(stream, false, head), c.WriteData(stream, false, make([]byte, 1000))); err != nil {
+	if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true}); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -360,13 +370,136 @@ func TestBytesHeldWithoutAKey(t *testing.T) {
 	if codes["4"]+codes["8"] != 10 || codes["8"] == 0 {
 		t.Errorf("numbers of ten calls by code: %v, want only the codes 4 and 8, and 8 at least once", codes)
 	}
-	waitFor(t, "the slots to be free", func() bool {
-		h.anonymous.mu.Lock()
-		defer h.anonymous.mu.Unlock()
-		return len(h.anonymous.byKey) == 0
-	})
+	h.waitForAnonymous(0)
 	if _, err := healthpb.NewHealthClient(dial(t, address)).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
 		t.Errorf("Check after the calls have ended: %v, want nil", err)
+	}
+}
+
+// Without a key, an address can also send only four bodies concurrently. The server
+// closes the connections of bodies that do not arrive within 5 s.
+func TestBodiesHeldWithoutAKeyOverREST(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, Options{PublicRead: true})
+	rest, _ := h.onSockets()
+	type result struct {
+		answer string
+		took   time.Duration
+	}
+	results := make(chan result)
+	for range 10 {
+		go func() {
+			request := fmt.Sprintf("POST /v1/scores:lookup HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", maxLookupBytes)
+			answer, took := exchange(t, rest, request+strings.Repeat("x", 1000))
+			results <- result{answer, took}
+		}()
+	}
+	statuses := map[string]int{}
+	for range 10 {
+		r := <-results
+		status, _, _ := strings.Cut(strings.TrimPrefix(r.answer, "HTTP/1.1 "), " ")
+		statuses[status]++
+		if status == "429" && !strings.Contains(r.answer, "\r\nRetry-After: 1\r\n") {
+			t.Errorf("the answer %q has no Retry-After, want one", r.answer)
+		}
+		if r.took < 4*time.Second {
+			t.Errorf("a connection was closed after %v, want at least 4 s", r.took)
+		}
+	}
+	if statuses["400"]+statuses["429"] != 10 || statuses["400"] < 4 || statuses["429"] < 1 {
+		t.Errorf("the statuses are %v, want 400 for 4 or more, and 429 for the others", statuses)
+	}
+	h.waitForAnonymous(0)
+	if a := h.do("", "POST", "/v1/scores:lookup", `{"user_ids":["u"]}`); a.status != http.StatusOK {
+		t.Errorf("a lookup after the connections have ended: %d %s, want 200", a.status, a.raw)
+	}
+}
+
+// holdAnonymous takes all slots for messages without a key from 127.0.0.1, until free is
+// called.
+func (h *harness) holdAnonymous() (free func()) {
+	h.t.Helper()
+	var releases []func()
+	for range anonymousReceives {
+		release, err := h.anonymous.acquire(h.t.Context(), "127.0.0.1", anonymousReceives)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		releases = append(releases, release)
+	}
+	return func() {
+		for _, release := range releases {
+			release()
+		}
+	}
+}
+
+// waitForAnonymous waits until n calls without a key have a slot or wait for one.
+func (h *harness) waitForAnonymous(n int) {
+	h.t.Helper()
+	waitFor(h.t, fmt.Sprintf("%d calls without a key to send a message", n), func() bool {
+		h.anonymous.mu.Lock()
+		defer h.anonymous.mu.Unlock()
+		users := 0
+		for _, slot := range h.anonymous.byKey {
+			users += slot.users
+		}
+		return users == n
+	})
+}
+
+// While four bodies of an address are held, a fifth is refused. Callers with a key are
+// not affected.
+func TestAFifthBodyWithoutAKeyIsRefused(t *testing.T) {
+	h := newHarness(t, Options{PublicRead: true, ReceiveTimeout: time.Second})
+	defer h.holdAnonymous()()
+	a := h.do("", "POST", "/v1/scores:lookup", `{"user_ids":["u"]}`)
+	if a.status != http.StatusTooManyRequests || a.reason() != "TOO_MANY_MESSAGES" || a.header.Get("Retry-After") != "1" {
+		t.Errorf("a fifth body without a key: %d, Retry-After %q, %s; want 429, 1 and TOO_MANY_MESSAGES", a.status, a.header.Get("Retry-After"), a.raw)
+	}
+	if a := h.do("read", "POST", "/v1/scores:lookup", `{"user_ids":["u"]}`); a.status != http.StatusOK {
+		t.Errorf("a body with a key: %d %s, want 200", a.status, a.raw)
+	}
+	if a := h.do("", "GET", "/v1/scores", nil); a.status != http.StatusOK {
+		t.Errorf("a call without a body: %d %s, want 200", a.status, a.raw)
+	}
+}
+
+// Over HTTP/2, a body that waits longer than drainTimeout for a slot is still read.
+func TestABodyMayWaitForASlot(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, Options{PublicRead: true})
+	server := httptest.NewUnstartedServer(h.Handler())
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	for {
+		free := h.holdAnonymous()
+		status := make(chan string, 1)
+		go func() {
+			res, err := server.Client().Post(server.URL+"/v1/scores:lookup", "", strings.NewReader(`{"user_ids":["u"]}`))
+			if err != nil {
+				status <- err.Error()
+				return
+			}
+			res.Body.Close()
+			status <- res.Proto + " " + res.Status
+		}()
+		h.waitForAnonymous(anonymousReceives + 1)
+		select {
+		case got := <-status:
+			t.Fatalf("the call ended with %s while it waited for a slot", got)
+		case <-time.After(drainTimeout + 200*time.Millisecond):
+		}
+		free()
+		got := <-status
+		if got == "HTTP/2.0 429 Too Many Requests" {
+			continue // this machine was so slow that the wait took 5 s
+		}
+		if got != "HTTP/2.0 200 OK" {
+			t.Errorf("a lookup that waited for a slot: %s, want HTTP/2.0 200 OK", got)
+		}
+		return
 	}
 }
 

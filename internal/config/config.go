@@ -49,7 +49,7 @@ type Config struct {
 	Log    Log    `key:"log"`
 
 	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call, except calls that watch and calls that need the scope admin."`
-	ReceiveTimeout time.Duration `key:"receive_timeout" unit:"duration" help:"How long a client may take to send a request. A gRPC client without a key may take 5s at most."`
+	ReceiveTimeout time.Duration `key:"receive_timeout" unit:"duration" help:"How long a client may take to send a request. A client without a key may take 5s at most."`
 	DrainTime      time.Duration `key:"drain_time" unit:"duration" help:"How long a stopping server continues to answer while /readyz is 503. A second signal stops the server at once."`
 	ShutdownGrace  time.Duration `key:"shutdown_grace" unit:"duration" help:"How long a stopping server waits for calls before it cancels them."`
 	SweepInterval  time.Duration `key:"sweep_interval" unit:"duration" help:"How often the server seals closed seasons, deletes those past their retention, and refills those that the rank index has lost."`
