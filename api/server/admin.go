@@ -139,16 +139,16 @@ func (s *Server) Verify(req *pb.VerifyRequest, stream pb.AdminService_VerifyServ
 	if err != nil {
 		return err
 	}
-	ctx, cancel := s.streaming(stream.Context(), "")
-	defer cancel()
+	ctx, send, stop := streaming(s, stream, "")
+	defer stop()
 	var report ranking.VerifyReport
 	verify := func() (err error) {
 		report, err = s.service.Verify(ctx, sel, req.GetRepair(),
 			func(key leaderboard.SeasonKey, done int64) {
-				_ = stream.Send(&pb.VerifyResponse{Progress: progress(key, done)}) // if the caller has disconnected, ctx is done
+				_ = send(&pb.VerifyResponse{Progress: progress(key, done)}) // if the caller has disconnected, ctx is done
 			},
 			func(d ranking.Difference) error {
-				return stream.Send(&pb.VerifyResponse{Difference: &pb.VerifyResponse_Difference{
+				return send(&pb.VerifyResponse{Difference: &pb.VerifyResponse_Difference{
 					Kind: string(d.Kind), Board: string(d.Ladder.Board), Season: string(d.Ladder.Season), Division: d.Ladder.Division.String(),
 					UserId: string(d.User), Detail: d.Detail, Repaired: d.Repaired,
 				}})
@@ -164,9 +164,9 @@ func (s *Server) Verify(req *pb.VerifyRequest, stream pb.AdminService_VerifyServ
 	if err != nil {
 		return ended(ctx, err)
 	}
-	return stream.Send(&pb.VerifyResponse{Summary: &pb.VerifyResponse_Summary{
+	return ended(ctx, send(&pb.VerifyResponse{Summary: &pb.VerifyResponse_Summary{
 		Seasons: report.Seasons, Users: report.Users, Results: report.Results, Differences: report.Differences, Repaired: report.Repaired,
-	}})
+	}}))
 }
 
 // Rebuild computes all derived data from the results, and streams its progress.
@@ -175,20 +175,20 @@ func (s *Server) Rebuild(req *pb.RebuildRequest, stream pb.AdminService_RebuildS
 	if err != nil {
 		return err
 	}
-	ctx, cancel := s.streaming(stream.Context(), "")
-	defer cancel()
+	ctx, send, stop := streaming(s, stream, "")
+	defer stop()
 	var users int64
 	act := leaderboard.Act{Action: "rebuild", Board: sel.Board, Season: sel.Season}
 	err = s.audited(ctx, act, func() (err error) {
 		users, err = s.service.Rebuild(ctx, sel, func(key leaderboard.SeasonKey, done int64) {
-			_ = stream.Send(&pb.RebuildResponse{Progress: progress(key, done)}) // if the caller has disconnected, ctx is done
+			_ = send(&pb.RebuildResponse{Progress: progress(key, done)}) // if the caller has disconnected, ctx is done
 		})
 		return err
 	})
 	if err != nil {
 		return ended(ctx, err)
 	}
-	return stream.Send(&pb.RebuildResponse{Summary: &pb.RebuildResponse_Summary{Users: users}})
+	return ended(ctx, send(&pb.RebuildResponse{Summary: &pb.RebuildResponse_Summary{Users: users}}))
 }
 
 // backupName matches names without path separators that do not begin with a dot.
@@ -213,31 +213,31 @@ func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupR
 // ExportResults streams the results of a board, and on request its void matches, early
 // ends and bans.
 func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminService_ExportResultsServer) error {
-	ctx, cancel := s.streaming(stream.Context(), "")
-	defer cancel()
+	ctx, send, stop := streaming(s, stream, "")
+	defer stop()
 	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
 	if err != nil {
 		return err
 	}
 	sel := ranking.Selection{Board: b.ID, Season: leaderboard.SeasonID(req.GetSeason())}
 	err = s.service.Export(ctx, sel, req.GetIncludeEnds(), func(r leaderboard.MatchResult) error {
-		return stream.Send(&pb.ExportResultsResponse{Season: string(r.Season), Result: protoconv.FromResult(&b, &r), Retracted: r.Retracted})
+		return send(&pb.ExportResultsResponse{Season: string(r.Season), Result: protoconv.FromResult(&b, &r), Retracted: r.Retracted})
 	})
 	if err == nil && req.GetIncludeVoids() {
 		err = s.service.ExportVoids(ctx, sel, func(m leaderboard.MatchState) error {
-			return stream.Send(&pb.ExportResultsResponse{Void: &pb.ExportResultsResponse_Void{Season: string(m.Season), MatchId: string(m.Match), Reason: m.Reason}})
+			return send(&pb.ExportResultsResponse{Void: &pb.ExportResultsResponse_Void{Season: string(m.Season), MatchId: string(m.Match), Reason: m.Reason}})
 		})
 	}
 	if err == nil && req.GetIncludeEnds() {
 		err = s.service.ExportEnds(ctx, b.ID, sel.Season, func(e leaderboard.EarlyEnd) error {
-			return stream.Send(&pb.ExportResultsResponse{End: &pb.ExportResultsResponse_End{
+			return send(&pb.ExportResultsResponse{End: &pb.ExportResultsResponse_End{
 				Season: string(e.ID), At: protoconv.Timestamp(e.At), DecidedAt: protoconv.Timestamp(e.DecidedAt),
 			}})
 		})
 	}
 	if err == nil && req.GetIncludeBans() {
 		err = s.service.ExportBans(ctx, b.ID, func(ban leaderboard.Ban) error {
-			return stream.Send(&pb.ExportResultsResponse{Ban: protoconv.FromBan(&ban)})
+			return send(&pb.ExportResultsResponse{Ban: protoconv.FromBan(&ban)})
 		})
 	}
 	return ended(ctx, err)

@@ -71,15 +71,15 @@ func (h health) Watch(req *healthpb.HealthCheckRequest, stream healthpb.Health_W
 		return err
 	}
 	defer done()
-	ctx, cancel := h.streaming(stream.Context(), "")
-	defer cancel()
+	ctx, send, stop := streaming(h.Server, stream, "")
+	defer stop()
 	ticker := time.NewTicker(healthInterval)
 	defer ticker.Stop()
 	last := healthpb.HealthCheckResponse_UNKNOWN
 	for {
 		if now := h.status(); now != last {
-			if err := stream.Send(&healthpb.HealthCheckResponse{Status: now}); err != nil {
-				return err
+			if err := send(&healthpb.HealthCheckResponse{Status: now}); err != nil {
+				return ended(ctx, err)
 			}
 			last = now
 		}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/open-leaderboard/leaderboard/api/auth"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -280,6 +282,20 @@ func (c *h2) open(stream uint32, method, authorization string, length uint32) {
 	c.begin(stream, method, authorization)
 	head := binary.BigEndian.AppendUint32([]byte{0}, length)
 	if err := errors.Join(c.WriteData(stream, false, head), c.WriteData(stream, false, make([]byte, 1000))); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// call makes a gRPC call with one message.
+func (c *h2) call(stream uint32, method, authorization string, m proto.Message) {
+	c.t.Helper()
+	c.begin(stream, method, authorization)
+	data, err := proto.Marshal(m)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	head := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(data)))
+	if err := c.WriteData(stream, true, append(head, data...)); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -659,5 +675,53 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 	node.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)
 	if _, err := staying.Recv(); err != nil {
 		t.Errorf("the stream of a valid key: %v, want it to continue", err)
+	}
+}
+
+// If a client does not read the messages of a stream, its handler waits. It still ends
+// soon after the client's key is revoked.
+func TestUnreadStreamsEndWithTheirKey(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, Options{})
+	_, address := h.onSockets()
+	res := h.must("admin", "POST", "/v1/keys", `{"name":"silent","scopes":["admin"]}`)
+	id, key := get(res, "key", "key_id").(string), res["secret"].(string)
+	const largest = 1000 // entries of a page
+	var results []any
+	for i := range largest {
+		results = append(results, map[string]any{"user_id": fmt.Sprintf("%0128d", i), "match_id": "m", "points": 1})
+	}
+	h.must("submit", "POST", "/v1/scores:batch", map[string]any{"results": results})
+
+	c := dialH2(t, address) // it grants the server 64 KiB and reads nothing
+	limit := int32(largest)
+	c.call(1, pb.LeaderboardService_WatchScores_FullMethodName, key, &pb.WatchScoresRequest{Limit: &limit})
+	c.call(3, pb.AdminService_ExportResults_FullMethodName, key, &pb.ExportResultsRequest{})
+	waiting := func() int {
+		stacks := make([]byte, 16<<20)
+		return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "transport.(*writeQuota).get")
+	}
+	points := 1
+	waitFor(t, "both handlers to wait for the client", func() bool {
+		points++ // each change sends another page to the watcher
+		h.must("submit", "POST", "/v1/scores", fmt.Sprintf(`{"user_id":"u","match_id":"m%d","points":%d}`, points, points))
+		return waiting() >= 2
+	})
+	running := func() string {
+		var lines []string
+		for line := range strings.Lines(h.do("", "GET", "/metrics", nil).raw) {
+			if strings.HasPrefix(line, "leaderboard_api_running_calls") && !strings.HasSuffix(line, " 0\n") {
+				lines = append(lines, line)
+			}
+		}
+		return strings.Join(lines, "")
+	}
+	if got := running(); strings.Count(got, "\n") != 2 {
+		t.Fatalf("the running calls are %q, want WatchScores and ExportResults", got)
+	}
+	h.must("admin", "DELETE", "/v1/keys/"+id, nil)
+	waitFor(t, "the handlers to end", func() bool { return running() == "" })
+	if n := h.watchers.Load(); n != 0 {
+		t.Errorf("the server has %d watchers, want 0", n)
 	}
 }

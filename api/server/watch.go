@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -21,7 +22,7 @@ import (
 // running stream.
 const recheckInterval = 2 * time.Second
 
-// streaming returns the context for a stream. It is canceled
+// streaming returns the context for a stream. The context is canceled
 //
 //   - when ctx is canceled;
 //   - when the server stops;
@@ -29,13 +30,29 @@ const recheckInterval = 2 * time.Second
 //   - soon after the board becomes private, if the caller has no credentials.
 //
 // board is empty if the stream sends no data of a board to callers without credentials.
-func (s *Server) streaming(ctx context.Context, board leaderboard.BoardID) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.stopping, func() { cancel(errStopping) })
+//
+// The handler must send its messages with the function send, which does not outlive the
+// context: gRPC itself waits without end for a client that does not read.
+func streaming[M any](s *Server, stream grpc.ServerStreamingServer[M], board leaderboard.BoardID) (ctx context.Context, send func(*M) error, stop context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	stopped := context.AfterFunc(s.stopping, func() { cancel(errStopping) })
 	if a := admissionFrom(ctx); !a.anonymous() || board != "" && a != nil && !s.options.Insecure {
 		go s.recheck(ctx, a, board, cancel)
 	}
-	return ctx, func() { stop(); cancel(nil) }
+	send = func(m *M) error {
+		if err := ctx.Err(); err != nil {
+			return err // an earlier message may still wait for the client
+		}
+		sent := make(chan error, 1)
+		go func() { sent <- stream.Send(m) }() // returns at the latest when the call has ended
+		select {
+		case err := <-sent:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return ctx, send, func() { stopped(); cancel(nil) }
 }
 
 // recheck calls cancel when the caller's credentials are no longer valid, or when a
@@ -138,10 +155,10 @@ func (s *Server) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardSe
 		return err
 	}
 	defer done()
-	ctx, cancel := s.streaming(stream.Context(), q.Board)
-	defer cancel()
+	ctx, send, stop := streaming(s, stream, q.Board)
+	defer stop()
 	err = s.service.Watch(ctx, ranking.PageQuery{Query: q, Limit: orDefault(req.Limit, defaultLimit)}, func(page ranking.Page) error {
-		return stream.Send(&pb.WatchScoresResponse{EventId: eventID(&page), Data: fromPage(&page.About, page.Lines)})
+		return send(&pb.WatchScoresResponse{EventId: eventID(&page), Data: fromPage(&page.About, page.Lines)})
 	})
 	return ended(ctx, err)
 }
