@@ -463,6 +463,13 @@ func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 	return b.Amend(next)
 }
 
+// ValidateNew returns an error if the id of b, or of a window of b, must not be the id of
+// something new. The error is made by [errors.Join], each a [FieldError]. b must be valid.
+// Boards that are older than this check stay usable.
+func (b *Board) ValidateNew() error {
+	return errors.Join(checkNewText("board_id", string(b.ID)), b.Season.validateNew(Schedule{}))
+}
+
 // Amend returns a copy of b with the settings of the board next. Title, Unit, Decimals,
 // AcceptedAttributes, MinScore, MaxScore, Season.Grace, Retention, Private, Links, FillLease
 // and Rolling may change, explicit windows and early ends may be added, and early ends may
@@ -489,7 +496,7 @@ func (b *Board) Amend(next Board) (Board, error) {
 			return Board{}, fieldErrorf("season.windows", "window %q cannot be changed or removed; only add windows", w.ID)
 		}
 	}
-	if err := b.Season.checkEnds(&next.Season); err != nil {
+	if err := errors.Join(b.Season.checkEnds(&next.Season), next.Season.validateNew(b.Season)); err != nil {
 		return Board{}, err
 	}
 	amended.Season.Windows, amended.Season.Ends = next.Season.Windows, next.Season.Ends

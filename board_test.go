@@ -144,6 +144,24 @@ func TestEnumsRejectUnknownNames(t *testing.T) {
 	}
 }
 
+// A window with an id that new windows must not have stays usable: other windows can be
+// added.
+func TestAmendKeepsWindowsWithOldIDs(t *testing.T) {
+	window := func(id SeasonID, from int) Season {
+		return Season{id, time.Date(from, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(from+1, 1, 1, 0, 0, 0, 0, time.UTC)}
+	}
+	b := race()
+	b.Season.Kind, b.Season.Windows = Explicit, []Season{window("..", 2026)}
+	next := b
+	next.Season.Windows = append(slices.Clone(b.Season.Windows), window("2027", 2027))
+	if got, err := b.Amend(next); err != nil || len(got.Season.Windows) != 2 {
+		t.Errorf("Amend() = %v, %v; want both windows", got.Season.Windows, err)
+	}
+	if err := b.ValidateNew(); !errors.Is(err, ErrInvalid) {
+		t.Errorf("ValidateNew() = %v, want ErrInvalid", err)
+	}
+}
+
 func TestAmend(t *testing.T) {
 	window := func(id SeasonID, from int) Season {
 		return Season{id, time.Date(from, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(from+1, 1, 1, 0, 0, 0, 0, time.UTC)}
@@ -158,6 +176,7 @@ func TestAmend(t *testing.T) {
 		{"grace and retention", func(b *Board) { b.Season.Grace, b.Retention = 2*time.Hour, 0 }, true},
 		{"private", func(b *Board) { b.Private = true }, true},
 		{"an additional window", func(b *Board) { b.Season.Windows = append(b.Season.Windows, window("2027", 2027)) }, true},
+		{"an additional window that clients remove from URLs", func(b *Board) { b.Season.Windows = append(b.Season.Windows, window("..", 2027)) }, false},
 		{"a removed window", func(b *Board) { b.Season.Windows = nil }, false},
 		{"a moved window", func(b *Board) { b.Season.Windows = []Season{window("2026", 2025)} }, false},
 		{"order", func(b *Board) { b.Order = HigherFirst }, false},

@@ -45,10 +45,6 @@ func (id UserID) Validate() error { return checkID("user_id", string(id)) }
 // Validate returns a [FieldError] if id breaks the limits of ids.
 func (id MatchID) Validate() error { return checkID("match_id", string(id)) }
 
-// ValidateNew returns a [FieldError] if a new board must not have this id. It is
-// stricter than Validate: boards whose ids are older than this check stay usable.
-func (id BoardID) ValidateNew() error { return checkNewID("board_id", string(id)) }
-
 // ValidateNew returns a [FieldError] if a new result must not name this user. It is
 // stricter than Validate, so that older results stay usable.
 func (id UserID) ValidateNew() error { return checkNewID("user_id", string(id)) }
@@ -63,6 +59,11 @@ func checkNewID(field, s string) error {
 	if err := checkID(field, s); err != nil {
 		return err
 	}
+	return checkNewText(field, s)
+}
+
+// checkNewText is checkNewID for a valid id.
+func checkNewText(field, s string) error {
 	switch {
 	case s == "." || s == "..":
 		return fieldErrorf(field, "must not be %q, which clients remove from URLs", s)

@@ -170,6 +170,19 @@ func (s Schedule) Validate() error {
 	return errors.Join(errs...)
 }
 
+// validateNew returns an error if a window of s has an id that a new window must not have.
+// It accepts the windows of the schedule before.
+func (s Schedule) validateNew(before Schedule) error {
+	var errs []error
+	for i, w := range s.Windows {
+		old := func(o Season) bool { return o.ID == w.ID }
+		if w.ID != "" && !slices.ContainsFunc(before.Windows, old) {
+			errs = append(errs, checkNewText(fmt.Sprintf("season.windows[%d].id", i), string(w.ID)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // At returns the season that contains t. In a rolling schedule, it returns the window whose
 // last day contains t. If the season ended early, t may be at its end or later, because no
 // other season takes its place. Errors: [ErrSeasonNotFound] if no explicit window contains

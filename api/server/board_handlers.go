@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,8 +66,8 @@ func boardObject(b *leaderboard.Board) string {
 // CreateBoard creates a board. Creating the same board again changes nothing.
 func (s *Server) CreateBoard(ctx context.Context, req *pb.CreateBoardRequest) (*pb.CreateBoardResponse, error) {
 	b, err := protoconv.ToBoard(req.GetBoard())
-	if b.ID.Validate() == nil { // otherwise s.service.CreateBoard reports the invalid id
-		err = errors.Join(err, b.ID.ValidateNew())
+	if err == nil && b.Validate() == nil { // otherwise s.service.CreateBoard reports the errors
+		err = b.ValidateNew()
 	}
 	if err != nil {
 		return nil, err

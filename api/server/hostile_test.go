@@ -517,14 +517,28 @@ func (h *harness) storeResult(id string) {
 	}
 }
 
-// New boards, users and matches must not have an id that clients remove from URLs, or an
+// New boards, windows, users and matches must not have an id that clients remove from URLs, or an
 // invisible id. TestIDsInPaths tests that older ones with such an id remain readable.
 func TestNewIDsAreVisibleAndKeptByURLs(t *testing.T) {
 	h := newHarness(t, Options{})
+	h.createBoard(`{"board_id":"cups","season":{"schedule":"EXPLICIT","windows":[{"id":"old","start":"2026-01-01T00:00:00Z","end":"2027-01-01T00:00:00Z"}]}}`)
 	for _, id := range []string{".", "..", " ", "   ", "\u3164", "\u115f\u1160", "\u2800", "\u034f", "\ufe0f", " \u3164 "} {
 		board, _ := json.Marshal(map[string]any{"board_id": id})
 		if a := h.do("admin", "POST", "/v1/boards", string(board)); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"board_id"}) {
 			t.Errorf("create a board with the id %q: %d %s, want 400", id, a.status, a.raw)
+		}
+		windows := map[string]any{"schedule": "EXPLICIT", "windows": []any{
+			map[string]any{"id": "old", "start": "2026-01-01T00:00:00Z", "end": "2027-01-01T00:00:00Z"},
+			map[string]any{"id": id, "start": "2027-01-01T00:00:00Z", "end": "2028-01-01T00:00:00Z"},
+		}}
+		for path, method := range map[string]string{"/v1/boards": "POST", "/v1/boards/cups": "PATCH"} {
+			body, _ := json.Marshal(map[string]any{"board_id": "more", "season": windows})
+			if method == "PATCH" {
+				body, _ = json.Marshal(map[string]any{"season": windows})
+			}
+			if a := h.do("admin", method, path, string(body)); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"season.windows[1].id"}) {
+				t.Errorf("%s %s with a window %q: %d %s, want 400", method, path, id, a.status, a.raw)
+			}
 		}
 		for field, body := range map[string]map[string]any{
 			"user_id":  {"user_id": id, "points": 1},
