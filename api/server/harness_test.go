@@ -22,7 +22,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/api/auth"
@@ -75,11 +74,12 @@ func serve(t testing.TB, svc service, store leaderboard.Store, o Options) *harne
 		t.Fatal(err)
 	}
 	h.http = httptest.NewServer(h.Handler())
-	listener := bufconn.Listen(1 << 20)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	go h.grpc.Serve(listener)
-	h.conn, err = grpc.NewClient("passthrough:///api",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	h.conn, err = grpc.NewClient("passthrough:///"+listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,6 +143,8 @@ func (h *harness) do(scope, method, path string, body any) answer {
 	return h.send(req)
 }
 
+// send sends a request. It fails the test if an answer with status 429 has no
+// Retry-After.
 func (h *harness) send(req *http.Request) answer {
 	h.t.Helper()
 	res, err := h.http.Client().Do(req)
@@ -158,6 +160,9 @@ func (h *harness) send(req *http.Request) answer {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	_ = dec.Decode(&a.body)
+	if a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") == "" {
+		h.t.Errorf("%s %s: 429 without Retry-After: %s", req.Method, req.URL, a.raw)
+	}
 	return a
 }
 

@@ -51,7 +51,7 @@ func TestCallsAreLogged(t *testing.T) {
 		level := map[bool]string{false: "DEBUG", true: "INFO"}[all]
 		for i, want := range []map[string]any{
 			{"method": "GetUserScore", "code": "NotFound", "client": "127.0.0.1", "request_id": "rest-1"},
-			{"method": "ListBoards", "code": "OK", "client": "bufconn", "request_id": "grpc-1"},
+			{"method": "ListBoards", "code": "OK", "client": "127.0.0.1", "request_id": "grpc-1"},
 		} {
 			lines := h.logged("call")
 			if len(lines) != 2 {
