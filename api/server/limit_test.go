@@ -2,12 +2,11 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/api/auth"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
 func TestLimitsPerKey(t *testing.T) {
@@ -213,50 +213,88 @@ func TestBatchesCountEveryResult(t *testing.T) {
 	}
 }
 
-// countingKeys is a key store that counts the reads of keys.
-type countingKeys struct {
-	leaderboard.APIKeyStore
+// countingStore is a store that counts the reads of keys.
+type countingStore struct {
+	leaderboard.Store
 	lookups atomic.Int64
 }
 
-func (c *countingKeys) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
+func (c *countingStore) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
 	c.lookups.Add(1)
-	return c.APIKeyStore.APIKey(ctx, hash)
+	return c.Store.APIKey(ctx, hash)
+}
+
+// from sends a GET with a key or token through a trusted proxy, for a client address.
+func (h *harness) from(client, key, path string) answer {
+	h.t.Helper()
+	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.http.URL+path, nil)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set(forwardedFor, client)
+	return h.send(req)
 }
 
 // After some invalid keys from an address, the server refuses further unknown keys from
 // this address without reading the store. Other addresses and cached keys are not
 // limited.
 func TestGuessesAreLimitedBeforeTheStore(t *testing.T) {
-	h := newHarness(t, Options{})
-	keys := &countingKeys{APIKeyStore: h.store}
-	g, err := auth.NewGuard(t.Context(), keys, auth.Options{Now: time.Now, Limits: auth.Limits{PerPeer: auth.Rate{PerSecond: 0.01, Burst: 5}}})
-	if err != nil {
-		t.Fatal(err)
+	base := newHarness(t, Options{})
+	keys := &countingStore{Store: base.store}
+	h := serve(t, base.service, keys, Options{
+		Limits:         auth.Limits{PerPeer: auth.Rate{PerSecond: 0.001, Burst: 5}},
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+	})
+	const here, there = "192.0.2.1", "192.0.2.2"
+	if a := h.from(here, h.keys["read"], "/v1/scores"); a.status != http.StatusOK {
+		t.Fatalf("call with a valid key: %d %s, want 200", a.status, a.raw)
 	}
-	here, there := httpAddr("192.0.2.1:1"), httpAddr("192.0.2.2:1")
-	admit := func(addr net.Addr, key string) error {
-		_, err := g.Admit(t.Context(), addr, []string{"Bearer " + key}, auth.Read)
-		return err
-	}
-	if err := admit(here, h.keys["read"]); err != nil {
-		t.Fatal(err)
-	}
-	var limited *auth.RateError
 	for i := range 100 {
-		err := admit(here, fmt.Sprintf("guess-%d", i))
-		if i >= 5 && !errors.As(err, &limited) {
-			t.Fatalf("guess %d: %v, want a rate error", i, err)
+		want := http.StatusUnauthorized
+		if i >= 5 {
+			want = http.StatusTooManyRequests
+		}
+		if a := h.from(here, fmt.Sprintf("guess-%d", i), "/v1/scores"); a.status != want {
+			t.Fatalf("guess %d: %d %s, want %d", i+1, a.status, a.raw, want)
 		}
 	}
 	if got := keys.lookups.Load(); got != 6 {
 		t.Errorf("the store was read %d times, want 6: for a valid key and 5 guesses", got)
 	}
-	if err := admit(here, h.keys["read"]); err != nil {
-		t.Errorf("call with a cached key from the same address: %v, want nil", err)
+	if a := h.from(here, h.keys["read"], "/v1/scores"); a.status != http.StatusOK {
+		t.Errorf("call with a cached key from the same address: %d %s, want 200", a.status, a.raw)
 	}
-	if err := admit(there, h.keys["admin"]); err != nil {
-		t.Errorf("call from another address: %v, want nil", err)
+	if a := h.from(there, h.keys["admin"], "/v1/scores"); a.status != http.StatusOK {
+		t.Errorf("call from another address: %d %s, want 200", a.status, a.raw)
+	}
+}
+
+// After some invalid tokens from an address, the server refuses its tokens without
+// checking their signatures. So it also refuses a valid token.
+func TestInvalidTokensAreLimitedBeforeTheirSignature(t *testing.T) {
+	key := []byte(strings.Repeat("s", 32))
+	h := newHarness(t, Options{
+		JWT:            auth.JWT{Algorithm: "HS256", Secret: secret.Text(key), Issuer: "https://id.example", Audience: "leaderboard"},
+		Now:            func() time.Time { return tokenNow },
+		Limits:         auth.Limits{PerPeer: auth.Rate{PerSecond: 0.001, Burst: 5}},
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+	})
+	const here, there = "192.0.2.1", "192.0.2.2"
+	valid, invalid := sign(t, key, nil), sign(t, []byte(strings.Repeat("x", 32)), nil)
+	if a := h.from(here, valid, "/v1/scores"); a.status != http.StatusOK {
+		t.Fatalf("call with a valid token: %d %s, want 200", a.status, a.raw)
+	}
+	for i, want := range []int{401, 401, 401, 401, 401, 429} {
+		if a := h.from(here, invalid, "/v1/scores"); a.status != want {
+			t.Errorf("invalid token %d: %d %s, want %d", i+1, a.status, a.raw, want)
+		}
+	}
+	if a := h.from(here, valid, "/v1/scores"); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
+		t.Errorf("a valid token after the invalid ones: %d %s, want 429 with Retry-After", a.status, a.raw)
+	}
+	if a := h.from(there, valid, "/v1/scores"); a.status != http.StatusOK {
+		t.Errorf("a valid token from another address: %d %s, want 200", a.status, a.raw)
 	}
 }
 
