@@ -1,7 +1,10 @@
 package server
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -11,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lestrrat-go/jwx/v3/jwa"
+	"github.com/lestrrat-go/jwx/v3/jwk"
 	"github.com/lestrrat-go/jwx/v3/jws"
 	"github.com/lestrrat-go/jwx/v3/jwt"
 
@@ -108,6 +112,72 @@ func TestJWTClaims(t *testing.T) {
 	// A server that accepts tokens also accepts API keys.
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusOK {
 		t.Errorf("call with an API key: %d %s, want 200", a.status, a.raw)
+	}
+}
+
+// Over REST, the server refuses tokens with another form than it understands, and tokens
+// that are valid for too long.
+func TestTokenFormsOverREST(t *testing.T) {
+	key := []byte(strings.Repeat("s", 32))
+	o := auth.JWT{Algorithm: "HS256", Secret: secret.Text(key), Issuer: "https://id.example", Audience: "leaderboard", MaxLifetime: 24 * time.Hour}
+	h := newHarness(t, Options{JWT: o, Now: func() time.Time { return tokenNow }})
+	claims := func(rest string) string {
+		return `{"iss":"https://id.example","aud":"leaderboard","sub":"u"` + rest + `}`
+	}
+	at := func(d time.Duration) string { return fmt.Sprint(tokenNow.Add(d).Unix()) }
+	const header = `{"alg":"HS256","typ":"JWT"}`
+	good := claims(`,"exp":` + at(time.Hour))
+	for _, tt := range []struct {
+		name, header, claims string
+		want                 int
+	}{
+		{"a good token", header, good, 200},
+		{"unknown critical extensions", `{"alg":"HS256","crit":["b64"],"b64":true}`, good, 401},
+		{"an empty list of critical extensions", `{"alg":"HS256","crit":[]}`, good, 401},
+		{"bytes after the claims", header, good + "{}", 401},
+		{"exp as a text", header, claims(`,"exp":"` + at(time.Hour) + `"`), 401},
+		{"exp that is null", header, claims(`,"exp":null`), 401},
+		{"iat as a text", header, claims(`,"iat":"1","exp":` + at(time.Hour)), 401},
+		{"just within the maximum lifetime", header, claims(`,"iat":` + at(-time.Hour) + `,"exp":` + at(23*time.Hour)), 200},
+		{"a longer lifetime since iat", header, claims(`,"iat":` + at(-24*time.Hour) + `,"exp":` + at(time.Hour)), 401},
+		{"a longer lifetime from now", header, claims(`,"exp":` + at(25*time.Hour)), 401},
+	} {
+		b64 := base64.RawURLEncoding.EncodeToString
+		token := b64([]byte(tt.header)) + "." + b64([]byte(tt.claims))
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(token))
+		h.keys["token"] = token + "." + b64(mac.Sum(nil))
+		if a := h.do("token", "GET", "/v1/scores", nil); a.status != tt.want {
+			t.Errorf("%s: %d %s, want %d", tt.name, a.status, a.raw, tt.want)
+		}
+	}
+}
+
+// Over REST, a key for encryption in the JWKS verifies no token.
+func TestKeysForEncryptionVerifyNoToken(t *testing.T) {
+	key := mustEC(t)
+	signed, err := jws.Sign([]byte(`{"iss":"https://id.example","aud":"leaderboard","sub":"u","exp":`+fmt.Sprint(tokenNow.Add(time.Hour).Unix())+`}`), jws.WithKey(jwa.ES256(), key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for use, want := range map[string]int{"sig": 200, "enc": 401} {
+		public, err := jwk.Import(&key.PublicKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := public.Set(jwk.KeyUsageKey, use); err != nil {
+			t.Fatal(err)
+		}
+		set, err := json.Marshal(map[string]any{"keys": []any{public}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := auth.JWT{Algorithm: "ES256", JWKS: writeFile(t, "set.json", set), Issuer: "https://id.example", Audience: "leaderboard"}
+		h := newHarness(t, Options{JWT: o, Now: func() time.Time { return tokenNow }})
+		h.keys["token"] = string(signed)
+		if a := h.do("token", "GET", "/v1/scores", nil); a.status != want {
+			t.Errorf("a token whose key has the use %q: %d %s, want %d", use, a.status, a.raw, want)
+		}
 	}
 }
 
