@@ -266,7 +266,7 @@ func dialH2(t testing.TB, address string) *h2 {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
 	c := &h2{t, conn, http2.NewFramer(conn, conn), hpack.NewDecoder(4096, nil)}
 	_, err = io.WriteString(conn, http2.ClientPreface)
 	if err := errors.Join(err, c.WriteSettings()); err != nil {
@@ -314,6 +314,39 @@ func (c *h2) begin(stream uint32, method, authorization string) {
 	}
 	if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true}); err != nil {
 		c.t.Fatal(err)
+	}
+}
+
+// grants returns the bytes that the server granted to each stream. It waits for the grants
+// to n streams, and then half a second for further ones. It fails the test if a stream
+// ends before.
+func (c *h2) grants(n int) map[uint32]uint32 {
+	c.t.Helper()
+	granted := map[uint32]uint32{}
+	for asked := false; ; {
+		if len(granted) == n && !asked {
+			time.Sleep(time.Second / 2)
+			if err := c.WritePing(false, [8]byte{1}); err != nil {
+				c.t.Fatal(err)
+			}
+			asked = true
+		}
+		f, err := c.ReadFrame()
+		if err != nil {
+			c.t.Fatalf("the server granted bytes to %d streams, want %d: %v", len(granted), n, err)
+		}
+		switch f := f.(type) {
+		case *http2.PingFrame:
+			if f.IsAck() {
+				return granted
+			}
+		case *http2.WindowUpdateFrame:
+			if f.StreamID != 0 {
+				granted[f.StreamID] += f.Increment
+			}
+		case *http2.HeadersFrame:
+			c.t.Fatalf("stream %d ended while %d streams had grants", f.StreamID, len(granted))
+		}
 	}
 }
 
@@ -370,25 +403,56 @@ func TestMessagesHaveADeadline(t *testing.T) {
 }
 
 // Without a key, an address can send only four messages concurrently. Calls whose
-// message does not arrive in time end with DEADLINE_EXCEEDED (4), and further calls with
-// RESOURCE_EXHAUSTED (8).
+// message does not arrive within 5 s end with DEADLINE_EXCEEDED (4), and further calls
+// with RESOURCE_EXHAUSTED (8), even if ReceiveTimeout is longer.
 func TestBytesHeldWithoutAKey(t *testing.T) {
-	h := newHarness(t, Options{ReceiveTimeout: time.Second})
+	t.Parallel()
+	h := newHarness(t, Options{})
 	_, address := h.onSockets()
 	c := dialH2(t, address)
-	for i := range uint32(10) {
-		c.open(2*i+1, "/grpc.health.v1.Health/Check", "", 15<<20)
+	const calls, announced, window = 10, 15 << 20, 64 << 10
+	began := time.Now()
+	for i := range uint32(calls) {
+		c.open(2*i+1, "/grpc.health.v1.Health/Check", "", announced)
+	}
+	// For a message that it receives, gRPC grants the client as many bytes as the message
+	// announces. For other streams, it grants no more than the initial window.
+	granted := c.grants(4)
+	if len(granted) != 4 {
+		t.Errorf("the server receives %d messages, want 4: it granted %v", len(granted), granted)
+	}
+	total := calls * window
+	for _, n := range granted {
+		total += int(n)
+	}
+	if limit := 4*announced + (calls+4)*window; total > limit {
+		t.Errorf("the server receives up to %d bytes, want at most %d", total, limit)
 	}
 	codes := map[string]int{}
-	for _, code := range c.readEnds(10) {
+	for _, code := range c.readEnds(calls) {
 		codes[code]++
 	}
-	if codes["4"]+codes["8"] != 10 || codes["8"] == 0 {
-		t.Errorf("numbers of ten calls by code: %v, want only the codes 4 and 8, and 8 at least once", codes)
+	if codes["4"]+codes["8"] != calls || codes["4"] < 4 || codes["8"] == 0 {
+		t.Errorf("numbers of ten calls by code: %v, want 4 for at least four, and 8 for the others", codes)
+	}
+	if took := time.Since(began); took < 4*time.Second || took > 30*time.Second {
+		t.Errorf("the calls ended after %v, want about 5 s, and 10 s for those that waited", took)
 	}
 	h.waitForAnonymous(0)
 	if _, err := healthpb.NewHealthClient(dial(t, address)).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
 		t.Errorf("Check after the calls have ended: %v, want nil", err)
+	}
+}
+
+// A ReceiveTimeout shorter than 5 s also bounds messages without a key.
+func TestAShortReceiveTimeoutBoundsEveryone(t *testing.T) {
+	h := newHarness(t, Options{ReceiveTimeout: time.Second})
+	_, address := h.onSockets()
+	c := dialH2(t, address)
+	began := time.Now()
+	c.open(1, "/grpc.health.v1.Health/Check", "", 15<<20)
+	if got := c.readEnds(1); got[1] != "4" || time.Since(began) > anonymousReceiveTimeout-time.Second {
+		t.Errorf("a call without its message ended with %v after %v, want 4 after about 1 s", got, time.Since(began))
 	}
 }
 
