@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +33,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/api/auth"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
 // onSockets serves h on two loopback sockets until the end of the test. It returns
@@ -71,8 +74,13 @@ func dial(t testing.TB, address string) *grpc.ClientConn {
 // The health service accepts only a fixed set of names. So callers without a key can
 // neither fill the server's memory nor make List fail.
 func TestHealthKnowsAFixedSetOfServices(t *testing.T) {
-	var notReady error
-	h := newHarness(t, Options{Ready: func() error { return notReady }})
+	var notReady atomic.Bool
+	h := newHarness(t, Options{Ready: func() error {
+		if notReady.Load() {
+			return errors.New("starting")
+		}
+		return nil
+	}})
 	_, address := h.onSockets()
 	client := healthpb.NewHealthClient(dial(t, address))
 	check := func(service string) (healthpb.HealthCheckResponse_ServingStatus, codes.Code) {
@@ -106,6 +114,50 @@ func TestHealthKnowsAFixedSetOfServices(t *testing.T) {
 	}
 	if got, err := watch.Recv(); err != nil || got.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("Watch of a ready server sent %v, %v; want SERVING", got, err)
+	}
+	for _, want := range []healthpb.HealthCheckResponse_ServingStatus{healthpb.HealthCheckResponse_NOT_SERVING, healthpb.HealthCheckResponse_SERVING} {
+		notReady.Store(want == healthpb.HealthCheckResponse_NOT_SERVING)
+		if got, err := watch.Recv(); err != nil || got.GetStatus() != want {
+			t.Errorf("Watch after a change of the readiness sent %v, %v; want %v", got, err, want)
+		}
+	}
+}
+
+// A Watch of health counts against the limit on watchers.
+func TestHealthWatchersAreLimited(t *testing.T) {
+	h := newHarness(t, Options{MaxCallerWatchers: 1})
+	_, address := h.onSockets()
+	client := healthpb.NewHealthClient(dial(t, address))
+	for i, want := range []codes.Code{codes.OK, codes.ResourceExhausted} {
+		watch, err := client.Watch(t.Context(), &healthpb.HealthCheckRequest{})
+		if err == nil {
+			_, err = watch.Recv()
+		}
+		if status.Code(err) != want {
+			t.Errorf("Watch %d of one address: %v, want %v", i+1, err, want)
+		}
+	}
+}
+
+// A message to reflection has the size of other messages.
+func TestReflectionMessagesAreBounded(t *testing.T) {
+	h := newHarness(t, Options{})
+	_, address := h.onSockets()
+	client := reflectionpb.NewServerReflectionClient(dial(t, address))
+	for size, want := range map[int]codes.Code{maxBodyBytes: codes.OK, maxBodyBytes + 1: codes.OutOfRange} {
+		req := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}
+		req.Host = strings.Repeat("h", size-proto.Size(req)-4) // a tag of one byte and a length of three
+		if got := proto.Size(req); got != size {
+			t.Fatalf("the message has %d bytes, want %d", got, size)
+		}
+		stream, err := client.ServerReflectionInfo(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = stream.Send(req) // Recv returns the error
+		if _, err := stream.Recv(); status.Code(err) != want {
+			t.Errorf("a reflection message of %d bytes: %v, want %v", size, err, want)
+		}
 	}
 }
 
@@ -206,12 +258,17 @@ func TestAnnouncedBodiesAreNotWaitedFor(t *testing.T) {
 	h := newHarness(t, Options{ReceiveTimeout: time.Second})
 	rest, _ := h.onSockets()
 	probes := NewProbeServer(func() error { return nil }, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	admin := NewAdminServer(func() error { return nil }, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	var addresses []string
+	for _, server := range []*http.Server{probes, admin} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go server.Serve(l)
+		t.Cleanup(func() { server.Close() })
+		addresses = append(addresses, l.Addr().String())
 	}
-	go probes.Serve(l)
-	t.Cleanup(func() { probes.Close() })
 	key := "Authorization: Bearer " + h.keys["admin"] + "\r\n"
 	for _, tt := range []struct{ name, address, line, header, status string }{
 		{"health", rest, "GET /healthz", "", "200"},
@@ -223,9 +280,13 @@ func TestAnnouncedBodiesAreNotWaitedFor(t *testing.T) {
 		{"a route without a body", rest, "GET /v1/scores", key, "400"},
 		{"a watch", rest, "GET /v1/boards/default/watch", key, "400"},
 		{"a body that never comes", rest, "POST /v1/scores", key, "400"},
-		{"health of a consumer", l.Addr().String(), "GET /healthz", "", "200"},
-		{"metrics of a consumer", l.Addr().String(), "GET /metrics", "", "200"},
-		{"an unknown path of a consumer", l.Addr().String(), "POST /nowhere", "", "404"},
+		{"health of a consumer", addresses[0], "GET /healthz", "", "200"},
+		{"metrics of a consumer", addresses[0], "GET /metrics", "", "200"},
+		{"an unknown path of a consumer", addresses[0], "POST /nowhere", "", "404"},
+		{"health at the admin address", addresses[1], "GET /healthz", "", "200"},
+		{"metrics at the admin address", addresses[1], "GET /metrics", "", "200"},
+		{"a profile at the admin address", addresses[1], "GET /debug/pprof/cmdline", "", "200"},
+		{"an unknown path at the admin address", addresses[1], "POST /nowhere", "", "404"},
 	} {
 		for framing, header := range map[string]string{"a length": "Content-Length: 1000\r\n", "chunks": "Transfer-Encoding: chunked\r\n"} {
 			t.Run(tt.name+" with "+framing, func(t *testing.T) {
@@ -266,9 +327,15 @@ func dialH2(t testing.TB, address string) *h2 {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
+	return newH2(t, conn)
+}
+
+// newH2 begins HTTP/2 on a connection.
+func newH2(t testing.TB, conn net.Conn) *h2 {
+	t.Helper()
 	_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
 	c := &h2{t, conn, http2.NewFramer(conn, conn), hpack.NewDecoder(4096, nil)}
-	_, err = io.WriteString(conn, http2.ClientPreface)
+	_, err := io.WriteString(conn, http2.ClientPreface)
 	if err := errors.Join(err, c.WriteSettings()); err != nil {
 		t.Fatal(err)
 	}
@@ -595,6 +662,38 @@ func TestHeadersAreBounded(t *testing.T) {
 	if !strings.HasPrefix(got, "HTTP/1.1 431") {
 		t.Errorf("a REST request with headers of 36 KiB: %.60q, want status 431", got)
 	}
+	// The client above obeys the server's setting. This one does not.
+	c := dialH2(t, address)
+	var block bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", "/grpc.health.v1.Health/Check"}, {":authority", "localhost"},
+		{"content-type", "application/grpc"}, {"te", "trailers"}, {"x-long", strings.Repeat("x", maxHeaderBytes)}} {
+		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+	}
+	err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Next(16 << 10)})
+	if err := errors.Join(err, c.WriteContinuation(1, true, block.Bytes()), c.WriteData(1, true, make([]byte, 5))); err != nil {
+		t.Fatal(err)
+	}
+	if stream, code := c.readReset(); stream != 1 {
+		t.Errorf("stream %d ended with %v, want the stream with long headers to end", stream, code)
+	}
+}
+
+// readReset reads until the server resets a stream. It returns the stream, and the reason.
+func (c *h2) readReset() (stream uint32, code http2.ErrCode) {
+	c.t.Helper()
+	for {
+		f, err := c.ReadFrame()
+		if err != nil {
+			c.t.Fatalf("no stream was reset: %v", err)
+		}
+		switch f := f.(type) {
+		case *http2.RSTStreamFrame:
+			return f.StreamID, f.ErrCode
+		case *http2.HeadersFrame:
+			c.t.Fatalf("stream %d was answered, want it reset", f.StreamID)
+		}
+	}
 }
 
 // The server closes a connection that begins no request in time, sends its headers too
@@ -628,16 +727,50 @@ func TestStreamsAreBounded(t *testing.T) {
 	for stream := uint32(1); stream <= 5; stream += 2 {
 		c.open(stream, pb.LeaderboardService_SubmitScore_FullMethodName, h.keys["admin"], 1<<20)
 	}
-	for {
-		f, err := c.ReadFrame()
-		if err != nil {
-			t.Fatalf("the third call was not refused: %v", err)
-		}
-		if reset, ok := f.(*http2.RSTStreamFrame); ok {
-			if reset.StreamID != 5 || reset.ErrCode != http2.ErrCodeRefusedStream {
-				t.Errorf("stream %d ended with %v, want stream 5 with REFUSED_STREAM", reset.StreamID, reset.ErrCode)
-			}
-			return
+	if stream, code := c.readReset(); stream != 5 || code != http2.ErrCodeRefusedStream {
+		t.Errorf("stream %d ended with %v, want stream 5 with REFUSED_STREAM", stream, code)
+	}
+}
+
+// tlsHarness starts a server with a certificate for 127.0.0.1.
+func tlsHarness(t *testing.T, o Options) (h *harness, rest, overGRPC string) {
+	t.Helper()
+	ca := newAuthority(t, "ca")
+	cert, key := ca.issue(t, 2)
+	var err error
+	if o.TLS, err = (TLS{CertFile: cert, KeyFile: key}).config(); err != nil {
+		t.Fatal(err)
+	}
+	h = newHarness(t, o)
+	rest, overGRPC = h.onSockets()
+	return h, rest, overGRPC
+}
+
+// Over HTTP/2, a REST request over the limit of one connection is refused.
+func TestStreamsAreBoundedOverREST(t *testing.T) {
+	h, rest, _ := tlsHarness(t, Options{MaxStreams: 2})
+	conn, err := tls.Dial("tcp", rest, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	c := newH2(t, conn)
+	for stream := uint32(1); stream <= 5; stream += 2 {
+		c.begin(stream, "/v1/scores", h.keys["admin"])
+	}
+	if stream, code := c.readReset(); stream != 5 || code != http2.ErrCodeRefusedStream {
+		t.Errorf("stream %d ended with %v, want stream 5 with REFUSED_STREAM", stream, code)
+	}
+}
+
+// A client may begin a TLS handshake and not continue. The server closes the connection
+// within HandshakeTimeout.
+func TestHandshakesHaveADeadline(t *testing.T) {
+	_, rest, overGRPC := tlsHarness(t, Options{HandshakeTimeout: time.Second})
+	half := "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("r", 100) // of the 512 bytes that it announces
+	for name, address := range map[string]string{"REST": rest, "gRPC": overGRPC} {
+		if got, took := exchange(t, address, half); took < time.Second/2 || took > 10*time.Second {
+			t.Errorf("%s: half a ClientHello was answered with %.60q, and the connection closed after %v; want about 1 s", name, got, took)
 		}
 	}
 }
@@ -677,18 +810,22 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// If a key is revoked or expires, its streams end within seconds, over REST and gRPC, on
+// If a key is revoked or expires, or a token expires, its streams end within seconds, over REST and gRPC, on
 // the node that revoked it and on others.
 func TestStreamsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
-	node := newHarness(t, Options{})
-	other := serve(t, node.service, node.store, Options{})
+	secretKey := []byte(strings.Repeat("s", 32))
+	o := Options{JWT: auth.JWT{Algorithm: "HS256", Secret: secret.Text(secretKey), Issuer: "https://id.example", Audience: "leaderboard", Leeway: time.Second}}
+	node := newHarness(t, o)
+	other := serve(t, node.service, node.store, o)
 	create := func(body string) (id, secret string) {
 		res := node.must("admin", "POST", "/v1/keys", body)
 		return get(res, "key", "key_id").(string), res["secret"].(string)
 	}
 	id, revoked := create(`{"name":"revoked","scopes":["read"]}`)
-	_, expiring := create(`{"name":"expiring","scopes":["read"],"expires_at":"` + time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano) + `"}`)
+	const life = 5 * time.Second // enough for slow machines to open the streams
+	_, expiring := create(`{"name":"expiring","scopes":["read"],"expires_at":"` + time.Now().Add(life).UTC().Format(time.RFC3339Nano) + `"}`)
+	token := signJSON(t, secretKey, fmt.Sprintf(`{"iss":"https://id.example","aud":"leaderboard","sub":"u","exp":%d}`, time.Now().Add(life).Unix()))
 	_, kept := create(`{"name":"kept","scopes":["read"]}`)
 	type watcher struct {
 		name string
@@ -705,7 +842,7 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 			}
 			return status.Error(codes.Unauthenticated, "")
 		}})
-		for what, key := range map[string]string{"revoked": revoked, "expired": expiring} {
+		for what, key := range map[string]string{"a revoked key": revoked, "an expired key": expiring, "an expired token": token} {
 			h.keys["stream"] = key
 			_, address := h.onSockets()
 			stream, err := pb.NewLeaderboardServiceClient(dial(t, address)).WatchScores(h.as("stream"), &pb.WatchScoresRequest{})
@@ -733,8 +870,8 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 			t.Errorf("%s: %v, want Unauthenticated", w.name, err)
 		}
 	}
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("the streams ended %v after the revocation, want at most 10 s", took)
+	if took := time.Since(began); took > 25*time.Second {
+		t.Errorf("the streams ended %v after the revocation, want at most 25 s", took)
 	}
 	node.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)
 	if _, err := staying.Recv(); err != nil {
