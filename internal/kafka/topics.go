@@ -61,12 +61,12 @@ func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o Top
 	if err != nil {
 		return nil, fmt.Errorf("kafka: topics: %w", Unavailable(err))
 	}
-	retention, inSync := strconv.FormatInt(o.Retention.Milliseconds(), 10), strconv.Itoa(o.minInSync())
+	retention, inSync, cleanup := strconv.FormatInt(o.Retention.Milliseconds(), 10), strconv.Itoa(o.minInSync()), "delete"
 	for _, topic := range o.names() {
 		if _, ok := existing[topic]; ok {
 			continue
 		}
-		config := map[string]*string{"retention.ms": &retention, "min.insync.replicas": &inSync}
+		config := map[string]*string{"retention.ms": &retention, "min.insync.replicas": &inSync, "cleanup.policy": &cleanup}
 		if topic == o.Results() {
 			// Consumers use the time of a message to limit the time when its result was
 			// received. The clock of a producer may be wrong, so use the broker's time.

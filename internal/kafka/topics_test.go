@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"crypto/rand"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ func TestEnsureTopics(t *testing.T) {
 	if created, err := ensure(); err != nil || len(created) != 3 {
 		t.Fatalf("EnsureTopics created %v, %v, want 3 topics", created, err)
 	}
+	checkSettings(t, brokers, o, map[string]string{"cleanup.policy": "delete", "retention.ms": "3600000", "min.insync.replicas": "1"})
 	if created, err := ensure(); err != nil || len(created) != 0 {
 		t.Errorf("the second EnsureTopics created %v, %v, want none", created, err)
 	}
@@ -45,6 +47,42 @@ func TestEnsureTopics(t *testing.T) {
 	risks, err = kafka.Risks(brokers, kafka.Options{}.Config("test"), o)
 	if err != nil || len(risks) != 6 || !strings.Contains(risks[0], "has 1 replicas, but 3 are required") || !strings.Contains(risks[1], "keeps messages for 1h0m0s, less than the required 2h0m0s") {
 		t.Errorf("Risks = %q, %v; want two risks for each topic: the replicas and the retention", risks, err)
+	}
+}
+
+// EnsureTopics sets the settings of new topics on which the safety of results depends, so
+// that other defaults of the brokers have no effect.
+func TestSettingsOfNewTopics(t *testing.T) {
+	brokers := fake(t, kfake.BrokerConfigs(map[string]string{"log.cleanup.policy": "compact", "log.retention.ms": "1000", "min.insync.replicas": "1"}))
+	o := kafka.TopicOptions{Partitions: 1, ReplicationFactor: 3, Retention: time.Hour}
+	if _, err := kafka.EnsureTopics(t.Context(), brokers, kafka.Options{}.Config("test"), o); err != nil {
+		t.Fatal(err)
+	}
+	checkSettings(t, brokers, o, map[string]string{"cleanup.policy": "delete", "retention.ms": "3600000", "min.insync.replicas": "2"})
+}
+
+// checkSettings checks that every topic has settings of its own with these values.
+func checkSettings(t *testing.T, brokers []string, o kafka.TopicOptions, want map[string]string) {
+	t.Helper()
+	admin, err := sarama.NewClusterAdmin(brokers, kafka.Options{}.Config("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close() }()
+	for _, topic := range []string{o.Results(), o.DeadLetters(), o.Updates()} {
+		results, err := admin.DescribeConfigs([]*sarama.ConfigResource{{Type: sarama.TopicResource, Name: topic}}, sarama.DescribeConfigsOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, e := range results[0].Configs {
+			if _, ok := want[e.Name]; ok && e.Source == sarama.SourceTopic {
+				got[e.Name] = e.Value
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("topic %s has the settings %v, want %v", topic, got, want)
+		}
 	}
 }
 
