@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
@@ -50,14 +51,23 @@ func TestTopicsRefuseRisks(t *testing.T) {
 			}
 		}
 	}
-	for prefix, want := range map[string]int{"test-": 3, "": 0} {
+	for _, tt := range []struct {
+		prefix    string
+		retention time.Duration
+		warning   string
+		want      int
+	}{
+		{"test-", 14 * 24 * time.Hour, "has 1 replica, and the loss of its broker loses results", 3},
+		{"", 14 * 24 * time.Hour, "", 0},
+		{"", 2000 * time.Hour, "keeps messages for 336h0m0s, less than the required 2000h0m0s", 3},
+	} {
 		var log output
 		c := config.Default()
-		c.Kafka.Brokers, c.Kafka.TopicPrefix = brokers.ListenAddrs(), prefix
+		c.Kafka.Brokers, c.Kafka.TopicPrefix, c.Kafka.Retention = brokers.ListenAddrs(), tt.prefix, tt.retention
 		s := &server{config: &c, log: slog.New(slog.NewJSONHandler(&log, nil))}
 		s.warnOfTopics(t.Context())
-		if got := strings.Count(log.String(), "has 1 replica, and the loss of its broker loses results"); got != want || strings.Count(log.String(), "\n") != want {
-			t.Errorf("serve with the topic prefix %q logs %d warnings, want %d: %s", prefix, got, want, log.String())
+		if lines := strings.Count(log.String(), "\n"); lines != tt.want || tt.want > 0 && strings.Count(log.String(), tt.warning) != tt.want {
+			t.Errorf("serve with the topic prefix %q and the retention %v logs %d lines, want %d with %q: %s", tt.prefix, tt.retention, lines, tt.want, tt.warning, log.String())
 		}
 	}
 }
@@ -115,5 +125,24 @@ func TestRacksReachTheDrivers(t *testing.T) {
 	kafka, err := kafkaOptions(&config.Kafka{Rack: "rack2"})
 	if got := kafka.Config("test").RackID; err != nil || got != "rack2" {
 		t.Errorf("the options of Kafka have the rack %q, error %v; want rack2", got, err)
+	}
+}
+
+// The settings of connections and passwords are in the options of the drivers.
+func TestConnectionSettingsReachTheDrivers(t *testing.T) {
+	const connect, timeout = 2 * time.Second, 3 * time.Second
+	cassandra, err := cqlOptions(&config.Cassandra{Connections: 7, ConnectTimeout: connect, Timeout: timeout, Username: "u", Password: "p"})
+	if err != nil || cassandra.Connections != 7 || cassandra.ConnectTimeout != connect || cassandra.Timeout != timeout || cassandra.Username != "u" || cassandra.Password != "p" {
+		t.Errorf("the options of Cassandra are %+v, error %v; want all settings", cassandra, err)
+	}
+	redis, err := redisOptions(&config.Redis{Connections: 8, ConnectTimeout: connect, Timeout: timeout, Username: "u", Password: "p", SentinelUsername: "su", SentinelPassword: "sp"})
+	if err != nil || redis.PoolSize != 8 || redis.DialTimeout != connect || redis.ReadTimeout != timeout || redis.WriteTimeout != timeout ||
+		redis.Username != "u" || redis.Password != "p" || redis.SentinelUsername != "su" || redis.SentinelPassword != "sp" {
+		t.Errorf("the options of Redis are %+v, error %v; want all settings", redis, err)
+	}
+	options, err := kafkaOptions(&config.Kafka{Mechanism: "PLAIN", ConnectTimeout: connect, Timeout: timeout, Username: "u", Password: "p"})
+	net := options.Config("test").Net
+	if err != nil || net.DialTimeout != connect || net.ReadTimeout != timeout || net.WriteTimeout != timeout || net.SASL.User != "u" || net.SASL.Password != "p" {
+		t.Errorf("the options of Kafka are %+v, error %v; want all settings", net, err)
 	}
 }

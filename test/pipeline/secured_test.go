@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -38,6 +39,13 @@ func TestSecuredBackEnds(t *testing.T) {
 	if err != nil || status/100 != 2 || got.Status != "APPLIED" || got.Score != 7 || got.Rank != 1 {
 		t.Errorf("submit: status %d, error %v, answer %s; want the status APPLIED, the score 7 and rank 1", status, err, show(got))
 	}
+	deployment.Eventually(t, func(context.Context) error {
+		log, err := node.Log()
+		if n := strings.Count(log, `"Kafka may lose results"`); err == nil && n != 3 {
+			return fmt.Errorf("the log has %d warnings that Kafka may lose results, want 3: each topic has one replica", n)
+		}
+		return err
+	})
 	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256"} { // the node uses SCRAM-SHA-512
 		d.Run(t, "topics", "--config", d.Config, "--kafka-mechanism="+mechanism, "--replication-factor=1", "--force")
 	}
