@@ -7,8 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
 // openUmask sets the umask to 0 until the test ends, so that new files get exactly the
@@ -125,4 +131,49 @@ func TestWideImportFiles(t *testing.T) {
 		t.Errorf("import prints a warning about a new file of rejected rows, want none: %s", r.stderr)
 	}
 	checkPrivate(t, rejects)
+}
+
+// A restored data folder has no permissions for others, even if the backup has some.
+func TestRestoredFilesArePrivate(t *testing.T) {
+	openUmask(t)
+	dir := t.TempDir()
+	s := startServer(t, filepath.Join(dir, "data"), nil, "--insecure", "--backup-dir", filepath.Join(dir, "backups"))
+	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
+	s.ok(t, "backup", "first")
+	backup := filepath.Join(dir, "backups", "first")
+	err := filepath.WalkDir(backup, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Chmod(path, 0o755)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored := filepath.Join(dir, "other", "restored")
+	if r := command(t, "", nil, "restore", backup, "--data", restored); r.code != exitOK {
+		t.Fatalf("restore: exit code %d, %s; want success", r.code, r.stderr)
+	}
+	if n := checkPrivate(t, filepath.Dir(restored)); n < 3 {
+		t.Errorf("checked %d files in the restored folder, want at least 3", n)
+	}
+}
+
+// The state file of an interrupted import has no permissions for others.
+func TestImportStateIsPrivate(t *testing.T) {
+	openUmask(t)
+	s := startInsecure(t)
+	var calls atomic.Int64
+	p := startProxy(t, s, func(*pb.BatchSubmitScoresRequest) error {
+		if calls.Add(1) > 7 {
+			return status.Error(codes.PermissionDenied, "the submit scope is required")
+		}
+		return nil
+	}, nil)
+	file := writeFile(t, "x.csv", manyRows(10, 2000))
+	p.do(t, "import", file, "--batch", "100", "--in-flight", "1").mustFail(t, exitFailure, []string{"run the same command again to continue"}, []string{"import"})
+	state := file + ".import-state.json"
+	if n := checkPrivate(t, state); n != 1 {
+		t.Errorf("checked %d files at %s, want the state file", n, state)
+	}
 }
