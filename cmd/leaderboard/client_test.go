@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -618,16 +619,20 @@ func TestExportDefusesFormulas(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "b", "--policy", "best")
 	s.ok(t, "submit", "=HYPERLINK(0)", "--board", "b", "--score", "-5", "--match", "@m")
+	for i, id := range []string{"+1+1", "-1+cmd", " =x", "\uff1dx"} {
+		s.ok(t, "submit", "--board", "b", "--score", fmt.Sprint(i), "--match", "m", "--", id)
+	}
 	if got := s.ok(t, "export", "results", "--board", "b", "--format", "csv"); !strings.Contains(got, "\n=HYPERLINK(0),@m,-5,") {
 		t.Errorf("without --defuse-formulas, the export must contain the unchanged ids:\n%s", got)
 	}
 	for _, what := range []string{"results", "entries"} {
 		got := s.ok(t, "export", what, "--board", "b", "--format", "csv", "--defuse-formulas")
-		for _, want := range []string{"'=HYPERLINK(0),", ",'@m,", ",-5,"} {
+		for _, want := range []string{"'=HYPERLINK(0),", ",'@m,", ",-5,", "'+1+1,", "'-1+cmd,", "' =x,", "'\uff1dx,"} {
 			if !strings.Contains(got, want) {
 				t.Errorf("export %s --defuse-formulas does not contain %q:\n%s", what, want, got)
 			}
 		}
 	}
 	s.fails(t, exitUsage, []string{"--defuse-formulas", "--format csv"}, "export", "entries", "--board", "b", "--defuse-formulas")
+	contains(t, s.ok(t, "export", "--help"), "--defuse-formulas", "formula")
 }

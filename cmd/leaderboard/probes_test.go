@@ -1,11 +1,18 @@
 package main
 
 import (
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
 func TestAdminListener(t *testing.T) {
@@ -45,4 +52,43 @@ func TestAdminListener(t *testing.T) {
 	}
 	r := command(t, "", nil, "serve", "--insecure", "--data", t.TempDir(), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin", "0.0.0.0:0")
 	r.mustFail(t, exitUsage, []string{"loopback"}, []string{"--admin"})
+}
+
+// With the setting admin, a consumer has no other listener. Its admin listener does not
+// wait for a body that never comes.
+func TestAdminListenerOfAConsumer(t *testing.T) {
+	c := config.Default()
+	c.Roles, c.Admin, c.HTTP, c.GRPC = []string{config.RoleConsumer}, "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	s := &server{config: &c, log: slog.New(slog.DiscardHandler), metrics: prometheus.NewRegistry()}
+	s.draining.Store(true)
+	if c.Cassandra.Hosts = []string{"c"}; !c.Distributed() {
+		t.Fatal("the settings are those of an embedded server, want a distributed one")
+	}
+	if err := s.listen(); err != nil || s.rest != nil || s.grpc != nil {
+		t.Fatalf("listen: %v, http %v, grpc %v; want the admin listener only", err, s.rest, s.grpc)
+	}
+	admin := s.admin.Addr().String()
+	stop := s.serveProbes(func(err error) { t.Error(err) })
+	for path, want := range map[string]int{"/metrics": 200, "/healthz": 200, "/debug/pprof/cmdline": 200, "/readyz": 503, "/v1/scores": 404} {
+		if status, body := get(t, http.DefaultClient, "http://"+admin+path); status != want {
+			t.Errorf("the admin port answers %s with %d: %.100s; want %d", path, status, body, want)
+		}
+	}
+	conn, err := net.Dial("tcp", admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(waitLimit))
+	if _, err := io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 200") {
+		t.Errorf("a request whose body never comes: %.60q, %v; want 200 and a closed connection", got, err)
+	}
+	stop()
+	if conn, err := net.Dial("tcp", admin); err == nil {
+		conn.Close()
+		t.Error("the admin port is open after the server has stopped, want it closed")
+	}
 }
