@@ -878,7 +878,8 @@ func TestConcurrentRebuildsAreMerged(t *testing.T) {
 	agrees(t, others[3], s.entries)
 }
 
-// The index finds the master through a Sentinel that requires a password of its own.
+// The index finds the master through a Sentinel that requires a password of its own, or a
+// user and a password.
 func TestBehindSentinel(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	program, err := exec.LookPath("redis-server")
@@ -890,7 +891,7 @@ func TestBehindSentinel(t *testing.T) {
 	host, port, _ := strings.Cut(c.Servers[0].Addr, ":")
 	_, own, _ := strings.Cut(addr, ":")
 	conf := t.TempDir() + "/sentinel.conf"
-	must(t, os.WriteFile(conf, []byte(fmt.Sprintf("bind 127.0.0.1\nport %s\nrequirepass secret\nsentinel monitor board %s %s 1\n", own, host, port)), 0o600))
+	must(t, os.WriteFile(conf, []byte(fmt.Sprintf("bind 127.0.0.1\nport %s\nrequirepass secret\nuser finder on >found +@all\nsentinel monitor board %s %s 1\n", own, host, port)), 0o600))
 	cmd := exec.Command(program, conf, "--sentinel")
 	must(t, cmd.Start())
 	t.Cleanup(func() {
@@ -908,12 +909,20 @@ func TestBehindSentinel(t *testing.T) {
 		}
 		return x.Close()
 	})
-	for password, want := range map[string]string{"": "NOAUTH", "wrong": "WRONGPASS"} {
-		wrong := options([]string{addr}, 0)
-		wrong.Redis.MasterName, wrong.Redis.SentinelPassword = "board", password
-		_, err := Open(t.Context(), wrong)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "redis.sentinel_password") {
-			t.Errorf("Open with Sentinel password %q: error %v, want %s and the setting", password, err, want)
+	for _, tt := range []struct{ user, password, want string }{
+		{"", "", "NOAUTH"}, {"", "wrong", "WRONGPASS"}, {"finder", "wrong", "WRONGPASS"}, {"nobody", "found", "WRONGPASS"}, {"finder", "found", ""},
+	} {
+		o := options([]string{addr}, 0)
+		o.Redis.MasterName, o.Redis.SentinelUsername, o.Redis.SentinelPassword = "board", tt.user, tt.password
+		x, err := Open(t.Context(), o)
+		if err == nil {
+			must(t, x.Close())
+		}
+		if tt.want == "" && err == nil {
+			continue
+		}
+		if tt.want == "" || err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "redis.sentinel_username and redis.sentinel_password") {
+			t.Errorf("Open as Sentinel user %q with password %q: error %v, want %q and the settings", tt.user, tt.password, err, tt.want)
 		}
 	}
 	x, s := opened(t, o), newStore(30)
