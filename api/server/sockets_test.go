@@ -74,6 +74,7 @@ func dial(t testing.TB, address string) *grpc.ClientConn {
 // The health service accepts only a fixed set of names. So callers without a key can
 // neither fill the server's memory nor make List fail.
 func TestHealthKnowsAFixedSetOfServices(t *testing.T) {
+	t.Parallel()
 	var notReady atomic.Bool
 	h := newHarness(t, Options{Ready: func() error {
 		if notReady.Load() {
@@ -513,6 +514,7 @@ func TestBytesHeldWithoutAKey(t *testing.T) {
 
 // A ReceiveTimeout shorter than 5 s also bounds messages without a key.
 func TestAShortReceiveTimeoutBoundsEveryone(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, Options{ReceiveTimeout: time.Second})
 	_, address := h.onSockets()
 	c := dialH2(t, address)
@@ -598,6 +600,7 @@ func (h *harness) waitForAnonymous(n int) {
 // While four bodies of an address are held, a fifth is refused. Callers with a key are
 // not affected.
 func TestAFifthBodyWithoutAKeyIsRefused(t *testing.T) {
+	t.Parallel()
 	h := newHarness(t, Options{PublicRead: true, ReceiveTimeout: time.Second})
 	defer h.holdAnonymous()()
 	a := h.do("", "POST", "/v1/scores:lookup", `{"user_ids":["u"]}`)
@@ -766,6 +769,7 @@ func TestStreamsAreBoundedOverREST(t *testing.T) {
 // A client may begin a TLS handshake and not continue. The server closes the connection
 // within HandshakeTimeout.
 func TestHandshakesHaveADeadline(t *testing.T) {
+	t.Parallel()
 	_, rest, overGRPC := tlsHarness(t, Options{HandshakeTimeout: time.Second})
 	half := "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("r", 100) // of the 512 bytes that it announces
 	for name, address := range map[string]string{"REST": rest, "gRPC": overGRPC} {
