@@ -413,6 +413,8 @@ func TestCheckResult(t *testing.T) {
 		{"no match", func(r *MatchResult) { r.Match = "" }, "match_id"},
 		{"negative revision", func(r *MatchResult) { r.Revision = -1 }, "revision"},
 		{"huge revision", func(r *MatchResult) { r.Revision = MaxRevision + 1 }, "revision"},
+		{"retraction of the largest revision", func(r *MatchResult) { r.Revision, r.Retracted = MaxRevision+1, true }, ""},
+		{"retraction with a huge revision", func(r *MatchResult) { r.Revision, r.Retracted = MaxRevision+2, true }, "revision"},
 		{"below the bounds", func(r *MatchResult) { r.Score = 0 }, "score"},
 		{"above the bounds", func(r *MatchResult) { r.Score = 1001 }, "score"},
 		{"a retraction without a score", func(r *MatchResult) { r.Score, r.Retracted = 0, true }, ""},

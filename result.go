@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// MaxRevision is the largest revision of a match result. A caller may use Unix
-	// milliseconds as revisions: they stay below MaxRevision until the year 2109.
+	// MaxRevision is the largest revision of a match result with content. A caller may use
+	// Unix milliseconds as revisions: they stay below MaxRevision until the year 2109. A
+	// retraction may have MaxRevision+1, so every result can be retracted.
 	MaxRevision = 1 << 42
 	// MaxMetadataBytes is the largest length of a result's metadata as compact JSON.
 	MaxMetadataBytes = 4096
@@ -42,8 +43,8 @@ type ResultKey struct {
 // with the same [ResultKey], the one with the highest revision stands.
 type MatchResult struct {
 	ResultKey
-	// Revision is 0 to MaxRevision. A correction or retraction has a higher revision
-	// than the result that it replaces.
+	// Revision is 0 to MaxRevision, or MaxRevision+1 in a retraction. A correction or
+	// retraction has a higher revision than the result that it replaces.
 	Revision int64
 	// Retracted marks a retraction. A retraction does not count and has no content.
 	Retracted bool
@@ -88,14 +89,25 @@ type MatchResult struct {
 // of every stored instant.
 func Truncate(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
 
+// CheckKey returns nil if r has a valid user, match and revision. Otherwise it returns all
+// faults, joined by [errors.Join], each a [FieldError].
+func (r *MatchResult) CheckKey() error {
+	errs := []error{r.User.Validate(), r.Match.Validate()}
+	last := int64(MaxRevision)
+	if r.Retracted {
+		last++
+	}
+	if r.Revision < 0 || r.Revision > last {
+		errs = append(errs, fieldErrorf("revision", "%d is not in the range 0 to %d", r.Revision, last))
+	}
+	return errors.Join(errs...)
+}
+
 // Check returns nil if b allows the values of r. Otherwise it returns all faults of r,
 // joined by [errors.Join], each a [FieldError]. Parameter now is the current time.
 // Check ignores r's season.
 func (b *Board) Check(r *MatchResult, now time.Time) error {
-	errs := []error{r.User.Validate(), r.Match.Validate()}
-	if r.Revision < 0 || r.Revision > MaxRevision {
-		errs = append(errs, fieldErrorf("revision", "%d is not in the range 0 to %d", r.Revision, int64(MaxRevision)))
-	}
+	errs := []error{r.CheckKey()}
 	if r.Retracted {
 		return errors.Join(errs...)
 	}

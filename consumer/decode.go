@@ -110,11 +110,5 @@ func toResult(b *leaderboard.Board, record *pb.MatchResultRecord, messageTime ti
 		r.AchievedAt, r.Assigned = messageTime, true
 	}
 	r.ReceivedAt = received
-	if err := errors.Join(r.User.Validate(), r.Match.Validate()); err != nil {
-		return r, err
-	}
-	if r.Revision < 0 || r.Revision > leaderboard.MaxRevision {
-		return r, &leaderboard.FieldError{Field: "revision", Problem: fmt.Sprintf("%d is not between 0 and %d", r.Revision, int64(leaderboard.MaxRevision))}
-	}
-	return r, nil
+	return r, r.CheckKey()
 }

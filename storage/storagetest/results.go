@@ -104,7 +104,7 @@ var applyTests = []test{
 		s := firstSeason(b)
 		f.apply(b, withAttributes(f.result(b, "u", "m", 0, 5), "gender", "F"), withAttributes(f.result(b, "v", "m", 0, 7), "gender", "F"))
 		before := f.entry(s, "u")
-		f.apply(b, withAttributes(f.result(b, "u", "n", 0, 9), "gender", "X"), f.retraction(b, "u", "n", 1))
+		f.apply(b, withAttributes(f.result(b, "u", "n", leaderboard.MaxRevision, 9), "gender", "X"), f.retraction(b, "u", "n", leaderboard.MaxRevision+1))
 		after := f.entry(s, "u")
 		after.Version = before.Version
 		f.equal("entry", before, after)
