@@ -125,12 +125,13 @@ func TestSubmitReturnsLinkedStandings(t *testing.T) {
 func TestTheLogIsNotCheckedLikeSubmits(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
-	b := leaderboard.Board{ID: "strict", Policy: leaderboard.Sum, StrictSubmits: true, TieBreakers: []leaderboard.TieBreaker{{Name: "falls", Order: leaderboard.LowerFirst}}}
+	b := leaderboard.Board{ID: "strict", Policy: leaderboard.Sum, StrictSubmits: true, Season: leaderboard.Schedule{Kind: leaderboard.Monthly}, TieBreakers: []leaderboard.TieBreaker{{Name: "falls", Order: leaderboard.LowerFirst}}}
 	if _, err := s.CreateBoard(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	record := points("ann", "m", 3)
 	record.BoardId, record.Result.Attributes = "strict", map[string]string{"undeclared": "x"}
+	record.Result.Revision = 1 // on boards with seasons, a submit of it needs a time
 	c.consume(s)
 	c.send(message(record))
 	u := &pb.LeaderboardUpdate{}
