@@ -114,14 +114,14 @@ func (b *Board) declared() string {
 }
 
 // CheckSubmit returns a [FieldError] for each reason why a caller must not submit r to b,
-// although the log may have such results. r must be as the caller gave it: AchievedAt is
-// zero if the caller gave none. Parameter linked has the boards that are linked to b.
+// although the log may have such results. r must be as the caller gave it: AchievedAt and
+// Season are zero if the caller gave none. Parameter linked has the boards that are linked to b.
 func (b *Board) CheckSubmit(r *MatchResult, linked []*Board) error {
 	errs := []error{b.CheckAttributes(r.Attributes, linked)}
 	// A correction without a time would belong to the season in which it arrives, and the
 	// result that it corrects would still count in its own season.
-	if r.Revision > 0 && r.AchievedAt.IsZero() && b.Season.Kind != None {
-		errs = append(errs, fieldErrorf("achieved_at", "is required with a revision above 0, because the board has seasons; to change some fields of a stored result, use PATCH /v1/boards/{board}/results/{user_id}/{match_id}"))
+	if r.Revision > 0 && r.AchievedAt.IsZero() && r.Season == "" && b.Season.Kind != None {
+		errs = append(errs, fieldErrorf("achieved_at", "or season is required with a revision above 0, because the board has seasons; to change some fields of a stored result, use PATCH /v1/boards/{board}/results/{user_id}/{match_id}"))
 	}
 	for i, tie := range b.TieBreakers {
 		if b.StrictSubmits && tie.Order == LowerFirst && i >= len(r.TieBreakers) {

@@ -642,7 +642,11 @@ type Result struct {
 	Metadata *structpb.Struct `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	// The board of the result, for BatchSubmitResults; the default board if absent. In other
 	// requests it must be absent, or the board of the request.
-	BoardId       *string `protobuf:"bytes,10,opt,name=board_id,proto3,oneof" json:"board_id,omitempty"`
+	BoardId *string `protobuf:"bytes,10,opt,name=board_id,proto3,oneof" json:"board_id,omitempty"`
+	// In submits: the season to which the result must belong. If achieved_at is absent, the
+	// stored result of the match in that season gives the time. Otherwise achieved_at must be
+	// in that season.
+	Season        *string `protobuf:"bytes,11,opt,name=season,proto3,oneof" json:"season,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -743,6 +747,13 @@ func (x *Result) GetMetadata() *structpb.Struct {
 func (x *Result) GetBoardId() string {
 	if x != nil && x.BoardId != nil {
 		return *x.BoardId
+	}
+	return ""
+}
+
+func (x *Result) GetSeason() string {
+	if x != nil && x.Season != nil {
+		return *x.Season
 	}
 	return ""
 }
@@ -2286,7 +2297,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\rremoved_after\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\rremoved_after\x12\"\n" +
 	"\fremoved_next\x18\a \x01(\bR\fremoved_next\x12\x1f\n" +
 	"\bentrants\x18\b \x01(\x03H\x00R\bentrants\x88\x01\x01B\v\n" +
-	"\t_entrants\"\xf9\x03\n" +
+	"\t_entrants\"\xa1\x04\n" +
 	"\x06Result\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x19\n" +
@@ -2300,13 +2311,15 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"attributes\x123\n" +
 	"\bmetadata\x18\t \x01(\v2\x17.google.protobuf.StructR\bmetadata\x12\x1f\n" +
 	"\bboard_id\x18\n" +
-	" \x01(\tH\x02R\bboard_id\x88\x01\x01\x1a=\n" +
+	" \x01(\tH\x02R\bboard_id\x88\x01\x01\x12\x1b\n" +
+	"\x06season\x18\v \x01(\tH\x03R\x06season\x88\x01\x01\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
 	"\x06_scoreB\t\n" +
 	"\a_pointsB\v\n" +
-	"\t_board_id\"\xfc\a\n" +
+	"\t_board_idB\t\n" +
+	"\a_season\"\xfc\a\n" +
 	"\aOutcome\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x126\n" +

@@ -334,6 +334,44 @@ func TestCorrectionsBySubmitNeedATime(t *testing.T) {
 	h.must("submit", "POST", "/v1/boards/ever/scores", fmt.Sprintf(body, ""))
 }
 
+// A submit that names a season changes a result of that season, or none.
+func TestSubmitsNameASeason(t *testing.T) {
+	h, clock := monthly(t, firstOfNovember.Add(-13*time.Hour)) // in October
+	const path = "/v1/boards/cup/scores"
+	first := h.must("submit", "POST", path, `{"user_id":"ann","match_id":"m","score":10}`)
+	clock.Store(&firstOfNovember)
+	const body = `{"user_id":"ann","match_id":%q,"score":%d,"revision":%d%s}`
+	a := h.must("submit", "POST", path, fmt.Sprintf(body, "m", 20, 1, `,"season":"202610"`))
+	if a["season"] != "202610" || a["achieved_at"] != first["achieved_at"] || fmt.Sprint(a["previous_score"]) != "10" {
+		t.Errorf("a correction of October without a time: %v, want the season and the time of %v", a, first)
+	}
+	// The retry of a result without a time counts in the previous season, unless it names one.
+	h.must("submit", "POST", path, `{"user_id":"bob","match_id":"m","score":1,"achieved_at":"2026-11-01T11:00:00Z"}`)
+	a = h.must("submit", "POST", path, `{"user_id":"bob","match_id":"m","score":2,"revision":1,"season":"202611"}`)
+	if a["season"] != "202611" || a["achieved_at"] != "2026-11-01T11:00:00Z" {
+		t.Errorf("a correction of November: %v, want the time of the stored result", a)
+	}
+	if a := h.must("submit", "POST", path, fmt.Sprintf(body, "m", 30, 2, `,"season":"202610","achieved_at":"2026-10-30T08:00:00Z"`)); a["achieved_at"] != "2026-10-30T08:00:00Z" {
+		t.Errorf("a correction with a time: %v, want that time", a)
+	}
+	for _, tt := range []struct{ match, more, field, words string }{
+		{"m", `,"season":"202610","achieved_at":"2026-11-01T08:00:00Z"`, "achieved_at", "is in season 202611, not in season 202610"},
+		{"new", `,"season":"202610"`, "achieved_at", "the match has no result in season 202610"},
+		{"", `,"season":"202610"`, "match_id", ""},
+		{"m", `,"season":"2026"`, "season", "no season"},
+		{"m", `,"season":"latest"`, "season", "no season"},
+	} {
+		a := h.do("submit", "POST", path, fmt.Sprintf(body, tt.match, 1, 9, tt.more))
+		if a.status != http.StatusBadRequest || !slices.Contains(a.violations(), tt.field) || !strings.Contains(a.raw, tt.words) {
+			t.Errorf("%q %s: %d %s, want 400 that names %s with %q", tt.match, tt.more, a.status, a.raw, tt.field, tt.words)
+		}
+	}
+	batch := h.must("submit", "POST", path+":batch", `{"results":[`+fmt.Sprintf(body, "m", 1, 9, `,"season":"2026"`)+`,`+fmt.Sprintf(body, "m", 40, 3, `,"season":"202610"`)+`]}`)
+	if get(batch, "outcomes", 0, "status") != "REJECTED" || get(batch, "outcomes", 1, "season") != "202610" {
+		t.Errorf("a batch: %v, want the first result REJECTED, and the second in October", batch)
+	}
+}
+
 // In a random history of submits, corrections and retractions, each answer and each stored
 // result is as in a naive model.
 func TestRandomCorrections(t *testing.T) {

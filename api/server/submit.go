@@ -57,6 +57,7 @@ func submitResponse(o *pb.Outcome) *pb.SubmitScoreResponse {
 // [leaderboard.FieldError] for each fault.
 func newResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, error) {
 	result, err := protoconv.ToResult(b, r)
+	result.Season = leaderboard.SeasonID(r.GetSeason())
 	if result.User.Validate() == nil {
 		err = errors.Join(err, result.User.ValidateNew())
 	}

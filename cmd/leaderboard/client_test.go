@@ -93,7 +93,9 @@ func TestSubmitAndRead(t *testing.T) {
 	contains(t, s.ok(t, "results", "ada"), "m1", "applied", "m2", "retracted")
 	contains(t, s.ok(t, "results", "ada", "--limit", "1"), "m1", "next page: --page-token ")
 	contains(t, s.ok(t, "results", "nobody"), "nobody has no results")
-	contains(t, s.ok(t, "submit", "ada", "--points", "4", "--match", "m2", "--revision", "4", "--achieved-at", time.Now().UTC().Format(time.RFC3339)), "ada has 7 points, rank 1")
+	now := time.Now().UTC()
+	contains(t, s.ok(t, "submit", "ada", "--points", "4", "--match", "m2", "--revision", "4", "--achieved-at", now.Format(time.RFC3339)), "ada has 7 points, rank 1")
+	contains(t, s.ok(t, "submit", "ada", "--points", "5", "--match", "m2", "--revision", "5", "--season", now.Format("200601")), "ada has 8 points, rank 1")
 	s.ok(t, "retract", "eve", "m1")
 	contains(t, s.ok(t, "retract", "eve", "m1", "--revision", "9"), "eve has no results any more")
 

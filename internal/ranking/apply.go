@@ -119,7 +119,8 @@ func (a *Applier) KeysAt(ctx context.Context, key leaderboard.SeasonKey, positio
 }
 
 // Complete sets the fields that a submitted result may omit: the match id and the
-// times. It sets the season by the result's AchievedAt. Errors:
+// times. It sets the season by the result's AchievedAt. It does not look for an earlier
+// submit of a result that already has a season. Errors:
 // [leaderboard.ErrSeasonNotFound] if the board has no season at AchievedAt; a
 // [leaderboard.FieldError] if the board is linked.
 func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
@@ -142,8 +143,9 @@ func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderbo
 	if err != nil {
 		return r, err
 	}
+	named := r.Season != ""
 	r.Season = season.ID
-	if given && r.Assigned && !season.Start.IsZero() && r.AchievedAt.Sub(season.Start) < retryWindow {
+	if given && !named && r.Assigned && !season.Start.IsZero() && r.AchievedAt.Sub(season.Start) < retryWindow {
 		if err := a.completeRetry(ctx, b, season, &r); err != nil {
 			return r, err
 		}

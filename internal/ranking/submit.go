@@ -132,7 +132,7 @@ func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []le
 	at := make([]int, 0, len(results)) // valid[i] is results[at[i]]
 	for i, r := range results {
 		early := door.CheckSubmit(&r, linked)
-		r, err := s.applier.Complete(ctx, b, r)
+		r, err := s.complete(ctx, b, r)
 		if err == nil {
 			err = errors.Join(early, b.Check(&r, s.now()))
 		}
@@ -147,6 +147,39 @@ func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []le
 		}
 	}
 	return receipts, s.deliver(ctx, b, valid, at, receipts, send)
+}
+
+// complete completes a submitted result, as [Applier.Complete] does. If r names a season, it
+// must belong to that season. Without a time, r then has the time of the result that it
+// corrects.
+func (s *Submitter) complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
+	season := r.Season
+	if season == "" {
+		return s.applier.Complete(ctx, b, r)
+	}
+	if _, err := b.Season.ByID(season); err != nil {
+		return r, &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("the board has no season %q", season)}
+	}
+	if r.AchievedAt.IsZero() {
+		if err := errors.Join(r.User.Validate(), r.Match.Validate()); err != nil {
+			return r, err
+		}
+		r.Board = b.ID
+		record, err := s.record(ctx, r.ResultKey)
+		if err != nil {
+			return r, err
+		}
+		stored := record.Result
+		if stored == nil || stored.Retracted {
+			return r, &leaderboard.FieldError{Field: "achieved_at", Problem: fmt.Sprintf("is required, because the match has no result in season %s whose time it could keep", season)}
+		}
+		r.AchievedAt, r.Assigned = stored.AchievedAt, stored.Assigned
+	}
+	r, err := s.applier.Complete(ctx, b, r)
+	if err == nil && r.Season != season {
+		err = &leaderboard.FieldError{Field: "achieved_at", Problem: fmt.Sprintf("is in season %s, not in season %s that the request names", r.Season, season)}
+	}
+	return r, err
 }
 
 // deliver calls send with results, and completes the receipts. The receipt of results[i] is

@@ -91,7 +91,7 @@ func (c *Client) entryTable(ctx context.Context, board string) *EntryTable {
 }
 
 func submitCommand(app *cli.App) *cobra.Command {
-	var board, match, at, meta string
+	var board, match, at, meta, season string
 	var score, points, revision int64
 	var ties []int64
 	var attributes map[string]string
@@ -113,6 +113,8 @@ returns it.`,
 	f.StringVar(&match, "match", "", "`id` of the match; a repeated submit with the same id counts once")
 	f.Int64Var(&revision, "revision", 0, "`revision`; the highest revision of a match counts")
 	f.StringVar(&at, "achieved-at", "", "`time` of the event, such as 2026-11-20T10:00:00Z (if omitted, now)")
+	f.StringVarP(&season, "season", "s", "", "`season` to which the result must belong; without --achieved-at, the match must have a result there, whose time stays")
+	annotate(f, "season", seasonValues)
 	f.Int64SliceVar(&ties, "tie-breakers", nil, "`values` of the tie-breakers in the board's order, such as 1,0")
 	f.StringToStringVar(&attributes, "attribute", nil, "attribute, as `name=value`, which places the user in a division")
 	f.StringVar(&meta, "metadata", "", "JSON `object` to store with the result")
@@ -120,6 +122,9 @@ returns it.`,
 	addLinkedFlag(f, &linked)
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		r := &pb.Result{UserId: args[0], MatchId: match, Revision: revision, TieBreakers: ties, Attributes: attributes}
+		if season != "" {
+			r.Season = &season
+		}
 		switch given := f.Changed("points"); {
 		case given == f.Changed("score"):
 			return cli.Usagef("give either --points (sum and decay boards) or --score (best and latest boards)")
