@@ -37,36 +37,42 @@ func week(at time.Time) []string {
 	return []string{fmt.Sprintf("%dW%02d", year, n)}
 }
 
+// rollingZone is the time zone of the rolling board. Its days have 23 to 25 hours.
+const rollingZone = "America/New_York"
+
 // windows returns the ids of the windows that contain a time: those that end on its day in a
-// time zone, or at most rollingDays-1 days later.
-func windows(zone *time.Location) func(time.Time) []string {
-	return func(at time.Time) []string {
+// time zone, or at most rollingDays-1 days later. The board has no windows before the first.
+func windows(zone *time.Location, first string) func(time.Time) []string {
+	return func(at time.Time) (ids []string) {
 		year, month, day := at.In(zone).Date()
-		ids := make([]string, rollingDays)
-		for i := range ids {
-			ids[i] = time.Date(year, month, day+i, 0, 0, 0, 0, time.UTC).Format("20060102")
+		for i := range rollingDays {
+			if id := time.Date(year, month, day+i, 0, 0, 0, 0, time.UTC).Format("20060102"); id >= first {
+				ids = append(ids, id)
+			}
 		}
 		return ids
 	}
 }
 
-// linkedTables returns the boards to link to a source. The rolling board keeps the windows
-// of the years from first.
-func linkedTables(t *testing.T, first int) []linkedTable {
-	const zone = "America/New_York" // its days have 23 to 25 hours
-	location, err := time.LoadLocation(zone)
+// linkedTables returns the boards to link to a source. The first window of the rolling board
+// ends with the day before a month of a year.
+func linkedTables(t *testing.T, year int, month time.Month) []linkedTable {
+	zone, err := time.LoadLocation(rollingZone)
 	if err != nil {
 		t.Fatal(err)
 	}
+	const grace = 24 * time.Hour // the default
+	first := time.Date(year, month, 0, 12, 0, 0, 0, zone)
+	rolling := windows(zone, first.Format("20060102"))
+	retention := fmt.Sprintf("%.0fs", (time.Since(first) - grace).Seconds())
 	always := func(*Result) bool { return true }
 	won := func(r *Result) bool { return r.Attributes["result"] == "win" }
-	kept := time.Since(time.Date(first, 1, 1, 0, 0, 0, 0, time.UTC)).Truncate(time.Hour) + 48*time.Hour
 	tables := []linkedTable{
 		{board{ID: "all-time", Policy: "SUM", Season: schedule{Schedule: "NONE"}}, oneSeason("all"), always, recountSums},
 		{board{ID: "yearly", Policy: "SUM", Season: schedule{Schedule: "YEARLY"}}, oneSeason("2006"), always, recountSums},
 		{board{ID: "monthly", Policy: "SUM", Season: schedule{Schedule: "MONTHLY"}}, oneSeason("200601"), always, recountSums},
 		{board{ID: "weekly", Policy: "SUM", Season: schedule{Schedule: "WEEKLY"}}, week, always, recountSums},
-		{board{ID: "rolling", Policy: "SUM", Season: schedule{Schedule: "ROLLING", TimeZone: zone, Days: rollingDays}, Retention: fmt.Sprintf("%.0fs", kept.Seconds())}, windows(location), always, recountSums},
+		{board{ID: "rolling", Policy: "SUM", Season: schedule{Schedule: "ROLLING", TimeZone: rollingZone, Days: rollingDays}, Retention: retention}, rolling, always, recountSums},
 		{board{ID: "wins", Policy: "SUM", Season: schedule{Schedule: "YEARLY"}, Source: &source{Match: map[string]string{"result": "win"}}}, oneSeason("2006"), won, recountSums},
 		{board{ID: "best", Policy: "BEST", Season: schedule{Schedule: "MONTHLY"}}, oneSeason("200601"), always, recountBestGoals},
 	}
@@ -130,9 +136,9 @@ type linkedRun struct {
 // results. It compares every table of every season with a recount, also those that must be
 // empty. It does so again after all results were submitted again in random order, after it
 // voided some matches, and after it restored half of these.
-func LinkedFootball(t *testing.T, d Deployment, first, last, voids int) {
+func LinkedFootball(t *testing.T, d Deployment, years Years, voids int) {
 	s := seed.New(t)
-	r := newLinkedRun(t, d, first, last)
+	r := newLinkedRun(t, d, years)
 	r.link()
 	r.feed("once", d.Feeder, r.results)
 	r.check("fed once")
@@ -144,9 +150,9 @@ func LinkedFootball(t *testing.T, d Deployment, first, last, voids int) {
 // LinkedFootballShuffled submits the football internationals of some years in random order,
 // some of them twice, to a source that gets its linked boards in the middle. It compares the
 // tables as [LinkedFootball] does.
-func LinkedFootballShuffled(t *testing.T, d Deployment, first, last int) {
+func LinkedFootballShuffled(t *testing.T, d Deployment, years Years) {
 	s := seed.New(t)
-	r := newLinkedRun(t, d, first, last)
+	r := newLinkedRun(t, d, years)
 	newRand(s).Shuffle(len(r.results), func(i, j int) { r.results[i], r.results[j] = r.results[j], r.results[i] })
 	half, feeder := len(r.results)/2, shuffledAndDuplicated(d, r.results, s)
 	r.feed("the first half", feeder, r.results[:half])
@@ -159,14 +165,26 @@ func shuffledAndDuplicated(d Deployment, results []Result, seed uint64) Feeder {
 	return Duplicated(Shuffled(d.Feeder, len(results), seed), 0.2, seed)
 }
 
-func newLinkedRun(t *testing.T, d Deployment, first, last int) *linkedRun {
+// Years selects the football internationals of some years.
+type Years struct {
+	First, Last int
+	// RollingFrom is the month of the last year from which the rolling board has windows. If
+	// it is 0, the board has windows of all years.
+	RollingFrom time.Month
+}
+
+func newLinkedRun(t *testing.T, d Deployment, years Years) *linkedRun {
+	rollingYear, rollingMonth := years.Last, years.RollingFrom
+	if rollingMonth == 0 {
+		rollingYear, rollingMonth = years.First, time.January
+	}
 	var matches []match
 	for _, m := range readFootball(t) {
-		if y := m.at.Year(); first <= y && y <= last {
+		if y := m.at.Year(); years.First <= y && y <= years.Last {
 			matches = append(matches, m)
 		}
 	}
-	r := &linkedRun{client: d.client(), t: t, tables: linkedTables(t, first), results: matchResults(matches), void: map[string]bool{}}
+	r := &linkedRun{client: d.client(), t: t, tables: linkedTables(t, rollingYear, rollingMonth), results: matchResults(matches), void: map[string]bool{}}
 	for _, m := range matches {
 		r.matches = append(r.matches, m.id)
 	}
@@ -174,7 +192,7 @@ func newLinkedRun(t *testing.T, d Deployment, first, last int) *linkedRun {
 		ID: "linked", Title: "Football", Order: "HIGHER_FIRST", Policy: "SUM", Unit: "points", Season: schedule{Schedule: "NONE"},
 		TieBreakers: goalDifference, Attributes: []string{"result"}, Matches: true,
 	})
-	r.listSeasons(first, last)
+	r.listSeasons(years)
 	return r
 }
 
@@ -189,9 +207,9 @@ func (r *linkedRun) link() {
 }
 
 // listSeasons lists the seasons of every day of some years, and of 40 days before and after.
-func (r *linkedRun) listSeasons(first, last int) {
+func (r *linkedRun) listSeasons(years Years) {
 	r.all = make([][]string, len(r.tables))
-	day, end := time.Date(first, 1, -40, 12, 0, 0, 0, time.UTC), time.Date(last+1, 1, 40, 12, 0, 0, 0, time.UTC)
+	day, end := time.Date(years.First, 1, -40, 12, 0, 0, 0, time.UTC), time.Date(years.Last+1, 1, 40, 12, 0, 0, 0, time.UTC)
 	for ; day.Before(end); day = day.AddDate(0, 0, 1) {
 		for i := range r.tables {
 			r.all[i] = append(r.all[i], r.tables[i].seasons(day)...)

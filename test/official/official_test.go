@@ -27,12 +27,17 @@ func TestF1ShuffledAndDuplicated(t *testing.T) {
 	F1(t, d)
 }
 
-func TestFootball(t *testing.T) { Football(t, deployment(t, batch)) }
+// This test and TestLinkedFootball run at the same time, because the latter often waits.
+func TestFootball(t *testing.T) {
+	t.Parallel()
+	Football(t, deployment(t, batch))
+}
 
 func TestLinkedFootball(t *testing.T) {
-	t.Run("one year", func(t *testing.T) { LinkedFootball(t, deployment(t, batch), 2019, 2019, 50) })
-	t.Run("thirty years", func(t *testing.T) { LinkedFootball(t, deployment(t, batch), 1990, 2019, 500) })
-	t.Run("thirty years shuffled", func(t *testing.T) { LinkedFootballShuffled(t, deployment(t, batch), 1990, 2019) })
+	t.Parallel()
+	t.Run("one year", func(t *testing.T) { LinkedFootball(t, deployment(t, batch), Years{First: 2019, Last: 2019}, 50) })
+	t.Run("thirty years", func(t *testing.T) { LinkedFootball(t, deployment(t, batch), Years{First: 1990, Last: 2019}, 500) })
+	t.Run("thirty years shuffled", func(t *testing.T) { LinkedFootballShuffled(t, deployment(t, batch), Years{First: 1990, Last: 2019}) })
 }
 
 func TestDecay(t *testing.T) { Decay(t, deployment(t, batch)) }
