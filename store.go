@@ -256,7 +256,8 @@ type UserStore interface {
 	// store. The bans of one user are consecutive, in the order of UserBans.
 	Bans(ctx context.Context, after BanKey) iter.Seq2[Ban, error]
 	// BansEnding yields the bans whose Until is set and before the given time, lifted
-	// bans too, ordered by Until.
+	// bans too, ordered by Until. In place of a ban that is damaged, it yields [ErrFormat],
+	// and goes on.
 	BansEnding(ctx context.Context, before time.Time) iter.Seq2[Ban, error]
 	// Erase removes all data of a user: results, refusals, entries, final standings,
 	// bans, and the details of acts. Afterwards the store rejects each result of the

@@ -233,21 +233,28 @@ func liftAct(b *leaderboard.Ban) leaderboard.Act {
 }
 
 // liftEndedBans lifts each ban whose end has passed. It returns the next end of a ban,
-// or the zero time if no ban ends before until.
+// or the zero time if no ban ends before until. If stored data of a user are damaged, it
+// leaves out the user's ban, lifts the others, and returns an error.
 func (a *Admin) liftEndedBans(ctx context.Context, until time.Time) (next time.Time, err error) {
+	var errs []error
 	for b, err := range a.store.BansEnding(ctx, until) {
-		if err != nil {
-			return time.Time{}, err
+		if err == nil && a.now().Before(b.Until) {
+			next = b.Until
+			break
 		}
-		if a.now().Before(b.Until) {
-			return b.Until, nil
+		if err == nil {
+			if err = a.liftEnded(ctx, b); err == nil {
+				a.log.InfoContext(ctx, "ban ended", "board", b.Board, "until", b.Until)
+				continue
+			}
+			err = fmt.Errorf("ranking: ban of user %q: %w", b.User, err)
 		}
-		if err := a.liftEnded(ctx, b); err != nil {
-			return time.Time{}, err
+		errs = append(errs, err)
+		if !damaged(err) {
+			break
 		}
-		a.log.InfoContext(ctx, "ban ended", "board", b.Board, "until", b.Until)
 	}
-	return time.Time{}, nil
+	return next, errors.Join(errs...)
 }
 
 // planLift wakes liftBans, which then reads the ends of bans again.

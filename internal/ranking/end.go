@@ -206,13 +206,18 @@ func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season 
 
 // unlessDamaged returns err, the error of a read of a user. If err means that the user's
 // stored data are damaged, unlessDamaged logs it and returns nil: one user must not keep
-// the others from being recounted. Verify reports the user.
+// the others from being recounted or copied. Verify reports the user.
 func (s *shared) unlessDamaged(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID, err error) error {
-	if !errors.Is(err, leaderboard.ErrFormat) && !errors.Is(err, leaderboard.ErrInvalid) {
+	if !damaged(err) {
 		return err
 	}
-	s.log.ErrorContext(ctx, "user not recounted", "board", b.ID, "season", season, "user", user, "err", err)
+	s.log.ErrorContext(ctx, "user left out, because stored data are damaged", "board", b.ID, "season", season, "user", user, "err", err)
 	return nil
+}
+
+// damaged reports whether err means that stored data are damaged.
+func damaged(err error) bool {
+	return errors.Is(err, leaderboard.ErrFormat) || errors.Is(err, leaderboard.ErrInvalid)
 }
 
 // recountLater repeats the recount of a season that ended early, once no process uses an

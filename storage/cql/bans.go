@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -269,7 +270,14 @@ func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[lead
 			func() (end, error) { return end{e.until, take(&e.hash), e.board}, nil })
 		for _, e := range ends {
 			var acc userAccount
-			if acc, err = s.readAccountHash(ctx, e.hash); err != nil {
+			if acc, err = s.readAccountHash(ctx, e.hash); errors.Is(err, leaderboard.ErrFormat) {
+				if !yield(leaderboard.Ban{}, fmt.Errorf("cql: account of a user whose ban ends: %w", err)) {
+					return
+				}
+				err = nil
+				continue
+			}
+			if err != nil {
 				break
 			}
 			b := banOf(&acc, leaderboard.BoardID(e.board))

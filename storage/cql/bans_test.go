@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -113,5 +114,36 @@ func TestAnEndWithoutABanIsRemoved(t *testing.T) {
 	now = now.Add(3 * time.Hour)
 	if n := rows(); n != 0 {
 		t.Errorf("%d rows two hours after the end, want 0", n)
+	}
+}
+
+// The bans of other users end even if the account of one user is damaged.
+func TestBansEndingGoesOnAfterADamagedAccount(t *testing.T) {
+	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
+	s.now = func() time.Time { return stepsEpoch }
+	for i, user := range []leaderboard.UserID{"u", "v"} {
+		ban := leaderboard.Ban{User: user, Banned: true, At: stepsEpoch, Until: stepsEpoch.Add(time.Duration(i+1) * time.Hour)}
+		if _, err := s.SetBan(t.Context(), ban); err != nil {
+			t.Fatal(err)
+		}
+	}
+	acc, err := s.readAccount(t.Context(), "u")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := s.conn.swap(t.Context(), op{changeAccount, []any{[]byte{9}, userHash("u"), acc.body}}, map[string]any{}); !ok || err != nil {
+		t.Fatalf("swap of the account: %v, %v", ok, err)
+	}
+	var got []leaderboard.UserID
+	var faults []error
+	for b, err := range s.BansEnding(t.Context(), stepsEpoch.AddDate(0, 0, 1)) {
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		got = append(got, b.User)
+	}
+	if len(faults) != 1 || !errors.Is(faults[0], leaderboard.ErrFormat) || !slices.Equal(got, []leaderboard.UserID{"v"}) {
+		t.Errorf("BansEnding yields the bans of %q and the errors %v, want v and one ErrFormat", got, faults)
 	}
 }

@@ -99,6 +99,9 @@ func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[lead
 				return false, errFormat("key of a ban's end")
 			}
 			bans, err := s.bansOf(user)
+			if errors.Is(err, leaderboard.ErrFormat) {
+				return yield(leaderboard.Ban{}, fmt.Errorf("bans of user %q: %w", user, err)), nil
+			}
 			i := slices.IndexFunc(bans, func(b leaderboard.Ban) bool { return b.Board == leaderboard.BoardID(d.b) })
 			if err != nil || i < 0 {
 				return true, err // no such ban: the user was erased after the scan began

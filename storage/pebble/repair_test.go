@@ -2,6 +2,7 @@ package pebble
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -230,5 +231,31 @@ func TestApplyReportsADamagedUserAlone(t *testing.T) {
 	}
 	if _, err := s.Apply(t.Context(), testBoard(), []leaderboard.MatchResult{testResult("u", "2", 0, 5)}); !errors.Is(err, leaderboard.ErrFormat) {
 		t.Errorf("Apply for the damaged user only: error %v, want ErrFormat", err)
+	}
+}
+
+// The bans of other users end even if those of one user are damaged.
+func TestBansEndingGoesOnAfterADamagedUser(t *testing.T) {
+	s := openTest(t)
+	for i, user := range []leaderboard.UserID{"u", "v"} {
+		ban := leaderboard.Ban{User: user, Banned: true, At: testEpoch, Until: testEpoch.Add(time.Duration(i+1) * time.Hour)}
+		if _, err := s.SetBan(t.Context(), ban); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.db.Set(banKey("u"), []byte("?"), pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	var got []leaderboard.UserID
+	var faults []error
+	for b, err := range s.BansEnding(t.Context(), testEpoch.AddDate(0, 0, 1)) {
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		got = append(got, b.User)
+	}
+	if len(faults) != 1 || !errors.Is(faults[0], leaderboard.ErrFormat) || !slices.Equal(got, []leaderboard.UserID{"v"}) {
+		t.Errorf("BansEnding yields the bans of %q and the errors %v, want v and one ErrFormat", got, faults)
 	}
 }
