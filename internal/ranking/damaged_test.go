@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -85,4 +87,97 @@ func TestBansEndDespiteADamagedUser(t *testing.T) {
 		t.Errorf("the next end is %v, want %v", next, want)
 	}
 	f.wantList(ranking.Query{Board: "b"}, "ann 5 1")
+}
+
+// A void reaches the results of all users whose data are intact, in every chunk and on linked
+// boards. It stays unfinished, so the next sweep repeats it.
+func TestAVoidReachesTheOthersDespiteADamagedUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, where := range []leaderboard.BoardID{"b", "copy"} {
+			f := open(t)
+			b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Matches: true})
+			f.create(leaderboard.Board{ID: "copy", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "b"}})
+			if err := f.FillLinked(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var batch []leaderboard.MatchResult
+			for i := range 1100 { // more than a chunk
+				batch = append(batch, points(fmt.Sprintf("u%04d", i), "m", 5))
+			}
+			batch = append(batch, points("bad", "m", 5), points("bad", "other", 1), points("u0001", "other", 1))
+			for chunk := range slices.Chunk(batch, ranking.MaxBatch) {
+				if _, err := f.Submit(t.Context(), &b, chunk); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m := leaderboard.MatchState{MatchKey: leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, Match: "m"}}
+			s := over(t, damagedUser{f.store, where}, f.index)
+			if _, err := s.SetVoid(t.Context(), &b, m, true); !errors.Is(err, leaderboard.ErrFormat) || !strings.Contains(err.Error(), "bad") {
+				t.Errorf("SetVoid with damage on %s: %v, want ErrFormat and the user", where, err)
+			}
+			if state, err := f.store.Match(t.Context(), m.MatchKey); err != nil || state.Voids != 1 || state.Applied != 0 {
+				t.Errorf("damage on %s: the match is %+v, %v, want an unfinished void", where, state, err)
+			}
+			bad := map[leaderboard.BoardID]string{"b": "bad 1 1", "copy": "bad 1 1"}
+			if bad["copy"] = "bad 6 1"; where == "b" {
+				bad["b"] = "bad 6 1"
+			}
+			for id, first := range bad {
+				want := []string{first, "u0001 1 2"}
+				if first == "bad 1 1" {
+					want[1] = "u0001 1 1"
+				}
+				f.wantList(ranking.Query{Board: id}, want...)
+			}
+		}
+	})
+}
+
+// A fill of a linked board, or of a rolling window, copies the results of all users whose data
+// are intact.
+func TestFillsGoOnDespiteADamagedUser(t *testing.T) {
+	for _, where := range []leaderboard.BoardID{"b", "copy"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := open(t)
+			f.create(sumBoard)
+			for _, user := range []string{"ann", "bad", "zoe"} {
+				f.submit("b", points(user, "m", 5))
+			}
+			s := over(t, damagedUser{f.store, where}, f.index)
+			s.create(leaderboard.Board{ID: "copy", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "b"}})
+			if err := s.FillLinked(t.Context()); err != nil {
+				t.Errorf("damage on %s: FillLinked: %v", where, err)
+			}
+			f.wantList(ranking.Query{Board: "copy"}, "ann 5 1", "zoe 5 1")
+			if f.board("copy").Filling() {
+				t.Errorf("damage on %s: the board is still filling", where)
+			}
+		})
+	}
+}
+
+func TestRollingWindowsAreFilledDespiteADamagedUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := open(t)
+		f.create(sumBoard)
+		f.create(leaderboard.Board{ID: "copy", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "b"},
+			Retention: 1000 * time.Hour, Season: leaderboard.Schedule{Kind: leaderboard.Rolling, Days: 3}})
+		if err := f.FillLinked(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, user := range []string{"ann", "bad", "zoe"} {
+			f.submit("b", points(user, "m", 5))
+		}
+		s := over(t, damagedUser{f.store, "copy"}, f.index)
+		f.clock.set(start.AddDate(0, 0, 1))
+		s.clock.set(f.clock.now())
+		if err := s.FillLinked(t.Context()); err != nil {
+			t.Error(err)
+		}
+		window := ranking.Query{Board: "copy", Season: "20261122"}
+		f.wantList(window, "ann 5 1", "zoe 5 1")
+		if got := f.board("copy").Rolling.Filled; got != window.Season {
+			t.Errorf("filled through %s, want %s", got, window.Season)
+		}
+	})
 }

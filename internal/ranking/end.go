@@ -211,8 +211,13 @@ func (s *shared) unlessDamaged(ctx context.Context, b *leaderboard.Board, season
 	if !damaged(err) {
 		return err
 	}
-	s.log.ErrorContext(ctx, "user left out, because stored data are damaged", "board", b.ID, "season", season, "user", user, "err", err)
+	s.leaveOut(ctx, leaderboard.SeasonKey{Board: b.ID, Season: season}, user, err)
 	return nil
+}
+
+// leaveOut logs that a user is left out, because the user's stored data are damaged.
+func (s *shared) leaveOut(ctx context.Context, key leaderboard.SeasonKey, user leaderboard.UserID, err error) {
+	s.log.ErrorContext(ctx, "user left out, because stored data are damaged", "board", key.Board, "season", key.Season, "user", user, "err", err)
 }
 
 // damaged reports whether err means that stored data are damaged.

@@ -394,17 +394,16 @@ func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) err
 	})
 }
 
-// offerSeason offers the results that stand in a season to the linked boards, fillChunk of
+// offerSeason offers the results that stand in a season to the linked board, fillChunk of
 // them at a time. The function original returns the result of the source that a result of the
-// season is. After each chunk, offerSeason calls renew.
+// season is. After each chunk, offerSeason calls renew. It leaves out users whose stored data
+// are damaged.
 func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, original func(*leaderboard.MatchResult) (leaderboard.MatchResult, error), renew func() error) error {
-	var matches []*linkedMatch
+	var results []leaderboard.MatchResult
 	flush := func() error {
-		err := l.offerStanding(ctx, matches)
-		if err == nil {
-			err = l.converge(ctx, matches)
-		}
-		matches = nil
+		err := eachIntact(results, func(results []leaderboard.MatchResult) error { return l.offerResults(ctx, results) },
+			func(user leaderboard.UserID, err error) { l.leaveOut(ctx, key, user, err) })
+		results = nil
 		if err == nil {
 			err = renew()
 		}
@@ -418,11 +417,15 @@ func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, or
 			if err == nil {
 				r, err = original(&r)
 			}
+			if damaged(err) {
+				l.leaveOut(ctx, key, user, err)
+				break
+			}
 			if err != nil {
 				return err
 			}
-			matches = append(matches, &linkedMatch{key: r.ResultKey, stands: &r})
-			if len(matches) == fillChunk {
+			results = append(results, r)
+			if len(results) == fillChunk {
 				if err := flush(); err != nil {
 					return err
 				}
@@ -430,4 +433,41 @@ func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, or
 		}
 	}
 	return flush()
+}
+
+// offerResults offers results of the source, which may no longer stand, and then those that
+// stand.
+func (l *linking) offerResults(ctx context.Context, results []leaderboard.MatchResult) error {
+	matches := make([]*linkedMatch, len(results))
+	for i := range results {
+		matches[i] = &linkedMatch{key: results[i].ResultKey, stands: &results[i]}
+	}
+	err := l.offerStanding(ctx, matches)
+	if err == nil {
+		err = l.converge(ctx, matches)
+	}
+	return err
+}
+
+// eachIntact calls f with results, in which the results of each user are consecutive. If f
+// finds damaged data, eachIntact calls f again with each half of the users, and so on, and
+// calls failed for each user whose data are damaged.
+func eachIntact(results []leaderboard.MatchResult, f func([]leaderboard.MatchResult) error, failed func(leaderboard.UserID, error)) error {
+	err := f(results)
+	if !damaged(err) {
+		return err
+	}
+	user := results[len(results)/2].User
+	at := slices.IndexFunc(results, func(r leaderboard.MatchResult) bool { return r.User == user })
+	if at == 0 {
+		at = slices.IndexFunc(results, func(r leaderboard.MatchResult) bool { return r.User != user })
+	}
+	if at < 0 { // no other user
+		failed(user, err)
+		return nil
+	}
+	if err := eachIntact(results[:at], f, failed); err != nil {
+		return err
+	}
+	return eachIntact(results[at:], f, failed)
 }

@@ -99,30 +99,53 @@ func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state lea
 	if err != nil {
 		return state, err
 	}
-	if err := eachChunk(s.store.MatchUsers(ctx, state.MatchKey), fillChunk, func(users []leaderboard.UserID) error {
-		return s.applyVoidsTo(ctx, b, state.MatchKey, users)
-	}); err != nil {
+	var errs []error // of users whose data are damaged, and who must not stop the void
+	err = eachChunk(s.store.MatchUsers(ctx, state.MatchKey), fillChunk, func(users []leaderboard.UserID) error {
+		err := s.applyVoidsTo(ctx, b, state.MatchKey, users)
+		if damaged(err) {
+			errs, err = append(errs, err), nil
+		}
+		return err
+	})
+	if err = errors.Join(append(errs, err)...); err != nil {
 		return state, err
 	}
 	state.Applied = state.Voids
 	return s.store.SetMatch(ctx, b, state)
 }
 
-// applyVoidsTo gives the Voids of a match to the results of some users.
+// applyVoidsTo gives the Voids of a match to the results of some users. If it fails for a user,
+// it goes on with the others, and returns an error.
 func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey, users []leaderboard.UserID) error {
 	results := make([]leaderboard.MatchResult, len(users))
 	for i, user := range users {
 		results[i] = leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: user, Match: key.Match}, VoidOnly: true}
 	}
 	report, err := s.applyTo(ctx, b, results)
-	for i := range report.Outcomes {
-		err = errors.Join(err, report.Outcomes[i].Err)
-	}
 	if err != nil {
 		return err
 	}
+	var errs []error
+	failed := func(user leaderboard.UserID, err error) {
+		errs = append(errs, fmt.Errorf("user %q: %w", user, err))
+	}
+	var applied []leaderboard.MatchResult
+	for i := range report.Outcomes {
+		if err := report.Outcomes[i].Err; err != nil {
+			failed(users[i], err)
+		} else {
+			applied = append(applied, results[i])
+		}
+	}
+	err = eachIntact(applied, func(results []leaderboard.MatchResult) error { return s.convergeLinked(ctx, b.ID, results) }, failed)
+	return errors.Join(append(errs, err)...)
+}
+
+// convergeLinked gives the linked boards the results that stand on a source for the keys of
+// results.
+func (s *shared) convergeLinked(ctx context.Context, source leaderboard.BoardID, results []leaderboard.MatchResult) error {
 	for {
-		l, err := s.linksOf(ctx, b.ID)
+		l, err := s.linksOf(ctx, source)
 		if err != nil || len(l.boards) == 0 {
 			return err
 		}
