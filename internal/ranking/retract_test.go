@@ -95,3 +95,35 @@ func TestPurgesLeaveResultsThatMoveOutOfTheInterval(t *testing.T) {
 	}
 	f.wantList(ranking.Query{Board: "b"}, "u 7 1")
 }
+
+// A purge of more results than fit in one call reports that more are left.
+func TestPurgesOfManyResultsAreRepeated(t *testing.T) {
+	f := open(t)
+	f.create(sumBoard)
+	const rest = 2
+	for from := 0; from < ranking.MaxBatch+rest; from += ranking.MaxBatch {
+		var batch []leaderboard.MatchResult
+		for i := from; i < min(from+ranking.MaxBatch, ranking.MaxBatch+rest); i++ {
+			batch = append(batch, at(points("u", fmt.Sprint("m", i), 1), 0, start))
+		}
+		if _, err := f.Submit(t.Context(), f.board("b"), batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for call, want := range []int{ranking.MaxBatch, rest, 0} {
+		plan, err := f.PlanPurge(t.Context(), f.board("b"), "u", "", start, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(plan.Keys) != want || plan.More != (call == 0) {
+			t.Fatalf("purge %d finds %d results, more %v; want %d, more %v", call, len(plan.Keys), plan.More, want, call == 0)
+		}
+		if want == 0 {
+			break
+		}
+		if _, err := f.RetractAll(t.Context(), f.board("b"), plan); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.wantList(ranking.Query{Board: "b"})
+}
