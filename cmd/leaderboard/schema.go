@@ -30,8 +30,13 @@ func clusterConfig(app *cli.App, cmd *cobra.Command) (*config.Config, error) {
 }
 
 func schemaCommand(app *cli.App) *cobra.Command {
+	return cli.Parent("schema", "Create, update and show the tables in Cassandra", "  leaderboard schema apply --config leaderboard.yaml",
+		schemaApplyCommand(app), schemaStatusCommand(app))
+}
+
+func schemaApplyCommand(app *cli.App) *cobra.Command {
 	var replicas map[string]int
-	apply := &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "apply", Short: "Create or update the keyspace and its tables", Args: cli.Exactly(),
 		Long: `Create the keyspace and its tables in Cassandra, or update them. The command may run
 several times concurrently: one run does the work, and the others wait. An existing
@@ -64,9 +69,13 @@ shows the statement that changes it. The command has the flags of "leaderboard s
 			return err
 		},
 	}
-	config.AddFlags(apply.Flags())
-	apply.Flags().StringToIntVar(&replicas, "replicas", nil, "replicas in each data center, as `name=count`,… (default 3 in the local one)")
-	status := &cobra.Command{
+	config.AddFlags(cmd.Flags())
+	cmd.Flags().StringToIntVar(&replicas, "replicas", nil, "replicas in each data center, as `name=count`,… (default 3 in the local one)")
+	return cmd
+}
+
+func schemaStatusCommand(app *cli.App) *cobra.Command {
+	cmd := &cobra.Command{
 		Use: "status", Short: "Show the migrations and when they were applied", Args: cli.Exactly(),
 		Example: `  leaderboard schema status --config leaderboard.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -94,8 +103,8 @@ shows the statement that changes it. The command has the flags of "leaderboard s
 			return nil
 		},
 	}
-	config.AddFlags(status.Flags())
-	return cli.Parent("schema", "Create, update and show the tables in Cassandra", "  leaderboard schema apply --config leaderboard.yaml", apply, status)
+	config.AddFlags(cmd.Flags())
+	return cmd
 }
 
 func topicsCommand(app *cli.App) *cobra.Command {

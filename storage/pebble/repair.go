@@ -152,31 +152,17 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
-	st, err := s.loadUser(bd, season, user)
-	damaged := errors.Is(err, leaderboard.ErrFormat)
-	if err != nil && !damaged {
+	st, damaged, err := s.loadDamagedUser(bd, season, user)
+	if err != nil {
 		return leaderboard.Change{}, err
-	}
-	if damaged {
-		st = &userState{s: s, bd: bd, season: season, user: user, rowKey: makeSeasonRowKey(bd.number, season)}
-		if st.row, err = s.newUserRow(bd, season, user); err != nil {
-			return leaderboard.Change{}, err
-		}
-		st.before = st.entry()
 	}
 	have, err := st.row.append(nil)
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
 
-	// The user has an entry only if the user has records. The user's row does not matter:
-	// it may be missing.
-	prefix := st.rowKey.records(user)
-	var hasRecords bool
-	if err := s.scan(ctx, prefix, keyAfter(prefix), func(_, _ []byte) (bool, error) {
-		hasRecords = true
-		return false, nil
-	}); err != nil {
+	hasRecords, err := s.hasRecords(ctx, st)
+	if err != nil {
 		return leaderboard.Change{}, err
 	}
 	if st.row.tally, err = bd.Count(s.results(ctx, bd, season, user)); err != nil {
@@ -192,17 +178,11 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 		return leaderboard.Change{}, err
 	}
 
-	wrong := damaged || st.exists != hasRecords || !bytes.Equal(have, want) || len(orphanRows) > 0
 	placed := bd.placements(st.rowKey, &st.before)
-	for _, p := range append(placed, placement{seasonsKey(user, bd.number, season), nil}) {
-		if wrong || !hasRecords {
-			break
-		}
-		same := false
-		if _, err := s.get(p.key, func(value []byte) error {
-			same = bytes.Equal(value, p.value)
-			return nil
-		}); err != nil {
+	wrong := damaged || st.exists != hasRecords || !bytes.Equal(have, want) || len(orphanRows) > 0
+	if !wrong && hasRecords {
+		same, err := s.hasRows(append(placed, placement{seasonsKey(user, bd.number, season), nil}))
+		if err != nil {
 			return leaderboard.Change{}, err
 		}
 		wrong = !same
@@ -210,17 +190,7 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	if !wrong {
 		return leaderboard.Change{Before: st.before, After: st.before}, nil
 	}
-	for _, p := range orphanRows {
-		slot, sortKey, _ := cutSlot(p.key[len(st.rowKey)+1:])
-		e, err := bd.decodeEntry(season, slot, sortKey, p.value)
-		if err != nil {
-			e = leaderboard.Entry{}
-		}
-		st.row.version = max(st.row.version, e.Version)
-		if damaged && st.before.Key == "" {
-			st.before = e
-		}
-	}
+	st.followOrphanRows(orphanRows, damaged)
 	st.row.version++
 	st.after = st.entry()
 	change := leaderboard.Change{Before: st.before, After: st.after}
@@ -233,6 +203,62 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	row, rowErr := st.row.append(nil)
 	return change, errors.Join(err, rowErr, batch.Set(st.rowKey.user(user), row, nil),
 		replaceRows(batch, placed, bd.placements(st.rowKey, &st.after)))
+}
+
+// loadDamagedUser loads a user, as loadUser does. If the user's row is damaged, the state
+// has a new row, and damaged is true.
+func (s *Store) loadDamagedUser(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (st *userState, damaged bool, err error) {
+	st, err = s.loadUser(bd, season, user)
+	if !errors.Is(err, leaderboard.ErrFormat) {
+		return st, false, err
+	}
+	st = &userState{s: s, bd: bd, season: season, user: user, rowKey: makeSeasonRowKey(bd.number, season)}
+	if st.row, err = s.newUserRow(bd, season, user); err != nil {
+		return nil, true, err
+	}
+	st.before = st.entry()
+	return st, true, nil
+}
+
+// followOrphanRows raises the version of the user's row to those of the orphan rows. If the
+// row is damaged, the first readable orphan row gives the entry before the change.
+func (st *userState) followOrphanRows(orphanRows []placement, damaged bool) {
+	for _, p := range orphanRows {
+		slot, sortKey, _ := cutSlot(p.key[len(st.rowKey)+1:])
+		e, err := st.bd.decodeEntry(st.season, slot, sortKey, p.value)
+		if err != nil {
+			e = leaderboard.Entry{}
+		}
+		st.row.version = max(st.row.version, e.Version)
+		if damaged && st.before.Key == "" {
+			st.before = e
+		}
+	}
+}
+
+// hasRecords reports whether the user of st has records. Then the user has an entry. The
+// user's row does not matter: it may be missing.
+func (s *Store) hasRecords(ctx context.Context, st *userState) (found bool, err error) {
+	prefix := st.rowKey.records(st.user)
+	err = s.scan(ctx, prefix, keyAfter(prefix), func(_, _ []byte) (bool, error) {
+		found = true
+		return false, nil
+	})
+	return found, err
+}
+
+// hasRows reports whether the store has all rows with exactly these values.
+func (s *Store) hasRows(rows []placement) (bool, error) {
+	for _, p := range rows {
+		same := false
+		if _, err := s.get(p.key, func(value []byte) error {
+			same = bytes.Equal(value, p.value)
+			return nil
+		}); err != nil || !same {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // StartRecount implements [leaderboard.Store]. The rows of a user show which divisions the
