@@ -27,10 +27,14 @@ func demoCommand(app *cli.App) *cobra.Command {
 international football from 1990 to 2019 into its boards:
 
   default            points of all matches so far, as if they were played now
-  football-yearly    3 points for a win, 1 for a draw; one season per year; goal
-                     difference and goals break ties
-  football-monthly   the same, with one season per month
-  football-wins      1 point for a win; one season per year
+  football           3 points for a win, 1 for a draw; goal difference and goals
+                     break ties
+
+These boards are linked to the board football, so one submit counts on all:
+
+  football-yearly    one season per year
+  football-monthly   one season per month
+  football-wins      wins only; one season per year
 
 The demo deletes the boards when it ends, unless --data names a folder.`,
 		Example: `  leaderboard demo

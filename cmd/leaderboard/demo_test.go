@@ -57,14 +57,16 @@ func TestDemo(t *testing.T) {
 		}{{m.Home, m.HomeGoals, m.AwayGoals}, {m.Away, m.AwayGoals, m.HomeGoals}} {
 			p, w := int64(0), int64(0)
 			if side.scored > side.conceded {
-				p, w = 3, 1
+				p, w = 3, 3
 			} else if side.scored == side.conceded {
 				p = 1
 			}
 			ever[side.team] += p
 			if m.Date.Year() == 2019 {
 				points[side.team] += p
-				wins[side.team] += w
+				if w > 0 {
+					wins[side.team] += w
+				}
 				if m.Date.Month() == 12 {
 					december[side.team] += p
 				}

@@ -32,8 +32,9 @@ import (
 //go:embed football_1990_2019.csv.gz
 var football []byte
 
-// The boards of the demo, besides the default board.
+// The boards of the demo, besides the default board. The others are linked to sourceBoard.
 const (
+	sourceBoard  = "football"
 	yearlyBoard  = "football-yearly"
 	monthlyBoard = "football-monthly"
 	winsBoard    = "football-wins"
@@ -147,21 +148,22 @@ func (d *player) play(ctx context.Context) error {
 func (d *player) createBoards(ctx context.Context) error {
 	open := durationpb.New(grace)
 	goals := []*pb.Board_TieBreaker{{Name: "goal_difference", Order: pb.Board_HIGHER_FIRST}, {Name: "goals", Order: pb.Board_HIGHER_FIRST}}
-	years := &pb.Board_Schedule{Schedule: pb.Board_Schedule_EXPLICIT, Grace: open}
-	for y := d.matches[0].Date.Year(); y <= d.matches[len(d.matches)-1].Date.Year(); y++ {
-		years.Windows = append(years.Windows, &pb.Board_Schedule_Window{
-			Id:    strconv.Itoa(y),
-			Start: timestamppb.New(time.Date(y, time.January, 1, 0, 0, 0, 0, time.UTC)),
-			End:   timestamppb.New(time.Date(y+1, time.January, 1, 0, 0, 0, 0, time.UTC)),
-		})
-	}
+	years := &pb.Board_Schedule{Schedule: pb.Board_Schedule_YEARLY, Grace: open}
+	all := &pb.Board_Source{BoardId: sourceBoard}
 	for _, b := range []*pb.Board{
-		{BoardId: yearlyBoard, Title: "International football, by year", Policy: pb.Board_SUM, Unit: "points", TieBreakers: goals, Season: years},
 		{
-			BoardId: monthlyBoard, Title: "International football, by month", Policy: pb.Board_SUM, Unit: "points", TieBreakers: goals,
+			BoardId: sourceBoard, Title: "International football", Policy: pb.Board_SUM, Unit: "points", TieBreakers: goals,
+			Attributes: []string{"result"},
+		},
+		{BoardId: yearlyBoard, Title: "International football, by year", Policy: pb.Board_SUM, TieBreakers: goals, Season: years, Source: all},
+		{
+			BoardId: monthlyBoard, Title: "International football, by month", Policy: pb.Board_SUM, TieBreakers: goals, Source: all,
 			Season: &pb.Board_Schedule{Schedule: pb.Board_Schedule_MONTHLY, Grace: open},
 		},
-		{BoardId: winsBoard, Title: "International football, wins by year", Policy: pb.Board_SUM, Unit: "wins", Season: years},
+		{
+			BoardId: winsBoard, Title: "International football, points of wins by year", Policy: pb.Board_SUM, Season: years,
+			Source: &pb.Board_Source{BoardId: sourceBoard, Match: map[string]string{"result": "win"}},
+		},
 	} {
 		if _, err := d.Scores.CreateBoard(ctx, &pb.CreateBoardRequest{Board: b}); err != nil {
 			return d.WrapError(err)
@@ -170,7 +172,7 @@ func (d *player) createBoards(ctx context.Context) error {
 	return nil
 }
 
-// submit submits the results of matches to every board. It reports whether at least one
+// submit submits the results of matches to sourceBoard and the default board. It reports whether at least one
 // of the results was new to the server.
 func (d *player) submit(ctx context.Context, matches []Match) (fresh bool, err error) {
 	if len(matches) == 0 {
@@ -202,29 +204,27 @@ func (d *player) submit(ctx context.Context, matches []Match) (fresh bool, err e
 
 // add adds the results of one team of a match to the batches.
 func (d *player) add(batches map[string][]*pb.Result, m *Match, team string, scored, conceded int64) {
-	var points, wins int64
+	points, outcome := int64(0), "loss"
 	switch {
 	case scored > conceded:
-		points, wins = 3, 1
+		points, outcome = 3, "win"
 	case scored == conceded:
-		points = 1
-	}
-	result := func(points int64, at *timestamppb.Timestamp, ties ...int64) *pb.Result {
-		return &pb.Result{UserId: team, MatchId: m.ID, Points: &points, TieBreakers: ties, AchievedAt: at}
+		points, outcome = 1, "draw"
 	}
 	// Different microseconds keep the matches of a day in the order of the file.
 	number, _ := strconv.ParseInt(m.ID, 10, 64)
-	at := timestamppb.New(m.Date.Add(12*time.Hour + time.Duration(number)*time.Microsecond))
-	yearly := result(points, at, scored-conceded, scored)
-	yearly.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{
-		"match": structpb.NewStringValue(m.String()), "tournament": structpb.NewStringValue(m.Tournament),
-	}}
 	for board, r := range map[string]*pb.Result{
-		yearlyBoard:                      yearly,
-		monthlyBoard:                     result(points, at, scored-conceded, scored),
-		winsBoard:                        result(wins, at),
-		string(leaderboard.DefaultBoard): result(points, nil),
+		sourceBoard: {
+			TieBreakers: []int64{scored - conceded, scored},
+			AchievedAt:  timestamppb.New(m.Date.Add(12*time.Hour + time.Duration(number)*time.Microsecond)),
+			Attributes:  map[string]string{"result": outcome},
+			Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+				"match": structpb.NewStringValue(m.String()), "tournament": structpb.NewStringValue(m.Tournament),
+			}},
+		},
+		string(leaderboard.DefaultBoard): {},
 	} {
+		r.UserId, r.MatchId, r.Points = team, m.ID, &points
 		batches[board] = append(batches[board], r)
 	}
 }
@@ -233,6 +233,8 @@ func (d *player) add(batches map[string][]*pb.Result, m *Match, team string, sco
 func (d *player) welcome() {
 	d.Printf(`
   The demo plays %d real football matches of %d to %d. Watch them here.
+  It submits each result to the board football. Boards by year, by month and of
+  the wins are linked to this board, and count the result too.
 
   The web page: all points so far, as if all matches were played now, and the
   points of the newest year:
