@@ -24,7 +24,7 @@ type MatchState struct {
 	// void.
 	Voids int64
 	// Applied is the value of Voids that all results of the match have. If it is less than
-	// Voids, a process has not finished to apply Voids, or has died before. A store of
+	// Voids, a process has not finished applying Voids, or has died before. A store of
 	// several regions keeps an Applied for each of them.
 	Applied int64
 	Reason  string // for operators, at most 256 bytes

@@ -94,7 +94,7 @@ func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard
 // concurrently.
 func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state leaderboard.MatchState) (leaderboard.MatchState, error) {
 	// The state must be stored before MatchUsers, even if the caller has read it: another
-	// process may not have finished to store it, or the store of another region.
+	// process may not have finished storing it, or the store of another region.
 	state, err := s.store.SetMatch(ctx, b, state)
 	if err != nil {
 		return state, err
