@@ -261,10 +261,7 @@ func (l *linking) offerStanding(ctx context.Context, matches []*linkedMatch) err
 	if err := l.openWindows(ctx, matches); err != nil {
 		return err
 	}
-	known := &knownPlaces{linking: l, seasons: map[leaderboard.UserID][]leaderboard.SeasonKey{}}
-	if l.whole {
-		known.matches = map[leaderboard.ResultKey][]leaderboard.SeasonID{}
-	}
+	known := l.newKnownPlaces()
 	for _, b := range l.boards {
 		found := make([]matchOffers, len(matches))
 		if err := eachRead(ctx, len(matches), func(ctx context.Context, i int) (err error) {
@@ -421,56 +418,70 @@ func (o *matchOffers) keep(replaced *leaderboard.MatchResult, places []leaderboa
 // places once, so it must be created after step 1.
 type knownPlaces struct {
 	*linking
-	mu      sync.Mutex
-	seasons map[leaderboard.UserID][]leaderboard.SeasonKey
-	// If matches is not nil, knownPlaces reads all results that a linked board has of a
-	// user. This saves reads if the user has many matches.
-	matches map[leaderboard.ResultKey][]leaderboard.SeasonID // the keys have no season
+	mu      sync.Mutex // held while the maps are used, not while a function reads
+	seasons map[leaderboard.UserID]func() ([]leaderboard.SeasonKey, error)
+	// results return the seasons of each match that a linked board has of a user.
+	results map[boardUser]func() (map[leaderboard.MatchID][]leaderboard.SeasonID, error)
+}
+
+type boardUser struct {
+	board leaderboard.BoardID
+	user  leaderboard.UserID
+}
+
+func (l *linking) newKnownPlaces() *knownPlaces {
+	return &knownPlaces{
+		linking: l,
+		seasons: map[leaderboard.UserID]func() ([]leaderboard.SeasonKey, error){},
+		results: map[boardUser]func() (map[leaderboard.MatchID][]leaderboard.SeasonID, error){},
+	}
+}
+
+// once calls the function that the map has for a key. If there is none, it adds read, which
+// it calls only once.
+func once[K comparable, V any](mu *sync.Mutex, of map[K]func() (V, error), key K, read func() (V, error)) (V, error) {
+	mu.Lock()
+	if of[key] == nil {
+		of[key] = sync.OnceValues(read)
+	}
+	f := of[key]
+	mu.Unlock()
+	return f()
 }
 
 // of returns the seasons in which a linked board has a match, and maybe others.
 func (k *knownPlaces) of(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (places []leaderboard.SeasonID, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	keys, ok := k.seasons[user]
-	if !ok {
-		if keys, err = k.store.UserSeasons(ctx, user); err != nil {
-			return nil, err
-		}
-		k.seasons[user] = keys
+	keys, err := once(&k.mu, k.seasons, user, func() ([]leaderboard.SeasonKey, error) { return k.store.UserSeasons(ctx, user) })
+	if err != nil {
+		return nil, err
 	}
-	if k.matches != nil {
-		return k.ofMatch(ctx, b, user, match)
+	keys = slices.DeleteFunc(slices.Clone(keys), func(key leaderboard.SeasonKey) bool { return key.Board != b.ID })
+	if k.whole {
+		// To read all results of the user saves reads, because most of them are needed.
+		seasons, err := once(&k.mu, k.results, boardUser{b.ID, user}, func() (map[leaderboard.MatchID][]leaderboard.SeasonID, error) {
+			return k.seasonsOfMatches(ctx, keys, user)
+		})
+		return seasons[match], err
 	}
 	for _, key := range keys {
-		if key.Board == b.ID {
-			places = append(places, key.Season)
-		}
+		places = append(places, key.Season)
 	}
 	return places, nil
 }
 
-func (k *knownPlaces) ofMatch(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) ([]leaderboard.SeasonID, error) {
-	all := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID}, User: user}
-	if _, ok := k.matches[all]; !ok {
-		k.matches[all] = nil
-		for _, key := range k.seasons[user] {
-			if key.Board != b.ID {
-				continue
+// seasonsOfMatches returns the seasons of each match that a user has in the given seasons of
+// a board.
+func (k *knownPlaces) seasonsOfMatches(ctx context.Context, keys []leaderboard.SeasonKey, user leaderboard.UserID) (map[leaderboard.MatchID][]leaderboard.SeasonID, error) {
+	seasons := map[leaderboard.MatchID][]leaderboard.SeasonID{}
+	for _, key := range keys {
+		for r, err := range k.store.Results(ctx, key, user) {
+			if err != nil {
+				return nil, err
 			}
-			for r, err := range k.store.Results(ctx, key, user) {
-				if err != nil {
-					delete(k.matches, all)
-					return nil, err
-				}
-				of := all
-				of.Match = r.Match
-				k.matches[of] = append(k.matches[of], key.Season)
-			}
+			seasons[r.Match] = append(seasons[r.Match], key.Season)
 		}
 	}
-	all.Match = match
-	return k.matches[all], nil
+	return seasons, nil
 }
 
 // record returns what the store has about a match result, or an empty record.

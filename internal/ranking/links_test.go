@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -690,5 +691,49 @@ func TestRepairFillsLinkedBoards(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.wantList(november, fmt.Sprintf("ann %d 1", total))
+	}
+}
+
+// A meetingStore lets UserSeasons return only when two calls of it are running.
+type meetingStore struct {
+	leaderboard.Store
+	running atomic.Int64
+	met     chan struct{}
+}
+
+func (s *meetingStore) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]leaderboard.SeasonKey, error) {
+	if s.running.Add(1) == 2 {
+		close(s.met)
+	}
+	select {
+	case <-s.met:
+	case <-time.After(30 * time.Second):
+		return nil, errors.New("no second call of UserSeasons within 30 s")
+	}
+	return s.Store.UserSeasons(ctx, user)
+}
+
+// The places of the users of one batch are read concurrently.
+func TestPlacesOfUsersAreReadConcurrently(t *testing.T) {
+	store, index := embedded.Open(t)
+	f := over(t, store, index)
+	b := f.create(leaderboard.Board{ID: "src", Policy: leaderboard.Sum})
+	f.create(leaderboard.Board{ID: "copy", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "src"}})
+	f.submit("src", points("ann", "m", 1))
+	f.submit("src", points("bob", "m", 2))
+	meeting := &meetingStore{Store: store, met: make(chan struct{})}
+	second := over(t, meeting, index)
+	corrections := []leaderboard.MatchResult{points("ann", "m", 3), points("bob", "m", 4)}
+	for i := range corrections {
+		corrections[i].Revision = 1
+	}
+	receipts, err := second.Submit(t.Context(), &b, corrections)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range receipts {
+		if r.Status != leaderboard.Applied {
+			t.Errorf("receipt %+v, want status APPLIED", r)
+		}
 	}
 }
