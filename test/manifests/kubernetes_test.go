@@ -31,6 +31,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
+	"github.com/open-leaderboard/leaderboard/test/authority"
 )
 
 const (
@@ -265,6 +266,15 @@ func environ(t *testing.T, pod corev1.PodSpec) []string {
 		}
 	}
 	root := t.TempDir()
+	ca, err := authority.New(root, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := ca.Issue("pod", "localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	contents := map[string]string{"ca.crt": ca.File, "tls.crt": pair.Cert, "tls.key": pair.Key}
 	for _, m := range c.VolumeMounts {
 		i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
 		for _, item := range pod.Volumes[i].Secret.Items {
@@ -272,7 +282,10 @@ func environ(t *testing.T, pod corev1.PodSpec) []string {
 			if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(file, nil, 0o600); err != nil {
+			if contents[item.Key] == "" {
+				t.Fatalf("the key %q of a mounted secret is neither ca.crt nor tls.crt nor tls.key", item.Key)
+			}
+			if err := os.Link(contents[item.Key], file); err != nil {
 				t.Fatal(err)
 			}
 		}
