@@ -43,8 +43,8 @@ func newUsers(attributes int, alloc *allocator) users {
 	return users{next: refUnit, header: fixedHeader + 8*attributes, alloc: alloc, max: maxRef * refUnit}
 }
 
-// ladderField returns the offset in a record of the user's ladder for attribute a,
-// from 0. The leaf in that ladder follows, 4 bytes further.
+// ladderField returns where in a user's record the ladder for attribute a is: an offset in
+// bytes. Attributes are numbered from 0. The leaf in that ladder follows, 4 bytes further.
 func ladderField(a int) int { return fixedHeader + 8*a }
 
 // record returns the bytes from the start of a record to the end of its chunk.

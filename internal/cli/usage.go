@@ -27,8 +27,9 @@ func MarkConnection(f *pflag.FlagSet) {
 	f.VisitAll(func(fl *pflag.Flag) { fl.Annotations = map[string][]string{connectionFlag: nil} })
 }
 
-// SetUp prepares a root command: it uses the app's streams, writes the help of
-// this package, and returns a [UsageError] for a wrong flag or an unknown command.
+// SetUp prepares a root command. The command then uses the app's streams, prints its help
+// in the format of this package, and returns a [UsageError] for a wrong flag or an unknown
+// command.
 func (a *App) SetUp(root *cobra.Command) {
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)

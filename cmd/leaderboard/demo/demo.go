@@ -148,7 +148,14 @@ func (d *player) play(ctx context.Context) error {
 func (d *player) createBoards(ctx context.Context) error {
 	open := durationpb.New(grace)
 	goals := []*pb.Board_TieBreaker{{Name: "goal_difference", Order: pb.Board_HIGHER_FIRST}, {Name: "goals", Order: pb.Board_HIGHER_FIRST}}
-	years := &pb.Board_Schedule{Schedule: pb.Board_Schedule_YEARLY, Grace: open}
+	years := &pb.Board_Schedule{Schedule: pb.Board_Schedule_EXPLICIT, Grace: open} // YEARLY would have this year too, which is empty
+	for y := d.matches[0].Date.Year(); y <= d.matches[len(d.matches)-1].Date.Year(); y++ {
+		years.Windows = append(years.Windows, &pb.Board_Schedule_Window{
+			Id:    strconv.Itoa(y),
+			Start: timestamppb.New(time.Date(y, time.January, 1, 0, 0, 0, 0, time.UTC)),
+			End:   timestamppb.New(time.Date(y+1, time.January, 1, 0, 0, 0, 0, time.UTC)),
+		})
+	}
 	all := &pb.Board_Source{BoardId: sourceBoard}
 	for _, b := range []*pb.Board{
 		{
