@@ -2,6 +2,7 @@ package ranking
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -149,24 +150,62 @@ func (r *Reader) isClosed(ctx context.Context, b *leaderboard.Board, season lead
 
 // RetractAll retracts results of a board. If another call changes a result meanwhile,
 // RetractAll also retracts the revision that then counts, unless a purge no longer concerns
-// it. No reservation is necessary: of a retraction and a correction with equal revisions,
-// the retraction stands.
+// it. It reserves the revisions of the retractions first. Otherwise a correction that has
+// read the result before could replace its retraction.
 //
 // RetractAll returns a receipt for each of p.Keys. If it returns an error, some results may
 // be retracted; the caller may repeat the call. Errors: [leaderboard.ErrUnavailable] if a
 // result changes during each of many attempts.
 func (s *Submitter) RetractAll(ctx context.Context, b *leaderboard.Board, p *Retractions) ([]Receipt, error) {
-	results, at := p.results, p.at
+	results, at, holder := slices.Clone(p.results), p.at, rand.Text()
 	for range correctionTries {
-		if err := s.deliver(ctx, b, results, at, p.receipts, s.results.Submit); err != nil {
+		err := eachRead(ctx, len(results), func(ctx context.Context, i int) error { return s.reserveRetraction(ctx, p, &results[i], holder) })
+		if err == nil {
+			err = s.deliver(ctx, b, results, at, p.receipts, s.results.Submit)
+		}
+		if err != nil {
 			return p.receipts, err
 		}
-		var err error
 		if results, at, err = s.superseded(ctx, p, results, at); err != nil || len(results) == 0 {
 			return p.receipts, err
 		}
 	}
 	return p.receipts, fmt.Errorf("ranking: match %q was changed during each of %d attempts to retract it: %w", results[0].Match, correctionTries, leaderboard.ErrUnavailable)
+}
+
+// reserveRetraction reserves the revision of the retraction r, or the next free one, unless
+// the stored result is this retraction already. It does not wait for corrections that have
+// reserved lower revisions: the retraction supersedes them. If a correction has moved the
+// result out of a purge, r gets a revision that is superseded.
+func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *leaderboard.MatchResult, holder string) error {
+	for reserved := int64(-1); ; {
+		record, err := s.record(ctx, r.ResultKey)
+		have := record.Result
+		if err != nil || have == nil || have.Retracted {
+			return err
+		}
+		if have.Revision >= r.Revision { // the result has changed
+			if !p.purges(have) {
+				r.Revision = have.Revision - 1
+				return nil
+			}
+			r.Revision = have.Revision + 1
+		}
+		if r.Revision == reserved {
+			return nil
+		}
+		for ; r.Revision <= leaderboard.MaxRevision; r.Revision++ { // no correction has a higher revision
+			now := s.now()
+			ok, err := s.store.Reserve(ctx, leaderboard.Reservation{Key: r.ResultKey, Revision: r.Revision, Holder: holder, At: now, Until: now.Add(reserveFor)})
+			if err != nil {
+				return err
+			}
+			if ok {
+				break
+			}
+		}
+		reserved = r.Revision
+	}
 }
 
 // superseded returns the retractions that replace those of results that are superseded. The
