@@ -331,7 +331,8 @@ type SeasonStore interface {
 	// result that was received at deletedAt or earlier, with [ReasonDeleted].
 	DeleteSeason(ctx context.Context, s SeasonKey, deletedAt time.Time) error
 	// FinishDeletions removes the data that interrupted calls of DeleteSeason and
-	// DeleteBoard have left. No other call returns these data.
+	// DeleteBoard have left, maybe some time after these calls. No other call returns these
+	// data.
 	FinishDeletions(ctx context.Context) error
 }
 

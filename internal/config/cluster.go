@@ -92,7 +92,7 @@ var (
 	regionForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,50}$`)
 	prefixForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,150}$`)
 	keyspaceForm = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
-	groupForm    = regexp.MustCompile(`^[A-Za-z0-9._-]{1,190}$`)
+	groupForm    = regexp.MustCompile(`^[!-~]{1,190}$`)
 	memberForm   = regexp.MustCompile(`^[A-Za-z0-9._-]{0,249}$`)
 )
 
@@ -119,7 +119,7 @@ func (c *Config) validateCluster(v *validator) {
 	v.matches("region", c.Region, regionForm, "at most 50 letters, digits, - and _")
 	v.matches("kafka.topic_prefix", c.Kafka.TopicPrefix, prefixForm, "at most 150 letters, digits, - and _")
 	v.matches("cassandra.keyspace", c.Cassandra.Keyspace, keyspaceForm, "a lower-case letter followed by at most 47 lower-case letters, digits and _")
-	v.matches("kafka.group", c.Kafka.Group, groupForm, "1 to 190 letters, digits, ., - and _")
+	v.matches("kafka.group", c.Kafka.Group, groupForm, "1 to 190 visible ASCII characters")
 	v.matches("kafka.instance_id", c.Kafka.InstanceID, memberForm, "at most 249 letters, digits, ., - and _")
 	if c.Kafka.SessionTimeout < time.Second {
 		v.errorf("kafka.session_timeout", "%v is less than 1s", c.Kafka.SessionTimeout)

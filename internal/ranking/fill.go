@@ -129,19 +129,19 @@ func (s *shared) planFill() {
 // done.
 func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
 	var loops sync.WaitGroup
-	loops.Go(func() { s.fillRepeatedly(ctx, interval, s.newLink, "linked boards", s.FillLinked) })
-	loops.Go(func() { s.fillRepeatedly(ctx, interval, s.newRules, "divisions", s.FillDivisions) })
+	loops.Go(func() { s.repeat(ctx, interval, s.newLink, "filling linked boards", s.FillLinked) })
+	loops.Go(func() { s.repeat(ctx, interval, s.newRules, "filling divisions", s.FillDivisions) })
 	loops.Wait()
 }
 
-// fillRepeatedly calls fill at once, at every interval and after every signal, until ctx is
-// done. The text what names the things to fill, for the log.
-func (s *shared) fillRepeatedly(ctx context.Context, interval time.Duration, signal <-chan struct{}, what string, fill func(context.Context) error) {
+// repeat calls do at once, at every interval and after every signal, until ctx is done. The
+// text what names the work, for the log.
+func (s *shared) repeat(ctx context.Context, interval time.Duration, signal <-chan struct{}, what string, do func(context.Context) error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		if err := fill(ctx); err != nil && ctx.Err() == nil {
-			s.log.ErrorContext(ctx, "a fill failed; it is tried again", "of", what, "err", err)
+		if err := do(ctx); err != nil && ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "background work failed; it is tried again", "work", what, "err", err)
 		}
 		select {
 		case <-ticker.C:

@@ -160,11 +160,13 @@ func (s *Service) Ready() bool { return s.ready.Load() }
 // interval, until ctx is done. Load fills an index that has lost its data. Between
 // these calls, SweepEvery lifts bans at their ends. If another process has stored a
 // ban, SweepEvery may lift it up to one interval late. If a call fails, SweepEvery logs
-// the error and continues at the next interval. SweepEvery also fills new linked boards.
+// the error and continues at the next interval. SweepEvery also fills new linked boards, and
+// completes interrupted deletions.
 func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
-	var fills sync.WaitGroup
-	defer fills.Wait()
-	fills.Go(func() { s.fillBoards(ctx, interval) })
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { s.fillBoards(ctx, interval) })
+	beside.Go(func() { s.repeat(ctx, interval, nil, "completing deletions", s.store.FinishDeletions) })
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {

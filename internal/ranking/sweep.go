@@ -16,7 +16,7 @@ import (
 const sealDelay = time.Minute
 
 // Sweep seals every closed season, and deletes sealed seasons that are past their
-// board's retention. Before this, it finishes interrupted deletions and voids. It appends
+// board's retention. Before this, it finishes interrupted voids. It appends
 // each seal and each deletion to the audit log before it performs the act. A seal does not
 // change answers: it makes a season cheaper to keep and to read.
 //
@@ -27,7 +27,7 @@ func (a *Admin) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	errs := []error{a.store.FinishDeletions(ctx)}
+	var errs []error
 	for i := range boards {
 		b := &boards[i]
 		stands, err := a.reread(ctx, b)

@@ -167,12 +167,18 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time
 	if err := s.setDeleted(ctx, leaderboard.SeasonKey{Board: id}, at); err != nil {
 		return err
 	}
+	return s.removeData(ctx, id)
+}
+
+// removeData removes the data of a board that is being deleted, and then the board's row.
+func (s *Store) removeData(ctx context.Context, id leaderboard.BoardID) error {
 	// A concurrent writer may still open an incarnation after this call. No call uses
 	// such an incarnation: see openIncarnation.
 	if err := s.endIncarnations(ctx, id); err != nil {
 		return err
 	}
-	if err := s.sweepBoard(ctx, id); err != nil {
+	always := func(context.Context, leaderboard.SeasonKey) (bool, error) { return true, nil }
+	if err := s.sweepBoard(ctx, id, always); err != nil {
 		return err
 	}
 	_, err := s.conn.swap(ctx, op{removeBoard, []any{string(id)}}, map[string]any{})

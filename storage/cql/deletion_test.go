@@ -198,7 +198,7 @@ func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error,
 }
 
 // A process dies before any one of the statements of a deletion, and the user is erased.
-// After the next FinishDeletions, no table mentions the user.
+// After FinishDeletions, no table mentions the user.
 func TestModelOfInterruptedDeletions(t *testing.T) {
 	const user = "a-user-to-forget"
 	for name, remove := range map[string]func(context.Context, *writers) error{
@@ -223,7 +223,14 @@ func TestModelOfInterruptedDeletions(t *testing.T) {
 				next, die := w.conns[0].walk(func() { _ = remove(ctx, w) })
 				more = next(at)
 				die()
-				if err := errors.Join(erase(ctx, w, w.stores[1]), w.third.FinishDeletions(ctx)); err != nil {
+				// The first call may only write the time of the deletion.
+				deleted := stepsEpoch.AddDate(0, 0, 1)
+				err := erase(ctx, w, w.stores[1])
+				for _, now := range []time.Time{deleted.Add(time.Minute), deleted.Add(2 * deletionTimeout)} {
+					w.third.now = func() time.Time { return now }
+					err = errors.Join(err, w.third.FinishDeletions(ctx))
+				}
+				if err != nil {
 					t.Fatalf("the process died before statement %d: %v", at, err)
 				}
 				if found := m.mentions(user); len(found) > 0 {
@@ -234,6 +241,41 @@ func TestModelOfInterruptedDeletions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// While FinishDeletions completes the deletion of a board, a new board gets the id. In any
+// order of the statements, the new board and its data stay.
+func TestModelOfACompletedDeletionBesideANewBoard(t *testing.T) {
+	for before := range 60 { // more than the number of statements of FinishDeletions
+		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Sum), "u")
+		ctx := t.Context()
+		if err := w.apply(ctx, w.third, "old 5 red"); err != nil {
+			t.Fatal(err)
+		}
+		deleted := stepsEpoch.AddDate(0, 0, 1)
+		next, die := w.conns[1].walk(func() { _ = w.stores[1].DeleteBoard(ctx, "b", deleted) })
+		next(4) // the board is closed, and the time is written
+		die()
+		w.stores[0].now = func() time.Time { return deleted.Add(2 * deletionTimeout) }
+		var finished error
+		finish, _ := w.conns[0].walk(func() { finished = w.stores[0].FinishDeletions(ctx) })
+		finish(before)
+		fresh := stepsBoard(leaderboard.Sum)
+		fresh.CreatedAt = deleted.Add(3 * deletionTimeout)
+		w.board, w.clock = &fresh, fresh.CreatedAt
+		if err := errors.Join(w.third.CreateBoard(ctx, fresh), w.apply(ctx, w.third, "new 7 red")); err != nil {
+			t.Fatalf("%d statements before: %v", before, err)
+		}
+		for finish(1000) {
+		}
+		if err := errors.Join(finished, w.check(ctx)); err != nil {
+			t.Fatalf("%d statements before: %v", before, err)
+		}
+		e, err := w.third.Entry(ctx, leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, "u")
+		if err != nil || e.Results != 1 || e.Match != "new" {
+			t.Fatalf("%d statements before: the entry on the new board is %+v, error %v; want the match new", before, e, err)
+		}
 	}
 }
 

@@ -106,9 +106,13 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	return s.sweep(ctx, seasonKey, inc)
 }
 
+// deletionTimeout is the age from which a deletion that has not ended counts as
+// interrupted. The deletion of a large season takes minutes, and must not be done by every
+// process at the same time.
+const deletionTimeout = time.Hour
+
 // FinishDeletions completes interrupted calls of DeleteBoard and DeleteSeason.
 func (s *Store) FinishDeletions(ctx context.Context) error {
-	began := s.now() // before the boards are read: a board that is created later is newer
 	type stored struct {
 		id     leaderboard.BoardID
 		closed bool
@@ -123,23 +127,64 @@ func (s *Store) FinishDeletions(ctx context.Context) error {
 	}
 	var errs []error
 	for _, b := range boards {
-		if !b.closed {
-			errs = append(errs, s.sweepBoard(ctx, b.id))
-		} else if err := s.DeleteBoard(ctx, b.id, began); !errors.Is(err, leaderboard.ErrBoardNotFound) {
-			errs = append(errs, err)
+		if b.closed {
+			errs = append(errs, s.finishBoard(ctx, b.id))
+		} else {
+			errs = append(errs, s.sweepBoard(ctx, b.id, s.interrupted))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// sweepBoard removes the data of all ended incarnations of a board's seasons.
-func (s *Store) sweepBoard(ctx context.Context, id leaderboard.BoardID) error {
+// finishBoard completes the interrupted deletion of a board. It does nothing if a new board
+// has the id.
+func (s *Store) finishBoard(ctx context.Context, id leaderboard.BoardID) error {
+	key := leaderboard.SeasonKey{Board: id}
+	now := s.now() // before the read: a board that is created after the read is newer
+	k, err := s.readBoard(ctx, id)
+	if k.body != "" || k.buckets == 0 {
+		if errors.Is(err, leaderboard.ErrBoardNotFound) {
+			err = nil
+		}
+		return err
+	}
+	at, err := s.deletedAt(ctx, key)
+	if err != nil {
+		return err
+	}
+	if at.IsZero() { // a later call completes the deletion
+		return s.setDeleted(ctx, key, now)
+	}
+	if now.Sub(at) < deletionTimeout {
+		return nil
+	}
+	return s.removeData(ctx, id)
+}
+
+// interrupted reports whether the last deletion of a season has lasted for so long that
+// its process must have died.
+func (s *Store) interrupted(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
+	at, err := s.deletedAt(ctx, key)
+	return err == nil && s.now().Sub(at) >= deletionTimeout, err
+}
+
+// sweepBoard removes the data of all ended incarnations of those seasons of a board for
+// which due returns true.
+func (s *Store) sweepBoard(ctx context.Context, id leaderboard.BoardID, due func(context.Context, leaderboard.SeasonKey) (bool, error)) error {
 	rows, err := s.seasonRows(ctx, id)
 	if err != nil {
 		return err
 	}
 	for _, row := range rows {
-		if err := s.sweep(ctx, leaderboard.SeasonKey{Board: id, Season: row.season}, row.incarnation); err != nil {
+		key := leaderboard.SeasonKey{Board: id, Season: row.season}
+		if row.swept >= row.number {
+			continue
+		}
+		ok, err := due(ctx, key)
+		if err == nil && ok {
+			err = s.sweep(ctx, key, row.incarnation)
+		}
+		if err != nil {
 			return err
 		}
 	}

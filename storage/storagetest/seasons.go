@@ -357,6 +357,7 @@ var seasonTests = []test{
 		f.ban("banned", true)
 		f.apply(b, f.result(b, "banned", "m", 0, 3))
 		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, firstSeason(b), time.Time{}))
+		f.ok("FinishDeletions", f.FinishDeletions(f.ctx))
 		f.keepsNothing(*b)
 		f.equal("the other season", users("u"), f.ladder(secondSeason(b), ""))
 		f.equal("score in the other season", "3", f.score(b, secondSeason(b), "u"))
