@@ -54,8 +54,8 @@ export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
 # would find little: the root package and repotest have no goroutines, and test/official
 # and test/pipeline test child processes, whose binary has no detector. The models of
 # storage/cql play chosen orders of statements. The Redis Cluster and the disk get the
-# suite that runs under the detector on one server and in memory.
-norace='^TestModel|^TestIndexOnACluster$|^TestContractOnDisk$'
+# suite that runs under the detector on one server and in memory, as smaller purges do.
+norace='^TestModel|^TestIndexOnACluster$|^TestContractOnDisk$|^TestPurgesOfManyResultsAreRepeated$'
 slow='^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestSecuredCluster$|^TestRollingWindows$/^distributed$'
 slow+='|^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^TestBoston$/^runners$/^every_user$'
 slow+='|^TestLinkedFootball$/^thirty'
@@ -63,7 +63,7 @@ packages=$(go list ./... | sed 1d | grep -v -e /test/faults -e /test/official -e
 export norace slow packages
 go run ./test/cluster/cmd run -quick -- bash -euo pipefail -c '
   go test -race -shuffle=on -timeout 30m -skip "$norace|$slow" $packages
-  go test -shuffle=on -timeout 30m -run "$norace" ./storage/... ./cache/redis
+  go test -shuffle=on -timeout 30m -run "$norace" ./storage/... ./cache/redis ./internal/ranking
   go test -shuffle=on -timeout 30m -skip "$slow" . ./internal/repotest ./test/pipeline ./test/official'
 
 step "all checks passed"

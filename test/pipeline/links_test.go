@@ -91,7 +91,7 @@ func TestLinkedBoardsWhileConsumersAreKilled(t *testing.T) {
 	}
 	s := newStream(t, d)
 	n := seed.New(t)
-	const sent = 1000
+	const sent = 400
 	results, newest := randomLaps(n, sent)
 	done := make(chan error, 1)
 	go func() { done <- s.send(t.Context(), source, results) }()
