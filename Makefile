@@ -25,9 +25,9 @@ generate: ## Generate code from the protos; the tree is clean afterwards.
 REQUIRE_DATASETS ?= 1
 
 .PHONY: slow
-slow: ## Run what check leaves out: a marathon and linked boards through Kafka, thirty years of football, servers that require TLS, servers that are killed, also under load, rolling seasons on Cassandra, a rolling upgrade, a void of a match of 50,000 users, sizes on Cassandra's disk, go install, and archives for all platforms.
+slow: ## Run what check leaves out: a marathon through Kafka, thirty years of football, servers that require TLS, servers that are killed, also under load, rolling seasons on Cassandra, a rolling upgrade, a void of a match of 50,000 users, sizes on Cassandra's disk, go install, and archives for all platforms.
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$$' ./test/cluster
-	REQUIRE_INTEGRATION=1 REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -p 1 -run '^TestOfficialResultsThroughKafka$$/^(Boston|F1$$|Linked)' ./test/pipeline
+	REQUIRE_INTEGRATION=1 REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -p 1 -run '^TestOfficialResultsThroughKafka$$/^(Boston|F1$$)' ./test/pipeline
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestRollingWindows$$' ./test/pipeline
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestSecuredBackEnds$$|^TestSecuredCluster$$' ./test/pipeline ./cache/redis
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v ./test/faults
