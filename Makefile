@@ -21,16 +21,17 @@ test: ## Run the tests that need no server and no network.
 generate: ## Generate code from the protos; the tree is clean afterwards.
 	go generate ./...
 
-# The nightly run has no official results that may not be redistributed: it sets 0.
+# Some official results must not be redistributed. The nightly run lacks them, and sets 0.
 REQUIRE_DATASETS ?= 1
 
 .PHONY: slow
-slow: ## Run what check leaves out: a marathon through Kafka, thirty years of football, servers that require TLS, servers that are killed, also under load, rolling seasons on Cassandra, a rolling upgrade, a void of a match of 50,000 users, sizes on Cassandra's disk, go install, and archives for all platforms.
+slow: ## Run what check leaves out: a marathon and two years of football through Kafka, thirty years of football embedded, servers that require TLS, servers that are killed, also under load, more random histories, rolling seasons on Cassandra, a rolling upgrade, a void of a match of 50,000 users, sizes on Cassandra's disk, go install, and archives for all platforms.
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$$' ./test/cluster
 	REQUIRE_INTEGRATION=1 REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -p 1 -run '^TestOfficialResultsThroughKafka$$/^(Boston|F1$$)' ./test/pipeline
-	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestRollingWindows$$' ./test/pipeline
+	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestRollingWindows$$|^TestLinkedFootballThroughKafka$$/^two|^TestLinkedBoardsWhileConsumersAreKilled$$/^2500|^TestExportsGiveAnEqualDistributedServer$$' ./test/pipeline
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestSecuredBackEnds$$|^TestSecuredCluster$$' ./test/pipeline ./cache/redis
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v ./test/faults
+	LEADERBOARD_TEST_RUNS=5 go test -race -timeout 60m -v -run '^TestCrash|^TestFailedWriteStopsTheStore$$|Equals?ARecount$$|^TestKilledServer' ./storage/pebble ./internal/ranking ./cmd/leaderboard
 	LEADERBOARD_MATCH_USERS=50000 go test -timeout 60m -v -run '^TestAVoidReachesAllUsersOfAMatch$$' ./storage/cql
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestDisk|^TestTheDriverNeverLeaves' ./storage/cql
 	REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -run '^TestBoston$$/^runners$$/^every_user$$' ./test/official
@@ -38,7 +39,7 @@ slow: ## Run what check leaves out: a marathon through Kafka, thirty years of fo
 	go -C test/compose test -count=1 -timeout 60m -v -run '^TestReleaseOfAllPlatforms$$|^TestGoInstall$$'
 
 .PHONY: vulnerabilities
-vulnerabilities: ## Look for known vulnerabilities in what the binary calls. Needs a network.
+vulnerabilities: ## Look for known vulnerabilities in the code that the binary calls. Needs a network.
 	"$$(go -C tools tool -n govulncheck)" ./...
 
 .PHONY: fuzz
@@ -54,5 +55,5 @@ cluster-up: ## Start Cassandra, Kafka and Redis for tests, and print their addre
 	go run ./test/cluster/cmd up -d $(UP)
 
 .PHONY: cluster-down
-cluster-down: ## Stop them.
+cluster-down: ## Stop the servers that cluster-up started.
 	go run ./test/cluster/cmd down

@@ -129,9 +129,9 @@ type TieBreaker struct {
 	Order Order  `json:"order"`
 }
 
-// Board is a ranking with its rules. Order, Policy, HalfLife, TieBreakers, Season's
-// Kind and TimeZone, Floor and Source are fixed when the board is created. The other
-// settings can be changed by [Board.Amend].
+// Board is a ranking with its rules. Order, Policy, HalfLife, TieBreakers, Floor, Matches,
+// Source and the Kind, Days and TimeZone of Season are fixed when the board is created.
+// [Board.Amend] can change the other settings.
 type Board struct {
 	ID    BoardID `json:"board_id"`
 	Title string  `json:"title,omitempty"` // for display, at most MaxTitleBytes
@@ -155,6 +155,9 @@ type Board struct {
 	// AcceptedAttributes are attributes that submitted results may have, besides those of
 	// the divisions. [AnyAttribute] means all: see [Board.CheckSubmit].
 	AcceptedAttributes []string `json:"attributes,omitempty"`
+	// KeptAttributes are those of AcceptedAttributes that no caller declared: [Board.Accept]
+	// added them, because stored results have them. [Board.SameAs] ignores them.
+	KeptAttributes []string `json:"kept_attributes,omitempty"`
 	// StrictSubmits is set on boards that a caller of the API created, except those that
 	// earlier builds created: see [Board.CheckSubmit].
 	StrictSubmits bool `json:"strict_submits,omitempty"`
@@ -183,24 +186,25 @@ type Board struct {
 	Source *Source `json:"source,omitempty"`
 	// Links are the boards whose source this board is, ordered by id. The service sets
 	// them. An interrupted creation or deletion may leave the id of a board that does not
-	// exist or has another source.
+	// exist, or that has another source.
 	Links []BoardID `json:"links,omitempty"`
-	// FillLease is zero unless the board is linked and may lack results that the source
-	// received before the board, or one of its windows, was created. It is then the time until which one process
-	// adds these results, without help from others. The service sets and clears it.
+	// FillLease is set while a linked board may lack results that the source received before
+	// the board, or one of its windows, was created. It is the time until which only one
+	// process adds these results. The service sets and clears it.
 	FillLease time.Time `json:"fill_lease,omitzero"`
 	// Rolling is the state of the windows of a board with a rolling schedule. The service
 	// sets it.
 	Rolling RollingWindows `json:"rolling,omitzero"`
-	// PastDivisions has the Divisions before each change of them, the oldest first. See
-	// [Board.Rules]. Amend sets it.
+	// PastDivisions has the Divisions before each change of the board's divisions, the oldest
+	// first. See [Board.Rules]. Amend sets it.
 	PastDivisions [][]string `json:"past_divisions,omitempty"`
 	// Unfilled are the elements of Divisions that were added to the board and whose ladders
 	// may lack users. Amend sets it: a change of Divisions adds to it, and a RecountLease of
 	// zero clears it.
 	Unfilled []string `json:"unfilled,omitempty"`
-	// RecountLease is like FillLease, for the recount of all users that follows a change of
-	// Divisions. It is zero if every entry of a season that is not sealed follows Divisions.
+	// RecountLease is set while the recount that follows a change of Divisions is not
+	// complete. It is the time until which only one process recounts. It is zero if every
+	// entry of a season that is not sealed follows Divisions.
 	RecountLease time.Time `json:"recount_lease,omitzero"`
 }
 
@@ -303,14 +307,12 @@ func (b *Board) bounds() (lo, hi Score) {
 func (b *Board) AddsUp() bool { return b.Policy == Sum || b.Policy == Decay }
 
 // SameAs reports whether b and o have the same rules and settings. It ignores
-// CreatedAt, StrictSubmits, the early ends of seasons, and the fields that only the service
-// sets.
+// CreatedAt, StrictSubmits, the early ends of seasons, attributes in the KeptAttributes of b
+// or o, and the fields that only the service sets.
 func (b *Board) SameAs(o *Board) bool {
 	x, y := b.WithoutState(), o.WithoutState()
 	x.CreatedAt, y.CreatedAt, x.StrictSubmits, y.StrictSubmits = time.Time{}, time.Time{}, false, false
-	if b.laxly(o) || o.laxly(b) {
-		x.AcceptedAttributes, y.AcceptedAttributes = nil, nil
-	}
+	x.AcceptedAttributes, y.AcceptedAttributes = b.comparedAttributes(o)
 	x.Season.Ends, y.Season.Ends = nil, nil
 	return reflect.DeepEqual(x.normalForm(), y.normalForm())
 }
@@ -320,27 +322,29 @@ func (b *Board) SameAs(o *Board) bool {
 func (b *Board) WithoutState() Board {
 	c := *b
 	c.Links, c.FillLease, c.Rolling = nil, time.Time{}, RollingWindows{}
-	c.PastDivisions, c.Unfilled, c.RecountLease = nil, nil, time.Time{}
+	c.KeptAttributes, c.PastDivisions, c.Unfilled, c.RecountLease = nil, nil, nil, time.Time{}
 	return c
 }
 
 // Differences returns a text for each rule or setting that differs between b and o,
-// with both values. It is empty if [Board.SameAs] is true.
+// with both values. It returns none if [Board.SameAs] is true.
 func (b *Board) Differences(o *Board) []string {
-	has, wants := b.fields(), o.fields()
-	for name := range has {
-		if _, ok := wants[name]; !ok {
-			wants[name] = noValue
+	x, y := *b, *o
+	x.AcceptedAttributes, y.AcceptedAttributes = b.comparedAttributes(o)
+	fields, others := x.fields(), y.fields()
+	for name := range fields {
+		if _, ok := others[name]; !ok {
+			others[name] = noValue
 		}
 	}
 	var differences []string
-	for _, name := range slices.Sorted(maps.Keys(wants)) {
-		have, ok := has[name]
+	for _, name := range slices.Sorted(maps.Keys(others)) {
+		value, ok := fields[name]
 		if !ok {
-			have = noValue
+			value = noValue
 		}
-		if want := wants[name]; have != want {
-			differences = append(differences, fmt.Sprintf("%s (%.100s, not %.100s)", name, have, want))
+		if other := others[name]; value != other {
+			differences = append(differences, fmt.Sprintf("%s (%.100s, not %.100s)", name, value, other))
 		}
 	}
 	return differences
@@ -434,7 +438,7 @@ func (b *Board) Clone() Board {
 	c := *b
 	c.TieBreakers = slices.Clone(b.TieBreakers)
 	c.Divisions = slices.Clone(b.Divisions)
-	c.AcceptedAttributes = slices.Clone(b.AcceptedAttributes)
+	c.AcceptedAttributes, c.KeptAttributes = slices.Clone(b.AcceptedAttributes), slices.Clone(b.KeptAttributes)
 	c.Season.Windows = slices.Clone(b.Season.Windows)
 	c.Season.Ends = slices.Clone(b.Season.Ends)
 	c.Links, c.Unfilled = slices.Clone(b.Links), slices.Clone(b.Unfilled)
@@ -455,62 +459,72 @@ func (b *Board) Clone() Board {
 // [Board.Amend] and returns the result. It ignores a new ID. Errors: those of edit and
 // Amend.
 func (b *Board) Revise(edit func(*Board) error) (Board, error) {
-	next := b.Clone()
-	if err := edit(&next); err != nil {
+	edited := b.Clone()
+	if err := edit(&edited); err != nil {
 		return Board{}, err
 	}
-	next.ID = b.ID
-	return b.Amend(next)
+	edited.ID = b.ID
+	return b.Amend(edited)
 }
 
-// ValidateNew returns an error if the id of b, or of a window of b, must not be the id of
-// something new. The error is made by [errors.Join], each a [FieldError]. b must be valid.
-// Boards that are older than this check stay usable.
+// ValidateNew checks the rules for the ids of new boards and windows. It returns a
+// [FieldError] for each id of b or of its windows that breaks them, joined by [errors.Join].
+// b must be valid. Stored boards and windows with such ids stay usable.
 func (b *Board) ValidateNew() error {
 	return errors.Join(checkNewText("board_id", string(b.ID)), b.Season.validateNew(Schedule{}))
 }
 
-// Amend returns a copy of b with the settings of the board next. Title, Unit, Decimals,
-// AcceptedAttributes, MinScore, MaxScore, Season.Grace, Retention, Private, Links, FillLease
-// and Rolling may change, explicit windows and early ends may be added, and early ends may
-// move to an earlier time. If next changes another rule, Amend returns a [FieldError],
-// because existing standings depend on the other rules.
-func (b *Board) Amend(next Board) (Board, error) {
+// Amend returns a copy of b with the settings of proposal. These settings may change:
+//   - Title, Unit, Decimals, MinScore, MaxScore, Season.Grace, Retention and Private
+//   - Divisions and AcceptedAttributes
+//   - Season.Windows and Season.Ends: new elements, and earlier times of early ends
+//   - Links, FillLease, Rolling, Unfilled and RecountLease, which the service sets
+//
+// If proposal changes anything else, Amend returns a [FieldError], because existing
+// standings depend on the other rules.
+func (b *Board) Amend(proposal Board) (Board, error) {
 	amended := *b
-	amended.Title, amended.Unit, amended.Decimals = next.Title, next.Unit, next.Decimals
-	amended.MinScore, amended.MaxScore = next.MinScore, next.MaxScore
-	amended.Season.Grace, amended.Retention, amended.Private = next.Season.Grace, next.Retention, next.Private
-	amended.Links, amended.FillLease, amended.Rolling = next.Links, next.FillLease, next.Rolling
-	amended.RecountLease = next.RecountLease
-	if err := amended.amendDivisions(&next); err != nil {
+	amended.Title, amended.Unit, amended.Decimals = proposal.Title, proposal.Unit, proposal.Decimals
+	amended.MinScore, amended.MaxScore = proposal.MinScore, proposal.MaxScore
+	amended.Season.Grace, amended.Retention, amended.Private = proposal.Season.Grace, proposal.Retention, proposal.Private
+	amended.Links, amended.FillLease, amended.Rolling = proposal.Links, proposal.FillLease, proposal.Rolling
+	amended.RecountLease = proposal.RecountLease
+	if err := amended.amendDivisions(&proposal); err != nil {
 		return Board{}, err
 	}
-	if !b.laxly(&next) {
-		amended.AcceptedAttributes = next.AcceptedAttributes
-		amended.Accept(amended.tallied()) // those of removed divisions, so that a copy of the board accepts its results
+	if !b.equalByDefault(&proposal) {
+		amended.AcceptedAttributes, amended.KeptAttributes = proposal.AcceptedAttributes, nil
+		for _, name := range proposal.KeptAttributes {
+			if slices.Contains(proposal.AcceptedAttributes, name) {
+				amended.KeptAttributes = append(amended.KeptAttributes, name)
+			}
+		}
+		// A copy of the board must accept the stored results. Keep the attributes of removed
+		// divisions, because stored results may have them.
+		amended.Accept(amended.talliedAttributes())
 	}
 	for _, w := range b.Season.Windows {
-		if !slices.ContainsFunc(next.Season.Windows, func(n Season) bool {
-			return n.ID == w.ID && n.Start.Equal(w.Start) && n.End.Equal(w.End)
+		if !slices.ContainsFunc(proposal.Season.Windows, func(p Season) bool {
+			return p.ID == w.ID && p.Start.Equal(w.Start) && p.End.Equal(w.End)
 		}) {
 			return Board{}, fieldErrorf("season.windows", "window %q cannot be changed or removed; only add windows", w.ID)
 		}
 	}
-	if err := errors.Join(b.Season.checkEnds(&next.Season), next.Season.validateNew(b.Season)); err != nil {
+	if err := errors.Join(b.Season.checkEnds(&proposal.Season), proposal.Season.validateNew(b.Season)); err != nil {
 		return Board{}, err
 	}
-	amended.Season.Windows, amended.Season.Ends = next.Season.Windows, next.Season.Ends
-	next.CreatedAt, next.Divisions, next.AcceptedAttributes = b.CreatedAt, amended.Divisions, amended.AcceptedAttributes
-	if !amended.SameAs(&next) {
-		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule, days and time_zone, floor and source are fixed; create a new board instead")
+	amended.Season.Windows, amended.Season.Ends = proposal.Season.Windows, proposal.Season.Ends
+	proposal.CreatedAt, proposal.Divisions, proposal.AcceptedAttributes = b.CreatedAt, amended.Divisions, amended.AcceptedAttributes
+	if !amended.SameAs(&proposal) {
+		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule, days and time_zone, floor, matches and source are fixed; create a new board instead")
 	}
 	return amended, amended.Validate()
 }
 
 // ClosesAt returns the time from which s accepts no more results. It is the end of
 // s or the creation of the board, whichever is later, plus the grace. A new board
-// can therefore be filled with old results. If an administrator ended s early, the grace
-// counts from that decision. The zero time means that s never closes.
+// therefore accepts old results. If an administrator ended s early, the grace counts from
+// the time of this decision. The zero time means that s never closes.
 func (b *Board) ClosesAt(s Season) time.Time {
 	if s.End.IsZero() {
 		return time.Time{}

@@ -70,15 +70,15 @@ func TestBoardValidate(t *testing.T) {
 		{"no id", func(b *Board) { b.ID = "" }, "board_id"},
 		{"long title", func(b *Board) { b.Title = strings.Repeat("x", MaxTitleBytes+1) }, "title"},
 		{"unit with a newline", func(b *Board) { b.Unit = "s\n" }, "unit"},
-		{"decimals", func(b *Board) { b.Decimals = 10 }, "decimals"},
+		{"too many decimals", func(b *Board) { b.Decimals = 10 }, "decimals"},
 		{"unknown order and policy", func(b *Board) { b.Order, b.Policy = 7, -1 }, "order policy"},
 		{"half-life on a best board", func(b *Board) { b.HalfLife = time.Hour }, "half_life"},
 		{"decay without half-life", func(b *Board) { b.Policy = Decay }, "half_life"},
-		{"decay in nanoseconds", func(b *Board) { b.Policy, b.HalfLife = Decay, time.Second+1 }, "half_life"},
-		{"decay", func(b *Board) { b.Policy, b.HalfLife = Decay, time.Second }, ""},
+		{"half-life that is not in whole microseconds", func(b *Board) { b.Policy, b.HalfLife = Decay, time.Second+1 }, "half_life"},
+		{"valid decay board", func(b *Board) { b.Policy, b.HalfLife = Decay, time.Second }, ""},
 		{"floor on a best board", func(b *Board) { b.Floor = scoreOf(0) }, "floor"},
-		{"floor above the start", func(b *Board) { b.Policy, b.Floor = Sum, scoreOf(1) }, "floor"},
-		{"floor", func(b *Board) { b.Policy, b.Floor = Sum, scoreOf(-5) }, ""},
+		{"floor above 0", func(b *Board) { b.Policy, b.Floor = Sum, scoreOf(1) }, "floor"},
+		{"valid floor", func(b *Board) { b.Policy, b.Floor = Sum, scoreOf(-5) }, ""},
 		{"bounds beyond 2^53", func(b *Board) { b.MaxScore = scoreOf(MaxScore + 1) }, "max_score"},
 		{"minimum above maximum", func(b *Board) { b.MinScore = scoreOf(100001) }, "min_score"},
 		{"25 tie-breakers", func(b *Board) {
@@ -88,17 +88,17 @@ func TestBoardValidate(t *testing.T) {
 			}
 		}, "tie_breakers"},
 		{"tie-breaker twice", func(b *Board) { b.TieBreakers[1].Name = "shots" }, "tie_breakers[1].name"},
-		{"tie-breaker name", func(b *Board) { b.TieBreakers[0].Name = "Shots!" }, "tie_breakers[0].name"},
-		{"tie-breaker order", func(b *Board) { b.TieBreakers[0].Order = 2 }, "tie_breakers[0].order"},
+		{"invalid tie-breaker name", func(b *Board) { b.TieBreakers[0].Name = "Shots!" }, "tie_breakers[0].name"},
+		{"unknown tie-breaker order", func(b *Board) { b.TieBreakers[0].Order = 2 }, "tie_breakers[0].order"},
 		{"nine divisions", func(b *Board) { b.Divisions = strings.Fields("a b c d e f g h i") }, "divisions"},
 		{"division twice", func(b *Board) { b.Divisions = []string{"a", "a"} }, "divisions[1]"},
-		{"crossed divisions", func(b *Board) { b.Divisions = []string{"a+b+c", "a", "b+a", "a+d"} }, ""},
+		{"valid crossed divisions", func(b *Board) { b.Divisions = []string{"a+b+c", "a", "b+a", "a+d"} }, ""},
 		{"crossed division twice", func(b *Board) { b.Divisions = []string{"a+b", "b+a"} }, "divisions[1]"},
 		{"four attributes crossed", func(b *Board) { b.Divisions = []string{"a+b+c+d"} }, "divisions[0]"},
 		{"attribute crossed with itself", func(b *Board) { b.Divisions = []string{"a+b+a"} }, "divisions[0]"},
-		{"crossed names", func(b *Board) { b.Divisions = []string{"a+", "+a", "a+B"} }, "divisions[0] divisions[1] divisions[2]"},
-		{"time zone", func(b *Board) { b.Season.TimeZone = "Mars/Olympus" }, "season.time_zone"},
-		{"retention", func(b *Board) { b.Retention = -1 }, "retention"},
+		{"invalid names in crossed divisions", func(b *Board) { b.Divisions = []string{"a+", "+a", "a+B"} }, "divisions[0] divisions[1] divisions[2]"},
+		{"unknown time zone", func(b *Board) { b.Season.TimeZone = "Mars/Olympus" }, "season.time_zone"},
+		{"negative retention", func(b *Board) { b.Retention = -1 }, "retention"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -144,17 +144,17 @@ func TestEnumsRejectUnknownNames(t *testing.T) {
 	}
 }
 
-// A window with an id that new windows must not have stays usable: other windows can be
-// added.
+// A board with a window id that is not allowed for new windows stays usable: other windows
+// can be added.
 func TestAmendKeepsWindowsWithOldIDs(t *testing.T) {
 	window := func(id SeasonID, from int) Season {
 		return Season{id, time.Date(from, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(from+1, 1, 1, 0, 0, 0, 0, time.UTC)}
 	}
 	b := race()
 	b.Season.Kind, b.Season.Windows = Explicit, []Season{window("..", 2026)}
-	next := b
-	next.Season.Windows = append(slices.Clone(b.Season.Windows), window("2027", 2027))
-	if got, err := b.Amend(next); err != nil || len(got.Season.Windows) != 2 {
+	proposal := b
+	proposal.Season.Windows = append(slices.Clone(b.Season.Windows), window("2027", 2027))
+	if got, err := b.Amend(proposal); err != nil || len(got.Season.Windows) != 2 {
 		t.Errorf("Amend() = %v, %v; want both windows", got.Season.Windows, err)
 	}
 	if err := b.ValidateNew(); !errors.Is(err, ErrInvalid) {
@@ -176,7 +176,7 @@ func TestAmend(t *testing.T) {
 		{"grace and retention", func(b *Board) { b.Season.Grace, b.Retention = 2*time.Hour, 0 }, true},
 		{"private", func(b *Board) { b.Private = true }, true},
 		{"an additional window", func(b *Board) { b.Season.Windows = append(b.Season.Windows, window("2027", 2027)) }, true},
-		{"an additional window that clients remove from URLs", func(b *Board) { b.Season.Windows = append(b.Season.Windows, window("..", 2027)) }, false},
+		{"an additional window with the id .., which HTTP clients remove from the path of a URL", func(b *Board) { b.Season.Windows = append(b.Season.Windows, window("..", 2027)) }, false},
 		{"a removed window", func(b *Board) { b.Season.Windows = nil }, false},
 		{"a moved window", func(b *Board) { b.Season.Windows = []Season{window("2026", 2025)} }, false},
 		{"order", func(b *Board) { b.Order = HigherFirst }, false},
@@ -192,16 +192,16 @@ func TestAmend(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := race()
 			b.Season.Kind, b.Season.Windows = Explicit, []Season{window("2026", 2026)}
-			next := b
-			next.TieBreakers = append([]TieBreaker(nil), b.TieBreakers...)
-			next.Season.Windows = append([]Season(nil), b.Season.Windows...)
-			tt.change(&next)
-			got, err := b.Amend(next)
+			proposal := b
+			proposal.TieBreakers = append([]TieBreaker(nil), b.TieBreakers...)
+			proposal.Season.Windows = append([]Season(nil), b.Season.Windows...)
+			tt.change(&proposal)
+			got, err := b.Amend(proposal)
 			if (err == nil) != tt.ok {
 				t.Fatalf("Amend() = %v; want an error: %v", err, !tt.ok)
 			}
-			if tt.ok && !got.SameAs(&next) {
-				t.Errorf("Amend() = %+v, want %+v", got, next)
+			if tt.ok && !got.SameAs(&proposal) {
+				t.Errorf("Amend() = %+v, want %+v", got, proposal)
 			}
 			if !tt.ok && !errors.Is(err, ErrInvalid) {
 				t.Errorf("Amend() = %v, want ErrInvalid", err)
@@ -220,10 +220,10 @@ func TestClosesAt(t *testing.T) {
 	if got := b.ClosesAt(november); !got.Equal(closes) {
 		t.Errorf("ClosesAt(202611) = %v, want %v", got, closes)
 	}
-	if before, at := b.Closed(november, closes.Add(-1)), b.Closed(november, closes); before || !at {
-		t.Errorf("Closed = %v before the end of the grace and %v at its end, want false, then true", before, at)
+	if closedBefore, closedThen := b.Closed(november, closes.Add(-1)), b.Closed(november, closes); closedBefore || !closedThen {
+		t.Errorf("Closed = %v before the end of the grace and %v at its end, want false, then true", closedBefore, closedThen)
 	}
-	// For the length of the grace, a new board accepts results of old seasons.
+	// Until its grace has passed, a new board accepts results of old seasons.
 	old, err := b.Season.ByID("187211")
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func TestDifferencesNameEveryField(t *testing.T) {
 	for i := range reflect.TypeFor[Board]().NumField() {
 		name := reflect.TypeFor[Board]().Field(i).Name
 		variant, ok := variants[name]
-		if slices.Contains([]string{"ID", "CreatedAt", "Links", "FillLease", "StrictSubmits", "Rolling", "PastDivisions", "Unfilled", "RecountLease"}, name) {
+		if slices.Contains([]string{"ID", "CreatedAt", "Links", "FillLease", "StrictSubmits", "Rolling", "PastDivisions", "Unfilled", "RecountLease", "KeptAttributes"}, name) {
 			continue
 		}
 		if !ok {

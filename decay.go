@@ -56,31 +56,31 @@ func (d decaySum) add(p, t, h int64) decaySum {
 	if p == 0 {
 		return d
 	}
-	e, left := floorDiv(t, h)
+	e, remainder := floorDiv(t, h)
 	block, shift := floorDiv(e, decayBlock)
-	next := decayParts{block: block}
+	sum := decayParts{block: block}
 	if d.decayParts != nil {
-		next = *d.decayParts
-		if block > next.block {
+		sum = *d.decayParts
+		if block > sum.block {
 			// The new term is in a later block than all other terms. If its block
 			// directly follows, the newer part becomes the older part. Otherwise both
 			// parts are dropped.
-			next.older = next.newer
-			if block > next.block+1 {
-				next.older = int576{}
+			sum.older = sum.newer
+			if block > sum.block+1 {
+				sum.older = int576{}
 			}
-			next.block, next.newer = block, int576{}
+			sum.block, sum.newer = block, int576{}
 		}
 	}
 	switch block {
-	case next.block:
-		next.newer.add(p, exp2(left, h), uint(shift))
-	case next.block - 1:
-		next.older.add(p, exp2(left, h), uint(shift))
+	case sum.block:
+		sum.newer.add(p, exp2(remainder, h), uint(shift))
+	case sum.block - 1:
+		sum.older.add(p, exp2(remainder, h), uint(shift))
 	default:
 		return d
 	}
-	return decaySum{&next}
+	return decaySum{&sum}
 }
 
 // add adds p·floor((1+f)·2^160)·2^shift to x.
@@ -276,12 +276,12 @@ func (d decaySum) appendKey(dst []byte) []byte {
 	return append(dst, key[:]...)
 }
 
-// decayScore returns how many points the sum with the given key is worth. The parameter
-// at, a time, and the half-life h are in microseconds. The value is rounded to whole
+// decayScore returns how many points the sum with the given key is worth at the time t. The
+// time t and the half-life h are in microseconds. The value is rounded to whole
 // points, halves away from zero, and limited to ±[MaxScore]. Because keys are rounded,
-// a value just below a half is rounded as that half: it may differ from the half by up
-// to 2^-100 of itself.
-func decayScore(key []byte, at, h int64) int64 {
+// decayScore also rounds away from zero a value that is below a half by up to 2^-100 of
+// itself.
+func decayScore(key []byte, t, h int64) int64 {
 	if key[0] == decayZero {
 		return 0
 	}
@@ -294,13 +294,13 @@ func decayScore(key []byte, at, h int64) int64 {
 	}
 	x := int64(binary.BigEndian.Uint64(b[:]) ^ 1<<63)
 
-	// Compute down and f such that 2^(-at/h) = 2^down·(1+f).
-	down, left := floorDiv(at, h)
+	// Compute down and f such that 2^(-t/h) = 2^down·(1+f).
+	down, remainder := floorDiv(t, h)
 	down = -down
-	if left > 0 {
-		down, left = down-1, h-left
+	if remainder > 0 {
+		down, remainder = down-1, h-remainder
 	}
-	f := exp2(left, h)
+	f := exp2(remainder, h)
 
 	const limit = 1 << 50 // greater than the exponent of any valid sum
 	score := int64(MaxScore)
@@ -383,13 +383,13 @@ func decodeDecaySum(data []byte) (decaySum, error) {
 		return decaySum{}, bad
 	}
 	d.block = block
-	rest := data[n:]
+	remainder := data[n:]
 	for _, part := range []*int576{&d.newer, &d.older} {
-		if len(rest) == 0 || rest[0] > maxDecayBytes || int(rest[0]) >= len(rest) {
+		if len(remainder) == 0 || remainder[0] > maxDecayBytes || int(remainder[0]) >= len(remainder) {
 			return decaySum{}, bad
 		}
-		part.setBytes(rest[1 : 1+rest[0]])
-		rest = rest[1+rest[0]:]
+		part.setBytes(remainder[1 : 1+remainder[0]])
+		remainder = remainder[1+remainder[0]:]
 	}
 	sum := decaySum{&d}
 	// Each sum has exactly one encoding. Reject trailing bytes and longer forms.

@@ -54,7 +54,7 @@ func oracleExp2(r, h int64) *big.Float {
 
 // oracleExponent returns the number of whole half-lives in t, and the remaining
 // microseconds.
-func oracleExponent(t, h int64) (e, left int64) {
+func oracleExponent(t, h int64) (e, remainder int64) {
 	q, r := new(big.Int).DivMod(big.NewInt(t), big.NewInt(h), new(big.Int)) // Euclidean division: 0 <= r < h
 	return q.Int64(), r.Int64()
 }
@@ -74,11 +74,11 @@ func oracleSum(h int64, terms []term) (sum *big.Int, exp int64) {
 	}
 	cut := 256 * (int64(math.Floor(float64(latest)/256)) - 1) // exact because |latest| < 2^53
 	for _, x := range terms {
-		e, left := oracleExponent(x.t, h)
+		e, remainder := oracleExponent(x.t, h)
 		if e < cut || x.p == 0 {
 			continue
 		}
-		w := oracleExp2(left, h)
+		w := oracleExp2(remainder, h)
 		m, _ := w.SetMantExp(w, 160).Int(nil) // rounded down
 		m.Mul(m, big.NewInt(x.p))
 		sum.Add(sum, m.Lsh(m, uint(e-cut)))
@@ -91,8 +91,8 @@ func oracleSum(h int64, terms []term) (sum *big.Int, exp int64) {
 func oracleAt(at, h int64, terms []term) (sum, size *big.Float) {
 	sum, size = newFloat(), newFloat()
 	for _, x := range terms {
-		e, left := oracleExponent(x.t-at, h)
-		w := oracleExp2(left, h)
+		e, remainder := oracleExponent(x.t-at, h)
+		w := oracleExp2(remainder, h)
 		w.SetMantExp(w, int(e)).Mul(w, newFloat().SetInt64(x.p))
 		sum.Add(sum, w)
 		size.Add(size, w.Abs(w))
@@ -242,7 +242,7 @@ func TestExp2AgainstSeries(t *testing.T) {
 		off := got.Sub(oracleExp2(r, h), got.SetMantExp(got, -256))
 		off.SetMantExp(off, 245)
 		if off.Cmp(newFloat().SetInt64(1)) > 0 || off.Cmp(newFloat().SetMantExp(newFloat().SetInt64(-1), -100)) < 0 || r == 0 && f != (fraction{}) {
-			t.Fatalf("exp2(%d, %d) is too small by %g·2^-245, want 0 to 1, and exactly 0 if the first argument is 0", r, h, off)
+			t.Fatalf("exp2(%d, %d) is too small by %g·2^-245, want a factor of 0 to 1, and exactly 0 if the first argument is 0", r, h, off)
 		}
 	}
 }
@@ -309,7 +309,7 @@ func TestDecaySumIsImmutable(t *testing.T) {
 	}
 }
 
-func TestDecayLimit(t *testing.T) {
+func TestDecayKeepsTheTermsOfTwoBlocks(t *testing.T) {
 	const h = 1_000_000
 	at := func(e int64) int64 { return e*h + 250_000 }
 	for _, tt := range []struct {
@@ -317,12 +317,12 @@ func TestDecayLimit(t *testing.T) {
 		first, later int64 // exponents
 		kept         bool
 	}{
-		{"the block of the later term", 300, 511, true},
-		{"the block before", 256, 767, true},
-		{"two blocks before", 255, 512, false},
-		{"many blocks before", 0, 100_000, false},
-		{"the block before, with a negative number", -256, 255, true},
-		{"two blocks before, with a negative number", -257, 0, false},
+		{"a term in the block of the later term is kept", 300, 511, true},
+		{"a term in the previous block is kept", 256, 767, true},
+		{"a term two blocks earlier is dropped", 255, 512, false},
+		{"a term many blocks earlier is dropped", 0, 100_000, false},
+		{"a term in the previous block, which has a negative number, is kept", -256, 255, true},
+		{"a term two blocks earlier, in a block with a negative number, is dropped", -257, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			both := sumTerms(h, term{-5, at(tt.first)}, term{1, at(tt.later)})
@@ -332,8 +332,8 @@ func TestDecayLimit(t *testing.T) {
 			}
 			// The later term determines which blocks count, even after a third term
 			// cancels the points of the later term.
-			rest := sumTerms(h, term{1, at(tt.later)}, term{-5, at(tt.first)}, term{-1, at(tt.later)})
-			if kept := keyOf(rest)[0] == decayNegative; kept != tt.kept {
+			canceled := sumTerms(h, term{1, at(tt.later)}, term{-5, at(tt.first)}, term{-1, at(tt.later)})
+			if kept := keyOf(canceled)[0] == decayNegative; kept != tt.kept {
 				t.Errorf("the earlier term is kept after the later term is canceled: %v, want %v", kept, tt.kept)
 			}
 		})
@@ -371,7 +371,7 @@ func TestDecayOrder(t *testing.T) {
 		// keys.
 		tie := got == 0 && gap.BitLen() <= x.BitLen()-159
 		if got != gap.Sign() && !tie {
-			t.Fatalf("half-life %d: keys of %v and %v compare %d, want %d as the exact sums", h, a, b, got, gap.Sign())
+			t.Fatalf("half-life %d: keys of %v and %v compare as %d, want %d, as the exact sums", h, a, b, got, gap.Sign())
 		}
 
 		v, sizeV := oracleAt(at, h, a)
@@ -380,7 +380,7 @@ func TestDecayOrder(t *testing.T) {
 		if size.SetMantExp(size, -150); newFloat().Abs(diff).Cmp(size) <= 0 {
 			near++
 		} else if got != diff.Sign() {
-			t.Fatalf("half-life %d: keys of %v and %v compare %d, want %d as the sums in floating point", h, a, b, got, diff.Sign())
+			t.Fatalf("half-life %d: keys of %v and %v compare as %d, want %d, as the sums in floating point", h, a, b, got, diff.Sign())
 		}
 	}
 	if near > rounds*2/3 {
@@ -442,7 +442,7 @@ func TestDecayScoreShrinksWithTime(t *testing.T) {
 		for _, m := range moments {
 			got := decayScore(key, m, h)
 			if size := max(got, -got); size > last {
-				t.Fatalf("half-life %d, terms %v: %d points at %d, want at most %d as before", h, terms, got, m, last)
+				t.Fatalf("half-life %d, terms %v: %d points at %d, want a magnitude of at most %d, that of the previous time", h, terms, got, m, last)
 			} else {
 				last = size
 			}

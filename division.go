@@ -11,8 +11,8 @@ import (
 const MaxCrossed = 3
 
 // Division is the part of a board whose users share the value of one attribute, such as
-// "gender:F", or the values of two or three attributes, such as "gender+age:F+30-34". The
-// second form is a crossed division. The zero Division is the overall board.
+// "gender:F". In a crossed division, such as "gender+age:F+30-34", they share the values of
+// two or three attributes. The zero Division is the overall board.
 //
 // Attribute is one of [Board].Divisions. In a crossed division, it contains the names of
 // the attributes and Value contains their values, both in the board's order and separated
@@ -43,7 +43,7 @@ const crossing = "+"
 
 var escapeValue = strings.NewReplacer(`\`, `\\`, crossing, `\`+crossing)
 
-// Parts returns the divisions from which [Cross] makes d: one for each attribute.
+// Parts returns the divisions from which [Cross] makes d, each with a single attribute.
 func (d Division) Parts() []Division {
 	if d.Overall() {
 		return nil
@@ -131,15 +131,16 @@ func (d Division) String() string {
 	return d.Attribute + ":" + d.Value
 }
 
-// Division returns the division of b that has the parts of d, in b's order. It returns a
-// [FieldError] if b does not declare this division, or if d names an attribute twice.
+// Division returns d with its parts in the order in which b declares them. It returns a
+// [FieldError] if b declares no division with these attributes, or if d names an attribute
+// twice.
 func (b *Board) Division(d Division) (Division, error) {
 	parts := d.Parts()
 	if len(parts) == 0 {
 		return d, nil
 	}
-	for _, declared := range b.Divisions {
-		names := attributesIn(declared)
+	for _, division := range b.Divisions {
+		names := attributesIn(division)
 		if len(names) != len(parts) {
 			continue
 		}
@@ -153,19 +154,19 @@ func (b *Board) Division(d Division) (Division, error) {
 			return Cross(ordered...), nil
 		}
 	}
-	declares := "; the board declares no divisions"
+	declared := "; the board declares no divisions"
 	if len(b.Divisions) > 0 {
-		declares = "; the board declares " + quoted(b.Divisions)
+		declared = "; the board declares " + quoted(b.Divisions)
 	}
 	if len(parts) > MaxCrossed {
-		return Division{}, fieldErrorf("division", "%d attributes given, at most %d are allowed%s", len(parts), MaxCrossed, declares)
+		return Division{}, fieldErrorf("division", "%d attributes given, at most %d are allowed%s", len(parts), MaxCrossed, declared)
 	}
 	for i, p := range parts {
 		if slices.ContainsFunc(parts[:i], func(o Division) bool { return o.Attribute == p.Attribute }) {
-			return Division{}, fieldErrorf("division", "the attribute %q is given twice%s", p.Attribute, declares)
+			return Division{}, fieldErrorf("division", "the attribute %q is given twice%s", p.Attribute, declared)
 		}
 	}
-	return Division{}, fieldErrorf("division", "%.256q is not a division of the board%s", d.Attribute, declares)
+	return Division{}, fieldErrorf("division", "%.256q is not a division of the board%s", d.Attribute, declared)
 }
 
 // quoted returns names with quotes, separated by commas.
@@ -182,7 +183,7 @@ func (b *Board) validateDivisions() (errs []error) {
 	if len(b.Divisions) > MaxDivisions {
 		errs = append(errs, fieldErrorf("divisions", "%d given, at most %d are allowed", len(b.Divisions), MaxDivisions))
 	}
-	sorted := func(name string) string {
+	sortedName := func(name string) string {
 		names := attributesIn(name)
 		slices.Sort(names)
 		return strings.Join(names, crossing)
@@ -199,7 +200,7 @@ func (b *Board) validateDivisions() (errs []error) {
 				errs = append(errs, fieldErrorf(field, "%q has %q twice", division, name))
 			}
 		}
-		if slices.ContainsFunc(b.Divisions[:i], func(o string) bool { return sorted(o) == sorted(division) }) {
+		if slices.ContainsFunc(b.Divisions[:i], func(o string) bool { return sortedName(o) == sortedName(division) }) {
 			errs = append(errs, fieldErrorf(field, "%q is given twice", division))
 		}
 	}
@@ -220,40 +221,40 @@ func (b *Board) WithRules(rules int) *Board {
 	if rules >= len(b.PastDivisions) {
 		return b
 	}
-	then := *b
-	then.Divisions, then.PastDivisions = b.PastDivisions[rules], b.PastDivisions[:rules]
-	return &then
+	earlier := *b
+	earlier.Divisions, earlier.PastDivisions = b.PastDivisions[rules], b.PastDivisions[:rules]
+	return &earlier
 }
 
-// amendDivisions replaces the divisions of b by those of next, and sets Unfilled. If the
-// recount has ended, no division that b keeps is unfilled. The
-// divisions that b keeps stay in their order, before the new ones. So the order of next
-// alone changes nothing.
-func (b *Board) amendDivisions(next *Board) error {
-	if errs := next.validateDivisions(); errors.Join(errs...) != nil {
+// amendDivisions replaces the divisions of b by those of proposal, and sets Unfilled. The
+// divisions that b keeps stay in their order, before the new divisions. Another order of the
+// same divisions therefore changes nothing. If proposal has no RecountLease, the recount has
+// ended, and the divisions that b keeps are removed from Unfilled.
+func (b *Board) amendDivisions(proposal *Board) error {
+	if errs := proposal.validateDivisions(); errors.Join(errs...) != nil {
 		return errors.Join(errs...)
 	}
 	var divisions, added []string
 	for _, name := range b.Divisions {
-		if slices.Contains(next.Divisions, name) {
+		if slices.Contains(proposal.Divisions, name) {
 			divisions = append(divisions, name)
 		}
 	}
-	kept := len(divisions)
-	for _, name := range next.Divisions {
+	common := len(divisions)
+	for _, name := range proposal.Divisions {
 		if !slices.Contains(b.Divisions, name) {
 			added = append(added, name)
 		}
 	}
 	divisions = append(divisions, added...)
 	b.Unfilled = nil
-	for _, name := range divisions[:kept] {
-		if slices.Contains(next.Unfilled, name) && !next.RecountLease.IsZero() {
+	for _, name := range divisions[:common] {
+		if slices.Contains(proposal.Unfilled, name) && !proposal.RecountLease.IsZero() {
 			b.Unfilled = append(b.Unfilled, name)
 		}
 	}
 	b.Unfilled = append(b.Unfilled, added...)
-	if kept == len(b.Divisions) && len(added) == 0 {
+	if common == len(b.Divisions) && len(added) == 0 {
 		return nil
 	}
 	if len(b.PastDivisions) >= MaxDivisionChanges {
@@ -264,11 +265,12 @@ func (b *Board) amendDivisions(next *Board) error {
 	return nil
 }
 
-// IsFilling reports whether the ladders of the element name of Divisions may lack users.
+// IsFilling reports whether the ladders of a division may lack users: see Unfilled. Parameter
+// name is an element of Divisions.
 func (b *Board) IsFilling(name string) bool { return slices.Contains(b.Unfilled, name) }
 
-// EveryDivision returns each element that Divisions has or had, in the order in which they
-// were added. Changes of the divisions only append to this list.
+// EveryDivision returns each element that Divisions has or had, in the order of their
+// addition. Changes of the divisions only append to this list.
 func (b *Board) EveryDivision() []string {
 	if len(b.PastDivisions) == 0 {
 		return b.Divisions
@@ -288,9 +290,9 @@ func (b *Board) EveryDivision() []string {
 // first use in Divisions.
 func (b *Board) Attributes() []string { return attributesOf(b.Divisions) }
 
-// tallied returns the attributes whose values a tally keeps, in the order of their first
+// talliedAttributes returns the attributes whose values a tally keeps, in the order of their first
 // use in EveryDivision.
-func (b *Board) tallied() []string { return attributesOf(b.EveryDivision()) }
+func (b *Board) talliedAttributes() []string { return attributesOf(b.EveryDivision()) }
 
 func attributesOf(divisions []string) []string {
 	if !slices.ContainsFunc(divisions, func(name string) bool { return strings.Contains(name, crossing) }) {
@@ -308,12 +310,12 @@ func attributesOf(divisions []string) []string {
 }
 
 // divisionsOf returns the divisions of a user, in the order of b.Divisions. Parameter
-// values has the user's value of each of b.tallied; a value may be empty or absent.
+// values has the user's value of each of b.talliedAttributes; a value may be empty or absent.
 func (b *Board) divisionsOf(values []attribute) []Division {
 	if len(values) == 0 {
 		return nil
 	}
-	attributes := b.tallied()
+	attributes := b.talliedAttributes()
 	value := func(name string) string {
 		if i := slices.Index(attributes, name); i < len(values) {
 			return values[i].value

@@ -57,20 +57,20 @@ func TestBoardDivision(t *testing.T) {
 		}
 		return Cross(parts...)
 	}
-	for asked, want := range map[string]string{
+	for query, want := range map[string]string{
 		"": "", "gender:F": "gender:F", "gender:F age:30": "gender+age:F+30", "age:30 gender:F": "gender+age:F+30",
 		"age+gender:30+F": "gender+age:F+30", "team:x gender:F age:30": "age+team+gender:30+x+F", "gender+age:F+30 team:x": "age+team+gender:30+x+F",
 	} {
-		got, err := b.Division(division(strings.Fields(asked)...))
+		got, err := b.Division(division(strings.Fields(query)...))
 		if err != nil || got.String() != want {
-			t.Errorf("Division of %q = %q, %v, want %q", asked, got, err, want)
+			t.Errorf("Division of %q = %q, %v, want %q", query, got, err, want)
 		}
 	}
-	for _, asked := range []string{"age:30", "country:KEN", "gender:F country:KEN", "gender:F gender:M", "gender:F gender:F", "gender:F age:30 age:31",
+	for _, query := range []string{"age:30", "country:KEN", "gender:F country:KEN", "gender:F gender:M", "gender:F gender:F", "gender:F age:30 age:31",
 		"gender:F age:30 team:x country:KEN", "team:x age:30"} {
-		_, err := b.Division(division(strings.Fields(asked)...))
+		_, err := b.Division(division(strings.Fields(query)...))
 		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), `"gender", "gender+age", "age+team+gender"`) {
-			t.Errorf("Division of %q: error %v, want ErrInvalid that lists the declared divisions", asked, err)
+			t.Errorf("Division of %q: error %v, want ErrInvalid that lists the declared divisions", query, err)
 		}
 	}
 }
@@ -108,16 +108,16 @@ func TestAmendDivisions(t *testing.T) {
 	b.RecountLease = b.CreatedAt
 	amend := func(divisions ...string) {
 		t.Helper()
-		next := b.Clone()
-		next.Divisions = divisions
+		proposal := b.Clone()
+		proposal.Divisions = divisions
 		var err error
-		if b, err = b.Amend(next); err != nil {
+		if b, err = b.Amend(proposal); err != nil {
 			t.Fatal(err)
 		}
 	}
 	check := func(rules int, divisions, unfilled, every, attributes string) {
 		t.Helper()
-		got := []string{strings.Join(b.Divisions, " "), strings.Join(b.Unfilled, " "), strings.Join(b.EveryDivision(), " "), strings.Join(b.tallied(), " ")}
+		got := []string{strings.Join(b.Divisions, " "), strings.Join(b.Unfilled, " "), strings.Join(b.EveryDivision(), " "), strings.Join(b.talliedAttributes(), " ")}
 		if diff := cmp.Diff([]string{divisions, unfilled, every, attributes}, got); diff != "" || b.Rules() != rules {
 			t.Errorf("after %d changes, want %d: divisions, unfilled, every division and tallied attributes (-want +got):\n%s", b.Rules(), rules, diff)
 		}
@@ -146,23 +146,23 @@ func TestAmendDivisions(t *testing.T) {
 	for i := b.Rules(); i < MaxDivisionChanges; i++ {
 		amend("x" + strings.Repeat("y", i))
 	}
-	next := b.Clone()
-	next.Divisions = nil
-	if _, err := b.Amend(next); !errors.Is(err, ErrInvalid) {
-		t.Errorf("one change too many: error %v, want ErrInvalid", err)
+	proposal := b.Clone()
+	proposal.Divisions = nil
+	if _, err := b.Amend(proposal); !errors.Is(err, ErrInvalid) {
+		t.Errorf("MaxDivisionChanges+1 changes: error %v, want ErrInvalid", err)
 	}
 }
 
-// A tally that was made before a change of divisions has the values of the attributes that
-// stay. An entry with the old rules does not change.
-func TestTallyOutlivesAChangeOfDivisions(t *testing.T) {
+// A tally from the time before a change of divisions keeps the values of its attributes. An
+// entry with the old rules does not change.
+func TestTallyKeepsItsValuesAfterAChangeOfDivisions(t *testing.T) {
 	old := Board{ID: "b", Policy: Sum, Divisions: []string{"gender", "age"}}
 	r := MatchResult{ResultKey: ResultKey{Match: "a"}, AchievedAt: time.Unix(1, 0), Attributes: map[string]string{"gender": "F", "age": "30", "club": "x"}}
 	tally := old.Add(Tally{}, &r)
 	before := old.Entry(&tally, "all", "u")
-	next := old
-	next.Divisions = []string{"club", "gender+age"}
-	b, err := old.Amend(next)
+	proposal := old
+	proposal.Divisions = []string{"club", "gender+age"}
+	b, err := old.Amend(proposal)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,27 +171,27 @@ func TestTallyOutlivesAChangeOfDivisions(t *testing.T) {
 	}
 	later := MatchResult{ResultKey: ResultKey{Match: "b"}, AchievedAt: time.Unix(2, 0), Attributes: map[string]string{"age": "31", "club": "y"}}
 	extended := b.Add(tally, &later)
-	whole, err := b.Count(func(yield func(MatchResult, error) bool) {
+	recounted, err := b.Count(func(yield func(MatchResult, error) bool) {
 		_ = yield(later, nil) && yield(r, nil)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []Division{{"club", "y"}, {"gender+age", "F+31"}}
-	for name, tally := range map[string]Tally{"extended": extended, "recounted": whole} {
+	for name, tally := range map[string]Tally{"extended": extended, "recounted": recounted} {
 		if diff := cmp.Diff(want, b.Entry(&tally, "all", "u").Divisions); diff != "" {
 			t.Errorf("divisions of the %s tally (-want +got):\n%s", name, diff)
 		}
 	}
 }
 
-// The order of divisions is no rule, because a change of divisions may store another order.
+// SameAs ignores the order of divisions, because a change of divisions may store another order.
 func TestOrderOfDivisionsIsNoDifference(t *testing.T) {
 	x, y := Board{ID: "b", Divisions: []string{"age", "gender"}}, Board{ID: "b", Divisions: []string{"gender", "age"}}
 	if d := x.Differences(&y); !x.SameAs(&y) || len(d) > 0 {
 		t.Errorf("SameAs = %v, with the differences %q; want the same board", x.SameAs(&y), d)
 	}
 	if y.Divisions = []string{"gender"}; x.SameAs(&y) || len(x.Differences(&y)) != 1 {
-		t.Error("a board without a division is the same, want a difference")
+		t.Error("SameAs of a board without one of the divisions = true, want false and one difference")
 	}
 }

@@ -18,7 +18,7 @@ type EarlyEnd struct {
 	DecidedAt time.Time `json:"decided_at"`
 }
 
-// EarlyEnd returns the early end of a season, if it has one.
+// EarlyEnd returns the early end of a season, and reports whether the season has one.
 func (s *Schedule) EarlyEnd(id SeasonID) (EarlyEnd, bool) {
 	i, ok := s.findEnd(id)
 	if !ok {
@@ -31,9 +31,11 @@ func (s *Schedule) findEnd(id SeasonID) (int, bool) {
 	return slices.BinarySearchFunc(s.Ends, id, func(e EarlyEnd, id SeasonID) int { return strings.Compare(string(e.ID), string(id)) })
 }
 
-// EndEarly adds an early end to s, or replaces the season's early end. It returns a
-// [FieldError] if s is rolling, if the season does not contain e.At, or if the season
-// already ends early at e.At or before.
+// EndEarly adds an early end to s, or replaces the season's early end. The time e.At must be
+// after the start of the season and before its end. If the season already has an early end,
+// e.At must be before that. Errors:
+// [ErrSeasonNotFound]; a [FieldError] if e.At is not in this range, if s is rolling, or if s
+// already has MaxEarlyEnds early ends.
 func (s *Schedule) EndEarly(e EarlyEnd) error {
 	season, err := s.ByID(e.ID)
 	if err != nil {
@@ -62,18 +64,19 @@ func (s *Schedule) EndEarly(e EarlyEnd) error {
 	return nil
 }
 
-// endingEarly returns season with its early end, if it has one.
-func (s *Schedule) endingEarly(season Season) Season {
+// withEarlyEnd returns season with its early end, if it has one.
+func (s *Schedule) withEarlyEnd(season Season) Season {
 	if e, ok := s.EarlyEnd(season.ID); ok {
 		season.End = e.At
 	}
 	return season
 }
 
-// checkEnds returns a [FieldError] if next lacks an early end of s, or has a later one.
-func (s *Schedule) checkEnds(next *Schedule) error {
+// checkEnds returns a [FieldError] if proposal lacks an early end of s, or has it at a later
+// time.
+func (s *Schedule) checkEnds(proposal *Schedule) error {
 	for _, e := range s.Ends {
-		if n, ok := next.EarlyEnd(e.ID); !ok || n.At.After(e.At) {
+		if end, ok := proposal.EarlyEnd(e.ID); !ok || end.At.After(e.At) {
 			return fieldErrorf("season", "the early end of season %q cannot be removed or moved to a later time", e.ID)
 		}
 	}
@@ -81,25 +84,26 @@ func (s *Schedule) checkEnds(next *Schedule) error {
 }
 
 // After returns the first season of s that begins at t or later. It returns false if s has
-// no such season, or none that it can name.
+// no such season in the years 1 to 9999.
 func (s *Schedule) After(t time.Time) (Season, bool) {
 	if s.Kind == Explicit {
 		for _, w := range s.Windows {
 			if !w.Start.Before(t) {
-				return s.endingEarly(w.inUTC()), true
+				return s.withEarlyEnd(w.inUTC()), true
 			}
 		}
 		return Season{}, false
 	}
-	season, err := s.scheduled(t)
+	season, err := s.scheduledAt(t)
 	if err == nil && !season.End.IsZero() && !season.Start.Equal(t) {
-		season, err = s.scheduled(season.End)
+		season, err = s.scheduledAt(season.End)
 	}
-	return s.endingEarly(season), err == nil && !season.End.IsZero()
+	return s.withEarlyEnd(season), err == nil && !season.End.IsZero()
 }
 
-// EndedEarly reports whether r is not in its season of b because the season ended early.
-// Such a result does not count, even if it was accepted before.
+// EndedEarly reports whether the event time of r is at or after the early end of its season
+// on b. Such a result does not count, even if b accepted it before the administrator ended the
+// season.
 func (b *Board) EndedEarly(r *MatchResult) bool {
 	e, ok := b.Season.EarlyEnd(r.Season)
 	return ok && !r.Retracted && !r.AchievedAt.Before(e.At)

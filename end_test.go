@@ -71,7 +71,7 @@ func TestEndEarlyRefusesTimesOutsideTheSeason(t *testing.T) {
 			t.Errorf("%s: %v, want an error of field %q", tt.name, err, tt.field)
 		}
 		if len(before) > 0 && !before[0].At.Equal(utc(t, "2026-11-05T00:00:00Z")) {
-			t.Errorf("%s: EndEarly changed the list that it was given", tt.name)
+			t.Errorf("%s: EndEarly changed the elements of the earlier list of ends", tt.name)
 		}
 	}
 	many := Schedule{Kind: Daily}
@@ -82,7 +82,7 @@ func TestEndEarlyRefusesTimesOutsideTheSeason(t *testing.T) {
 	}
 	last := utc(t, "2026-11-20T12:00:00Z")
 	if err := many.EndEarly(EarlyEnd{"20261120", last, last}); !errors.Is(err, ErrInvalid) {
-		t.Errorf("one early end more than MaxEarlyEnds: %v, want ErrInvalid", err)
+		t.Errorf("MaxEarlyEnds+1 early ends: %v, want ErrInvalid", err)
 	}
 }
 
@@ -121,10 +121,10 @@ func TestAmendKeepsEarlyEnds(t *testing.T) {
 		ends []EarlyEnd
 		ok   bool
 	}{
-		{"removed", nil, false},
-		{"later", []EarlyEnd{{"20261120", at.Add(1), at}}, false},
-		{"earlier", []EarlyEnd{{"20261120", at.Add(-time.Hour), at}}, true},
-		{"another", []EarlyEnd{{"20261119", at.AddDate(0, 0, -1), at}, {"20261120", at, at}}, true},
+		{"an early end cannot be removed", nil, false},
+		{"an early end cannot move to a later time", []EarlyEnd{{"20261120", at.Add(1), at}}, false},
+		{"an early end can move to an earlier time", []EarlyEnd{{"20261120", at.Add(-time.Hour), at}}, true},
+		{"another season can end early", []EarlyEnd{{"20261119", at.AddDate(0, 0, -1), at}, {"20261120", at, at}}, true},
 	} {
 		got, err := ended.Revise(func(b *Board) error { b.Season.Ends = tt.ends; return nil })
 		if (err == nil) != tt.ok || tt.ok && !cmp.Equal(got.Season.Ends, tt.ends) {
@@ -133,8 +133,8 @@ func TestAmendKeepsEarlyEnds(t *testing.T) {
 	}
 }
 
-// A tally may still include results after the early end, because it is older than the end.
-func TestMergeRecountsWhatAnEarlyEndExcludes(t *testing.T) {
+// A tally that is older than the early end may include results after the early end.
+func TestMergeRecountsResultsAfterAnEarlyEnd(t *testing.T) {
 	at := utc(t, "2026-11-20T12:00:00Z")
 	b := Board{ID: "b", Policy: Sum, Season: Schedule{Kind: Daily, Grace: time.Hour}}
 	key := ResultKey{SeasonKey{"b", "20261120"}, "u", "m"}
@@ -146,17 +146,17 @@ func TestMergeRecountsWhatAnEarlyEndExcludes(t *testing.T) {
 	if b.Counts(&stored) {
 		t.Error("a result at the early end counts")
 	}
-	next := stored
-	next.Revision, next.Score = 1, 7
-	if d := b.Merge(known, next); d.Status != Rejected || d.Reason != ReasonEnded || d.Refuse == nil {
+	correction := stored
+	correction.Revision, correction.Score = 1, 7
+	if d := b.Merge(known, correction); d.Status != Rejected || d.Reason != ReasonEnded || d.Refuse == nil {
 		t.Errorf("correction at the early end: %+v, want a refusal as SEASON_ENDED", d)
 	}
-	next.Amends = true
-	if d := b.Merge(known, next); d.Reason != ReasonEnded {
+	correction.Amends = true
+	if d := b.Merge(known, correction); d.Reason != ReasonEnded {
 		t.Errorf("correction by an administrator at the early end: %+v, want a refusal as SEASON_ENDED", d)
 	}
-	next.AchievedAt = at.Add(-time.Microsecond)
-	if d := b.Merge(known, next); d.Status != Applied || !d.Recount {
+	correction.AchievedAt = at.Add(-time.Microsecond)
+	if d := b.Merge(known, correction); d.Status != Applied || !d.Recount {
 		t.Errorf("correction to a time before the early end: %+v, want APPLIED with a recount", d)
 	}
 	if d := b.Merge(known, MatchResult{ResultKey: key, Revision: 1, Retracted: true, ReceivedAt: at}); d.Status != Applied || !d.Recount {

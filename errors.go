@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// Callers test for these errors with [errors.Is]. Each returned error wraps one of them
-// and names the operation and its object, such as a board or a user.
+// Callers test for these errors with [errors.Is]. A returned error may wrap one of them and
+// name the operation and its object, such as a board or a user.
 var (
 	// ErrInvalid means that an argument is not allowed. Every [FieldError] wraps it.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrBoardNotFound means that no board has the id.
 	ErrBoardNotFound = errors.New("board not found")
-	// ErrBoardExists means that a board with the same id has other rules.
+	// ErrBoardExists means that a different board has the same id: see [Board.SameAs].
 	ErrBoardExists = errors.New("board exists with other rules")
 	// ErrEntryNotFound means that the user has no entry, or that a ban hides it.
 	ErrEntryNotFound = errors.New("entry not found")

@@ -53,8 +53,8 @@ func (id UserID) ValidateNew() error { return checkNewID("user_id", string(id)) 
 // stricter than Validate, so that older results stay usable.
 func (id MatchID) ValidateNew() error { return checkNewID("match_id", string(id)) }
 
-// checkNewID returns a [FieldError] if s is not a valid id, if clients remove it from
-// URLs, or if it has no visible character.
+// checkNewID returns a [FieldError] if a new result must not have the id s: if s is not a
+// valid id, if clients remove s from URLs, or if s has no visible character.
 func checkNewID(field, s string) error {
 	if err := checkID(field, s); err != nil {
 		return err
@@ -62,7 +62,7 @@ func checkNewID(field, s string) error {
 	return checkNewText(field, s)
 }
 
-// checkNewText is checkNewID for a valid id.
+// checkNewText does the checks of checkNewID that checkID does not do.
 func checkNewText(field, s string) error {
 	switch {
 	case s == "." || s == "..":
@@ -73,7 +73,7 @@ func checkNewText(field, s string) error {
 	return nil
 }
 
-// visible reports whether a printable character shows any ink, unlike a space.
+// visible reports whether a printable character can be seen, unlike a space.
 func visible(r rune) bool {
 	const brailleBlank = '\u2800'
 	return r != ' ' && r != brailleBlank && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)

@@ -41,7 +41,7 @@ type SurveyQuery struct {
 	// standings, percent p selects the position n-⌊n×p/100⌋, but at least 1. The standing at this
 	// position is better than about p percent of the standings.
 	Percents []float64
-	// Keys are rank keys or prefixes of rank keys, as of Count.
+	// Keys are rank keys or prefixes of rank keys, as for [Ranker].Count.
 	Keys []RankKey
 }
 
@@ -63,8 +63,8 @@ type Survey struct {
 // may consist of parts, each of which shows a later moment. If a ladder has no standings,
 // the answer is empty and the error is nil.
 //
-// Parameter methods has the kinds of rank that the caller uses; none means all. Other
-// kinds in the answer have no meaning, except the ordinal rank.
+// Parameter methods names the methods whose ranks the caller uses; no methods means all. The
+// answer's ranks by other methods have no meaning, except ordinal ranks.
 //
 // Methods are safe for concurrent use. They return [ErrRankUnavailable] if they cannot
 // answer now, for example before the season is loaded.
@@ -98,7 +98,7 @@ func SurveyByPages(ctx context.Context, r Ranker, l Ladder, q SurveyQuery, metho
 		return Survey{}, v, err
 	}
 	s := Survey{Positions: make([]RankKey, len(q.Positions)), Percents: make([]RankKey, len(q.Percents)), Counts: counts}
-	read := func(key *RankKey, position int64) error {
+	readKey := func(key *RankKey, position int64) error {
 		if position < 1 {
 			return nil
 		}
@@ -109,12 +109,12 @@ func SurveyByPages(ctx context.Context, r Ranker, l Ladder, q SurveyQuery, metho
 		return err
 	}
 	for i, position := range q.Positions {
-		if err := read(&s.Positions[i], position); err != nil {
+		if err := readKey(&s.Positions[i], position); err != nil {
 			return Survey{}, v, err
 		}
 	}
 	for i, percent := range q.Percents {
-		if err := read(&s.Percents[i], PercentPosition(v.Size, percent)); err != nil {
+		if err := readKey(&s.Percents[i], PercentPosition(v.Size, percent)); err != nil {
 			return Survey{}, v, err
 		}
 	}
@@ -126,19 +126,19 @@ func SurveyByPages(ctx context.Context, r Ranker, l Ladder, q SurveyQuery, metho
 type Index interface {
 	Ranker
 
-	// Update moves the user of each entry to the place that the entry's sort key
-	// determines, in the overall ladder and in the ladders of the entry's divisions. It
+	// Update moves the user of each entry to a place in the overall ladder and in the
+	// ladders of the entry's divisions. The entry's sort key determines this place. Update
 	// removes the user from all earlier places. A user whose entry is not ranked has no
 	// place. Update ignores an entry unless its Version is greater than the version
 	// that the index has for the user. Updates may therefore be repeated, and may
 	// arrive in any order.
 	//
-	// The entries must be of season s and already durable in the store. Parameter at is
-	// the time of the change. Reads that begin after Update returns see the change. If
+	// The entries must be of season s and already durable in the store. Parameter changedAt
+	// is the time of the change. Reads that begin after Update returns see the change. If
 	// the season is not loaded, Update does nothing: the Rebuild that loads the season
 	// will read the entries from the store. Update may ignore a division that the board of
 	// the last Rebuild did not have.
-	Update(ctx context.Context, s SeasonKey, at time.Time, entries []Entry) error
+	Update(ctx context.Context, s SeasonKey, changedAt time.Time, entries []Entry) error
 	// Rebuild replaces all standings of a season of board b by the standings of
 	// entries. The entries may come in any order, and some may not be ranked. Rebuild
 	// is fastest if the entries come in the standing order of the overall ladder. It
@@ -150,7 +150,7 @@ type Index interface {
 	// change the season. Concurrent Rebuilds of one season run one after another. If
 	// Drop is called while a Rebuild runs, the Rebuild loads nothing and returns
 	// [ErrRankUnavailable].
-	Rebuild(ctx context.Context, b *Board, s SeasonKey, at time.Time, entries iter.Seq2[Entry, error]) error
+	Rebuild(ctx context.Context, b *Board, s SeasonKey, changedAt time.Time, entries iter.Seq2[Entry, error]) error
 	// Synced reports whether the effect of every Update so far is in the index. It
 	// ignores Updates of seasons that every process treats as not loaded. A caller that
 	// can redeliver a result must wait until Synced is true before it commits the

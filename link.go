@@ -25,9 +25,10 @@ type Source struct {
 	TieBreakers []int `json:"tie_breakers,omitempty"`
 }
 
+// matches reports whether r has all attributes of s.Match.
 func (s *Source) matches(r *MatchResult) bool {
 	for name, value := range s.Match {
-		if have, ok := r.Attributes[name]; !ok || have != value {
+		if stored, ok := r.Attributes[name]; !ok || stored != value {
 			return false
 		}
 	}
@@ -67,19 +68,19 @@ func (b *Board) validateSource() []error {
 	return errs
 }
 
-// LinkTo completes the rules of b, which is to be linked to the board source. It returns a
-// [FieldError] if this is not possible.
+// LinkTo completes the rules of the linked board b, whose source is the given board. It
+// returns a [FieldError] if source is linked itself, or lacks a tie-breaker of b.
 func (b *Board) LinkTo(source *Board) error {
 	if source.Source != nil {
 		return fieldErrorf("source.board_id", "board %q is linked itself; link to its source %q instead", source.ID, source.Source.Board)
 	}
 	b.Source = &Source{Board: b.Source.Board, Match: b.Source.Match}
 	for i, tie := range b.TieBreakers {
-		at := slices.IndexFunc(source.TieBreakers, func(t TieBreaker) bool { return t.Name == tie.Name })
-		if at < 0 {
+		index := slices.IndexFunc(source.TieBreakers, func(t TieBreaker) bool { return t.Name == tie.Name })
+		if index < 0 {
 			return fieldErrorf(fmt.Sprintf("tie_breakers[%d].name", i), "the source %q has no tie-breaker %q", source.ID, tie.Name)
 		}
-		b.Source.TieBreakers = append(b.Source.TieBreakers, at)
+		b.Source.TieBreakers = append(b.Source.TieBreakers, index)
 	}
 	return nil
 }
@@ -92,7 +93,7 @@ func (b *Board) ResultTieBreakers(r *MatchResult) []int64 {
 	}
 	ties := make([]int64, 0, len(b.Source.TieBreakers))
 	for _, i := range b.Source.TieBreakers {
-		ties = append(ties, at(r.TieBreakers, i))
+		ties = append(ties, valueAt(r.TieBreakers, i))
 	}
 	return ties
 }
@@ -106,9 +107,8 @@ func (b *Board) CheckDirect() error {
 	return fieldErrorf("board_id", "board %q is linked; submit to its source %q instead", b.ID, b.Source.Board)
 }
 
-// Counts reports whether b counts r in r's season. A retraction does not count, and neither
-// does a result of a void match, or one that is not in its season because the season ended
-// early.
+// Counts reports whether b counts r in r's season. A retraction, a result of a void match,
+// and a result at or after the early end of its season do not count.
 //
 // A linked board may also have results that do not match, or whose event time is in
 // another season. Such a result replaces an older one that did count: see
@@ -127,9 +127,10 @@ func (b *Board) countsUnlessEnded(r *MatchResult) bool {
 	return err == nil && b.Source.matches(r) && season.Contains(r.AchievedAt)
 }
 
-// LinkedSeasons returns the open seasons of the linked board b in which b counts r, a result
-// of b or of b's source, in the order of their ends. There is at most one, except on a
-// board with rolling windows.
+// LinkedSeasons returns the seasons of the linked board b in which b counts r, in the order of
+// their ends. On a rolling board, these are the open windows (see [RollingWindows]) that
+// contain r's event time. On other boards, there is at most one. r is a result of b or of
+// b's source.
 func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 	if r.Retracted || b.Source == nil || !b.Source.matches(r) {
 		return nil
@@ -144,38 +145,38 @@ func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 		}
 		return []SeasonID{season.ID}
 	}
-	var open []SeasonID
+	var windows []SeasonID
 	for err == nil && season.ID <= b.Rolling.Opened && season.Contains(r.AchievedAt) {
 		if season.ID >= b.Rolling.First {
-			open = append(open, season.ID)
+			windows = append(windows, season.ID)
 		}
 		season, err = b.Season.At(season.End)
 	}
-	return open
+	return windows
 }
 
-// RollingWindows is the state of the windows of a rolling board. Ids of windows compare as
-// their last days.
+// RollingWindows is the state of the windows of a rolling board. The greater of two window ids
+// is the id of the window that ends later.
 type RollingWindows struct {
 	// First and Opened are the first and the last open window: the service copies results
 	// to no other window. First never changes.
 	First  SeasonID `json:"first,omitempty"`
 	Opened SeasonID `json:"opened,omitempty"`
-	// Filled is the last window that has all results of the source, as have all open windows
-	// before it. It is empty until the board was filled for the first time.
+	// Filled is the last of the filled windows: it and all open windows before it have all
+	// results of the source. It is empty until the board has been filled for the first time.
 	Filled SeasonID `json:"filled,omitempty"`
-	// Lease is the time until which one process fills the windows after Filled without help
-	// from others. It is zero if no process does.
+	// Lease is the time until which only one process fills the windows after Filled. It is
+	// zero if no process does.
 	Lease time.Time `json:"lease,omitzero"`
 }
 
 // OpenWindows sets the open windows of the rolling board b, which is created at b.CreatedAt.
-// Windows that would be past their retention by then stay closed. Thus a source with a long
-// history does not give the board one window for each day of it.
+// Windows whose retention ended before that time stay closed. A source with a long history
+// therefore does not give b a window for each day of the history.
 func (b *Board) OpenWindows() error {
 	last, err := b.Season.At(b.CreatedAt.Add(MaxAhead))
 	b.Rolling = RollingWindows{Opened: last.ID}
-	if first, err := b.Season.At(b.CreatedAt.Add(-b.Retention - b.Season.Grace)); err == nil { // else before the year 1
+	if first, err := b.Season.At(b.CreatedAt.Add(-b.Retention - b.Season.Grace)); err == nil { // otherwise this window is before the year 1, and First stays empty
 		b.Rolling.First = first.ID
 	}
 	return err
@@ -183,17 +184,17 @@ func (b *Board) OpenWindows() error {
 
 // NeedsWindow returns the last window of the rolling board b that must be open before r is
 // copied to b. The result r is of b's source. The window ends on the day of r or on the day
-// of its receipt. NeedsWindow returns "" if b does not count r.
+// of its receipt, whichever is later. NeedsWindow returns "" if b does not count r.
 func (b *Board) NeedsWindow(r *MatchResult) SeasonID {
 	if r.Retracted || !b.Source.matches(r) {
 		return ""
 	}
-	achieved, err1 := b.Season.At(r.AchievedAt)
-	received, err2 := b.Season.At(r.ReceivedAt)
+	achievedWindow, err1 := b.Season.At(r.AchievedAt)
+	receivedWindow, err2 := b.Season.At(r.ReceivedAt)
 	if err1 != nil || err2 != nil {
 		return ""
 	}
-	return max(achieved.ID, received.ID)
+	return max(achievedWindow.ID, receivedWindow.ID)
 }
 
 // FillingSeason reports whether the season of the linked board b may still lack results of
@@ -204,43 +205,44 @@ func (b *Board) FillingSeason(season SeasonID, now time.Time) bool {
 	}
 	last := b.Rolling.Opened
 	if current, err := b.Season.At(now); err == nil {
-		last = max(last, current.ID) // no process may have opened it yet
+		last = max(last, current.ID) // possibly no process has opened the current window
 	}
 	return season > b.Rolling.Filled && season <= last
 }
 
 // FromSource returns r, a result of the board source, as the linked board b keeps it in a
-// season. If b has an older revision of r in a season in which it does not count r, b keeps
-// r there too: r replaces the older revision, which then no longer counts. So the same
-// revision stands on both boards, in whatever order the revisions arrive.
+// season. A correction can change in which seasons b counts r. In a season that has an older
+// revision but does not count r, b still replaces the older revision by r. The same revision
+// therefore stands on both boards, regardless of the order of arrival.
 //
 // Results of different seasons of the source are different results, even if their match
-// ids are equal. So on a source with seasons, the match id on b begins with the season.
-// The content does not change, because the contents of equal revisions are compared. In
-// particular, the tie-breakers stay in the order of the source: see
+// ids are equal. If the source has seasons, the match id on b therefore begins with the
+// season. The content does not change, because [Board.Merge] compares the contents of equal
+// revisions. In particular, the tie-breakers stay in the order of the source: see
 // [Board.ResultTieBreakers].
 //
-// A closed season of the source accepts only the corrections of administrators. Closed
-// seasons of b accept these too.
+// A closed season of the source accepts only the corrections of administrators. FromSource
+// therefore sets Amends if the season was closed at r.ReceivedAt: a closed season of b then
+// accepts r too.
 func (b *Board) FromSource(source *Board, r *MatchResult, season SeasonID) MatchResult {
 	out := *r
-	from, err := source.Season.ByID(r.Season)
-	out.Amends = err == nil && source.Closed(from, r.ReceivedAt)
+	sourceSeason, err := source.Season.ByID(r.Season)
+	out.Amends = err == nil && source.Closed(sourceSeason, r.ReceivedAt)
 	out.ResultKey = ResultKey{SeasonKey: SeasonKey{b.ID, season}, User: r.User, Match: source.linkedMatch(r.Season, r.Match)}
 	return out
 }
 
-// ToSource is the inverse of [Board.FromSource]: it returns the result of the board source
-// that r, a result of a board linked to source, copies.
+// ToSource is the inverse of [Board.FromSource]. Parameter r is a result of the linked board
+// b. ToSource returns the result of the board source from which r was copied.
 func (b *Board) ToSource(source *Board, r *MatchResult) (MatchResult, error) {
 	season, match := string(SeasonAll), string(r.Match)
 	if source.Season.Kind != None {
-		escaped, rest, ok := strings.Cut(match, "/")
-		id, err := url.PathUnescape(escaped)
+		escaped, sourceMatch, ok := strings.Cut(match, "/")
+		sourceSeason, err := url.PathUnescape(escaped)
 		if !ok || err != nil {
 			return MatchResult{}, fmt.Errorf("leaderboard: match %q of linked board %q does not begin with a season of its source", match, b.ID)
 		}
-		season, match = id, rest
+		season, match = sourceSeason, sourceMatch
 	}
 	out := *r
 	out.ResultKey = ResultKey{SeasonKey: SeasonKey{source.ID, SeasonID(season)}, User: r.User, Match: MatchID(match)}

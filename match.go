@@ -24,8 +24,8 @@ type MatchState struct {
 	// void.
 	Voids int64
 	// Applied is the value of Voids that all results of the match have. If it is less than
-	// Voids, a process has not finished applying Voids, or has died before. A store of
-	// several regions keeps an Applied for each of them.
+	// Voids, a process is still setting Voids in the results, or died before it finished. A store of
+	// several regions keeps one Applied for each region.
 	Applied int64
 	Reason  string // for operators, at most 256 bytes
 	Actor   string // the administrator who set this state
@@ -39,6 +39,12 @@ func (m *MatchState) IsVoid() bool { return isVoid(m.Voids) }
 func (r *MatchResult) IsVoid() bool { return isVoid(r.Voids) }
 
 func isVoid(voids int64) bool { return voids%2 == 1 }
+
+// DeletedBy reports whether a deletion of the season or of the board at deletedAt also deletes
+// the state. A zero deletedAt means no deletion.
+func (m *MatchState) DeletedBy(deletedAt time.Time) bool {
+	return !deletedAt.IsZero() && !m.At.After(deletedAt)
+}
 
 // Compare orders the states of one match, regardless of Applied. The state with the greater
 // Voids is greater. The other fields decide the ties.

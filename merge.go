@@ -48,8 +48,8 @@ const (
 	ReasonRange Reason = "OUT_OF_RANGE"
 	// ReasonClosed means that the season was closed when the result was received.
 	ReasonClosed Reason = "SEASON_CLOSED"
-	// ReasonEnded means that an administrator ended the season at the event time of the
-	// result, or before.
+	// ReasonEnded means that the event time of the result is at or after the early end of
+	// its season: see [EarlyEnd].
 	ReasonEnded Reason = "SEASON_ENDED"
 	// ReasonErased means that the user's data was erased after the result was received.
 	ReasonErased Reason = "USER_ERASED"
@@ -60,7 +60,7 @@ const (
 	ReasonInvalid Reason = "INVALID"
 )
 
-// Refusal is the record of a rejected result. Because stores keep it, a replay is
+// Refusal is the record of a rejected result. Because stores keep refusals, a replay is
 // rejected too, even if the board's settings have changed since.
 type Refusal struct {
 	Revision   int64
@@ -115,7 +115,7 @@ type Decision struct {
 	Recount bool
 }
 
-// Merge decides whether r is applied, given what the store knows of r's match and user.
+// Merge decides whether r is applied, given what the store has about r's match and user.
 // Only Merge implements the rules of revisions, conflicts, floors and closed seasons. r
 // must have valid ids and a valid revision.
 //
@@ -130,9 +130,10 @@ type Decision struct {
 // refusal, so a replay gets the same decision. A query for a refused result returns the
 // refusal.
 //
-// Independently of this, the result that stands keeps the greatest Voids. So neither the
-// order of arrival of results, corrections and voids, nor their repetition, affects whether
-// the result counts. Whether a result is refused does not depend on its own Voids.
+// Voids counts how often the match of a result was voided or restored. The result that
+// stands keeps the greatest Voids of all its revisions. The order of arrival and repetition
+// therefore do not affect whether a match is void. Whether a result is refused does not
+// depend on its own Voids.
 func (b *Board) Merge(known Known, r MatchResult) Decision {
 	voids := r.Voids
 	if known.Result != nil {
@@ -143,26 +144,26 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 		r.Voids = 0
 		d = b.mergeContent(known, r, voids)
 	}
-	if have := known.Result; d.Put == nil && have != nil && voids > have.Voids {
-		put := *have
+	if stored := known.Result; d.Put == nil && stored != nil && voids > stored.Voids {
+		put := *stored
 		put.Voids = voids
 		d.Put, d.Recount, d.VoidsOnly = &put, true, true
 	}
 	return d
 }
 
-// mergeContent does the work of Merge for a result with content. The result that it puts has
-// the given voids.
+// mergeContent does the work of Merge for a result that is not VoidOnly. Parameter voids is
+// the Voids for the decision's Put.
 func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	r = r.Normalize()
 	d := Decision{Tally: known.Tally}
-	have := known.Result
+	stored := known.Result
 	switch {
 	case b.isDeleted(known.DeletedAt, &r):
 		return d.reject(nil, ReasonDeleted)
 	case !r.ReceivedAt.After(known.ErasedAt):
 		return d.reject(nil, ReasonErased)
-	case have != nil && r.Revision < have.Revision:
+	case stored != nil && r.Revision < stored.Revision:
 		d.Status = Superseded
 		return d
 	}
@@ -173,11 +174,11 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 			return d.reject(nil, f.Reason)
 		}
 	}
-	if have != nil && r.Revision == have.Revision {
-		cmp, same := compareContent(&r, have)
+	if stored != nil && r.Revision == stored.Revision {
+		cmp, same := compareContent(&r, stored)
 		if same {
 			d.Status = Duplicate
-			if r.Assigned && r.AchievedAt.Before(have.AchievedAt) {
+			if r.Assigned && r.AchievedAt.Before(stored.AchievedAt) {
 				r.Amends, r.Voids = false, voids
 				d.Put, d.Recount = &r, true
 			}
@@ -187,14 +188,14 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 			return d
 		}
 	}
-	if reason := b.refuse(known, &r); reason != "" {
+	if reason := b.refusalReasonGiven(known, &r); reason != "" {
 		return d.reject(&Refusal{r.Revision, reason, content, r.ReceivedAt}, reason)
 	}
 	r.Amends, r.Voids = false, voids
 	d.Put = &r
-	// Known.Tally may be older than the early end of the season, and include have although
-	// have no longer counts.
-	if have == nil || !b.countsUnlessEnded(have) {
+	// Known.Tally may be older than the early end of the season. It then includes the result
+	// that stands, although that result no longer counts.
+	if stored == nil || !b.countsUnlessEnded(stored) {
 		d.Tally = b.Add(known.Tally, &r)
 	} else {
 		d.Recount = true
@@ -212,8 +213,8 @@ func (d *Decision) Outcome(before, after RankKey) Outcome {
 }
 
 // isDeleted reports whether a deletion at deletedAt also deletes r. A zero deletedAt means
-// no deletion. The results of a linked board are those of its source. So on a linked board,
-// the deletion of an earlier board with the same id deletes no result of the source.
+// no deletion. The results of a linked board are those of its source. On a linked board, the
+// deletion of an earlier board with the same id therefore deletes no result.
 func (b *Board) isDeleted(deletedAt time.Time, r *MatchResult) bool {
 	if deletedAt.IsZero() || b.Source != nil && !deletedAt.After(b.CreatedAt) {
 		return false
@@ -226,8 +227,9 @@ func (d Decision) reject(f *Refusal, reason Reason) Decision {
 	return d
 }
 
-// refuse returns the reason why r must not be applied, or "".
-func (b *Board) refuse(known Known, r *MatchResult) Reason {
+// refusalReasonGiven returns the reason why b refuses r, given what the store knows, or "". It
+// is RefusalReason with the checks of the user's sums.
+func (b *Board) refusalReasonGiven(known Known, r *MatchResult) Reason {
 	if reason := b.RefusalReason(r); reason != "" || !b.Counts(r) || !b.AddsUp() {
 		return reason
 	}
@@ -236,18 +238,18 @@ func (b *Board) refuse(known Known, r *MatchResult) Reason {
 		old = *known.Result
 	}
 	if b.Policy == Sum {
-		now, next := known.Tally.score, known.Tally.score-old.Score+r.Score
-		if b.Floor != nil && next < *b.Floor && next < now {
+		sum, newSum := known.Tally.score, known.Tally.score-old.Score+r.Score
+		if b.Floor != nil && newSum < *b.Floor && newSum < sum {
 			return ReasonFloor
 		}
-		if leavesRange(int64(now), int64(next)) {
+		if leavesRange(int64(sum), int64(newSum)) {
 			return ReasonRange
 		}
 	}
-	was, next := b.ResultTieBreakers(&old), b.ResultTieBreakers(r)
+	oldTies, newTies := b.ResultTieBreakers(&old), b.ResultTieBreakers(r)
 	for i := range b.TieBreakers {
-		now := at(known.Tally.ties, i)
-		if leavesRange(now, now-at(was, i)+at(next, i)) {
+		sum := valueAt(known.Tally.ties, i)
+		if leavesRange(sum, sum-valueAt(oldTies, i)+valueAt(newTies, i)) {
 			return ReasonRange
 		}
 	}
@@ -256,7 +258,7 @@ func (b *Board) refuse(known Known, r *MatchResult) Reason {
 
 // RefusalReason returns the reason why b refuses r regardless of the user's other
 // results, or "". A retraction is never refused. A linked board accepts all values that
-// its source accepts, and all results that do not count there.
+// its source accepts. A result that does not count on b is not refused.
 func (b *Board) RefusalReason(r *MatchResult) Reason {
 	if b.Source == nil && b.EndedEarly(r) {
 		return ReasonEnded
@@ -279,7 +281,8 @@ func leavesRange(oldSum, newSum int64) bool {
 	return newSum > int64(MaxScore) && newSum > oldSum || newSum < -int64(MaxScore) && newSum < oldSum
 }
 
-func at(values []int64, i int) int64 {
+// valueAt returns the value of a tie-breaker, which is 0 if it is missing.
+func valueAt(values []int64, i int) int64 {
 	if i < len(values) {
 		return values[i]
 	}

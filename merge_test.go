@@ -12,6 +12,8 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 var received = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -53,8 +55,8 @@ func (h *history) all(yield func(MatchResult, error) bool) {
 func (h *history) apply(t *testing.T, r MatchResult) Decision {
 	t.Helper()
 	known := Known{Refusals: h.refusals[r.Match], Tally: h.tally}
-	if have, ok := h.rows[r.Match]; ok {
-		known.Result = &have
+	if stored, ok := h.rows[r.Match]; ok {
+		known.Result = &stored
 	}
 	d := h.board.Merge(known, r)
 	if d.Put != nil && d.Refuse != nil {
@@ -78,7 +80,7 @@ func (h *history) apply(t *testing.T, r MatchResult) Decision {
 	x, _ := h.tally.AppendBinary(nil)
 	y, _ := counted.AppendBinary(nil)
 	if !bytes.Equal(x, y) {
-		t.Fatalf("after %+v the tally is %+v, want %+v as Count returns", r, h.tally, counted)
+		t.Fatalf("after %+v the tally is %+v, want the tally of Count, %+v", r, h.tally, counted)
 	}
 	return d
 }
@@ -128,7 +130,7 @@ func TestMergeStatus(t *testing.T) {
 			{result("m", 0, 5), Applied, "", 5}, {result("m", 0, 7), Conflict, "", 7}, {result("m", 0, 5), Conflict, "", 7}}},
 		{"a result with a higher revision replaces a retraction", sum, []step{
 			{result("m", 0, 5), Applied, "", 5}, {retraction("m", 1), Applied, "", 0}, {retraction("m", 1), Duplicate, "", 0}, {result("m", 2, 6), Applied, "", 6}}},
-		{"a retraction that arrives before its result", sum, []step{
+		{"a retraction may arrive before its result", sum, []step{
 			{retraction("m", 1), Applied, "", 0}, {result("m", 0, 5), Superseded, "", 0}}},
 		{"a result below the floor is refused again when it is replayed", withFloor, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("n", 0, -6), Rejected, ReasonFloor, 5},
@@ -140,7 +142,7 @@ func TestMergeStatus(t *testing.T) {
 			{result("o", 0, 3), Applied, "", -5}, {result("p", 0, -1), Rejected, ReasonFloor, -5}}},
 		{"a result outside the board's bounds is refused, with a record", bounded, []step{
 			{result("m", 0, 11), Rejected, ReasonInvalid, 0}, {result("m", 0, 11), Rejected, ReasonInvalid, 0}, {result("m", 0, 10), Applied, "", 10}}},
-		{"a refused result stays refused when other content stands", bounded, []step{
+		{"a refused result stays refused after other content of its revision is applied", bounded, []step{
 			{result("m", 0, 11), Rejected, ReasonInvalid, 0}, {result("m", 0, 10), Applied, "", 10},
 			{result("m", 0, 11), Rejected, ReasonInvalid, 10}, {result("m", 0, 12), Rejected, ReasonInvalid, 10}}},
 		{"conflicting content below the floor is refused", withFloor, []step{
@@ -165,22 +167,22 @@ func TestMergeStatus(t *testing.T) {
 func TestMergeClosedSeason(t *testing.T) {
 	b := Board{ID: "b", Policy: Sum, Season: Schedule{Kind: Monthly, Grace: time.Hour}, CreatedAt: received.AddDate(-1, 0, 0)}
 	end := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
-	at := func(r MatchResult, received time.Time) MatchResult {
+	receivedAt := func(r MatchResult, received time.Time) MatchResult {
 		r.Season, r.ReceivedAt = "202611", received
 		return r
 	}
 	h := newHistory(b)
-	late := at(result("late", 0, 2), end.Add(time.Hour))
+	late := receivedAt(result("late", 0, 2), end.Add(time.Hour))
 	for _, s := range []struct {
 		r      MatchResult
 		status Status
 		score  Score
 	}{
-		{at(result("m", 0, 5), end.Add(time.Hour-time.Microsecond)), Applied, 5},
+		{receivedAt(result("m", 0, 5), end.Add(time.Hour-time.Microsecond)), Applied, 5},
 		{late, Rejected, 5},
-		{at(result("m", 0, 5), end.AddDate(1, 0, 0)), Duplicate, 5}, // a replay after the close of the season
-		{at(result("m", 1, 6), end.Add(time.Hour)), Rejected, 5},
-		{at(retraction("m", 1), end.AddDate(0, 1, 0)), Applied, 0}, // a retraction after the close of the season
+		{receivedAt(result("m", 0, 5), end.AddDate(1, 0, 0)), Duplicate, 5}, // a replay after the close of the season
+		{receivedAt(result("m", 1, 6), end.Add(time.Hour)), Rejected, 5},
+		{receivedAt(retraction("m", 1), end.AddDate(0, 1, 0)), Applied, 0}, // a retraction after the close of the season
 	} {
 		if d := h.apply(t, s.r); d.Status != s.status || h.score() != s.score {
 			t.Fatalf("%+v: %v, score %d; want %v, %d", s.r, d.Status, h.score(), s.status, s.score)
@@ -189,7 +191,7 @@ func TestMergeClosedSeason(t *testing.T) {
 	// A replay has the same outcome as the original, because it has the same
 	// ReceivedAt.
 	again := newHistory(b)
-	if d := again.apply(t, at(result("m", 0, 5), end)); d.Status != Applied {
+	if d := again.apply(t, receivedAt(result("m", 0, 5), end)); d.Status != Applied {
 		t.Errorf("replay of the result that arrived in time: %v, want %v", d.Status, Applied)
 	}
 	if d := again.apply(t, late); d.Reason != ReasonClosed {
@@ -209,8 +211,8 @@ func TestMergeErased(t *testing.T) {
 	}
 }
 
-// naive is an entry that recount computes without the code under test.
-type naive struct {
+// naiveEntry is an entry that recount computes without the code under test.
+type naiveEntry struct {
 	ranked bool
 	score  int64
 	ties   []int64
@@ -219,10 +221,10 @@ type naive struct {
 	values map[string]string
 }
 
-func recount(b *Board, all []MatchResult) naive {
+func recount(b *Board, all []MatchResult) naiveEntry {
 	stands := map[MatchID]MatchResult{}
 	for _, r := range all {
-		if have, ok := stands[r.Match]; !ok || r.Revision > have.Revision {
+		if stored, ok := stands[r.Match]; !ok || r.Revision > stored.Revision {
 			stands[r.Match] = r
 		}
 	}
@@ -233,7 +235,7 @@ func recount(b *Board, all []MatchResult) naive {
 		}
 	}
 	if len(live) == 0 {
-		return naive{}
+		return naiveEntry{}
 	}
 	column := func(r MatchResult, i int) int64 {
 		if i < len(r.TieBreakers) {
@@ -245,7 +247,7 @@ func recount(b *Board, all []MatchResult) naive {
 		return cmp.Or(x.AchievedAt.Compare(y.AchievedAt), strings.Compare(string(x.Match), string(y.Match)))
 	}
 	slices.SortFunc(live, byTime)
-	n := naive{ranked: true, ties: make([]int64, len(b.TieBreakers)), values: map[string]string{}}
+	n := naiveEntry{ranked: true, ties: make([]int64, len(b.TieBreakers)), values: map[string]string{}}
 	for _, r := range live {
 		for k, v := range r.Attributes {
 			if slices.Contains(b.Divisions, k) {
@@ -253,10 +255,10 @@ func recount(b *Board, all []MatchResult) naive {
 			}
 		}
 	}
-	take := live[len(live)-1]
+	deciding := live[len(live)-1]
 	switch b.Policy {
 	case Best:
-		take = slices.MinFunc(live, func(x, y MatchResult) int {
+		deciding = slices.MinFunc(live, func(x, y MatchResult) int {
 			sign := func(o Order, a, c int64) int {
 				if o == HigherFirst {
 					return cmp.Compare(c, a)
@@ -274,7 +276,7 @@ func recount(b *Board, all []MatchResult) naive {
 			return byTime(x, y)
 		})
 	case Sum:
-		take = live[0]
+		deciding = live[0]
 		for _, r := range live {
 			n.score += int64(r.Score)
 			changes := r.Score != 0
@@ -283,26 +285,25 @@ func recount(b *Board, all []MatchResult) naive {
 				changes = changes || column(r, i) != 0
 			}
 			if changes {
-				take = r
+				deciding = r
 			}
 		}
 	}
 	if b.Policy != Sum {
-		n.score = int64(take.Score)
+		n.score = int64(deciding.Score)
 		for i := range n.ties {
-			n.ties[i] = column(take, i)
+			n.ties[i] = column(deciding, i)
 		}
 	}
-	n.at, n.match = take.AchievedAt, take.Match
+	n.at, n.match = deciding.AchievedAt, deciding.Match
 	return n
 }
 
 // TestEntryIsIndependentOfOrder applies each result twice, in random orders. The entry
 // must equal that of recount.
 func TestEntryIsIndependentOfOrder(t *testing.T) {
-	seed := rand.Uint64()
-	rng := rand.New(rand.NewPCG(seed, 0))
-	t.Logf("seed %d", seed)
+	runSeed := seed.New(t)
+	rng := rand.New(rand.NewPCG(runSeed, 0))
 	for round := range 400 {
 		b := Board{ID: "b", Policy: Policy(rng.IntN(3)), Order: Order(rng.IntN(2)), Divisions: []string{"country", "team"}}
 		for i := range rng.IntN(3) {
@@ -335,18 +336,18 @@ func TestEntryIsIndependentOfOrder(t *testing.T) {
 			}
 			e := b.Entry(&h.tally, SeasonAll, "u")
 			if e.Ranked() != want.ranked {
-				t.Fatalf("round %d, seed %d: ranked %v, want %v", round, seed, e.Ranked(), want.ranked)
+				t.Fatalf("round %d, seed %d: ranked %v, want %v", round, runSeed, e.Ranked(), want.ranked)
 			}
 			if want.ranked {
-				got := naive{true, int64(b.ScoreOf(e.Key, received)), b.TieBreakersOf(e.Key), e.AchievedAt, e.Match, map[string]string{}}
+				got := naiveEntry{true, int64(b.ScoreOf(e.Key, received)), b.TieBreakersOf(e.Key), e.AchievedAt, e.Match, map[string]string{}}
 				for _, d := range e.Divisions {
 					got.values[d.Attribute] = d.Value
 				}
 				if got.ties == nil {
 					got.ties = []int64{}
 				}
-				if diff := gocmp.Diff(want, got, gocmp.AllowUnexported(naive{})); diff != "" {
-					t.Fatalf("round %d, seed %d, board %+v: (-want +got)\n%s", round, seed, b, diff)
+				if diff := gocmp.Diff(want, got, gocmp.AllowUnexported(naiveEntry{})); diff != "" {
+					t.Fatalf("round %d, seed %d, board %+v: (-want +got)\n%s", round, runSeed, b, diff)
 				}
 			}
 			bytes, err := h.tally.AppendBinary(nil)
@@ -357,7 +358,7 @@ func TestEntryIsIndependentOfOrder(t *testing.T) {
 				first = bytes
 			}
 			if string(first) != string(bytes) {
-				t.Fatalf("round %d, seed %d: two orders of arrival have different tallies, want equal ones", round, seed)
+				t.Fatalf("round %d, seed %d: two orders of arrival have different tallies, want equal ones", round, runSeed)
 			}
 		}
 	}
@@ -366,8 +367,8 @@ func TestEntryIsIndependentOfOrder(t *testing.T) {
 // TestConflictsConverge applies conflicting contents of one revision in random orders.
 // The same content must stand every time.
 func TestConflictsConverge(t *testing.T) {
-	seed := rand.Uint64()
-	rng := rand.New(rand.NewPCG(seed, 1))
+	runSeed := seed.New(t)
+	rng := rand.New(rand.NewPCG(runSeed, 1))
 	b := Board{ID: "b", Policy: Sum}
 	for range 200 {
 		var contents []MatchResult
@@ -392,7 +393,7 @@ func TestConflictsConverge(t *testing.T) {
 				want = &got
 			}
 			if !equalResults(&got, want) {
-				t.Fatalf("seed %d: of %+v, %+v stands in one order and %+v in another, want the same result", seed, contents, *want, got)
+				t.Fatalf("seed %d: of %+v, %+v stands in one order and %+v in another, want the same result", runSeed, contents, *want, got)
 			}
 		}
 	}
@@ -476,8 +477,8 @@ func TestCanonicalMetadata(t *testing.T) {
 // TestRankKeyOrder checks that rank keys compare like their scores and tie-breakers. It
 // also checks that ScoreOf and TieBreakersOf read them back from the key.
 func TestRankKeyOrder(t *testing.T) {
-	seed := rand.Uint64()
-	rng := rand.New(rand.NewPCG(seed, 2))
+	runSeed := seed.New(t)
+	rng := rand.New(rand.NewPCG(runSeed, 2))
 	values := []int64{-1 << 53, -1<<53 + 1, -256, -1, 0, 1, 255, 256, 1<<53 - 1, 1 << 53}
 	pick := func() int64 { return values[rng.IntN(len(values))] }
 	for range 5000 {
@@ -495,14 +496,14 @@ func TestRankKeyOrder(t *testing.T) {
 		}
 		kx, ky := b.scoreKey(Score(x[0]), x[1:]), b.scoreKey(Score(y[0]), y[1:])
 		if got := strings.Compare(string(kx), string(ky)); got != want {
-			t.Fatalf("seed %d: %v and %v by %v compare %d, want %d", seed, x, y, orders, got, want)
+			t.Fatalf("seed %d: the keys of %v and %v with the orders %v compare as %d, want %d", runSeed, x, y, orders, got, want)
 		}
 		if b.ScoreOf(kx, received) != Score(x[0]) || !slices.Equal(b.TieBreakersOf(kx), x[1:]) || len(kx) != b.RankKeyBytes() {
-			t.Fatalf("seed %d: the key of %v has the score %d and the tie-breakers %v, want the same values", seed, x, b.ScoreOf(kx, received), b.TieBreakersOf(kx))
+			t.Fatalf("seed %d: the key of %v has the score %d and the tie-breakers %v, want the same values", runSeed, x, b.ScoreOf(kx, received), b.TieBreakersOf(kx))
 		}
 		better := strings.Compare(string(kx), string(b.ScorePrefix(Score(y[0]), received))) < 0
 		if strictly := x[0] != y[0] && (x[0] > y[0]) == (b.Order == HigherFirst); better != strictly {
-			t.Fatalf("seed %d: the key of %v is smaller than the prefix of score %d: %v, want the opposite", seed, x, y[0], better)
+			t.Fatalf("seed %d: the key of %v is smaller than the prefix of score %d: %v, want the opposite", runSeed, x, y[0], better)
 		}
 	}
 }

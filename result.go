@@ -73,15 +73,15 @@ type MatchResult struct {
 	// It determines whether the result is too late. A replay has the same ReceivedAt,
 	// so it has the same outcome.
 	ReceivedAt time.Time
-	// Voids is the value of [MatchState].Voids that the result has. If it is odd, the result
-	// does not count. It is not part of the content. Callers leave it 0, except for results
-	// of linked boards.
+	// Voids counts how often the result's match was voided or restored: see [MatchState]. If
+	// it is odd, the result does not count. It is not part of the content. Callers leave it
+	// 0, except for results of linked boards.
 	Voids int64 `json:",omitzero"`
-	// VoidOnly marks a value without content: Apply only gives the stored result, if any,
-	// the Voids.
+	// VoidOnly marks a MatchResult that has a key and Voids, but no content. Apply then only
+	// sets the Voids of the stored result, if there is one.
 	VoidOnly bool `json:",omitzero"`
 	// Amends marks an administrator's correction, which a closed season accepts too. It is
-	// neither part of the content nor stored.
+	// not part of the content, and not stored.
 	Amends bool `json:",omitzero"`
 }
 
@@ -93,12 +93,12 @@ func Truncate(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC(
 // faults, joined by [errors.Join], each a [FieldError].
 func (r *MatchResult) CheckKey() error {
 	errs := []error{r.User.Validate(), r.Match.Validate()}
-	last := int64(MaxRevision)
+	limit := int64(MaxRevision)
 	if r.Retracted {
-		last++
+		limit++
 	}
-	if r.Revision < 0 || r.Revision > last {
-		errs = append(errs, fieldErrorf("revision", "%d is not in the range 0 to %d", r.Revision, last))
+	if r.Revision < 0 || r.Revision > limit {
+		errs = append(errs, fieldErrorf("revision", "%d is not in the range 0 to %d", r.Revision, limit))
 	}
 	return errors.Join(errs...)
 }
@@ -126,12 +126,12 @@ func (b *Board) Check(r *MatchResult, now time.Time) error {
 			errs = append(errs, fieldErrorf(fmt.Sprintf("tie_breakers[%d]", i), "%d is outside ±2^53", v))
 		}
 	}
-	switch at := r.AchievedAt; {
-	case at.Before(minAchievedAt) || at.After(maxAchievedAt):
+	switch achievedAt := r.AchievedAt; {
+	case achievedAt.Before(minAchievedAt) || achievedAt.After(maxAchievedAt):
 		errs = append(errs, fieldErrorf("achieved_at", "is outside the years 1 to 9999"))
-	case at.After(now.Add(MaxAhead)):
+	case achievedAt.After(now.Add(MaxAhead)):
 		errs = append(errs, fieldErrorf("achieved_at", "%s is more than %v ahead of the server's clock, %s",
-			at.Format(time.RFC3339), MaxAhead, now.UTC().Format(time.RFC3339)))
+			achievedAt.Format(time.RFC3339), MaxAhead, now.UTC().Format(time.RFC3339)))
 	}
 	if len(r.Attributes) > MaxAttributes {
 		errs = append(errs, fieldErrorf("attributes", "%d given, at most %d are allowed", len(r.Attributes), MaxAttributes))

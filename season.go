@@ -171,12 +171,12 @@ func (s Schedule) Validate() error {
 }
 
 // validateNew returns an error if a window of s has an id that a new window must not have.
-// It accepts the windows of the schedule before.
-func (s Schedule) validateNew(before Schedule) error {
+// It accepts the windows of the previous schedule.
+func (s Schedule) validateNew(previous Schedule) error {
 	var errs []error
 	for i, w := range s.Windows {
-		old := func(o Season) bool { return o.ID == w.ID }
-		if w.ID != "" && !slices.ContainsFunc(before.Windows, old) {
+		sameID := func(o Season) bool { return o.ID == w.ID }
+		if w.ID != "" && !slices.ContainsFunc(previous.Windows, sameID) {
 			errs = append(errs, checkNewText(fmt.Sprintf("season.windows[%d].id", i), string(w.ID)))
 		}
 	}
@@ -184,23 +184,23 @@ func (s Schedule) validateNew(before Schedule) error {
 }
 
 // At returns the season that contains t. In a rolling schedule, it returns the window whose
-// last day contains t. If the season ended early, t may be at its end or later, because no
-// other season takes its place. Errors: [ErrSeasonNotFound] if no explicit window contains
+// last day contains t. If a season ended early, At also returns it for the time from its
+// early end to its scheduled end. Errors: [ErrSeasonNotFound] if no explicit window contains
 // t, or if t is outside the years 1 to 9999; a [FieldError] if the time zone is unknown.
 func (s Schedule) At(t time.Time) (Season, error) {
-	season, err := s.scheduled(t)
-	return s.endingEarly(season), err
+	season, err := s.scheduledAt(t)
+	return s.withEarlyEnd(season), err
 }
 
-// scheduled is At without early ends.
-func (s Schedule) scheduled(t time.Time) (Season, error) {
+// scheduledAt is At without early ends.
+func (s Schedule) scheduledAt(t time.Time) (Season, error) {
 	switch s.Kind {
 	case None:
 		return Season{ID: SeasonAll}, nil
 	case Explicit:
 		i := sort.Search(len(s.Windows), func(i int) bool { return s.Windows[i].End.After(t) })
 		if i == len(s.Windows) || !s.Windows[i].Contains(t) {
-			return Season{}, s.outsideWindows(t, i)
+			return Season{}, s.outsideWindowsError(t, i)
 		}
 		return s.Windows[i].inUTC(), nil
 	}
@@ -210,24 +210,25 @@ func (s Schedule) scheduled(t time.Time) (Season, error) {
 	}
 	local := t.In(loc)
 	if year := local.Year(); year < 0 || year > 10_000 {
-		return Season{}, outsideYears(t)
+		return Season{}, outsideYearsError(t)
 	}
 	first := s.Kind.firstDay(time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, time.UTC))
 	season := s.Kind.season(first, loc)
 	// If clocks go back across midnight, the local clock shows the new day, then the
 	// previous day again. All times after the first midnight belong to the new day.
 	for !t.Before(season.End) {
-		first = s.Kind.nextDay(first)
+		first = s.Kind.nextFirstDay(first)
 		season = s.Kind.season(first, loc)
 	}
 	if year := s.Kind.year(first); year < 1 || year > 9999 {
-		return Season{}, outsideYears(t)
+		return Season{}, outsideYearsError(t)
 	}
 	return s.widen(season, first, loc), nil
 }
 
-// widen returns the window that ends with a day, which is a season of one day, if s is
-// rolling. Otherwise it returns the season unchanged. No window begins before the year 1.
+// widen returns season unchanged, unless s is rolling. In a rolling schedule, season is one
+// day, and widen returns the window that ends with this day. No window begins before the
+// year 1.
 func (s Schedule) widen(season Season, day time.Time, loc *time.Location) Season {
 	if s.Kind == Rolling {
 		first := day.AddDate(0, 0, 1-s.Days)
@@ -239,20 +240,20 @@ func (s Schedule) widen(season Season, day time.Time, loc *time.Location) Season
 	return season
 }
 
-func outsideYears(t time.Time) error {
+func outsideYearsError(t time.Time) error {
 	return fmt.Errorf("%s is outside the years 1 to 9999: %w", t.UTC().Format(time.RFC3339), ErrSeasonNotFound)
 }
 
-// outsideWindows returns the error for a time t that no window of s contains. Parameter
-// next is the index of the first window after t.
-func (s Schedule) outsideWindows(t time.Time, next int) error {
+// outsideWindowsError returns the error for a time t that no window of s contains. Parameter
+// following is the index of the first window after t.
+func (s Schedule) outsideWindowsError(t time.Time, following int) error {
 	var nearest []string
-	if next > 0 {
-		w := s.Windows[next-1]
+	if following > 0 {
+		w := s.Windows[following-1]
 		nearest = append(nearest, fmt.Sprintf("the last season was %q, until %s", string(w.ID), w.End.UTC().Format(time.RFC3339)))
 	}
-	if next < len(s.Windows) {
-		w := s.Windows[next]
+	if following < len(s.Windows) {
+		w := s.Windows[following]
 		nearest = append(nearest, fmt.Sprintf("the next season is %q, from %s", string(w.ID), w.Start.UTC().Format(time.RFC3339)))
 	}
 	if len(nearest) == 0 {
@@ -265,7 +266,7 @@ func (s Schedule) outsideWindows(t time.Time, next int) error {
 // has no such season; a [FieldError] if the time zone is unknown.
 func (s Schedule) ByID(id SeasonID) (Season, error) {
 	season, err := s.scheduledByID(id)
-	return s.endingEarly(season), err
+	return s.withEarlyEnd(season), err
 }
 
 // scheduledByID is ByID without early ends.
@@ -275,14 +276,14 @@ func (s Schedule) scheduledByID(id SeasonID) (Season, error) {
 		if id == SeasonAll {
 			return Season{ID: SeasonAll}, nil
 		}
-		return Season{}, notFound(id, `"all"`)
+		return Season{}, notFoundError(id, `"all"`)
 	case Explicit:
 		for _, w := range s.Windows {
 			if w.ID == id {
 				return w.inUTC(), nil
 			}
 		}
-		return Season{}, s.noWindow(id)
+		return Season{}, s.noWindowError(id)
 	}
 	loc, err := location(s.TimeZone)
 	if err != nil {
@@ -290,7 +291,7 @@ func (s Schedule) scheduledByID(id SeasonID) (Season, error) {
 	}
 	first, ok := s.Kind.parse(id)
 	if !ok {
-		return Season{}, notFound(id, seasonForms[s.Kind])
+		return Season{}, notFoundError(id, seasonForms[s.Kind])
 	}
 	season := s.Kind.season(first, loc)
 	if !season.Start.Before(season.End) {
@@ -317,7 +318,7 @@ func (s Schedule) Previous(season Season) (Season, bool) {
 	if s.Kind == Explicit {
 		for i, w := range s.Windows {
 			if w.ID == season.ID && i > 0 {
-				return s.endingEarly(s.Windows[i-1].inUTC()), true
+				return s.withEarlyEnd(s.Windows[i-1].inUTC()), true
 			}
 		}
 		return Season{}, false
@@ -332,33 +333,33 @@ func (s Schedule) Previous(season Season) (Season, bool) {
 
 func (s Season) inUTC() Season { return Season{s.ID, s.Start.UTC(), s.End.UTC()} }
 
-// noWindow returns the error for an id that no window has. The error names the two
+// noWindowError returns the error for an id that no window has. The error names the two
 // windows whose ids are nearest to id in alphabetical order.
-func (s Schedule) noWindow(id SeasonID) error {
-	const named = 2
+func (s Schedule) noWindowError(id SeasonID) error {
+	const count = 2
 	ids := make([]SeasonID, len(s.Windows))
 	for i, w := range s.Windows {
 		ids[i] = w.ID
 	}
 	slices.Sort(ids)
-	next, _ := slices.BinarySearch(ids, id)
-	from := max(0, min(next-named/2, len(ids)-named))
+	position, _ := slices.BinarySearch(ids, id)
+	first := max(0, min(position-count/2, len(ids)-count))
 	var texts []string
-	for _, near := range ids[from:min(from+named, len(ids))] {
-		texts = append(texts, strconv.Quote(string(near)))
+	for _, nearest := range ids[first:min(first+count, len(ids))] {
+		texts = append(texts, strconv.Quote(string(nearest)))
 	}
 	if len(texts) == 1 {
-		return notFound(id, "the board's only window "+texts[0])
+		return notFoundError(id, "the board's only window "+texts[0])
 	}
-	return notFound(id, "a window of the board: the nearest ids are "+strings.Join(texts, " and "))
+	return notFoundError(id, "a window of the board: the nearest ids are "+strings.Join(texts, " and "))
 }
 
-func notFound(id SeasonID, want string) error {
+func notFoundError(id SeasonID, want string) error {
 	return fmt.Errorf("no season %.64q, want %s: %w", string(id), want, ErrSeasonNotFound)
 }
 
 // In the functions below, a day is a calendar day in no particular time zone. It is
-// represented by its midnight in UTC. A rolling window is the season of its last day only.
+// represented by its midnight in UTC. A rolling window is represented by its last day.
 
 // firstDay returns the first day of the season that contains day.
 func (k ScheduleKind) firstDay(day time.Time) time.Time {
@@ -374,9 +375,9 @@ func (k ScheduleKind) firstDay(day time.Time) time.Time {
 	}
 }
 
-// nextDay returns the first day of the season that follows the season with the given
+// nextFirstDay returns the first day of the season that follows the season with the given
 // first day.
-func (k ScheduleKind) nextDay(first time.Time) time.Time {
+func (k ScheduleKind) nextFirstDay(first time.Time) time.Time {
 	switch k {
 	case Yearly:
 		return first.AddDate(1, 0, 0)
@@ -389,8 +390,9 @@ func (k ScheduleKind) nextDay(first time.Time) time.Time {
 	}
 }
 
+// season returns the season with the given first day.
 func (k ScheduleKind) season(first time.Time, loc *time.Location) Season {
-	return Season{k.id(first), dayStart(first, loc), dayStart(k.nextDay(first), loc)}
+	return Season{k.id(first), dayStart(first, loc), dayStart(k.nextFirstDay(first), loc)}
 }
 
 // year returns the year in the id of the season with the given first day.
@@ -417,6 +419,7 @@ const (
 	dayLayout   = "20060102"
 )
 
+// id returns the id of the season with the given first day.
 func (k ScheduleKind) id(first time.Time) SeasonID {
 	switch k {
 	case Yearly:
@@ -459,8 +462,8 @@ func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 const maxOffset = 25 * time.Hour
 
 // dayStart returns the first instant, in UTC, at which the calendar in loc shows the
-// given day or a later day. It examines the periods of constant offset one after another. It stops
-// at the period that contains midnight, or that begins with a jump past midnight.
+// given day or a later day. It examines the periods of constant offset one after another.
+// It stops at the period that contains midnight, or that begins with a jump past midnight.
 // [time.Date] is unsuitable, because its result for a skipped or repeated midnight is
 // unspecified.
 func dayStart(day time.Time, loc *time.Location) time.Time {

@@ -3,7 +3,6 @@ package leaderboard
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -13,20 +12,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-var seedFlag = flag.Uint64("seed", 0, "seed of the random tests of this package; 0 means a random seed")
-
-// newRand returns a source of random numbers. It logs the command that repeats the test
-// with the same seed.
+// newRand returns a source of random numbers, whose seed seed.New logs.
 func newRand(t testing.TB) *rand.Rand {
 	t.Helper()
-	seed := *seedFlag
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("repeat with: go test . -run '^%s$' -seed %d", t.Name(), seed)
-	return rand.New(rand.NewPCG(seed, 0))
+	return rand.New(rand.NewPCG(seed.New(t), 0))
 }
 
 func utc(t *testing.T, s string) time.Time {
@@ -73,8 +66,8 @@ func TestSeasonAt(t *testing.T) {
 		{"a leap day", "", Daily, "2024-02-29T10:00:00Z", "20240229", "2024-02-29T00:00:00Z", "2024-03-01T00:00:00Z"},
 		{"a week", "", Weekly, "2026-11-20T10:00:00Z", "2026W47", "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z"},
 		{"a Sunday ends its week", "", Weekly, "2026-11-22T23:59:59Z", "2026W47", "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z"},
-		{"a week of the year before", "", Weekly, "2027-01-03T00:00:00Z", "2026W53", "2026-12-28T00:00:00Z", "2027-01-04T00:00:00Z"},
-		{"a week of the year after", "", Weekly, "2024-12-30T00:00:00Z", "2025W01", "2024-12-30T00:00:00Z", "2025-01-06T00:00:00Z"},
+		{"a week that belongs to the previous year", "", Weekly, "2027-01-03T00:00:00Z", "2026W53", "2026-12-28T00:00:00Z", "2027-01-04T00:00:00Z"},
+		{"a week that belongs to the next year", "", Weekly, "2024-12-30T00:00:00Z", "2025W01", "2024-12-30T00:00:00Z", "2025-01-06T00:00:00Z"},
 		{"a year in UTC", "", Yearly, "2026-11-20T10:00:00Z", "2026", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z"},
 		{"the last day of a leap year", "", Yearly, "2024-12-31T23:59:59Z", "2024", "2024-01-01T00:00:00Z", "2025-01-01T00:00:00Z"},
 		{"a year begins with the zone's midnight", "Asia/Tokyo", Yearly, "2025-12-31T15:00:00Z", "2026", "2025-12-31T15:00:00Z", "2026-12-31T15:00:00Z"},
@@ -228,7 +221,7 @@ func TestSeasonWindows(t *testing.T) {
 		}
 		previous, ok := s.Previous(want)
 		if ok != (i > 0) || ok && previous != []Season{spring, cup}[i-1] {
-			t.Errorf("Previous(%q) = %v, %v, want the window before, or none for the first", want.ID, previous, ok)
+			t.Errorf("Previous(%q) = %v, %v, want the window before it; the first window has none", want.ID, previous, ok)
 		}
 	}
 	if got, err := s.ByID("summer"); !errors.Is(err, ErrSeasonNotFound) {
@@ -239,7 +232,7 @@ func TestSeasonWindows(t *testing.T) {
 	}
 }
 
-func TestSeasonNeighborsEnd(t *testing.T) {
+func TestNoSeasonOutsideTheYears1To9999(t *testing.T) {
 	for _, tt := range []struct {
 		kind        ScheduleKind
 		first, last SeasonID
@@ -265,8 +258,8 @@ func TestSeasonNeighborsEnd(t *testing.T) {
 // must agree.
 func TestSeasonInvariants(t *testing.T) {
 	rng := newRand(t)
-	from, to := time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC).Unix(), time.Date(9999, 12, 20, 0, 0, 0, 0, time.UTC).Unix()
-	modern, now := time.Date(1840, 1, 1, 0, 0, 0, 0, time.UTC).Unix(), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	start, end := time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC).Unix(), time.Date(9999, 12, 20, 0, 0, 0, 0, time.UTC).Unix()
+	recentStart, recentEnd := time.Date(1840, 1, 1, 0, 0, 0, 0, time.UTC).Unix(), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 	for _, zone := range oddZones {
 		for _, kind := range append([]ScheduleKind{Rolling}, calendarKinds...) {
 			s := Schedule{Kind: kind, TimeZone: zone}
@@ -274,9 +267,9 @@ func TestSeasonInvariants(t *testing.T) {
 				s.Days = MinDays + rng.IntN(MaxDays-MinDays+1)
 			}
 			for i := range 200 {
-				at := time.Unix(modern+rng.Int64N(now-modern), rng.Int64N(1e9))
+				at := time.Unix(recentStart+rng.Int64N(recentEnd-recentStart), rng.Int64N(1e9))
 				if i%4 == 0 {
-					at = time.Unix(from+400*86400+rng.Int64N(to-from-800*86400), rng.Int64N(1e9))
+					at = time.Unix(start+400*86400+rng.Int64N(end-start-800*86400), rng.Int64N(1e9))
 				}
 				season, err := s.At(at)
 				if err != nil {
@@ -305,8 +298,7 @@ func TestSeasonInvariants(t *testing.T) {
 	}
 }
 
-// A rolling window consists of the days that end with its last day, and begins with the first
-// of them.
+// A rolling window consists of Schedule.Days days.
 func TestRollingWindows(t *testing.T) {
 	for _, tt := range []struct {
 		name, zone string
@@ -368,10 +360,10 @@ func TestSeasonAgainstTheClock(t *testing.T) {
 			for tick := at.Add(-50 * time.Hour); tick.Before(at.Add(25 * time.Hour)); ticks++ {
 				year, month, day := tick.In(loc).Date()
 				latest = max(latest, year*10_000+int(month)*100+day)
-				// The clock may have shown a later date before the first reading. So use the
-				// readings of the first day only to find the latest date.
-				known := !tick.Before(at.Add(-25 * time.Hour))
-				if known && (seasonDate == 0 || !season.Contains(tick)) {
+				// The clock may have shown a later date before the first reading. The readings
+				// of the first day therefore only serve to find the latest date.
+				checked := !tick.Before(at.Add(-25 * time.Hour))
+				if checked && (seasonDate == 0 || !season.Contains(tick)) {
 					if season, err = daily.At(tick); err != nil {
 						t.Fatalf("%s: At(%v): %v", zone, tick, err)
 					}
@@ -379,7 +371,7 @@ func TestSeasonAgainstTheClock(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if known && seasonDate != latest {
+				if checked && seasonDate != latest {
 					t.Fatalf("%s: at %v the season is %[4]v, want the latest date shown, %[3]d", zone, tick, latest, season)
 				}
 				if hour := tick.In(loc).Hour(); hour >= 23 || hour == 0 {
@@ -400,15 +392,15 @@ func TestSeasonAgainstTheClock(t *testing.T) {
 // day.
 func transitions(loc *time.Location) []time.Time {
 	var list []time.Time
-	ahead := func(at time.Time) time.Duration { // the offset of the clock from UTC
+	offset := func(at time.Time) time.Duration { // the offset of the clock from UTC
 		l := at.In(loc)
 		return time.Date(l.Year(), l.Month(), l.Day(), l.Hour(), l.Minute(), l.Second(), 0, time.UTC).Sub(at)
 	}
 	at := time.Date(1840, 1, 1, 0, 0, 0, 0, time.UTC)
-	for before := ahead(at); at.Year() < 2045; {
+	for previous := offset(at); at.Year() < 2045; {
 		at = at.Add(24 * time.Hour)
-		if now := ahead(at); now != before {
-			list, before = append(list, at), now
+		if current := offset(at); current != previous {
+			list, previous = append(list, at), current
 		}
 	}
 	return list
@@ -422,9 +414,9 @@ func TestScheduleValidate(t *testing.T) {
 		s      Schedule
 		fields []string // the invalid fields, in order
 	}{
-		{"none", Schedule{}, nil},
+		{"no schedule", Schedule{}, nil},
 		{"monthly with a zone and grace", Schedule{Kind: Monthly, TimeZone: "America/Sao_Paulo", Grace: time.Hour}, nil},
-		{"windows", Schedule{Kind: Explicit, Windows: []Season{a, b}}, nil},
+		{"adjacent windows", Schedule{Kind: Explicit, Windows: []Season{a, b}}, nil},
 		{"an unknown kind", Schedule{Kind: 8}, []string{"season.schedule"}},
 		{"an unknown zone", Schedule{Kind: Daily, TimeZone: "Europe/Atlantis"}, []string{"season.time_zone"}},
 		{"the machine's zone", Schedule{Kind: Daily, TimeZone: "Local"}, []string{"season.time_zone"}},
@@ -435,19 +427,19 @@ func TestScheduleValidate(t *testing.T) {
 		{"windows on a monthly schedule", Schedule{Kind: Monthly, Windows: []Season{a}}, []string{"season.windows"}},
 		{"windows of two days", Schedule{Kind: Rolling, Days: 2}, nil},
 		{"windows of 31 days", Schedule{Kind: Rolling, Days: 31}, nil},
-		{"no days", Schedule{Kind: Rolling}, []string{"season.days"}},
-		{"one day", Schedule{Kind: Rolling, Days: 1}, []string{"season.days"}},
-		{"32 days", Schedule{Kind: Rolling, Days: 32}, []string{"season.days"}},
-		{"negative days", Schedule{Kind: Rolling, Days: -7}, []string{"season.days"}},
+		{"a rolling schedule without days", Schedule{Kind: Rolling}, []string{"season.days"}},
+		{"windows of one day", Schedule{Kind: Rolling, Days: 1}, []string{"season.days"}},
+		{"windows of 32 days", Schedule{Kind: Rolling, Days: 32}, []string{"season.days"}},
+		{"windows of -7 days", Schedule{Kind: Rolling, Days: -7}, []string{"season.days"}},
 		{"days on a daily schedule", Schedule{Kind: Daily, Days: 7}, []string{"season.days"}},
-		{"days on a schedule of windows", Schedule{Kind: Explicit, Days: 7, Windows: []Season{a}}, []string{"season.days"}},
-		{"no windows", Schedule{Kind: Explicit}, []string{"season.windows"}},
-		{"overlap", Schedule{Kind: Explicit, Windows: []Season{a, {"b", b.Start.Add(-1), b.End}}}, []string{"season.windows[1].start"}},
-		{"out of order", Schedule{Kind: Explicit, Windows: []Season{b, a}}, []string{"season.windows[1].start"}},
-		{"an id twice", Schedule{Kind: Explicit, Windows: []Season{a, {"a", b.Start, b.End}}}, []string{"season.windows[1].id"}},
-		{"no id", Schedule{Kind: Explicit, Windows: []Season{{"", a.Start, a.End}}}, []string{"season.windows[0].id"}},
-		{"a long id", Schedule{Kind: Explicit, Windows: []Season{{SeasonID(strings.Repeat("x", 65)), a.Start, a.End}}}, []string{"season.windows[0].id"}},
-		{"a control character", Schedule{Kind: Explicit, Windows: []Season{{"a\n", a.Start, a.End}}}, []string{"season.windows[0].id"}},
+		{"days on an explicit schedule", Schedule{Kind: Explicit, Days: 7, Windows: []Season{a}}, []string{"season.days"}},
+		{"an explicit schedule without windows", Schedule{Kind: Explicit}, []string{"season.windows"}},
+		{"overlapping windows", Schedule{Kind: Explicit, Windows: []Season{a, {"b", b.Start.Add(-1), b.End}}}, []string{"season.windows[1].start"}},
+		{"windows out of order", Schedule{Kind: Explicit, Windows: []Season{b, a}}, []string{"season.windows[1].start"}},
+		{"two windows with one id", Schedule{Kind: Explicit, Windows: []Season{a, {"a", b.Start, b.End}}}, []string{"season.windows[1].id"}},
+		{"a window without an id", Schedule{Kind: Explicit, Windows: []Season{{"", a.Start, a.End}}}, []string{"season.windows[0].id"}},
+		{"an id that is too long", Schedule{Kind: Explicit, Windows: []Season{{SeasonID(strings.Repeat("x", 65)), a.Start, a.End}}}, []string{"season.windows[0].id"}},
+		{"an id with a control character", Schedule{Kind: Explicit, Windows: []Season{{"a\n", a.Start, a.End}}}, []string{"season.windows[0].id"}},
 		{"the id of the season without bounds", Schedule{Kind: Explicit, Windows: []Season{{SeasonAll, a.Start, a.End}}}, []string{"season.windows[0].id"}},
 		{"an empty window", Schedule{Kind: Explicit, Windows: []Season{{"a", a.Start, a.Start}}}, []string{"season.windows[0].end"}},
 		{"a window without bounds", Schedule{Kind: Explicit, Windows: []Season{{ID: "a"}}}, []string{"season.windows[0].end"}},

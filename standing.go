@@ -19,8 +19,8 @@ type SortKey string
 
 const columnBytes = 8
 
-// column appends v to dst, as bytes that compare like v in the given order.
-func column(dst []byte, order Order, v int64) []byte {
+// appendColumn appends v to dst, as bytes that compare like v in the given order.
+func appendColumn(dst []byte, order Order, v int64) []byte {
 	u := biased(v)
 	if order == HigherFirst {
 		u = ^u
@@ -44,7 +44,7 @@ func (b *Board) rankKey(score []byte, ties []int64) RankKey {
 		if i < len(ties) {
 			v = ties[i]
 		}
-		score = column(score, tb.Order, v)
+		score = appendColumn(score, tb.Order, v)
 	}
 	return RankKey(score)
 }
@@ -78,34 +78,33 @@ func invert(b []byte) {
 // ScorePrefix returns the first bytes of all rank keys with the score s. A rank key
 // smaller than these bytes ranks strictly better than every standing with the score s.
 //
-// On decay boards, s is a rounded score at one time, which is parameter at. ScorePrefix
-// then returns the bytes of the best value that is rounded to s. Other boards ignore at.
-func (b *Board) ScorePrefix(s Score, at time.Time) RankKey {
+// On decay boards, s is a rounded score at the time t. ScorePrefix then returns the bytes
+// of the best value that is rounded to s. Other boards ignore t.
+func (b *Board) ScorePrefix(s Score, t time.Time) RankKey {
 	if b.Policy != Decay {
-		return RankKey(column(nil, b.Order, int64(s)))
+		return RankKey(appendColumn(nil, b.Order, int64(s)))
 	}
-	// A value is rounded to s if it is at most half a point better. So the best value
-	// is s+1/2, or s-1/2 if lower is better. To avoid the fraction, use twice as many
-	// points one half-life earlier, which have the same value.
+	// A value is rounded to s if it is at most half a point better. The best value is
+	// therefore s+1/2, or s-1/2 if lower is better. To avoid the fraction, use twice as
+	// many points one half-life earlier: their value is the same.
 	doubled := 2*int64(s) + 1
 	if b.Order == LowerFirst {
 		doubled = 2*int64(s) - 1
 	}
-	half := b.HalfLife.Microseconds()
-	d := decaySum{}.add(doubled, at.UnixMicro()-half, half)
+	halfLife := b.HalfLife.Microseconds()
+	d := decaySum{}.add(doubled, t.UnixMicro()-halfLife, halfLife)
 	return RankKey(b.decayBytes(d))
 }
 
-// ScoreOf returns the score in k, which must be a rank key of b. On decay boards the
-// score depends on the time, which is parameter at. It is rounded to an integer. Other
-// boards ignore at.
-func (b *Board) ScoreOf(k RankKey, at time.Time) Score {
+// ScoreOf returns the score in k, which must be a rank key of b. On decay boards it returns
+// the score at the time t, rounded to an integer. Other boards ignore t.
+func (b *Board) ScoreOf(k RankKey, t time.Time) Score {
 	if b.Policy == Decay {
 		key := []byte(k[:decayKeyLen])
 		if b.Order == HigherFirst {
 			invert(key)
 		}
-		return Score(decayScore(key, at.UnixMicro(), b.HalfLife.Microseconds()))
+		return Score(decayScore(key, t.UnixMicro(), b.HalfLife.Microseconds()))
 	}
 	return Score(columnValue(b.Order, string(k[:columnBytes])))
 }
@@ -117,9 +116,9 @@ func (b *Board) TieBreakersOf(k RankKey) []int64 {
 		return nil
 	}
 	values := make([]int64, len(b.TieBreakers))
-	rest := string(k[b.scoreBytes():])
+	columns := string(k[b.scoreBytes():])
 	for i, tb := range b.TieBreakers {
-		values[i] = columnValue(tb.Order, rest[i*columnBytes:][:columnBytes])
+		values[i] = columnValue(tb.Order, columns[i*columnBytes:][:columnBytes])
 	}
 	return values
 }
@@ -207,9 +206,8 @@ func RankAmongOthers(rank int64, k, own RankKey) int64 {
 }
 
 // PersonalBest reports whether a result is better than all earlier results of its user in
-// the season. Parameter o is the result's outcome. The result ok is false if PersonalBest
-// cannot know: the board's policy is not Best, or the Apply did not change the stored
-// result.
+// the season. Parameter o is the result's outcome. If the board's policy is not Best, or if
+// the Apply did not change the stored result, ok is false, and best has no meaning.
 func (b *Board) PersonalBest(o *Outcome) (best, ok bool) {
 	return o.After != "" && (o.Before == "" || o.After < o.Before), b.Policy == Best && o.Changed()
 }
@@ -225,16 +223,16 @@ type Standing struct {
 // SortKey returns s's sort key.
 func (s *Standing) SortKey() SortKey { return MakeSortKey(s.Key, s.AchievedAt, s.User) }
 
-// RankAfter sets s.Ranks, given that s directly follows prev in the ladder. If s is at
-// the top, prev is the zero Standing. Only RankAfter implements the rules of the
+// RankAfter sets s.Ranks. The standing previous must directly precede s in the ladder. If s
+// is at the top, previous is the zero Standing. Only RankAfter implements the rules of the
 // methods.
-func (s *Standing) RankAfter(prev *Standing) {
-	s.Ranks.Ordinal = prev.Ranks.Ordinal + 1
-	if prev.Ranks.Ordinal > 0 && prev.Key == s.Key {
-		s.Ranks.Competition, s.Ranks.Dense = prev.Ranks.Competition, prev.Ranks.Dense
+func (s *Standing) RankAfter(previous *Standing) {
+	s.Ranks.Ordinal = previous.Ranks.Ordinal + 1
+	if previous.Ranks.Ordinal > 0 && previous.Key == s.Key {
+		s.Ranks.Competition, s.Ranks.Dense = previous.Ranks.Competition, previous.Ranks.Dense
 		return
 	}
-	s.Ranks.Competition, s.Ranks.Dense = s.Ranks.Ordinal, prev.Ranks.Dense+1
+	s.Ranks.Competition, s.Ranks.Dense = s.Ranks.Ordinal, previous.Ranks.Dense+1
 }
 
 // AssignRanks yields the standings of entries with their ranks. The entries must be
@@ -242,18 +240,18 @@ func (s *Standing) RankAfter(prev *Standing) {
 // AssignRanks yields it and stops.
 func AssignRanks(entries iter.Seq2[Entry, error]) iter.Seq2[Standing, error] {
 	return func(yield func(Standing, error) bool) {
-		var prev Standing
+		var previous Standing
 		for e, err := range entries {
 			if err != nil {
 				yield(Standing{}, err)
 				return
 			}
 			s := Standing{User: e.User, Key: e.Key, AchievedAt: e.AchievedAt}
-			s.RankAfter(&prev)
+			s.RankAfter(&previous)
 			if !yield(s, nil) {
 				return
 			}
-			prev = s
+			previous = s
 		}
 	}
 }

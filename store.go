@@ -13,7 +13,7 @@ import (
 // that returns nil is durable, and every call may be repeated. Any method may return
 // [ErrUnavailable]. If a write returns it, the write may or may not have taken effect.
 // Stored instants have a resolution of one microsecond. A sequence yields at most one
-// error, as its last element.
+// error, as its last element, except those of BansEnding and RankChanges.
 type Store interface {
 	BoardStore
 	ResultStore
@@ -21,6 +21,7 @@ type Store interface {
 	EntryStore
 	UserStore
 	SeasonStore
+	RankChangeStore
 	APIKeyStore
 	AuditStore
 
@@ -63,8 +64,8 @@ type Outcome struct {
 	// Conflict and Stands is false, the result that was stored before stands.
 	Stands bool
 	// Before and After are the user's rank keys directly before and directly after this
-	// result: later results of the same Apply do not affect them. Each is empty if the
-	// user then has no result that counts.
+	// result: later results of the same Apply do not affect them. Each is empty if no
+	// result of the user counts at that point.
 	Before, After RankKey
 	// Entry is the user's entry in the result's season after the whole Apply. Its Key
 	// is empty if the user has no result that counts.
@@ -89,11 +90,11 @@ type Change struct{ Before, After Entry }
 
 // LinkedEffect is the effect of a match of a source on a season of a linked board.
 type LinkedEffect struct {
-	// Change is the user's entry in that season before and after all results that were
-	// applied together. If they did not change it, Before equals After.
+	// Change is the user's entry in this season before and after all results that were
+	// applied together. If these results did not change the entry, Before equals After.
 	Change
 	// Skipped is the reason why the season does not count the result that stands on the
-	// source. It is empty unless the season refused the result, because it came too late.
+	// source. It is set only if the result came too late for the season.
 	Skipped Reason
 }
 
@@ -124,13 +125,15 @@ type MatchRecord struct {
 	Record
 }
 
-// Reservation is a caller's right to submit one revision of a match result.
+// Reservation is a caller's right to submit one revision of a match result. If Key has a
+// season only, it is the right to seal, amend or delete the season. If Key has a board only,
+// it is the right to finish a change of the board's divisions.
 type Reservation struct {
 	Key      ResultKey
 	Revision int64
-	Holder   string    // a text of the caller's choice that no other caller uses
+	Holder   string    // identifies the caller; no other caller uses it
 	At       time.Time // the present time
-	Until    time.Time // when the reservation ends, at most an hour after At
+	Until    time.Time // when the reservation ends, from At to an hour later
 }
 
 // Grants reports whether r may replace the stored reservation of the same match. It may in
@@ -142,16 +145,16 @@ func (r *Reservation) Grants(stored *Reservation) bool {
 
 // ResultStore is the part of [Store] that keeps canonical match results.
 type ResultStore interface {
-	// Reserve stores a reservation and reports true, unless the store has one of the same
-	// match that r must not replace: see [Reservation.Grants]. Of several concurrent calls
-	// for one revision, one reports true. Apply ignores reservations. They need not
-	// survive Close if no other process can use the data meanwhile.
+	// Reserve stores r and returns true, if the store has no reservation of the same match,
+	// or one that r may replace: see [Reservation.Grants]. Otherwise it returns false. Of
+	// several concurrent calls for one revision, one returns true. Apply ignores
+	// reservations. A store that only one process can use need not keep them after Close.
 	Reserve(ctx context.Context, r Reservation) (bool, error)
 
 	// Apply merges results into the stored results by [Board.Merge] and updates the
 	// entries of their users. b must be a board as the store returned it. All results
 	// must be of b, have a season, and have valid ids and revisions. They may be of
-	// many users and seasons. Apply keeps the order of one user's results.
+	// many users and seasons. Apply merges one user's results in the given order.
 	//
 	// The results and the entry of one user change atomically, for readers and after a
 	// crash. Apply returns an error only if it applied none of the results. Errors:
@@ -159,8 +162,8 @@ type ResultStore interface {
 	Apply(ctx context.Context, b *Board, results []MatchResult) (ApplyReport, error)
 	// Result returns the record of a match result, or [ErrResultNotFound].
 	Result(ctx context.Context, key ResultKey) (Record, error)
-	// Results yields those of a user's results in a season that stand, retractions too,
-	// ordered by match id.
+	// Results yields a user's results that stand in a season, retractions too, ordered by
+	// match id.
 	Results(ctx context.Context, s SeasonKey, user UserID) iter.Seq2[MatchResult, error]
 	// Records yields the record of each of a user's matches in a season, ordered by match
 	// id. It begins after the given match, or with the first match if after is empty.
@@ -169,8 +172,8 @@ type ResultStore interface {
 	Users(ctx context.Context, s SeasonKey) iter.Seq2[UserID, error]
 	// UnregisteredUsers yields each user who has a [Record] but whom Users does not
 	// yield, once per season, in any order. Such users exist in damaged data only. A
-	// Recount registers the user again. UnregisteredUsers reads every result in the
-	// store.
+	// Recount of such a user repairs what Users yields. UnregisteredUsers reads every
+	// result in the store.
 	UnregisteredUsers(ctx context.Context) iter.Seq2[EntryKey, error]
 }
 
@@ -178,17 +181,21 @@ type ResultStore interface {
 // Board.Matches. On such a board, Apply gives each result the Voids of its match.
 type MatchStore interface {
 	// SetMatch merges the state of a match into the stored state by [MergeMatch], and
-	// returns the state that then stands. It does not change results: each result that
-	// Apply stores later gets the new Voids. The caller then applies a VoidOnly result for
-	// each user whom MatchUsers yields. Errors: [ErrBoardNotFound], as in Apply.
+	// returns the merged state. It does not change stored results: the caller must then
+	// apply a VoidOnly result for each user whom MatchUsers yields. Each result that Apply
+	// stores after SetMatch gets the new Voids.
+	//
+	// A void does not outlast its season. If the last deletion of the season, or of a board
+	// with the board's id, deletes m, SetMatch changes nothing and returns the stored state:
+	// see [MatchState.DeletedBy]. Errors: [ErrBoardNotFound], as in Apply.
 	SetMatch(ctx context.Context, b *Board, m MatchState) (MatchState, error)
 	// Match returns the state of a match. If it was never set, only the MatchKey is set.
 	Match(ctx context.Context, key MatchKey) (MatchState, error)
 	// Matches yields the states of a season that were set, ordered by match id.
 	Matches(ctx context.Context, s SeasonKey) iter.Seq2[MatchState, error]
-	// MatchUsers yields each user with a result of a match, in any order, and maybe others.
-	// If it begins after SetMatch, and an Apply stores a result that MatchUsers misses, this
-	// Apply gives the result the new Voids.
+	// MatchUsers yields each user with a result of a match, and maybe other users, in any
+	// order. It may miss the result of a concurrent Apply. If MatchUsers began after
+	// SetMatch, that Apply gives the result the new Voids.
 	MatchUsers(ctx context.Context, key MatchKey) iter.Seq2[UserID, error]
 }
 
@@ -227,21 +234,23 @@ type EntryStore interface {
 	// end of the season, the caller must call Recount for each user with results that no
 	// longer count. Errors: [ErrBoardNotFound], as in Apply.
 	Recount(ctx context.Context, b *Board, season SeasonID, user UserID) (Change, error)
-	// StartRecount makes each season of a board follow the divisions of b, which AmendBoard
-	// has changed, unless the season is sealed and does not follow them yet. It returns
-	// those seasons that now follow them and that Seasons may return. Entries that are new
-	// after StartRecount follow the new divisions. Each of the others does so after a
-	// Recount of its user; Users, if it begins after StartRecount, yields all these users.
-	// Errors: [ErrBoardNotFound], as in Apply.
+	// StartRecount makes each season of a board follow the divisions of b, after AmendBoard
+	// has changed these. A sealed season keeps the divisions that it follows. StartRecount
+	// returns the seasons of the board that follow the divisions of b.
+	//
+	// Entries that are created after StartRecount follow the new divisions. An older entry
+	// follows them after a Recount of its user. A call of Users that begins after
+	// StartRecount yields all users with older entries. Errors: [ErrBoardNotFound], as in
+	// Apply.
 	StartRecount(ctx context.Context, b *Board) ([]SeasonID, error)
 }
 
 // UserStore is the part of [Store] that concerns users on all boards.
 type UserStore interface {
-	// SetBan merges the state of a ban into the stored state by [MergeBan]. While
-	// Banned is true in the user's state for a board, for its source, or for every board,
-	// the user's entries on that board are hidden. This includes entries made later.
-	// The store still accepts and counts the user's results.
+	// SetBan merges the state of a ban into the stored state by [MergeBan]. While Banned is
+	// set, the user's entries are hidden, later entries too: on the ban's board and on the
+	// boards linked to it, or on every board. The store still accepts and counts the user's
+	// results.
 	//
 	// SetBan returns the changed entries. Some may have changed in their Version only.
 	// If a board is deleted, its bans stay: they apply to a later board with the same
@@ -256,18 +265,18 @@ type UserStore interface {
 	// store. The bans of one user are consecutive, in the order of UserBans.
 	Bans(ctx context.Context, after BanKey) iter.Seq2[Ban, error]
 	// BansEnding yields the bans whose Until is set and before the given time, lifted
-	// bans too, ordered by Until. In place of a ban that is damaged, it yields [ErrFormat],
-	// and goes on.
+	// bans too, ordered by Until. In place of a damaged ban, it yields [ErrFormat] and
+	// continues with the next ban.
 	BansEnding(ctx context.Context, before time.Time) iter.Seq2[Ban, error]
 	// Erase removes all data of a user: results, refusals, entries, final standings,
 	// bans, and the details of acts. Afterwards the store rejects each result of the
-	// user that was received at the given time or earlier. To recognize such results,
-	// the store keeps a value from which the user's id cannot be read.
+	// user that was received at erasedAt or earlier. To recognize such results, the store
+	// keeps a value from which the user's id cannot be read.
 	//
 	// If the user submits results again, the new entries have greater versions than the
 	// erased entries. In final standings, the other users keep their ranks. Erase
 	// returns the changed entries; their After has no Key.
-	Erase(ctx context.Context, user UserID, at time.Time) ([]Change, error)
+	Erase(ctx context.Context, user UserID, erasedAt time.Time) ([]Change, error)
 	// UserSeasons returns the seasons in which a user has a [Record], ordered by
 	// board and season.
 	UserSeasons(ctx context.Context, user UserID) ([]SeasonKey, error)
@@ -295,6 +304,9 @@ type SeasonStore interface {
 	// Seasons returns the seasons of a board that have a [Record] or are sealed,
 	// ordered by id.
 	Seasons(ctx context.Context, id BoardID) ([]SeasonRecord, error)
+	// SeasonIDs returns the ids of the seasons that Seasons returns, and maybe others,
+	// ordered by id. It costs less than Seasons.
+	SeasonIDs(ctx context.Context, id BoardID) ([]SeasonID, error)
 	// Season returns the state of a season. If the store has no data of the season,
 	// only the SeasonKey is set.
 	Season(ctx context.Context, s SeasonKey) (SeasonRecord, error)
@@ -302,19 +314,20 @@ type SeasonStore interface {
 	// ReceivedAt of a result that Apply stored, At of a ban that SetBan stored, or time of
 	// an Erase that removed an entry. It returns the zero time if there was no change.
 	ChangedAt(ctx context.Context, s SeasonKey) (time.Time, error)
+	// DeletedAt returns the time of the last deletion of a season, or of a board with the id of
+	// its board, whichever is later. It returns the zero time if neither was deleted.
+	DeletedAt(ctx context.Context, s SeasonKey) (time.Time, error)
 	// Seal computes the final standings of each of a season's ladders from the current
-	// entries. It sets SealedAt to the amendment's time.
+	// entries, and sets SealedAt. If the season is already sealed, Seal changes nothing and
+	// returns its record. Of several concurrent calls, one seals the season.
 	//
-	// If the season is sealed already, Seal replaces the final standings and appends
-	// the amendment to the season's record. If the record already contains the
-	// amendment, or the amendment's time equals SealedAt, Seal does not append. A call
-	// may therefore be repeated.
-	//
-	// Readers see either the old or the new standings, never a mixture. The caller must
-	// make sure that the season is closed. Errors: [ErrBoardNotFound], as in Apply.
-	Seal(ctx context.Context, b *Board, season SeasonID, amendment Amendment) (SeasonRecord, error)
-	// Amend replaces the final standings of a sealed season, as Seal does. Call Amend
-	// after changing an entry of a season that may already be sealed.
+	// The caller must make sure that the season is closed. Errors: [ErrBoardNotFound], as
+	// in Apply.
+	Seal(ctx context.Context, b *Board, season SeasonID, sealedAt time.Time) (SeasonRecord, error)
+	// Amend replaces the final standings of a sealed season by those of the current
+	// entries. It appends the amendment to the season's record, if the record does not
+	// contain it yet. Readers see either the old or the new standings, never a mixture.
+	// Call Amend after changing an entry of a season that may already be sealed.
 	//
 	// If the season is not sealed, Amend returns [ErrNotSealed]. A concurrent Seal may
 	// still be running then. If that Seal returns after Amend, its final standings
@@ -323,17 +336,51 @@ type SeasonStore interface {
 	// FinalStandings returns up to n final standings, beginning at a position, and
 	// the total number. Positions count from 1. Errors: [ErrNotSealed].
 	FinalStandings(ctx context.Context, l Ladder, position int64, n int) ([]Standing, int64, error)
-	// FinalStanding returns a user's final standing.
-	// Errors: [ErrNotSealed], [ErrEntryNotFound].
-	FinalStanding(ctx context.Context, l Ladder, user UserID) (Standing, error)
+	// FinalLookup returns the final standings of users, in the order given, and the total
+	// number. For a user without a final standing, Key is empty. Errors: [ErrNotSealed].
+	FinalLookup(ctx context.Context, l Ladder, users []UserID) ([]Standing, int64, error)
+	// FinalAround returns a user's final standing with its neighbors, as [Ranker].Around
+	// does, and the total number. Erased users keep their positions: above, below and
+	// NotWorse count them too. Errors: [ErrNotSealed], [ErrEntryNotFound].
+	FinalAround(ctx context.Context, l Ladder, user UserID, above, below int) (Neighborhood, int64, error)
+	// FinalAfter returns up to n final standings that follow a sort key, and the total
+	// number. The key may also be a rank key or a prefix of one. FinalAfter then also
+	// returns the counts of the standings with better rank keys. Errors: [ErrNotSealed].
+	FinalAfter(ctx context.Context, l Ladder, after SortKey, n int) ([]Standing, Counts, int64, error)
 	// DeleteSeason removes all data of a season. If there is none, it returns nil. If
 	// deletedAt is not zero and the board exists, the season afterwards rejects each
 	// result that was received at deletedAt or earlier, with [ReasonDeleted].
 	DeleteSeason(ctx context.Context, s SeasonKey, deletedAt time.Time) error
 	// FinishDeletions removes the data that interrupted calls of DeleteSeason and
-	// DeleteBoard have left, maybe some time after these calls. No other call returns these
-	// data.
+	// DeleteBoard have left. A store may require that some time has passed since such a
+	// call. No other method returns these data meanwhile.
 	FinishDeletions(ctx context.Context) error
+}
+
+// RankChange is a change in the store that no result causes: a SetBan or an Erase of a user,
+// the deletion of a season, or a StartRecount of a board in another region.
+type RankChange struct {
+	ID      string      // identifies the change
+	User    UserID      // the user of a SetBan or an Erase; empty in other changes
+	Seasons []SeasonKey // the deleted seasons
+	Board   BoardID     // the board of a StartRecount; empty in other changes
+	Data    string      // for the store
+}
+
+// RankChangeStore is the part of [Store] that keeps the changes that an index may lack. This
+// may be the index of another region, or an index that was unavailable during the change.
+type RankChangeStore interface {
+	// RankChanges yields the changes that FinishRankChange has not removed, in any order.
+	// Each region has its own list of the changes that were made in all regions. A store
+	// with one process and one index, both of which end together, yields none.
+	RankChanges(ctx context.Context) iter.Seq2[RankChange, error]
+	// FinishRankChange completes a SetBan or an Erase that was interrupted, or that another
+	// region began. It calls update with the user's entries in all seasons that the change
+	// concerns; an entry without a Key means that the user has no entry. If the change is a
+	// StartRecount, FinishRankChange repeats it, and update must recount the users. If update
+	// returns nil, FinishRankChange removes the change. Otherwise it returns the error of
+	// update.
+	FinishRankChange(ctx context.Context, c RankChange, update func([]Entry) error) error
 }
 
 // APIKey is a caller's credential, without its secret.

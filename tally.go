@@ -23,24 +23,27 @@ type Tally struct {
 	metadata   string
 	changed    bool // the deciding result changed the sum
 
-	attributes []attribute // one for each of Board.tallied when the last of them was set, or none
+	// attributes has one element for each of Board.talliedAttributes. It is empty if no
+	// result has such an attribute. It may be shorter than that list, which grows with the
+	// board's divisions.
+	attributes []attribute
 }
 
-// attribute is a user's value of one of Board.tallied: the value in the latest result
+// attribute is a user's value of one of Board.talliedAttributes: the value in the latest result
 // that has the attribute.
 type attribute struct {
-	value string // empty if no result has the attribute
-	at    time.Time
-	match MatchID
+	value      string // empty if no result has the attribute
+	achievedAt time.Time
+	match      MatchID
 }
 
-// isLater reports whether the result (at, match) comes after the result (thanAt,
-// thanMatch). Results are ordered by event time, then by match id.
-func isLater(at time.Time, match MatchID, thanAt time.Time, thanMatch MatchID) bool {
-	if c := at.Compare(thanAt); c != 0 {
+// isLater reports whether the result (achievedAt, match) comes after the result (otherAt,
+// otherMatch). Results are ordered by event time, then by match id.
+func isLater(achievedAt time.Time, match MatchID, otherAt time.Time, otherMatch MatchID) bool {
+	if c := achievedAt.Compare(otherAt); c != 0 {
 		return c > 0
 	}
-	return match > thanMatch
+	return match > otherMatch
 }
 
 // Add returns t extended by r. t must not include a result of r's match yet. A result
@@ -63,7 +66,7 @@ func (b *Board) Add(t Tally, r *MatchResult) Tally {
 	return t
 }
 
-// decides reports whether r is the deciding result of t extended by r.
+// decides reports whether r becomes the deciding result of t, which must have one already.
 func (b *Board) decides(t *Tally, r *MatchResult) bool {
 	if b.Policy == Latest {
 		return isLater(r.AchievedAt, r.Match, t.achievedAt, t.match)
@@ -76,58 +79,62 @@ func (b *Board) decides(t *Tally, r *MatchResult) bool {
 }
 
 func (b *Board) scoreKey(s Score, ties []int64) RankKey {
-	return b.rankKey(column(make([]byte, 0, b.RankKeyBytes()), b.Order, int64(s)), ties)
+	return b.rankKey(appendColumn(make([]byte, 0, b.RankKeyBytes()), b.Order, int64(s)), ties)
 }
 
+// addPoints adds the points and tie-breakers of r to the sums of t. It also determines the
+// deciding result: see [Entry].Match.
 func (b *Board) addPoints(t Tally, r *MatchResult) Tally {
-	changes := r.Score != 0
+	changesSum := r.Score != 0
 	if b.Policy == Decay {
 		t.decay = t.decay.add(int64(r.Score), r.AchievedAt.UnixMicro(), b.HalfLife.Microseconds())
 	} else {
 		t.score += r.Score
 	}
-	if add := b.ResultTieBreakers(r); len(add) > 0 {
+	if addends := b.ResultTieBreakers(r); len(addends) > 0 {
 		ties := make([]int64, len(b.TieBreakers))
 		copy(ties, t.ties)
-		for i, v := range add {
+		for i, v := range addends {
 			ties[i] += v
-			changes = changes || v != 0
+			changesSum = changesSum || v != 0
 		}
 		t.ties = ties
 	}
 	var decides bool
 	switch {
-	case t.results == 0 || changes && !t.changed:
+	case t.results == 0 || changesSum && !t.changed:
 		decides = true
-	case changes:
+	case changesSum:
 		decides = isLater(r.AchievedAt, r.Match, t.achievedAt, t.match)
 	case !t.changed:
 		decides = isLater(t.achievedAt, t.match, r.AchievedAt, r.Match)
 	}
 	if decides {
-		t.match, t.achievedAt, t.metadata, t.changed = r.Match, r.AchievedAt, r.Metadata, changes
+		t.match, t.achievedAt, t.metadata, t.changed = r.Match, r.AchievedAt, r.Metadata, changesSum
 	}
 	return t
 }
 
-func (b *Board) addAttributes(have []attribute, r *MatchResult) []attribute {
+// addAttributes returns values with the attributes of r. A value in a later result replaces
+// the value in an earlier result.
+func (b *Board) addAttributes(values []attribute, r *MatchResult) []attribute {
 	if len(r.Attributes) == 0 {
-		return have
+		return values
 	}
-	fresh, attributes := false, b.tallied()
+	copied, attributes := false, b.talliedAttributes()
 	for i, name := range attributes {
 		value, ok := r.Attributes[name]
-		if !ok || i < len(have) && have[i].value != "" && !isLater(r.AchievedAt, r.Match, have[i].at, have[i].match) {
+		if !ok || i < len(values) && values[i].value != "" && !isLater(r.AchievedAt, r.Match, values[i].achievedAt, values[i].match) {
 			continue
 		}
-		if !fresh {
+		if !copied { // a Tally is immutable
 			all := make([]attribute, len(attributes))
-			copy(all, have)
-			have, fresh = all, true
+			copy(all, values)
+			values, copied = all, true
 		}
-		have[i] = attribute{value, r.AchievedAt, r.Match}
+		values[i] = attribute{value, r.AchievedAt, r.Match}
 	}
-	return have
+	return values
 }
 
 // Count returns the tally of results. The results may be in any order, with at most one
@@ -191,14 +198,14 @@ func (t *Tally) AppendBinary(dst []byte) ([]byte, error) {
 	dst = binary.AppendUvarint(dst, uint64(len(t.attributes)))
 	for _, a := range t.attributes {
 		dst = appendString(dst, a.value)
-		dst = binary.AppendVarint(dst, a.at.UnixMicro())
+		dst = binary.AppendVarint(dst, a.achievedAt.UnixMicro())
 		dst = appendString(dst, string(a.match))
 	}
 	return dst, nil
 }
 
-// UnmarshalBinary sets t to the tally that AppendBinary wrote. It returns
-// [ErrFormat] if data has another form.
+// UnmarshalBinary sets t to the tally that AppendBinary wrote as data. It returns
+// [ErrFormat] for bytes that AppendBinary cannot produce.
 func (t *Tally) UnmarshalBinary(data []byte) error {
 	d := decoder{b: data}
 	if d.byte() != tallyFormat {
@@ -223,7 +230,7 @@ func (t *Tally) UnmarshalBinary(data []byte) error {
 	if n := d.count((MaxDivisionChanges + 1) * MaxDivisions * MaxCrossed); n > 0 {
 		out.attributes = make([]attribute, n)
 		for i := range out.attributes {
-			out.attributes[i] = attribute{value: d.string(), at: time.UnixMicro(d.varint()).UTC(), match: MatchID(d.string())}
+			out.attributes[i] = attribute{value: d.string(), achievedAt: time.UnixMicro(d.varint()).UTC(), match: MatchID(d.string())}
 		}
 	}
 	if d.bad || len(d.b) != 0 {

@@ -25,7 +25,7 @@ type item struct {
 	// boardSince is a time by the clock of this process. If it is not zero, the item
 	// needs the board's version at that time, or a later version.
 	boardSince time.Time
-	board      *leaderboard.Board // nil until resolved
+	board      *leaderboard.Board // nil until resolve sets it
 	missingAt  time.Time          // when the board was first found to be missing
 	result     leaderboard.MatchResult
 	outcome    leaderboard.Outcome
@@ -38,9 +38,10 @@ type item struct {
 	deadLetter *sarama.ProducerMessage
 }
 
-// applyBatch resolves the messages of a batch, and applies those that are valid
+// applyBatch resolves the items of a batch (see resolve), and applies those that are valid
 // results. It retries while a server is unavailable.
-// Errors: the cause of the session's end, if the session ends first; errStuck.
+// Errors: the cause of the session's end, if the session ends first; errStuck if the batch
+// makes no progress.
 func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 	for len(items) > 0 {
 		if err := c.retry(session, func(ctx context.Context) error { return c.resolve(ctx, items) }); err != nil {
@@ -78,17 +79,17 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 // times of the messages select different seasons. The result belongs to the season of the
 // first message. The service knows that season once the first message is applied.
 func prefixBeforeRetry(items []*item) int {
-	first := map[leaderboard.ResultKey]leaderboard.SeasonID{} // the season of each match; the keys have no season
+	seasons := map[leaderboard.ResultKey]leaderboard.SeasonID{} // by match; the keys have no season
 	for n, i := range items {
 		if i.cause != "" || !i.result.Assigned {
 			continue
 		}
 		match := i.result.ResultKey
 		match.Season = ""
-		if season, ok := first[match]; ok && season != i.result.Season {
+		if season, ok := seasons[match]; ok && season != i.result.Season {
 			return n
 		}
-		first[match] = i.result.Season
+		seasons[match] = i.result.Season
 	}
 	return len(items)
 }
@@ -102,8 +103,8 @@ func (c *Consumer) countMisplaced(i *item) {
 	if err != nil || len(partitions) == 0 {
 		return
 	}
-	want, err := kafka.PartitionOf([]byte(i.record.GetResult().GetUserId()), int32(len(partitions)))
-	if err == nil && want != m.Partition {
+	expected, err := kafka.PartitionOf([]byte(i.record.GetResult().GetUserId()), int32(len(partitions)))
+	if err == nil && expected != m.Partition {
 		c.metrics.misplaced.Inc()
 	}
 }
@@ -116,7 +117,7 @@ func (c *Consumer) countMisplaced(i *item) {
 // The service may have cached an old version of a board. If that version refuses a
 // result, resolve requests the board's version at readAt, the time when the message was
 // read, or a later version. This is new enough: the result was sent before readAt, so its
-// sender saw no later version.
+// sender knew no version that was made after readAt.
 func (c *Consumer) resolve(ctx context.Context, items []*item) error {
 	for _, i := range items {
 		if i.record == nil && i.cause == "" {
@@ -124,15 +125,15 @@ func (c *Consumer) resolve(ctx context.Context, items []*item) error {
 		}
 	}
 	err := c.resolveBoards(ctx, items)
-	again := false
+	reload := false
 	for _, i := range items {
 		if i.boardSince.IsZero() && (i.cause == causeSeason || i.cause == causeInvalid && i.record != nil ||
 			i.board != nil && !i.record.GetNotification() && i.board.RefusalReason(&i.result) != "") {
 			i.boardSince, i.board, i.cause, i.detail = i.readAt, nil, "", nil
-			again = true
+			reload = true
 		}
 	}
-	if again {
+	if reload {
 		err = cmp.Or(err, c.resolveBoards(ctx, items))
 	}
 	return err
@@ -170,12 +171,12 @@ func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 			byBoard[v] = append(byBoard[v], i)
 		}
 	}
-	type onBoard struct {
+	type resolved struct {
 		item  *item
 		board *leaderboard.Board
 	}
 	var mu sync.Mutex
-	var found []onBoard
+	var pairs []resolved
 	boardErr := forEach(slices.Collect(maps.Keys(byBoard)), func(v version) error {
 		var board leaderboard.Board
 		var err error
@@ -189,21 +190,21 @@ func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 		for _, i := range byBoard[v] {
 			switch {
 			case err == nil:
-				found = append(found, onBoard{i, &board})
+				pairs = append(pairs, resolved{i, &board})
 			case errors.Is(err, leaderboard.ErrInvalid): // the board id is not valid
 				i.cause, i.detail = causeBoard, err
-			case !i.fail(err):
+			case !i.failIfPermanent(err):
 				return err
 			}
 		}
 		return nil
 	})
-	resultErr := forEach(found, func(on onBoard) error {
-		i := on.item
-		result, err := c.result(ctx, on.board, i)
+	resultErr := forEach(pairs, func(p resolved) error {
+		i := p.item
+		result, err := c.result(ctx, p.board, i)
 		if err == nil {
-			i.board, i.result = on.board, result
-		} else if !i.fail(err) {
+			i.board, i.result = p.board, result
+		} else if !i.failIfPermanent(err) {
 			return err
 		}
 		return nil
@@ -221,15 +222,15 @@ func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (l
 	if err != nil {
 		return r, err
 	}
-	season := leaderboard.SeasonID(i.record.GetSeason())
-	if season == "" || !r.Retracted && !i.record.GetNotification() {
+	id := leaderboard.SeasonID(i.record.GetSeason())
+	if id == "" || !r.Retracted && !i.record.GetNotification() {
 		if r, err = c.service.Complete(ctx, b, r); err == nil {
 			r.ReceivedAt = receivedAt(b, &r, i.message.Timestamp)
 		}
 		return r, err
 	}
-	in, err := b.Season.ByID(season)
-	r.Board, r.Season = b.ID, in.ID
+	season, err := b.Season.ByID(id)
+	r.Board, r.Season = b.ID, season.ID
 	return r, err
 }
 
@@ -238,10 +239,10 @@ func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (l
 // brokers.
 const maxReceiveDelay = 10 * time.Minute
 
-// receivedAt returns the time at which r counts as received. This is r.ReceivedAt, with
-// one exception: if the season has closed by messageTime, and r.ReceivedAt is more than
-// maxReceiveDelay earlier, it is messageTime. Without the exception, a producer with a
-// wrong clock could add results to a closed season. The returned time depends only on the
+// receivedAt returns the time at which r counts as received. Usually this is r.ReceivedAt. It
+// is messageTime if the season has closed by messageTime, and r.ReceivedAt is more than
+// maxReceiveDelay before messageTime. Otherwise a producer with a wrong clock could add results
+// to a closed season. The returned time depends only on the
 // message, so a replay gives the same time.
 func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime time.Time) time.Time {
 	messageTime = leaderboard.Truncate(messageTime)
@@ -268,7 +269,7 @@ func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*
 	return append(pending, items[n:]...), err
 }
 
-// apply applies items, those of each board in one call, and several boards concurrently.
+// apply applies the items of each board in one call, and several boards concurrently.
 // It returns the items to retry and, if a call failed, an error.
 func (c *Consumer) apply(ctx context.Context, items []*item) (pending []*item, err error) {
 	byBoard := map[leaderboard.BoardID][]*item{}
@@ -281,8 +282,8 @@ func (c *Consumer) apply(ctx context.Context, items []*item) (pending []*item, e
 		}
 	}
 	pending, err = c.refresh(ctx, notifications)
-	unapplied, aerr := c.applyEach(ctx, slices.Collect(maps.Values(byBoard)))
-	return append(pending, unapplied...), cmp.Or(aerr, err)
+	unapplied, applyErr := c.applyEach(ctx, slices.Collect(maps.Values(byBoard)))
+	return append(pending, unapplied...), cmp.Or(applyErr, err)
 }
 
 // applyResults applies items that are results of one board. It returns the items to retry
@@ -301,7 +302,7 @@ func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*
 		}
 	}
 	if err != nil {
-		return unlessPermanent(items, err)
+		return retryUnlessPermanent(items, err)
 	}
 	before := map[leaderboard.EntryKey]leaderboard.RankKey{}
 	for _, change := range report.Changes {
@@ -310,7 +311,7 @@ func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*
 	for n, i := range items {
 		i.outcome = report.Outcomes[n]
 		if i.outcome.Err != nil {
-			unapplied, fault := unlessPermanent([]*item{i}, i.outcome.Err)
+			unapplied, fault := retryUnlessPermanent([]*item{i}, i.outcome.Err)
 			pending, err = append(pending, unapplied...), cmp.Or(fault, err)
 			continue
 		}
@@ -322,14 +323,13 @@ func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*
 	return pending, err
 }
 
-// unlessPermanent returns items and err, so that the caller retries the items. If err is
-// permanent, unlessPermanent makes the items dead letters and returns neither items nor
-// an error.
+// retryUnlessPermanent returns items and err, so that the caller retries the items. If err
+// is permanent, it makes the items dead letters, and returns no items and no error.
 //
-// If err means that the board was deleted, unlessPermanent clears the board of each item
-// and returns the items without an error. The caller must resolve them again, because a
-// new board may have the same id.
-func unlessPermanent(items []*item, err error) ([]*item, error) {
+// If err means that the board was deleted, retryUnlessPermanent clears the board of each
+// item and returns the items without an error. The caller must resolve them again,
+// because a new board may have the same id.
+func retryUnlessPermanent(items []*item, err error) ([]*item, error) {
 	if errors.Is(err, leaderboard.ErrBoardNotFound) && !errors.Is(err, leaderboard.ErrUnavailable) {
 		for _, i := range items {
 			i.board, i.boardSince = nil, time.Now()
@@ -337,7 +337,7 @@ func unlessPermanent(items []*item, err error) ([]*item, error) {
 		return items, nil
 	}
 	for _, i := range items {
-		if !i.fail(err) {
+		if !i.failIfPermanent(err) {
 			return items, err
 		}
 	}
@@ -379,7 +379,7 @@ func (c *Consumer) refresh(ctx context.Context, notifications []*item) (pending 
 		first := items[0]
 		change, err := c.service.Refresh(ctx, first.board, first.result.Season, first.result.User)
 		if err != nil {
-			unapplied, err := unlessPermanent(items, err)
+			unapplied, err := retryUnlessPermanent(items, err)
 			mu.Lock()
 			defer mu.Unlock()
 			pending = append(pending, unapplied...)

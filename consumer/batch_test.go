@@ -18,25 +18,27 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// blocking is a service whose calls of Refresh, Complete and Apply wait until release is
-// closed. So a test can count the calls that are made concurrently.
-type blocking struct {
+// blockingService is a service whose calls of Refresh, Complete and Apply wait until release is
+// closed. A test can therefore count concurrent calls.
+type blockingService struct {
 	service
 	mu      sync.Mutex
 	calls   map[string]int
 	release chan struct{}
 }
 
-func newBlocking() *blocking { return &blocking{calls: map[string]int{}, release: make(chan struct{})} }
+func newBlocking() *blockingService {
+	return &blockingService{calls: map[string]int{}, release: make(chan struct{})}
+}
 
-func (s *blocking) wait(call string) {
+func (s *blockingService) wait(call string) {
 	s.mu.Lock()
 	s.calls[call]++
 	s.mu.Unlock()
 	<-s.release
 }
 
-func (s *blocking) Refresh(_ context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
+func (s *blockingService) Refresh(_ context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	s.wait("refresh " + string(user))
 	switch user {
 	case "gone":
@@ -47,7 +49,7 @@ func (s *blocking) Refresh(_ context.Context, b *leaderboard.Board, season leade
 	return leaderboard.Change{}, nil
 }
 
-func (s *blocking) Board(_ context.Context, id leaderboard.BoardID) (leaderboard.Board, error) {
+func (s *blockingService) Board(_ context.Context, id leaderboard.BoardID) (leaderboard.Board, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls["board "+string(id)]++
@@ -60,17 +62,17 @@ func (s *blocking) Board(_ context.Context, id leaderboard.BoardID) (leaderboard
 	return leaderboard.Board{ID: id}, nil
 }
 
-func (s *blocking) BoardSince(ctx context.Context, id leaderboard.BoardID, _ time.Time) (leaderboard.Board, error) {
+func (s *blockingService) BoardSince(ctx context.Context, id leaderboard.BoardID, _ time.Time) (leaderboard.Board, error) {
 	return s.Board(ctx, "fresh "+id)
 }
 
-func (s *blocking) Complete(_ context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
+func (s *blockingService) Complete(_ context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	s.wait("complete " + string(b.ID) + " " + string(r.Match))
 	r.Board = b.ID
 	return r, nil
 }
 
-func (s *blocking) Apply(_ context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+func (s *blockingService) Apply(_ context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	s.wait(fmt.Sprintf("apply %d on %s", len(results), b.ID))
 	if b.ID == "down" {
 		return leaderboard.ApplyReport{}, leaderboard.ErrUnavailable
@@ -80,7 +82,7 @@ func (s *blocking) Apply(_ context.Context, b *leaderboard.Board, results []lead
 
 // concurrentCalls calls f, and returns how often f made each call before any blocked
 // call returned. Then it releases the blocked calls and waits until f returns.
-func (s *blocking) concurrentCalls(f func()) map[string]int {
+func (s *blockingService) concurrentCalls(f func()) map[string]int {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -145,9 +147,9 @@ func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 	})
 }
 
-// The boards of a batch are applied side by side, each in one call. A board that cannot be
-// written leaves its own results pending, in their order.
-func TestBoardsAreAppliedSideBySide(t *testing.T) {
+// The results of each board of a batch are applied in one call, and several boards
+// concurrently. If the results of a board cannot be written, they stay pending in order.
+func TestBoardsAreAppliedConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocking()
 		c := &Consumer{service: s}
@@ -166,11 +168,11 @@ func TestBoardsAreAppliedSideBySide(t *testing.T) {
 		if diff := cmp.Diff(want, calls); diff != "" {
 			t.Errorf("concurrent calls (-want +got):\n%s", diff)
 		}
-		var left []leaderboard.MatchID
+		var got []leaderboard.MatchID
 		for _, i := range pending {
-			left = append(left, i.result.Match)
+			got = append(got, i.result.Match)
 		}
-		if diff := cmp.Diff([]leaderboard.MatchID{"down0", "down1", "down2"}, left); diff != "" || !errors.Is(err, leaderboard.ErrUnavailable) {
+		if diff := cmp.Diff([]leaderboard.MatchID{"down0", "down1", "down2"}, got); diff != "" || !errors.Is(err, leaderboard.ErrUnavailable) {
 			t.Errorf("pending results, with error %v (-want +got):\n%s", err, diff)
 		}
 	})
@@ -216,25 +218,25 @@ func TestResolveLoadsEachBoardOnce(t *testing.T) {
 	})
 }
 
-// amended is a service whose cached board has a smaller MaxScore than the stored board.
-type amended struct{ service }
+// staleService is a service whose cached board has a smaller MaxScore than the stored board.
+type staleService struct{ service }
 
-func (amended) Board(context.Context, leaderboard.BoardID) (leaderboard.Board, error) {
+func (staleService) Board(context.Context, leaderboard.BoardID) (leaderboard.Board, error) {
 	return leaderboard.Board{ID: "b", MaxScore: new(leaderboard.Score(10))}, nil
 }
 
-func (amended) BoardSince(context.Context, leaderboard.BoardID, time.Time) (leaderboard.Board, error) {
+func (staleService) BoardSince(context.Context, leaderboard.BoardID, time.Time) (leaderboard.Board, error) {
 	return leaderboard.Board{ID: "b", MaxScore: new(leaderboard.Score(100))}, nil
 }
 
-func (amended) Complete(_ context.Context, _ *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
+func (staleService) Complete(_ context.Context, _ *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	return r, nil
 }
 
 // If the cached board refuses a result, the result gets the stored board. Other results
 // keep the cached board.
 func TestResolveReloadsABoardThatRefusesAResult(t *testing.T) {
-	c := &Consumer{service: amended{}}
+	c := &Consumer{service: staleService{}}
 	var items []*item
 	for n, score := range []int64{5, 50, 500} {
 		items = append(items, recordItem(t, &pb.MatchResultRecord{Result: &pb.Result{UserId: "u", MatchId: fmt.Sprint("m", n), Score: &score}}))

@@ -39,7 +39,7 @@ func (c *cluster) outcomes(n int) []string {
 // nextMillisecond waits until the clock reaches another millisecond. Message times are in
 // whole milliseconds, so the next message has a later time than all earlier events.
 func nextMillisecond() {
-	for at := time.Now(); !time.Now().Truncate(time.Millisecond).After(at); {
+	for start := time.Now(); !time.Now().Truncate(time.Millisecond).After(start); {
 		runtime.Gosched()
 	}
 }
@@ -61,7 +61,7 @@ func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 			}
 		}
 	}
-	at := func(n int64, years int) *pb.MatchResultRecord {
+	achieved := func(n int64, years int) *pb.MatchResultRecord {
 		r := points("u", "second", n)
 		r.Result.AchievedAt = timestamppb.New(now.AddDate(-years, 0, 0))
 		r.ReceivedAt = timestamppb.New(now)
@@ -72,11 +72,11 @@ func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 		change func(*testing.T, *ranking.Service)
 		record *pb.MatchResultRecord
 	}{
-		{"a higher MaxScore", amend(func(b *leaderboard.Board) { b.MaxScore = new(leaderboard.Score(100)) }), at(50, 0)},
+		{"a higher MaxScore", amend(func(b *leaderboard.Board) { b.MaxScore = new(leaderboard.Score(100)) }), achieved(50, 0)},
 		{"a new season", amend(func(b *leaderboard.Board) {
 			b.Season.Windows = append([]leaderboard.Season{window("before", now.Year()-1)}, b.Season.Windows...)
 			b.Season.Grace = 5 * 365 * 24 * time.Hour
-		}), at(1, 1)},
+		}), achieved(1, 1)},
 		{"a recreated board", func(t *testing.T, s *ranking.Service) {
 			if err := s.DeleteBoard(t.Context(), "b"); err != nil {
 				t.Fatal(err)
@@ -112,8 +112,8 @@ func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 	}
 }
 
-// A result that was accepted before its season was ended early is no dead letter: the store
-// keeps the refusal. Results before the end still count.
+// After a season is ended early, results achieved after the new end are rejected. They are
+// not dead letters. Results achieved before the new end still count.
 func TestResultsOfASeasonThatEndedEarly(t *testing.T) {
 	c := start(t)
 	store, index := embedded.Open(t)
@@ -126,18 +126,18 @@ func TestResultsOfASeasonThatEndedEarly(t *testing.T) {
 	if _, err := admin.CreateBoard(t.Context(), board); err != nil {
 		t.Fatal(err)
 	}
-	at := func(match string, at time.Time) *pb.MatchResultRecord {
+	result := func(match string, achievedAt time.Time) *pb.MatchResultRecord {
 		r := points("u", match, 1)
-		r.Result.AchievedAt, r.ReceivedAt = timestamppb.New(at), timestamppb.New(now)
+		r.Result.AchievedAt, r.ReceivedAt = timestamppb.New(achievedAt), timestamppb.New(now)
 		return r
 	}
-	c.send(message(at("first", now.Add(-time.Minute))))
+	c.send(message(result("first", now.Add(-time.Minute))))
 	c.consume(ranking.New(store, index, ranking.Options{BoardTTL: time.Hour}))
 	c.outcomes(1)
 	if _, err := admin.EndSeason(t.Context(), "b", leaderboard.EarlyEnd{ID: "cup", At: now.Add(-2 * time.Minute)}); err != nil {
 		t.Fatal(err)
 	}
-	c.send(message(at("late", now)), message(at("in time", now.Add(-3*time.Minute))))
+	c.send(message(result("late", now)), message(result("in time", now.Add(-3*time.Minute))))
 	if diff := cmp.Diff([]string{"first APPLIED", "in time APPLIED", "late REJECTED SEASON_ENDED"}, c.outcomes(3)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
@@ -186,7 +186,7 @@ func TestResultsWaitForTheirBoard(t *testing.T) {
 	}
 }
 
-// If its board is not created within BoardWait, a result becomes a dead letter. While
+// A result becomes a dead letter if its board is not created within BoardWait. While
 // MaxWaiting results of a partition wait, the consumer reads no other results of the
 // partition.
 func TestResultsOfAnUnknownBoardBecomeDeadLetters(t *testing.T) {
@@ -205,7 +205,7 @@ func TestResultsOfAnUnknownBoardBecomeDeadLetters(t *testing.T) {
 	if dead := c.messagesIn(c.topics.DeadLetters()); int(dead) != n {
 		t.Errorf("%d dead letters, want %d", dead, n)
 	}
-	if diff := cmp.Diff([]string{"u 1"}, board(t, s)); diff != "" {
+	if diff := cmp.Diff([]string{"u 1"}, boardLines(t, s)); diff != "" {
 		t.Errorf("board (-want +got):\n%s", diff)
 	}
 }
@@ -222,11 +222,11 @@ func TestARewoundLogDoesNotFillARecreatedBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.send(message(points("u", "old", 7)))
-	first := c.consume(s)
+	stop := c.consume(s)
 	if diff := cmp.Diff([]string{"old APPLIED"}, c.outcomes(1)); diff != "" {
 		t.Fatalf("outcomes (-want +got):\n%s", diff)
 	}
-	first()
+	stop()
 	nextMillisecond()
 	if err := s.DeleteBoard(t.Context(), "b"); err != nil {
 		t.Fatal(err)
@@ -238,14 +238,14 @@ func TestARewoundLogDoesNotFillARecreatedBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.send(message(points("u", "new", 1)))
-	again := c.topics.Prefix + "again"
-	m := c.join(ranking.New(store, index, ranking.Options{}), consumer.Options{Group: again})
+	group := c.topics.Prefix + "again"
+	m := c.join(ranking.New(store, index, ranking.Options{}), consumer.Options{Group: group})
 	defer m.stop()
 	want := []string{"before the creation APPLIED", "new APPLIED", "old APPLIED", "old REJECTED DELETED"}
 	if diff := cmp.Diff(want, c.outcomes(4)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"u 2"}, board(t, s)); diff != "" {
+	if diff := cmp.Diff([]string{"u 2"}, boardLines(t, s)); diff != "" {
 		t.Errorf("board (-want +got):\n%s", diff)
 	}
 }

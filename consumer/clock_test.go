@@ -24,8 +24,8 @@ func TestReceivedAtIsBoundedByTheMessage(t *testing.T) {
 	s := ranking.New(store, index, ranking.Options{})
 	now := time.Now().UTC()
 	season := leaderboard.Season{ID: "past", Start: now.Add(-72 * time.Hour).Truncate(time.Minute), End: now.Add(-24 * time.Hour).Truncate(time.Minute)}
-	admin := ranking.New(store, index, ranking.Options{Now: func() time.Time { return season.Start }})
-	if _, err := admin.CreateBoard(t.Context(), leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{
+	past := ranking.New(store, index, ranking.Options{Now: func() time.Time { return season.Start }})
+	if _, err := past.CreateBoard(t.Context(), leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{
 		Kind: leaderboard.Explicit, Windows: []leaderboard.Season{season}, Grace: time.Hour,
 	}}); err != nil {
 		t.Fatal(err)
@@ -42,13 +42,13 @@ func TestReceivedAtIsBoundedByTheMessage(t *testing.T) {
 	}
 	before := season.End.Add(-time.Hour)
 	send("u", "in time", before, before)
-	send("u", "sent a little later", season.End.Add(59*time.Minute), season.End.Add(62*time.Minute))
-	send("u", "received long before it was sent", before, now)
-	send("erased", "received after it was sent", now.Add(time.Hour), before)
+	send("u", "received_at is shortly before the message's time", season.End.Add(59*time.Minute), season.End.Add(62*time.Minute))
+	send("u", "received_at is long before the message's time", before, now)
+	send("erased", "received_at is after the message's time", now.Add(time.Hour), before)
 	c.consume(s)
 	want := []string{
-		"in time APPLIED", "received after it was sent REJECTED USER_ERASED", "received long before it was sent REJECTED SEASON_CLOSED",
-		"sent a little later APPLIED",
+		"in time APPLIED", "received_at is after the message's time REJECTED USER_ERASED",
+		"received_at is long before the message's time REJECTED SEASON_CLOSED", "received_at is shortly before the message's time APPLIED",
 	}
 	if diff := cmp.Diff(want, c.outcomes(4)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
@@ -84,6 +84,7 @@ func TestAbortedTransactionsAreNotRead(t *testing.T) {
 	if diff := cmp.Diff([]string{"committed APPLIED"}, c.outcomes(1)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
+	// If the consumer also read the aborted result, its update would come before this one.
 	c.send(message(points("u", "last", 1)))
 	if diff := cmp.Diff([]string{"committed APPLIED", "last APPLIED"}, c.outcomes(2)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
@@ -101,12 +102,12 @@ func TestPlacementFollowsTheUserInTheValue(t *testing.T) {
 		c.send(m)
 	}
 	misplaced := 0
-	home, err := kafka.PartitionOf([]byte("one key for all"), partitions)
+	onlyPartition, err := kafka.PartitionOf([]byte("one key for all"), partitions)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := range 20 {
-		if p, err := kafka.PartitionOf(fmt.Append(nil, "u", n), partitions); err != nil || p != home {
+		if p, err := kafka.PartitionOf(fmt.Append(nil, "u", n), partitions); err != nil || p != onlyPartition {
 			misplaced++
 		}
 	}

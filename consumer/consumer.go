@@ -11,8 +11,8 @@
 //
 // # When an offset is committed
 //
-// The consumer marks the offset of a message for commit once three conditions are true
-// for this message and for every earlier message of its partition:
+// The consumer marks the offset of a message for commit once three conditions hold for
+// this message and all earlier messages of its partition:
 //
 //  1. Its result is durable in the store. A message that is not a valid result needs
 //     no write.
@@ -68,7 +68,7 @@ type Consumer struct {
 	group   sarama.ConsumerGroup // nil until connected
 	metrics metrics
 
-	bands         *lru.Cache[leaderboard.SeasonKey, bands]
+	bands         *lru.Cache[leaderboard.SeasonKey, bands] // the rank bands of seasons: see bandSizes
 	deadLetterLog deadLetterLog
 	batchLimit    atomic.Int64 // largest number of items in one call of apply; applyLimited lowers it for a slow store
 	joined        atomic.Bool
@@ -96,11 +96,11 @@ func New(o Options, s service, send sender) (*Consumer, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
-	seen, err := lru.New[leaderboard.SeasonKey, bands](maxBands)
+	cache, err := lru.New[leaderboard.SeasonKey, bands](maxBands)
 	if err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
-	con := &Consumer{o: o, service: s, sender: send, conf: c, metrics: newMetrics(o.Registerer), bands: seen}
+	con := &Consumer{o: o, service: s, sender: send, conf: c, metrics: newMetrics(o.Registerer), bands: cache}
 	con.deadLetterLog.log = o.Log
 	con.batchLimit.Store(int64(o.BatchResults))
 	return con, nil
@@ -131,8 +131,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 				intervals.Reset() // the consumer worked for a while, so the next wait is short again
 			}
 			return struct{}{}, err
-		}, backoff.WithBackOff(intervals), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, in time.Duration) {
-			c.o.Log.Warn("not consuming, retrying", "err", err, "in", in)
+		}, backoff.WithBackOff(intervals), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, wait time.Duration) {
+			c.o.Log.Warn("not consuming, retrying", "err", err, "in", wait)
 		}))
 	}
 	if c.group == nil {

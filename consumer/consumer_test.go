@@ -20,22 +20,22 @@ import (
 	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // Results that arrive twice and in any order give the same board as results that
 // arrive once, in order.
 func TestOrderAndDuplicatesDoNotMatter(t *testing.T) {
-	seed := rand.Uint64()
-	rng := rand.New(rand.NewPCG(seed, 0))
-	t.Logf("seed %d", seed)
+	runSeed := seed.New(t)
+	rng := rand.New(rand.NewPCG(runSeed, 0))
 	c := start(t, "eu.match-results")
 	s, _ := newService(t, ranking.Options{})
 	sums := map[string]int64{}
 	var messages []*sarama.ProducerMessage
 	for i := range 600 {
-		user, n := fmt.Sprint("u", rng.IntN(40)), rng.Int64N(9)+1
-		sums[user] += n
-		m := message(points(user, fmt.Sprint("m", i), n))
+		user, score := fmt.Sprint("u", rng.IntN(40)), rng.Int64N(9)+1
+		sums[user] += score
+		m := message(points(user, fmt.Sprint("m", i), score))
 		if i%3 == 0 { // from another region, through the mirrored topic
 			m.Topic = "eu.match-results"
 		}
@@ -50,12 +50,12 @@ func TestOrderAndDuplicatesDoNotMatter(t *testing.T) {
 	c.send(messages...)
 	updates := c.read(c.topics.Updates(), len(messages))
 	var want []string
-	for user, n := range sums {
-		want = append(want, fmt.Sprintf("%s %d", user, n))
+	for user, score := range sums {
+		want = append(want, fmt.Sprintf("%s %d", user, score))
 	}
 	slices.Sort(want)
-	if diff := gocmp.Diff(want, board(t, s)); diff != "" {
-		t.Errorf("seed %d: lines of the board (-want +got):\n%s", seed, diff)
+	if diff := gocmp.Diff(want, boardLines(t, s)); diff != "" {
+		t.Errorf("seed %d: lines of the board (-want +got):\n%s", runSeed, diff)
 	}
 	applied := 0
 	for _, m := range updates {
@@ -127,8 +127,8 @@ func TestRankBandsAreReadOnceASecond(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // so that most results are in a batch of their own
 	}
 	c.read(c.topics.Updates(), results)
-	if most := int64(time.Since(began).Seconds()) + 1; s.reads.Load() == 0 || s.reads.Load() > most {
-		t.Errorf("%d reads for %d results in %v, want 1 to %d", s.reads.Load(), results, time.Since(began), most)
+	if limit := int64(time.Since(began).Seconds()) + 1; s.reads.Load() == 0 || s.reads.Load() > limit {
+		t.Errorf("%d reads for %d results in %v, want 1 to %d", s.reads.Load(), results, time.Since(began), limit)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestEveryKindOfMessage(t *testing.T) {
 	retraction.Retracted, retraction.Result.Revision, retraction.Result.Points = true, 1, nil
 	c.send(json, message(points("bob", "m1", 7)), message(points("bob", "m2", 2)), message(retraction))
 	c.read(c.topics.Updates(), 4)
-	if diff := gocmp.Diff([]string{"ann 5", "bob 2"}, board(t, s)); diff != "" {
+	if diff := gocmp.Diff([]string{"ann 5", "bob 2"}, boardLines(t, s)); diff != "" {
 		t.Errorf("lines of the board (-want +got):\n%s", diff)
 	}
 
@@ -193,16 +193,16 @@ func TestEveryKindOfMessage(t *testing.T) {
 	if !reported {
 		t.Error("no update reports the score 9 of user eve, whom the notification names")
 	}
-	if diff := gocmp.Diff([]string{"ann 5", "bob 2", "eve 10"}, board(t, s)); diff != "" {
+	if diff := gocmp.Diff([]string{"ann 5", "bob 2", "eve 10"}, boardLines(t, s)); diff != "" {
 		t.Errorf("lines of the board (-want +got):\n%s", diff)
 	}
 }
 
-// flaky is a service whose store seems to be unavailable at times. First, as many calls
-// of Apply fail as the field down states. Later calls apply all results, but report an
+// flakyService is a service whose store seems to be unavailable at times. First, calls of Apply
+// fail as often as the field down states. Later calls apply all results, but report an
 // error for some results, chosen at random. The field applied lists the matches that
 // were applied.
-type flaky struct {
+type flakyService struct {
 	*ranking.Service
 	mu      sync.Mutex
 	down    int
@@ -210,7 +210,7 @@ type flaky struct {
 	applied []leaderboard.MatchID
 }
 
-func (f *flaky) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+func (f *flakyService) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down > 0 {
@@ -231,7 +231,7 @@ func (f *flaky) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 func TestStoreOutageLosesNothing(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
-	f := &flaky{Service: s, down: 6, rng: rand.New(rand.NewPCG(1, 1))}
+	f := &flakyService{Service: s, down: 6, rng: rand.New(rand.NewPCG(1, 1))}
 	c.consume(f)
 	var messages []*sarama.ProducerMessage
 	for i := range 100 {
@@ -239,18 +239,18 @@ func TestStoreOutageLosesNothing(t *testing.T) {
 	}
 	c.send(messages...)
 	c.read(c.topics.Updates(), 100)
-	if diff := gocmp.Diff([]string{"u0 34", "u1 33", "u2 33"}, board(t, s)); diff != "" {
+	if diff := gocmp.Diff([]string{"u0 34", "u1 33", "u2 33"}, boardLines(t, s)); diff != "" {
 		t.Errorf("lines of the board (-want +got):\n%s", diff)
 	}
 }
 
-// slow is a service that times out on batches of more than limit results.
-type slow struct {
+// slowService is a service that times out on batches of more than limit results.
+type slowService struct {
 	*ranking.Service
 	limit int
 }
 
-func (s slow) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+func (s slowService) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	if len(results) > s.limit {
 		<-ctx.Done()
 		return leaderboard.ApplyReport{}, ctx.Err()
@@ -269,15 +269,15 @@ func TestSlowStoreGetsSmallerBatches(t *testing.T) {
 		messages = append(messages, message(points(fmt.Sprintf("u%d", i%50), fmt.Sprint("m", i), 1)))
 	}
 	c.send(messages...)
-	stop := c.join(slow{s, 3}, consumer.Options{ApplyTimeout: 200 * time.Millisecond}).stop
+	stop := c.join(slowService{s, 3}, consumer.Options{ApplyTimeout: 200 * time.Millisecond}).stop
 	c.read(c.topics.Updates(), n)
 	stop()
-	for _, line := range board(t, s) {
+	for _, line := range boardLines(t, s) {
 		if !strings.HasSuffix(line, " 10") {
 			t.Errorf("line %q, want the score 10", line)
 		}
 	}
-	if got := len(board(t, s)); got != 50 {
+	if got := len(boardLines(t, s)); got != 50 {
 		t.Errorf("%d users, want 50", got)
 	}
 }
@@ -294,14 +294,14 @@ func TestRetryAfterTheSeasonsEnd(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	at := func(offset time.Duration, match string, n int64) *sarama.ProducerMessage {
+	sent := func(offset time.Duration, match string, n int64) *sarama.ProducerMessage {
 		r := points("ann", match, n)
 		r.BoardId = "monthly"
 		m := message(r)
 		m.Timestamp = end.Add(offset)
 		return m
 	}
-	c.send(at(-2*time.Second, "m", 5), at(time.Second, "other", 1), at(2*time.Second, "m", 5), at(3*time.Second, "another", 2))
+	c.send(sent(-2*time.Second, "m", 5), sent(time.Second, "other", 1), sent(2*time.Second, "m", 5), sent(3*time.Second, "another", 2))
 	c.consume(s)
 	c.read(c.topics.Updates(), 4)
 	for season, want := range map[leaderboard.SeasonID]leaderboard.Score{"202611": 5, "202612": 3} {

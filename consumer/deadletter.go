@@ -35,8 +35,8 @@ const (
 	minDeadLetterBytes = 4 << 10
 	// maxPartBytes bounds the key of a dead letter. It also bounds the total size of the
 	// headers copied from the message. So most of a dead letter remains for the value. If
-	// the limit of the dead letter is low, the limit divided by partsPerLimit is the
-	// bound instead.
+	// the size limit of a dead letter is low, the bound is this limit divided by
+	// partsPerLimit.
 	maxPartBytes  = 64 << 10
 	partsPerLimit = 15
 	// maxDetailBytes bounds the description of an error, which may quote the message.
@@ -62,8 +62,8 @@ func permanentCause(err error) cause {
 	return ""
 }
 
-// fail makes i a dead letter if err is permanent. It reports whether err is permanent.
-func (i *item) fail(err error) bool {
+// failIfPermanent makes i a dead letter if err is permanent. It reports whether err is permanent.
+func (i *item) failIfPermanent(err error) bool {
 	if cause := permanentCause(err); cause != "" {
 		i.cause, i.detail = cause, err
 		return true
@@ -99,12 +99,12 @@ func newDeadLetter(topic string, i *item, limit int) *sarama.ProducerMessage {
 		d.Key = sarama.ByteEncoder(key)
 	}
 	size := d.ByteSize(2)
-	before := d.Headers
+	ownHeaders := d.Headers
 	for _, h := range m.Headers {
 		d.Headers = append(d.Headers, *h)
 	}
 	if n := d.ByteSize(2) - size; n > part {
-		d.Headers = before
+		d.Headers = ownHeaders
 		add("origin-headers-bytes", strconv.Itoa(n))
 	}
 	value := m.Value
@@ -132,16 +132,16 @@ func truncate(text string, limit int) string {
 func (c *Consumer) sendOneByOne(ctx context.Context, items []*item, messages []*sarama.ProducerMessage) error {
 	limit := maxDeadLetterBytes
 	for _, m := range messages {
-		at := slices.IndexFunc(items, func(i *item) bool { return i.deadLetter == m })
+		index := slices.IndexFunc(items, func(i *item) bool { return i.deadLetter == m })
 		for {
-			if at >= 0 {
-				m = newDeadLetter(c.o.Topics.DeadLetters(), items[at], limit)
+			if index >= 0 {
+				m = newDeadLetter(c.o.Topics.DeadLetters(), items[index], limit)
 			}
 			err := c.sender.Send(ctx, []*sarama.ProducerMessage{m})
 			if err == nil {
 				break
 			}
-			if at < 0 || limit/2 < minDeadLetterBytes || !errors.Is(err, sarama.ErrMessageSizeTooLarge) {
+			if index < 0 || limit/2 < minDeadLetterBytes || !errors.Is(err, sarama.ErrMessageSizeTooLarge) {
 				return err
 			}
 			limit /= 2

@@ -85,7 +85,7 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 		t.Errorf("number of dead letters by cause (-want +got):\n%s", diff)
 	}
 	c.read(c.topics.Updates(), len(bad))
-	if diff := gocmp.Diff([]string{fmt.Sprintf("ann %d", len(bad))}, board(t, s)); diff != "" {
+	if diff := gocmp.Diff([]string{fmt.Sprintf("ann %d", len(bad))}, boardLines(t, s)); diff != "" {
 		t.Errorf("lines of the board (-want +got):\n%s", diff)
 	}
 }
@@ -154,7 +154,7 @@ func deadLettersFit(t *testing.T, c *cluster) {
 		}
 	}
 	c.read(c.topics.Updates(), 1)
-	if diff := gocmp.Diff([]string{"u0 1"}, board(t, s)); diff != "" {
+	if diff := gocmp.Diff([]string{"u0 1"}, boardLines(t, s)); diff != "" {
 		t.Errorf("lines of the board (-want +got):\n%s", diff)
 	}
 }

@@ -93,12 +93,12 @@ func toResult(b *leaderboard.Board, record *pb.MatchResultRecord, messageTime ti
 	}
 	var r leaderboard.MatchResult
 	if record.GetRetracted() || record.GetNotification() {
-		in := record.GetResult()
+		result := record.GetResult()
 		r = leaderboard.MatchResult{
-			ResultKey: leaderboard.ResultKey{User: leaderboard.UserID(in.GetUserId()), Match: leaderboard.MatchID(in.GetMatchId())},
-			Revision:  in.GetRevision(), Retracted: record.GetRetracted(),
+			ResultKey: leaderboard.ResultKey{User: leaderboard.UserID(result.GetUserId()), Match: leaderboard.MatchID(result.GetMatchId())},
+			Revision:  result.GetRevision(), Retracted: record.GetRetracted(),
 		}
-		r.AchievedAt, err = protoconv.ToTime("achieved_at", in.GetAchievedAt())
+		r.AchievedAt, err = protoconv.ToTime("achieved_at", result.GetAchievedAt())
 	} else {
 		r, err = protoconv.ToResult(b, record.GetResult())
 		r.Assigned, r.Amends = record.GetAssigned(), record.GetAmends()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -27,7 +28,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-func TestMain(m *testing.M) { os.Exit(realcluster.Main(m)) }
+func TestMain(m *testing.M) {
+	// The tests mostly wait for brokers and intervals, so run more of them concurrently
+	// than the machine has processors.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	os.Exit(realcluster.Main(m))
+}
 
 const partitions = 4
 
@@ -40,10 +48,11 @@ type cluster struct {
 	*producer.Producer
 }
 
-// start starts an in-process cluster, and creates the service's topics and the given
-// other topics.
+// start marks t as parallel. It starts an in-process cluster, and creates the service's
+// topics and the given other topics.
 func start(t *testing.T, topics ...string) *cluster {
 	t.Helper()
+	t.Parallel()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
@@ -52,10 +61,11 @@ func start(t *testing.T, topics ...string) *cluster {
 	return startOn(t, fake.ListenAddrs(), kafka.Topics{}, topics...)
 }
 
-// startReal creates the service's topics, with a unique prefix, on a real Kafka cluster.
-// If there is no such cluster, the test skips.
+// startReal marks t as parallel. It creates the service's topics, with a unique prefix, on
+// a real Kafka cluster. If there is no such cluster, the test skips.
 func startReal(t *testing.T) *cluster {
 	t.Helper()
+	t.Parallel()
 	return startOn(t, realcluster.Kafka(t, 1), kafka.Topics{Prefix: "consumer-" + rand.Text() + "-"})
 }
 
@@ -249,8 +259,8 @@ func boardB(t *testing.T, s *ranking.Service) *leaderboard.Board {
 	return &b
 }
 
-// board returns the lines of board b, as "user score", sorted as text.
-func board(t *testing.T, s *ranking.Service) []string {
+// boardLines returns the lines of board b, as "user score", sorted as text.
+func boardLines(t *testing.T, s *ranking.Service) []string {
 	t.Helper()
 	page, err := s.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 1000})
 	if err != nil {
@@ -371,7 +381,7 @@ func (g *gate) has(m string) bool {
 	return g.applied[leaderboard.MatchID(m)] > 0
 }
 
-// pass lets every Apply through a gate.
+// pass is a gate.before that lets every Apply through.
 func pass(context.Context, []leaderboard.MatchResult) error { return nil }
 
 // eventually waits until ok returns true. The failure message contains what, a

@@ -23,8 +23,8 @@ type Follower struct {
 	consumer sarama.Consumer // nil until a broker answers
 	topic    string
 	log      *slog.Logger
-	deliver  []func(*pb.LeaderboardUpdate) error
-	ctx      context.Context // done after Close
+	targets  []func(*pb.LeaderboardUpdate) error // called for each update
+	ctx      context.Context                     // done after Close
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 }
@@ -40,7 +40,7 @@ type Follower struct {
 func Follow(brokers []string, c *sarama.Config, t kafka.Topics, log *slog.Logger, deliver ...func(*pb.LeaderboardUpdate) error) (*Follower, error) {
 	conf := *c
 	conf.Consumer.Return.Errors = true
-	f := &Follower{topic: t.Updates(), log: log, deliver: deliver}
+	f := &Follower{topic: t.Updates(), log: log, targets: deliver}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	start := func() error { return f.start(brokers, &conf) }
 	switch err := start(); {
@@ -54,8 +54,8 @@ func Follow(brokers []string, c *sarama.Config, t kafka.Topics, log *slog.Logger
 	return f, nil
 }
 
-func (f *Follower) logRetry(err error, in time.Duration) {
-	f.log.Warn("cannot read updates, retrying", "err", err, "in", in)
+func (f *Follower) logRetry(err error, wait time.Duration) {
+	f.log.Warn("cannot read updates, retrying", "err", err, "in", wait)
 }
 
 // start connects, and starts to read every existing partition.
@@ -90,8 +90,8 @@ func (f *Follower) start(brokers []string, conf *sarama.Config) error {
 
 // findPartitions looks for partitions beyond the first n, and reads new ones from
 // their oldest update. Kafka numbers partitions in the order of their creation.
-func (f *Follower) findPartitions(n int, every time.Duration) {
-	ticker := time.NewTicker(every)
+func (f *Follower) findPartitions(n int, interval time.Duration) {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -153,7 +153,7 @@ func (f *Follower) deliverMessage(m *sarama.ConsumerMessage) {
 		f.log.Warn("cannot decode update", "partition", m.Partition, "offset", m.Offset, "err", err)
 		return
 	}
-	for _, deliver := range f.deliver {
+	for _, deliver := range f.targets {
 		if err := deliver(u); err != nil {
 			f.log.Warn("update not delivered", "partition", m.Partition, "offset", m.Offset, "err", err)
 		}

@@ -18,21 +18,24 @@ import (
 
 var updatesTopic = kafka.Topics{}.Updates()
 
-// followed is an updates topic with a follower.
-type followed struct {
+// followedTopic is an updates topic with a follower.
+type followedTopic struct {
 	t       *testing.T
 	brokers []string
 	admin   sarama.ClusterAdmin
 	got     chan string // match ids of the updates delivered
 }
 
-func follow(t *testing.T) *followed {
+// follow marks t as parallel. It creates the topic and starts a follower.
+func follow(t *testing.T) *followedTopic {
+	t.Helper()
+	t.Parallel()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(fake.Close)
-	f := &followed{t: t, brokers: fake.ListenAddrs(), got: make(chan string, 1000)}
+	f := &followedTopic{t: t, brokers: fake.ListenAddrs(), got: make(chan string, 1000)}
 	if f.admin, err = sarama.NewClusterAdmin(f.brokers, kafka.Options{}.Config("test")); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +59,7 @@ func follow(t *testing.T) *followed {
 }
 
 // createTopic creates the topic with one partition.
-func (f *followed) createTopic() {
+func (f *followedTopic) createTopic() {
 	f.t.Helper()
 	if err := f.admin.CreateTopic(updatesTopic, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false); err != nil {
 		f.t.Fatal(err)
@@ -64,7 +67,7 @@ func (f *followed) createTopic() {
 }
 
 // send publishes updates on a partition, one for each match.
-func (f *followed) send(partition int32, matches ...string) {
+func (f *followedTopic) send(partition int32, matches ...string) {
 	f.t.Helper()
 	var messages []*sarama.ProducerMessage
 	for _, match := range matches {
@@ -86,9 +89,9 @@ func (f *followed) send(partition int32, matches ...string) {
 	}
 }
 
-// wait reports whether the update of match is delivered within 10 seconds.
-func (f *followed) wait(match string) bool {
-	for deadline := time.After(10 * time.Second); ; {
+// wait reports whether the update of match is delivered within a minute.
+func (f *followedTopic) wait(match string) bool {
+	for deadline := time.After(time.Minute); ; {
 		select {
 		case got := <-f.got:
 			if got == match {
@@ -108,14 +111,14 @@ func TestFollowerContinuesAtTheNewestUpdate(t *testing.T) {
 	before[len(before)-1] = "last"
 	f.send(0, before...)
 	if !f.wait("last") {
-		t.Fatal("the last of 1000 updates was not delivered within 10s")
+		t.Fatal("the last of 1000 updates was not delivered within a minute")
 	}
 	if err := f.admin.DeleteTopic(updatesTopic); err != nil {
 		t.Fatal(err)
 	}
 	f.createTopic()
 	sent := 0
-	for deadline := time.Now().Add(10 * time.Second); len(f.got) == 0; sent++ {
+	for deadline := time.Now().Add(time.Minute); len(f.got) == 0; sent++ {
 		if time.Now().After(deadline) {
 			t.Fatalf("none of %d updates was delivered, want at least one", sent)
 		}

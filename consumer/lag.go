@@ -28,8 +28,8 @@ func (h handler) measureLag(s sarama.ConsumerGroupSession) {
 	}
 }
 
-// lag returns the number of messages of each topic in the session's partitions after
-// the committed offset, or after the oldest message if no offset is committed.
+// lag returns, for each topic, the number of uncommitted messages in the session's
+// partitions. If a partition has no committed offset, all of its messages count.
 func (h handler) lag(s sarama.ConsumerGroupSession) (map[string]int64, error) {
 	admin, err := sarama.NewClusterAdminFromClient(h.client) // not closed: that would close the client
 	if err != nil {
@@ -39,24 +39,24 @@ func (h handler) lag(s sarama.ConsumerGroupSession) (map[string]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	oldest, err := admin.ListOffsets(claimsAt(s, sarama.OffsetOldest), nil)
+	oldest, err := admin.ListOffsets(offsetRequest(s, sarama.OffsetOldest), nil)
 	if err != nil {
 		return nil, err
 	}
-	newest, err := admin.ListOffsets(claimsAt(s, sarama.OffsetNewest), nil)
+	newest, err := admin.ListOffsets(offsetRequest(s, sarama.OffsetNewest), nil)
 	if err != nil {
 		return nil, err
 	}
 	lag := map[string]int64{}
 	for topic, partitions := range s.Claims() {
 		for _, p := range partitions {
-			at, first, end := committed.GetBlock(topic, p), oldest[topic][p], newest[topic][p]
+			block, first, end := committed.GetBlock(topic, p), oldest[topic][p], newest[topic][p]
 			if !known(first) || !known(end) {
 				continue
 			}
 			from := first.Offset
-			if at != nil && at.Err == sarama.ErrNoError {
-				from = max(from, at.Offset) // -1 if no offset is committed
+			if block != nil && block.Err == sarama.ErrNoError {
+				from = max(from, block.Offset) // -1 if no offset is committed
 			}
 			lag[topic] += max(0, end.Offset-from)
 		}
@@ -64,8 +64,9 @@ func (h handler) lag(s sarama.ConsumerGroupSession) (map[string]int64, error) {
 	return lag, nil
 }
 
-// claimsAt returns a request for the offset of each of the session's partitions.
-func claimsAt(s sarama.ConsumerGroupSession, offset int64) map[string]map[int32]int64 {
+// offsetRequest returns a request for an offset of each of the session's partitions. Parameter
+// offset is [sarama.OffsetOldest] or [sarama.OffsetNewest].
+func offsetRequest(s sarama.ConsumerGroupSession, offset int64) map[string]map[int32]int64 {
 	request := map[string]map[int32]int64{}
 	for topic, partitions := range s.Claims() {
 		request[topic] = map[int32]int64{}
@@ -76,8 +77,9 @@ func claimsAt(s sarama.ConsumerGroupSession, offset int64) map[string]map[int32]
 	return request
 }
 
-// measureVisible measures applied items. It leaves out replayed messages, which are
-// duplicates, and notifications, because nobody knows when their results were received.
+// measureVisible records, for each applied result, the time since the result was received.
+// It skips duplicates, which a replay of the log produces. It also skips notifications,
+// because they do not have the time at which their results were received.
 func (h handler) measureVisible(items []*item) {
 	now := time.Now()
 	for _, i := range items {

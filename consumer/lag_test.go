@@ -11,19 +11,19 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// closed is a service that applies nothing until open is called.
-type closed struct {
+// closedService is a service that applies nothing until open is called.
+type closedService struct {
 	consumer.Service
 	opened chan struct{}
 	open   func()
 }
 
-func newClosed(s consumer.Service) closed {
+func newClosed(s consumer.Service) closedService {
 	opened := make(chan struct{})
-	return closed{s, opened, sync.OnceFunc(func() { close(opened) })}
+	return closedService{s, opened, sync.OnceFunc(func() { close(opened) })}
 }
 
-func (c closed) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+func (c closedService) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	select {
 	case <-c.opened:
 		return c.Service.Apply(ctx, b, results)

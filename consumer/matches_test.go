@@ -86,7 +86,7 @@ func TestResultOfTheLargestRevisionIsRetractedThroughKafka(t *testing.T) {
 			t.Fatalf("the retraction is %+v, %v; want %v with revision %d", r, err, want, int64(leaderboard.MaxRevision)+1)
 		}
 	}
-	if got := board(t, s); len(got) > 0 {
+	if got := boardLines(t, s); len(got) > 0 {
 		t.Errorf("the board is %v, want it empty", got)
 	}
 }

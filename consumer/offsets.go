@@ -28,22 +28,22 @@ func (h handler) resetInvalidOffsets(s sarama.ConsumerGroupSession) error {
 	if err != nil {
 		return fmt.Errorf("consumer: committed offsets: %w", err)
 	}
-	oldest, oldestErr := admin.ListOffsets(claimsAt(s, sarama.OffsetOldest), nil)
-	newest, newestErr := admin.ListOffsets(claimsAt(s, sarama.OffsetNewest), nil)
+	oldest, oldestErr := admin.ListOffsets(offsetRequest(s, sarama.OffsetOldest), nil)
+	newest, newestErr := admin.ListOffsets(offsetRequest(s, sarama.OffsetNewest), nil)
 	for topic, partitions := range s.Claims() {
 		for _, p := range partitions {
 			id := h.topics[topic]
-			was, first, end := committed.GetBlock(topic, p), oldest[topic][p], newest[topic][p]
-			if was == nil || was.Err != sarama.ErrNoError || was.Offset < 0 || !known(first) || !known(end) {
+			stored, first, end := committed.GetBlock(topic, p), oldest[topic][p], newest[topic][p]
+			if stored == nil || stored.Err != sarama.ErrNoError || stored.Offset < 0 || !known(first) || !known(end) {
 				continue
 			}
-			recreated := was.Metadata != "" && id != "" && was.Metadata != id
-			if !recreated && first.Offset <= was.Offset && was.Offset <= end.Offset {
+			recreated := stored.Metadata != "" && id != "" && stored.Metadata != id
+			if !recreated && first.Offset <= stored.Offset && stored.Offset <= end.Offset {
 				continue
 			}
 			h.metrics.offsetResets.Inc()
 			h.o.Log.Error("committed offset not in the log", "topic", topic, "partition", p,
-				"committed", was.Offset, "oldest", first.Offset, "newest", end.Offset, "recreated", recreated)
+				"committed", stored.Offset, "oldest", first.Offset, "newest", end.Offset, "recreated", recreated)
 			s.ResetOffset(topic, p, first.Offset, id) // moves an offset backward only
 			s.MarkOffset(topic, p, first.Offset, id)  // moves an offset forward only
 		}
@@ -54,4 +54,5 @@ func (h handler) resetInvalidOffsets(s sarama.ConsumerGroupSession) error {
 	return nil
 }
 
+// known reports whether Kafka has returned an offset.
 func known(o *sarama.OffsetResult) bool { return o != nil && errors.Is(o.Err, sarama.ErrNoError) }

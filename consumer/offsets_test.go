@@ -52,8 +52,8 @@ func offsetsOutOfTheLog(t *testing.T, c *cluster) {
 	}
 	var log bytes.Buffer
 	m := c.join(s, consumer.Options{Log: slog.New(slog.NewTextHandler(io.MultiWriter(&log, t.Output()), nil))})
-	eventually(t, "all results in the log are applied", func() bool { return len(board(t, s)) >= len(want) })
-	if diff := gocmp.Diff(want, board(t, s)); diff != "" {
+	eventually(t, "all results in the log are applied", func() bool { return len(boardLines(t, s)) >= len(want) })
+	if diff := gocmp.Diff(want, boardLines(t, s)); diff != "" {
 		t.Errorf("lines of the board (-want +got):\n%s", diff)
 	}
 	if sessions, resets := m.count("sessions_total"), m.count("offset_resets_total"); sessions != 1 || resets != 2 {
@@ -94,7 +94,7 @@ func TestRecreatedTopicIsReadFromItsOldestMessage(t *testing.T) {
 	if err := p.Send(t.Context(), []*sarama.ProducerMessage{message(points("ann", "m", 1))}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the result in the recreated topic is applied", func() bool { return slices.Contains(board(t, s), "ann 1") })
+	eventually(t, "the result in the recreated topic is applied", func() bool { return slices.Contains(boardLines(t, s), "ann 1") })
 }
 
 // A consumer reads a recreated topic from its oldest message. When the consumer notices
@@ -106,10 +106,11 @@ func TestRecreatedTopicWithMoreMessages(t *testing.T) {
 
 func recreatedTopicWithMoreMessages(t *testing.T, c *cluster) {
 	s, _ := newService(t, ranking.Options{})
-	// The interval is long, so that the consumer notices the change only after the recreated topic has results.
+	// The interval is long, so that the consumer notices the change only after the recreated
+	// topic has results.
 	c.join(s, consumer.Options{}.WithTopicPoll(5*time.Second))
 	c.send(c.results(0, 40, 40)...)
-	eventually(t, "all results are applied", func() bool { return len(board(t, s)) == 40 })
+	eventually(t, "all results are applied", func() bool { return len(boardLines(t, s)) == 40 })
 	if err := c.admin.DeleteTopic(c.topics.Results()); err != nil {
 		t.Fatal(err)
 	}
@@ -121,14 +122,15 @@ func recreatedTopicWithMoreMessages(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	more := c.results(40, 540, 540)
-	eventually(t, "the recreated topic has results", func() bool { return p.Send(t.Context(), more) == nil })
-	eventually(t, "all results of the recreated topic are applied", func() bool { return len(board(t, s)) == 540 })
+	messages := c.results(40, 540, 540)
+	eventually(t, "the recreated topic has results", func() bool { return p.Send(t.Context(), messages) == nil })
+	eventually(t, "all results of the recreated topic are applied", func() bool { return len(boardLines(t, s)) == 540 })
 }
 
 // If sessions end immediately, the consumer rejoins the group at growing intervals.
 // Once a session lasts, the consumer continues to apply results.
 func TestSessionsArePaced(t *testing.T) {
+	t.Parallel()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
@@ -162,5 +164,5 @@ func TestSessionsArePaced(t *testing.T) {
 		t.Errorf("the consumer joined 5 sessions within %v, want at least 1.5s, with waits between the sessions", took)
 	}
 	healthy.Store(true)
-	eventually(t, "the result is applied", func() bool { return len(board(t, s)) == 1 })
+	eventually(t, "the result is applied", func() bool { return len(boardLines(t, s)) == 1 })
 }

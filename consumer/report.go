@@ -62,7 +62,7 @@ func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*saram
 				status = "NOTIFICATION"
 			}
 			c.metrics.results.WithLabelValues(status).Inc()
-			m, err := kafka.NewMessage(c.o.Topics.Updates(), string(i.result.User), update(i, ranks, bands[i.result.SeasonKey]))
+			m, err := kafka.NewMessage(c.o.Topics.Updates(), string(i.result.User), newUpdate(i, ranks, bands[i.result.SeasonKey]))
 			if err != nil {
 				return nil, err
 			}
@@ -72,23 +72,24 @@ func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*saram
 	return messages, nil
 }
 
-// linkedChanges returns the entries on linked boards that the results of items concern,
-// each once.
+// linkedChanges returns the changes of the entries on linked boards that the results of
+// items concern. Each entry has one change.
 func linkedChanges(items []*item) []leaderboard.Change {
 	var changes []leaderboard.Change
-	at := map[leaderboard.EntryKey]int{} // the index in changes
+	index := map[leaderboard.EntryKey]int{} // positions in changes
 	for _, i := range items {
 		if i.cause != "" {
 			continue
 		}
 		for _, l := range i.outcome.Linked {
 			key := leaderboard.EntryKey{SeasonKey: l.After.SeasonKey, User: l.After.User}
-			n, known := at[key]
+			n, known := index[key]
 			switch {
 			case known && l.After.Version > changes[n].After.Version:
 				changes[n].After = l.After
+			// A skipped result that changed no entry needs no update.
 			case !known && (l.Skipped == "" || l.Before.Version != l.After.Version):
-				at[key] = len(changes)
+				index[key] = len(changes)
 				changes = append(changes, l.Change)
 			}
 		}
@@ -96,20 +97,28 @@ func linkedChanges(items []*item) []leaderboard.Change {
 	return changes
 }
 
-// linkedMessages returns the updates for changes on linked boards. Parameter all has the
-// rank bands of their seasons.
-func (c *Consumer) linkedMessages(ctx context.Context, changes []leaderboard.Change, all map[leaderboard.SeasonKey]bands) ([]*sarama.ProducerMessage, error) {
+// linkedMessages returns the updates for changes on linked boards. Parameter seasons has
+// the rank bands of each season.
+func (c *Consumer) linkedMessages(ctx context.Context, changes []leaderboard.Change, seasons map[leaderboard.SeasonKey]bands) ([]*sarama.ProducerMessage, error) {
 	var messages []*sarama.ProducerMessage
+	boards := map[leaderboard.BoardID]*leaderboard.Board{} // nil if the board was deleted
 	for i := range changes {
 		after := &changes[i].After
-		b, err := c.service.Board(ctx, after.Board)
-		if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		b, known := boards[after.Board]
+		if !known {
+			stored, err := c.service.Board(ctx, after.Board)
+			switch {
+			case err == nil:
+				b = &stored
+			case !errors.Is(err, leaderboard.ErrBoardNotFound):
+				return nil, err
+			}
+			boards[after.Board] = b
+		}
+		if b == nil {
 			continue
 		}
-		if err != nil {
-			return nil, err
-		}
-		u := entryUpdate(&b, rankedKey(&changes[i].Before), after, all[after.SeasonKey], time.Now())
+		u := entryUpdate(b, rankedKey(&changes[i].Before), after, seasons[after.SeasonKey], time.Now())
 		m, err := kafka.NewMessage(c.o.Topics.Updates(), string(after.User), u)
 		if err != nil {
 			return nil, err
@@ -140,9 +149,9 @@ func entryUpdate(b *leaderboard.Board, before leaderboard.RankKey, after *leader
 	return u
 }
 
-// update returns the update that reports the outcome of i. Parameter bands has the rank
+// newUpdate returns the update that reports the outcome of i. Parameter bands has the rank
 // bands of the item's season.
-func update(i *item, ranks ranksOf, bands bands) *pb.LeaderboardUpdate {
+func newUpdate(i *item, ranks rankTable, bands bands) *pb.LeaderboardUpdate {
 	now, entry := time.Now(), i.outcome.Entry
 	entry.SeasonKey, entry.User = i.result.SeasonKey, i.result.User
 	u := entryUpdate(i.board, i.before, &entry, bands, now)
@@ -161,8 +170,9 @@ func update(i *item, ranks ranksOf, bands bands) *pb.LeaderboardUpdate {
 	return u
 }
 
-// setPrevious sets the fields of an update about the user's state before the result.
-func (i *item) setPrevious(u *pb.LeaderboardUpdate, now time.Time, ranks ranksOf) {
+// setPrevious sets the fields of an update about the user's state before the result, and the
+// fields Repeated, Stands and RankKeyAfter.
+func (i *item) setPrevious(u *pb.LeaderboardUpdate, now time.Time, ranks rankTable) {
 	o := &i.outcome
 	u.Repeated, u.Stands = o.Repeated, o.Stands
 	u.RankKeyBefore, u.RankKeyAfter = []byte(o.Before), []byte(o.After)
@@ -183,13 +193,14 @@ func (i *item) setPrevious(u *pb.LeaderboardUpdate, now time.Time, ranks ranksOf
 	}
 }
 
-// ranksOf holds the competition rank of each rank key, by season; 0 means unknown.
-type ranksOf map[leaderboard.SeasonKey]map[leaderboard.RankKey]int64
+// rankTable holds the competition rank of each rank key, by season; 0 means unknown.
+type rankTable map[leaderboard.SeasonKey]map[leaderboard.RankKey]int64
 
-// ranks returns the competition ranks of the scores before the results of a batch. It sends
+// ranks returns the competition ranks of the rank keys that users had before the results of a
+// batch. It sends
 // one request per season. If ranks are unavailable, they stay unknown.
-func (c *Consumer) ranks(ctx context.Context, items []*item) ranksOf {
-	all := ranksOf{}
+func (c *Consumer) ranks(ctx context.Context, items []*item) rankTable {
+	all := rankTable{}
 	for _, i := range items {
 		if o := &i.outcome; i.cause != "" || i.covered || !o.Changed() || o.Entry.Hidden || o.Before == "" {
 			continue
@@ -201,15 +212,15 @@ func (c *Consumer) ranks(ctx context.Context, items []*item) ranksOf {
 		}
 		keys[i.outcome.Before] = 0
 	}
-	for season, known := range all {
-		keys := slices.Collect(maps.Keys(known))
+	for season, seasonRanks := range all {
+		keys := slices.Collect(maps.Keys(seasonRanks))
 		ranks, err := c.service.RanksOf(ctx, season, keys)
 		if err != nil {
 			c.o.Log.WarnContext(ctx, "updates published without ranks", "err", err)
 			continue
 		}
 		for n, k := range keys {
-			known[k] = ranks[n]
+			seasonRanks[k] = ranks[n]
 		}
 	}
 	return all
@@ -217,7 +228,7 @@ func (c *Consumer) ranks(ctx context.Context, items []*item) ranksOf {
 
 const (
 	bandsAge     = time.Second // how long bands are used after they were read
-	maxBands     = 1024        // most seasons whose bands are kept
+	maxBands     = 1024        // largest number of seasons whose bands are cached
 	lastBandSize = 1e10        // more than the users of any season
 )
 
@@ -231,12 +242,12 @@ var bandSizes = func() []int64 {
 	return sizes
 }()
 
-// bands are the rank bands of a season at a moment. The field keys has, for each band of
-// bandSizes, the rank key at the band's last position. The key is empty if the season has
-// fewer users.
+// bands are the rank bands of a season at the time readAt. The field keys has, for each
+// band of bandSizes, the rank key at the band's last position. The key is empty if the
+// season has fewer users.
 type bands struct {
-	at   time.Time
-	keys []leaderboard.RankKey
+	readAt time.Time
+	keys   []leaderboard.RankKey
 }
 
 // bandOf returns the band of the rank key k, or 0 if it is unknown.
@@ -272,8 +283,8 @@ func (c *Consumer) bandsOf(ctx context.Context, items []*item, linked []leaderbo
 // seasonBands returns the bands of a season, which may be bandsAge old.
 func (c *Consumer) seasonBands(ctx context.Context, season leaderboard.SeasonKey) bands {
 	b, ok := c.bands.Get(season)
-	if now := time.Now(); !ok || now.Sub(b.at) >= bandsAge {
-		b = bands{at: now}
+	if now := time.Now(); !ok || now.Sub(b.readAt) >= bandsAge {
+		b = bands{readAt: now}
 		var err error
 		if b.keys, err = c.service.KeysAt(ctx, season, bandSizes); err != nil {
 			c.o.Log.WarnContext(ctx, "updates published without rank bands", "err", err)

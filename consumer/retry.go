@@ -15,9 +15,9 @@ import (
 var errStuck = errors.New("no progress for too long")
 
 // retry calls f until f succeeds or session is done. The intervals between the calls grow
-// and have jitter. Errors: the cause of the session's end, if the session ends before f
-// succeeds; errStuck, if a call of f does not return within StuckAfter, or if f keeps
-// failing for StuckAfter although the servers are available.
+// and have jitter. If the session ends before f succeeds, retry returns the cause of the
+// end. It returns errStuck in two cases: a call of f does not return within StuckAfter, or
+// f keeps failing for StuckAfter although the servers are available.
 func (c *Consumer) retry(session context.Context, f func(context.Context) error) error {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.InitialInterval, intervals.MaxInterval = 50*time.Millisecond, 5*time.Second
@@ -34,9 +34,9 @@ func (c *Consumer) retry(session context.Context, f func(context.Context) error)
 			err = backoff.Permanent(fmt.Errorf("%w: %w", errStuck, err))
 		}
 		return struct{}{}, err
-	}, backoff.WithBackOff(intervals), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, in time.Duration) {
+	}, backoff.WithBackOff(intervals), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, wait time.Duration) {
 		c.metrics.retries.Inc()
-		c.o.Log.WarnContext(session, "a batch failed and will be retried", "err", err, "in", in)
+		c.o.Log.WarnContext(session, "a batch failed and will be retried", "err", err, "in", wait)
 	}))
 	return err
 }

@@ -23,7 +23,7 @@ func (c *Consumer) session(ctx context.Context, topics map[string]string) error 
 		for {
 			select {
 			case <-ticker.C:
-				if now, err := c.topics(); err == nil && !maps.Equal(now, topics) {
+				if current, err := c.topics(); err == nil && !maps.Equal(current, topics) {
 					cancel()
 				}
 			case <-ctx.Done():
@@ -31,22 +31,23 @@ func (c *Consumer) session(ctx context.Context, topics map[string]string) error 
 			}
 		}
 	}()
-	h := handler{Consumer: c, topics: topics, ended: new(error)}
+	h := handler{Consumer: c, topics: topics, endCause: new(error)}
 	err := c.group.Consume(ctx, slices.Sorted(maps.Keys(topics)), h)
 	if errors.Is(err, sarama.ErrClosedConsumerGroup) || ctx.Err() != nil {
 		return nil
 	}
-	if cause := *h.ended; err == nil && !errors.Is(cause, sarama.ErrRebalanceInProgress) && !errors.Is(cause, sarama.ErrSessionPartitionCountChanged) {
+	if cause := *h.endCause; err == nil && !errors.Is(cause, sarama.ErrRebalanceInProgress) && !errors.Is(cause, sarama.ErrSessionPartitionCountChanged) {
 		return cause
 	}
 	return err
 }
 
-// handler implements [sarama.ConsumerGroupHandler] for one session.
+// handler implements [sarama.ConsumerGroupHandler] for one session. A claim, in sarama's terms,
+// is a partition that the group has assigned to this consumer.
 type handler struct {
 	*Consumer
-	topics map[string]string // topic ids by topic name; the id is committed with every offset
-	ended  *error            // the cause of the session's end
+	topics   map[string]string // topic ids by topic name; the id is committed with every offset
+	endCause *error            // why the session ended
 }
 
 // Setup runs at the start of a session, before any ConsumeClaim.
@@ -70,7 +71,7 @@ func (h handler) Setup(s sarama.ConsumerGroupSession) error {
 func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
 	h.metrics.partitions.Set(0)
 	h.metrics.lag.Reset()
-	*h.ended = context.Cause(s.Context())
+	*h.endCause = context.Cause(s.Context())
 	return nil
 }
 
@@ -89,8 +90,8 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 			}
 		}
 	})
-	var waits waiting
-	last := claim.InitialOffset() - 1
+	var waits waitingItems
+	last := claim.InitialOffset() - 1 // the offset of the last message that was read
 	for {
 		batch, ok := h.nextBatch(ctx, claim, &waits)
 		if !ok {
@@ -108,8 +109,8 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 			break
 		}
 		h.measureVisible(items)
-		done := waits.keep(items, h.o.BoardWait)
-		applied <- progress{done, waits.next(last), traced, spans}
+		done := waits.keepWaiting(items, h.o.BoardWait)
+		applied <- progress{done, waits.nextOffset(last), traced, spans}
 	}
 	close(applied)
 	reporting.Wait()
@@ -136,7 +137,7 @@ func (h handler) decodeBatch(batch []*sarama.ConsumerMessage) []*item {
 // nextBatch waits for a message, and returns it together with the other messages that
 // have arrived. If the time to look for missing boards comes before a message, it returns
 // an empty batch. It returns false when ctx is done or the claim has ended.
-func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim, waits *waiting) (batch []*sarama.ConsumerMessage, ok bool) {
+func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim, waits *waitingItems) (batch []*sarama.ConsumerMessage, ok bool) {
 	messages := claim.Messages()
 	if waits.full() {
 		messages = nil
@@ -173,10 +174,10 @@ func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim,
 
 // progress describes a batch that applyBatch has handled.
 type progress struct {
-	items []*item         // items to report; items that wait for their boards are not among them
-	next  int64           // the offset to commit once items are reported
-	ctx   context.Context // the session's context, with the batch's first span
-	spans spans
+	items  []*item         // items to report, without the items that wait for their boards
+	offset int64           // the offset to commit once items are reported
+	ctx    context.Context // the session's context, with the batch's first span
+	spans  spans
 }
 
 // syncPoll is the interval at which reportAndMark checks again whether the rank index
@@ -187,17 +188,16 @@ const syncPoll = 100 * time.Millisecond
 // the offset of each batch for commit.
 //
 // It marks an offset only while the rank index is synced. An index that is not synced
-// lacks an update that only this process has. If the process ends in that state, the
-// next owner of the partition must read the same messages again, to bring the index
-// up to date. Therefore their offset must not be committed. Once the index is synced,
-// reportAndMark marks the offset of the last reported batch, which covers every batch
-// before it.
+// lacks an update that only this process has. If the process ends in that state, the next
+// owner of the partition must read the same messages again. Therefore their offset must
+// not be committed. Once the index is synced, reportAndMark marks the offset of the last
+// reported batch, which covers every batch before it.
 func (h handler) reportAndMark(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, applied <-chan progress) error {
-	unmarked := int64(-1) // offset to commit for the last reported batch; -1 once it is marked
+	offset := int64(-1) // offset to mark for the last reported batch; -1 once it is marked
 	mark := func() {
-		if unmarked >= 0 && h.service.Synced() {
-			s.MarkOffset(claim.Topic(), claim.Partition(), unmarked, h.topics[claim.Topic()])
-			unmarked = -1
+		if offset >= 0 && h.service.Synced() {
+			s.MarkOffset(claim.Topic(), claim.Partition(), offset, h.topics[claim.Topic()])
+			offset = -1
 		}
 	}
 	tick := time.NewTicker(syncPoll)
@@ -217,7 +217,7 @@ func (h handler) reportAndMark(s sarama.ConsumerGroupSession, claim sarama.Consu
 				h.metrics.batch.Observe(float64(len(p.items)))
 			}
 			p.spans.end(nil)
-			unmarked = p.next
+			offset = p.offset
 			mark()
 		case <-tick.C:
 			mark()

@@ -123,7 +123,7 @@ func TestAcceptDoesNotWait(t *testing.T) {
 	}
 	c.consume(ranking.New(store, index, ranking.Options{}))
 	c.read(c.topics.Updates(), 1)
-	if diff := gocmp.Diff([]string{"ann 7"}, board(t, s)); diff != "" {
+	if diff := gocmp.Diff([]string{"ann 7"}, boardLines(t, s)); diff != "" {
 		t.Errorf("board after the result is applied (-want +got):\n%s", diff)
 	}
 }
@@ -158,8 +158,8 @@ func (c *cluster) follow(submitter *producer.Submitter) {
 	})
 }
 
-// An answer through Kafka, and the update on the topic, state what each result changed, as
-// in a process that applies its own results.
+// The answer to a submit through Kafka states what the result changed, as in a process that
+// applies its own results. The update on the topic states the same.
 func TestSubmitThroughKafkaStatesWhatItChanged(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)
@@ -231,8 +231,8 @@ func TestSubmitThroughKafkaStatesWhatItChanged(t *testing.T) {
 	}
 }
 
-// Corrections through Kafka count, in closed seasons too, and concurrent ones do not undo
-// each other.
+// Corrections through Kafka count, also in closed seasons. Concurrent corrections do not
+// undo each other.
 func TestCorrectionsThroughKafka(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)

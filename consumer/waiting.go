@@ -17,23 +17,24 @@ const (
 	boardPoll = time.Second
 )
 
-// waiting holds items of one partition whose boards are not in the store. The items are
+// waitingItems holds items of one partition whose boards are not in the store. The items are
 // in the order of their offsets. A result may arrive before its board, because the log
 // and the store are copied between regions separately.
 //
 // Results of other boards are applied without waiting. No offset beyond the first waiting
 // item is committed, so a crash loses no waiting item.
-type waiting struct {
+type waitingItems struct {
 	items []*item
 	bytes int
 	dueAt time.Time // when to look for the boards again
 }
 
-func (w *waiting) full() bool { return len(w.items) >= maxWaiting || w.bytes >= maxWaitingBytes }
+// full reports whether one of the bounds of waiting messages is reached.
+func (w *waitingItems) full() bool { return len(w.items) >= maxWaiting || w.bytes >= maxWaitingBytes }
 
 // timer returns a timer for the time to look for the boards again, or nil if no item
 // waits.
-func (w *waiting) timer() *time.Timer {
+func (w *waitingItems) timer() *time.Timer {
 	if len(w.items) == 0 {
 		return nil
 	}
@@ -44,7 +45,7 @@ func (w *waiting) timer() *time.Timer {
 // dueAt has passed, it returns all waiting items, followed by batch. Before dueAt, the
 // items of batch whose boards are missing join the waiting items. This keeps their order
 // and saves a read of the store.
-func (w *waiting) admit(batch []*item) []*item {
+func (w *waitingItems) admit(batch []*item) []*item {
 	var items []*item
 	missing := map[leaderboard.BoardID]bool{}
 	if time.Now().Before(w.dueAt) {
@@ -53,7 +54,7 @@ func (w *waiting) admit(batch []*item) []*item {
 		}
 	} else {
 		items = w.items
-		*w = waiting{}
+		*w = waitingItems{}
 	}
 	for _, i := range batch {
 		if i.record != nil && missing[i.boardID()] {
@@ -65,7 +66,8 @@ func (w *waiting) admit(batch []*item) []*item {
 	return items
 }
 
-func (w *waiting) add(i *item) {
+// add adds an item. The first item that waits sets dueAt.
+func (w *waitingItems) add(i *item) {
 	if len(w.items) == 0 {
 		w.dueAt = time.Now().Add(boardPoll)
 	}
@@ -73,11 +75,11 @@ func (w *waiting) add(i *item) {
 	w.bytes += len(i.message.Value)
 }
 
-// keep adds the items that must still wait for their boards to w, and returns the others.
+// keepWaiting adds the items that must still wait for their boards to w, and returns the others.
 // An item stops waiting if its board is still missing when limit has passed since the
 // board was first found to be missing. While the store does not answer, the item keeps
 // waiting.
-func (w *waiting) keep(items []*item, limit time.Duration) (done []*item) {
+func (w *waitingItems) keepWaiting(items []*item, limit time.Duration) (done []*item) {
 	now := time.Now()
 	for _, i := range items {
 		if i.cause != causeBoard || !errors.Is(i.detail, leaderboard.ErrBoardNotFound) {
@@ -100,9 +102,9 @@ func (w *waiting) keep(items []*item, limit time.Duration) (done []*item) {
 	return done
 }
 
-// next returns the offset to commit: all messages before it are done. Parameter last is
-// the offset of the last message that was read.
-func (w *waiting) next(last int64) int64 {
+// nextOffset returns the offset to commit: all messages before it are done. Parameter last
+// is the offset of the last message that was read.
+func (w *waitingItems) nextOffset(last int64) int64 {
 	if len(w.items) > 0 {
 		return w.items[0].message.Offset
 	}

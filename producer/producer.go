@@ -63,8 +63,8 @@ func (p *Producer) connect(brokers []string, c *sarama.Config) error {
 	return nil
 }
 
-// connected returns the connection, or the last failure to connect.
-func (p *Producer) connected() (sarama.AsyncProducer, error) {
+// connection returns the connection, or the last failure to connect.
+func (p *Producer) connection() (sarama.AsyncProducer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.async == nil {
@@ -77,7 +77,7 @@ func (p *Producer) connected() (sarama.AsyncProducer, error) {
 func (p *Producer) Close() error {
 	p.stop()
 	p.connecting.Wait()
-	if async, err := p.connected(); err == nil {
+	if async, err := p.connection(); err == nil {
 		async.AsyncClose()
 	}
 	p.answering.Wait()
@@ -90,18 +90,18 @@ func (p *Producer) Close() error {
 // deduplicate. Errors: [leaderboard.ErrUnavailable] if a retry may succeed. Any other
 // error is permanent, such as the error for a message that is too large.
 func (p *Producer) Send(ctx context.Context, messages []*sarama.ProducerMessage) error {
-	async, err := p.connected()
+	async, err := p.connection()
 	if err != nil {
 		return err
 	}
 	acks := make(chan error, len(messages))
 	// Send passes copies to the client. After an error, the client may still hold
 	// some of the copies while the caller sends the same messages again.
-	sent := make([]sarama.ProducerMessage, len(messages))
+	copies := make([]sarama.ProducerMessage, len(messages))
 	for i, m := range messages {
-		sent[i] = sarama.ProducerMessage{Topic: m.Topic, Partition: m.Partition, Key: m.Key, Value: m.Value, Headers: m.Headers, Timestamp: m.Timestamp, Metadata: acks}
+		copies[i] = sarama.ProducerMessage{Topic: m.Topic, Partition: m.Partition, Key: m.Key, Value: m.Value, Headers: m.Headers, Timestamp: m.Timestamp, Metadata: acks}
 		select {
-		case async.Input() <- &sent[i]:
+		case async.Input() <- &copies[i]:
 		case <-ctx.Done():
 			return fmt.Errorf("producer: %d of %d messages sent: %w", i, len(messages), kafka.Unavailable(ctx.Err()))
 		}
@@ -119,7 +119,7 @@ func (p *Producer) Send(ctx context.Context, messages []*sarama.ProducerMessage)
 		return fmt.Errorf("producer: %w", kafka.Unavailable(err))
 	}
 	for i, m := range messages {
-		m.Partition, m.Offset = sent[i].Partition, sent[i].Offset
+		m.Partition, m.Offset = copies[i].Partition, copies[i].Offset
 	}
 	return nil
 }

@@ -21,17 +21,17 @@ import (
 type Submitter struct {
 	producer *Producer
 	topic    string
-	wait     time.Duration
+	timeout  time.Duration
 
 	mu      sync.Mutex
-	waiting map[revision][]waiter
+	waiters map[revision][]waiter
 }
 
 // revision identifies the results with the same key and revision number. Their contents
 // may differ.
 type revision struct {
-	key leaderboard.ResultKey
-	n   int64
+	key    leaderboard.ResultKey
+	number int64
 }
 
 // waiter is a call of Submit that waits for the outcome of a result.
@@ -43,7 +43,7 @@ type waiter struct {
 // NewSubmitter returns a submitter. Its method Submit waits for outcomes until timeout
 // has passed.
 func NewSubmitter(p *Producer, t kafka.Topics, timeout time.Duration) *Submitter {
-	return &Submitter{producer: p, topic: t.Results(), wait: timeout, waiting: map[revision][]waiter{}}
+	return &Submitter{producer: p, topic: t.Results(), timeout: timeout, waiters: map[revision][]waiter{}}
 }
 
 // Accept publishes complete results of b without waiting for their outcomes: every result
@@ -100,7 +100,7 @@ func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.wait)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	for i, c := range waits {
 		select {
@@ -115,18 +115,18 @@ func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []
 	return outcomes, nil
 }
 
-// expect returns a channel that receives the outcome of a result, until the caller
-// calls stop.
+// expect registers a waiter for the outcome of a result. It returns the channel that receives
+// the outcome, and a function that removes the waiter.
 func (s *Submitter) expect(result *leaderboard.MatchResult) (outcome <-chan leaderboard.Outcome, stop func()) {
 	c := make(chan leaderboard.Outcome, 1)
 	r := revision{result.ResultKey, result.Revision}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting[r] = append(s.waiting[r], waiter{result.ContentID(), c})
+	s.waiters[r] = append(s.waiters[r], waiter{result.ContentID(), c})
 	return c, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.keep(r, slices.DeleteFunc(s.waiting[r], func(w waiter) bool { return w.outcome == c }))
+		s.setWaiters(r, slices.DeleteFunc(s.waiters[r], func(w waiter) bool { return w.outcome == c }))
 	}
 }
 
@@ -158,25 +158,25 @@ func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	waiting := s.waiting[r]
+	waiting := s.waiters[r]
 	for _, w := range waiting {
 		if u.ContentId == nil && w.content != waiting[0].content {
 			return nil
 		}
 	}
-	at := slices.IndexFunc(waiting, func(w waiter) bool { return u.ContentId == nil || bytes.Equal(u.ContentId, w.content[:]) })
-	if at >= 0 {
-		waiting[at].outcome <- outcome // does not block: each waiter gets one outcome
-		s.keep(r, slices.Delete(waiting, at, at+1))
+	index := slices.IndexFunc(waiting, func(w waiter) bool { return u.ContentId == nil || bytes.Equal(u.ContentId, w.content[:]) })
+	if index >= 0 {
+		waiting[index].outcome <- outcome // does not block: each waiter gets one outcome
+		s.setWaiters(r, slices.Delete(waiting, index, index+1))
 	}
 	return nil
 }
 
-// keep sets the waiters for r. The caller must hold s.mu.
-func (s *Submitter) keep(r revision, waiting []waiter) {
-	if len(waiting) == 0 {
-		delete(s.waiting, r)
+// setWaiters sets the waiters for r. The caller must hold s.mu.
+func (s *Submitter) setWaiters(r revision, waiters []waiter) {
+	if len(waiters) == 0 {
+		delete(s.waiters, r)
 	} else {
-		s.waiting[r] = waiting
+		s.waiters[r] = waiters
 	}
 }

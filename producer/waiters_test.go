@@ -17,7 +17,7 @@ import (
 // Two calls submit different contents of one match and revision. Each call gets the
 // outcome of its own content, whatever the order of the updates. An update from a
 // consumer of an older version does not identify the content, so it answers neither call.
-func TestWaitersKnowTheContent(t *testing.T) {
+func TestEachSubmitGetsTheOutcomeOfItsContent(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, kafka.Topics{}.Results()))
 	if err != nil {
 		t.Fatal(err)

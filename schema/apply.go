@@ -33,8 +33,8 @@ const (
 	leaseTime = 2 * time.Minute
 	lockPoll  = 250 * time.Millisecond
 	// spreadTime bounds the time until every node knows a keyspace or table that another
-	// process created. That process waits until all nodes know it. Other processes do not
-	// wait, so they must retry.
+	// process created. The process that creates it waits until all nodes know it. Other
+	// processes do not wait, so their statements may fail and they must retry.
 	spreadTime = time.Minute
 )
 
@@ -44,15 +44,15 @@ func retry[T any](ctx context.Context, f func() (T, error)) (T, error) {
 }
 
 // fromLateNode reports whether an error of a statement on the lock may come from a node
-// that does not yet know the lock's table. This node is the coordinator, or a replica that
-// fails or times out. The statement may have taken effect. The caller can still retry it,
-// because the row of the lock names the owner.
+// that does not know the lock's table yet: the coordinator, or a replica that fails or times
+// out. The statement may have taken effect. The caller can retry it nevertheless, because the
+// row of the lock names the owner.
 func fromLateNode(err error) bool {
-	var refused gocql.RequestError
-	if !errors.As(err, &refused) {
+	var request gocql.RequestError
+	if !errors.As(err, &request) {
 		return false
 	}
-	switch refused.Code() {
+	switch request.Code() {
 	case gocql.ErrCodeInvalid, gocql.ErrCodeReadFailure, gocql.ErrCodeWriteFailure,
 		gocql.ErrCodeReadTimeout, gocql.ErrCodeWriteTimeout, gocql.ErrCodeCASWriteUnknown:
 		return true
@@ -94,7 +94,7 @@ func apply(ctx context.Context, connect func(keyspace string) (*gocql.Session, e
 		return fmt.Errorf("schema: connect: %w", err)
 	}
 	defer session.Close()
-	l := lease{session: session, owner: rand.Text(), time: leaseTime}
+	l := lease{session: session, owner: rand.Text(), duration: leaseTime}
 	if err := l.take(ctx, keyspace); err != nil {
 		return err
 	}
@@ -108,8 +108,8 @@ var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 // each data center. Otherwise it returns [ErrReplicas]. The text of the error contains
 // the statement that changes the replication.
 func CheckReplicas(ctx context.Context, session *gocql.Session, keyspace string, replicas map[string]int) error {
-	var have map[string]string
-	err := session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).WithContext(ctx).Scan(&have)
+	var current map[string]string
+	err := session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).WithContext(ctx).Scan(&current)
 	if err != nil {
 		return fmt.Errorf("schema: replication of keyspace %q: %w", keyspace, err)
 	}
@@ -117,7 +117,7 @@ func CheckReplicas(ctx context.Context, session *gocql.Session, keyspace string,
 	for dc, n := range replicas {
 		want[dc] = strconv.Itoa(n)
 	}
-	if maps.Equal(want, have) {
+	if maps.Equal(want, current) {
 		return nil
 	}
 	options, err := replication(replicas)
@@ -125,26 +125,26 @@ func CheckReplicas(ctx context.Context, session *gocql.Session, keyspace string,
 		return err
 	}
 	return fmt.Errorf("schema: keyspace %q has the replication %v; to change it, run ALTER KEYSPACE %s WITH replication = %s, and then nodetool rebuild or repair: %w",
-		keyspace, have, keyspace, options, ErrReplicas)
+		keyspace, current, keyspace, options, ErrReplicas)
 }
 
 // CheckDataCenter returns nil if a node is in the data center. Otherwise it returns
 // [ErrDataCenter]. The text of the error lists the existing data centers.
 func CheckDataCenter(ctx context.Context, session *gocql.Session, name string) error {
-	have := map[string]bool{}
+	existing := map[string]bool{}
 	for _, table := range []string{"system.local", "system.peers"} {
 		rows := session.Query("SELECT data_center FROM " + table).WithContext(ctx).Iter()
 		for dc := ""; rows.Scan(&dc); {
-			have[dc] = true
+			existing[dc] = true
 		}
 		if err := rows.Close(); err != nil {
 			return fmt.Errorf("schema: data centers: %w", err)
 		}
 	}
-	if have[name] {
+	if existing[name] {
 		return nil
 	}
-	return fmt.Errorf("schema: data center %q does not exist, the cluster has %v: %w", name, slices.Sorted(maps.Keys(have)), ErrDataCenter)
+	return fmt.Errorf("schema: data center %q does not exist, the cluster has %v: %w", name, slices.Sorted(maps.Keys(existing)), ErrDataCenter)
 }
 
 func createKeyspace(name string, replicas map[string]int) (string, error) {
@@ -165,7 +165,7 @@ func replication(replicas map[string]int) (string, error) {
 	options := []string{"'class': 'NetworkTopologyStrategy'"}
 	for _, dc := range slices.Sorted(maps.Keys(replicas)) {
 		if dc == "" || strings.ContainsAny(dc, "'\\") || replicas[dc] < 1 {
-			return "", fmt.Errorf("schema: %d replicas in data center %q: the number must be at least 1, and the name not empty and without quotes", replicas[dc], dc)
+			return "", fmt.Errorf("schema: %d replicas in data center %q: the number must be at least 1, and the name must be non-empty and without quotes", replicas[dc], dc)
 		}
 		options = append(options, fmt.Sprintf("'%s': %d", dc, replicas[dc]))
 	}
@@ -186,19 +186,19 @@ func ddl(ctx context.Context, session *gocql.Session, stmt string) error {
 }
 
 // A lease is the lock that an Apply holds. The lock ends when the holder frees it, or when
-// the holder has not renewed it for the duration in the field time.
+// the holder does not renew it in time.
 type lease struct {
-	session *gocql.Session
-	owner   string
-	time    time.Duration
+	session  *gocql.Session
+	owner    string        // identifies the holder
+	duration time.Duration // the time after which a lock that is not renewed expires
 }
 
-// take creates the lock's table and waits for the lock.
+// take creates the lock's table, waits for the lock, and takes it.
 func (l *lease) take(ctx context.Context, keyspace string) error {
-	// If two nodes create the same table concurrently, each node assigns another id to
-	// the table, and the nodes never agree on the schema again. So the statement names
-	// the id. Other statements that change the schema do not need this, because they run
-	// while the lock is held.
+	// If two nodes create the same table concurrently, the nodes assign different ids to
+	// the table, and never agree on the schema again. So the statement names the id. Other
+	// statements that change the schema do not need this, because they run while the lock
+	// is held.
 	sum := sha256.Sum256([]byte("leaderboard schema_lock of " + keyspace))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // a UUID of version 8
 	id, err := gocql.UUIDFromBytes(sum[:16])
@@ -215,12 +215,12 @@ var errLocked = errors.New("another process holds the lock")
 
 // wait waits until no other process holds the lock, and then takes it.
 func (l *lease) wait(ctx context.Context) error {
-	var failed error
+	var takeErr error
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		taken, err := retry(ctx, func() (bool, error) { return l.tryTake(ctx) })
 		switch {
 		case err != nil:
-			failed = err
+			takeErr = err
 			err = backoff.Permanent(err)
 		case !taken:
 			err = errLocked
@@ -228,8 +228,8 @@ func (l *lease) wait(ctx context.Context) error {
 		return struct{}{}, err
 	}, backoff.WithBackOff(backoff.NewConstantBackOff(lockPoll)), backoff.WithMaxElapsedTime(0))
 	switch {
-	case failed != nil:
-		return fmt.Errorf("schema: take the lock: %w", failed)
+	case takeErr != nil:
+		return fmt.Errorf("schema: take the lock: %w", takeErr)
 	case err != nil: // ctx is done
 		return fmt.Errorf("schema: another process is applying migrations; wait until it ends, then run the command again: %w", err)
 	}
@@ -239,24 +239,24 @@ func (l *lease) wait(ctx context.Context) error {
 // tryTake takes the lock if no other process holds it. It reports whether l holds the lock
 // now. If [retry] must not call it again, the error is a [backoff.PermanentError].
 func (l *lease) tryTake(ctx context.Context) (bool, error) {
-	have := map[string]any{}
-	taken, err := l.cas(ctx, have, takeLock, l.owner, int(l.time.Seconds()))
+	row := map[string]any{}
+	taken, err := l.cas(ctx, row, takeLock, l.owner, int(l.duration.Seconds()))
 	if err != nil && !fromLateNode(err) {
 		err = backoff.Permanent(err)
 	}
 	// An earlier attempt may have taken the lock, and its answer may have been lost.
-	return taken || have["owner"] == l.owner, err
+	return taken || row["owner"] == l.owner, err
 }
 
 // cas runs a conditional statement on the lock and reports whether the condition
-// held. If the condition did not hold, cas puts the current row into have.
-func (l *lease) cas(ctx context.Context, have map[string]any, stmt string, args ...any) (bool, error) {
-	return l.session.Query(stmt, args...).WithContext(ctx).Consistency(gocql.Quorum).SerialConsistency(gocql.Serial).MapScanCAS(have)
+// held. If the condition did not hold, cas puts the current columns into row.
+func (l *lease) cas(ctx context.Context, row map[string]any, stmt string, args ...any) (bool, error) {
+	return l.session.Query(stmt, args...).WithContext(ctx).Consistency(gocql.Quorum).SerialConsistency(gocql.Serial).MapScanCAS(row)
 }
 
-// renew extends the lock. It returns an error if the lock is no longer held.
+// renew extends the lock. It returns an error if l does not hold the lock.
 func (l *lease) renew(ctx context.Context) error {
-	ok, err := l.cas(ctx, map[string]any{}, renewLock, int(l.time.Seconds()), l.owner, l.owner)
+	ok, err := l.cas(ctx, map[string]any{}, renewLock, int(l.duration.Seconds()), l.owner, l.owner)
 	if err == nil && !ok {
 		err = errors.New("the lock expired, and another process took it; run the command again")
 	}
@@ -269,7 +269,7 @@ func (l *lease) renew(ctx context.Context) error {
 // free releases the lock.
 func (l *lease) free(ctx context.Context) error {
 	if _, err := l.cas(context.WithoutCancel(ctx), map[string]any{}, freeLock, l.owner); err != nil {
-		return fmt.Errorf("schema: free the lock, which expires after %v: %w", l.time, err)
+		return fmt.Errorf("schema: free the lock, which expires after %v: %w", l.duration, err)
 	}
 	return nil
 }
@@ -279,14 +279,14 @@ func (l *lease) migrate(ctx context.Context, all []Migration, progress func(Migr
 	if err := ddl(ctx, l.session, createMigrations); err != nil {
 		return err
 	}
-	have, err := appliedMigrations(ctx, l.session)
+	applied, err := appliedMigrations(ctx, l.session)
 	if err != nil {
 		return err
 	}
-	if err := compare(all, have); err != nil {
+	if err := checkApplied(all, applied); err != nil {
 		return err
 	}
-	for _, m := range all[len(have):] {
+	for _, m := range all[len(applied):] {
 		for _, stmt := range m.statements {
 			if err := l.renew(ctx); err != nil {
 				return err

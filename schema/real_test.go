@@ -73,9 +73,9 @@ func session(t *testing.T, connect func(string) (*gocql.Session, error), keyspac
 
 var oneReplica = map[string]int{"dc1": 1}
 
-// tables returns migrations. The first creates a table, and each of the others adds a
+// testMigrations returns migrations. The first creates a table, and each of the others adds a
 // column to it.
-func tables(versions int) []Migration {
+func testMigrations(versions int) []Migration {
 	all := []Migration{{Version: 1, Name: "one", Checksum: "c1", statements: []string{"CREATE TABLE IF NOT EXISTS t (k int PRIMARY KEY)"}}}
 	for v := 2; v <= versions; v++ {
 		all = append(all, Migration{Version: v, Name: "more", Checksum: fmt.Sprint("c", v),
@@ -89,11 +89,11 @@ func TestApplyUpgradesAKeyspace(t *testing.T) {
 	ks := newKeyspace(t, connect)
 	var applied []int
 	progress := func(m Migration) { applied = append(applied, m.Version) }
-	if err := apply(t.Context(), connect, ks, oneReplica, tables(1), progress); err != nil {
+	if err := apply(t.Context(), connect, ks, oneReplica, testMigrations(1), progress); err != nil {
 		t.Fatal(err)
 	}
 	s := session(t, connect, ks)
-	if err := check(t.Context(), s, tables(2)); !errors.Is(err, ErrOlder) || !strings.Contains(err.Error(), "leaderboard schema apply") {
+	if err := check(t.Context(), s, testMigrations(2)); !errors.Is(err, ErrOlder) || !strings.Contains(err.Error(), "leaderboard schema apply") {
 		t.Errorf("check by newer code: %v, want %v with the command to run", err, ErrOlder)
 	}
 	// The upgrade keeps existing data.
@@ -101,7 +101,7 @@ func TestApplyUpgradesAKeyspace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := apply(t.Context(), connect, ks, oneReplica, tables(3), progress); err != nil {
+		if err := apply(t.Context(), connect, ks, oneReplica, testMigrations(3), progress); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,10 +113,10 @@ func TestApplyUpgradesAKeyspace(t *testing.T) {
 	if err := s.Query("SELECT k, c3 FROM t").Scan(&k, &c3); err != nil || k != 7 || c3 != nil {
 		t.Errorf("the row has k %d and c3 %v, error %v; want 7 and null", k, c3, err)
 	}
-	if err := check(t.Context(), s, tables(3)); err != nil {
+	if err := check(t.Context(), s, testMigrations(3)); err != nil {
 		t.Error(err)
 	}
-	if err := check(t.Context(), s, tables(2)); err != nil {
+	if err := check(t.Context(), s, testMigrations(2)); err != nil {
 		t.Errorf("check by older code: error %v, want none", err)
 	}
 	if err := CheckReplicas(t.Context(), s, ks, oneReplica); err != nil {
@@ -134,13 +134,13 @@ func TestApplyUpgradesAKeyspace(t *testing.T) {
 	if err := CheckDataCenter(t.Context(), s, "dc2"); !errors.Is(err, ErrDataCenter) || !strings.Contains(err.Error(), "[dc1]") {
 		t.Errorf("CheckDataCenter of an unknown data center: error %v, want %v with the existing data center", err, ErrDataCenter)
 	}
-	if err := apply(t.Context(), connect, ks, oneReplica, tables(2), nil); !errors.Is(err, ErrNewer) {
+	if err := apply(t.Context(), connect, ks, oneReplica, testMigrations(2), nil); !errors.Is(err, ErrNewer) {
 		t.Errorf("apply by older code: %v, want %v", err, ErrNewer)
 	}
-	other := tables(3)
-	other[1].Checksum = "x"
-	if err := apply(t.Context(), connect, ks, oneReplica, other, nil); !errors.Is(err, ErrChanged) {
-		t.Errorf("apply of another file: %v, want %v", err, ErrChanged)
+	changed := testMigrations(3)
+	changed[1].Checksum = "x"
+	if err := apply(t.Context(), connect, ks, oneReplica, changed, nil); !errors.Is(err, ErrChanged) {
+		t.Errorf("apply of a changed file: %v, want %v", err, ErrChanged)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestConcurrentAppliesRunEachMigrationOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			err := apply(t.Context(), connect, ks, oneReplica, tables(4), func(m Migration) {
+			err := apply(t.Context(), connect, ks, oneReplica, testMigrations(4), func(m Migration) {
 				mu.Lock()
 				defer mu.Unlock()
 				applied[m.Version]++
@@ -173,25 +173,25 @@ func TestConcurrentAppliesRunEachMigrationOnce(t *testing.T) {
 func TestApplyRetriesOnNodesThatDoNotKnowTheKeyspaceYet(t *testing.T) {
 	connect := connector(t)
 	ks := newKeyspace(t, connect)
-	fails := 3
-	late := func(keyspace string) (*gocql.Session, error) {
-		if keyspace != "" && fails > 0 {
-			fails--
+	failures := 3
+	lateConnect := func(keyspace string) (*gocql.Session, error) {
+		if keyspace != "" && failures > 0 {
+			failures--
 			return nil, gocql.ErrNoConnectionsStarted
 		}
 		return connect(keyspace)
 	}
-	if err := apply(t.Context(), late, ks, oneReplica, tables(1), nil); err != nil {
+	if err := apply(t.Context(), lateConnect, ks, oneReplica, testMigrations(1), nil); err != nil {
 		t.Fatal(err)
 	}
-	if fails != 0 {
-		t.Errorf("Apply stopped with %d failures left, want retries until no failure is left", fails)
+	if failures != 0 {
+		t.Errorf("Apply stopped with %d failures left, want retries until no failure is left", failures)
 	}
 	s := session(t, connect, ks)
 	if err := s.Query("DROP TABLE schema_lock").Exec(); err != nil {
 		t.Fatal(err)
 	}
-	l := lease{session: s, owner: "early", time: 10 * time.Second}
+	l := lease{session: s, owner: "early", duration: 10 * time.Second}
 	taken := make(chan error)
 	go func() { taken <- l.wait(t.Context()) }()
 	select {
@@ -210,21 +210,21 @@ func TestApplyRetriesOnNodesThatDoNotKnowTheKeyspaceYet(t *testing.T) {
 func TestApplyWaitsForTheLock(t *testing.T) {
 	connect := connector(t)
 	ks := newKeyspace(t, connect)
-	if err := apply(t.Context(), connect, ks, oneReplica, tables(1), nil); err != nil {
+	if err := apply(t.Context(), connect, ks, oneReplica, testMigrations(1), nil); err != nil {
 		t.Fatal(err)
 	}
 	s := session(t, connect, ks)
-	holder := lease{session: s, owner: "another process", time: 10 * time.Second}
+	holder := lease{session: s, owner: "another process", duration: 10 * time.Second}
 	if err := holder.take(t.Context(), ks); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if err := apply(ctx, connect, ks, oneReplica, tables(2), nil); !errors.Is(err, context.DeadlineExceeded) {
+	if err := apply(ctx, connect, ks, oneReplica, testMigrations(2), nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("apply while another process holds the lock: error %v, want %v", err, context.DeadlineExceeded)
 	}
 	// The lock of a process that died expires.
-	if err := apply(t.Context(), connect, ks, oneReplica, tables(2), nil); err != nil {
+	if err := apply(t.Context(), connect, ks, oneReplica, testMigrations(2), nil); err != nil {
 		t.Error(err)
 	}
 	// A process that has lost the lock must stop.
@@ -236,19 +236,19 @@ func TestApplyWaitsForTheLock(t *testing.T) {
 func TestApplyCompletesAnInterruptedApply(t *testing.T) {
 	connect := connector(t)
 	ks := newKeyspace(t, connect)
-	broken := tables(2)
+	broken := testMigrations(2)
 	broken[1].statements = append(broken[1].statements, "ALTER TABLE nowhere ADD x int")
 	if err := apply(t.Context(), connect, ks, oneReplica, broken, nil); err == nil {
 		t.Fatal("apply of a failing statement returned no error, want one")
 	}
 	s := session(t, connect, ks)
-	if err := check(t.Context(), s, tables(2)); !errors.Is(err, ErrOlder) {
+	if err := check(t.Context(), s, testMigrations(2)); !errors.Is(err, ErrOlder) {
 		t.Errorf("check: %v, want %v", err, ErrOlder)
 	}
-	if err := apply(t.Context(), connect, ks, oneReplica, tables(2), nil); err != nil {
+	if err := apply(t.Context(), connect, ks, oneReplica, testMigrations(2), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := check(t.Context(), s, tables(2)); err != nil {
+	if err := check(t.Context(), s, testMigrations(2)); err != nil {
 		t.Error(err)
 	}
 }
@@ -262,21 +262,21 @@ func TestSchema(t *testing.T) {
 	if err := s.Query("CREATE KEYSPACE " + ks + " WITH replication = {'class': 'NetworkTopologyStrategy', 'dc1': 1}").Exec(); err != nil {
 		t.Fatal(err)
 	}
-	in := session(t, connect, ks)
-	if err := Check(t.Context(), in); !errors.Is(err, ErrOlder) {
+	inKeyspace := session(t, connect, ks)
+	if err := Check(t.Context(), inKeyspace); !errors.Is(err, ErrOlder) {
 		t.Errorf("Check of an empty keyspace: %v, want %v", err, ErrOlder)
 	}
-	status, err := Status(t.Context(), in)
+	status, err := Status(t.Context(), inKeyspace)
 	if err != nil || len(status) == 0 || !status[0].AppliedAt.IsZero() {
 		t.Errorf("Status of an empty keyspace returned %+v, error %v; want migrations that are not applied", status, err)
 	}
 	if err := Apply(t.Context(), connect, ks, oneReplica, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := Check(t.Context(), in); err != nil {
+	if err := Check(t.Context(), inKeyspace); err != nil {
 		t.Error(err)
 	}
-	status, err = Status(t.Context(), in)
+	status, err = Status(t.Context(), inKeyspace)
 	if err != nil || status[len(status)-1].AppliedAt.IsZero() {
 		t.Errorf("Status returned %+v, error %v; want the last migration applied", status, err)
 	}

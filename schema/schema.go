@@ -24,14 +24,14 @@ var (
 	ErrOlder = errors.New("the schema is older than this program; run `leaderboard schema apply`")
 	// ErrNewer means that the keyspace has migrations that this program does not have.
 	ErrNewer = errors.New("the schema is newer than this program; run a newer version of the program")
-	// ErrReplicas means that the numbers of replicas of the keyspace differ from those
-	// that the caller expects.
+	// ErrReplicas means that the numbers of replicas of the keyspace differ from the
+	// numbers that the caller expects.
 	ErrReplicas = errors.New("the replication of the keyspace differs")
 	// ErrDataCenter means that no node of the cluster is in the configured data center.
 	ErrDataCenter = errors.New("no node is in the local data center; correct cassandra.data_center")
 	// ErrChanged means that an applied migration differs from this program's migration
 	// with the same version.
-	ErrChanged = errors.New("the schema was created from different migration files; restore them, or use another keyspace")
+	ErrChanged = errors.New("the schema was created from different migration files; restore the original files, or use another keyspace")
 )
 
 //go:embed cql/*.cql
@@ -112,27 +112,27 @@ func Check(ctx context.Context, session *gocql.Session) error {
 }
 
 func check(ctx context.Context, session *gocql.Session, want []Migration) error {
-	have, err := appliedMigrations(ctx, session)
+	applied, err := appliedMigrations(ctx, session)
 	if err != nil {
 		return err
 	}
-	if err := compare(want, have); err != nil && !errors.Is(err, ErrNewer) {
+	if err := checkApplied(want, applied); err != nil && !errors.Is(err, ErrNewer) {
 		return err
 	}
-	if len(have) < len(want) {
-		return fmt.Errorf("schema: the keyspace is at version %d, this program needs %d: %w", len(have), len(want), ErrOlder)
+	if len(applied) < len(want) {
+		return fmt.Errorf("schema: the keyspace is at version %d, this program needs %d: %w", len(applied), len(want), ErrOlder)
 	}
 	return nil
 }
 
-// compare compares the applied migrations with the migrations of this program. It returns
-// nil if the applied ones are the first migrations of this program. Otherwise it returns
-// [ErrNewer] or [ErrChanged].
-func compare(want, have []Migration) error {
-	for i, h := range have {
+// checkApplied compares the applied migrations with the migrations of this program, want. It
+// returns nil if applied is a prefix of want. Otherwise it returns [ErrNewer] or
+// [ErrChanged].
+func checkApplied(want, applied []Migration) error {
+	for i, h := range applied {
 		switch {
 		case h.Version > len(want):
-			return fmt.Errorf("schema: the keyspace is at version %d, this program has version %d: %w", have[len(have)-1].Version, len(want), ErrNewer)
+			return fmt.Errorf("schema: the keyspace is at version %d, this program has version %d: %w", applied[len(applied)-1].Version, len(want), ErrNewer)
 		case h.Version != i+1:
 			return fmt.Errorf("schema: version %d is applied, but version %d is not: %w", h.Version, i+1, ErrChanged)
 		case h.Checksum != want[i].Checksum:
@@ -149,11 +149,11 @@ func Status(ctx context.Context, session *gocql.Session) ([]Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	have, err := appliedMigrations(ctx, session)
+	applied, err := appliedMigrations(ctx, session)
 	if err != nil {
 		return nil, err
 	}
-	for _, h := range have {
+	for _, h := range applied {
 		if h.Version <= len(all) && all[h.Version-1].Checksum == h.Checksum {
 			all[h.Version-1].AppliedAt = h.AppliedAt
 		} else {
@@ -165,10 +165,10 @@ func Status(ctx context.Context, session *gocql.Session) ([]Migration, error) {
 
 // appliedMigrations returns the migrations that were applied, in order of the versions.
 func appliedMigrations(ctx context.Context, session *gocql.Session) ([]Migration, error) {
-	var have []Migration
+	var applied []Migration
 	iter := session.Query(selectMigrations).WithContext(ctx).Consistency(gocql.Quorum).Iter()
 	for m := (Migration{}); iter.Scan(&m.Version, &m.Name, &m.Checksum, &m.AppliedAt); m = (Migration{}) {
-		have = append(have, m)
+		applied = append(applied, m)
 	}
 	if err := iter.Close(); err != nil {
 		var request gocql.RequestError
@@ -177,5 +177,5 @@ func appliedMigrations(ctx context.Context, session *gocql.Session) ([]Migration
 		}
 		return nil, fmt.Errorf("schema: read schema_migrations: %w", err)
 	}
-	return have, nil
+	return applied, nil
 }

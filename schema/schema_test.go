@@ -21,6 +21,9 @@ func TestReleasedMigrationsAreUnchanged(t *testing.T) {
 		"4b10f25bd48d028eeb126f45ae3ab06cb5f939079d46e1ad4cd4f16cddc96c3d",
 		"1472442586fa88f771d6781df2947cf025ee3143187c10570056d93f040a7580",
 		"077aee45e147faedb9b4c997aab85f272fb246d84951b141e62d176215558672",
+		"3d95ab73a9ccb617439c4e19cffbf45d58438a523afa1e680057409b32c31435",
+		"fdc26671ad2812bb9b11a766ba1359ec40a44d080e517de3009eaf5711cfe3e4",
+		"d284653222a7acaa0ab1c6b72c0c208f7c9839d2f5d433f4b636e600190b4624",
 	}
 	all, err := ownMigrations()
 	if err != nil {
@@ -53,7 +56,7 @@ func TestParseRefusesFilesOutOfOrder(t *testing.T) {
 	}{
 		{"versions in order", []string{"0001_a", "0002_b"}, true},
 		{"a gap between versions", []string{"0001_a", "0003_b"}, false},
-		{"versions from 2", []string{"0002_a"}, false},
+		{"the first version is 2", []string{"0002_a"}, false},
 		{"a version twice", []string{"0001_a", "0001_b"}, false},
 		{"a number of one digit", []string{"1_a"}, false},
 		{"no slug", []string{"0001"}, false},
@@ -73,24 +76,24 @@ func TestParseRefusesFilesOutOfOrder(t *testing.T) {
 	}
 }
 
-func TestCompare(t *testing.T) {
+func TestCheckApplied(t *testing.T) {
 	m := func(version int, sum string) Migration { return Migration{Version: version, Checksum: sum} }
 	want := []Migration{m(1, "a"), m(2, "b")}
 	for _, tt := range []struct {
-		name string
-		have []Migration
-		err  error
+		name    string
+		applied []Migration
+		err     error
 	}{
 		{"no migration is applied", nil, nil},
 		{"the first of two is applied", want[:1], nil},
 		{"all are applied", want, nil},
 		{"an unknown version is applied", []Migration{m(1, "a"), m(2, "b"), m(3, "c")}, ErrNewer},
-		{"another file is applied", []Migration{m(1, "a"), m(2, "x")}, ErrChanged},
+		{"a different file is applied", []Migration{m(1, "a"), m(2, "x")}, ErrChanged},
 		{"a version is missing", []Migration{m(2, "b")}, ErrChanged},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if err := compare(want, tt.have); !errors.Is(err, tt.err) {
-				t.Errorf("compare: %v, want %v", err, tt.err)
+			if err := checkApplied(want, tt.applied); !errors.Is(err, tt.err) {
+				t.Errorf("checkApplied: error %v, want %v", err, tt.err)
 			}
 		})
 	}
@@ -110,9 +113,9 @@ func TestCreateKeyspace(t *testing.T) {
 		keyspace string
 		replicas map[string]int
 	}{
-		{"upper case", "Lb", map[string]int{"dc1": 1}},
-		{"a quote", "l'b", map[string]int{"dc1": 1}},
-		{"empty", "", map[string]int{"dc1": 1}},
+		{"an upper-case letter", "Lb", map[string]int{"dc1": 1}},
+		{"a quote in the name", "l'b", map[string]int{"dc1": 1}},
+		{"an empty name", "", map[string]int{"dc1": 1}},
 		{"no data center", "lb", nil},
 		{"a quote in a data center", "lb", map[string]int{"d'c": 1}},
 		{"no replica", "lb", map[string]int{"dc1": 0}},

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 step() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
 
-step "what the tests need"
+step "packages for the tests"
 ./scripts/install-test-deps.sh
 
 step "formatting"
@@ -43,27 +43,42 @@ step "tests"
 # Real Cassandra, Kafka and Redis start once for all packages. With
 # REQUIRE_INTEGRATION, a missing server fails a test instead of skipping it.
 export REQUIRE_INTEGRATION="${REQUIRE_INTEGRATION:-1}"
-go -C test/page test -count=1 -shuffle=on ./... # no test cache, because the test builds the service, and Go would not notice that the service has changed
 # Two sets of official results may not be committed. To run those checks too, name
 # their folder in LEADERBOARD_DATASETS.
 export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
 # The command "make slow" runs the tests that are skipped everywhere below. They take as
 # long as all others together.
 #
-# Some tests run without the race detector. It would slow them down two to six times, and
-# would find little: the root package and repotest have no goroutines, and test/official
-# and test/pipeline test child processes, whose binary has no detector. The models of
-# storage/cql play chosen orders of statements. The Redis Cluster and the disk get the
-# suite that runs under the detector on one server and in memory, as smaller purges do.
-norace='^TestModel|^TestIndexOnACluster$|^TestContractOnDisk$|^TestPurgesOfManyResultsAreRepeated$'
+# Some tests run without the race detector. The detector would slow them down two to six
+# times, and would find little:
+# - The root package, repotest and the named tests of cache/memory start no goroutines.
+# - test/official and test/pipeline test child processes, whose binary has no detector.
+# - The models of storage/cql run statements in chosen orders.
+# - The suites of the store and the index also run under the detector: in memory, on one
+#   Redis server, and with smaller purges.
+norace='^TestModel|^TestIndexOnACluster$|^TestIndexOnAServer$/^OneShard$|^TestContractOnDisk$|^TestRandomHistories$|^TestPurgesOfManyResultsAreRepeated$'
+norace+='|^TestChurnDoesNotGrowMemory$|^TestRemovalsAreBounded$|^TestLeavesStayFullWithAnyOrderOfInsertion$|^TestEachChangeKeepsTheInvariants$'
 slow='^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestSecuredCluster$|^TestRollingWindows$/^distributed$'
 slow+='|^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^TestBoston$/^runners$/^every_user$'
-slow+='|^TestLinkedFootball$/^thirty'
-packages=$(go list ./... | sed 1d | grep -v -e /test/faults -e /test/official -e /test/pipeline -e /internal/repotest)
+slow+='|^TestLinkedFootball$/^thirty|^TestLinkedFootballThroughKafka$/^two|^TestLinkedBoardsWhileConsumersAreKilled$/^2500|^TestExportsGiveAnEqualDistributedServer$'
+# Go tests packages in this order. The first three mostly wait, so they begin early.
+waiting="./storage/cql ./consumer ./schema"
+packages="$waiting $(go list ./... | sed 1d | grep -v -e /test/faults -e /test/official -e /test/pipeline -e /internal/repotest -e /storage/cql$ -e /consumer$ -e /schema$)"
 export norace slow packages
+# Tests with child processes mostly wait, so they run beside those under the race detector.
+# The linters have vetted all packages.
 go run ./test/cluster/cmd run -quick -- bash -euo pipefail -c '
-  go test -race -shuffle=on -timeout 30m -skip "$norace|$slow" $packages
-  go test -shuffle=on -timeout 30m -run "$norace" ./storage/... ./cache/redis ./internal/ranking
-  go test -shuffle=on -timeout 30m -skip "$slow" . ./internal/repotest ./test/pipeline ./test/official'
+  output=$(mktemp)
+  trap "rm -f $output" EXIT
+  (
+    go test -shuffle=on -timeout 30m -vet=off -skip "$slow" . ./internal/repotest ./test/pipeline ./test/official
+    go test -shuffle=on -timeout 30m -vet=off -run "$norace" ./storage/... ./cache/... ./internal/ranking
+    go -C test/page test -count=1 -shuffle=on ./... # no test cache, because Go would not notice that the service has changed
+  ) >"$output" 2>&1 &
+  failed=0
+  go test -race -shuffle=on -timeout 30m -vet=off -skip "$norace|$slow" $packages || failed=1
+  wait $! || failed=1
+  cat "$output"
+  exit $failed'
 
 step "all checks passed"

@@ -3,7 +3,7 @@
 # generators that tools/go.mod pins.
 #
 #   scripts/generate.sh          writes them into api/
-#   scripts/generate.sh --check  fails if api/ holds anything else
+#   scripts/generate.sh --check  fails if the generated files differ from those in api/
 set -euo pipefail
 cd "$(dirname "$0")/../tools"
 out=../api
@@ -16,7 +16,7 @@ go run ./openapi "$out/openapi.swagger.json" "$out/openapi.json"
 rm -f "$out/openapi.swagger.json"
 if [ "$out" != ../api ]; then
   diff -r "$out/leaderboardpb" ../api/leaderboardpb && diff "$out/openapi.json" ../api/openapi.json || {
-    echo "generated code differs from what the protos give: run make generate" >&2
+    echo "the generated files in api/ do not follow from the protos: run make generate" >&2
     exit 1
   }
 fi

@@ -4,7 +4,7 @@
 # CHANGELOG.md. The workflow release.yml adds SBOMs.
 #
 #   scripts/release.sh v1.2.3                all platforms
-#   scripts/release.sh v1.2.3 linux/amd64    one of them
+#   scripts/release.sh v1.2.3 linux/amd64    one platform
 #
 # DIST names another folder. The archives of one commit and one Go version are always
 # the same.

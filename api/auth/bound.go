@@ -60,7 +60,7 @@ func boundClaims(t jwt.Token) (Bound, error) {
 		b.boards = append(b.boards, leaderboard.BoardID(id))
 	}
 	if b.AllBoards() {
-		return Bound{}, errors.New("auth: the claims for boards of the jwt are empty")
+		return Bound{}, errors.New("auth: the claims boards and board_prefixes of the jwt are empty")
 	}
 	return b, CheckBoards(b.boards, b.prefixes)
 }
@@ -100,7 +100,7 @@ func (e *BoardError) Error() string {
 // error joins a [leaderboard.FieldError] for each fault.
 func CheckBoards(boards []leaderboard.BoardID, prefixes []string) error {
 	if n := len(boards) + len(prefixes); n > maxBoards {
-		return &leaderboard.FieldError{Field: "boards", Problem: fmt.Sprintf("and board_prefixes have %d values, at most %d are allowed", n, maxBoards)}
+		return &leaderboard.FieldError{Field: "boards", Problem: fmt.Sprintf("has %d values together with board_prefixes, at most %d are allowed", n, maxBoards)}
 	}
 	var errs []error
 	for i, id := range boards {
@@ -113,8 +113,8 @@ func CheckBoards(boards []leaderboard.BoardID, prefixes []string) error {
 }
 
 // checkBoard checks the i-th id or prefix of a field. repeated states whether an earlier
-// value of the field is equal. A prefix must be a valid id, because a board's id may be
-// equal to its prefix.
+// value of the field is equal. A prefix must be a valid id, because the id of a board
+// may consist of the prefix only.
 func checkBoard(field string, i int, id leaderboard.BoardID, repeated bool) error {
 	field = fmt.Sprintf("%s[%d]", field, i)
 	var invalid *leaderboard.FieldError

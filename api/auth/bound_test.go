@@ -6,9 +6,10 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// CreateKey refuses an empty prefix. If damaged data contain one, it matches no board.
+// CreateKey refuses an empty prefix. If damaged data contain a key with an empty prefix,
+// the key allows no board.
 func TestEmptyPrefixMatchesNoBoard(t *testing.T) {
-	if damaged := boundOf(&leaderboard.APIKey{BoardPrefixes: []string{""}}); damaged.AllBoards() || damaged.Allows("cup") {
+	if bound := boundOf(&leaderboard.APIKey{BoardPrefixes: []string{""}}); bound.AllBoards() || bound.Allows("cup") {
 		t.Error("a key with an empty prefix allows boards, want none")
 	}
 }

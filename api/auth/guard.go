@@ -30,15 +30,15 @@ type Caller struct {
 // ErrUnauthenticated means that a call needs valid credentials and has none.
 var ErrUnauthenticated = errors.New("valid credentials are required: Authorization: Bearer KEY")
 
-// ScopeError means that a caller's scope does not include the one that the
+// ScopeError means that a caller's scope does not include the scope that the
 // method needs.
 type ScopeError struct{ Need Scope }
 
 func (e *ScopeError) Error() string { return fmt.Sprintf("the %s scope is required", e.Need) }
 
 const (
-	// keyTTL is how long an API key is cached after it was read from the store. So
-	// every server refuses a revoked key after this time at the latest.
+	// keyTTL is how long an API key is cached after it was read from the store. After
+	// this time at the latest, every server refuses a revoked key.
 	keyTTL = 5 * time.Second
 	// keyGrace is how long a cached key stays valid while the store is
 	// unavailable. Keys cannot be revoked during that time either, because a
@@ -73,16 +73,16 @@ type Options struct {
 // Guard identifies callers and decides whether their calls may proceed. Its
 // methods are safe for concurrent use.
 type Guard struct {
-	keys    leaderboard.APIKeyStore
-	options Options
-	cached  *lru.Cache[[32]byte, cachedKey]
-	jwt     *verifier // nil if no JWT is accepted
-	byKey   *buckets
-	byUser  *buckets
-	byPeer  *buckets
-	// byGuess limits the invalid credentials from one address. If an address sends too
-	// many, the guard refuses its calls before it checks their credentials.
-	byGuess *buckets
+	keys       leaderboard.APIKeyStore
+	options    Options
+	cachedKeys *lru.Cache[[32]byte, cachedKey]
+	jwt        *verifier // nil if no JWT is accepted
+	byKey      *buckets
+	byUser     *buckets
+	byPeer     *buckets
+	// invalid limits the invalid credentials from one address. If an address sends too
+	// many of them, the guard refuses its calls before it checks their credentials.
+	invalid *buckets
 }
 
 // NewGuard returns a guard for the API keys in keys. If o.JWT accepts JSON web tokens,
@@ -94,8 +94,8 @@ func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Gu
 		panic(err) // the size is positive
 	}
 	g := &Guard{
-		keys: keys, options: o, cached: cached,
-		byKey: newBuckets(o.Limits.PerKey), byUser: newBuckets(o.Limits.PerUser), byPeer: newBuckets(o.Limits.PerPeer), byGuess: newBuckets(o.Limits.PerPeer),
+		keys: keys, options: o, cachedKeys: cached,
+		byKey: newBuckets(o.Limits.PerKey), byUser: newBuckets(o.Limits.PerUser), byPeer: newBuckets(o.Limits.PerPeer), invalid: newBuckets(o.Limits.PerPeer),
 	}
 	if o.JWT.Algorithm != "" {
 		if g.jwt, err = newVerifier(ctx, o.JWT, o.Now); err != nil {
@@ -106,23 +106,23 @@ func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Gu
 }
 
 // Admit identifies the caller by the values of the Authorization header, and checks
-// that the caller may call a method that needs the scope need. Admit also counts the
+// that the caller has the scope required, which the method needs. Admit also counts the
 // call against the caller's rate. The server must call Admit once per call, before it
 // reads the body of the call. peer is the address of the caller and may be nil.
 // Errors: [ErrUnauthenticated], [*ScopeError], [*RateError], and errors of the store.
-func (g *Guard) Admit(ctx context.Context, peer net.Addr, authorization []string, need Scope) (Caller, error) {
+func (g *Guard) Admit(ctx context.Context, peer net.Addr, authorization []string, required Scope) (Caller, error) {
 	c, err := g.authenticate(ctx, peer, authorization)
 	var rate *RateError
 	if errors.As(err, &rate) {
 		return c, err
 	}
-	return c, g.authorize(c, err, peer, need)
+	return c, g.authorize(c, err, peer, required)
 }
 
-// checkGuesses returns a [*RateError] if too many invalid credentials came from the
+// checkInvalidRate returns a [*RateError] if too many invalid credentials came from the
 // address peer. It must be called before other credentials from peer are checked.
-func (g *Guard) checkGuesses(peer net.Addr) error {
-	if wait := g.byGuess.wait(PeerKey(peer), g.options.Now()); wait > 0 {
+func (g *Guard) checkInvalidRate(peer net.Addr) error {
+	if wait := g.invalid.wait(PeerKey(peer), g.options.Now()); wait > 0 {
 		return &RateError{"calls with invalid credentials", g.options.Limits.PerPeer, wait}
 	}
 	return nil
@@ -140,7 +140,7 @@ func (g *Guard) authenticate(ctx context.Context, peer net.Addr, authorization [
 		return Caller{}, ErrUnauthenticated
 	}
 	if g.jwt != nil && looksLikeJWT(token) {
-		if err := g.checkGuesses(peer); err != nil {
+		if err := g.checkInvalidRate(peer); err != nil {
 			return Caller{}, err
 		}
 		c, err := g.jwt.verify(ctx, token)
@@ -150,8 +150,8 @@ func (g *Guard) authenticate(ctx context.Context, peer net.Addr, authorization [
 		return c, nil
 	}
 	hash := hashKey(secret.Text(token))
-	if !g.cached.Contains(hash) {
-		if err := g.checkGuesses(peer); err != nil {
+	if !g.cachedKeys.Contains(hash) {
+		if err := g.checkInvalidRate(peer); err != nil {
 			return Caller{}, err
 		}
 	}
@@ -165,7 +165,7 @@ func (g *Guard) authenticate(ctx context.Context, peer net.Addr, authorization [
 	if key.Insecure || expired(&key, g.options.Now()) {
 		return Caller{}, ErrUnauthenticated
 	}
-	return Caller{ID: "key:" + key.ID, Scope: highest(key.Scopes), Bound: boundOf(&key), ExpiresAt: key.ExpiresAt, key: hash}, nil
+	return Caller{ID: "key:" + key.ID, Scope: highestScope(key.Scopes), Bound: boundOf(&key), ExpiresAt: key.ExpiresAt, key: hash}, nil
 }
 
 // Recheck returns [ErrUnauthenticated] if the credentials of an admitted caller have
@@ -189,41 +189,41 @@ func (g *Guard) Recheck(ctx context.Context, c Caller) error {
 // cached key remains valid for keyGrace, so that requests that need no store still
 // succeed.
 func (g *Guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
-	cached, ok := g.cached.Get(hash)
+	cached, ok := g.cachedKeys.Get(hash)
 	if ok && g.options.Now().Before(cached.refreshFrom) {
 		return cached.APIKey, nil
 	}
-	lookup := ctx
+	lookupCtx := ctx
 	if ok {
 		limited, cancel := context.WithTimeout(ctx, cachedKeyTimeout)
 		defer cancel()
-		lookup = limited
+		lookupCtx = limited
 	}
-	key, err := g.keys.APIKey(lookup, hash)
+	key, err := g.keys.APIKey(lookupCtx, hash)
 	now := g.options.Now()
 	switch {
 	case err == nil:
-		g.cached.Add(hash, cachedKey{key, now, now.Add(keyTTL)})
+		g.cachedKeys.Add(hash, cachedKey{key, now, now.Add(keyTTL)})
 		return key, nil
-	case ok && ctx.Err() == nil && now.Before(cached.loadedAt.Add(keyGrace)) && (errors.Is(err, leaderboard.ErrUnavailable) || lookup.Err() != nil):
+	case ok && ctx.Err() == nil && now.Before(cached.loadedAt.Add(keyGrace)) && (errors.Is(err, leaderboard.ErrUnavailable) || lookupCtx.Err() != nil):
 		cached.refreshFrom = now.Add(keyTTL)
-		g.cached.Add(hash, cached)
+		g.cachedKeys.Add(hash, cached)
 		return cached.APIKey, nil
 	case errors.Is(err, leaderboard.ErrAPIKeyNotFound):
-		g.cached.Remove(hash)
+		g.cachedKeys.Remove(hash)
 	}
 	return leaderboard.APIKey{}, err
 }
 
 // Forget empties the cache of API keys. Call it after revoking a key.
-func (g *Guard) Forget() { g.cached.Purge() }
+func (g *Guard) Forget() { g.cachedKeys.Purge() }
 
-// authorize counts a call against the caller's rate, and returns nil if the caller may
-// call a method that needs the scope need. authErr is the error that authenticate
+// authorize counts a call against the caller's rate, and returns nil if the caller has the
+// scope required, which the method needs. authErr is the error that authenticate
 // returned for the call.
-func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, need Scope) error {
+func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, required Scope) error {
 	if errors.Is(authErr, ErrUnauthenticated) {
-		g.byGuess.take(PeerKey(peer), g.options.Now())
+		g.invalid.take(PeerKey(peer), g.options.Now())
 	}
 	if authErr != nil || c.ID == "" {
 		if wait := g.byPeer.take(PeerKey(peer), g.options.Now()); wait > 0 && g.options.Open != Admin {
@@ -235,12 +235,12 @@ func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, need Scope) er
 	switch {
 	case authErr != nil:
 		return authErr
-	case c.Scope >= need:
+	case c.Scope >= required:
 		return nil
 	case c.ID == "":
 		return ErrUnauthenticated
 	}
-	return &ScopeError{min(need, Admin)}
+	return &ScopeError{min(required, Admin)}
 }
 
 // TakeUsers counts results against the rates of their users. The map has the number of

@@ -182,6 +182,7 @@ func looksLikeJWT(token string) bool {
 	return strings.HasPrefix(token, "eyJ") && strings.Count(token, ".") == 2
 }
 
+// verify returns the caller that a token identifies, or an error if the token is not valid.
 func (v *verifier) verify(ctx context.Context, token string) (Caller, error) {
 	if err := checkForm(token); err != nil {
 		return Caller{}, err
@@ -206,7 +207,7 @@ func (v *verifier) verify(ctx context.Context, token string) (Caller, error) {
 	expires, _ := t.Expiration()
 	c := Caller{ID: "jwt:" + subject, Scope: Read, Bound: bound, ExpiresAt: expires.Add(v.o.Leeway)}
 	if scopes, ok := scopesClaim(t); ok {
-		c.Scope = highest(scopes)
+		c.Scope = highestScope(scopes)
 	}
 	return c, nil
 }
@@ -340,6 +341,8 @@ func (v *verifier) keySet(ctx context.Context, urgent bool) (jwk.Set, error) {
 	return set, nil
 }
 
+// refresh reads the keys of the JWKS again, and returns them. If it cannot read them, it
+// returns the old keys, if there are any.
 func (v *verifier) refresh(ctx context.Context) (jwk.Set, error) {
 	set, err := v.readJWKS(ctx)
 	v.mu.Lock()
@@ -367,7 +370,7 @@ func (v *verifier) readJWKS(ctx context.Context) (jwk.Set, error) {
 	}
 	set, err := jwk.ParseReader(bytes.NewReader(data))
 	if err != nil {
-		return nil, fmt.Errorf("auth: jwt.jwks: %s is no JSON Web Key Set: %w", v.o.JWKS, err)
+		return nil, fmt.Errorf("auth: jwt.jwks: %s is not a JSON Web Key Set: %w", v.o.JWKS, err)
 	}
 	return set, nil
 }

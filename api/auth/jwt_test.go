@@ -47,7 +47,8 @@ func sign(t testing.TB, alg jwa.SignatureAlgorithm, key any) string {
 	return string(signed)
 }
 
-func publicPEM(t testing.TB, key any) string {
+// writePublicPEM writes the public key to a new file in PEM form and returns its path.
+func writePublicPEM(t testing.TB, key any) string {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -65,6 +66,7 @@ func writeFile(t testing.TB, name string, data []byte) string {
 	return path
 }
 
+// settings returns settings for the tokens of sign, which change has changed.
 func settings(change func(*JWT)) JWT {
 	o := JWT{Issuer: "https://id.example", Audience: "leaderboard"}
 	change(&o)
@@ -99,7 +101,7 @@ func TestJWTAlgorithms(t *testing.T) {
 			if tt.public == nil {
 				o.Secret = secret.Text(shared)
 			} else {
-				o.PublicKey = publicPEM(t, tt.public)
+				o.PublicKey = writePublicPEM(t, tt.public)
 			}
 			v, err := newVerifier(t.Context(), o, func() time.Time { return tokenNow })
 			if err != nil {
@@ -115,7 +117,7 @@ func TestJWTAlgorithms(t *testing.T) {
 			for _, wrong := range []struct {
 				alg jwa.SignatureAlgorithm
 				key any
-			}{{jwa.HS256(), other}, {jwa.HS384(), shared}, {jwa.RS512(), rsaKey}, {jwa.ES256(), mustEC(t)}} {
+			}{{jwa.HS256(), other}, {jwa.HS384(), shared}, {jwa.RS512(), rsaKey}, {jwa.ES256(), newECKey(t)}} {
 				if c, err := v.verify(t.Context(), sign(t, wrong.alg, wrong.key)); err == nil {
 					t.Errorf("a token signed with %v is accepted as %+v, want an error", wrong.alg, c)
 				}
@@ -123,7 +125,7 @@ func TestJWTAlgorithms(t *testing.T) {
 		})
 	}
 	// The public key must not be accepted as an HMAC secret.
-	o := settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", publicPEM(t, &rsaKey.PublicKey) })
+	o := settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", writePublicPEM(t, &rsaKey.PublicKey) })
 	v, err := newVerifier(t.Context(), o, func() time.Time { return tokenNow })
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +136,7 @@ func TestJWTAlgorithms(t *testing.T) {
 	}
 }
 
-func mustEC(t testing.TB) *ecdsa.PrivateKey {
+func newECKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -149,31 +151,31 @@ func TestJWTSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	public := publicPEM(t, &rsaKey.PublicKey)
+	public := writePublicPEM(t, &rsaKey.PublicKey)
 	private := writeFile(t, "private.pem", pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rsaKey)}))
 	for name, tt := range map[string]struct {
 		o    JWT
-		says string
+		text string // the error contains it
 	}{
-		"none":                 {settings(func(o *JWT) { o.Algorithm, o.Secret = "none", long }), "unknown"},
-		"an unknown algorithm": {settings(func(o *JWT) { o.Algorithm, o.Secret = "HS1", long }), "unknown"},
-		"no key":               {settings(func(o *JWT) { o.Algorithm = "HS256" }), "exactly one"},
-		"two keys":             {settings(func(o *JWT) { o.Algorithm, o.Secret, o.PublicKey = "HS256", long, public }), "exactly one"},
-		"a short secret":       {settings(func(o *JWT) { o.Algorithm, o.Secret = "HS256", "short" }), "jwt.secret: has 5 bytes, at least 32"},
-		"a secret for RS256":   {settings(func(o *JWT) { o.Algorithm, o.Secret = "RS256", long }), "cannot be used with"},
-		"a public key for HS":  {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "HS256", public }), "cannot be used with"},
-		"an RSA key for ES256": {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "ES256", public }), "jwt.public_key: algorithm ES256 cannot be used with"},
-		"a private key":        {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", private }), "jwt.public_key: "},
-		"no such file":         {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", "missing.pem" }), "jwt.public_key: open missing.pem"},
-		"no PEM":               {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", writeFile(t, "x", []byte("x")) }), "no PEM"},
-		"http":                 {settings(func(o *JWT) { o.Algorithm, o.JWKS = "RS256", "http://id.example/keys" }), "jwt.jwks: \"http://id.example/keys\""},
-		"no such JWKS":         {settings(func(o *JWT) { o.Algorithm, o.JWKS = "RS256", "missing.json" }), "jwt.jwks: open missing.json"},
-		"no JWKS":              {settings(func(o *JWT) { o.Algorithm, o.JWKS = "RS256", writeFile(t, "x", []byte("x")) }), "is no JSON Web Key Set"},
-		"no issuer":            {JWT{Algorithm: "HS256", Secret: long, Audience: "a"}, "issuer"},
-		"no audience":          {JWT{Algorithm: "HS256", Secret: long, Issuer: "i"}, "audience"},
+		"the algorithm none":        {settings(func(o *JWT) { o.Algorithm, o.Secret = "none", long }), "unknown"},
+		"an unknown algorithm":      {settings(func(o *JWT) { o.Algorithm, o.Secret = "HS1", long }), "unknown"},
+		"no key":                    {settings(func(o *JWT) { o.Algorithm = "HS256" }), "exactly one"},
+		"two keys":                  {settings(func(o *JWT) { o.Algorithm, o.Secret, o.PublicKey = "HS256", long, public }), "exactly one"},
+		"a short secret":            {settings(func(o *JWT) { o.Algorithm, o.Secret = "HS256", "short" }), "jwt.secret: has 5 bytes, at least 32"},
+		"a secret for RS256":        {settings(func(o *JWT) { o.Algorithm, o.Secret = "RS256", long }), "cannot be used with"},
+		"a public key for HS256":    {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "HS256", public }), "cannot be used with"},
+		"an RSA key for ES256":      {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "ES256", public }), "jwt.public_key: algorithm ES256 cannot be used with"},
+		"a private key":             {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", private }), "jwt.public_key: "},
+		"a missing key file":        {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", "missing.pem" }), "jwt.public_key: open missing.pem"},
+		"a key file without PEM":    {settings(func(o *JWT) { o.Algorithm, o.PublicKey = "RS256", writeFile(t, "x", []byte("x")) }), "no PEM"},
+		"a JWKS over http":          {settings(func(o *JWT) { o.Algorithm, o.JWKS = "RS256", "http://id.example/keys" }), "jwt.jwks: \"http://id.example/keys\""},
+		"a missing JWKS file":       {settings(func(o *JWT) { o.Algorithm, o.JWKS = "RS256", "missing.json" }), "jwt.jwks: open missing.json"},
+		"a file that is not a JWKS": {settings(func(o *JWT) { o.Algorithm, o.JWKS = "RS256", writeFile(t, "x", []byte("x")) }), "is not a JSON Web Key Set"},
+		"no issuer":                 {JWT{Algorithm: "HS256", Secret: long, Audience: "a"}, "issuer"},
+		"no audience":               {JWT{Algorithm: "HS256", Secret: long, Issuer: "i"}, "audience"},
 	} {
-		if _, err := newVerifier(t.Context(), tt.o, time.Now); err == nil || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), string(long)) {
-			t.Errorf("%s: error %v; want one that contains %q and not the secret", name, err, tt.says)
+		if _, err := newVerifier(t.Context(), tt.o, time.Now); err == nil || !strings.Contains(err.Error(), tt.text) || strings.Contains(err.Error(), string(long)) {
+			t.Errorf("%s: error %v; want one that contains %q and not the secret", name, err, tt.text)
 		}
 	}
 }
@@ -201,6 +203,8 @@ func keySetJSON(t testing.TB, keys map[string]*ecdsa.PrivateKey) []byte {
 	return data
 }
 
+// signWithID returns a token that key signed and whose header has the key id, if it is
+// not empty.
 func signWithID(t testing.TB, id string, key *ecdsa.PrivateKey) string {
 	t.Helper()
 	token, err := jwt.NewBuilder().Issuer("https://id.example").Audience([]string{"leaderboard"}).Subject("p").Expiration(tokenNow.Add(10 * time.Hour)).Build()
@@ -223,9 +227,9 @@ func signWithID(t testing.TB, id string, key *ecdsa.PrivateKey) string {
 // A JWKS is reloaded when it is older than Refresh, and immediately for an unknown
 // key id, but at most every minRefresh. If a reload fails, the old keys remain.
 func TestJWKSRefresh(t *testing.T) {
-	old, next := mustEC(t), mustEC(t)
+	oldKey, newKey := newECKey(t), newECKey(t)
 	var served atomic.Value
-	served.Store(keySetJSON(t, map[string]*ecdsa.PrivateKey{"old": old}))
+	served.Store(keySetJSON(t, map[string]*ecdsa.PrivateKey{"old": oldKey}))
 	var reads atomic.Int64
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		reads.Add(1)
@@ -247,30 +251,30 @@ func TestJWKSRefresh(t *testing.T) {
 			t.Errorf("%s: the key set was loaded %d times, want %d", what, got, wantReads)
 		}
 	}
-	check("the first token", signWithID(t, "old", old), true, 1)
-	check("a known key", signWithID(t, "old", old), true, 1)
-	check("no key id", signWithID(t, "", old), true, 1)
-	check("another key under a known id", signWithID(t, "old", next), false, 1)
-	check("an unknown key id, less than minRefresh after the last load", signWithID(t, "next", next), false, 1)
-	served.Store(keySetJSON(t, map[string]*ecdsa.PrivateKey{"old": old, "next": next}))
+	check("the first token", signWithID(t, "old", oldKey), true, 1)
+	check("a known key", signWithID(t, "old", oldKey), true, 1)
+	check("no key id", signWithID(t, "", oldKey), true, 1)
+	check("another key under a known id", signWithID(t, "old", newKey), false, 1)
+	check("an unknown key id, less than minRefresh after the last load", signWithID(t, "next", newKey), false, 1)
+	served.Store(keySetJSON(t, map[string]*ecdsa.PrivateKey{"old": oldKey, "next": newKey}))
 	now = now.Add(minRefresh)
-	check("an unknown key id, minRefresh after the last load", signWithID(t, "next", next), true, 2)
+	check("an unknown key id, minRefresh after the last load", signWithID(t, "next", newKey), true, 2)
 	served.Store([]byte(nil))
 	now = now.Add(minRefresh)
-	check("an unknown key while the server is down", signWithID(t, "other", mustEC(t)), false, 3)
-	check("a known key while the server is down", signWithID(t, "next", next), true, 3)
+	check("an unknown key while the server is down", signWithID(t, "other", newECKey(t)), false, 3)
+	check("a known key while the server is down", signWithID(t, "next", newKey), true, 3)
 	for i := range 10 {
-		check("another unknown key while the server is down", signWithID(t, fmt.Sprint(i), next), false, 3)
+		check("another unknown key while the server is down", signWithID(t, fmt.Sprint(i), newKey), false, 3)
 	}
 	now = now.Add(minRefresh)
-	check("an unknown key while the server is still down", signWithID(t, "other", next), false, 4)
-	served.Store(keySetJSON(t, map[string]*ecdsa.PrivateKey{"next": next}))
+	check("an unknown key while the server is still down", signWithID(t, "other", newKey), false, 4)
+	served.Store(keySetJSON(t, map[string]*ecdsa.PrivateKey{"next": newKey}))
 	now = now.Add(time.Hour)
-	if _, err := v.verify(t.Context(), signWithID(t, "next", next)); err != nil {
+	if _, err := v.verify(t.Context(), signWithID(t, "next", newKey)); err != nil {
 		t.Errorf("a known key, when the key set is older than Refresh: %v, want the token accepted", err)
 	}
 	waitFor(t, "the key set to be reloaded in the background", func() bool {
-		_, err := v.verify(t.Context(), signWithID(t, "old", old))
+		_, err := v.verify(t.Context(), signWithID(t, "old", oldKey))
 		return err != nil
 	})
 }
@@ -278,11 +282,11 @@ func TestJWKSRefresh(t *testing.T) {
 // waitFor waits until ok is true.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for !ok() {
 		select {
 		case <-deadline:
-			t.Fatalf("waited 10 s for %s", what)
+			t.Fatalf("waited a minute for %s", what)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -297,6 +301,8 @@ func signRaw(secret []byte, header, claims string) string {
 	return signed + "." + b64(mac.Sum(nil))
 }
 
+// The server accepts only tokens that have exactly the form of RFC 7519, and whose lifetime
+// is at most the maximum.
 func TestJWTForm(t *testing.T) {
 	key := []byte(strings.Repeat("s", 32))
 	o := settings(func(o *JWT) { o.Algorithm, o.Secret, o.MaxLifetime = "HS256", secret.Text(key), 24*time.Hour })
@@ -308,14 +314,14 @@ func TestJWTForm(t *testing.T) {
 	claims := func(rest string) string {
 		return `{"iss":"https://id.example","aud":"leaderboard","sub":"u"` + rest + `}`
 	}
-	at := func(d time.Duration) string { return fmt.Sprint(tokenNow.Add(d).Unix()) }
-	good := claims(`,"exp":` + at(time.Hour))
+	unix := func(d time.Duration) string { return fmt.Sprint(tokenNow.Add(d).Unix()) }
+	good := claims(`,"exp":` + unix(time.Hour))
 	for _, tt := range []struct {
-		name, header, claims, more string
-		want                       bool
+		name, header, claims, suffix string
+		want                         bool
 	}{
 		{"a good token", header, good, "", true},
-		{"exp with a fraction of a second", header, claims(`,"exp":` + at(time.Hour) + `.5`), "", true},
+		{"exp with a fraction of a second", header, claims(`,"exp":` + unix(time.Hour) + `.5`), "", true},
 		{"unknown critical extensions", `{"alg":"HS256","crit":["b64"],"b64":true}`, good, "", false},
 		{"an empty list of critical extensions", `{"alg":"HS256","crit":[]}`, good, "", false},
 		{"bytes after the claims", header, good + "{}", "", false},
@@ -323,14 +329,14 @@ func TestJWTForm(t *testing.T) {
 		{"bytes after the token", header, good, "A", false},
 		{"a line feed after the token", header, good, "\n", false},
 		{"padding", header, good, "=", false},
-		{"exp as a text", header, claims(`,"exp":"` + at(time.Hour) + `"`), "", false},
+		{"exp as a string", header, claims(`,"exp":"` + unix(time.Hour) + `"`), "", false},
 		{"exp that is null", header, claims(`,"exp":null`), "", false},
-		{"iat as a text", header, claims(`,"iat":"1","exp":` + at(time.Hour)), "", false},
-		{"just within the maximum lifetime", header, claims(`,"iat":` + at(-time.Hour) + `,"exp":` + at(23*time.Hour)), "", true},
-		{"a longer lifetime since iat", header, claims(`,"iat":` + at(-24*time.Hour) + `,"exp":` + at(time.Hour)), "", false},
-		{"a longer lifetime from now", header, claims(`,"exp":` + at(25*time.Hour)), "", false},
+		{"iat as a string", header, claims(`,"iat":"1","exp":` + unix(time.Hour)), "", false},
+		{"just within the maximum lifetime", header, claims(`,"iat":` + unix(-time.Hour) + `,"exp":` + unix(23*time.Hour)), "", true},
+		{"a longer lifetime since iat", header, claims(`,"iat":` + unix(-24*time.Hour) + `,"exp":` + unix(time.Hour)), "", false},
+		{"a longer lifetime from now", header, claims(`,"exp":` + unix(25*time.Hour)), "", false},
 	} {
-		if c, err := v.verify(t.Context(), signRaw(key, tt.header, tt.claims)+tt.more); (err == nil) != tt.want {
+		if c, err := v.verify(t.Context(), signRaw(key, tt.header, tt.claims)+tt.suffix); (err == nil) != tt.want {
 			t.Errorf("%s: the token is accepted: %t (caller %+v, error %v), want %t", tt.name, err == nil, c, err, tt.want)
 		}
 	}
@@ -338,7 +344,7 @@ func TestJWTForm(t *testing.T) {
 
 // A key for encryption in the JWKS verifies no signature.
 func TestJWKSKeysForEncryption(t *testing.T) {
-	key := mustEC(t)
+	key := newECKey(t)
 	for use, want := range map[string]bool{"sig": true, "enc": false, "": true} {
 		public, err := jwk.Import(&key.PublicKey)
 		if err != nil {
@@ -369,7 +375,7 @@ func TestJWKSKeysForEncryption(t *testing.T) {
 }
 
 func TestJWKSFile(t *testing.T) {
-	key := mustEC(t)
+	key := newECKey(t)
 	o := settings(func(o *JWT) {
 		o.Algorithm = "ES256"
 		o.JWKS = writeFile(t, "jwks.json", keySetJSON(t, map[string]*ecdsa.PrivateKey{"k": key}))
@@ -379,14 +385,14 @@ func TestJWKSFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := v.verify(t.Context(), signWithID(t, "k", key)); err != nil {
-		t.Error(err)
+		t.Errorf("a token signed with a key of the JWKS file: %v, want it accepted", err)
 	}
 }
 
 // A redirect to http is not followed.
 func TestJWKSRedirect(t *testing.T) {
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Write(keySetJSON(t, map[string]*ecdsa.PrivateKey{"k": mustEC(t)}))
+		w.Write(keySetJSON(t, map[string]*ecdsa.PrivateKey{"k": newECKey(t)}))
 	}))
 	defer plain.Close()
 	server := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusFound))

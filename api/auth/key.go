@@ -42,7 +42,7 @@ const ConfiguredKeyID = "admin-key"
 // IsAdmin reports whether k allows every call, at the time now, on a server that
 // requires keys.
 func IsAdmin(k *leaderboard.APIKey, now time.Time) bool {
-	return highest(k.Scopes) == Admin && boundOf(k).AllBoards() && !k.Insecure && !expired(k, now)
+	return highestScope(k.Scopes) == Admin && boundOf(k).AllBoards() && !k.Insecure && !expired(k, now)
 }
 
 func expired(k *leaderboard.APIKey, now time.Time) bool {

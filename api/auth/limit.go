@@ -27,8 +27,8 @@ type Limits struct {
 }
 
 // buckets is a set of token buckets by key. If there are more than maxBuckets, the
-// least recently used bucket is evicted. If its key is used again, the new bucket is
-// full.
+// least recently used bucket is evicted. If the key of an evicted bucket is used again,
+// it gets a new bucket, which is full.
 type buckets struct {
 	limit rate.Limit
 	burst int
@@ -62,8 +62,8 @@ func (b *buckets) reserve(key string, n int, now time.Time) (*rate.Reservation, 
 	l, ok := b.byKey.Get(key)
 	if !ok {
 		l = rate.NewLimiter(b.limit, b.burst)
-		if earlier, found, _ := b.byKey.PeekOrAdd(key, l); found {
-			l = earlier
+		if existing, ok, _ := b.byKey.PeekOrAdd(key, l); ok {
+			l = existing
 		}
 	}
 	r := l.ReserveN(now, min(n, b.burst))
@@ -100,9 +100,9 @@ func (b *buckets) wait(key string, now time.Time) time.Duration {
 // takeAll takes tokens from the buckets of several keys; tokens has the number by key.
 // If one bucket has too few tokens, takeAll takes none from any bucket, and returns the
 // key with the longest wait and this wait. If the number for a key is greater than the
-// size of a bucket, a full bucket is enough, and its number of tokens becomes negative.
+// size of a bucket, a full bucket is enough: its number of tokens then becomes negative.
 // Otherwise such a large batch would always be refused.
-func (b *buckets) takeAll(tokens map[string]int, now time.Time) (last string, longest time.Duration) {
+func (b *buckets) takeAll(tokens map[string]int, now time.Time) (slowest string, longest time.Duration) {
 	if b == nil {
 		return "", 0
 	}
@@ -113,14 +113,14 @@ func (b *buckets) takeAll(tokens map[string]int, now time.Time) (last string, lo
 			taken = append(taken, r)
 		}
 		if wait > longest {
-			last, longest = key, wait
+			slowest, longest = key, wait
 		}
 	}
 	if longest > 0 {
 		for _, r := range taken {
 			r.CancelAt(now)
 		}
-		return last, longest
+		return slowest, longest
 	}
 	for key, n := range tokens {
 		for n -= b.burst; n > 0; n -= b.burst {

@@ -49,6 +49,6 @@ func TestBuckets(t *testing.T) {
 		b.take("k"+strings.Repeat("x", i%3)+strconv.Itoa(i), now)
 	}
 	if n := b.byKey.Len(); n != maxBuckets {
-		t.Errorf("%d buckets are kept, want %d", n, maxBuckets)
+		t.Errorf("the number of buckets is %d, want %d", n, maxBuckets)
 	}
 }

@@ -49,9 +49,9 @@ func parseScope(name string) Scope {
 	return Public
 }
 
-// highest returns the highest of the named scopes. It ignores unknown names,
+// highestScope returns the highest of the named scopes. It ignores unknown names,
 // because a JWT may contain scopes of other services.
-func highest(names []string) Scope {
+func highestScope(names []string) Scope {
 	best := Public
 	for _, name := range names {
 		best = max(best, parseScope(strings.TrimPrefix(name, "leaderboard:")))

@@ -838,8 +838,8 @@ type ExportResultsRequest struct {
 	Board string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	// Every season if absent.
 	Season string `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
-	// If true, the bans on the board, and those on every board of its users, follow
-	// the results.
+	// If true, the bans that concern the board follow the results: the bans on this board,
+	// and the bans on every board of users with results on this board.
 	IncludeBans bool `protobuf:"varint,3,opt,name=include_bans,proto3" json:"include_bans,omitempty"`
 	// If true, the void matches follow the results.
 	IncludeVoids bool `protobuf:"varint,4,opt,name=include_voids,proto3" json:"include_voids,omitempty"`
@@ -922,11 +922,11 @@ type ExportResultsResponse struct {
 	Season    string                 `protobuf:"bytes,1,opt,name=season,proto3" json:"season,omitempty"`
 	Result    *Result                `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	Retracted bool                   `protobuf:"varint,3,opt,name=retracted,proto3" json:"retracted,omitempty"`
-	// If set, the other fields are not.
+	// If set, no other field is set.
 	Ban *Ban `protobuf:"bytes,4,opt,name=ban,proto3" json:"ban,omitempty"`
-	// If set, the other fields are not.
+	// If set, no other field is set.
 	Void *ExportResultsResponse_Void `protobuf:"bytes,5,opt,name=void,proto3" json:"void,omitempty"`
-	// If set, the other fields are not.
+	// If set, no other field is set.
 	End           *ExportResultsResponse_End `protobuf:"bytes,6,opt,name=end,proto3" json:"end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1008,15 +1008,22 @@ func (x *ExportResultsResponse) GetEnd() *ExportResultsResponse_End {
 type Act struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The time of the act. For acts of the actor system, the time when the act was due.
+	// The time of the act. If the actor is system, the time when the act was due.
 	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
-	// The administrator, as in Ban. system for acts of the service itself: seals of
-	// seasons, deletions of seasons past their retention, ends of bans.
+	// The administrator, as in Ban. The actor is system for acts of the service itself: seals
+	// of seasons, deletions of seasons after their retention, and ends of bans.
 	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
-	// The X-Request-Id of the request, or one that the server chose.
+	// The X-Request-Id of the request, or an id that the server chose.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,proto3" json:"request_id,omitempty"`
-	// board.create, board.update, board.delete, season.end, season.seal, season.delete, ban, unban,
-	// ban.import, result.correct, result.retract (both in closed seasons), match.void, match.restore, user.erase, key.create, key.revoke, verify.repair, rebuild or backup.
+	// The kind of the act.
+	//
+	//   - board.create, board.update, board.delete
+	//   - season.end, season.seal, season.delete
+	//   - ban, unban, ban.import, user.erase
+	//   - result.correct, result.retract, both in closed seasons only
+	//   - match.void, match.restore
+	//   - key.create, key.revoke
+	//   - verify.repair, rebuild, backup
 	Action string `protobuf:"bytes,5,opt,name=action,proto3" json:"action,omitempty"`
 	Board  string `protobuf:"bytes,6,opt,name=board,proto3" json:"board,omitempty"`
 	Season string `protobuf:"bytes,7,opt,name=season,proto3" json:"season,omitempty"`
@@ -1559,7 +1566,9 @@ func (*ImportBansResponse) Descriptor() ([]byte, []int) {
 // One difference.
 type VerifyResponse_Difference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// VOIDS_WRONG: the result of a match lacks a void, or the end of a void, of the match.
+	// DATA_DAMAGED: stored data of the user cannot be read.
+	// RESULT_MISSING: a linked board lacks a result of its source.
+	// VOIDS_WRONG: a result lacks the void of its match, or the end of this void.
 	// ENTRY_WRONG: the entry does not follow from the results.
 	// ROW_MISSING: a stored ranking has no row for the entry.
 	// ROW_GHOST: a stored ranking has a row that no entry implies.

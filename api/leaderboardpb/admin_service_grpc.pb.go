@@ -61,8 +61,8 @@ type AdminServiceClient interface {
 	ListActs(ctx context.Context, in *ListActsRequest, opts ...grpc.CallOption) (*ListActsResponse, error)
 	// Lists bans. The server chooses their order.
 	ListBans(ctx context.Context, in *ListBansRequest, opts ...grpc.CallOption) (*ListBansResponse, error)
-	// Merges bans from an export into the stored ones. Of two states of a ban, the one
-	// with the higher revision is kept, so repeating a call changes nothing.
+	// Merges bans from an export into the stored bans. Of two states of a ban, the state
+	// with the higher revision counts, so repeating a call changes nothing.
 	ImportBans(ctx context.Context, in *ImportBansRequest, opts ...grpc.CallOption) (*ImportBansResponse, error)
 }
 
@@ -231,8 +231,8 @@ type AdminServiceServer interface {
 	ListActs(context.Context, *ListActsRequest) (*ListActsResponse, error)
 	// Lists bans. The server chooses their order.
 	ListBans(context.Context, *ListBansRequest) (*ListBansResponse, error)
-	// Merges bans from an export into the stored ones. Of two states of a ban, the one
-	// with the higher revision is kept, so repeating a call changes nothing.
+	// Merges bans from an export into the stored bans. Of two states of a ban, the state
+	// with the higher revision counts, so repeating a call changes nothing.
 	ImportBans(context.Context, *ImportBansRequest) (*ImportBansResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }

@@ -1105,11 +1105,11 @@ func (x *PurgeResultsRequest) GetIncludeLinked() bool {
 // Response of PurgeResults.
 type PurgeResultsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of the results that counted: at most 5,000, the newest season first.
+	// The outcomes of at most 5,000 results that counted, the newest season first.
 	Outcomes []*Outcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	// With dry_run: what would change.
 	Effect *RetractionEffect `protobuf:"bytes,2,opt,name=effect,proto3" json:"effect,omitempty"`
-	// True if other results are left. Repeat the call to undo them.
+	// True if more results remain. Repeat the call to undo them.
 	More          bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1492,8 +1492,8 @@ type CorrectResultRequest struct {
 	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	// If absent, the season in which the match has a result.
 	Season string `protobuf:"bytes,4,opt,name=season,proto3" json:"season,omitempty"`
-	// If given, the revision that must count now. Otherwise the call fails with
-	// FAILED_PRECONDITION, and the details have the Result that counts.
+	// If given, the revision that must count now. If another revision counts, the call fails
+	// with FAILED_PRECONDITION, and the details have the Result that counts.
 	Revision *int64 `protobuf:"varint,5,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
 	Score    *int64 `protobuf:"varint,6,opt,name=score,proto3,oneof" json:"score,omitempty"`
 	Points   *int64 `protobuf:"varint,7,opt,name=points,proto3,oneof" json:"points,omitempty"`
@@ -1802,7 +1802,8 @@ type GetResultRequest struct {
 	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	UserId  string                 `protobuf:"bytes,2,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
-	// If absent, the current season, or else the season in which the match has a result.
+	// If absent, the current season. If the match has no result in the current season, the
+	// season in which the match has a result.
 	Season string `protobuf:"bytes,4,opt,name=season,proto3" json:"season,omitempty"`
 	// The revision whose state to return. If absent, the revision that counts.
 	Revision      *int64 `protobuf:"varint,5,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
@@ -2136,9 +2137,9 @@ type ListScoresRequest struct {
 	StartRank *int64 `protobuf:"varint,7,opt,name=start_rank,proto3,oneof" json:"start_rank,omitempty"`
 	// If true, each entry has match_id, metadata and divisions.
 	IncludeMetadata bool `protobuf:"varint,8,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
-	// If given, only entries with at least, or at most, this score, within ±2^53. They
-	// cannot be combined with start_rank. On DECAY boards, these are the scores at the time
-	// scored_at of the answer.
+	// If given, the list has only entries whose score is at least min_score and at most
+	// max_score. Both are within ±2^53, and cannot be combined with start_rank. On DECAY boards,
+	// the score at the time scored_at of the answer is compared.
 	MinScore *int64 `protobuf:"varint,9,opt,name=min_score,proto3,oneof" json:"min_score,omitempty"`
 	MaxScore *int64 `protobuf:"varint,10,opt,name=max_score,proto3,oneof" json:"max_score,omitempty"`
 	// For a crossed division: "attribute:value" of each of its attributes, in any order.
@@ -3003,8 +3004,8 @@ type EndSeasonRequest struct {
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// If true, nothing changes, and the answer is as it would be.
 	DryRun bool `protobuf:"varint,5,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
-	// For imports: when another server ended the season, at the time at or later. A season
-	// that is closed can then be ended too, and stays closed.
+	// For imports: when an administrator ended the season on another server. It must not be
+	// before at. With this field, a closed season can also be ended, and stays closed.
 	DecidedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=decided_at,proto3" json:"decided_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3090,8 +3091,9 @@ type EndSeasonResponse struct {
 	// The stored results that no longer count, and their users.
 	ExcludedResults int64 `protobuf:"varint,2,opt,name=excluded_results,proto3" json:"excluded_results,omitempty"`
 	ExcludedUsers   int64 `protobuf:"varint,3,opt,name=excluded_users,proto3" json:"excluded_users,omitempty"`
-	// The first season that begins after the end of this one, and its start. Absent if the
-	// board has no later season. The board accepts no results of the time between.
+	// The first season that begins at the new end or later, and its start. Absent if the
+	// board has no later season. The board accepts no results with an achieved_at between the
+	// new end and next_start.
 	NextSeason string                 `protobuf:"bytes,4,opt,name=next_season,proto3" json:"next_season,omitempty"`
 	NextStart  *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=next_start,proto3" json:"next_start,omitempty"`
 	// True if the request had dry_run.
@@ -3924,7 +3926,7 @@ func (x *BanUserResponse) GetEffect() *BanEffect {
 type UnbanUserRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
-	// The board. If absent, the ban on every board is lifted; bans on boards remain.
+	// The board. If absent, the ban on every board is lifted; bans on single boards remain.
 	Board string `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
 	// A reason for operators to read, at most 256 bytes.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -4891,7 +4893,7 @@ func (x *ListSeasonsResponse_Amendment) GetReason() string {
 	return ""
 }
 
-// A season that has results, the current one, or a window of an EXPLICIT
+// A season that has results, the current season, or a window of an EXPLICIT
 // schedule.
 type ListSeasonsResponse_Season struct {
 	state protoimpl.MessageState `protogen:"open.v1"`

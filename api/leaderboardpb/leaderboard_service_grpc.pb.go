@@ -65,8 +65,8 @@ type LeaderboardServiceClient interface {
 	BatchSubmitScores(ctx context.Context, in *BatchSubmitScoresRequest, opts ...grpc.CallOption) (*BatchSubmitScoresResponse, error)
 	// Submits up to 5,000 results, each to the board that its board_id names. The answer
 	// has an outcome for each, in the order of the request. The boards do not affect each
-	// other: if one of them does not exist or cannot be written now, the outcomes of its
-	// results say so.
+	// other: if a board does not exist or cannot be written now, only the outcomes of its own
+	// results state an error.
 	BatchSubmitResults(ctx context.Context, in *BatchSubmitResultsRequest, opts ...grpc.CallOption) (*BatchSubmitResultsResponse, error)
 	// Undoes a result. The user's entry is then computed from the user's other results.
 	RetractResult(ctx context.Context, in *RetractResultRequest, opts ...grpc.CallOption) (*RetractResultResponse, error)
@@ -80,15 +80,15 @@ type LeaderboardServiceClient interface {
 	VoidMatch(ctx context.Context, in *VoidMatchRequest, opts ...grpc.CallOption) (*VoidMatchResponse, error)
 	// Ends the void of a match: its results count again.
 	RestoreMatch(ctx context.Context, in *RestoreMatchRequest, opts ...grpc.CallOption) (*RestoreMatchResponse, error)
-	// Changes the given fields of a stored result, and submits the whole as its next
-	// revision. If the season no longer accepts results, the call needs the admin scope
+	// Changes the given fields of a stored result, and submits the changed result as its
+	// next revision. If the season no longer accepts results, the call needs the admin scope
 	// and a reason.
 	CorrectResult(ctx context.Context, in *CorrectResultRequest, opts ...grpc.CallOption) (*CorrectResultResponse, error)
 	// Returns the state of a result. If a submit was answered with ACCEPTED, NOT_FOUND
 	// means that the result is not applied yet.
 	GetResult(ctx context.Context, in *GetResultRequest, opts ...grpc.CallOption) (*GetResultResponse, error)
-	// Lists a user's results on a board, with retracted and rejected ones. The newest
-	// season comes first, and in a season the results are ordered by match id.
+	// Lists a user's results on a board, including retracted and rejected results. The newest
+	// season comes first. In a season, the results are ordered by match id.
 	ListUserResults(ctx context.Context, in *ListUserResultsRequest, opts ...grpc.CallOption) (*ListUserResultsResponse, error)
 	// Lists entries in standing order: from the top, from a position, or from the end
 	// of the previous page.
@@ -105,14 +105,16 @@ type LeaderboardServiceClient interface {
 	// Returns a season of a board.
 	GetSeason(ctx context.Context, in *GetSeasonRequest, opts ...grpc.CallOption) (*GetSeasonResponse, error)
 	// Ends a season before its time. The season then contains only the results whose
-	// achieved_at is before the end. Others are refused, and stored ones no longer count.
-	// Results with an earlier achieved_at are accepted until the season closes. The end
+	// achieved_at is before the end. The service rejects other results, and stored results
+	// after the end do not count. Results before the end are accepted until the season closes.
+	// The end
 	// can move to an earlier time, but never to a later one.
 	EndSeason(ctx context.Context, in *EndSeasonRequest, opts ...grpc.CallOption) (*EndSeasonResponse, error)
 	// Sends the top of a ranking immediately, and again after changes, at most ten times
 	// per second. If the caller reads more slowly, the stream skips versions. Without
-	// changes, it sends the top every 15 seconds: a longer silence means that the
-	// connection is lost. REST clients receive server-sent events whose data is the Leaderboard.
+	// changes, the stream sends the top every 15 seconds. If no message arrives for longer,
+	// the connection is lost. REST clients receive server-sent events whose data is the
+	// Leaderboard.
 	WatchScores(ctx context.Context, in *WatchScoresRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchScoresResponse], error)
 	// Lists the boards that the caller may see, ordered by id.
 	ListBoards(ctx context.Context, in *ListBoardsRequest, opts ...grpc.CallOption) (*ListBoardsResponse, error)
@@ -121,9 +123,9 @@ type LeaderboardServiceClient interface {
 	// Creates a board. If a board with the same id and the same rules exists, returns
 	// that board. If the rules differ, fails with ALREADY_EXISTS.
 	CreateBoard(ctx context.Context, in *CreateBoardRequest, opts ...grpc.CallOption) (*CreateBoardResponse, error)
-	// Changes a board's settings: title, unit, decimals, attributes, min_score, max_score,
-	// season.grace, season.windows, retention and private. A REST request changes the
-	// fields that its body contains.
+	// Changes a board's settings: title, unit, decimals, divisions, attributes, min_score,
+	// max_score, season.grace, season.windows, retention and private. A REST request changes
+	// the fields that its body contains.
 	UpdateBoard(ctx context.Context, in *UpdateBoardRequest, opts ...grpc.CallOption) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(ctx context.Context, in *DeleteBoardRequest, opts ...grpc.CallOption) (*DeleteBoardResponse, error)
@@ -452,8 +454,8 @@ type LeaderboardServiceServer interface {
 	BatchSubmitScores(context.Context, *BatchSubmitScoresRequest) (*BatchSubmitScoresResponse, error)
 	// Submits up to 5,000 results, each to the board that its board_id names. The answer
 	// has an outcome for each, in the order of the request. The boards do not affect each
-	// other: if one of them does not exist or cannot be written now, the outcomes of its
-	// results say so.
+	// other: if a board does not exist or cannot be written now, only the outcomes of its own
+	// results state an error.
 	BatchSubmitResults(context.Context, *BatchSubmitResultsRequest) (*BatchSubmitResultsResponse, error)
 	// Undoes a result. The user's entry is then computed from the user's other results.
 	RetractResult(context.Context, *RetractResultRequest) (*RetractResultResponse, error)
@@ -467,15 +469,15 @@ type LeaderboardServiceServer interface {
 	VoidMatch(context.Context, *VoidMatchRequest) (*VoidMatchResponse, error)
 	// Ends the void of a match: its results count again.
 	RestoreMatch(context.Context, *RestoreMatchRequest) (*RestoreMatchResponse, error)
-	// Changes the given fields of a stored result, and submits the whole as its next
-	// revision. If the season no longer accepts results, the call needs the admin scope
+	// Changes the given fields of a stored result, and submits the changed result as its
+	// next revision. If the season no longer accepts results, the call needs the admin scope
 	// and a reason.
 	CorrectResult(context.Context, *CorrectResultRequest) (*CorrectResultResponse, error)
 	// Returns the state of a result. If a submit was answered with ACCEPTED, NOT_FOUND
 	// means that the result is not applied yet.
 	GetResult(context.Context, *GetResultRequest) (*GetResultResponse, error)
-	// Lists a user's results on a board, with retracted and rejected ones. The newest
-	// season comes first, and in a season the results are ordered by match id.
+	// Lists a user's results on a board, including retracted and rejected results. The newest
+	// season comes first. In a season, the results are ordered by match id.
 	ListUserResults(context.Context, *ListUserResultsRequest) (*ListUserResultsResponse, error)
 	// Lists entries in standing order: from the top, from a position, or from the end
 	// of the previous page.
@@ -492,14 +494,16 @@ type LeaderboardServiceServer interface {
 	// Returns a season of a board.
 	GetSeason(context.Context, *GetSeasonRequest) (*GetSeasonResponse, error)
 	// Ends a season before its time. The season then contains only the results whose
-	// achieved_at is before the end. Others are refused, and stored ones no longer count.
-	// Results with an earlier achieved_at are accepted until the season closes. The end
+	// achieved_at is before the end. The service rejects other results, and stored results
+	// after the end do not count. Results before the end are accepted until the season closes.
+	// The end
 	// can move to an earlier time, but never to a later one.
 	EndSeason(context.Context, *EndSeasonRequest) (*EndSeasonResponse, error)
 	// Sends the top of a ranking immediately, and again after changes, at most ten times
 	// per second. If the caller reads more slowly, the stream skips versions. Without
-	// changes, it sends the top every 15 seconds: a longer silence means that the
-	// connection is lost. REST clients receive server-sent events whose data is the Leaderboard.
+	// changes, the stream sends the top every 15 seconds. If no message arrives for longer,
+	// the connection is lost. REST clients receive server-sent events whose data is the
+	// Leaderboard.
 	WatchScores(*WatchScoresRequest, grpc.ServerStreamingServer[WatchScoresResponse]) error
 	// Lists the boards that the caller may see, ordered by id.
 	ListBoards(context.Context, *ListBoardsRequest) (*ListBoardsResponse, error)
@@ -508,9 +512,9 @@ type LeaderboardServiceServer interface {
 	// Creates a board. If a board with the same id and the same rules exists, returns
 	// that board. If the rules differ, fails with ALREADY_EXISTS.
 	CreateBoard(context.Context, *CreateBoardRequest) (*CreateBoardResponse, error)
-	// Changes a board's settings: title, unit, decimals, attributes, min_score, max_score,
-	// season.grace, season.windows, retention and private. A REST request changes the
-	// fields that its body contains.
+	// Changes a board's settings: title, unit, decimals, divisions, attributes, min_score,
+	// max_score, season.grace, season.windows, retention and private. A REST request changes
+	// the fields that its body contains.
 	UpdateBoard(context.Context, *UpdateBoardRequest) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(context.Context, *DeleteBoardRequest) (*DeleteBoardResponse, error)

@@ -140,10 +140,14 @@ func (x *MatchResultRecord) GetAmends() bool {
 	return false
 }
 
-// The value of a message on the leaderboard-updates topic: the outcome of one
-// result, or a user's entry after notifications, or after results of the source of a
-// linked board. In the last two cases, match_id is empty and status is APPLIED. The key of the message is the user's
-// id. The header content-type states whether the value is JSON or protobuf.
+// The value of a message on the leaderboard-updates topic. It is one of:
+//
+//   - the outcome of one result;
+//   - a user's entry after notifications;
+//   - a user's entry on a linked board, after results of its source.
+//
+// In the last two cases, match_id is empty and status is APPLIED. The key of the message is
+// the user's id. The header content-type states whether the value is JSON or protobuf.
 type LeaderboardUpdate struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	BoardId  string                 `protobuf:"bytes,1,opt,name=board_id,proto3" json:"board_id,omitempty"`
@@ -158,8 +162,8 @@ type LeaderboardUpdate struct {
 	// absent if the user has no score at that time.
 	OldScore *int64 `protobuf:"varint,8,opt,name=old_score,proto3,oneof" json:"old_score,omitempty"`
 	NewScore *int64 `protobuf:"varint,9,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
-	// The competition ranks that old_score and new_score have in the ladder as it was at
-	// most a second ago, each rounded up to 1, 3 or a power of ten. Each is absent if the
+	// The competition ranks of old_score and new_score, each rounded up to 1, 3 or a power of
+	// ten. The ladder in which they are counted is at most a second old. Each is absent if the
 	// rank is unknown.
 	OldRankBand *int64 `protobuf:"varint,10,opt,name=old_rank_band,proto3,oneof" json:"old_rank_band,omitempty"`
 	NewRankBand *int64 `protobuf:"varint,11,opt,name=new_rank_band,proto3,oneof" json:"new_rank_band,omitempty"`
@@ -169,29 +173,29 @@ type LeaderboardUpdate struct {
 	// Empty if the user has no entry.
 	RankKey []byte `protobuf:"bytes,13,opt,name=rank_key,proto3" json:"rank_key,omitempty"`
 	// Identifies the content of the result. If two results have the same match and
-	// revision but differ, their content ids differ. Empty if match_id is.
+	// revision but differ, their content ids differ. Empty if match_id is empty.
 	ContentId []byte `protobuf:"bytes,14,opt,name=content_id,proto3" json:"content_id,omitempty"`
 	// True if the user is banned on the board, and so has no rank.
 	Hidden bool `protobuf:"varint,15,opt,name=hidden,proto3" json:"hidden,omitempty"`
 	// The user's score directly before this result, and the competition rank that this
-	// score has among the other users now. Both are absent unless the result replaced the
-	// user's earlier state: the status is APPLIED, or CONFLICT with stands. Both are also
-	// absent if the user had no score. previous_rank is also absent if it is unknown.
+	// score has among the other users now. Both are present only if the user had a score and
+	// the result replaced the user's earlier state: the status is APPLIED, or CONFLICT with
+	// stands. previous_rank is also absent if it is unknown.
 	PreviousScore *int64 `protobuf:"varint,16,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
 	PreviousRank  *int64 `protobuf:"varint,17,opt,name=previous_rank,proto3,oneof" json:"previous_rank,omitempty"`
 	// On BEST boards, if the result was applied: whether it is better than all earlier
 	// results of the user in the season. Otherwise absent.
 	PersonalBest *bool `protobuf:"varint,18,opt,name=personal_best,proto3,oneof" json:"personal_best,omitempty"`
 	// The user's rank keys directly before and directly after this result, as in
-	// rank_key. Absent if match_id is.
+	// rank_key. Absent if match_id is empty.
 	RankKeyBefore []byte `protobuf:"bytes,19,opt,name=rank_key_before,proto3,oneof" json:"rank_key_before,omitempty"`
 	RankKeyAfter  []byte `protobuf:"bytes,20,opt,name=rank_key_after,proto3,oneof" json:"rank_key_after,omitempty"`
 	// For REJECTED: the same result was rejected before, for the same reason.
 	Repeated bool `protobuf:"varint,21,opt,name=repeated,proto3" json:"repeated,omitempty"`
-	// For CONFLICT: this result counts, and not the one that was stored before.
+	// For CONFLICT: this result counts, and the result that was stored before does not.
 	Stands bool `protobuf:"varint,22,opt,name=stands,proto3" json:"stands,omitempty"`
 	// The seasons of linked boards in which the match counts, or in which an older revision
-	// counted. Each also has an update of its own, unless it skipped the result.
+	// counted. Each of these seasons also has an update of its own, unless skipped is set.
 	Linked        []*LeaderboardUpdate_Linked `protobuf:"bytes,23,rep,name=linked,proto3" json:"linked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -393,7 +397,7 @@ type LeaderboardUpdate_Linked struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	BoardId string                 `protobuf:"bytes,1,opt,name=board_id,proto3" json:"board_id,omitempty"`
 	Season  string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
-	// These two fields are as above.
+	// rank_key and hidden are as in LeaderboardUpdate.
 	RankKey []byte `protobuf:"bytes,3,opt,name=rank_key,proto3" json:"rank_key,omitempty"`
 	Hidden  bool   `protobuf:"varint,4,opt,name=hidden,proto3" json:"hidden,omitempty"`
 	// Why the season does not count the result; empty if it does.

@@ -157,8 +157,9 @@ const (
 	Board_Schedule_EXPLICIT Board_Schedule_Kind = 5
 	// From January 1 to the next; seasons are named 2026.
 	Board_Schedule_YEARLY Board_Schedule_Kind = 6
-	// On linked boards: the days that end with each day; seasons are named by their last
-	// day, 20261120. The board needs days and a retention.
+	// On linked boards only: each season has the number of days in the field days, and a
+	// season ends with each day. Seasons are named by their last day, 20261120. The board
+	// needs days and a retention.
 	Board_Schedule_ROLLING Board_Schedule_Kind = 7
 )
 
@@ -288,8 +289,8 @@ func (Outcome_Status) EnumDescriptor() ([]byte, []int) {
 	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{3, 0}
 }
 
-// A ranking with its rules. Order, policy, half_life, tie_breakers, the season's
-// schedule and time zone, and floor cannot be changed.
+// A ranking with its rules. Order, policy, half_life, tie_breakers, floor, source, matches,
+// and the schedule, days and time zone of the season cannot be changed.
 type Board struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 128 bytes of printable UTF-8.
@@ -326,24 +327,24 @@ type Board struct {
 	Private bool `protobuf:"varint,16,opt,name=private,proto3" json:"private,omitempty"`
 	// Set by the server in the answer to a dry run: what would change.
 	Effect *BoardEffect `protobuf:"bytes,17,opt,name=effect,proto3" json:"effect,omitempty"`
-	// If set, the board is linked: the results of this other board count on it, too. It
-	// accepts no results of its own, and no min_score, max_score or floor.
+	// If set, the board is linked: the results of the source also count on this board. A linked
+	// board accepts no results of its own, and no min_score, max_score or floor.
 	Source *Board_Source `protobuf:"bytes,18,opt,name=source,proto3" json:"source,omitempty"`
 	// Set by the server: the boards whose source this board is, at most 16.
 	LinkedBoards []string `protobuf:"bytes,19,rep,name=linked_boards,proto3" json:"linked_boards,omitempty"`
-	// Set by the server: the board is linked, and results that the source received before
-	// the board, or one of its windows, was created may still be missing. Also set if
+	// Set by the server while results may be missing on a linked board: results that the
+	// source received before the board, or one of its windows, was created. Also set while
 	// filling_divisions is not empty.
 	Filling *bool `protobuf:"varint,20,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
-	// The attributes that submitted results may have, besides those of the divisions, and
-	// those of linked boards' divisions and matches. At most 64; ["*"] means all. Linked boards
-	// have none. A board that an earlier build created accepts all until this field is set.
+	// The attributes that submitted results may have, at most 64; ["*"] means all. Results may
+	// also have the attributes of the divisions, and those of the divisions and the
+	// source.match of linked boards. A linked board has no attributes. A board that an earlier
+	// build created accepts all attributes until this field is set.
 	Attributes []string `protobuf:"bytes,24,rep,name=attributes,proto3" json:"attributes,omitempty"`
-	// If true, matches can be voided and restored: see VoidMatch. It cannot change, and is not
-	// allowed on linked boards, which follow the matches of their source.
+	// If true, matches can be voided and restored: see VoidMatch. Not allowed on linked boards,
+	// which follow the matches of their source.
 	Matches *bool `protobuf:"varint,25,opt,name=matches,proto3,oneof" json:"matches,omitempty"`
-	// Set by the server: the divisions that were added to the board and whose rankings may
-	// still lack users.
+	// Set by the server: the added divisions whose rankings may still lack users.
 	FillingDivisions []string `protobuf:"bytes,40,rep,name=filling_divisions,proto3" json:"filling_divisions,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -548,8 +549,8 @@ type BoardEffect struct {
 	Seasons []*BoardEffect_Season `protobuf:"bytes,1,rep,name=seasons,proto3" json:"seasons,omitempty"`
 	// More than 100 seasons would change.
 	Truncated bool `protobuf:"varint,2,opt,name=truncated,proto3" json:"truncated,omitempty"`
-	// The number of seasons that would change, and of those that the next sweep would
-	// delete.
+	// The number of seasons that would change, and the number of these seasons that the next
+	// sweep would delete.
 	ChangedCount  int64 `protobuf:"varint,3,opt,name=changed_count,proto3" json:"changed_count,omitempty"`
 	RemovedCount  int64 `protobuf:"varint,4,opt,name=removed_count,proto3" json:"removed_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -643,9 +644,9 @@ type Result struct {
 	// The board of the result, for BatchSubmitResults; the default board if absent. In other
 	// requests it must be absent, or the board of the request.
 	BoardId *string `protobuf:"bytes,10,opt,name=board_id,proto3,oneof" json:"board_id,omitempty"`
-	// In submits: the season to which the result must belong. If achieved_at is absent, the
-	// stored result of the match in that season gives the time. Otherwise achieved_at must be
-	// in that season.
+	// In submits: the season to which the result must belong. If achieved_at is given, it must
+	// be in this season. Otherwise the result has the time of the stored result of the match in
+	// this season.
 	Season        *string `protobuf:"bytes,11,opt,name=season,proto3,oneof" json:"season,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -765,12 +766,20 @@ type Outcome struct {
 	// The given id, or the id that the server chose.
 	MatchId string         `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	Status  Outcome_Status `protobuf:"varint,3,opt,name=status,proto3,enum=leaderboard.v1.Outcome_Status" json:"status,omitempty"`
-	// For REJECTED: FLOOR (the sum would go below the board's floor), OUT_OF_RANGE
-	// (a sum would leave ±2^53), SEASON_CLOSED, SEASON_ENDED (an administrator ended the
-	// season before the time of the result), USER_ERASED, DELETED (the board or
-	// season was deleted after the result was received) or INVALID. For other
-	// statuses: USER_BANNED if the user is banned. The result is kept and counts once
-	// the ban is lifted; until then the user has no rank.
+	// Why the result was rejected, or why the user has no rank.
+	//
+	// The reasons of REJECTED are:
+	//
+	//   - FLOOR: the sum would go below the board's floor.
+	//   - OUT_OF_RANGE: a sum would leave ±2^53.
+	//   - SEASON_CLOSED: the season accepts no more results.
+	//   - SEASON_ENDED: an administrator ended the season before the time of the result.
+	//   - USER_ERASED: the user was erased after the result was received.
+	//   - DELETED: the board or season was deleted after the result was received.
+	//   - INVALID: see the field detail.
+	//
+	// For other statuses, USER_BANNED: the user is banned and has no rank. The result is kept
+	// and counts once the ban is lifted.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// For REJECTED, CONFLICT and FAILED, what happened and what to do next, in words.
 	Detail string `protobuf:"bytes,10,opt,name=detail,proto3" json:"detail,omitempty"`
@@ -966,8 +975,8 @@ type Entry struct {
 	// With include_metadata: the metadata of the result that decides the entry.
 	Metadata *structpb.Struct `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	// With include_metadata: the user's divisions, each as "attribute:value". A crossed
-	// one has the form "gender+age:F+30-34"; in its values, a backslash precedes each "+"
-	// and each backslash.
+	// division has the form "gender+age:F+30-34"; in its values, a backslash precedes each
+	// "+" and each backslash.
 	Divisions     []string `protobuf:"bytes,10,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1520,7 +1529,7 @@ type RetractionEffect struct {
 	Entries []*RetractionEffect_Entry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	// The rank index is unavailable, so ranks are absent.
 	Degraded bool `protobuf:"varint,2,opt,name=degraded,proto3" json:"degraded,omitempty"`
-	// True if more entries would change than entries has.
+	// True if more entries would change than the field entries contains.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	// The number of entries that would change.
 	ChangedCount  int64 `protobuf:"varint,4,opt,name=changed_count,proto3" json:"changed_count,omitempty"`

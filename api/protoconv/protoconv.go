@@ -136,9 +136,9 @@ func isDouble(number string) bool {
 		digits, _, _ := strings.Cut(strings.ToLower(number), "e")
 		return !strings.ContainsAny(digits, "123456789")
 	}
-	was, ok1 := new(big.Rat).SetString(number)
-	is, ok2 := new(big.Rat).SetString(strconv.FormatFloat(f, 'g', -1, 64))
-	return ok1 && ok2 && was.Cmp(is) == 0
+	exact, ok1 := new(big.Rat).SetString(number)
+	shortest, ok2 := new(big.Rat).SetString(strconv.FormatFloat(f, 'g', -1, 64))
+	return ok1 && ok2 && exact.Cmp(shortest) == 0
 }
 
 // deeper reports whether v is nested more than depth levels deep.
@@ -210,8 +210,8 @@ func FromStatus(s leaderboard.Status) pb.Outcome_Status { return statuses[s] }
 
 // ToStatus is the inverse of [FromStatus]. It reports false for an unknown status.
 func ToStatus(s pb.Outcome_Status) (leaderboard.Status, bool) {
-	for status, have := range statuses {
-		if have == s {
+	for status, message := range statuses {
+		if message == s {
 			return status, true
 		}
 	}

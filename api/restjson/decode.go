@@ -42,7 +42,7 @@ func Decode(data []byte, m proto.Message) error {
 		return nil
 	}
 	d := &decoder{scanner: scanner{data: data}}
-	err := d.body(m.ProtoReflect())
+	err := d.readBody(m.ProtoReflect())
 	if err != nil {
 		proto.Reset(m)
 	}
@@ -83,55 +83,55 @@ func fault(path []step, problem string) error {
 	return &leaderboard.FieldError{Field: cmp.Or(field.String(), BodyField), Problem: problem}
 }
 
-// syntax returns the error about invalid JSON at the current position.
-func (d *decoder) syntax() error {
+// syntaxError returns the error about invalid JSON at the current position.
+func (d *decoder) syntaxError() error {
 	return fault(nil, fmt.Sprintf("is not valid JSON at byte %d", d.pos))
 }
 
-func (d *decoder) body(m protoreflect.Message) error {
-	k, err := d.begin()
+func (d *decoder) readBody(m protoreflect.Message) error {
+	k, err := d.nextKind()
 	if err != nil {
 		return err
 	}
 	if k == 0 {
-		return d.syntax()
+		return d.syntaxError()
 	}
-	if err := d.message(k, m); err != nil {
+	if err := d.readMessage(k, m); err != nil {
 		return err
 	}
-	if d.space(); d.pos < len(d.data) {
+	if d.skipSpace(); d.pos < len(d.data) {
 		return fault(nil, fmt.Sprintf("has more text after the JSON object, at byte %d", d.pos))
 	}
 	return nil
 }
 
-// begin counts the next value and returns its kind.
-func (d *decoder) begin() (kind, error) {
+// nextKind counts the next value and returns its kind.
+func (d *decoder) nextKind() (kind, error) {
 	if d.values++; d.values > MaxValues {
 		return 0, fault(nil, fmt.Sprintf("has more than %d values", MaxValues))
 	}
 	return d.peek(), nil
 }
 
-// message reads a value of kind k into m.
-func (d *decoder) message(k kind, m protoreflect.Message) error {
+// readMessage reads a value of kind k into m.
+func (d *decoder) readMessage(k kind, m protoreflect.Message) error {
 	switch m := m.Interface().(type) {
 	case *structpb.Struct:
 		if k != '{' {
 			return d.fault(mustBeObject)
 		}
-		return d.metadataObject(m, len(d.path), 1)
+		return d.readMetadataObject(m, len(d.path), 1)
 	case *timestamppb.Timestamp:
-		return d.wellKnown(k, m, `must be a time such as "2026-11-20T10:00:00Z"`)
+		return d.readWellKnown(k, m, `must be a time such as "2026-11-20T10:00:00Z"`)
 	case *durationpb.Duration:
-		return d.wellKnown(k, m, `must be a duration in seconds such as "3600s"`)
+		return d.readWellKnown(k, m, `must be a duration in seconds such as "3600s"`)
 	}
 	if k != '{' {
 		return d.fault(mustBeObject)
 	}
 	md := m.Descriptor()
 	var seen uint64 // a bit per field; no message of the API has more than 64
-	return d.members(func(name string) error {
+	return d.readMembers(func(name string) error {
 		fd := md.Fields().ByJSONName(name)
 		switch {
 		case fd == nil:
@@ -140,7 +140,7 @@ func (d *decoder) message(k kind, m protoreflect.Message) error {
 			return d.fault(givenTwice)
 		}
 		seen |= 1 << fd.Index()
-		return d.field(fd, m)
+		return d.readField(fd, m)
 	})
 }
 
@@ -159,15 +159,15 @@ func fieldNames(md protoreflect.MessageDescriptor) string {
 	return strings.Join(names, ", ")
 }
 
-// wellKnown reads a string into m, a message whose JSON form is a string. problem is
+// readWellKnown reads a string into m, a message whose JSON form is a string. problem is
 // the text of the error if the value is not such a string.
-func (d *decoder) wellKnown(k kind, m proto.Message, problem string) error {
+func (d *decoder) readWellKnown(k kind, m proto.Message, problem string) error {
 	if k != '"' {
 		return d.fault(problem)
 	}
 	start := d.pos
-	if _, bad := d.text(); bad == badSyntax || bad == badUTF8 {
-		return d.textFault(bad)
+	if _, bad := d.readText(); bad == badSyntax || bad == badUTF8 {
+		return d.textError(bad)
 	}
 	if protojson.Unmarshal(d.data[start:d.pos], m) != nil {
 		return d.fault(problem)
@@ -175,9 +175,9 @@ func (d *decoder) wellKnown(k kind, m proto.Message, problem string) error {
 	return nil
 }
 
-// field reads the next value into the field fd of m. null leaves the field unset.
-func (d *decoder) field(fd protoreflect.FieldDescriptor, m protoreflect.Message) error {
-	k, err := d.begin()
+// readField reads the next value into the field fd of m. null leaves the field unset.
+func (d *decoder) readField(fd protoreflect.FieldDescriptor, m protoreflect.Message) error {
+	k, err := d.nextKind()
 	switch {
 	case err != nil:
 		return err
@@ -185,30 +185,30 @@ func (d *decoder) field(fd protoreflect.FieldDescriptor, m protoreflect.Message)
 		d.pos += len("null")
 		return nil
 	case k == 0 && (fd.IsMap() || fd.IsList() || fd.Message() != nil):
-		return d.syntax()
+		return d.syntaxError()
 	case fd.IsMap():
 		if k != '{' {
 			return d.fault(mustBeObject)
 		}
-		return d.mapField(fd.MapValue(), m.Mutable(fd).Map())
+		return d.readMap(fd.MapValue(), m.Mutable(fd).Map())
 	case fd.IsList():
 		if k != '[' {
 			return d.fault("must be a list")
 		}
-		return d.list(fd, m.Mutable(fd).List())
+		return d.readList(fd, m.Mutable(fd).List())
 	case fd.Message() != nil:
-		return d.message(k, m.Mutable(fd).Message())
+		return d.readMessage(k, m.Mutable(fd).Message())
 	}
-	v, err := d.scalar(k, fd)
+	v, err := d.readScalar(k, fd)
 	if err == nil {
 		m.Set(fd, v)
 	}
 	return err
 }
 
-func (d *decoder) list(fd protoreflect.FieldDescriptor, list protoreflect.List) error {
-	return d.elements(func() error {
-		k, err := d.begin()
+func (d *decoder) readList(fd protoreflect.FieldDescriptor, list protoreflect.List) error {
+	return d.readElements(func() error {
+		k, err := d.nextKind()
 		if err != nil {
 			return err
 		}
@@ -217,11 +217,11 @@ func (d *decoder) list(fd protoreflect.FieldDescriptor, list protoreflect.List) 
 		case k == 'n':
 			return d.fault(mustNotNull)
 		case fd.Message() == nil:
-			v, err = d.scalar(k, fd)
+			v, err = d.readScalar(k, fd)
 		case k == 0:
-			err = d.syntax()
+			err = d.syntaxError()
 		default:
-			err = d.message(k, v.Message())
+			err = d.readMessage(k, v.Message())
 		}
 		if err == nil {
 			list.Append(v)
@@ -230,10 +230,10 @@ func (d *decoder) list(fd protoreflect.FieldDescriptor, list protoreflect.List) 
 	})
 }
 
-// mapField reads an object into values. fd describes the values of the map, which must
+// readMap reads an object into values. fd describes the values of the map, which must
 // be scalars.
-func (d *decoder) mapField(fd protoreflect.FieldDescriptor, values protoreflect.Map) error {
-	return d.members(func(name string) error {
+func (d *decoder) readMap(fd protoreflect.FieldDescriptor, values protoreflect.Map) error {
+	return d.readMembers(func(name string) error {
 		key := protoreflect.ValueOfString(name).MapKey()
 		if values.Has(key) {
 			return d.fault(givenTwice)
@@ -241,14 +241,14 @@ func (d *decoder) mapField(fd protoreflect.FieldDescriptor, values protoreflect.
 		if err := d.checkMembers(values.Len()); err != nil {
 			return err
 		}
-		k, err := d.begin()
+		k, err := d.nextKind()
 		if err != nil {
 			return err
 		}
 		if k == 'n' {
 			return d.fault(mustNotNull)
 		}
-		v, err := d.scalar(k, fd)
+		v, err := d.readScalar(k, fd)
 		if err == nil {
 			values.Set(key, v)
 		}
@@ -267,12 +267,12 @@ func (d *decoder) checkMembers(n int) error {
 
 var tooMany = fmt.Sprintf("more than %d given", MaxElements)
 
-// elements reads a list. It calls readElement for every element; readElement must read
+// readElements reads a list. It calls readElement for every element; readElement must read
 // the element.
-func (d *decoder) elements(readElement func() error) error {
+func (d *decoder) readElements(readElement func() error) error {
 	d.pos++ // the bracket
 	for i := 0; ; i++ {
-		if more, err := d.more(']', i == 0); !more || err != nil {
+		if more, err := d.hasMore(']', i == 0); !more || err != nil {
 			return err
 		}
 		if i == MaxElements {
@@ -286,27 +286,27 @@ func (d *decoder) elements(readElement func() error) error {
 	}
 }
 
-// members reads an object. It calls readValue with every member's name; readValue must
+// readMembers reads an object. It calls readValue with every member's name; readValue must
 // read the member's value.
-func (d *decoder) members(readValue func(name string) error) error {
+func (d *decoder) readMembers(readValue func(name string) error) error {
 	d.pos++ // the brace
 	for first := true; ; first = false {
-		if more, err := d.more('}', first); !more || err != nil {
+		if more, err := d.hasMore('}', first); !more || err != nil {
 			return err
 		}
 		if d.peek() != '"' {
-			return d.syntax()
+			return d.syntaxError()
 		}
-		name, bad := d.text()
+		name, bad := d.readText()
 		if bad == badSyntax || bad == badUTF8 {
-			return d.textFault(bad)
+			return d.textError(bad)
 		}
 		d.enterField(name)
 		if bad == badSurrogate {
 			return d.fault("must have a name of valid text")
 		}
 		if !d.skip(':') {
-			return d.syntax()
+			return d.syntaxError()
 		}
 		if err := readValue(name); err != nil {
 			return err
@@ -315,31 +315,31 @@ func (d *decoder) members(readValue func(name string) error) error {
 	}
 }
 
-// more reports whether a list or an object has another element. It reads the comma
+// hasMore reports whether a list or an object has another element. It reads the comma
 // before that element, or the end if there is no other element.
-func (d *decoder) more(end byte, first bool) (bool, error) {
+func (d *decoder) hasMore(end byte, first bool) (bool, error) {
 	switch {
 	case d.skip(end):
 		return false, nil
 	case first || d.skip(','):
 		return true, nil
 	}
-	return false, d.syntax()
+	return false, d.syntaxError()
 }
 
-// textFault returns the error about a string with the given fault.
-func (d *decoder) textFault(bad textFault) error {
+// textError returns the error about a string with the given fault.
+func (d *decoder) textError(bad textFault) error {
 	switch bad {
 	case badUTF8:
 		return fault(nil, "is not valid UTF-8")
 	case badSurrogate:
 		return d.fault(mustBeText)
 	}
-	return d.syntax()
+	return d.syntaxError()
 }
 
-// scalar reads a value of kind k as a value of fd. fd must not be a message.
-func (d *decoder) scalar(k kind, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
+// readScalar reads a value of kind k as a value of fd. fd must not be a message.
+func (d *decoder) readScalar(k kind, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	none := protoreflect.Value{}
 	if k == 0 {
 		return none, d.fault(fmt.Sprintf("is not valid JSON at byte %d", d.pos))
@@ -348,12 +348,12 @@ func (d *decoder) scalar(k kind, fd protoreflect.FieldDescriptor) (protoreflect.
 	switch k {
 	case '"':
 		var bad textFault
-		if text, bad = d.text(); bad == badSyntax || bad == badUTF8 || bad == badSurrogate && fd.Kind() == protoreflect.StringKind {
-			return none, d.textFault(bad)
+		if text, bad = d.readText(); bad == badSyntax || bad == badUTF8 || bad == badSurrogate && fd.Kind() == protoreflect.StringKind {
+			return none, d.textError(bad)
 		}
 	case '0':
 		var ok bool
-		if text, ok = d.number(); !ok {
+		if text, ok = d.readNumber(); !ok {
 			return none, d.fault(fmt.Sprintf("is not valid JSON at byte %d", d.pos))
 		}
 	}
@@ -374,14 +374,14 @@ func (d *decoder) scalar(k kind, fd protoreflect.FieldDescriptor) (protoreflect.
 		}
 		return protoreflect.ValueOfBool(k == 't'), nil
 	case protoreflect.EnumKind:
-		return d.enum(k, text, fd)
+		return d.enumValue(k, text, fd)
 	}
-	return d.integer(k, text, fd)
+	return d.integerValue(k, text, fd)
 }
 
-// enum returns the value of the enum field fd whose name or number is text. It accepts
+// enumValue returns the value of the enum field fd whose name or number is text. It accepts
 // numbers because protojson does.
-func (d *decoder) enum(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
+func (d *decoder) enumValue(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	switch k {
 	case '"':
 		if v := fd.Enum().Values().ByName(protoreflect.Name(text)); v != nil {
@@ -395,9 +395,9 @@ func (d *decoder) enum(k kind, text string, fd protoreflect.FieldDescriptor) (pr
 	return protoreflect.Value{}, d.fault("must be " + protoconv.EnumNames(fd.Enum()))
 }
 
-// integer parses an integer value of fd. text is a JSON number as written, or the
+// integerValue parses an integer value of fd. text is a JSON number as written, or the
 // content of a JSON string. For values of other kinds, integer returns an error.
-func (d *decoder) integer(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
+func (d *decoder) integerValue(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	switch k {
 	case 't':
 		text = "true"
@@ -465,28 +465,28 @@ func integerSize(fd protoreflect.FieldDescriptor) (bits int, limits string) {
 	return 64, "within ±2^53"
 }
 
-// metadataObject reads an object into s. depth is the nesting level of the object: 1
+// readMetadataObject reads an object into s. depth is the nesting level of the object: 1
 // for the whole metadata. root is the number of steps in the path of the whole metadata.
-func (d *decoder) metadataObject(s *structpb.Struct, root, depth int) error {
+func (d *decoder) readMetadataObject(s *structpb.Struct, root, depth int) error {
 	s.Fields = map[string]*structpb.Value{}
-	return d.members(func(name string) error {
+	return d.readMembers(func(name string) error {
 		if _, twice := s.Fields[name]; twice {
 			return d.fault(givenTwice)
 		}
 		if err := d.checkMembers(len(s.Fields)); err != nil {
 			return err
 		}
-		v, err := d.metadata(root, depth)
+		v, err := d.readMetadata(root, depth)
 		s.Fields[name] = v
 		return err
 	})
 }
 
-// metadata reads a value of any kind inside metadata. depth is the number of lists and
+// readMetadata reads a value of any kind inside metadata. depth is the number of lists and
 // objects around the value. root is the number of steps in the path of the whole
 // metadata.
-func (d *decoder) metadata(root, depth int) (*structpb.Value, error) {
-	k, err := d.begin()
+func (d *decoder) readMetadata(root, depth int) (*structpb.Value, error) {
+	k, err := d.nextKind()
 	if err != nil {
 		return nil, err
 	}
@@ -496,22 +496,22 @@ func (d *decoder) metadata(root, depth int) (*structpb.Value, error) {
 	switch k {
 	case '{':
 		s := &structpb.Struct{}
-		return structpb.NewStructValue(s), d.metadataObject(s, root, depth+1)
+		return structpb.NewStructValue(s), d.readMetadataObject(s, root, depth+1)
 	case '[':
 		list := &structpb.ListValue{}
-		return structpb.NewListValue(list), d.elements(func() error {
-			v, err := d.metadata(root, depth+1)
+		return structpb.NewListValue(list), d.readElements(func() error {
+			v, err := d.readMetadata(root, depth+1)
 			list.Values = append(list.Values, v)
 			return err
 		})
 	case '"':
-		text, bad := d.text()
+		text, bad := d.readText()
 		if bad != noFault {
-			return nil, d.textFault(bad)
+			return nil, d.textError(bad)
 		}
 		return structpb.NewStringValue(text), nil
 	case '0':
-		return d.metadataNumber()
+		return d.readMetadataNumber()
 	case 't', 'f':
 		d.pos += len("true")
 		if k == 'f' {
@@ -522,20 +522,20 @@ func (d *decoder) metadata(root, depth int) (*structpb.Value, error) {
 		d.pos += len("null")
 		return structpb.NewNullValue(), nil
 	}
-	return nil, d.syntax()
+	return nil, d.syntaxError()
 }
 
-func (d *decoder) metadataNumber() (*structpb.Value, error) {
-	text, ok := d.number()
+func (d *decoder) readMetadataNumber() (*structpb.Value, error) {
+	text, ok := d.readNumber()
 	if !ok {
-		return nil, d.syntax()
+		return nil, d.syntaxError()
 	}
 	if problem := protoconv.NumberProblem(json.Number(text)); problem != "" {
 		return nil, d.fault(problem)
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		return nil, d.syntax()
+		return nil, d.syntaxError()
 	}
 	return structpb.NewNumberValue(f), nil
 }

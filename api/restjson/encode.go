@@ -71,10 +71,10 @@ func appendMessage(dst []byte, m protoreflect.Message) ([]byte, error) {
 // first field.
 func appendFields(dst []byte, m protoreflect.Message, open byte) ([]byte, error) {
 	fields := m.Descriptor().Fields()
-	ours := m.Descriptor().ParentFile().Package() == apiPackage // all other messages are error details; their empty fields are omitted
+	ofAPI := m.Descriptor().ParentFile().Package() == apiPackage // all other messages are error details; their empty fields are omitted
 	for i := range fields.Len() {
 		fd := fields.Get(i)
-		if !m.Has(fd) && (!ours || fd.HasPresence() || fd.IsMap() || omitEmpty[fd.FullName()]) {
+		if !m.Has(fd) && (!ofAPI || fd.HasPresence() || fd.IsMap() || omitEmpty[fd.FullName()]) {
 			continue
 		}
 		dst = append(dst, open)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // noon is the time in messages of these tests.
@@ -118,25 +119,25 @@ func randomScalar(rng *rand.Rand, fd protoreflect.FieldDescriptor) protoreflect.
 // protojson decodes the JSON that Append writes to the same message. It accepts 64-bit
 // integers as numbers, although it writes them as strings.
 func TestJSONIsReadByProtojson(t *testing.T) {
-	seed := rand.Uint64()
-	rng := rand.New(rand.NewPCG(seed, 0))
+	runSeed := seed.New(t)
+	rng := rand.New(rand.NewPCG(runSeed, 0))
 	for _, md := range messages() {
 		for range 200 {
 			m := newMessage(t, md)
 			randomize(rng, m.ProtoReflect(), 3)
 			data, err := Append(nil, m)
 			if err != nil {
-				t.Fatalf("seed %d: Append of %s: %v", seed, md.Name(), err)
+				t.Fatalf("seed %d: Append of %s: %v", runSeed, md.Name(), err)
 			}
 			if !json.Valid(data) || strings.ContainsAny(string(data), "\n\r") {
-				t.Fatalf("seed %d: Append of %s returns %q, want JSON on one line", seed, md.Name(), data)
+				t.Fatalf("seed %d: Append of %s returns %q, want JSON on one line", runSeed, md.Name(), data)
 			}
-			back := newMessage(t, md)
-			if err := protojson.Unmarshal(data, back); err != nil {
-				t.Fatalf("seed %d: protojson.Unmarshal of %s: %v\n%s", seed, md.Name(), err, data)
+			decoded := newMessage(t, md)
+			if err := protojson.Unmarshal(data, decoded); err != nil {
+				t.Fatalf("seed %d: protojson.Unmarshal of %s: %v\n%s", runSeed, md.Name(), err, data)
 			}
-			if !proto.Equal(m, back) {
-				t.Fatalf("seed %d: %s differs after Append and protojson.Unmarshal (-want +got):\n%s", seed, md.Name(), cmp.Diff(m, back, protocmp.Transform()))
+			if !proto.Equal(m, decoded) {
+				t.Fatalf("seed %d: %s differs after Append and protojson.Unmarshal (-want +got):\n%s", runSeed, md.Name(), cmp.Diff(m, decoded, protocmp.Transform()))
 			}
 		}
 	}
@@ -206,13 +207,13 @@ func TestJSONNamesAreFieldNames(t *testing.T) {
 	}
 }
 
-// Decode and protojson decode a body to the same message, or both refuse the body. Only
-// bodies with a problem that matches stricter are refused by Decode alone. Errors of
+// Decode and protojson decode a body to the same message, or both refuse the body. If
+// Decode refuses a body that protojson accepts, the problem matches stricter. Errors of
 // Decode name a field.
 func TestDecodeAgreesWithProtojson(t *testing.T) {
-	seed := rand.Uint64()
-	rng := rand.New(rand.NewPCG(seed, 0))
-	refused := 0
+	runSeed := seed.New(t)
+	rng := rand.New(rand.NewPCG(runSeed, 0))
+	refusals := 0
 	for range 5_000 {
 		var m proto.Message = &pb.Board{}
 		if rng.IntN(2) == 0 {
@@ -225,17 +226,18 @@ func TestDecodeAgreesWithProtojson(t *testing.T) {
 		}
 		broken := breakJSON(rng, string(data)) // may return the text unchanged
 		if !checkDecode(t, []byte(broken), m.ProtoReflect().Descriptor()) {
-			refused++
+			refusals++
 		}
 		if t.Failed() {
-			t.Fatalf("the random test failed with seed %d", seed)
+			t.Fatalf("the random test failed with seed %d", runSeed)
 		}
 	}
-	if refused < 500 {
-		t.Errorf("Decode refused %d bodies, want at least 500; breakJSON breaks too few", refused)
+	if refusals < 500 {
+		t.Errorf("Decode refused %d bodies, want at least 500; breakJSON breaks too few", refusals)
 	}
 }
 
+// breakJSON returns s after up to two random edits.
 func breakJSON(rng *rand.Rand, s string) string {
 	for range rng.IntN(3) {
 		i := rng.IntN(len(s))
@@ -298,7 +300,7 @@ func TestBounds(t *testing.T) {
 	for i := range MaxElements + 1 {
 		fmt.Fprintf(&object, `"k%d":"",`, i)
 	}
-	for _, tt := range []struct{ name, body, field, says string }{
+	for _, tt := range []struct{ name, body, field, text string }{
 		{"metadata 32 deep", `{"results":[{"metadata":{}},` + nested(32) + `]}`, "", ""},
 		{"metadata 33 deep", `{"results":[{"metadata":{}},` + nested(33) + `]}`, "results[1].metadata", "nested more than 32 deep"},
 		{"900 results with metadata 9,000 deep", `{"results":` + list(900, nested(9000)) + `}`, "results[0].metadata", "nested more than 32 deep"},
@@ -322,8 +324,8 @@ func TestBounds(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: Decode fails with %v, want nil", tt.name, err)
 			}
-		} else if !errors.As(err, &field) || field.Field != tt.field || !strings.Contains(field.Problem, tt.says) {
-			t.Errorf("%s: error %.300v, want one about field %s that contains %q", tt.name, err, tt.field, tt.says)
+		} else if !errors.As(err, &field) || field.Field != tt.field || !strings.Contains(field.Problem, tt.text) {
+			t.Errorf("%s: error %.300v, want one about field %s that contains %q", tt.name, err, tt.field, tt.text)
 		}
 		if err != nil && len(m.GetResults()) > 0 {
 			t.Errorf("%s: after the error the message has %d results, want none", tt.name, len(m.GetResults()))
@@ -346,9 +348,9 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatalf("Decode accepts %s, but Append of the message fails: %v", data, err)
 		}
-		back := &pb.Result{}
-		if err := Decode(again, back); err != nil || !proto.Equal(m, back) {
-			t.Errorf("Decode of %s, then Append, gives %s, and Decode of that gives another message (error %v), want the same", data, again, err)
+		decoded := &pb.Result{}
+		if err := Decode(again, decoded); err != nil || !proto.Equal(m, decoded) {
+			t.Errorf("Decode of %s and Append return %s; Decode of this text returns another message, or the error %v; want the same message", data, again, err)
 		}
 	})
 }

@@ -19,7 +19,7 @@ type kind byte
 
 // peek skips white space and returns the kind of the next value.
 func (s *scanner) peek() kind {
-	s.space()
+	s.skipSpace()
 	if s.pos == len(s.data) {
 		return 0
 	}
@@ -38,7 +38,7 @@ func (s *scanner) has(word string) bool {
 	return len(s.data)-s.pos >= len(word) && string(s.data[s.pos:s.pos+len(word)]) == word
 }
 
-func (s *scanner) space() {
+func (s *scanner) skipSpace() {
 	for s.pos < len(s.data) {
 		switch s.data[s.pos] {
 		case ' ', '\t', '\n', '\r':
@@ -52,7 +52,7 @@ func (s *scanner) space() {
 // skip skips white space, and then c if it is the next byte. It reports whether it
 // skipped c.
 func (s *scanner) skip(c byte) bool {
-	s.space()
+	s.skipSpace()
 	if s.pos == len(s.data) || s.data[s.pos] != c {
 		return false
 	}
@@ -60,8 +60,8 @@ func (s *scanner) skip(c byte) bool {
 	return true
 }
 
-// number reads a number, and returns it as written.
-func (s *scanner) number() (text string, ok bool) {
+// readNumber reads a number, and returns it as written.
+func (s *scanner) readNumber() (text string, ok bool) {
 	n := numberLen(s.data[s.pos:])
 	text = string(s.data[s.pos : s.pos+n])
 	s.pos += n
@@ -114,9 +114,9 @@ const (
 	badSurrogate           // the string has an escaped half of a surrogate pair without the other half
 )
 
-// text reads a string that begins at s.pos. If the fault is badSurrogate, the
+// readText reads a string that begins at s.pos. If the fault is badSurrogate, the
 // returned text has U+FFFD for each single half of a surrogate pair.
-func (s *scanner) text() (string, textFault) {
+func (s *scanner) readText() (string, textFault) {
 	s.pos++ // the quotation mark
 	start, ascii := s.pos, true
 	for ; s.pos < len(s.data); s.pos++ {
@@ -129,7 +129,7 @@ func (s *scanner) text() (string, textFault) {
 			}
 			return string(raw), noFault
 		case c == '\\':
-			return s.escapedText(start)
+			return s.readEscapedText(start)
 		case c < ' ':
 			return "", badSyntax
 		case c >= utf8.RuneSelf:
@@ -139,9 +139,9 @@ func (s *scanner) text() (string, textFault) {
 	return "", badSyntax
 }
 
-// escapedText reads the rest of a string whose first escape is at s.pos. start is the
+// readEscapedText reads the rest of a string whose first escape is at s.pos. start is the
 // position after the opening quotation mark.
-func (s *scanner) escapedText(start int) (string, textFault) {
+func (s *scanner) readEscapedText(start int) (string, textFault) {
 	text := append([]byte(nil), s.data[start:s.pos]...)
 	fault := noFault
 	for s.pos < len(s.data) {
@@ -158,7 +158,7 @@ func (s *scanner) escapedText(start int) (string, textFault) {
 		case c != '\\':
 			text = append(text, c)
 		default:
-			r, ok := s.escape()
+			r, ok := s.readEscape()
 			if !ok {
 				return "", badSyntax
 			}
@@ -171,9 +171,9 @@ func (s *scanner) escapedText(start int) (string, textFault) {
 	return "", badSyntax
 }
 
-// escape reads the rest of an escape after its backslash. It joins the two halves of
+// readEscape reads the rest of an escape after its backslash. It joins the two halves of
 // a surrogate pair, and returns a single half unchanged.
-func (s *scanner) escape() (rune, bool) {
+func (s *scanner) readEscape() (rune, bool) {
 	if s.pos == len(s.data) {
 		return 0, false
 	}
@@ -193,27 +193,27 @@ func (s *scanner) escape() (rune, bool) {
 	case 't':
 		return '\t', true
 	case 'u':
-		r, ok := s.hex()
+		r, ok := s.readHex()
 		if !ok || !utf16.IsSurrogate(r) || !s.has(`\u`) {
 			return r, ok
 		}
-		before := s.pos
+		end := s.pos
 		s.pos += len(`\u`)
-		low, ok := s.hex()
+		low, ok := s.readHex()
 		if !ok {
 			return 0, false
 		}
 		if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
 			return pair, true
 		}
-		s.pos = before // the second escape is not the other half
+		s.pos = end // the second escape is not the other half
 		return r, true
 	}
 	return 0, false
 }
 
-// hex reads the four digits of a \u escape.
-func (s *scanner) hex() (rune, bool) {
+// readHex reads the four digits of a \u escape.
+func (s *scanner) readHex() (rune, bool) {
 	if len(s.data)-s.pos < 4 {
 		return 0, false
 	}

@@ -35,11 +35,8 @@ func (s *Server) CreateKey(ctx context.Context, req *pb.CreateKeyRequest) (*pb.C
 	secret, key := auth.NewKey(req.GetName(), req.GetScopes(), s.options.Now())
 	key.Boards, key.BoardPrefixes, key.Insecure = boards, req.GetBoardPrefixes(), s.options.Insecure
 	key.ExpiresAt = leaderboard.Truncate(expires)
-	if expires.IsZero() {
-		key.ExpiresAt = expires
-	}
-	act := leaderboard.Act{Action: "key.create", ActDetail: leaderboard.ActDetail{After: object(protoconv.FromAPIKey(&key))}}
-	if err := s.audited(ctx, act, func() error { return s.keys.PutAPIKey(ctx, key) }, slog.String("key", key.ID)); err != nil {
+	act := leaderboard.Act{Action: "key.create", ActDetail: leaderboard.ActDetail{After: messageJSON(protoconv.FromAPIKey(&key))}}
+	if err := s.audit(ctx, act, func() error { return s.keys.PutAPIKey(ctx, key) }, slog.String("key", key.ID)); err != nil {
 		return nil, err
 	}
 	return &pb.CreateKeyResponse{Secret: string(secret), Key: protoconv.FromAPIKey(&key)}, nil
@@ -72,8 +69,8 @@ func (s *Server) ListKeys(ctx context.Context, _ *pb.ListKeysRequest) (*pb.ListK
 // RevokeKey deletes an API key. Other servers accept the key for a few more seconds,
 // because they cache keys.
 func (s *Server) RevokeKey(ctx context.Context, req *pb.RevokeKeyRequest) (*pb.RevokeKeyResponse, error) {
-	s.revoking.Lock() // two calls must not delete the last two admin keys
-	defer s.revoking.Unlock()
+	s.revokeMu.Lock() // otherwise two concurrent calls could delete the last two admin keys
+	defer s.revokeMu.Unlock()
 	keys, err := s.keys.APIKeys(ctx)
 	if err != nil {
 		return nil, err
@@ -88,8 +85,8 @@ func (s *Server) RevokeKey(ctx context.Context, req *pb.RevokeKeyRequest) (*pb.R
 		return nil, errLastAdminKey
 	}
 	defer s.guard.Forget()
-	act := leaderboard.Act{Action: "key.revoke", ActDetail: leaderboard.ActDetail{Before: object(protoconv.FromAPIKey(&key))}}
-	return &pb.RevokeKeyResponse{}, s.audited(ctx, act, func() error {
+	act := leaderboard.Act{Action: "key.revoke", ActDetail: leaderboard.ActDetail{Before: messageJSON(protoconv.FromAPIKey(&key))}}
+	return &pb.RevokeKeyResponse{}, s.audit(ctx, act, func() error {
 		if err := s.keys.DeleteAPIKey(ctx, key.ID); err != nil || !keepOne {
 			return err
 		}
@@ -129,6 +126,7 @@ func selection(board, season string) (ranking.Selection, error) {
 	return ranking.Selection{Board: leaderboard.BoardID(board), Season: leaderboard.SeasonID(season)}, nil
 }
 
+// progress returns the message about the progress of an operation.
 func progress(key leaderboard.SeasonKey, done int64) *pb.Progress {
 	return &pb.Progress{Board: string(key.Board), Season: string(key.Season), Done: done}
 }
@@ -139,7 +137,7 @@ func (s *Server) Verify(req *pb.VerifyRequest, stream pb.AdminService_VerifyServ
 	if err != nil {
 		return err
 	}
-	ctx, send, stop := streaming(s, stream, "")
+	ctx, send, stop := prepareStream(s, stream, "")
 	defer stop()
 	var report ranking.VerifyReport
 	verify := func() (err error) {
@@ -157,14 +155,14 @@ func (s *Server) Verify(req *pb.VerifyRequest, stream pb.AdminService_VerifyServ
 	}
 	if req.GetRepair() {
 		act := leaderboard.Act{Action: "verify.repair", Board: sel.Board, Season: sel.Season}
-		err = s.audited(ctx, act, verify)
+		err = s.audit(ctx, act, verify)
 	} else {
 		err = verify()
 	}
 	if err != nil {
-		return ended(ctx, err)
+		return streamError(ctx, err)
 	}
-	return ended(ctx, send(&pb.VerifyResponse{Summary: &pb.VerifyResponse_Summary{
+	return streamError(ctx, send(&pb.VerifyResponse{Summary: &pb.VerifyResponse_Summary{
 		Seasons: report.Seasons, Users: report.Users, Results: report.Results, Differences: report.Differences, Repaired: report.Repaired,
 	}}))
 }
@@ -175,20 +173,20 @@ func (s *Server) Rebuild(req *pb.RebuildRequest, stream pb.AdminService_RebuildS
 	if err != nil {
 		return err
 	}
-	ctx, send, stop := streaming(s, stream, "")
+	ctx, send, stop := prepareStream(s, stream, "")
 	defer stop()
 	var users int64
 	act := leaderboard.Act{Action: "rebuild", Board: sel.Board, Season: sel.Season}
-	err = s.audited(ctx, act, func() (err error) {
+	err = s.audit(ctx, act, func() (err error) {
 		users, err = s.service.Rebuild(ctx, sel, func(key leaderboard.SeasonKey, done int64) {
 			_ = send(&pb.RebuildResponse{Progress: progress(key, done)}) // if the caller has disconnected, ctx is done
 		})
 		return err
 	})
 	if err != nil {
-		return ended(ctx, err)
+		return streamError(ctx, err)
 	}
-	return ended(ctx, send(&pb.RebuildResponse{Summary: &pb.RebuildResponse_Summary{Users: users}}))
+	return streamError(ctx, send(&pb.RebuildResponse{Summary: &pb.RebuildResponse_Summary{Users: users}}))
 }
 
 // backupName matches names without path separators that do not begin with a dot.
@@ -207,15 +205,16 @@ func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupR
 		return nil, fmt.Errorf("the distributed engine cannot make backups; take snapshots of Cassandra instead: %w", errors.ErrUnsupported)
 	}
 	act := leaderboard.Act{Action: "backup", ActDetail: leaderboard.ActDetail{Reason: name}}
-	return &pb.BackupResponse{Name: name}, s.audited(ctx, act, func() error { return s.options.Backup(ctx, name) }, slog.String("backup", name))
+	return &pb.BackupResponse{Name: name}, s.audit(ctx, act, func() error { return s.options.Backup(ctx, name) }, slog.String("backup", name))
 }
 
-// ExportResults streams the results of a board, and on request its void matches, early
-// ends and bans.
+// ExportResults streams the results of a board. On request, it also streams its void matches,
+// its bans, and the early ends of its seasons (see [leaderboard.EarlyEnd]) with the results
+// after them.
 func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminService_ExportResultsServer) error {
-	ctx, send, stop := streaming(s, stream, "")
+	ctx, send, stop := prepareStream(s, stream, "")
 	defer stop()
-	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
 		return err
 	}
@@ -240,5 +239,5 @@ func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminServ
 			return send(&pb.ExportResultsResponse{Ban: protoconv.FromBan(&ban)})
 		})
 	}
-	return ended(ctx, err)
+	return streamError(ctx, err)
 }

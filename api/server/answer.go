@@ -57,6 +57,7 @@ func errorMessage(s *spb.Status) *pb.Error {
 	return &pb.Error{Code: s.GetCode(), Status: code.Code(s.GetCode()).String(), Message: s.GetMessage(), Details: s.GetDetails()}
 }
 
+// writeError answers a request with an error.
 func (gw *gateway) writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
 	s := status.Convert(err)
 	h := w.Header()
@@ -68,7 +69,15 @@ func (gw *gateway) writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.
 			h.Set("Retry-After", strconv.Itoa(int(math.Ceil(max(1, retry.RetryDelay.AsDuration().Seconds())))))
 		}
 	}
-	writeErrorBody(w, httpStatus(s.Code()), s)
+	writeErrorBody(w, restStatus(s), s)
+}
+
+// restStatus returns the HTTP status for an error.
+func restStatus(s *status.Status) int {
+	if s.Code() == codes.DeadlineExceeded && reasonOf(s.Err()) == reasonSlowMessage {
+		return http.StatusRequestTimeout
+	}
+	return httpStatus(s.Code())
 }
 
 func writeErrorBody(w http.ResponseWriter, status int, s *status.Status) {
@@ -109,8 +118,9 @@ func matches(pattern, path string) bool {
 			return false
 		}
 	}
-	want, have := strings.Split(pattern, "/"), strings.Split(path, "/")
-	return slices.EqualFunc(want, have, func(w, h string) bool { return w == h || strings.HasPrefix(w, "{") })
+	return slices.EqualFunc(strings.Split(pattern, "/"), strings.Split(path, "/"), func(segment, value string) bool {
+		return segment == value || strings.HasPrefix(segment, "{")
+	})
 }
 
 const ndjson = "application/x-ndjson"
@@ -181,6 +191,7 @@ func (jsonMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	})
 }
 
+// assign sets v to m. v is a message or a pointer to a message.
 func assign(v any, m proto.Message) error {
 	if dst, ok := v.(proto.Message); ok {
 		return copyMessage(dst, m)

@@ -24,21 +24,21 @@ import (
 const requestIDHeader = "X-Request-Id"
 
 // requestID returns the id that the caller gave to a request, if it is 1 to MaxIDBytes
-// of printable ASCII. Otherwise requestID returns a new id. The slice given contains the
-// values of the header.
-func requestID(given []string) string {
-	if len(given) == 1 && given[0] != "" && len(given[0]) <= leaderboard.MaxIDBytes &&
-		!strings.ContainsFunc(given[0], func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) }) {
-		return given[0]
+// of printable ASCII. Otherwise requestID returns a new id. values are the values of the
+// header.
+func requestID(values []string) string {
+	if len(values) == 1 && values[0] != "" && len(values[0]) <= leaderboard.MaxIDBytes &&
+		!strings.ContainsFunc(values[0], func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) }) {
+		return values[0]
 	}
 	return rand.Text()
 }
 
-// audited appends act to the audit log, and then calls perform to perform the act. So
-// every act has a record. If perform fails, audited appends a second record, with Failed
-// set. It also writes act to the server's log. If the object of the act is not a board,
-// season or user, the attributes in object identify it there.
-func (s *Server) audited(ctx context.Context, act leaderboard.Act, perform func() error, object ...slog.Attr) error {
+// audit appends act to the audit log, and then calls perform to perform the act. Every act
+// therefore has a record. If perform fails, audit appends a second record, with Failed set.
+// audit also writes act to the server's log. If act is not about a board, season or user, the
+// attributes in object name its object in the log.
+func (s *Server) audit(ctx context.Context, act leaderboard.Act, perform func() error, object ...slog.Attr) error {
 	act.ID, act.At, act.Actor = rand.Text(), leaderboard.Truncate(s.options.Now()), actor(ctx)
 	if a := admissionFrom(ctx); a != nil {
 		act.RequestID = a.request
@@ -72,8 +72,8 @@ func (s *Server) logAct(ctx context.Context, act *leaderboard.Act, err error, ob
 	s.options.Log.LogAttrs(ctx, slog.LevelInfo, "administrative act", attrs...)
 }
 
-// object returns a message as JSON in the form that REST uses.
-func object(m proto.Message) string {
+// messageJSON returns a message as JSON in the form that REST uses.
+func messageJSON(m proto.Message) string {
 	text, err := restjson.Append(nil, m)
 	if err != nil {
 		return "" // cannot happen: every message has a JSON form
@@ -81,14 +81,14 @@ func object(m proto.Message) string {
 	return string(text)
 }
 
-// objectWith returns the JSON object with one field, whose value is a string or a list of
+// fieldJSON returns the JSON object with one field, whose value is a string or a list of
 // strings.
-func objectWith(name string, value any) string {
+func fieldJSON(name string, value any) string {
 	message, err := structpb.NewStruct(map[string]any{name: value})
 	if err != nil {
 		panic(err) // value has another type
 	}
-	return object(message)
+	return messageJSON(message)
 }
 
 const defaultActs = 100
@@ -154,8 +154,8 @@ func parseActToken(token string) (leaderboard.ActKey, error) {
 		return leaderboard.ActKey{}, nil
 	}
 	text, err := base64.RawURLEncoding.DecodeString(token)
-	at, id, _ := strings.Cut(string(text), " ")
-	micros, numErr := strconv.ParseInt(at, 10, 64)
+	number, id, _ := strings.Cut(string(text), " ")
+	micros, numErr := strconv.ParseInt(number, 10, 64)
 	if err != nil || numErr != nil || id == "" {
 		return leaderboard.ActKey{}, &leaderboard.FieldError{Field: "page_token", Problem: "must be the next_page_token of an earlier answer"}
 	}

@@ -29,7 +29,7 @@ func (h *harness) acts(query string) (acts []map[string]any) {
 // Every method that needs the admin scope and changes something appends one record to
 // the audit log. The record has the caller, the request, and the state before and after.
 // The server's log has one line for each record.
-func TestEveryAdministrativeActIsOnTheRecord(t *testing.T) {
+func TestEveryAdministrativeActHasARecord(t *testing.T) {
 	var backups []string
 	h := newHarness(t, Options{Backup: func(_ context.Context, name string) error {
 		backups = append(backups, name)
@@ -43,8 +43,8 @@ func TestEveryAdministrativeActIsOnTheRecord(t *testing.T) {
 	}
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"x","matches":true}`)
 	key := h.must("admin", "POST", "/v1/keys", `{"name":"k","scopes":["read"]}`)
-	for _, method := range slices.Sorted(maps.Keys(needs)) {
-		need := needs[method]
+	for _, method := range slices.Sorted(maps.Keys(requiredScopes)) {
+		need := requiredScopes[method]
 		name := method[strings.LastIndexByte(method, '/')+1:]
 		call, ok := calls[name]
 		if need != auth.Admin || !ok || slices.Contains(reads, name) || name == "DeleteBoard" || name == "RevokeKey" {
@@ -61,7 +61,7 @@ func TestEveryAdministrativeActIsOnTheRecord(t *testing.T) {
 		}
 		acts := h.acts("")
 		if request, _ := acts[0]["request_id"].(string); len(acts) != before+1 || acts[0]["action"] != recorded[name] || !strings.HasPrefix(acts[0]["actor"].(string), "key:") || request == "" {
-			t.Errorf("%s appended %d records, the last one %v; want 1 record of the action %s with a key and a request id", name, len(acts)-before, acts[0], recorded[name])
+			t.Errorf("%s appended %d records, the last is %v; want 1 record of the action %s with a key and a request id", name, len(acts)-before, acts[0], recorded[name])
 		}
 	}
 	h.must("admin", "DELETE", "/v1/keys/"+get(key, "key", "key_id").(string), nil)
@@ -78,14 +78,14 @@ func TestEveryAdministrativeActIsOnTheRecord(t *testing.T) {
 	if acts := h.acts("?action=backup"); len(acts) != 1 || len(backups) != 1 || acts[0]["reason"] != backups[0] {
 		t.Errorf("acts backup: %v, want one with the name of the backup in %v", acts, backups)
 	}
-	h.wantLinesOfActs()
+	h.checkLogLines()
 }
 
-// wantLinesOfActs checks that the server's log has one line for each record of the audit
+// checkLogLines checks that the server's log has one line for each record of the audit
 // log, in the same order and about the same request.
-func (h *harness) wantLinesOfActs() {
+func (h *harness) checkLogLines() {
 	h.t.Helper()
-	lines, acts := h.logged("administrative act"), h.acts("")
+	lines, acts := h.logLines("administrative act"), h.acts("")
 	slices.Reverse(acts) // the oldest first
 	if len(lines) != len(acts) {
 		h.t.Fatalf("the log has %d lines, want one for each of %d records: %v", len(lines), len(acts), lines)
@@ -154,23 +154,23 @@ func TestAuditLogIsFilteredAndPaged(t *testing.T) {
 			t.Errorf("audit log with %s: %d %s, want 400", query, a.status, a.raw)
 		}
 	}
-	for given, want := range map[string]string{"ticket-4711": "ticket-4711", strings.Repeat("x", 200): "", "a\tb": "", "": ""} {
+	for id, want := range map[string]string{"ticket-4711": "ticket-4711", strings.Repeat("x", 200): "", "a\tb": "", "": ""} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.http.URL+"/v1/users/cyd:ban", strings.NewReader("{}"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header.Set("Authorization", "Bearer "+h.keys["admin"])
-		req.Header.Set("X-Request-Id", given)
+		req.Header.Set("X-Request-Id", id)
 		answer := h.send(req).header.Get("X-Request-Id")
-		if got := h.acts("?limit=1")[0]["request_id"]; got != answer || want != "" && got != want || got == given && want == "" {
-			t.Errorf("request id %q: the record has %q and the answer %q; want the given id if it is valid, else the same new id", given, got, answer)
+		if got := h.acts("?limit=1")[0]["request_id"]; got != answer || want != "" && got != want || got == id && want == "" {
+			t.Errorf("request id %q: the record has %q and the answer %q; want the sent id if it is valid, and otherwise one new id", id, got, answer)
 		}
 	}
 }
 
 // After an erasure, no answer of the audit log names the user, whatever the act was.
 func TestAuditLogForgetsAnErasedUser(t *testing.T) {
-	h, clock := monthly(t, firstOfNovember)
+	h, clock := newMonthlyHarness(t, firstOfNovember)
 	for _, match := range []string{"a", "b", "c", "d"} {
 		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":"mallory","match_id":"mallory-%s","score":7,"achieved_at":"2026-10-30T08:00:00Z"}`, match))
 	}
@@ -184,8 +184,8 @@ func TestAuditLogForgetsAnErasedUser(t *testing.T) {
 		{"ban.import", "POST", "/v1/bans:import", `,"bans":[{"user_id":"mallory","reason":"Mallory Smith","revision":9}]`},
 	}
 	for i, act := range acts {
-		late := firstOfNovember.AddDate(0, 0, 10+i) // October is closed
-		clock.Store(&late)
+		later := firstOfNovember.AddDate(0, 0, 10+i) // October is closed
+		clock.Store(&later)
 		body := `{"reason":"Mallory Smith, ticket 7"` + act.fields + `}`
 		if act.action == "ban.import" {
 			body = `{` + act.fields[1:] + `}`
@@ -213,13 +213,13 @@ func TestAuditLogForgetsAnErasedUser(t *testing.T) {
 	}
 }
 
-// unrecorded is a store that cannot append to the audit log while broken is set.
-type unrecorded struct {
+// unrecordingStore is a store that cannot append to the audit log while broken is set.
+type unrecordingStore struct {
 	leaderboard.Store
 	broken bool
 }
 
-func (u *unrecorded) AppendAct(ctx context.Context, a leaderboard.Act) error {
+func (u *unrecordingStore) AppendAct(ctx context.Context, a leaderboard.Act) error {
 	if u.broken {
 		return leaderboard.ErrUnavailable
 	}
@@ -229,7 +229,7 @@ func (u *unrecorded) AppendAct(ctx context.Context, a leaderboard.Act) error {
 // An act that cannot be recorded does not happen.
 func TestActsHappenOnlyAfterTheirRecord(t *testing.T) {
 	store, index := embedded.Open(t)
-	u := &unrecorded{Store: store}
+	u := &unrecordingStore{Store: store}
 	svc := ranking.New(u, index, ranking.Options{})
 	if err := svc.EnsureDefaultBoard(t.Context()); err != nil {
 		t.Fatal(err)
@@ -270,7 +270,7 @@ func TestActsHappenOnlyAfterTheirRecord(t *testing.T) {
 }
 
 // The API cannot change the audit log.
-func TestTheRecordCannotBeChanged(t *testing.T) {
+func TestAuditLogCannotBeChanged(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/users/ann:ban", `{}`)
 	before := h.acts("")

@@ -24,7 +24,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// Every method that the server serves has a scope in the map needs. The map contains no
+// Every method that the server serves has a scope in the map requiredScopes. The map contains no
 // other methods.
 func TestEveryMethodHasAScope(t *testing.T) {
 	h := newHarness(t, Options{})
@@ -33,14 +33,14 @@ func TestEveryMethodHasAScope(t *testing.T) {
 		for _, m := range info.Methods {
 			method := "/" + service + "/" + m.Name
 			served[method] = true
-			if _, ok := needs[method]; !ok {
-				t.Errorf("the served method %s has no scope in the map needs", method)
+			if _, ok := requiredScopes[method]; !ok {
+				t.Errorf("the served method %s has no scope in the map requiredScopes", method)
 			}
 		}
 	}
-	for method := range needs {
+	for method := range requiredScopes {
 		if !served[method] {
-			t.Errorf("%s has a scope in the map needs, but is not served", method)
+			t.Errorf("%s has a scope in the map requiredScopes, but is not served", method)
 		}
 	}
 }
@@ -90,9 +90,9 @@ var calls = map[string][3]string{
 
 // Over REST and gRPC, every method refuses callers without the scope that it needs, and
 // accepts callers with this scope.
-func TestScopesHold(t *testing.T) {
+func TestEveryMethodChecksTheScope(t *testing.T) {
 	h := newHarness(t, Options{})
-	for method, need := range needs {
+	for method, need := range requiredScopes {
 		if !strings.HasPrefix(method, "/leaderboard.v1.") {
 			continue
 		}
@@ -102,20 +102,20 @@ func TestScopesHold(t *testing.T) {
 			t.Errorf("the method %s has no request in the map calls: add one", name)
 			continue
 		}
-		for have := auth.Public; have <= auth.Admin; have++ {
-			a := h.do(have.String(), call[0], call[1], call[2])
-			grpcCode := status.Code(h.invoke(have, method))
+		for scope := auth.Public; scope <= auth.Admin; scope++ {
+			a := h.do(scope.String(), call[0], call[1], call[2])
+			grpcCode := status.Code(h.invoke(scope, method))
 			switch {
-			case have == auth.Public:
+			case scope == auth.Public:
 				if a.status != http.StatusUnauthorized || a.header.Get("WWW-Authenticate") != "Bearer" || grpcCode != codes.Unauthenticated {
 					t.Errorf("%s without a key: %d %s, gRPC %v; want 401 and Unauthenticated", name, a.status, a.raw, grpcCode)
 				}
-			case have < need:
+			case scope < need:
 				if a.status != http.StatusForbidden || a.reason() != "SCOPE_REQUIRED" || !strings.Contains(a.raw, "the "+need.String()+" scope") || grpcCode != codes.PermissionDenied {
-					t.Errorf("%s with scope %s: %d %s, gRPC %v; want 403 and PermissionDenied naming the scope %s", name, have, a.status, a.raw, grpcCode, need)
+					t.Errorf("%s with scope %s: %d %s, gRPC %v; want 403 and PermissionDenied naming the scope %s", name, scope, a.status, a.raw, grpcCode, need)
 				}
 			case a.status == http.StatusUnauthorized || a.status == http.StatusForbidden || grpcCode == codes.Unauthenticated || grpcCode == codes.PermissionDenied:
-				t.Errorf("%s with scope %s: %d %s, gRPC %v; want the call allowed", name, have, a.status, a.raw, grpcCode)
+				t.Errorf("%s with scope %s: %d %s, gRPC %v; want the call allowed", name, scope, a.status, a.raw, grpcCode)
 			}
 		}
 	}
@@ -254,7 +254,7 @@ func TestTwoServersKeepTheLastAdminKey(t *testing.T) {
 			})
 		}
 		calls.Wait()
-		refused, left := 0, 0
+		refused, remaining := 0, 0
 		for i, a := range answers {
 			switch {
 			case a.status == http.StatusConflict && a.reason() == "LAST_ADMIN_KEY":
@@ -263,11 +263,11 @@ func TestTwoServersKeepTheLastAdminKey(t *testing.T) {
 				t.Errorf("revoke with force = %v: %d %s, want 200, or 409 with LAST_ADMIN_KEY", force, a.status, a.raw)
 			}
 			if servers[i].do("admin", "GET", "/v1/keys", nil).status == http.StatusOK {
-				left++
+				remaining++
 			}
 		}
-		if want := !force; refused > 0 != want || left > 0 != want || refused != left {
-			t.Errorf("revoke with force = %v: %d of 2 calls refused, %d keys left; want at least one without force, and none with it", force, refused, left)
+		if want := !force; refused > 0 != want || remaining > 0 != want || refused != remaining {
+			t.Errorf("revoke with force = %v: %d of 2 calls are refused, and %d keys remain; want at least one of both without force, and none with force", force, refused, remaining)
 		}
 		for _, h := range servers {
 			_ = base.store.DeleteAPIKey(t.Context(), adminKeyID(h))
@@ -296,16 +296,16 @@ func (s *concurrentDeletes) DeleteAPIKey(ctx context.Context, id string) error {
 // not 401.
 func TestKeyStoreDown(t *testing.T) {
 	base := newHarness(t, Options{})
-	h := serve(t, base.service, downKeys{base.store}, Options{})
+	h := serve(t, base.service, downKeyStore{base.store}, Options{})
 	a := h.do("read", "GET", "/v1/scores", nil)
 	if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || strings.Contains(a.raw, "node 7") {
 		t.Errorf("call while the key store is down: %d %s, want 503 with Retry-After and without the cause", a.status, a.raw)
 	}
 }
 
-type downKeys struct{ leaderboard.Store }
+type downKeyStore struct{ leaderboard.Store }
 
-func (downKeys) APIKey(context.Context, [32]byte) (leaderboard.APIKey, error) {
+func (downKeyStore) APIKey(context.Context, [32]byte) (leaderboard.APIKey, error) {
 	return leaderboard.APIKey{}, fmt.Errorf("cql: node 7: %w", leaderboard.ErrUnavailable)
 }
 
@@ -337,19 +337,19 @@ func TestSecretsStaySecret(t *testing.T) {
 	h.keys["new"] = made["secret"].(string)
 	h.keys["wrong"] = "lbk_wrongwrongwrongwrongwrong"
 	h.keys["token"] = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJldmUifQ.c2lnbmF0dXJl"
-	var said strings.Builder
+	var output strings.Builder
 	for scope := range h.keys {
 		for _, path := range []string{"/v1/scores", "/v1/scores/nobody", "/v1/keys?x=" + scope} {
-			said.WriteString(h.do(scope, "GET", path, nil).raw)
+			output.WriteString(h.do(scope, "GET", path, nil).raw)
 		}
 		_, err := h.client().ListBoards(h.as(scope), &pb.ListBoardsRequest{})
-		fmt.Fprint(&said, err)
+		fmt.Fprint(&output, err)
 	}
-	said.WriteString(h.do("admin", "GET", "/v1/keys", nil).raw)
-	said.WriteString(h.do("", "GET", "/metrics", nil).raw)
-	said.WriteString(h.log.String())
+	output.WriteString(h.do("admin", "GET", "/v1/keys", nil).raw)
+	output.WriteString(h.do("", "GET", "/metrics", nil).raw)
+	output.WriteString(h.log.String())
 	for scope, text := range h.keys {
-		if strings.Contains(said.String(), text) || strings.Contains(said.String(), text[len("lbk_"):20]) {
+		if strings.Contains(output.String(), text) || strings.Contains(output.String(), text[len("lbk_"):20]) {
 			t.Errorf("an answer, a metric or the log contains the %s key, want it hidden", scope)
 		}
 	}
@@ -359,9 +359,9 @@ func TestSecretsStaySecret(t *testing.T) {
 }
 
 // An attacker can make the name of a web page resolve to this machine. A browser then
-// lets the page read the server's answers; only the Host header reveals it. So an
+// lets the page read the server's answers. Only the Host header reveals the attack, so an
 // insecure server answers only requests whose Host is a loopback name.
-func TestInsecureAnswersToLoopbackNames(t *testing.T) {
+func TestInsecureServerAnswersOnlyLoopbackNames(t *testing.T) {
 	open, keyed := newHarness(t, Options{Insecure: true}), newHarness(t, Options{})
 	status := func(h *harness, path, host string) int {
 		req := httptest.NewRequest(http.MethodGet, path, nil)
@@ -399,16 +399,16 @@ func TestInsecureAnswersToLoopbackNames(t *testing.T) {
 func TestRefusedBodiesAreNotRead(t *testing.T) {
 	h := newHarness(t, Options{})
 	for _, scope := range []string{"", "read"} {
-		read := false
+		bodyRead := false
 		req, _ := http.NewRequest(http.MethodPost, h.http.URL+"/v1/scores:batch", nil)
 		r := req.Clone(t.Context())
 		r.Header.Set("Authorization", "Bearer "+h.keys[scope])
 		r.URL.Host, r.RemoteAddr = "", "192.0.2.1:1"
-		r.Body = readerFunc(func(p []byte) (int, error) { read = true; return 0, fmt.Errorf("read") })
+		r.Body = readerFunc(func(p []byte) (int, error) { bodyRead = true; return 0, fmt.Errorf("read") })
 		w := &discardWriter{header: http.Header{}}
 		h.Handler().ServeHTTP(w, r)
-		if read || w.status != http.StatusUnauthorized && w.status != http.StatusForbidden {
-			t.Errorf("call with scope %q: status %d, body read: %v; want 401 or 403 and false", scope, w.status, read)
+		if bodyRead || w.status != http.StatusUnauthorized && w.status != http.StatusForbidden {
+			t.Errorf("call with scope %q: status %d, body read: %v; want 401 or 403 and false", scope, w.status, bodyRead)
 		}
 	}
 }

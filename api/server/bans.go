@@ -55,7 +55,7 @@ func (s *Server) UnbanUser(ctx context.Context, req *pb.UnbanUserRequest) (*pb.U
 		return nil, err
 	}
 	res := &pb.UnbanUserResponse{UserId: req.GetUserId(), Banned: ban.Banned, Effect: effect}
-	if ban.Revision != 0 { // 0: the user never had a ban
+	if ban.Revision != 0 { // 0 means that the store has no state of this ban
 		res.Ban = protoconv.FromBan(&ban)
 	}
 	return res, nil
@@ -77,13 +77,13 @@ func (s *Server) setBan(ctx context.Context, dryRun bool, ban leaderboard.Ban) (
 	if ban.Banned {
 		act.Action = "ban"
 	}
-	if before.Revision != 0 || before.Banned {
-		act.Before = object(protoconv.FromBan(&before))
+	if before.Revision != 0 || before.Banned { // older versions of the service stored bans without a revision
+		act.Before = messageJSON(protoconv.FromBan(&before))
 	}
-	act.After = object(&pb.Ban{
+	act.After = messageJSON(&pb.Ban{
 		UserId: string(ban.User), Board: string(ban.Board), Banned: ban.Banned, Reason: ban.Reason, Actor: ban.Actor, Until: protoconv.Timestamp(ban.Until),
 	})
-	err = s.audited(ctx, act, func() error {
+	err = s.audit(ctx, act, func() error {
 		ban, err = s.service.SetBan(ctx, ban)
 		return err
 	})
@@ -95,14 +95,15 @@ func fromBanPreview(p *ranking.BanPreview) *pb.BanEffect {
 	for i := range p.Entries {
 		e := &p.Entries[i]
 		effect.Entries = append(effect.Entries, &pb.BanEffect_Entry{
-			Board: string(e.Board), Season: string(e.Season), Score: int64(e.Score), RankBefore: known(e.RankBefore), RankAfter: known(e.RankAfter),
+			Board: string(e.Board), Season: string(e.Season), Score: int64(e.Score), RankBefore: rankOrNil(e.RankBefore), RankAfter: rankOrNil(e.RankAfter),
 		})
 	}
 	return effect
 }
 
 // addBans adds to data the bans of a user that are in force: the ban on every board, and
-// the bans on boards that the caller may use.
+// the bans on boards that the caller may use. It sets data.Banned to whether the ban on every
+// board is in force.
 func (s *Server) addBans(ctx context.Context, user leaderboard.UserID, data *pb.ListUserScoresResponse_UserScores) error {
 	bans, err := s.service.UserBans(ctx, user)
 	if err != nil {
@@ -178,8 +179,8 @@ func (s *Server) ImportBans(ctx context.Context, req *pb.ImportBansRequest) (*pb
 	}
 	for i := range bans {
 		b := &bans[i]
-		act := leaderboard.Act{Action: "ban.import", Board: b.Board, ActDetail: leaderboard.ActDetail{User: b.User, Reason: b.Reason, After: object(protoconv.FromBan(b))}}
-		if err := s.audited(ctx, act, func() error { return s.service.ImportBans(ctx, bans[i:i+1]) }); err != nil {
+		act := leaderboard.Act{Action: "ban.import", Board: b.Board, ActDetail: leaderboard.ActDetail{User: b.User, Reason: b.Reason, After: messageJSON(protoconv.FromBan(b))}}
+		if err := s.audit(ctx, act, func() error { return s.service.ImportBans(ctx, bans[i:i+1]) }); err != nil {
 			return nil, err
 		}
 	}

@@ -83,7 +83,7 @@ func showsBan(answer string) bool {
 
 // Every answer to a submit for a banned user has the reason USER_BANNED and no rank. The
 // result counts after the ban is lifted.
-func TestSubmitOfABannedUserSaysSo(t *testing.T) {
+func TestSubmitOfABannedUserHasTheReason(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"b","season":{"schedule":"NONE"}}`)
 	h.createBoard(`{"board_id":"c","season":{"schedule":"NONE"}}`)

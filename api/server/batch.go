@@ -18,12 +18,12 @@ import (
 type batch struct {
 	board   leaderboard.Board
 	results []leaderboard.MatchResult
-	at      []int // at[i] is the index of results[i] in the request
+	indexes []int // indexes[i] is the index of results[i] in the request
 	err     error // why the board could not be read or written
 }
 
-// add converts the result of a request at an index. It returns nil if the result is now in
-// b, and otherwise the outcome that describes its faults.
+// add converts r, the result at an index of the request, and adds it to b. If r is invalid,
+// add returns an outcome that describes the faults, and otherwise nil.
 func (b *batch) add(index int, r *pb.Result) *pb.Outcome {
 	result, err := newResult(&b.board, r)
 	if err != nil {
@@ -31,12 +31,12 @@ func (b *batch) add(index int, r *pb.Result) *pb.Outcome {
 			Match: result.Match, Revision: result.Revision, Status: leaderboard.Rejected, Reason: leaderboard.ReasonInvalid, Err: err,
 		})
 	}
-	b.results, b.at = append(b.results, result), append(b.at, index)
+	b.results, b.indexes = append(b.results, result), append(b.indexes, index)
 	return nil
 }
 
 // submitBatch passes the results of b to the service, for a method of the API. It sets
-// their outcomes; outcomes has one for each result of the request.
+// their outcomes in outcomes, which has an element for each result of the request.
 func (s *Server) submitBatch(ctx context.Context, method string, o submitOptions, b *batch, outcomes []*pb.Outcome) error {
 	if len(b.results) == 0 {
 		return nil
@@ -46,7 +46,7 @@ func (s *Server) submitBatch(ctx context.Context, method string, o submitOptions
 		return err
 	}
 	for i := range receipts {
-		outcomes[b.at[i]] = fromReceipt(&b.board, b.results[i].User, &receipts[i])
+		outcomes[b.indexes[i]] = fromReceipt(&b.board, b.results[i].User, &receipts[i])
 	}
 	return nil
 }
@@ -54,7 +54,7 @@ func (s *Server) submitBatch(ctx context.Context, method string, o submitOptions
 // BatchSubmitScores records many results of one board. It returns an outcome for each
 // result, also for invalid ones.
 func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScoresRequest) (*pb.BatchSubmitScoresResponse, error) {
-	board, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	board, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (s *Server) BatchSubmitResults(ctx context.Context, req *pb.BatchSubmitResu
 	for _, id := range ids {
 		batches[id] = &batch{}
 	}
-	each(len(ids), func(i int) {
+	forEach(len(ids), func(i int) {
 		b := batches[ids[i]]
 		b.board, b.err = s.service.Board(ctx, ids[i])
 	})
@@ -96,7 +96,7 @@ func (s *Server) BatchSubmitResults(ctx context.Context, req *pb.BatchSubmitResu
 			res.Outcomes[i] = b.add(i, r)
 		}
 	}
-	each(len(ids), func(i int) {
+	forEach(len(ids), func(i int) {
 		if b := batches[ids[i]]; b.err == nil {
 			b.err = s.submitBatch(ctx, "BatchSubmitResults", req, b, res.Outcomes)
 		}
@@ -139,9 +139,9 @@ func (s *Server) addFailures(ctx context.Context, results []*pb.Result, outcomes
 	return nil
 }
 
-// each calls f for 0 to n-1, several at a time. If a call panics, each panics too, in the
-// goroutine of its caller.
-func each(n int, f func(i int)) {
+// forEach calls f for 0 to n-1, at most parallelBoards at a time. If a call panics, forEach
+// panics too, in the goroutine of its caller.
+func forEach(n int, f func(i int)) {
 	var calls errgroup.Group
 	calls.SetLimit(parallelBoards)
 	for i := range n {

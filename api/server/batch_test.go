@@ -43,8 +43,8 @@ func TestBatchAcrossBoards(t *testing.T) {
 		{"board_id":"default","user_id":"bob","points":1}]}`
 	got := h.must("submit", "POST", "/v1/results:batch", body)
 	want := []string{"cup APPLIED", "nowhere REJECTED", "default APPLIED", "week REJECTED", "cup DUPLICATE", "cup REJECTED", "cup APPLIED", "default APPLIED"}
-	if have := statuses(got); !slices.Equal(have, want) {
-		t.Fatalf("outcomes %q, want %q", have, want)
+	if list := statuses(got); !slices.Equal(list, want) {
+		t.Fatalf("outcomes %q, want %q", list, want)
 	}
 	for i, detail := range map[int]string{1: "board_id: no board", 3: "board_id: board", 5: "points: "} {
 		if o := get(got, "outcomes", i); get(o, "reason") != "INVALID" || !strings.HasPrefix(get(o, "detail").(string), detail) {
@@ -88,7 +88,7 @@ func TestBadBatchesAcrossBoards(t *testing.T) {
 		{"the scope read", "read", "/v1/results:batch", `{"results":[` + ada + `]}`, http.StatusForbidden, "scope"},
 		{"no key", "", "/v1/results:batch", `{"results":[` + ada + `]}`, http.StatusUnauthorized, ""},
 		{"a board that the key is not for", "bound", "/v1/results:batch", `{"results":[` + ada + `,{"user_id":"bob","points":1}]}`, http.StatusForbidden, "default"},
-		{"another board than that of the request", "submit", "/v1/scores", ada, http.StatusBadRequest, "board_id"},
+		{"a result that names another board than the request", "submit", "/v1/scores", ada, http.StatusBadRequest, "board_id"},
 		{"an unknown parameter", "submit", "/v1/results:batch?points=3", `{"results":[` + ada + `]}`, http.StatusBadRequest, "points"},
 	} {
 		if a := h.do(tt.scope, "POST", tt.path, tt.body); a.status != tt.status || !strings.Contains(a.raw, tt.names) {
@@ -109,13 +109,13 @@ func TestBadBatchesAcrossBoards(t *testing.T) {
 	}
 }
 
-// failing is a service whose method Submit fails for some boards.
-type failing struct {
+// failingService is a service whose method Submit fails for some boards.
+type failingService struct {
 	*ranking.Service
 	submit func(leaderboard.BoardID) error
 }
 
-func (f failing) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]ranking.Receipt, error) {
+func (f failingService) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]ranking.Receipt, error) {
 	if err := f.submit(b.ID); err != nil {
 		return nil, err
 	}
@@ -129,15 +129,15 @@ func TestBatchAcrossBoardsWithFaults(t *testing.T) {
 	base.createBoard(`{"board_id":"cup","policy":"SUM"}`)
 	const body = `{"results":[{"board_id":"cup","user_id":"u","match_id":"m","points":1},{"user_id":"u","match_id":"m","points":1},{"board_id":"nowhere","user_id":"u","points":1}]}`
 	down := fmt.Errorf("cql: hunter2: %w", leaderboard.ErrUnavailable)
-	h := serve(t, failing{base.service, func(id leaderboard.BoardID) error {
+	h := serve(t, failingService{base.service, func(id leaderboard.BoardID) error {
 		if id == "cup" {
 			return down
 		}
 		return nil
 	}}, base.store, Options{})
 	got := h.must("submit", "POST", "/v1/results:batch", body)
-	if have, want := statuses(got), []string{"cup FAILED", "default APPLIED", "nowhere REJECTED"}; !slices.Equal(have, want) {
-		t.Errorf("outcomes %q, want %q", have, want)
+	if list, want := statuses(got), []string{"cup FAILED", "default APPLIED", "nowhere REJECTED"}; !slices.Equal(list, want) {
+		t.Errorf("outcomes %q, want %q", list, want)
 	}
 	if o := get(got, "outcomes", 0); !strings.Contains(get(o, "detail").(string), "try again") || get(o, "match_id") != "m" || get(o, "new_score") != nil {
 		t.Errorf("the outcome on the failed board is %v, want its match, advice and no score", o)
@@ -154,7 +154,7 @@ func TestBatchAcrossBoardsWithFaults(t *testing.T) {
 		"an unknown error":    {func(leaderboard.BoardID) error { return errors.New("hunter2") }, http.StatusInternalServerError, codes.Internal},
 		"a panic":             {func(leaderboard.BoardID) error { panic("hunter2") }, http.StatusInternalServerError, codes.Internal},
 	} {
-		h := serve(t, failing{base.service, tt.err}, base.store, Options{})
+		h := serve(t, failingService{base.service, tt.err}, base.store, Options{})
 		if a := h.do("submit", "POST", "/v1/results:batch", body); a.status != tt.status || strings.Contains(a.raw, "hunter2") {
 			t.Errorf("%s: %d %s, want %d without the cause", name, a.status, a.raw, tt.status)
 		}
@@ -172,6 +172,6 @@ func TestBatchAcrossBoardsWithoutWaiting(t *testing.T) {
 	h := serve(t, ranking.New(base.store, nil, ranking.Options{Results: log}), base.store, Options{})
 	a := h.do("submit", "POST", "/v1/results:batch?no_wait=true", `{"results":[{"board_id":"cup","user_id":"u","points":1},{"user_id":"u","points":1}]}`)
 	if want := []string{"cup ACCEPTED", "default ACCEPTED"}; a.status != http.StatusAccepted || !slices.Equal(statuses(a.body), want) {
-		t.Errorf("%d %s, want 202 and %q", a.status, a.raw, want)
+		t.Errorf("batch with no_wait: %d %s, want 202 and %q", a.status, a.raw, want)
 	}
 }

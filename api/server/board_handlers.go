@@ -33,7 +33,7 @@ func (s *Server) ListBoards(ctx context.Context, _ *pb.ListBoardsRequest) (*pb.L
 
 // GetBoard returns a board.
 func (s *Server) GetBoard(ctx context.Context, req *pb.GetBoardRequest) (*pb.GetBoardResponse, error) {
-	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
@@ -44,12 +44,12 @@ func (s *Server) GetBoard(ctx context.Context, req *pb.GetBoardRequest) (*pb.Get
 // that the caller may not see.
 func (s *Server) fromBoard(ctx context.Context, b *leaderboard.Board) *pb.Board {
 	board := protoconv.FromBoard(b)
-	unseen := func(id string) bool {
+	hidden := func(id string) bool {
 		other, err := s.service.Board(ctx, leaderboard.BoardID(id))
 		return err != nil || !s.sees(ctx, &other)
 	}
-	board.LinkedBoards = slices.DeleteFunc(board.LinkedBoards, unseen)
-	if board.Source != nil && unseen(board.Source.BoardId) {
+	board.LinkedBoards = slices.DeleteFunc(board.LinkedBoards, hidden)
+	if board.Source != nil && hidden(board.Source.BoardId) {
 		board.Source = nil
 	}
 	return board
@@ -60,7 +60,7 @@ func (s *Server) fromBoard(ctx context.Context, b *leaderboard.Board) *pb.Board 
 func boardObject(b *leaderboard.Board) string {
 	board := protoconv.FromBoard(b)
 	board.Source, board.LinkedBoards = nil, nil
-	return object(board)
+	return messageJSON(board)
 }
 
 // CreateBoard creates a board. Creating the same board again changes nothing.
@@ -76,8 +76,8 @@ func (s *Server) CreateBoard(ctx context.Context, req *pb.CreateBoardRequest) (*
 		return nil, &auth.BoardError{Board: b.Source.Board}
 	}
 	b.StrictSubmits = true
-	act := leaderboard.Act{Action: "board.create", Board: b.ID, ActDetail: leaderboard.ActDetail{After: object(req.GetBoard())}}
-	if err := s.audited(ctx, act, func() (err error) {
+	act := leaderboard.Act{Action: "board.create", Board: b.ID, ActDetail: leaderboard.ActDetail{After: messageJSON(req.GetBoard())}}
+	if err := s.audit(ctx, act, func() (err error) {
 		b, err = s.service.CreateBoard(ctx, b)
 		return err
 	}); err != nil {
@@ -89,15 +89,15 @@ func (s *Server) CreateBoard(ctx context.Context, req *pb.CreateBoardRequest) (*
 // UpdateBoard changes the mutable fields of a board.
 func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*pb.UpdateBoardResponse, error) {
 	change := func(b *leaderboard.Board) error {
-		changed := protoconv.FromBoard(b)
-		if err := applyMask(changed.ProtoReflect(), req.GetBoard().ProtoReflect(), req.GetUpdateMask().GetPaths()); err != nil {
+		message := protoconv.FromBoard(b)
+		if err := applyMask(message.ProtoReflect(), req.GetBoard().ProtoReflect(), req.GetUpdateMask().GetPaths()); err != nil {
 			return err
 		}
-		next, err := protoconv.ToBoard(changed)
-		next.CreatedAt, next.Links, next.FillLease, next.Season.Ends = b.CreatedAt, b.Links, b.FillLease, b.Season.Ends
-		next.Rolling, next.StrictSubmits = b.Rolling, b.StrictSubmits
-		next.Unfilled, next.RecountLease = b.Unfilled, b.RecountLease
-		*b = next
+		amended, err := protoconv.ToBoard(message)
+		amended.CreatedAt, amended.Links, amended.FillLease, amended.Season.Ends = b.CreatedAt, b.Links, b.FillLease, b.Season.Ends
+		amended.Rolling, amended.StrictSubmits = b.Rolling, b.StrictSubmits
+		amended.Unfilled, amended.RecountLease = b.Unfilled, b.RecountLease
+		*b = amended
 		return err
 	}
 	id := boardID(req.GetBoard().GetBoardId())
@@ -117,7 +117,7 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 		return nil, err
 	}
 	act.After = boardObject(&b)
-	if err := s.audited(ctx, act, func() (err error) {
+	if err := s.audit(ctx, act, func() (err error) {
 		b, err = s.service.AmendBoard(ctx, act.Board, change)
 		return err
 	}); err != nil {
@@ -143,15 +143,17 @@ func (s *Server) fromBoardPreview(ctx context.Context, p *ranking.BoardPreview) 
 // applyMask sets the fields of dst that paths name to their values in src. Without
 // paths, it sets all fields that src has.
 func applyMask(dst, src protoreflect.Message, paths []string) error {
-	named := len(paths) > 0 && paths[0] != "" // the gateway converts the body {} to the path ""
+	// namesField reports whether the request names a field to change, other than board_id. The
+	// gateway converts the body {} to the path "".
+	namesField := len(paths) > 0 && paths[0] != ""
 	if len(paths) == 0 {
 		src.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-			named = named || fd.Name() != "board_id"
+			namesField = namesField || fd.Name() != "board_id"
 			dst.Set(fd, v)
 			return true
 		})
 	}
-	if !named {
+	if !namesField {
 		return &leaderboard.FieldError{Field: restjson.BodyField, Problem: "names no field to change"}
 	}
 	for _, path := range paths {
@@ -189,5 +191,5 @@ func (s *Server) DeleteBoard(ctx context.Context, req *pb.DeleteBoardRequest) (*
 		return nil, err
 	}
 	act := leaderboard.Act{Action: "board.delete", Board: id, ActDetail: leaderboard.ActDetail{Before: boardObject(&b)}}
-	return &pb.DeleteBoardResponse{}, s.audited(ctx, act, func() error { return s.service.DeleteBoard(ctx, id) })
+	return &pb.DeleteBoardResponse{}, s.audit(ctx, act, func() error { return s.service.DeleteBoard(ctx, id) })
 }

@@ -122,7 +122,8 @@ func (s *Server) checkBoards(ctx context.Context, method string, req any) error 
 	return nil
 }
 
-// checkBoard does the work of checkBoards for one board.
+// checkBoard does the work of checkBoards for one board. If it reads the board, it sets
+// a.board.
 func (s *Server) checkBoard(ctx context.Context, a *admission, r reach, id leaderboard.BoardID) error {
 	if bound := a.caller.Bound; !bound.AllBoards() && (r == everyBoard || id == "" || !bound.Allows(id)) {
 		if r == everyBoard {
@@ -133,21 +134,42 @@ func (s *Server) checkBoard(ctx context.Context, a *admission, r reach, id leade
 	if s.seesAll(a) || r == everyBoard || id == "" {
 		return nil
 	}
-	return s.checkPublic(ctx, id)
+	b, err := s.publicBoard(ctx, id)
+	a.board = b
+	return err
 }
 
 // seesAll reports whether a caller may see private boards.
 func (s *Server) seesAll(a *admission) bool { return s.options.Insecure || !a.anonymous() }
 
-// checkPublic returns [leaderboard.ErrBoardNotFound] if a board is private or does not
-// exist. It must run before the handler: the handler would check the rest of the request
-// first, and its errors would show that a private board exists.
-func (s *Server) checkPublic(ctx context.Context, id leaderboard.BoardID) error {
+// publicBoard returns a board. Errors: [leaderboard.ErrBoardNotFound] if the board is private
+// or does not exist. It must run before the handler: the handler would check the rest of the
+// request first, and its errors would show that a private board exists.
+func (s *Server) publicBoard(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := s.service.Board(ctx, id)
 	if err == nil && b.Private {
 		err = fmt.Errorf("server: board %q is private: %w", id, leaderboard.ErrBoardNotFound)
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return &b, nil
+}
+
+// resolvedBoard returns a board if checkBoards has read it for the call of ctx, and otherwise nil.
+func resolvedBoard(ctx context.Context, id leaderboard.BoardID) *leaderboard.Board {
+	if a := admissionFrom(ctx); a != nil && a.board != nil && a.board.ID == id {
+		return a.board
+	}
+	return nil
+}
+
+// board returns a board that the request names.
+func (s *Server) board(ctx context.Context, id leaderboard.BoardID) (leaderboard.Board, error) {
+	if b := resolvedBoard(ctx, id); b != nil {
+		return *b, nil
+	}
+	return s.service.Board(ctx, id)
 }
 
 // allows reports whether the caller's key may be used for a board.
@@ -170,16 +192,16 @@ type boardRegistrar struct {
 }
 
 func (r boardRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
-	checked := *desc
-	checked.Streams = nil
+	wrapped := *desc
+	wrapped.Streams = nil
 	for _, m := range desc.Streams {
 		handler, method := m.Handler, "/"+desc.ServiceName+"/"+m.StreamName
 		m.Handler = func(srv any, ss grpc.ServerStream) error {
 			return handler(srv, boardStream{ss, r.api, method})
 		}
-		checked.Streams = append(checked.Streams, m)
+		wrapped.Streams = append(wrapped.Streams, m)
 	}
-	r.ServiceRegistrar.RegisterService(&checked, impl)
+	r.ServiceRegistrar.RegisterService(&wrapped, impl)
 }
 
 // boardStream is a stream that checks the board of each message that it receives.

@@ -62,7 +62,7 @@ func TestEveryMethodHasAReach(t *testing.T) {
 	eachMethod(func(method string, md protoreflect.MethodDescriptor) {
 		req, hasBoard := requestFor(t, md, "x")
 		r, ok := reaches[method]
-		if needs[method] <= auth.Read && (!ok || r == everyBoard) {
+		if requiredScopes[method] <= auth.Read && (!ok || r == everyBoard) {
 			t.Errorf("%s needs only the scope read: want a reach other than everyBoard in the map reaches", method)
 		}
 		if named := r == oneBoard || r == givenBoard; named != hasBoard {
@@ -72,8 +72,8 @@ func TestEveryMethodHasAReach(t *testing.T) {
 		}
 	})
 	for method := range reaches {
-		if _, ok := needs[method]; !ok {
-			t.Errorf("%s is in the map reaches, but not in the map needs", method)
+		if _, ok := requiredScopes[method]; !ok {
+			t.Errorf("%s is in the map reaches, but not in the map requiredScopes", method)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func newBoundHarness(t *testing.T) *harness {
 // the refused board.
 func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 	h := newBoundHarness(t)
-	denied := func(what string, err error, names string) {
+	checkDenied := func(what string, err error, names string) {
 		t.Helper()
 		if s := status.Convert(err); s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), names) || strings.Contains(s.Message(), "scope") {
 			t.Errorf("%s with a bound key: %v, want PERMISSION_DENIED naming %s", what, err, names)
@@ -134,7 +134,7 @@ func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 			case *pb.LookupScoresRequest:
 				req.UserIds = []string{"u"}
 			}
-			denied(fmt.Sprintf("%s for %q", method, id), h.invokeWith("bound admin", method, md, req), names)
+			checkDenied(fmt.Sprintf("%s for %q", method, id), h.invokeWith("bound admin", method, md, req), names)
 		}
 		if reaches[method] == everyBoard || method == pb.LeaderboardService_DeleteBoard_FullMethodName {
 			return
@@ -378,7 +378,7 @@ func TestPrivateBoardsAreAsIfAbsent(t *testing.T) {
 func TestStreamsEndWhenABoardBecomesPrivate(t *testing.T) {
 	h := newHarness(t, Options{PublicRead: true})
 	h.createBoard(`{"board_id":"b","policy":"SUM"}`)
-	open := func(key string) *bufio.Reader {
+	openWatch := func(key string) *bufio.Reader {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.http.URL+"/v1/boards/b/watch", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -397,7 +397,7 @@ func TestStreamsEndWhenABoardBecomesPrivate(t *testing.T) {
 		}
 		return r
 	}
-	anonymous, keyed := open(""), open("read")
+	anonymous, keyed := openWatch(""), openWatch("read")
 	if got := h.must("admin", "PATCH", "/v1/boards/b", `{"private":true}`)["private"]; got != true {
 		t.Errorf("private is %v after the update, want true", got)
 	}

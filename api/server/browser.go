@@ -25,7 +25,7 @@ func newCORS(origins []string) *cors.Cors {
 }
 
 // newCrossOriginProtection returns a check that refuses writes which a browser sends for
-// a web page of another origin. It accepts those of the given origins.
+// a web page of another origin. The check accepts the writes of the given origins.
 func newCrossOriginProtection(origins []string) (*http.CrossOriginProtection, error) {
 	protection := http.NewCrossOriginProtection()
 	for _, origin := range origins {
@@ -74,13 +74,14 @@ func newGzip() func(http.Handler) http.HandlerFunc {
 	return wrap
 }
 
-// publicRead reports whether proxies may cache the answer to r and serve it to everyone.
+// isPublicRead reports whether proxies may cache the answer to r and serve it to everyone.
 // The answer must also be a success, and not a stream.
-func (s *Server) publicRead(r *http.Request) bool {
+func (s *Server) isPublicRead(r *http.Request) bool {
 	return s.options.PublicRead && !s.options.Insecure && r.Method == http.MethodGet && len(r.Header["Authorization"]) == 0
 }
 
-// cacheable reports whether the content type in h is not one of a stream.
+// cacheable reports whether the content type in h is that of a single answer, not of a
+// stream.
 func cacheable(h http.Header) bool {
 	streams := []string{eventStream, ndjson}
 	return !slices.ContainsFunc(streams, func(t string) bool { return strings.HasPrefix(h.Get("Content-Type"), t) })

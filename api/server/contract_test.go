@@ -151,11 +151,11 @@ func TestBoards(t *testing.T) {
 		t.Errorf("ids of ListBoards (-want +got):\n%s", diff)
 	}
 
-	changed := h.must("admin", "PATCH", "/v1/boards/marathon", `{"title":"Harbor","min_score":null,"season":{"grace":"7200s"}}`)
+	patched := h.must("admin", "PATCH", "/v1/boards/marathon", `{"title":"Harbor","min_score":null,"season":{"grace":"7200s"}}`)
 	want["title"] = "Harbor"
 	want["season"].(map[string]any)["grace"] = "7200s"
 	delete(want, "min_score")
-	if diff := cmp.Diff(want, changed); diff != "" {
+	if diff := cmp.Diff(want, patched); diff != "" {
 		t.Errorf("board after PATCH (-want +got):\n%s", diff)
 	}
 	if a := h.do("admin", "PATCH", "/v1/boards/marathon", `{"order":"HIGHER_FIRST"}`); a.status != http.StatusBadRequest {
@@ -221,8 +221,8 @@ func TestBoards(t *testing.T) {
 	}
 	// scored_at is present on DECAY boards only.
 	for board, decays := range map[string]bool{"trend": true, "cup": false} {
-		at := map[bool]string{true: "2026-11-19T00:00:00Z", false: "2026-04-01T00:00:00Z"}[decays]
-		h.must("submit", "POST", "/v1/boards/"+board+"/scores", map[string]any{"user_id": "ann", "match_id": "m", "points": 8, "achieved_at": at})
+		achievedAt := map[bool]string{true: "2026-11-19T00:00:00Z", false: "2026-04-01T00:00:00Z"}[decays]
+		h.must("submit", "POST", "/v1/boards/"+board+"/scores", map[string]any{"user_id": "ann", "match_id": "m", "points": 8, "achieved_at": achievedAt})
 		season := map[bool]string{true: "all", false: "cup-2"}[decays]
 		for _, path := range []string{"/scores?season=" + season, "/scores/ann?season=" + season} {
 			_, present := get(h.must("read", "GET", "/v1/boards/"+board+path, nil), "data", "scored_at").(string)
@@ -319,7 +319,7 @@ func TestDivisionsPagesAndLookup(t *testing.T) {
 		sum += n
 	}
 	if sum != 25 || len(get(stats, "percentiles").([]any)) == 0 {
-		t.Errorf("the histogram counts %d entries, want 25, and percentiles: %v", sum, stats)
+		t.Errorf("the histogram counts %d entries, want 25; the statistics are %v, want percentiles", sum, stats)
 	}
 	seasons := get(h.must("read", "GET", "/v1/boards/marathon/seasons", nil), "data")
 	if get(seasons, "current") != "all" || get(seasons, "seasons", 0, "status") != "open" || get(seasons, "seasons", 0, "entrants") != number(25) {
@@ -423,7 +423,7 @@ func TestFloorRefusesWithTheCurrentScore(t *testing.T) {
 	}
 }
 
-func TestBatchHasAnOutcomeForEach(t *testing.T) {
+func TestBatchHasAnOutcomeForEachResult(t *testing.T) {
 	h := newHarness(t, Options{})
 	got := h.must("submit", "POST", "/v1/scores:batch", `{"results":[
 		{"user_id":"a","match_id":"1","points":1},{"user_id":"","match_id":"2","points":1},{"user_id":"b","match_id":"3","score":1},
@@ -498,7 +498,7 @@ func TestUsers(t *testing.T) {
 }
 
 // REST and gRPC answer with the same message.
-func TestGRPCSaysTheSame(t *testing.T) {
+func TestRESTAndGRPCAnswerAlike(t *testing.T) {
 	h := newHarness(t, Options{})
 	c := h.client()
 	metadata, err := structpb.NewStruct(map[string]any{"map": "dust"})

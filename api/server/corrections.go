@@ -17,7 +17,7 @@ import (
 // RetractResult undoes a result. A dry run writes nothing, and also returns what would
 // change.
 func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest) (*pb.RetractResultResponse, error) {
-	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
@@ -87,15 +87,15 @@ func (s *Server) change(ctx context.Context, action string, key leaderboard.Resu
 	if !closed {
 		return do()
 	}
-	return s.audited(ctx, leaderboard.Act{
+	return s.audit(ctx, leaderboard.Act{
 		Action: action, Board: key.Board, Season: key.Season,
-		ActDetail: leaderboard.ActDetail{User: key.User, Reason: reason, After: objectWith("match_id", string(key.Match))},
+		ActDetail: leaderboard.ActDetail{User: key.User, Reason: reason, After: fieldJSON("match_id", string(key.Match))},
 	}, do)
 }
 
 // CorrectResult changes fields of a stored result.
 func (s *Server) CorrectResult(ctx context.Context, req *pb.CorrectResultRequest) (*pb.CorrectResultResponse, error) {
-	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
@@ -115,9 +115,9 @@ func (s *Server) CorrectResult(ctx context.Context, req *pb.CorrectResultRequest
 		receipts = []ranking.Receipt{receipt}
 		return err
 	})
-	var changed *ranking.RevisionError
-	if errors.As(err, &changed) {
-		return nil, revisionStatus(&b, changed)
+	var outdated *ranking.RevisionError
+	if errors.As(err, &outdated) {
+		return nil, revisionStatus(&b, outdated)
 	}
 	if err != nil {
 		return nil, err
@@ -151,8 +151,8 @@ func toCorrection(b *leaderboard.Board, req *pb.CorrectResultRequest) (ranking.C
 		AchievedAt: req.GetAchievedAt(), Metadata: req.GetMetadata(),
 	}
 	c := ranking.Correction{Revision: req.Revision, TieBreakers: req.GetTieBreakers(), Attributes: req.GetAttributes()}
-	given := req.Score != nil || req.Points != nil
-	if !given {
+	hasScore := req.Score != nil || req.Points != nil
+	if !hasScore {
 		zero := int64(0)
 		if b.AddsUp() {
 			r.Points = &zero
@@ -164,7 +164,7 @@ func toCorrection(b *leaderboard.Board, req *pb.CorrectResultRequest) (ranking.C
 	if err != nil {
 		return c, err
 	}
-	if given {
+	if hasScore {
 		c.Score = &result.Score
 	}
 	if req.GetAchievedAt() != nil {
@@ -173,7 +173,7 @@ func toCorrection(b *leaderboard.Board, req *pb.CorrectResultRequest) (ranking.C
 	if req.Metadata != nil {
 		c.Metadata = &result.Metadata
 	}
-	if !given && c.AchievedAt == nil && c.Metadata == nil && len(c.TieBreakers) == 0 && len(c.Attributes) == 0 {
+	if !hasScore && c.AchievedAt == nil && c.Metadata == nil && len(c.TieBreakers) == 0 && len(c.Attributes) == 0 {
 		name := "score"
 		if b.AddsUp() {
 			name = "points"
@@ -183,8 +183,8 @@ func toCorrection(b *leaderboard.Board, req *pb.CorrectResultRequest) (ranking.C
 	return c, nil
 }
 
-// revisionStatus returns the error of a correction of a revision that does not count any
-// more. It has the result that counts.
+// revisionStatus returns the status of a correction that names a revision which does not
+// count. The status contains the result that counts.
 func revisionStatus(b *leaderboard.Board, e *ranking.RevisionError) error {
 	return newStatus(codes.FailedPrecondition, e.Error(), errorInfo("REVISION_CHANGED"), protoconv.FromResult(b, &e.Current))
 }

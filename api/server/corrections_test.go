@@ -17,13 +17,14 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// monthly is a server with the board cup, whose seasons are months, and a clock that tests
-// set.
-func monthly(t *testing.T, at time.Time) (*harness, *atomic.Pointer[time.Time]) {
+// newMonthlyHarness starts a server with the board cup, whose seasons are months. It returns the
+// server and its clock, which tests set.
+func newMonthlyHarness(t *testing.T, now time.Time) (*harness, *atomic.Pointer[time.Time]) {
 	clock := &atomic.Pointer[time.Time]{}
-	clock.Store(&at)
+	clock.Store(&now)
 	h := newHarness(t, Options{Now: func() time.Time { return *clock.Load() }})
 	h.createBoard(`{"board_id":"cup","policy":"BEST","divisions":["gender"],"attributes":["*"],"season":{"schedule":"MONTHLY","grace":"259200s"},
 		"tie_breakers":[{"name":"wins"}],"max_score":1000}`)
@@ -32,11 +33,11 @@ func monthly(t *testing.T, at time.Time) (*harness, *atomic.Pointer[time.Time]) 
 
 var firstOfNovember = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
-const aMatch = "/v1/boards/cup/results/ann/m"
+const resultPath = "/v1/boards/cup/results/ann/m"
 
 // A correction finds the result in its season, and keeps the fields that it does not name.
-func TestCorrectionsKeepTheRest(t *testing.T) {
-	h, _ := monthly(t, firstOfNovember)
+func TestCorrectionsKeepOtherFields(t *testing.T) {
+	h, _ := newMonthlyHarness(t, firstOfNovember)
 	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"m","score":10,"tie_breakers":[3],
 		"achieved_at":"2026-10-30T08:00:00Z","attributes":{"gender":"F","track":"a"},"metadata":{"bib":7}}`)
 	for _, tt := range []struct{ name, body, want string }{
@@ -44,21 +45,21 @@ func TestCorrectionsKeepTheRest(t *testing.T) {
 		{"a tie-breaker", `{"tie_breakers":[4]}`, `{"tie_breakers":[4]}`},
 		{"the time", `{"achieved_at":"2026-10-31T08:00:00Z"}`, `{"achieved_at":"2026-10-31T08:00:00Z"}`},
 		{"an attribute", `{"attributes":{"track":"b"}}`, `{"attributes":{"gender":"F","track":"b"}}`},
-		{"no attribute", `{"attributes":{"track":""}}`, `{"attributes":{"gender":"F"}}`},
+		{"an empty attribute removes it", `{"attributes":{"track":""}}`, `{"attributes":{"gender":"F"}}`},
 		{"metadata", `{"metadata":{"bib":8}}`, `{"metadata":{"bib":8}}`},
-		{"no metadata", `{"metadata":{}}`, `{"metadata":null}`},
-		{"with the revision", `{"revision":7,"score":30}`, `{"score":30}`},
+		{"empty metadata removes it", `{"metadata":{}}`, `{"metadata":null}`},
+		{"the score of a named revision", `{"revision":7,"score":30}`, `{"score":30}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := h.withT(t)
-			want, _ := get(h.must("read", "GET", aMatch, nil), "result").(map[string]any)
+			want, _ := get(h.must("read", "GET", resultPath, nil), "result").(map[string]any)
 			var changes map[string]any
 			if err := json.Unmarshal([]byte(tt.want), &changes); err != nil {
 				t.Fatal(err)
 			}
 			maps.Copy(want, changes)
 			maps.DeleteFunc(want, func(_ string, v any) bool { return v == nil })
-			a := h.must("submit", "PATCH", aMatch, tt.body)
+			a := h.must("submit", "PATCH", resultPath, tt.body)
 			got, _ := get(a, "result").(map[string]any)
 			if fmt.Sprint(a["status"], a["season"]) != "APPLIED202610" {
 				t.Errorf("PATCH %s: %v, want APPLIED in 202610", tt.body, a)
@@ -68,7 +69,7 @@ func TestCorrectionsKeepTheRest(t *testing.T) {
 			if d := gocmp.Diff(fmt.Sprint(want), fmt.Sprint(got)); d != "" {
 				t.Errorf("the corrected result (-want +got):\n%s", d)
 			}
-			stored, _ := get(h.must("read", "GET", aMatch, nil), "result").(map[string]any)
+			stored, _ := get(h.must("read", "GET", resultPath, nil), "result").(map[string]any)
 			delete(stored, "revision")
 			if d := gocmp.Diff(fmt.Sprint(got), fmt.Sprint(stored)); d != "" {
 				t.Errorf("the stored result (-answered +stored):\n%s", d)
@@ -89,16 +90,16 @@ func TestCorrectionsKeepTheRest(t *testing.T) {
 }
 
 func TestCorrectionsAreRefused(t *testing.T) {
-	h, _ := monthly(t, firstOfNovember)
-	submit := func(match, at string) {
-		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":"ann","match_id":%q,"score":10,"achieved_at":%q}`, match, at))
+	h, _ := newMonthlyHarness(t, firstOfNovember)
+	submit := func(match, achievedAt string) {
+		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":"ann","match_id":%q,"score":10,"achieved_at":%q}`, match, achievedAt))
 	}
 	submit("m", "2026-10-30T08:00:00Z")
 	submit("twice", "2026-10-30T08:00:00Z")
 	submit("twice", "2026-11-01T08:00:00Z")
 	submit("gone", "2026-11-01T08:00:00Z")
 	h.must("submit", "POST", "/v1/boards/cup/results/ann/gone:retract", "{}")
-	h.must("submit", "PATCH", aMatch, `{"score":11}`)
+	h.must("submit", "PATCH", resultPath, `{"score":11}`)
 	for _, tt := range []struct {
 		path, body   string
 		status       int
@@ -125,11 +126,11 @@ func TestCorrectionsAreRefused(t *testing.T) {
 			t.Errorf("PATCH %s %s: %d %s, want %d that names %q with %q", tt.path, tt.body, a.status, a.raw, tt.status, tt.field, tt.words)
 		}
 	}
-	old := h.do("submit", "PATCH", aMatch, `{"score":12,"revision":0}`)
+	old := h.do("submit", "PATCH", resultPath, `{"score":12,"revision":0}`)
 	if old.status != http.StatusConflict || old.reason() != "REVISION_CHANGED" || !strings.Contains(old.raw, `"score":11`) {
 		t.Errorf("PATCH of revision 0: %d %s, want 409 REVISION_CHANGED with the result of revision 1", old.status, old.raw)
 	}
-	if a := h.do("read", "PATCH", aMatch, `{"score":12}`); a.status != http.StatusForbidden {
+	if a := h.do("read", "PATCH", resultPath, `{"score":12}`); a.status != http.StatusForbidden {
 		t.Errorf("PATCH with the scope read: %d %s, want 403", a.status, a.raw)
 	}
 	if a := h.must("submit", "PATCH", "/v1/boards/cup/results/ann/twice", `{"score":12,"season":"202610"}`); a["season"] != "202610" {
@@ -137,8 +138,9 @@ func TestCorrectionsAreRefused(t *testing.T) {
 	}
 }
 
-// A correction that the floor rejects changes nothing. A later one may be accepted.
-func TestACorrectionCannotPassTheFloor(t *testing.T) {
+// A correction that the floor rejects changes nothing. The same correction may be accepted
+// later.
+func TestCorrectionsCannotGoBelowTheFloor(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"purse","policy":"SUM","floor":0}`)
 	for _, body := range []string{`{"user_id":"ann","match_id":"gift","points":10}`, `{"user_id":"ann","match_id":"bet","points":-5}`} {
@@ -156,33 +158,34 @@ func TestACorrectionCannotPassTheFloor(t *testing.T) {
 
 // Concurrent corrections of one result do not undo each other.
 func TestConcurrentCorrectionsAllCount(t *testing.T) {
-	h, _ := monthly(t, firstOfNovember)
+	h, _ := newMonthlyHarness(t, firstOfNovember)
 	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"m","score":10}`)
-	const callers, each = 6, 5
+	const callers, corrections = 6, 5
 	var wg sync.WaitGroup
 	for i := range callers {
 		wg.Go(func() {
-			for n := range each {
-				if a := h.do("submit", "PATCH", aMatch, fmt.Sprintf(`{"attributes":{"a%d":"%d"}}`, i, n)); a.status != http.StatusOK || a.body["status"] != "APPLIED" {
+			for n := range corrections {
+				if a := h.do("submit", "PATCH", resultPath, fmt.Sprintf(`{"attributes":{"a%d":"%d"}}`, i, n)); a.status != http.StatusOK || a.body["status"] != "APPLIED" {
 					t.Errorf("correction %d of caller %d: %d %s, want APPLIED", n, i, a.status, a.raw)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	r := get(h.must("read", "GET", aMatch, nil), "result").(map[string]any)
+	r := get(h.must("read", "GET", resultPath, nil), "result").(map[string]any)
 	want := map[string]any{}
 	for i := range callers {
-		want[fmt.Sprint("a", i)] = fmt.Sprint(each - 1)
+		want[fmt.Sprint("a", i)] = fmt.Sprint(corrections - 1)
 	}
-	if d := gocmp.Diff(want, r["attributes"]); d != "" || fmt.Sprint(r["revision"]) != fmt.Sprint(callers*each) {
-		t.Errorf("revision %v, attributes (-want +got):\n%s; want revision %d", r["revision"], d, callers*each)
+	if d := gocmp.Diff(want, r["attributes"]); d != "" || fmt.Sprint(r["revision"]) != fmt.Sprint(callers*corrections) {
+		t.Errorf("revision %v, attributes (-want +got):\n%s; want revision %d", r["revision"], d, callers*corrections)
 	}
 }
 
-// A retraction beside corrections and submits succeeds only if the result no longer counts.
-func TestRetractionsBesideCorrections(t *testing.T) {
-	h, _ := monthly(t, firstOfNovember)
+// A retraction that is concurrent with corrections succeeds. The result does not count
+// afterwards.
+func TestRetractionsDuringCorrections(t *testing.T) {
+	h, _ := newMonthlyHarness(t, firstOfNovember)
 	const callers, rounds = 3, 15
 	for round := range rounds {
 		match := fmt.Sprint("m", round)
@@ -232,10 +235,10 @@ func TestRetractionsBesideCorrections(t *testing.T) {
 
 // In a closed season, corrections and retractions need the admin scope and a reason. They
 // amend the final standings, and the audit log has them.
-func TestClosedSeasonsAreAmendedOnTheRecord(t *testing.T) {
+func TestAmendmentsOfClosedSeasonsAreRecorded(t *testing.T) {
 	for _, sealed := range []bool{false, true} {
 		t.Run(fmt.Sprint("sealed ", sealed), func(t *testing.T) {
-			h, clock := monthly(t, firstOfNovember)
+			h, clock := newMonthlyHarness(t, firstOfNovember)
 			for i, user := range []string{"ann", "bob", "cyd"} {
 				h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":%q,"match_id":"m","score":%d,"achieved_at":"2026-10-30T08:00:00Z"}`, user, 10*(i+1)))
 			}
@@ -249,7 +252,7 @@ func TestClosedSeasonsAreAmendedOnTheRecord(t *testing.T) {
 				clock.Store(&afterSeal)
 			}
 			for _, call := range []struct{ method, path, body string }{
-				{"PATCH", aMatch, `{"score":40%s}`},
+				{"PATCH", resultPath, `{"score":40%s}`},
 				{"POST", "/v1/boards/cup/results/cyd/m:retract", `{"season":"202610","dry_run":true%s}`},
 				{"POST", "/v1/boards/cup/results/cyd/m:retract", `{"season":"202610"%s}`},
 			} {
@@ -276,7 +279,7 @@ func TestClosedSeasonsAreAmendedOnTheRecord(t *testing.T) {
 			for _, a := range get(h.must("admin", "GET", "/v1/audit?action=result", nil), "acts").([]any) {
 				acts = append(acts, fmt.Sprint(get(a, "action"), " ", get(a, "season"), " ", get(a, "user_id"), " ", get(a, "reason"), " ", get(a, "after", "match_id")))
 			}
-			slices.Sort(acts) // they have one time, because the clock stands still
+			slices.Sort(acts) // all acts have the same time, because the clock stands still
 			if d := gocmp.Diff([]string{"result.correct 202610 ann wrong lane m", "result.retract 202610 cyd wrong lane m"}, acts); d != "" {
 				t.Errorf("acts (-want +got):\n%s", d)
 			}
@@ -293,15 +296,16 @@ func TestClosedSeasonsAreAmendedOnTheRecord(t *testing.T) {
 	}
 }
 
-// Without a season, a retraction and a read find the match, as a correction does.
+// A retraction or a read that names no season finds the season of the match, as a
+// correction does.
 func TestMatchesAreFoundInTheirSeason(t *testing.T) {
-	h, _ := monthly(t, firstOfNovember)
+	h, _ := newMonthlyHarness(t, firstOfNovember)
 	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"m","score":10,"achieved_at":"2026-10-30T08:00:00Z"}`)
-	if a := h.must("read", "GET", aMatch, nil); a["season"] != "202610" || a["status"] != "APPLIED" {
+	if a := h.must("read", "GET", resultPath, nil); a["season"] != "202610" || a["status"] != "APPLIED" {
 		t.Errorf("GET: %v, want APPLIED in 202610", a)
 	}
 	for range 2 { // the second is a retry
-		if a := h.must("submit", "POST", aMatch+":retract", nil); a["season"] != "202610" || fmt.Sprint(a["revision"]) != "1" || a["success"] != true {
+		if a := h.must("submit", "POST", resultPath+":retract", nil); a["season"] != "202610" || fmt.Sprint(a["revision"]) != "1" || a["success"] != true {
 			t.Errorf("retract: %v, want revision 1 in 202610", a)
 		}
 	}
@@ -309,7 +313,7 @@ func TestMatchesAreFoundInTheirSeason(t *testing.T) {
 		t.Errorf("a retraction before its result: %v, want the current season", a)
 	}
 	if a := h.do("submit", "POST", "/v1/boards/cup/results/ann/none:retract", nil); a.status != http.StatusNotFound {
-		t.Errorf("a retraction of nothing: %d %s, want 404", a.status, a.raw)
+		t.Errorf("a retraction of an unknown match: %d %s, want 404", a.status, a.raw)
 	}
 	for _, day := range []string{"2026-10-30", "2026-11-01"} {
 		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":"ann","match_id":"both","score":10,"achieved_at":"%sT08:00:00Z"}`, day))
@@ -319,10 +323,10 @@ func TestMatchesAreFoundInTheirSeason(t *testing.T) {
 	}
 }
 
-// A submit with a revision above 0 needs a time if the board has seasons: without one, it
-// would make a second result in the current season.
+// A submit with a revision above 0 needs a time if the board has seasons. Without a time,
+// the submit would make a second result in the current season.
 func TestCorrectionsBySubmitNeedATime(t *testing.T) {
-	h, _ := monthly(t, firstOfNovember)
+	h, _ := newMonthlyHarness(t, firstOfNovember)
 	h.createBoard(`{"board_id":"ever","policy":"BEST"}`)
 	const body = `{"user_id":"ann","match_id":"m","score":1,"revision":1%s}`
 	a := h.do("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(body, ""))
@@ -339,9 +343,9 @@ func TestCorrectionsBySubmitNeedATime(t *testing.T) {
 	h.must("submit", "POST", "/v1/boards/ever/scores", fmt.Sprintf(body, ""))
 }
 
-// A submit that names a season changes a result of that season, or none.
+// A submit that names a season changes only a result of that season.
 func TestSubmitsNameASeason(t *testing.T) {
-	h, clock := monthly(t, firstOfNovember.Add(-13*time.Hour)) // in October
+	h, clock := newMonthlyHarness(t, firstOfNovember.Add(-13*time.Hour)) // in October
 	const path = "/v1/boards/cup/scores"
 	first := h.must("submit", "POST", path, `{"user_id":"ann","match_id":"m","score":10}`)
 	clock.Store(&firstOfNovember)
@@ -350,25 +354,25 @@ func TestSubmitsNameASeason(t *testing.T) {
 	if a["season"] != "202610" || a["achieved_at"] != first["achieved_at"] || fmt.Sprint(a["previous_score"]) != "10" {
 		t.Errorf("a correction of October without a time: %v, want the season and the time of %v", a, first)
 	}
-	// The retry of a result without a time counts in the previous season, unless it names one.
+	// A correction that names the current season also takes the time of the stored result.
 	h.must("submit", "POST", path, `{"user_id":"bob","match_id":"m","score":1,"achieved_at":"2026-11-01T11:00:00Z"}`)
 	a = h.must("submit", "POST", path, `{"user_id":"bob","match_id":"m","score":2,"revision":1,"season":"202611"}`)
 	if a["season"] != "202611" || a["achieved_at"] != "2026-11-01T11:00:00Z" {
 		t.Errorf("a correction of November: %v, want the time of the stored result", a)
 	}
 	if a := h.must("submit", "POST", path, fmt.Sprintf(body, "m", 30, 2, `,"season":"202610","achieved_at":"2026-10-30T08:00:00Z"`)); a["achieved_at"] != "2026-10-30T08:00:00Z" {
-		t.Errorf("a correction with a time: %v, want that time", a)
+		t.Errorf("a correction with a time: %v, want the time of the correction", a)
 	}
-	for _, tt := range []struct{ match, more, field, words string }{
+	for _, tt := range []struct{ match, fields, field, words string }{
 		{"m", `,"season":"202610","achieved_at":"2026-11-01T08:00:00Z"`, "achieved_at", "is in season 202611, not in season 202610"},
 		{"new", `,"season":"202610"`, "achieved_at", "the match has no result in season 202610"},
 		{"", `,"season":"202610"`, "match_id", ""},
 		{"m", `,"season":"2026"`, "season", "no season"},
 		{"m", `,"season":"latest"`, "season", "no season"},
 	} {
-		a := h.do("submit", "POST", path, fmt.Sprintf(body, tt.match, 1, 9, tt.more))
+		a := h.do("submit", "POST", path, fmt.Sprintf(body, tt.match, 1, 9, tt.fields))
 		if a.status != http.StatusBadRequest || !slices.Contains(a.violations(), tt.field) || !strings.Contains(a.raw, tt.words) {
-			t.Errorf("%q %s: %d %s, want 400 that names %s with %q", tt.match, tt.more, a.status, a.raw, tt.field, tt.words)
+			t.Errorf("match %q with %s: %d %s, want 400 that names %s with %q", tt.match, tt.fields, a.status, a.raw, tt.field, tt.words)
 		}
 	}
 	batch := h.must("submit", "POST", path+":batch", `{"results":[`+fmt.Sprintf(body, "m", 1, 9, `,"season":"2026"`)+`,`+fmt.Sprintf(body, "m", 40, 3, `,"season":"202610"`)+`]}`)
@@ -380,10 +384,9 @@ func TestSubmitsNameASeason(t *testing.T) {
 // In a random history of submits, corrections and retractions, each answer and each stored
 // result is as in a naive model.
 func TestRandomCorrections(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	h, _ := monthly(t, firstOfNovember)
+	runSeed := seed.New(t)
+	rng := rand.New(rand.NewPCG(runSeed, 0))
+	h, _ := newMonthlyHarness(t, firstOfNovember)
 	type stored struct {
 		score      int64
 		attributes map[string]string
@@ -402,37 +405,37 @@ func TestRandomCorrections(t *testing.T) {
 	for step := range 400 {
 		user, match := fmt.Sprint("u", rng.IntN(3)), fmt.Sprint("m", rng.IntN(4))
 		key := user + "/" + match
-		have, was := model[key], ""
+		result, scoreBefore := model[key], ""
 		if score, ok := best(user); ok {
-			was = fmt.Sprint(score)
+			scoreBefore = fmt.Sprint(score)
 		}
 		score := rng.Int64N(1000)
 		name, value := fmt.Sprint("x", rng.IntN(2)), []string{"", "p", "q"}[rng.IntN(3)]
 		var a answer
 		switch n := rng.IntN(10); {
-		case n < 3 && (have == nil || have.retracted):
-			next := &stored{score: score, attributes: map[string]string{"gender": "F"}}
-			if have != nil {
-				next.revision = have.revision + 1
+		case n < 3 && (result == nil || result.retracted):
+			added := &stored{score: score, attributes: map[string]string{"gender": "F"}}
+			if result != nil {
+				added.revision = result.revision + 1
 			}
 			a = h.do("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(
-				`{"user_id":%q,"match_id":%q,"score":%d,"revision":%d,"achieved_at":"2026-10-30T08:00:00Z","attributes":{"gender":"F"}}`, user, match, score, next.revision))
-			model[key] = next
-		case n < 4 && have != nil && !have.retracted:
+				`{"user_id":%q,"match_id":%q,"score":%d,"revision":%d,"achieved_at":"2026-10-30T08:00:00Z","attributes":{"gender":"F"}}`, user, match, score, added.revision))
+			model[key] = added
+		case n < 4 && result != nil && !result.retracted:
 			a = h.do("submit", "POST", "/v1/boards/cup/results/"+key+":retract", nil)
-			have.retracted, have.revision = true, have.revision+1
-		case have != nil && !have.retracted && rng.IntN(2) == 0:
+			result.retracted, result.revision = true, result.revision+1
+		case result != nil && !result.retracted && rng.IntN(2) == 0:
 			a = h.do("submit", "PATCH", "/v1/boards/cup/results/"+key, fmt.Sprintf(`{"score":%d}`, score))
-			have.score, have.revision = score, have.revision+1
-		case have != nil && !have.retracted:
-			a = h.do("submit", "PATCH", "/v1/boards/cup/results/"+key, fmt.Sprintf(`{"attributes":{%q:%q},"revision":%d}`, name, value, have.revision))
-			if have.attributes[name] = value; value == "" {
-				delete(have.attributes, name)
+			result.score, result.revision = score, result.revision+1
+		case result != nil && !result.retracted:
+			a = h.do("submit", "PATCH", "/v1/boards/cup/results/"+key, fmt.Sprintf(`{"attributes":{%q:%q},"revision":%d}`, name, value, result.revision))
+			if result.attributes[name] = value; value == "" {
+				delete(result.attributes, name)
 			}
-			have.revision++
+			result.revision++
 		default:
 			if a = h.do("submit", "PATCH", "/v1/boards/cup/results/"+key, `{"score":1}`); a.status != http.StatusNotFound {
-				t.Fatalf("seed %d, step %d: PATCH of %s: %d %s, want 404", seed, step, key, a.status, a.raw)
+				t.Fatalf("seed %d, step %d: PATCH of %s: %d %s, want 404", runSeed, step, key, a.status, a.raw)
 			}
 			continue
 		}
@@ -441,8 +444,8 @@ func TestRandomCorrections(t *testing.T) {
 			want = fmt.Sprint(score)
 		}
 		text := func(v any) string { return strings.TrimPrefix(fmt.Sprint(v), "<nil>") }
-		if a.body["status"] != "APPLIED" || text(a.body["new_score"]) != want || a.body["previous_score"] != nil && text(a.body["previous_score"]) != was {
-			t.Fatalf("seed %d, step %d: %d %s, want APPLIED with the score %q after %q", seed, step, a.status, a.raw, want, was)
+		if a.body["status"] != "APPLIED" || text(a.body["new_score"]) != want || a.body["previous_score"] != nil && text(a.body["previous_score"]) != scoreBefore {
+			t.Fatalf("seed %d, step %d: %d %s, want APPLIED with the score %q after %q", runSeed, step, a.status, a.raw, want, scoreBefore)
 		}
 		r := get(h.must("read", "GET", "/v1/boards/cup/results/"+key, nil), "result")
 		s := model[key]
@@ -452,13 +455,13 @@ func TestRandomCorrections(t *testing.T) {
 			attributes = map[string]string{}
 		}
 		if expect := fmt.Sprintf("%v %v %v", s.score, attributes, s.revision); !s.retracted && got != expect {
-			t.Fatalf("seed %d, step %d: the result of %s is %s, want %s", seed, step, key, got, expect)
+			t.Fatalf("seed %d, step %d: the result of %s is %s, want %s", runSeed, step, key, got, expect)
 		}
 	}
 	for _, user := range []string{"u0", "u1", "u2"} {
 		e, err := h.store.Entry(t.Context(), leaderboard.SeasonKey{Board: "cup", Season: "202610"}, leaderboard.UserID(user))
 		if score, ok := best(user); ok != (err == nil) {
-			t.Errorf("seed %d: entry of %s: %+v, %v; want the score %d, %v", seed, user, e, err, score, ok)
+			t.Errorf("seed %d: entry of %s: %+v, %v; want the score %d, %v", runSeed, user, e, err, score, ok)
 		}
 	}
 }

@@ -23,25 +23,25 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// shaky is a harness whose clock, store and index a test controls: the store and the
-// index can refuse calls.
-type shaky struct {
+// faultyHarness is a harness whose clock, store and index a test controls. The test can make the
+// store and the index refuse calls.
+type faultyHarness struct {
 	*harness
 	store *faults.Store
 	index *faults.Index
 	now   atomic.Pointer[time.Time]
 }
 
-func (h *shaky) pass(d time.Duration) {
+func (h *faultyHarness) advance(d time.Duration) {
 	now := h.now.Load().Add(d)
 	h.now.Store(&now)
 }
 
-// newShaky starts a server. On its default board, v has 3 points and u has 1 point.
-func newShaky(t *testing.T) *shaky {
+// newFaultyHarness starts a server. On its default board, v has 3 points and u has 1 point.
+func newFaultyHarness(t *testing.T) *faultyHarness {
 	t.Helper()
 	store, index := embedded.Open(t)
-	h := &shaky{store: &faults.Store{Store: store}, index: &faults.Index{Index: index}}
+	h := &faultyHarness{store: &faults.Store{Store: store}, index: &faults.Index{Index: index}}
 	now := time.Now() // the real time, because serve creates the keys at the real time
 	h.now.Store(&now)
 	clock := func() time.Time { return *h.now.Load() }
@@ -60,42 +60,42 @@ func newShaky(t *testing.T) *shaky {
 // readCase is a read over REST and gRPC. Both must give the same answer or error.
 type readCase struct {
 	method, path, body string
-	call               func(pb.LeaderboardServiceClient, *shaky) (proto.Message, error)
+	call               func(pb.LeaderboardServiceClient, *faultyHarness) (proto.Message, error)
 }
 
 var reads = map[string]readCase{
-	"a list": {"GET", "/v1/scores", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+	"a list": {"GET", "/v1/scores", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.ListScores(h.as("read"), &pb.ListScoresRequest{})
 	}},
-	"a list from a position": {"GET", "/v1/scores?start_rank=2", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+	"a list from a position": {"GET", "/v1/scores?start_rank=2", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.ListScores(h.as("read"), &pb.ListScoresRequest{StartRank: proto.Int64(2)})
 	}},
-	"a user": {"GET", "/v1/scores/u", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+	"a user": {"GET", "/v1/scores/u", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.GetUserScore(h.as("read"), &pb.GetUserScoreRequest{UserId: "u"})
 	}},
-	"a user in detail": {"GET", "/v1/scores/u?include_metadata=true", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+	"a user with metadata": {"GET", "/v1/scores/u?include_metadata=true", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.GetUserScore(h.as("read"), &pb.GetUserScoreRequest{UserId: "u", IncludeMetadata: true})
 	}},
-	"friends": {"POST", "/v1/scores:lookup", `{"user_ids":["u","v","w"]}`, func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+	"a lookup": {"POST", "/v1/scores:lookup", `{"user_ids":["u","v","w"]}`, func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.LookupScores(h.as("read"), &pb.LookupScoresRequest{UserIds: []string{"u", "v", "w"}})
 	}},
-	"figures": {"GET", "/v1/boards/default/stats", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+	"statistics": {"GET", "/v1/boards/default/stats", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.GetStats(h.as("read"), &pb.GetStatsRequest{})
 	}},
-	"seasons": {"GET", "/v1/boards/default/seasons", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+	"seasons": {"GET", "/v1/boards/default/seasons", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.ListSeasons(h.as("read"), &pb.ListSeasonsRequest{})
 	}},
-	"a user everywhere": {"GET", "/v1/users/u/scores", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+	"a user on all boards": {"GET", "/v1/users/u/scores", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.ListUserScores(h.as("read"), &pb.ListUserScoresRequest{UserId: "u"})
 	}},
-	"a result": {"GET", "/v1/boards/default/results/u/m", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+	"a result": {"GET", "/v1/boards/default/results/u/m", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.GetResult(h.as("read"), &pb.GetResultRequest{UserId: "u", MatchId: "m"})
 	}},
-	"a board": {"GET", "/v1/boards/default", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+	"a board": {"GET", "/v1/boards/default", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		m, err := c.GetBoard(h.as("read"), &pb.GetBoardRequest{})
 		return m.GetBoard(), err
 	}},
-	"watching": {"GET", "/v1/boards/default/watch", "", func(c pb.LeaderboardServiceClient, h *shaky) (proto.Message, error) {
+	"a watch": {"GET", "/v1/boards/default/watch", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		stream, err := c.WatchScores(h.as("read"), &pb.WatchScoresRequest{})
 		if err != nil {
 			return nil, err
@@ -107,7 +107,7 @@ var reads = map[string]readCase{
 
 // ask makes a read over REST and over gRPC, and compares the two answers. It returns the
 // HTTP status, the reason of an error, and the answer as JSON.
-func (h *shaky) ask(r readCase) (int, string, string) {
+func (h *faultyHarness) ask(r readCase) (int, string, string) {
 	h.t.Helper()
 	m, err := r.call(h.client(), h)
 	if strings.HasSuffix(r.path, "/watch") { // a stream over REST does not end, so the answer is the first gRPC message
@@ -145,15 +145,6 @@ func mustJSON(t testing.TB, m proto.Message) string {
 	return string(b)
 }
 
-func reasonOf(err error) string {
-	for _, d := range status.Convert(err).Details() {
-		if info, ok := d.(interface{ GetReason() string }); ok {
-			return info.GetReason()
-		}
-	}
-	return ""
-}
-
 // find returns the values of all members of v with a key, at any depth.
 func find(v any, key string) []any {
 	var all []any
@@ -176,7 +167,7 @@ func find(v any, key string) []any {
 // checkAnswers checks the answer to each read in reads. want maps the name of a read to
 // "degraded", or to "503 " and the reason of the error. The reads that want does not name
 // must have complete answers.
-func (h *shaky) checkAnswers(want map[string]string) {
+func (h *faultyHarness) checkAnswers(want map[string]string) {
 	h.t.Helper()
 	for name, r := range reads {
 		code, reason, raw := h.ask(r)
@@ -220,13 +211,13 @@ func (h *shaky) checkAnswers(want map[string]string) {
 }
 
 func TestReadsWithoutTheIndex(t *testing.T) {
-	h := newShaky(t)
+	h := newFaultyHarness(t)
 	h.checkAnswers(map[string]string{})
 	h.index.Set(faults.Refuse)
-	h.pass(time.Minute)
+	h.advance(time.Minute)
 	h.checkAnswers(map[string]string{
-		"a list": "degraded", "a list from a position": "503 RANK_UNAVAILABLE", "a user": "degraded", "a user in detail": "degraded",
-		"friends": "degraded", "figures": "503 RANK_UNAVAILABLE", "seasons": "degraded", "a user everywhere": "degraded", "watching": "degraded",
+		"a list": "degraded", "a list from a position": "503 RANK_UNAVAILABLE", "a user": "degraded", "a user with metadata": "degraded",
+		"a lookup": "degraded", "statistics": "503 RANK_UNAVAILABLE", "seasons": "degraded", "a user on all boards": "degraded", "a watch": "degraded",
 	})
 	got := h.must("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m2","points":5}`)
 	if got["status"] != "APPLIED" || got["new_score"] != number(6) || got["rank"] != nil {
@@ -240,12 +231,12 @@ func TestReadsWithoutTheIndex(t *testing.T) {
 }
 
 func TestReadsWithoutTheStore(t *testing.T) {
-	h := newShaky(t)
+	h := newFaultyHarness(t)
 	h.checkAnswers(map[string]string{}) // the server now has the board and the key in its caches
 	h.store.Set(faults.Refuse)
-	h.pass(time.Minute) // the cached board and key are now so old that the server would read them from the store
-	const no = "503 UNAVAILABLE"
-	h.checkAnswers(map[string]string{"a user in detail": no, "seasons": no, "a user everywhere": no, "a result": no})
+	h.advance(time.Minute) // so much that the server tries to read the cached board and key from the store again
+	const unavailable = "503 UNAVAILABLE"
+	h.checkAnswers(map[string]string{"a user with metadata": unavailable, "seasons": unavailable, "a user on all boards": unavailable, "a result": unavailable})
 	for path, body := range map[string]string{
 		"/v1/scores":                             `{"user_id":"u","match_id":"m2","points":5}`,
 		"/v1/scores:batch":                       `{"results":[{"user_id":"u","match_id":"m2","points":5}]}`,
@@ -259,7 +250,7 @@ func TestReadsWithoutTheStore(t *testing.T) {
 		t.Errorf("SubmitScore over gRPC while the store is down: %v, want UNAVAILABLE", err)
 	}
 	h.store.Set(faults.Up)
-	h.pass(time.Minute)
+	h.advance(time.Minute)
 	h.checkAnswers(map[string]string{})
 	if got := h.must("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m2","points":5}`); got["status"] != "APPLIED" || got["new_score"] != number(6) {
 		t.Errorf("submit after the store is back: %v, want APPLIED and the score 6", got)
@@ -269,17 +260,17 @@ func TestReadsWithoutTheStore(t *testing.T) {
 // While the store is unavailable, a cached key stays valid for an hour. Unknown, revoked
 // and expired keys are refused.
 func TestKeysWithoutTheStore(t *testing.T) {
-	h := newShaky(t)
+	h := newFaultyHarness(t)
 	h.must("read", "GET", "/v1/scores", nil)
 	h.must("admin", "GET", "/v1/keys", nil)
 	h.store.Set(faults.Refuse)
-	h.pass(59 * time.Minute) // keyGrace is an hour
+	h.advance(59 * time.Minute) // keyGrace is an hour
 	h.must("read", "GET", "/v1/scores", nil)
 	h.keys["stranger"] = "lbk_of_somebody_else"
 	if a := h.do("stranger", "GET", "/v1/scores", nil); a.status != http.StatusServiceUnavailable {
 		t.Errorf("a key that is not cached, while the store is down: %d %s, want 503", a.status, a.raw)
 	}
-	h.pass(2 * time.Minute)
+	h.advance(2 * time.Minute)
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusServiceUnavailable {
 		t.Errorf("a key that was cached more than keyGrace ago: %d %s, want 503", a.status, a.raw)
 	}
@@ -294,10 +285,10 @@ func TestKeysWithoutTheStore(t *testing.T) {
 	if err := h.store.PutAPIKey(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}
-	h.pass(time.Minute)
+	h.advance(time.Minute)
 	h.must("read", "GET", "/v1/scores", nil)
 	h.store.Set(faults.Refuse)
-	h.pass(31 * time.Minute)
+	h.advance(31 * time.Minute)
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusUnauthorized {
 		t.Errorf("a cached key that has expired: %d %s, want 401", a.status, a.raw)
 	}
@@ -305,7 +296,7 @@ func TestKeysWithoutTheStore(t *testing.T) {
 	if err := h.store.DeleteAPIKey(t.Context(), key.ID); err != nil && !errors.Is(err, leaderboard.ErrAPIKeyNotFound) {
 		t.Fatal(err)
 	}
-	h.pass(time.Minute)
+	h.advance(time.Minute)
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusUnauthorized {
 		t.Errorf("a cached key that another server revoked: %d %s, want 401", a.status, a.raw)
 	}

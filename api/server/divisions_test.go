@@ -14,8 +14,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// newRace returns a server with a board of crossed divisions, and results on it.
-func newRace(t *testing.T) *harness {
+// newRaceHarness returns a server with a board of crossed divisions, and results on it.
+func newRaceHarness(t *testing.T) *harness {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"race","divisions":["gender","gender+age"]}`)
 	for i, r := range []string{`"gender":"F","age":"30-34"`, `"gender":"M","age":"30-34"`, `"gender":"F","age":"30-34"`, `"gender":"F","age":"7+\\"`, `"gender":"F"`} {
@@ -25,7 +25,7 @@ func newRace(t *testing.T) *harness {
 }
 
 func TestCrossedDivisions(t *testing.T) {
-	h := newRace(t)
+	h := newRaceHarness(t)
 	const crossed = `gender+age:F+30-34`
 	var users []string
 	for _, query := range []string{"division=gender:F&division=age:30-34", "division=age:30-34&division=gender:F", "division=" + url.QueryEscape(crossed)} {
@@ -67,7 +67,7 @@ func TestCrossedDivisions(t *testing.T) {
 }
 
 func TestCrossedDivisionsThatAreRefused(t *testing.T) {
-	h := newRace(t)
+	h := newRaceHarness(t)
 	const declares = `the board declares "gender", "gender+age"`
 	for query, names := range map[string]string{
 		"division=age:30-34":                                              declares,
@@ -108,7 +108,7 @@ func TestCrossedDivisionsThatAreRefused(t *testing.T) {
 
 // PATCH changes the divisions of a board, and a background fill follows.
 func TestPatchOfDivisions(t *testing.T) {
-	h := newRace(t)
+	h := newRaceHarness(t)
 	if effect := h.must("admin", "PATCH", "/v1/boards/race?dry_run=true", `{"divisions":["age"]}`); fmt.Sprint(get(effect, "divisions")) != "[age]" {
 		t.Errorf("the preview is %v, want the division age", effect)
 	}

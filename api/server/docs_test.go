@@ -11,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,14 +24,17 @@ var update = flag.Bool("update", false, "write the server's answers to docs/api.
 
 const docsFile = "../../docs/api.md"
 
-// TestDocs runs the curl commands of docs/api.md, in their order, against a new server.
-// Each must return the answer that the document shows below the command, or succeed if
-// the document shows none. In the document, … means any text. With -update, the test
-// writes the answers that differ into the document.
+// TestDocs runs the curl commands of docs/api.md, in their order, against a new server. The
+// last command of a block must return the answer that the document shows below the block.
+// Commands without an answer must succeed. In the document, … means any text. Before a
+// command with checksum=true, time passes until the closed seasons are sealed. With
+// -update, the test writes the answers that differ into the document.
 func TestDocs(t *testing.T) {
 	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	var clock atomic.Pointer[time.Time]
+	clock.Store(&now)
 	h := newHarness(t, Options{
-		Insecure: true, Now: func() time.Time { return now }, Backup: func(context.Context, string) error { return nil },
+		Insecure: true, Now: func() time.Time { return *clock.Load() }, Backup: func(context.Context, string) error { return nil },
 	})
 	for _, text := range h.keys {
 		if err := h.store.DeleteAPIKey(t.Context(), auth.KeyFrom(secret.Text(text), "", nil, now).ID); err != nil {
@@ -45,24 +49,28 @@ func TestDocs(t *testing.T) {
 	described := map[string]bool{}
 	examples := 0
 	updated := example.ReplaceAllFunc(doc, func(block []byte) []byte {
-		examples++
 		m := example.FindSubmatch(block)
-		command, want := string(m[1]), string(m[2])
-		method, path, answer, status := h.curl(t, command)
-		for key := range h.routes(t) {
-			verb, pattern, _ := strings.Cut(key, " ")
-			if verb == method && matches(pattern, strings.SplitN(path, "?", 2)[0]) {
-				described[key] = true
+		commands := strings.Split(string(m[1]), "\n")
+		for i, command := range commands {
+			examples++
+			last, want := i == len(commands)-1, ""
+			if last {
+				want = string(m[2])
+			}
+			if strings.Contains(command, "checksum=true") {
+				h.sealClosed(t, &clock)
+			}
+			method, path, answer, status := h.curl(t, command)
+			h.addRoutes(t, method, path, described)
+			got := pretty(answer)
+			switch {
+			case want == "" && status < http.StatusBadRequest, want != "" && agrees(want, got):
+			case *update && last:
+				return []byte("```sh\n" + string(m[1]) + "\n```\n\n```json\n" + vary(got) + "```\n")
+			default:
+				t.Errorf("answer to %s\n(-document +answer):\n%s", command, cmp.Diff(want, got))
 			}
 		}
-		got := pretty(answer)
-		switch {
-		case want == "" && status < http.StatusBadRequest, want != "" && agrees(want, got):
-			return block
-		case *update:
-			return []byte("```sh\n" + command + "\n```\n\n```json\n" + vary(got) + "```\n")
-		}
-		t.Errorf("answer to %s\n(-document +answer):\n%s", command, cmp.Diff(want, got))
 		return block
 	})
 	if examples < 20 {
@@ -80,6 +88,27 @@ func TestDocs(t *testing.T) {
 	}
 }
 
+// sealClosed lets time pass until closed seasons can be sealed, and seals them.
+func (h *harness) sealClosed(t *testing.T, clock *atomic.Pointer[time.Time]) {
+	t.Helper()
+	later := clock.Load().Add(2 * time.Minute)
+	clock.Store(&later)
+	if err := h.service.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// addRoutes adds the routes that match a request to the set routes.
+func (h *harness) addRoutes(t *testing.T, method, path string, routes map[string]bool) {
+	t.Helper()
+	for key := range h.routes(t) {
+		verb, pattern, _ := strings.Cut(key, " ")
+		if verb == method && matches(pattern, strings.SplitN(path, "?", 2)[0]) {
+			routes[key] = true
+		}
+	}
+}
+
 func (h *harness) routes(t *testing.T) map[string]*route {
 	gw, err := newGateway(t.Context(), newInProcessConn(nil, nil), h.Server)
 	if err != nil {
@@ -92,7 +121,7 @@ func (h *harness) routes(t *testing.T) map[string]*route {
 // answer or the first event of a stream of events.
 func (h *harness) curl(t *testing.T, command string) (method, path, answer string, status int) {
 	t.Helper()
-	args := words(strings.ReplaceAll(command, "\\\n", " "))
+	args := words(command)
 	var url, data string
 	method = "GET"
 	for i := 1; i < len(args); i++ {
@@ -178,8 +207,8 @@ func pretty(answer string) string {
 	})
 }
 
-// agrees reports whether the text matches the pattern. In the pattern, … means any text,
-// and spaces and line breaks are equal.
+// agrees reports whether the text matches the pattern. In the pattern, … means any text.
+// Spaces and line breaks are equivalent.
 func agrees(pattern, text string) bool {
 	parts := strings.Split(oneLine(pattern), "…")
 	for i := range parts {

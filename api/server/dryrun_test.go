@@ -77,8 +77,8 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// A dry run of a retraction needs what the retraction needs, changes nothing, and leaves no
-// record in the audit log. Its answer is that of the retraction, with the effect.
+// A dry run of a retraction needs the same scope as the retraction, changes nothing, and
+// leaves no record in the audit log. Its answer is that of the retraction, with the effect.
 func TestDryRunOfARetraction(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"b","policy":"SUM","season":{"schedule":"DAILY"}}`)
@@ -108,8 +108,8 @@ func TestDryRunOfARetraction(t *testing.T) {
 	if dry, act := h.do("submit", "POST", unknown, `{"dry_run":true}`), h.do("submit", "POST", unknown, nil); dry.status != http.StatusNotFound || dry.raw != act.raw {
 		t.Errorf("dry run on an unknown match: %d %s, want 404 and the error of the retraction, %s", dry.status, dry.raw, act.raw)
 	}
-	for path, was := range before {
-		if diff := cmp.Diff(was, h.do("admin", "GET", path, nil).raw); diff != "" {
+	for path, answer := range before {
+		if diff := cmp.Diff(answer, h.do("admin", "GET", path, nil).raw); diff != "" {
 			t.Errorf("the dry runs changed the answer to GET %s, want it unchanged (-before +after):\n%s", path, diff)
 		}
 	}

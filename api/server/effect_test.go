@@ -9,8 +9,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// The answer to a submit states the score before it, its rank on request, and whether the
-// result is a personal best. The answer to a repeated submit contains none of these.
+// The answer to a submit states the previous score, on request the previous rank, and
+// whether the result is a personal best. The answer to a repeated submit contains none of these.
 func TestSubmitStatesWhatItChanged(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"race","order":"LOWER_FIRST","policy":"BEST"}`)
@@ -21,15 +21,15 @@ func TestSubmitStatesWhatItChanged(t *testing.T) {
 		name, body string
 		want       map[string]any // nil: the field is absent
 	}{
-		{"first", `{"user_id":"ann","match_id":"m1","score":75}`,
+		{"the first result", `{"user_id":"ann","match_id":"m1","score":75}`,
 			map[string]any{"previous_score": nil, "previous_rank": nil, "personal_best": true, "rank": 4}},
-		{"worse", `{"user_id":"ann","match_id":"m2","score":90}`,
+		{"a worse result", `{"user_id":"ann","match_id":"m2","score":90}`,
 			map[string]any{"previous_score": 75, "previous_rank": 4, "personal_best": false, "rank": 4}},
-		{"better", `{"user_id":"ann","match_id":"m3","score":60}`,
+		{"a better result", `{"user_id":"ann","match_id":"m3","score":60}`,
 			map[string]any{"previous_score": 75, "previous_rank": 4, "personal_best": true, "rank": 2}},
-		{"repeated", `{"user_id":"ann","match_id":"m3","score":60}`,
+		{"a repeated result", `{"user_id":"ann","match_id":"m3","score":60}`,
 			map[string]any{"previous_score": nil, "previous_rank": nil, "personal_best": nil, "rank": 2}},
-		{"corrected to a worse one", `{"user_id":"ann","match_id":"m3","revision":1,"score":85}`,
+		{"a correction to a worse score", `{"user_id":"ann","match_id":"m3","revision":1,"score":85}`,
 			map[string]any{"previous_score": 60, "previous_rank": 2, "personal_best": false, "new_score": 75, "rank": 4}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -80,15 +80,15 @@ func TestBatchOutcomesHaveTheirOwnScores(t *testing.T) {
 	}
 }
 
-// A rejected result that is sent again is rejected again, although the board would accept
-// it now. The answer states this, and how to try again.
-func TestRepeatedRejectionSaysSo(t *testing.T) {
+// A rejected result that is sent again is rejected again, even if the board would accept a
+// new result with the same content. The answer states this, and how to try again.
+func TestRepeatedRejectionIsStated(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"purse","policy":"SUM","floor":0}`)
 	const bet = `{"user_id":"ann","match_id":"bet","points":-5}`
 	first := h.do("submit", "POST", "/v1/boards/purse/scores", bet)
 	if first.status != http.StatusConflict || strings.Contains(first.raw, "before") {
-		t.Errorf("first bet: %d %s, want 409 without a mention of an earlier one", first.status, first.raw)
+		t.Errorf("first bet: %d %s, want 409 without a mention of an earlier rejection", first.status, first.raw)
 	}
 	h.must("submit", "POST", "/v1/boards/purse/scores", `{"user_id":"ann","match_id":"gift","points":10}`)
 	again := h.do("submit", "POST", "/v1/boards/purse/scores", bet)
@@ -128,7 +128,7 @@ func TestConflictSaysWhichResultCounts(t *testing.T) {
 	}
 }
 
-// A division that no rule of the board declares is an error, not an empty list.
+// A division that the board does not declare is an error, not an empty list.
 func TestUndeclaredDivisionsAreRefused(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"cup","policy":"SUM","divisions":["gender"]}`)

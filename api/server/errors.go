@@ -62,7 +62,7 @@ const retryAfter = time.Second
 // packagePrefix matches the package names at the start of a wrapped error.
 var packagePrefix = regexp.MustCompile(`^([a-z]+: )+`)
 
-// toStatus returns the status that the caller receives for err. If err is nil or already
+// toStatus returns the status error that the caller receives for err. If err is nil or already
 // a status, toStatus returns err. If err has no row in codeOf, the status is INTERNAL.
 func toStatus(err error) error {
 	if err == nil {
@@ -108,8 +108,18 @@ func toStatus(err error) error {
 	return newStatus(codes.Internal, "internal error", errorInfo("INTERNAL"))
 }
 
-// tooMany returns a RESOURCE_EXHAUSTED status that suggests a retry after retryAfter.
-func tooMany(reason, message string) error {
+// reasonOf returns the reason in a status, or "".
+func reasonOf(err error) string {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok {
+			return info.GetReason()
+		}
+	}
+	return ""
+}
+
+// tooManyError returns a RESOURCE_EXHAUSTED status that suggests a retry after retryAfter.
+func tooManyError(reason, message string) error {
 	return newStatus(codes.ResourceExhausted, message, errorInfo(reason), &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
 }
 

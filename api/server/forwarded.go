@@ -17,8 +17,8 @@ const forwardedFor = "X-Forwarded-For"
 
 // client returns the address of the client behind trusted proxies. remote is the
 // address of the connection, and forwarded has the values of X-Forwarded-For. Each
-// proxy appends the address of its own caller. So the client is the right-most address
-// that is not a trusted proxy. Addresses to the left of it may be forged.
+// proxy appends the address of its own caller. The client is therefore the
+// right-most address that is not a trusted proxy. Addresses to the left of it may be forged.
 func (s *Server) client(remote net.Addr, forwarded []string) net.Addr {
 	if len(s.options.TrustedProxies) == 0 || len(forwarded) == 0 || remote == nil {
 		return remote
@@ -33,7 +33,7 @@ func (s *Server) client(remote net.Addr, forwarded []string) net.Addr {
 			break
 		}
 		if ip, ok = parseAddr(strings.TrimSpace(hop)); !ok {
-			break // the proxy with the last valid address counts as the client
+			break // not an address: the trusted proxy that sent it counts as the client
 		}
 		client = httpAddr(netip.AddrPortFrom(ip, 0).String())
 	}
@@ -79,11 +79,13 @@ func clientOf(ctx context.Context) string {
 	return p.Addr.String()
 }
 
-func (s *Server) clientOfUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+// withClientUnary is the interceptor of unary calls that sets the client as the peer.
+func (s *Server) withClientUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	return next(s.withClient(ctx), req)
 }
 
-func (s *Server) clientOfStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+// withClientStream is withClientUnary for streams.
+func (s *Server) withClientStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	wrapped := middleware.WrapServerStream(ss)
 	wrapped.WrappedContext = s.withClient(ss.Context())
 	return next(srv, wrapped)

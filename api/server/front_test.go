@@ -55,7 +55,7 @@ func request(t *testing.T, method, url, body string, header ...string) (reply, s
 	return reply{res.StatusCode, res.Status, res.Header}, string(text)
 }
 
-func TestProbesOfTheirOwn(t *testing.T) {
+func TestSeparateProbes(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	rest, _ := newHarness(t, Options{SeparateProbes: true, Metrics: metrics}).onSockets()
 	open, _ := newHarness(t, Options{}).onSockets()
@@ -91,7 +91,7 @@ func limitedPeers(t *testing.T, proxies ...string) (rest, overGRPC string) {
 	return newHarness(t, o).onSockets()
 }
 
-func TestForwardedClientsAreLimitedEach(t *testing.T) {
+func TestForwardedClientsAreLimitedSeparately(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		proxies       []string
@@ -100,17 +100,17 @@ func TestForwardedClientsAreLimitedEach(t *testing.T) {
 	}{
 		{"no proxy is trusted", nil, []string{"192.0.2.1"}, []string{"192.0.2.2"}, true},
 		{"another proxy is trusted", []string{"10.0.0.0/8"}, []string{"192.0.2.1"}, []string{"192.0.2.2"}, true},
-		{"two clients", []string{"127.0.0.0/8"}, []string{"192.0.2.1"}, []string{"192.0.2.2"}, false},
-		{"one client", []string{"127.0.0.1/32"}, []string{"192.0.2.1"}, []string{"192.0.2.1"}, true},
+		{"two clients behind a trusted proxy", []string{"127.0.0.0/8"}, []string{"192.0.2.1"}, []string{"192.0.2.2"}, false},
+		{"one client behind a trusted proxy", []string{"127.0.0.1/32"}, []string{"192.0.2.1"}, []string{"192.0.2.1"}, true},
 		{"the client's own header is ignored", []string{"127.0.0.0/8"}, []string{"203.0.113.1, 192.0.2.1"}, []string{"203.0.113.2, 192.0.2.1"}, true},
 		{"the client's own header line is ignored", []string{"127.0.0.0/8"}, []string{"203.0.113.1", "192.0.2.1"}, []string{"203.0.113.2", "192.0.2.1"}, true},
-		{"several proxies", []string{"127.0.0.0/8", "10.0.0.0/8"}, []string{"192.0.2.1, 10.1.1.1, 10.1.1.2"}, []string{"192.0.2.2,10.1.1.1"}, false},
-		{"a proxy that is not trusted", []string{"127.0.0.0/8"}, []string{"192.0.2.1, 10.1.1.1"}, []string{"192.0.2.2, 10.1.1.1"}, true},
-		{"ports", []string{"127.0.0.0/8"}, []string{"192.0.2.1:1000"}, []string{"192.0.2.1:2000"}, true},
-		{"IPv6 of one network", []string{"127.0.0.0/8"}, []string{"[2001:db8::1]:1000"}, []string{"2001:db8::2"}, true},
-		{"IPv6 of two networks", []string{"127.0.0.0/8"}, []string{"2001:db8:0:1::1"}, []string{"2001:db8:0:2::1"}, false},
-		{"IPv4 in IPv6", []string{"127.0.0.0/8"}, []string{"::ffff:192.0.2.1"}, []string{"192.0.2.1"}, true},
-		{"not an address", []string{"127.0.0.0/8"}, []string{"192.0.2.1, unknown"}, []string{"192.0.2.2, _hidden"}, true},
+		{"two clients behind several trusted proxies", []string{"127.0.0.0/8", "10.0.0.0/8"}, []string{"192.0.2.1, 10.1.1.1, 10.1.1.2"}, []string{"192.0.2.2,10.1.1.1"}, false},
+		{"two clients behind a proxy that is not trusted", []string{"127.0.0.0/8"}, []string{"192.0.2.1, 10.1.1.1"}, []string{"192.0.2.2, 10.1.1.1"}, true},
+		{"ports are ignored", []string{"127.0.0.0/8"}, []string{"192.0.2.1:1000"}, []string{"192.0.2.1:2000"}, true},
+		{"two IPv6 addresses of one network", []string{"127.0.0.0/8"}, []string{"[2001:db8::1]:1000"}, []string{"2001:db8::2"}, true},
+		{"IPv6 addresses of two networks", []string{"127.0.0.0/8"}, []string{"2001:db8:0:1::1"}, []string{"2001:db8:0:2::1"}, false},
+		{"one client as IPv4 and as IPv4 in IPv6", []string{"127.0.0.0/8"}, []string{"::ffff:192.0.2.1"}, []string{"192.0.2.1"}, true},
+		{"a text that is not an address", []string{"127.0.0.0/8"}, []string{"192.0.2.1, unknown"}, []string{"192.0.2.2, _hidden"}, true},
 		{"no header", []string{"127.0.0.0/8"}, nil, nil, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestCORS(t *testing.T) {
 		if got := pre.Header.Get("Access-Control-Allow-Origin"); got != tt.allowed {
 			t.Errorf("%s: the preflight allows the origin %q, want %q", name, got, tt.allowed)
 		}
-		// A browser sends such a request without a preflight.
+		// A browser sends a POST with the content type text/plain without a preflight.
 		post, _ := request(t, "POST", "http://"+tt.server+"/v1/scores", `{"user_id":"u","points":1}`, "Origin", tt.origin, "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain")
 		if post.StatusCode != tt.post {
 			t.Errorf("%s: a submit without a key answers %s, want %d", name, post.Status, tt.post)
@@ -309,8 +309,8 @@ func TestGzip(t *testing.T) {
 			t.Errorf("%s: %d bytes are compressed to %d and decompressed to %d (%v), want at most half and then the same text", path, len(plain), len(zipped), len(text), err)
 		}
 	}
-	// Short answers are not compressed. Neither are answers that contain a secret and text
-	// from the caller: their compressed length would reveal parts of the secret.
+	// Short answers are not compressed. Answers that contain a secret and text from the
+	// caller are not compressed: their compressed length would reveal parts of the secret.
 	for _, tt := range [][2]string{{"GET", "/v1/scores?limit=1"}, {"POST", "/v1/keys"}} {
 		body := ""
 		if tt[0] == "POST" {
@@ -329,14 +329,14 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-func TestGzipKeepsEventsFlowing(t *testing.T) {
+func TestGzipDoesNotDelayEvents(t *testing.T) {
 	h := newHarness(t, Options{PublicRead: true})
 	rest, _ := h.onSockets()
 	header, events := openEvents(t, rest)
 	if got := header.Get("Content-Encoding"); got != "" {
 		t.Fatalf("Content-Encoding of a stream of events is %q, want none", got)
 	}
-	next := func() (list struct{ Count int }) {
+	nextList := func() (list struct{ Count int }) {
 		for events.Scan() {
 			if text, ok := strings.CutPrefix(events.Text(), "data:"); ok {
 				if err := json.Unmarshal([]byte(text), &list); err != nil {
@@ -348,11 +348,11 @@ func TestGzipKeepsEventsFlowing(t *testing.T) {
 		t.Fatalf("the stream ended: %v, want another event", events.Err())
 		return list
 	}
-	if list := next(); list.Count != 0 {
+	if list := nextList(); list.Count != 0 {
 		t.Errorf("the first event has %d entries, want 0", list.Count)
 	}
 	request(t, "POST", "http://"+rest+"/v1/scores", `{"user_id":"u","match_id":"m","points":1}`, "Authorization", "Bearer "+h.keys["submit"])
-	if list := next(); list.Count != 1 { // the event arrives before the stream ends
+	if list := nextList(); list.Count != 1 { // the event arrives before the stream ends
 		t.Errorf("the event after a submit has %d entries, want 1", list.Count)
 	}
 }

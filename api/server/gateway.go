@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -51,7 +52,7 @@ func newGateway(ctx context.Context, conn *inProcessConn, s *Server) (*gateway, 
 	gw := &gateway{admission: s.admit, startReceive: s.startReceive, routes: map[string]*route{}, gzip: newGzip()}
 	middlewares := []runtime.Middleware{gw.admit}
 	if tracer := s.options.TracerProvider; tracer != nil {
-		middlewares = append([]runtime.Middleware{gw.traced(tracer)}, middlewares...)
+		middlewares = append([]runtime.Middleware{gw.traceMiddleware(tracer)}, middlewares...)
 	}
 	gw.ServeMux = runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, jsonMarshaler{}),
@@ -86,6 +87,7 @@ func newGateway(ctx context.Context, conn *inProcessConn, s *Server) (*gateway, 
 	return gw, nil
 }
 
+// addRoutes adds a route for each HTTP method and path that rule gives to a method.
 func (gw *gateway) addRoutes(method protoreflect.MethodDescriptor, rule *annotations.HttpRule) error {
 	for _, binding := range append([]*annotations.HttpRule{rule}, rule.GetAdditionalBindings()...) {
 		verb, path := verbAndPath(binding)
@@ -196,8 +198,8 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	}
 }
 
-// read checks the query of a request and reads its body, in the time that the caller may
-// take to send it. The errors of [http.ResponseController] are ignored, because the
+// read checks the query of a request and reads its body, within the time that the caller
+// may take to send the body. The errors of [http.ResponseController] are ignored, because the
 // ResponseWriters of tests have no deadlines.
 func (gw *gateway) read(a *admission, rt *route, w http.ResponseWriter, r *http.Request, params map[string]string) (*body, error) {
 	if rt.body == nil {
@@ -214,5 +216,9 @@ func (gw *gateway) read(a *admission, rt *route, w http.ResponseWriter, r *http.
 	}
 	defer release()
 	_ = connection.SetReadDeadline(time.Now().Add(limit))
-	return rt.read(w, r, params)
+	b, err := rt.read(w, r, params)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = slowMessageError(limit)
+	}
+	return b, err
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/json"
+	"flag"
 	"io"
 	"log/slog"
 	"net"
@@ -29,6 +30,15 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
+
+func TestMain(m *testing.M) {
+	// Parallel tests mostly wait for timeouts of the server, so run more of them concurrently
+	// than the machine has processors.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // harness is a server whose store is in memory. It has a key for each scope. Tests call
 // it over REST and gRPC.
@@ -245,11 +255,11 @@ func (h *harness) createBoard(body string) {
 // waitFor waits until ok returns true.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for !ok() {
 		select {
 		case <-deadline:
-			t.Fatalf("waited 30 s for %s", what)
+			t.Fatalf("waited a minute for %s", what)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

@@ -71,7 +71,7 @@ func (h health) Watch(req *healthpb.HealthCheckRequest, stream healthpb.Health_W
 		return err
 	}
 	defer done()
-	ctx, send, stop := streaming(h.Server, stream, "")
+	ctx, send, stop := prepareStream(h.Server, stream, "")
 	defer stop()
 	ticker := time.NewTicker(healthInterval)
 	defer ticker.Stop()
@@ -79,14 +79,14 @@ func (h health) Watch(req *healthpb.HealthCheckRequest, stream healthpb.Health_W
 	for {
 		if now := h.status(); now != last {
 			if err := send(&healthpb.HealthCheckResponse{Status: now}); err != nil {
-				return ended(ctx, err)
+				return streamError(ctx, err)
 			}
 			last = now
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return ended(ctx, ctx.Err())
+			return streamError(ctx, ctx.Err())
 		}
 	}
 }

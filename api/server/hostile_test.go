@@ -23,15 +23,16 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/api/protoconv"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // The server answers an invalid body with status 400. The answer names the field and
 // its limits.
 func TestBadBodies(t *testing.T) {
 	h := newHarness(t, Options{})
-	for _, tt := range []struct{ name, body, field, says string }{
+	for _, tt := range []struct{ name, body, field, text string }{
 		{"an empty body", ``, "user_id,points", "is required"},
-		{"no JSON", `hello`, "body", "not valid JSON"},
+		{"a text that is not JSON", `hello`, "body", "not valid JSON"},
 		{"a list", `[]`, "body", "must be a JSON object"},
 		{"null", `null`, "body", "must be a JSON object"},
 		{"a number", `7`, "body", "must be a JSON object"},
@@ -43,29 +44,29 @@ func TestBadBodies(t *testing.T) {
 		{"the board in the body", `{"board":"x","user_id":"u","points":1}`, "board", "is unknown"},
 		{"a key given twice", `{"user_id":"u","points":1,"points":2}`, "points", "is given twice"},
 		{"a query parameter in the body", `{"user_id":"u","points":1,"no_wait":true}`, "no_wait", "is unknown"},
-		{"a fraction", `{"user_id":"u","points":1.5}`, "points", "is not an integer"},
-		{"a fraction in a string", `{"user_id":"u","points":"1.5"}`, "points", "is not an integer"},
-		{"NaN", `{"user_id":"u","points":NaN}`, "points", "not valid JSON"},
+		{"a number with a fraction", `{"user_id":"u","points":1.5}`, "points", "is not an integer"},
+		{"a number with a fraction, in a string", `{"user_id":"u","points":"1.5"}`, "points", "is not an integer"},
+		{"the number NaN", `{"user_id":"u","points":NaN}`, "points", "not valid JSON"},
 		{"NaN in a string", `{"user_id":"u","points":"NaN"}`, "points", "is not an integer"},
-		{"infinity", `{"user_id":"u","points":1e999}`, "points", "is not an integer"},
-		{"a word", `{"user_id":"u","points":"many"}`, "points", "is not an integer"},
-		{"true", `{"user_id":"u","points":true}`, "points", "is not an integer"},
+		{"a number beyond a double", `{"user_id":"u","points":1e999}`, "points", "is not an integer"},
+		{"a word instead of a number", `{"user_id":"u","points":"many"}`, "points", "is not an integer"},
+		{"true instead of a number", `{"user_id":"u","points":true}`, "points", "is not an integer"},
 		{"a list instead of a number", `{"user_id":"u","points":[1]}`, "points", "is not an integer"},
 		{"an object instead of a number", `{"user_id":"u","points":{}}`, "points", "is not an integer"},
 		{"null points", `{"user_id":"u","points":null}`, "points", "is required"},
-		{"2^53 + 1", `{"user_id":"u","points":9007199254740993}`, "points", "is not in the range -9007199254740992 to 9007199254740992"},
-		{"-2^53 - 1", `{"user_id":"u","points":-9007199254740993}`, "points", "is not in the range -9007199254740992"},
-		{"2^63", `{"user_id":"u","points":9223372036854775808}`, "points", "is not an integer within ±2^53"},
+		{"the number 2^53 + 1", `{"user_id":"u","points":9007199254740993}`, "points", "is not in the range -9007199254740992 to 9007199254740992"},
+		{"the number -2^53 - 1", `{"user_id":"u","points":-9007199254740993}`, "points", "is not in the range -9007199254740992"},
+		{"the number 2^63", `{"user_id":"u","points":9223372036854775808}`, "points", "is not an integer within ±2^53"},
 		{"a number instead of a string", `{"user_id":7,"points":1}`, "user_id", "must be a string"},
-		{"no user", `{"points":1}`, "user_id", "is required"},
-		{"an empty user", `{"user_id":"","points":1}`, "user_id", "is required"},
+		{"no user id", `{"points":1}`, "user_id", "is required"},
+		{"an empty user id", `{"user_id":"","points":1}`, "user_id", "is required"},
 		{"a user id of 129 bytes", `{"user_id":"` + strings.Repeat("u", 129) + `","points":1}`, "user_id", "at most 128"},
-		{"a control character", `{"user_id":"a\u0007b","points":1}`, "user_id", "unprintable"},
-		{"a null byte", `{"user_id":"a\u0000b","points":1}`, "user_id", "unprintable"},
-		{"a right-to-left override", `{"user_id":"a\u202eb","points":1}`, "user_id", "unprintable"},
-		{"half a surrogate pair", `{"user_id":"a\ud800b","points":1}`, "user_id", "valid text"},
-		{"not UTF-8", "{\"user_id\":\"a\xffb\",\"points\":1}", "body", "not valid UTF-8"},
-		{"a long match id", `{"user_id":"u","points":1,"match_id":"` + strings.Repeat("m", 129) + `"}`, "match_id", "at most 128"},
+		{"a user id with a control character", `{"user_id":"a\u0007b","points":1}`, "user_id", "unprintable"},
+		{"a user id with a null byte", `{"user_id":"a\u0000b","points":1}`, "user_id", "unprintable"},
+		{"a user id with a right-to-left override", `{"user_id":"a\u202eb","points":1}`, "user_id", "unprintable"},
+		{"a user id with half a surrogate pair", `{"user_id":"a\ud800b","points":1}`, "user_id", "valid text"},
+		{"bytes that are not UTF-8", "{\"user_id\":\"a\xffb\",\"points\":1}", "body", "not valid UTF-8"},
+		{"a match id of 129 bytes", `{"user_id":"u","points":1,"match_id":"` + strings.Repeat("m", 129) + `"}`, "match_id", "at most 128"},
 		{"a negative revision", `{"user_id":"u","points":1,"revision":-1}`, "revision", "is not in the range 0 to"},
 		{"score on a sum board", `{"user_id":"u","score":1}`, "score", "takes points, not score"},
 		{"score and points", `{"user_id":"u","score":1,"points":1}`, "score", "takes points, not score"},
@@ -75,27 +76,27 @@ func TestBadBodies(t *testing.T) {
 		{"a time in the future", `{"user_id":"u","points":1,"achieved_at":"2999-01-01T00:00:00Z"}`, "achieved_at", "ahead of the server's clock"},
 		{"the first instant of year 1", `{"user_id":"u","points":1,"achieved_at":"0001-01-01T00:00:00Z"}`, "achieved_at", "outside the years"},
 		{"a tie-breaker on a board without tie-breakers", `{"user_id":"u","points":1,"tie_breakers":[1]}`, "tie_breakers", "the board has 0"},
-		{"a tie-breaker that is no integer", `{"user_id":"u","points":1,"tie_breakers":[1,"x"]}`, "tie_breakers[1]", "is not an integer"},
+		{"a tie-breaker that is not an integer", `{"user_id":"u","points":1,"tie_breakers":[1,"x"]}`, "tie_breakers[1]", "is not an integer"},
 		{"null in a list", `{"user_id":"u","points":1,"tie_breakers":[null]}`, "tie_breakers[0]", "must not be null"},
 		{"a number instead of a list", `{"user_id":"u","points":1,"tie_breakers":3}`, "tie_breakers", "must be a list"},
 		{"a list instead of attributes", `{"user_id":"u","points":1,"attributes":[]}`, "attributes", "must be a JSON object"},
 		{"an attribute that is a number", `{"user_id":"u","points":1,"attributes":{"gender":1}}`, "attributes.gender", "must be a string"},
-		{"an attribute twice", `{"user_id":"u","points":1,"attributes":{"gender":"F","gender":"M"}}`, "attributes.gender", "is given twice"},
+		{"an attribute given twice", `{"user_id":"u","points":1,"attributes":{"gender":"F","gender":"M"}}`, "attributes.gender", "is given twice"},
 		{"an invalid attribute name", `{"user_id":"u","points":1,"attributes":{"Gender!":"F"}}`, "attributes", "is not a name"},
 		{"metadata that is a string", `{"user_id":"u","points":1,"metadata":"x"}`, "metadata", "must be a JSON object"},
-		{"metadata that is long", `{"user_id":"u","points":1,"metadata":{"k":"` + strings.Repeat("x", 4096) + `"}}`, "metadata", "at most 4096"},
+		{"metadata that is too long", `{"user_id":"u","points":1,"metadata":{"k":"` + strings.Repeat("x", 4096) + `"}}`, "metadata", "at most 4096"},
 		{"deeply nested metadata", `{"user_id":"u","points":1,"metadata":{"k":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}}`, "metadata", "nested more than 32 deep"},
 		{"a deeply nested list instead of a number", `{"user_id":"u","points":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, "points", "is not an integer"},
 		{"a deeply nested list instead of a time", `{"user_id":"u","points":1,"achieved_at":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, "achieved_at", "must be a time such as"},
 		{"metadata beyond a double", `{"user_id":"u","points":1,"metadata":{"k":{"a":[0,1e400]}}}`, "metadata.k.a[1]", "cannot be stored exactly"},
-		{"metadata with a key twice", `{"user_id":"u","points":1,"metadata":{"k":{"a":1,"a":2}}}`, "metadata.k.a", "is given twice"},
+		{"metadata with a key given twice", `{"user_id":"u","points":1,"metadata":{"k":{"a":1,"a":2}}}`, "metadata.k.a", "is given twice"},
 		{"metadata with half a surrogate pair", `{"user_id":"u","points":1,"metadata":{"k":["a\ud800b"]}}`, "metadata.k[0]", "valid text"},
 		{"an attribute's name with half a surrogate pair", `{"user_id":"u","points":1,"attributes":{"a\ud800b":"x"}}`, "attributes.a\ufffdb", "valid text"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := h.do("submit", "POST", "/v1/scores", tt.body)
-			if a.status != http.StatusBadRequest || a.body["status"] != "INVALID_ARGUMENT" || strings.Join(a.violations(), ",") != tt.field || !strings.Contains(a.raw, tt.says) {
-				t.Errorf("%d %s, want 400 naming %s and containing %q", a.status, a.raw, tt.field, tt.says)
+			if a.status != http.StatusBadRequest || a.body["status"] != "INVALID_ARGUMENT" || strings.Join(a.violations(), ",") != tt.field || !strings.Contains(a.raw, tt.text) {
+				t.Errorf("%d %s, want 400 naming %s and containing %q", a.status, a.raw, tt.field, tt.text)
 			}
 		})
 	}
@@ -140,7 +141,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		method, path, body string
 		status             int
 		fields             string
-		says               []string
+		texts              []string
 	}{
 		{"PATCH", "/v1/boards/b", `{}`, 400, "body", []string{"names no field to change"}},
 		{"PATCH", "/v1/boards/b", ``, 400, "body", []string{"names no field to change"}},
@@ -151,9 +152,9 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		if a.status != tt.status || strings.Join(a.violations(), ",") != tt.fields {
 			t.Errorf("%s %s %s: %d %s, want %d naming %q", tt.method, tt.path, tt.body, a.status, a.raw, tt.status, tt.fields)
 		}
-		for _, says := range tt.says {
-			if !strings.Contains(a.raw, says) {
-				t.Errorf("%s %s %s: %s, want it to contain %q", tt.method, tt.path, tt.body, a.raw, says)
+		for _, text := range tt.texts {
+			if !strings.Contains(a.raw, text) {
+				t.Errorf("%s %s %s: %s, want it to contain %q", tt.method, tt.path, tt.body, a.raw, text)
 			}
 		}
 	}
@@ -195,10 +196,10 @@ func TestMetadataNumbers(t *testing.T) {
 			t.Errorf("metadata with the number %s: %d %s, want 200", number, a.status, a.raw)
 			continue
 		}
-		kept := get(h.must("read", "GET", "/v1/boards/default/results/u/m"+strings.Trim(number, "-"), nil), "result", "metadata", "a", "b", 1)
+		stored := get(h.must("read", "GET", "/v1/boards/default/results/u/m"+strings.Trim(number, "-"), nil), "result", "metadata", "a", "b", 1)
 		want, _ := strconv.ParseFloat(number, 64)
-		if got, err := kept.(json.Number).Float64(); err != nil || got != want {
-			t.Errorf("metadata with the number %s is returned with %v, want an equal number", number, kept)
+		if got, err := stored.(json.Number).Float64(); err != nil || got != want {
+			t.Errorf("metadata with the number %s is returned with %v, want an equal number", number, stored)
 		}
 	}
 	for _, number := range []string{"9007199254740993", "-9007199254740993", "18446744073709551615", "3.14159265358979323846", "1e400", "-1e400", "1e-400", "1e999999999999", "1e-999999999999", strings.Repeat("1", 65), "1" + strings.Repeat("0", 64)} {
@@ -365,8 +366,8 @@ func TestBadQueries(t *testing.T) {
 			t.Errorf("%s %.80s: %d %.300s, want 400 naming %s", tt.method, tt.path, a.status, a.raw, tt.field)
 		}
 	}
-	// If a route takes the whole request as its body, a field may be in the body or in the
-	// query, but not in both.
+	// The body of some routes is the whole request message. A field of such a message may be
+	// in the body or in the query, but not in both.
 	if a := h.do("admin", "POST", "/v1/scores:lookup?season=202611", `{"user_ids":["u"],"season":"202611"}`); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"season"}) {
 		t.Errorf("season in the body and in the query: %d %s, want 400 naming season", a.status, a.raw)
 	}
@@ -426,8 +427,8 @@ func TestIDsInPaths(t *testing.T) {
 		"plain", "with space", "a/b", "a//b", "/", "//", ".", "..", "../..", "a:b", ":", ":ban", "x:ban", "x:batch", "scores:lookup", "50%", "%3A", "%2F", "%252F", "100%25", "%", "%zz",
 		"a+b", "a&b=c", "a?b", "a#b", "a;b", `"quotes"`, `back\slash`, "ümläut", "日本語", "👩‍🚀"[:4], "é", "<script>", "{user_id}", "*", "**", "~", "'", "null", strings.Repeat("é", 64),
 	}
-	seed := rand.Uint64()
-	rng := rand.New(rand.NewPCG(seed, 0))
+	runSeed := seed.New(t)
+	rng := rand.New(rand.NewPCG(runSeed, 0))
 	alphabet := []rune("ab/:%+.~ é?#&=;@!$'()*,[]{}|^`\\\"<>日2F3A")
 	for range 60 {
 		id := make([]rune, 1+rng.IntN(12))
@@ -453,19 +454,19 @@ func TestIDsInPaths(t *testing.T) {
 				segment = escaped // HTTP clients remove these segments unless they are escaped
 			}
 			if got := get(h.must("read", "GET", "/v1/scores/"+segment, nil), "data", "user_id"); got != id {
-				t.Errorf("seed %d: GET /v1/scores/%s returns user %q, want %q", seed, segment, got, id)
+				t.Errorf("seed %d: GET /v1/scores/%s returns user %q, want %q", runSeed, segment, got, id)
 			}
 			if got := h.must("read", "GET", "/v1/boards/default/results/"+segment+"/"+segment, nil); got["match_id"] != id || got["user_id"] != id {
-				t.Errorf("seed %d: GET of the result %s/%s returns %v, want user and match %q", seed, segment, segment, got, id)
+				t.Errorf("seed %d: GET of the result %s/%s returns %v, want user and match %q", runSeed, segment, segment, got, id)
 			}
 			for _, action := range []string{"ban", "unban"} {
 				if got := h.must("admin", "POST", "/v1/users/"+segment+":"+action, nil); got["user_id"] != id {
-					t.Errorf("seed %d: POST /v1/users/%s:%s returns %v, want user %q", seed, segment, action, got, id)
+					t.Errorf("seed %d: POST /v1/users/%s:%s returns %v, want user %q", runSeed, segment, action, got, id)
 				}
 			}
 		}
 		if got := h.must("submit", "POST", "/v1/boards/default/results/"+escaped+"/"+escaped+":retract", nil); got["user_id"] != id || got["match_id"] != id {
-			t.Errorf("seed %d: the retraction of %s returns %v, want user and match %q", seed, escaped, got, id)
+			t.Errorf("seed %d: the retraction of %s returns %v, want user and match %q", runSeed, escaped, got, id)
 		}
 	}
 	// The same applies to the ids of boards.
@@ -517,8 +518,9 @@ func (h *harness) storeResult(id string) {
 	}
 }
 
-// New boards, windows, users and matches must not have an id that clients remove from URLs, or an
-// invisible id. TestIDsInPaths tests that older ones with such an id remain readable.
+// New boards, windows, users and matches must not have an id that clients remove from URLs,
+// or an invisible id. TestIDsInPaths tests that older users, matches and boards with such an
+// id remain readable.
 func TestNewIDsAreVisibleAndKeptByURLs(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"cups","season":{"schedule":"EXPLICIT","windows":[{"id":"old","start":"2026-01-01T00:00:00Z","end":"2027-01-01T00:00:00Z"}]}}`)

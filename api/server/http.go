@@ -84,7 +84,7 @@ func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 
 // boundUnreadBody bounds the time to receive a request's body to drainTimeout. If a
 // handler does not read the body, net/http reads it before it sends the answer; without
-// the bound, a slow client could delay this forever. Handlers that read the body set
+// the bound, a slow client could delay the answer forever. Handlers that read the body set
 // another deadline.
 func boundUnreadBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
@@ -93,9 +93,8 @@ func boundUnreadBody(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newHandler returns the handler of all HTTP requests. The handler sets the security
-// headers of every answer, and passes requests for paths under /v1/ to gw.
-func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
+// newMux returns the handler of requests for paths outside /v1/.
+func (s *Server) newMux() http.Handler {
 	mux := http.NewServeMux()
 	if !s.options.SeparateProbes {
 		addProbes(mux, s.options.Ready, s.options.Metrics)
@@ -106,7 +105,26 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(api.OpenAPI) // the client may have disconnected
 	})))
+	return mux
+}
 
+// setHeaders sets the headers of the answer to r that do not depend on its content.
+func (s *Server) setHeaders(h http.Header, r *http.Request) {
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	setFraming(h, s.options.FrameAncestors)
+	h.Set("Cache-Control", "no-store")
+	if s.draining.Load() {
+		h.Set("Connection", "close") // over HTTP/2, net/http sends GOAWAY
+	}
+	if r.TLS != nil {
+		h.Set("Strict-Transport-Security", "max-age=31536000")
+	}
+}
+
+// newHandler returns the handler of all HTTP requests. The handler sets the security
+// headers of every answer, and passes requests for paths under /v1/ to gw.
+func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 	// A web page can make a browser on this machine send requests. An insecure server
 	// must not accept these requests. crossOrigin refuses requests from pages of other
 	// origins. By DNS rebinding, a page can have the server's origin; then the Host
@@ -115,21 +133,12 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	mux := s.newMux()
 	handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w := &answerWriter{ResponseWriter: rw, ResponseController: http.NewResponseController(rw)}
-		w.extend()
+		w.extendDeadline()
 		boundUnreadBody(w, r)
-		h := w.Header()
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
-		setFraming(h, s.options.FrameAncestors)
-		h.Set("Cache-Control", "no-store")
-		if s.draining.Load() {
-			h.Set("Connection", "close") // over HTTP/2, net/http sends GOAWAY
-		}
-		if r.TLS != nil {
-			h.Set("Strict-Transport-Security", "max-age=31536000")
-		}
+		s.setHeaders(w.Header(), r)
 		if err := crossOrigin.Check(r); err != nil {
 			writeText(w, http.StatusForbidden, err.Error())
 			return
@@ -144,7 +153,7 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 			mux.ServeHTTP(w, r)
 			return
 		}
-		if s.publicRead(r) {
+		if s.isPublicRead(r) {
 			w.cacheControl = s.options.PublicCacheControl
 		}
 		gw.ServeHTTP(w, r.WithContext(peer.NewContext(r.Context(), s.httpPeer(r))))
@@ -152,10 +161,10 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 	if len(s.options.CORSOrigins) == 0 {
 		return handler, nil
 	}
-	shared := newCORS(s.options.CORSOrigins).Handler(handler)
+	withCORS := newCORS(s.options.CORSOrigins).Handler(handler)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/v1/") || r.URL.Path == "/openapi.json" {
-			shared.ServeHTTP(w, r)
+			withCORS.ServeHTTP(w, r)
 			return
 		}
 		handler.ServeHTTP(w, r)
@@ -184,9 +193,9 @@ type answerWriter struct {
 	wroteHeader  bool
 }
 
-// extend restarts the write timeout. It ignores the error, because the
+// extendDeadline restarts the write timeout. It ignores the error, because the
 // ResponseWriters of tests have no deadlines.
-func (w *answerWriter) extend() { _ = w.SetWriteDeadline(time.Now().Add(writeTimeout)) }
+func (w *answerWriter) extendDeadline() { _ = w.SetWriteDeadline(time.Now().Add(writeTimeout)) }
 
 // WriteHeader writes the status and the header.
 func (w *answerWriter) WriteHeader(status int) {
@@ -200,7 +209,7 @@ func (w *answerWriter) WriteHeader(status int) {
 }
 
 func (w *answerWriter) Write(p []byte) (int, error) {
-	w.extend()
+	w.extendDeadline()
 	if !w.wroteHeader {
 		w.WriteHeader(http.StatusOK)
 	}

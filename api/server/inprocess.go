@@ -73,9 +73,9 @@ func (c *inProcessConn) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	}
 }
 
-// incoming returns the context for the handler of a call. ctx is the context of the
+// incomingContext returns the context for the handler of a call. ctx is the context of the
 // client: its outgoing metadata becomes the handler's incoming metadata.
-func incoming(ctx context.Context, t grpc.ServerTransportStream) context.Context {
+func incomingContext(ctx context.Context, t grpc.ServerTransportStream) context.Context {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	ctx = metadata.NewIncomingContext(metadata.NewOutgoingContext(ctx, nil), md)
 	return grpc.NewContextWithServerTransportStream(ctx, t)
@@ -88,13 +88,13 @@ func (c *inProcessConn) Invoke(ctx context.Context, method string, args, reply a
 	}
 	t := &callTransport{method: method}
 	decode := func(req any) error { return copyMessage(req, args) }
-	answer, err := m.desc.Handler(m.impl, incoming(ctx, t), decode, c.unary)
+	answer, err := m.desc.Handler(m.impl, incomingContext(ctx, t), decode, c.unary)
 	for _, o := range opts {
 		switch o := o.(type) {
 		case grpc.HeaderCallOption:
-			*o.HeaderAddr, _ = t.sentSoFar()
+			*o.HeaderAddr, _ = t.headerAndTrailer()
 		case grpc.TrailerCallOption:
-			_, *o.TrailerAddr = t.sentSoFar()
+			_, *o.TrailerAddr = t.headerAndTrailer()
 		}
 	}
 	if err != nil {
@@ -136,14 +136,14 @@ func (c *inProcessConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, metho
 	}
 	s := &callStream{
 		requests: make(chan any, 1),
-		wants:    make(chan any),
+		targets:  make(chan any),
 		filled:   make(chan error),
 		started:  make(chan struct{}),
 		done:     make(chan struct{}),
 		client:   ctx,
 	}
 	s.transport = callTransport{method: method, sent: sync.OnceFunc(func() { close(s.started) })}
-	s.server = incoming(ctx, &s.transport)
+	s.server = incomingContext(ctx, &s.transport)
 	go func() {
 		defer close(s.done)
 		info := &grpc.StreamServerInfo{FullMethod: method, IsServerStream: true}
@@ -153,12 +153,12 @@ func (c *inProcessConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, metho
 }
 
 // callStream is one streaming call. The server's SendMsg waits until the client calls
-// RecvMsg, and then copies the message to the client. So no message is queued.
+// RecvMsg, and then copies the message to the client. No message is queued.
 type callStream struct {
 	client, server context.Context
 	transport      callTransport
 	requests       chan any
-	wants          chan any      // empty messages of the client, to which SendMsg copies
+	targets        chan any      // empty messages of the client; SendMsg copies into them
 	filled         chan error    // the error of each copy, or nil
 	started        chan struct{} // closed by the first header or message
 	done           chan struct{} // closed after the handler has returned err
@@ -171,7 +171,7 @@ func (s *clientStream) Context() context.Context { return s.client }
 func (s *clientStream) CloseSend() error         { return nil }
 
 func (s *clientStream) Trailer() metadata.MD {
-	_, trailer := s.transport.sentSoFar()
+	_, trailer := s.transport.headerAndTrailer()
 	return trailer
 }
 
@@ -180,10 +180,10 @@ func (s *clientStream) Trailer() metadata.MD {
 func (s *clientStream) Header() (metadata.MD, error) {
 	select {
 	case <-s.started:
-		header, _ := s.transport.sentSoFar()
+		header, _ := s.transport.headerAndTrailer()
 		return header, nil
 	case <-s.done:
-		header, _ := s.transport.sentSoFar()
+		header, _ := s.transport.headerAndTrailer()
 		return header, s.err
 	case <-s.client.Done():
 		return nil, status.FromContextError(s.client.Err()).Err()
@@ -204,7 +204,7 @@ func (s *clientStream) SendMsg(m any) error {
 
 func (s *clientStream) RecvMsg(m any) error {
 	select {
-	case s.wants <- m:
+	case s.targets <- m:
 		return <-s.filled
 	case <-s.done:
 		if s.err != nil {
@@ -235,7 +235,7 @@ func (s *serverStream) RecvMsg(m any) error {
 func (s *serverStream) SendMsg(m any) error {
 	s.transport.sent()
 	select {
-	case dst := <-s.wants:
+	case dst := <-s.targets:
 		err := copyMessage(dst, m)
 		s.filled <- err
 		return err
@@ -254,7 +254,8 @@ type callTransport struct {
 
 func (t *callTransport) Method() string { return t.method }
 
-func (t *callTransport) sentSoFar() (header, trailer metadata.MD) {
+// headerAndTrailer returns the header and the trailer that the handler has set so far.
+func (t *callTransport) headerAndTrailer() (header, trailer metadata.MD) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.header, t.trailer

@@ -22,7 +22,7 @@ import (
 type echo struct {
 	pb.UnimplementedLeaderboardServiceServer
 	pb.UnimplementedAdminServiceServer
-	begun, left chan struct{} // if not nil, closed when a watch begins and when it ends
+	begun, ended chan struct{} // if not nil, closed when a watch begins and when it ends
 }
 
 func (echo) GetBoard(ctx context.Context, req *pb.GetBoardRequest) (*pb.GetBoardResponse, error) {
@@ -43,7 +43,7 @@ func (echo) GetBoard(ctx context.Context, req *pb.GetBoardRequest) (*pb.GetBoard
 func (e echo) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardService_WatchScoresServer) error {
 	if e.begun != nil {
 		close(e.begun)
-		defer close(e.left)
+		defer close(e.ended)
 	}
 	m := &pb.WatchScoresResponse{}
 	switch req.GetBoard() {
@@ -168,7 +168,7 @@ func TestInProcessCallsBehaveAsRemoteCalls(t *testing.T) {
 // handler is waiting, or is sending a message.
 func TestInProcessStreamEndsWithItsCaller(t *testing.T) {
 	for _, board := range []string{"silent", "endless"} {
-		service := &echo{begun: make(chan struct{}), left: make(chan struct{})}
+		service := &echo{begun: make(chan struct{}), ended: make(chan struct{})}
 		local := newInProcessConn(nil, nil)
 		pb.RegisterLeaderboardServiceServer(local, service)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -183,7 +183,7 @@ func TestInProcessStreamEndsWithItsCaller(t *testing.T) {
 			}
 		}
 		cancel()
-		<-service.left
+		<-service.ended
 		if _, err := stream.Recv(); status.Code(err) != codes.Canceled {
 			t.Errorf("board %q: Recv after the cancellation: %v, want CANCELED", board, err)
 		}
@@ -197,16 +197,16 @@ func TestInProcessStreamEndsWithItsCaller(t *testing.T) {
 // their own copies.
 func TestInProcessCallsCopyMessages(t *testing.T) {
 	local := newInProcessConn(nil, nil)
-	kept := &keeper{}
-	pb.RegisterAdminServiceServer(local, kept)
+	service := &recorder{}
+	pb.RegisterAdminServiceServer(local, service)
 	req := &pb.CreateKeyRequest{Name: "n", Scopes: []string{"read"}}
 	res, err := pb.NewAdminServiceClient(local).CreateKey(t.Context(), req)
 	if err != nil || res.GetSecret() != "s" {
 		t.Fatalf("CreateKey answers %v, %v; want the secret s", res, err)
 	}
 	req.Name, res.Secret = "changed", "changed"
-	if kept.req.GetName() != "n" || kept.req.GetScopes()[0] != "read" || kept.res.GetSecret() != "s" {
-		t.Errorf("after the caller changed its messages, the handler has %v and %v, want them unchanged", kept.req, kept.res)
+	if service.req.GetName() != "n" || service.req.GetScopes()[0] != "read" || service.res.GetSecret() != "s" {
+		t.Errorf("after the caller changed its messages, the handler has %v and %v, want them unchanged", service.req, service.res)
 	}
 	if err := copyMessage(&pb.Key{}, &pb.Board{}); status.Code(err) != codes.Internal {
 		t.Errorf("copyMessage between two types: %v, want INTERNAL", err)
@@ -216,14 +216,14 @@ func TestInProcessCallsCopyMessages(t *testing.T) {
 	}
 }
 
-// keeper keeps the last request of CreateKey and its response.
-type keeper struct {
+// recorder records the last request of CreateKey and its response.
+type recorder struct {
 	pb.UnimplementedAdminServiceServer
 	req *pb.CreateKeyRequest
 	res *pb.CreateKeyResponse
 }
 
-func (k *keeper) CreateKey(_ context.Context, req *pb.CreateKeyRequest) (*pb.CreateKeyResponse, error) {
+func (k *recorder) CreateKey(_ context.Context, req *pb.CreateKeyRequest) (*pb.CreateKeyResponse, error) {
 	k.req, k.res = req, &pb.CreateKeyResponse{Secret: "s"}
 	return k.res, nil
 }
@@ -231,7 +231,7 @@ func (k *keeper) CreateKey(_ context.Context, req *pb.CreateKeyRequest) (*pb.Cre
 // BenchmarkInProcessCall measures an in-process call of a trivial method.
 func BenchmarkInProcessCall(b *testing.B) {
 	conn := newInProcessConn(nil, nil)
-	pb.RegisterAdminServiceServer(conn, &keeper{})
+	pb.RegisterAdminServiceServer(conn, &recorder{})
 	c := pb.NewAdminServiceClient(conn)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -36,12 +37,9 @@ import (
 //   - let the guard decide about the call;
 //   - decode and check the request, and limit the rates of users (not for streams).
 func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamServerInterceptor) {
-	panics := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error {
-		s.metrics.panics.Inc()
-		return fmt.Errorf("server: panic: %v\n%s", p, debug.Stack())
-	})
+	panics := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error { return s.panicError(p) })
 	unary := []grpc.UnaryServerInterceptor{
-		s.clientOfUnary,
+		s.withClientUnary,
 		interceptors.UnaryServerInterceptor(s.metrics),
 		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			res, err := next(ctx, req)
@@ -65,14 +63,14 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 			if err := s.checkBoards(ctx, info.FullMethod, req); err != nil {
 				return nil, err
 			}
-			if err := s.guard.TakeUsers(usersOf(req)); err != nil {
+			if err := s.guard.TakeUsers(resultsByUser(req)); err != nil {
 				return nil, err
 			}
 			return next(ctx, req)
 		},
 	}
 	stream := []grpc.StreamServerInterceptor{
-		s.clientOfStream,
+		s.withClientStream,
 		interceptors.StreamServerInterceptor(s.metrics),
 		func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			return report(ss.Context(), next(srv, ss))
@@ -81,6 +79,15 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 		authinterceptor.StreamServerInterceptor(s.enter),
 	}
 	return unary, stream
+}
+
+var errPanic = errors.New("panic")
+
+// panicError counts the panic p of a call, and returns an error with errPanic, p and the stack.
+// The deferred function that recovers p must call it, so that the stack shows the panic.
+func (s *Server) panicError(p any) error {
+	s.metrics.panics.Inc()
+	return fmt.Errorf("server: %w: %v\n%s", errPanic, p, debug.Stack())
 }
 
 // lateRegistrar registers services so that the server receives and decodes the message
@@ -144,9 +151,9 @@ func decodeLate(ctx context.Context, req any, info *grpc.UnaryServerInfo, next g
 	return next(ctx, req)
 }
 
-// usersOf returns the number of results that a request submits or retracts, by user. It
+// resultsByUser returns the number of results that a request submits or retracts, by user. It
 // returns nil for other requests.
-func usersOf(req any) map[string]int {
+func resultsByUser(req any) map[string]int {
 	switch req := req.(type) {
 	case *pb.SubmitScoreRequest:
 		return map[string]int{req.GetResult().GetUserId(): 1}
@@ -198,22 +205,22 @@ func report(ctx context.Context, err error) error {
 // metrics measures calls and logs them.
 type metrics struct {
 	log     *slog.Logger
-	calm    slog.Level // the level at which calls without a fault of the server are logged
+	level   slog.Level // the level of log lines about calls without a fault of the server
 	seconds *prometheus.HistogramVec
 	running *prometheus.GaugeVec
-	visible *prometheus.HistogramVec
+	visible *prometheus.HistogramVec // the time until a submitted result is visible
 	panics  prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, log *slog.Logger, logCalls bool) *metrics {
 	f := promauto.With(reg)
-	calm := slog.LevelDebug
+	level := slog.LevelDebug
 	if logCalls {
-		calm = slog.LevelInfo
+		level = slog.LevelInfo
 	}
 	m := &metrics{
-		log:  log,
-		calm: calm,
+		log:   log,
+		level: level,
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "leaderboard", Subsystem: "api", Name: "call_seconds",
 			Help:    "Time to answer a call over gRPC or REST, by method and gRPC code.",
@@ -260,8 +267,8 @@ func (r *reporter) PostCall(err error, d time.Duration) {
 	r.running.WithLabelValues(r.method).Dec()
 	r.seconds.WithLabelValues(r.method, code.String()).Observe(d.Seconds())
 	span := trace.SpanFromContext(r.ctx)
-	describe(span, code, r.info.request)
-	level := max(logLevel(code), r.calm)
+	describeSpan(span, code, r.info.request)
+	level := max(logLevel(code), r.level)
 	if !r.log.Enabled(r.ctx, level) {
 		return
 	}

@@ -59,7 +59,7 @@ func TestJWTClaims(t *testing.T) {
 	set := func(k string, v any) func(map[string]any) { return func(c map[string]any) { c[k] = v } }
 	for _, tt := range []struct {
 		name         string
-		change       func(map[string]any)
+		modify       func(map[string]any)
 		read, submit int
 	}{
 		{"a player", nil, 200, 403},
@@ -71,10 +71,10 @@ func TestJWTClaims(t *testing.T) {
 		{"an empty scope", set("scope", ""), 403, 403},
 		{"scope that is a number", set("scope", 7), 403, 403},
 		{"unknown scopes similar to known ones", set("scope", "admins Submit"), 403, 403},
-		{"expired", set("exp", tokenNow.Add(-time.Minute).Unix()), 401, 401},
-		{"expired within the leeway", set("exp", tokenNow.Add(-10*time.Second).Unix()), 200, 403},
+		{"an expired token", set("exp", tokenNow.Add(-time.Minute).Unix()), 401, 401},
+		{"a token that expired within the leeway", set("exp", tokenNow.Add(-10*time.Second).Unix()), 200, 403},
 		{"no expiry", set("exp", nil), 401, 401},
-		{"not valid yet", set("nbf", tokenNow.Add(time.Minute).Unix()), 401, 401},
+		{"a token that is not valid yet", set("nbf", tokenNow.Add(time.Minute).Unix()), 401, 401},
 		{"another issuer", set("iss", "https://evil.example"), 401, 401},
 		{"no issuer", set("iss", nil), 401, 401},
 		{"another audience", set("aud", "shop"), 401, 401},
@@ -84,7 +84,7 @@ func TestJWTClaims(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := h.withT(t)
-			h.keys["token"] = sign(t, key, tt.change)
+			h.keys["token"] = sign(t, key, tt.modify)
 			if a := h.do("token", "GET", "/v1/scores", nil); a.status != tt.read {
 				t.Errorf("GET /v1/scores: %d %s, want %d", a.status, a.raw, tt.read)
 			}
@@ -115,8 +115,8 @@ func TestJWTClaims(t *testing.T) {
 	}
 }
 
-// Over REST, the server refuses tokens with another form than it understands, and tokens
-// that are valid for too long.
+// Over REST, the server refuses tokens whose form it does not support, and tokens that are
+// valid for too long.
 func TestTokenFormsOverREST(t *testing.T) {
 	key := []byte(strings.Repeat("s", 32))
 	o := auth.JWT{Algorithm: "HS256", Secret: secret.Text(key), Issuer: "https://id.example", Audience: "leaderboard", MaxLifetime: 24 * time.Hour}
@@ -124,9 +124,9 @@ func TestTokenFormsOverREST(t *testing.T) {
 	claims := func(rest string) string {
 		return `{"iss":"https://id.example","aud":"leaderboard","sub":"u"` + rest + `}`
 	}
-	at := func(d time.Duration) string { return fmt.Sprint(tokenNow.Add(d).Unix()) }
+	unix := func(d time.Duration) string { return fmt.Sprint(tokenNow.Add(d).Unix()) }
 	const header = `{"alg":"HS256","typ":"JWT"}`
-	good := claims(`,"exp":` + at(time.Hour))
+	good := claims(`,"exp":` + unix(time.Hour))
 	for _, tt := range []struct {
 		name, header, claims string
 		want                 int
@@ -135,12 +135,12 @@ func TestTokenFormsOverREST(t *testing.T) {
 		{"unknown critical extensions", `{"alg":"HS256","crit":["b64"],"b64":true}`, good, 401},
 		{"an empty list of critical extensions", `{"alg":"HS256","crit":[]}`, good, 401},
 		{"bytes after the claims", header, good + "{}", 401},
-		{"exp as a text", header, claims(`,"exp":"` + at(time.Hour) + `"`), 401},
+		{"exp as a text", header, claims(`,"exp":"` + unix(time.Hour) + `"`), 401},
 		{"exp that is null", header, claims(`,"exp":null`), 401},
-		{"iat as a text", header, claims(`,"iat":"1","exp":` + at(time.Hour)), 401},
-		{"just within the maximum lifetime", header, claims(`,"iat":` + at(-time.Hour) + `,"exp":` + at(23*time.Hour)), 200},
-		{"a longer lifetime since iat", header, claims(`,"iat":` + at(-24*time.Hour) + `,"exp":` + at(time.Hour)), 401},
-		{"a longer lifetime from now", header, claims(`,"exp":` + at(25*time.Hour)), 401},
+		{"iat as a text", header, claims(`,"iat":"1","exp":` + unix(time.Hour)), 401},
+		{"just within the maximum lifetime", header, claims(`,"iat":` + unix(-time.Hour) + `,"exp":` + unix(23*time.Hour)), 200},
+		{"a longer lifetime since iat", header, claims(`,"iat":` + unix(-24*time.Hour) + `,"exp":` + unix(time.Hour)), 401},
+		{"a longer lifetime from now", header, claims(`,"exp":` + unix(25*time.Hour)), 401},
 	} {
 		b64 := base64.RawURLEncoding.EncodeToString
 		token := b64([]byte(tt.header)) + "." + b64([]byte(tt.claims))
@@ -199,13 +199,13 @@ func TestTokensAreBoundToBoards(t *testing.T) {
 		{"no claim", claims{}, 200, 200, 200, 200, 4},
 		{"a board", claims{"boards": []string{"cup"}}, 200, 403, 403, 403, 1},
 		{"a prefix", claims{"board_prefixes": []string{"eu-"}}, 403, 403, 200, 403, 1},
-		{"both", claims{"boards": []string{"cup2"}, "board_prefixes": []string{"eu-"}}, 403, 200, 200, 403, 2},
-		{"a board and no prefixes", claims{"boards": []string{"cup"}, "board_prefixes": []string{}}, 200, 403, 403, 403, 1},
+		{"a board and a prefix", claims{"boards": []string{"cup2"}, "board_prefixes": []string{"eu-"}}, 403, 200, 200, 403, 2},
+		{"a board and an empty list of prefixes", claims{"boards": []string{"cup"}, "board_prefixes": []string{}}, 200, 403, 403, 403, 1},
 		{"a board that does not exist", claims{"boards": []string{"nowhere"}}, 403, 403, 403, 403, 0},
 		{"an empty list", claims{"boards": []string{}}, 401, 401, 401, 401, -1},
-		{"a text", claims{"boards": "cup"}, 401, 401, 401, 401, -1},
+		{"a text instead of a list", claims{"boards": "cup"}, 401, 401, 401, 401, -1},
 		{"a number in the list", claims{"boards": []any{"cup", 7}}, 401, 401, 401, 401, -1},
-		{"an object", claims{"board_prefixes": map[string]string{"cup": "cup"}}, 401, 401, 401, 401, -1},
+		{"an object instead of a list", claims{"board_prefixes": map[string]string{"cup": "cup"}}, 401, 401, 401, 401, -1},
 		{"an empty prefix", claims{"board_prefixes": []string{""}}, 401, 401, 401, 401, -1},
 		{"too many boards", claims{"boards": slices.Repeat([]string{"cup"}, 101)}, 401, 401, 401, 401, -1},
 	} {

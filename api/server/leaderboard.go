@@ -95,7 +95,7 @@ func resultKey(board, season, user, match string) leaderboard.ResultKey {
 
 // ListScores returns a page of a ranking.
 func (s *Server) ListScores(ctx context.Context, req *pb.ListScoresRequest) (*pb.ListScoresResponse, error) {
-	q, err := toQuery(req)
+	q, err := toQuery(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (s *Server) ListScores(ctx context.Context, req *pb.ListScoresRequest) (*pb
 
 // GetUserScore returns a user's entry and its neighbors.
 func (s *Server) GetUserScore(ctx context.Context, req *pb.GetUserScoreRequest) (*pb.GetUserScoreResponse, error) {
-	q, err := toQuery(req)
+	q, err := toQuery(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (s *Server) GetUserScore(ctx context.Context, req *pb.GetUserScoreRequest) 
 // LookupScores returns the entries of the given users. Each entry has its rank in the
 // ranking, and its rank among the given users.
 func (s *Server) LookupScores(ctx context.Context, req *pb.LookupScoresRequest) (*pb.LookupScoresResponse, error) {
-	q, err := toQuery(req)
+	q, err := toQuery(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (s *Server) LookupScores(ctx context.Context, req *pb.LookupScoresRequest) 
 	}
 	list := fromPage(&page.About, page.Lines)
 	for i := range list.Leaderboard {
-		list.Leaderboard[i].ListRank = known(page.ListRanks[i])
+		list.Leaderboard[i].ListRank = rankOrNil(page.ListRanks[i])
 	}
 	for _, user := range page.Missing {
 		list.Missing = append(list.Missing, string(user))
@@ -154,7 +154,7 @@ func (s *Server) LookupScores(ctx context.Context, req *pb.LookupScoresRequest) 
 
 // GetStats returns statistics of a ranking.
 func (s *Server) GetStats(ctx context.Context, req *pb.GetStatsRequest) (*pb.GetStatsResponse, error) {
-	q, err := toQuery(req)
+	q, err := toQuery(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (s *Server) GetStats(ctx context.Context, req *pb.GetStatsRequest) (*pb.Get
 
 // ListSeasons returns the seasons of a board.
 func (s *Server) ListSeasons(ctx context.Context, req *pb.ListSeasonsRequest) (*pb.ListSeasonsResponse, error) {
-	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (s *Server) EraseUser(ctx context.Context, req *pb.EraseUserRequest) (*pb.E
 	}
 	// The erasure also removes the user from this act's record.
 	act := leaderboard.Act{Action: "user.erase", ActDetail: leaderboard.ActDetail{User: user}}
-	return &pb.EraseUserResponse{UserId: req.GetUserId(), Erased: true}, s.audited(ctx, act, func() error { return s.service.Erase(ctx, user) })
+	return &pb.EraseUserResponse{UserId: req.GetUserId(), Erased: true}, s.audit(ctx, act, func() error { return s.service.Erase(ctx, user) })
 }
 
 // ListUserScores returns a user's entries on the boards that the caller may see.
@@ -224,8 +224,8 @@ func (s *Server) ListUserScores(ctx context.Context, req *pb.ListUserScoresReque
 			continue
 		}
 		data.Scores = append(data.Scores, &pb.ListUserScoresResponse_BoardScore{
-			Board: string(sc.Board.ID), Season: string(sc.Season.ID), Score: int64(sc.Score), Rank: known(sc.Rank), Total: total(&sc.About),
-			AchievedAt: protoconv.Timestamp(sc.AchievedAt), AsOf: protoconv.Timestamp(sc.AsOf), Degraded: sc.Degraded, Sealed: sc.Sealed, Filling: ifTrue(sc.Filling),
+			Board: string(sc.Board.ID), Season: string(sc.Season.ID), Score: int64(sc.Score), Rank: rankOrNil(sc.Rank), Total: totalOrNil(&sc.About),
+			AchievedAt: protoconv.Timestamp(sc.AchievedAt), AsOf: protoconv.Timestamp(sc.AsOf), Degraded: sc.Degraded, Sealed: sc.Sealed, Filling: trueOrNil(sc.Filling),
 		})
 	}
 	return &pb.ListUserScoresResponse{Status: success, Data: data}, nil

@@ -85,7 +85,7 @@ func TestLimitedCallsAreNotRead(t *testing.T) {
 	if got := overGRPC("admin"); got != codes.InvalidArgument {
 		t.Errorf("the first call over gRPC: %v, want INVALID_ARGUMENT", got)
 	}
-	h.keys["guess"] = "lbk_guess"
+	h.keys["invalid"] = "lbk_invalid"
 	for _, tt := range []struct {
 		scope string
 		code  int
@@ -93,7 +93,7 @@ func TestLimitedCallsAreNotRead(t *testing.T) {
 	}{
 		{"submit", http.StatusTooManyRequests, codes.ResourceExhausted},
 		{"read", http.StatusForbidden, codes.ResourceExhausted}, // the refused REST call took the token
-		{"guess", http.StatusUnauthorized, codes.Unauthenticated},
+		{"invalid", http.StatusUnauthorized, codes.Unauthenticated},
 	} {
 		read = false
 		if got := rest(tt.scope, &read); got != tt.code || read {
@@ -176,11 +176,11 @@ func TestLimitsPerUserAreTakenTogether(t *testing.T) {
 func TestLimitsPerPeer(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	h := newHarness(t, Options{Now: func() time.Time { return now }, PublicRead: true, Limits: auth.Limits{PerPeer: auth.Rate{PerSecond: 1, Burst: 2}}})
-	h.keys["guess"] = "lbk_guess"
+	h.keys["invalid"] = "lbk_invalid"
 	for i, want := range []int{200, 401, 429} { // the second call has an invalid key, the others have no key
 		scope := ""
 		if i == 1 {
-			scope = "guess"
+			scope = "invalid"
 		}
 		if a := h.do(scope, "GET", "/v1/scores", nil); a.status != want {
 			t.Errorf("call %d: %d %s, want %d", i+1, a.status, a.raw, want)
@@ -224,8 +224,8 @@ func (c *countingStore) APIKey(ctx context.Context, hash [32]byte) (leaderboard.
 	return c.Store.APIKey(ctx, hash)
 }
 
-// from sends a GET with a key or token through a trusted proxy, for a client address.
-func (h *harness) from(client, key, path string) answer {
+// getFrom sends a GET with a key or token through a trusted proxy, for a client address.
+func (h *harness) getFrom(client, key, path string) answer {
 	h.t.Helper()
 	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.http.URL+path, nil)
 	if err != nil {
@@ -239,15 +239,15 @@ func (h *harness) from(client, key, path string) answer {
 // After some invalid keys from an address, the server refuses further unknown keys from
 // this address without reading the store. Other addresses and cached keys are not
 // limited.
-func TestGuessesAreLimitedBeforeTheStore(t *testing.T) {
+func TestInvalidKeysAreLimitedBeforeTheStore(t *testing.T) {
 	base := newHarness(t, Options{})
 	keys := &countingStore{Store: base.store}
 	h := serve(t, base.service, keys, Options{
 		Limits:         auth.Limits{PerPeer: auth.Rate{PerSecond: 0.001, Burst: 5}},
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
 	})
-	const here, there = "192.0.2.1", "192.0.2.2"
-	if a := h.from(here, h.keys["read"], "/v1/scores"); a.status != http.StatusOK {
+	const address, otherAddress = "192.0.2.1", "192.0.2.2"
+	if a := h.getFrom(address, h.keys["read"], "/v1/scores"); a.status != http.StatusOK {
 		t.Fatalf("call with a valid key: %d %s, want 200", a.status, a.raw)
 	}
 	for i := range 100 {
@@ -255,17 +255,17 @@ func TestGuessesAreLimitedBeforeTheStore(t *testing.T) {
 		if i >= 5 {
 			want = http.StatusTooManyRequests
 		}
-		if a := h.from(here, fmt.Sprintf("guess-%d", i), "/v1/scores"); a.status != want {
-			t.Fatalf("guess %d: %d %s, want %d", i+1, a.status, a.raw, want)
+		if a := h.getFrom(address, fmt.Sprintf("invalid-%d", i), "/v1/scores"); a.status != want {
+			t.Fatalf("invalid key %d: %d %s, want %d", i+1, a.status, a.raw, want)
 		}
 	}
 	if got := keys.lookups.Load(); got != 6 {
-		t.Errorf("the store was read %d times, want 6: for a valid key and 5 guesses", got)
+		t.Errorf("the store was read %d times, want 6: for a valid key and 5 invalid keys", got)
 	}
-	if a := h.from(here, h.keys["read"], "/v1/scores"); a.status != http.StatusOK {
+	if a := h.getFrom(address, h.keys["read"], "/v1/scores"); a.status != http.StatusOK {
 		t.Errorf("call with a cached key from the same address: %d %s, want 200", a.status, a.raw)
 	}
-	if a := h.from(there, h.keys["admin"], "/v1/scores"); a.status != http.StatusOK {
+	if a := h.getFrom(otherAddress, h.keys["admin"], "/v1/scores"); a.status != http.StatusOK {
 		t.Errorf("call from another address: %d %s, want 200", a.status, a.raw)
 	}
 }
@@ -280,27 +280,27 @@ func TestInvalidTokensAreLimitedBeforeTheirSignature(t *testing.T) {
 		Limits:         auth.Limits{PerPeer: auth.Rate{PerSecond: 0.001, Burst: 5}},
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
 	})
-	const here, there = "192.0.2.1", "192.0.2.2"
+	const address, otherAddress = "192.0.2.1", "192.0.2.2"
 	valid, invalid := sign(t, key, nil), sign(t, []byte(strings.Repeat("x", 32)), nil)
-	if a := h.from(here, valid, "/v1/scores"); a.status != http.StatusOK {
+	if a := h.getFrom(address, valid, "/v1/scores"); a.status != http.StatusOK {
 		t.Fatalf("call with a valid token: %d %s, want 200", a.status, a.raw)
 	}
 	for i, want := range []int{401, 401, 401, 401, 401, 429} {
-		if a := h.from(here, invalid, "/v1/scores"); a.status != want {
+		if a := h.getFrom(address, invalid, "/v1/scores"); a.status != want {
 			t.Errorf("invalid token %d: %d %s, want %d", i+1, a.status, a.raw, want)
 		}
 	}
-	if a := h.from(here, valid, "/v1/scores"); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
+	if a := h.getFrom(address, valid, "/v1/scores"); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
 		t.Errorf("a valid token after the invalid ones: %d %s, want 429 with Retry-After", a.status, a.raw)
 	}
-	if a := h.from(there, valid, "/v1/scores"); a.status != http.StatusOK {
+	if a := h.getFrom(otherAddress, valid, "/v1/scores"); a.status != http.StatusOK {
 		t.Errorf("a valid token from another address: %d %s, want 200", a.status, a.raw)
 	}
 }
 
 // The watchers of one key, or of one address without a key, have their own limit. So one
 // caller cannot reach the limit of the whole server.
-func TestWatchersAreSharedOut(t *testing.T) {
+func TestWatchersAreLimitedPerCaller(t *testing.T) {
 	h := newHarness(t, Options{MaxWatchers: 10, MaxCallerWatchers: 2, PublicRead: true})
 	first, second := h.watch("/v1/boards/default/watch"), h.watch("/v1/boards/default/watch")
 	first.next()

@@ -64,7 +64,7 @@ func TestLinkedBoards(t *testing.T) {
 
 // A refused change of a closed season of a linked board leaves no record.
 func TestRefusedChangesOfLinkedBoardsLeaveNoRecord(t *testing.T) {
-	h, clock := monthly(t, firstOfNovember)
+	h, clock := newMonthlyHarness(t, firstOfNovember)
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"month","source":{"board_id":"cup"},"season":{"schedule":"MONTHLY","grace":"3600s"}}`)
 	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"m","score":3}`)
 	later := firstOfNovember.AddDate(0, 1, 1)
@@ -116,7 +116,7 @@ func TestUnseenBoardsAreNotNamed(t *testing.T) {
 }
 
 func TestAnswersWithLinkedBoards(t *testing.T) {
-	h, clock := monthly(t, firstOfNovember)
+	h, clock := newMonthlyHarness(t, firstOfNovember)
 	h.createBoard(`{"board_id":"hidden","policy":"LATEST","source":{"board_id":"cup"}}`)
 	h.createBoard(`{"board_id":"month","policy":"SUM","source":{"board_id":"cup"},"season":{"schedule":"MONTHLY","grace":"3600s"}}`)
 	h.newKey("bound", map[string]any{"scopes": []string{"submit"}, "boards": []string{"cup", "month"}})
@@ -134,12 +134,12 @@ func TestAnswersWithLinkedBoards(t *testing.T) {
 	}
 	later := firstOfNovember.AddDate(0, 1, 1)
 	clock.Store(&later)
-	const late = `{"include_linked":true,"results":[{"user_id":"bob","match_id":"m","score":4,"achieved_at":"2026-11-01T12:00:00Z"},{"user_id":"","score":4}]}`
-	answer := h.must("bound", "POST", path+":batch", late)
+	const lateBatch = `{"include_linked":true,"results":[{"user_id":"bob","match_id":"m","score":4,"achieved_at":"2026-11-01T12:00:00Z"},{"user_id":"","score":4}]}`
+	answer := h.must("bound", "POST", path+":batch", lateBatch)
 	if got, want := text(get(answer, "outcomes", 0)), "[map[board_id:month season:202611 skipped:SEASON_CLOSED]]"; got != want || text(get(answer, "outcomes", 1)) != "<nil>" {
 		t.Errorf("a late batch answers %v, want linked %s and none for the invalid result", answer, want)
 	}
-	answer = h.must("submit", "POST", "/v1/results:batch", strings.ReplaceAll(late, `"score"`, `"board_id":"cup","score"`))
+	answer = h.must("submit", "POST", "/v1/results:batch", strings.ReplaceAll(lateBatch, `"score"`, `"board_id":"cup","score"`))
 	if got, want := text(get(answer, "outcomes", 0)), "[map[board_id:hidden new_score:4 rank:2 season:all] map[board_id:month season:202611 skipped:SEASON_CLOSED]]"; got != want {
 		t.Errorf("a batch across boards answers linked %s, want %s", got, want)
 	}
@@ -149,15 +149,15 @@ func TestAnswersWithLinkedBoards(t *testing.T) {
 	if want := "[map[board_id:hidden new_score:6 rank:1 season:all] map[board_id:month new_score:5 rank:1 season:202611 skipped:SEASON_CLOSED]]"; text(corrected) != want || previous(corrected) != "5 1" {
 		t.Errorf("a correction answers %v, want linked %s and the previous score 5 with rank 1", corrected, want)
 	}
-	// The other retractions find the same result, which does not count any more.
-	const gone = "[map[board_id:hidden season:all] map[board_id:month season:202611]]"
+	// A retraction answers the linked boards without a score, also if it is repeated.
+	const noScores = "[map[board_id:hidden season:all] map[board_id:month season:202611]]"
 	retracted := h.must("submit", "POST", result+":retract", `{"include_linked":true,"include_previous_rank":true}`)
-	if text(retracted) != gone || previous(retracted) != "6 1" {
-		t.Errorf("a retraction answers %v, want linked %s and the previous score 6 with rank 1", retracted, gone)
+	if text(retracted) != noScores || previous(retracted) != "6 1" {
+		t.Errorf("a retraction answers %v, want linked %s and the previous score 6 with rank 1", retracted, noScores)
 	}
-	many := get(h.must("submit", "POST", "/v1/boards/cup/results:retract", `{"results":[{"user_id":"ann","match_id":"m"}],"include_linked":true}`), "outcomes", 0)
-	if text(many) != gone {
-		t.Errorf("a batch of retractions answers %v, want linked %s", many, gone)
+	batch := get(h.must("submit", "POST", "/v1/boards/cup/results:retract", `{"results":[{"user_id":"ann","match_id":"m"}],"include_linked":true}`), "outcomes", 0)
+	if text(batch) != noScores {
+		t.Errorf("a batch of retractions answers %v, want linked %s", batch, noScores)
 	}
 	purged := get(h.must("submit", "POST", "/v1/boards/cup/results/bob:purge", `{"from":"2026-11-01T00:00:00Z","include_linked":true,"include_previous_rank":true}`), "outcomes", 0)
 	if want := "[map[board_id:hidden season:all]]"; text(purged) != want || previous(purged) != "4 1" {
@@ -168,7 +168,7 @@ func TestAnswersWithLinkedBoards(t *testing.T) {
 	}
 }
 
-// Reads of a linked board say that results may still be missing.
+// While a linked board is being filled, the answers to its reads have filling = true.
 func TestReadsOfAFillingBoard(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"laps"}`)
@@ -192,7 +192,7 @@ func TestReadsOfAFillingBoard(t *testing.T) {
 	}
 }
 
-// A dry run leaves out linked boards that the key is not for, also in its count.
+// A dry run leaves out linked boards that the key does not allow, also in its count.
 func TestDryRunsHideOtherBoards(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"laps","policy":"SUM"}`)
@@ -207,8 +207,8 @@ func TestDryRunsHideOtherBoards(t *testing.T) {
 	}
 }
 
-// withoutExtras is a service that applies results, but cannot read what answers have on
-// request.
+// withoutExtras is a service that applies results, but cannot read the parts of an answer
+// that a request must ask for.
 type withoutExtras struct{ *ranking.Service }
 
 var errExtra = errors.New("hunter2")
@@ -219,8 +219,9 @@ func (withoutExtras) AddPreviousRanks(context.Context, *leaderboard.Board, []ran
 
 func (withoutExtras) AddLinked(context.Context, []ranking.Receipt) error { return errExtra }
 
-// A result that is applied is answered so, even if the rest of the answer is unknown.
-func TestAppliedResultsAreAnsweredWithoutTheRest(t *testing.T) {
+// The answer states that a result is applied, even if the server cannot read the parts of
+// the answer that the request asked for.
+func TestAppliedResultsAreAnsweredWithoutExtras(t *testing.T) {
 	base := newHarness(t, Options{})
 	h := serve(t, withoutExtras{base.service}, base.store, Options{})
 	for _, extra := range []string{"include_previous_rank", "include_linked"} {

@@ -13,8 +13,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// logged returns the lines of the server's log that have the given message.
-func (h *harness) logged(message string) (lines []map[string]any) {
+// logLines returns the lines of the server's log that have the given message.
+func (h *harness) logLines(message string) (lines []map[string]any) {
 	h.t.Helper()
 	for text := range strings.Lines(h.log.String()) {
 		line := map[string]any{}
@@ -53,9 +53,9 @@ func TestCallsAreLogged(t *testing.T) {
 			{"method": "GetUserScore", "code": "NotFound", "client": "127.0.0.1", "request_id": "rest-1"},
 			{"method": "ListBoards", "code": "OK", "client": "127.0.0.1", "request_id": "grpc-1"},
 		} {
-			lines := h.logged("call")
+			lines := h.logLines("call")
 			if len(lines) != 2 {
-				t.Fatalf("%d lines, want 2: %v", len(lines), lines)
+				t.Fatalf("the log has %d lines about calls, want 2: %v", len(lines), lines)
 			}
 			for key, value := range want {
 				if lines[i][key] != value {
@@ -77,7 +77,7 @@ func TestCallsAreLogged(t *testing.T) {
 func TestFaultsAreLoggedAsErrors(t *testing.T) {
 	h := newHarness(t, Options{LogCalls: true, Backup: func(context.Context, string) error { panic("disk") }})
 	h.do("admin", "POST", "/v1/admin/backup", `{}`)
-	if lines := h.logged("call"); len(lines) != 1 || lines[0]["level"] != "ERROR" {
+	if lines := h.logLines("call"); len(lines) != 1 || lines[0]["level"] != "ERROR" {
 		t.Errorf("calls logged: %v, want one at level ERROR", lines)
 	}
 }
@@ -93,7 +93,7 @@ func TestAdministrativeActsAreLogged(t *testing.T) {
 	if a := h.do("admin", "POST", "/v1/boards", `{"board_id":"cup","order":"LOWER_FIRST"}`); a.status != http.StatusConflict {
 		t.Fatalf("create a board that exists with other rules: %d %s, want 409", a.status, a.raw)
 	}
-	lines, acts := h.logged("administrative act"), h.acts("")
+	lines, acts := h.logLines("administrative act"), h.acts("")
 	want := []map[string]any{
 		{"action": "board.create", "board": "cup", "user": nil, "err": nil},
 		{"action": "ban", "board": "cup", "user": "mallory"},
@@ -102,7 +102,7 @@ func TestAdministrativeActsAreLogged(t *testing.T) {
 		{"action": "board.create", "board": "cup"},
 	}
 	if len(lines) != len(want) {
-		t.Fatalf("%d lines, want %d: %v", len(lines), len(want), lines)
+		t.Fatalf("the log has %d lines about acts, want %d: %v", len(lines), len(want), lines)
 	}
 	for i, fields := range want {
 		for key, value := range fields {

@@ -65,8 +65,8 @@ func (s *Server) setVoid(ctx context.Context, req voidRequest, void bool) (leade
 	if void {
 		action = "match.void"
 	}
-	act := leaderboard.Act{Action: action, Board: key.Board, Season: key.Season, ActDetail: leaderboard.ActDetail{Reason: req.GetReason(), After: objectWith("match_id", string(key.Match))}}
-	return key, nil, s.audited(ctx, act, func() error {
+	act := leaderboard.Act{Action: action, Board: key.Board, Season: key.Season, ActDetail: leaderboard.ActDetail{Reason: req.GetReason(), After: fieldJSON("match_id", string(key.Match))}}
+	return key, nil, s.audit(ctx, act, func() error {
 		_, err := s.service.SetVoid(ctx, &b, leaderboard.MatchState{MatchKey: key, Reason: req.GetReason(), Actor: actor(ctx)}, void)
 		return err
 	})

@@ -12,10 +12,10 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// No result of a void match counts, on the board and on linked boards, whatever arrives
-// until the match is restored.
+// No result of a void match counts, on the board and on linked boards, whatever results
+// arrive before the match is restored.
 func TestVoidMatch(t *testing.T) {
-	h, clock := monthly(t, firstOfNovember)
+	h, clock := newMonthlyHarness(t, firstOfNovember)
 	h.createBoard(`{"board_id":"arena","policy":"SUM","matches":true,"season":{"schedule":"MONTHLY"}}`)
 	h.createBoard(`{"board_id":"all","policy":"SUM","source":{"board_id":"arena"}}`)
 	submit := func(user, match string, points, revision int) {
@@ -93,11 +93,11 @@ func TestVoidMatch(t *testing.T) {
 }
 
 func TestVoidsAreRefused(t *testing.T) {
-	h, _ := monthly(t, firstOfNovember)
+	h, _ := newMonthlyHarness(t, firstOfNovember)
 	h.createBoard(`{"board_id":"arena","policy":"SUM","matches":true,"season":{"schedule":"MONTHLY"}}`)
 	h.createBoard(`{"board_id":"all","policy":"SUM","source":{"board_id":"arena"}}`)
-	for _, at := range []string{"2026-11-01T08:00:00Z", "2026-10-31T18:00:00Z"} {
-		h.must("submit", "POST", "/v1/boards/arena/scores", `{"user_id":"ann","match_id":"twice","points":1,"achieved_at":"`+at+`"}`)
+	for _, achievedAt := range []string{"2026-11-01T08:00:00Z", "2026-10-31T18:00:00Z"} {
+		h.must("submit", "POST", "/v1/boards/arena/scores", `{"user_id":"ann","match_id":"twice","points":1,"achieved_at":"`+achievedAt+`"}`)
 	}
 	for _, tt := range []struct {
 		path, body, field string

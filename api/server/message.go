@@ -74,8 +74,8 @@ func spendValues(b []byte, md protoreflect.MessageDescriptor, budget, depth int)
 		}
 		budget--
 		if fd := md.Fields().ByNumber(number); kind == protowire.BytesType && fd != nil && fd.Message() != nil {
-			inside, _ := protowire.ConsumeBytes(b[n:])
-			budget = spendValues(inside, fd.Message(), budget, depth-1)
+			content, _ := protowire.ConsumeBytes(b[n:])
+			budget = spendValues(content, fd.Message(), budget, depth-1)
 		}
 		b = b[n+size:]
 	}

@@ -21,19 +21,19 @@ const (
 	anonymousReceives = 4
 )
 
-// startReceive returns the time that a caller may take to send a message or a body. A
-// caller without a key first waits for one of the slots of its address, at most for the
-// same time. The server must call release once it has received the message.
+// startReceive returns the time that a caller may take to send a message or a body. For a
+// caller without a key, it first waits for one of the slots of the caller's address; the
+// wait has the same bound. The server must call release once it has received the message.
 func (s *Server) startReceive(ctx context.Context, a *admission) (limit time.Duration, release func(), err error) {
 	limit = s.options.ReceiveTimeout
 	if !a.anonymous() || s.options.Insecure {
 		return limit, func() {}, nil
 	}
-	limit = min(limit, anonymousReceiveTimeout)
-	waiting, cancel := context.WithTimeout(ctx, limit)
+	limit = min(limit, s.anonymousTimeout)
+	waitCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if release, err = s.anonymous.acquire(waiting, a.source, anonymousReceives); err != nil {
-		return 0, nil, tooMany("TOO_MANY_MESSAGES", "this address is sending too many messages without a key at the same time; try again later")
+	if release, err = s.anonymous.acquire(waitCtx, a.source, anonymousReceives); err != nil {
+		return 0, nil, tooManyError("TOO_MANY_MESSAGES", "this address is sending too many messages without a key at the same time; try again later")
 	}
 	return limit, release, nil
 }
@@ -49,6 +49,11 @@ func (s *Server) receive(ctx context.Context, raw *rawMessage, recv func(any) er
 	done := make(chan error, 1)
 	go func() {
 		defer release() // if receive returns earlier, gRPC ends the call, and then recv returns
+		defer func() {
+			if p := recover(); p != nil {
+				done <- s.panicError(p)
+			}
+		}()
 		done <- recv(&received)
 	}()
 	timer := time.NewTimer(limit)
@@ -60,8 +65,16 @@ func (s *Server) receive(ctx context.Context, raw *rawMessage, recv func(any) er
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-timer.C:
-		return newStatus(codes.DeadlineExceeded, fmt.Sprintf("the message did not arrive within %v; send it again", limit), errorInfo("TIMEOUT"))
+		return slowMessageError(limit)
 	}
+}
+
+// reasonSlowMessage is the reason of the error for a client that took too long to send its
+// message or body. The call had no effect. Over REST, the status is 408.
+const reasonSlowMessage = "MESSAGE_TIMEOUT"
+
+func slowMessageError(limit time.Duration) error {
+	return newStatus(codes.DeadlineExceeded, fmt.Sprintf("the request did not arrive within %v; send it again", limit), errorInfo(reasonSlowMessage))
 }
 
 // slots limits how many operations with the same key run concurrently. The zero value is
@@ -73,7 +86,7 @@ type slots struct {
 
 type slot struct {
 	*semaphore.Weighted
-	users int // the number of callers that wait for the semaphore or have acquired it
+	callers int // the number of callers that wait for the semaphore or have acquired it
 }
 
 // acquire waits for one of the n slots of a key. It returns an error if ctx is done.
@@ -83,23 +96,23 @@ func (s *slots) acquire(ctx context.Context, key string, n int64) (release func(
 	if s.byKey == nil {
 		s.byKey = map[string]*slot{}
 	}
-	one := s.byKey[key]
-	if one == nil {
-		one = &slot{Weighted: semaphore.NewWeighted(n)}
-		s.byKey[key] = one
+	sl := s.byKey[key]
+	if sl == nil {
+		sl = &slot{Weighted: semaphore.NewWeighted(n)}
+		s.byKey[key] = sl
 	}
-	one.users++
+	sl.callers++
 	s.mu.Unlock()
 	leave := func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if one.users--; one.users == 0 {
+		if sl.callers--; sl.callers == 0 {
 			delete(s.byKey, key)
 		}
 	}
-	if err := one.Acquire(ctx, 1); err != nil {
+	if err := sl.Acquire(ctx, 1); err != nil {
 		leave()
 		return nil, err
 	}
-	return func() { one.Release(1); leave() }, nil
+	return func() { sl.Release(1); leave() }, nil
 }

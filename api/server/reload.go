@@ -31,7 +31,7 @@ func (c *Certificates) Reload() error {
 	if err != nil {
 		return err
 	}
-	config.NextProtos = []string{"h2", "http/1.1"} // HTTP and gRPC add the protocols only to the result of Config
+	config.NextProtos = []string{"h2", "http/1.1"} // net/http and gRPC add the protocols to the result of Config only
 	c.current.Store(config)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,6 +77,9 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]
 	if errors.As(err, &tooLarge) {
 		return nil, newStatus(codes.OutOfRange, fmt.Sprintf("the body is longer than the %d bytes that are allowed", limit), errorInfo("BODY_TOO_LARGE"))
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, errBodyEndedEarly
 	}
@@ -104,34 +108,36 @@ func discardBody(w http.ResponseWriter, r *http.Request) error {
 
 // checkQuery parses the query and returns its parameters. It returns an error unless
 // each parameter is known, is given once, and has a valid value. Only the parameter
-// division may be repeated. Its values are then returned as the parameter divisions, which
-// is the request's field for them.
+// division may be repeated. checkQuery then returns its values as the parameter divisions,
+// the name of the request's field for several divisions.
 func (rt *route) checkQuery(raw string) (url.Values, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
 		return nil, &leaderboard.FieldError{Field: "query", Problem: "is not a valid query string: percent-encode all characters except letters and digits"}
 	}
-	for name, given := range values {
+	for name, texts := range values {
 		fd := rt.query[name]
 		switch {
 		case fd == nil:
 			return nil, &leaderboard.FieldError{Field: name, Problem: "is not a parameter of this request; " + rt.parameters()}
-		case len(given) > 1 && (name != "division" || rt.divisions == nil):
+		case len(texts) > 1 && (name != "division" || rt.divisions == nil):
 			return nil, &leaderboard.FieldError{Field: name, Problem: "is given twice"}
 		}
-		for _, value := range given {
+		for _, value := range texts {
 			if problem := queryProblem(fd, value); problem != "" {
 				return nil, &leaderboard.FieldError{Field: name, Problem: problem}
 			}
 		}
 	}
-	if given := values["division"]; len(given) > 1 {
-		values["divisions"] = given
+	if divisions := values["division"]; len(divisions) > 1 {
+		values["divisions"] = divisions
 		values.Del("division")
 	}
 	return values, nil
 }
 
+// queryProblem returns the reason why value is not a valid query parameter for the field fd, or
+// "" if it is valid.
 func queryProblem(fd protoreflect.FieldDescriptor, value string) string {
 	switch fd.Kind() {
 	case protoreflect.StringKind:
@@ -143,7 +149,7 @@ func queryProblem(fd protoreflect.FieldDescriptor, value string) string {
 			return "must be true or false"
 		}
 	default:
-		if _, err := strconv.ParseInt(value, 10, 64); err != nil { // in JSON, 1e3 is an integer too
+		if _, err := strconv.ParseInt(value, 10, 64); err != nil { // 1e3 is an integer in JSON, but not in a query
 			return fmt.Sprintf("%.40q is not an integer", value)
 		}
 		return restjson.IntegerProblem(fd, value)
@@ -151,6 +157,7 @@ func queryProblem(fd protoreflect.FieldDescriptor, value string) string {
 	return ""
 }
 
+// parameters lists the query parameters of rt, for error messages.
 func (rt *route) parameters() string {
 	if len(rt.query) == 0 {
 		return "it has no parameters"

@@ -13,7 +13,7 @@ import (
 
 // GetResult returns the state of a result, or of one of its revisions.
 func (s *Server) GetResult(ctx context.Context, req *pb.GetResultRequest) (*pb.GetResultResponse, error) {
-	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (s *Server) ListUserResults(ctx context.Context, req *pb.ListUserResultsReq
 	if err != nil {
 		return nil, err
 	}
-	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// listed returns the season, match, status and reason of each result in an answer.
-func listed(a map[string]any) []string {
+// resultLines returns the season, match, status and reason of each result in an answer.
+func resultLines(a map[string]any) []string {
 	var out []string
 	results, _ := a["results"].([]any)
 	for _, r := range results {
@@ -24,12 +24,13 @@ func listed(a map[string]any) []string {
 	return out
 }
 
-// A user's results come in pages, the newest season first, with those that do not count.
+// A user's results come in pages, the newest season first. They include results that do not
+// count.
 func TestResultsOfAUser(t *testing.T) {
-	h, clock := monthly(t, firstOfNovember)
+	h, clock := newMonthlyHarness(t, firstOfNovember)
 	october := firstOfNovember.Add(-36 * time.Hour)
-	submit := func(match, user string, score int, at time.Time) {
-		h.do("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":%q,"match_id":%q,"score":%d,"achieved_at":%q}`, user, match, score, at.Format(time.RFC3339)))
+	submit := func(match, user string, score int, achievedAt time.Time) {
+		h.do("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":%q,"match_id":%q,"score":%d,"achieved_at":%q}`, user, match, score, achievedAt.Format(time.RFC3339)))
 	}
 	submit("b", "ann", 5, october)
 	submit("a", "ann", 7, october)
@@ -37,14 +38,14 @@ func TestResultsOfAUser(t *testing.T) {
 	submit("d", "ann", 1, firstOfNovember)
 	submit("e", "bob", 1, firstOfNovember)
 	h.must("submit", "POST", "/v1/boards/cup/results/ann/d:retract", `{}`)
-	late := firstOfNovember.AddDate(0, 1, 10)
-	clock.Store(&late)
-	submit("late", "ann", 3, october) // the season is closed, so the store keeps a refusal
+	later := firstOfNovember.AddDate(0, 1, 10)
+	clock.Store(&later)
+	submit("late", "ann", 3, october) // the season is closed, so the service rejects the result and stores the rejection
 	want := []string{"202611 c APPLIED", "202611 d RETRACTED", "202610 a APPLIED", "202610 b APPLIED", "202610 late REJECTED SEASON_CLOSED"}
 
 	const path = "/v1/boards/cup/results/ann"
 	all := h.must("read", "GET", path, nil)
-	if d := gocmp.Diff(want, listed(all)); d != "" || all["next_page_token"] != "" {
+	if d := gocmp.Diff(want, resultLines(all)); d != "" || all["next_page_token"] != "" {
 		t.Errorf("the results, with the token %v, want no token (-want +got):\n%s", all["next_page_token"], d)
 	}
 	for limit := 1; limit <= 5; limit++ {
@@ -52,7 +53,7 @@ func TestResultsOfAUser(t *testing.T) {
 		token := ""
 		for {
 			page := h.must("read", "GET", fmt.Sprintf("%s?limit=%d&page_token=%s", path, limit, url.QueryEscape(token)), nil)
-			got = append(got, listed(page)...)
+			got = append(got, resultLines(page)...)
 			if token, _ = page["next_page_token"].(string); token == "" {
 				break
 			}
@@ -61,10 +62,10 @@ func TestResultsOfAUser(t *testing.T) {
 			t.Errorf("pages of %d (-want +got):\n%s", limit, d)
 		}
 	}
-	if d := gocmp.Diff(want[2:], listed(h.must("read", "GET", path+"?season=202610", nil))); d != "" {
+	if d := gocmp.Diff(want[2:], resultLines(h.must("read", "GET", path+"?season=202610", nil))); d != "" {
 		t.Errorf("the results of October (-want +got):\n%s", d)
 	}
-	if got := listed(h.must("read", "GET", "/v1/boards/cup/results/nobody", nil)); got != nil {
+	if got := resultLines(h.must("read", "GET", "/v1/boards/cup/results/nobody", nil)); got != nil {
 		t.Errorf("the results of a user without any: %v, want none", got)
 	}
 	res, err := h.client().ListUserResults(h.as("read"), &pb.ListUserResultsRequest{Board: "cup", UserId: "ann", Season: "202611"})

@@ -10,10 +10,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// BatchRetractResults undoes many results. It returns an outcome for each, also for those
-// that cannot be undone.
+// BatchRetractResults undoes many results. It returns an outcome for each result, also for
+// results that cannot be undone.
 func (s *Server) BatchRetractResults(ctx context.Context, req *pb.BatchRetractResultsRequest) (*pb.BatchRetractResultsResponse, error) {
-	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *Server) PurgeResults(ctx context.Context, req *pb.PurgeResultsRequest) 
 	case !to.IsZero() && !from.Before(to):
 		return nil, &leaderboard.FieldError{Field: "to", Problem: "must be after from"}
 	}
-	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (s *Server) retract(ctx context.Context, o retractOptions, b *leaderboard.B
 			return nil, nil, err
 		}
 		effect = fromEffects(ctx, &effects)
-	} else if err := s.auditedAll(ctx, retractionActs(plan.Closed, o.GetReason()), func() (err error) {
+	} else if err := s.auditAll(ctx, retractionActs(plan.Closed, o.GetReason()), func() (err error) {
 		receipts, err = s.service.RetractAll(ctx, b, plan)
 		return err
 	}); err != nil {
@@ -102,12 +102,12 @@ func (s *Server) retract(ctx context.Context, o retractOptions, b *leaderboard.B
 	return outcomes, effect, nil
 }
 
-// auditedAll performs several acts together, as audited performs one.
-func (s *Server) auditedAll(ctx context.Context, acts []leaderboard.Act, perform func() error) error {
+// auditAll is like audit, but perform performs several acts. Each act has a record.
+func (s *Server) auditAll(ctx context.Context, acts []leaderboard.Act, perform func() error) error {
 	if len(acts) == 0 {
 		return perform()
 	}
-	return s.audited(ctx, acts[0], func() error { return s.auditedAll(ctx, acts[1:], perform) })
+	return s.audit(ctx, acts[0], func() error { return s.auditAll(ctx, acts[1:], perform) })
 }
 
 // actMatches is the largest number of matches in one record of the audit log.
@@ -129,14 +129,15 @@ func retractionActs(keys []leaderboard.ResultKey, reason string) (acts []leaderb
 		for matches := range slices.Chunk(byUser[user], actMatches) {
 			acts = append(acts, leaderboard.Act{
 				Action: "result.retract", Board: user.Board, Season: user.Season,
-				ActDetail: leaderboard.ActDetail{User: user.User, Reason: reason, After: objectWith("match_ids", matches)},
+				ActDetail: leaderboard.ActDetail{User: user.User, Reason: reason, After: fieldJSON("match_ids", matches)},
 			})
 		}
 	}
 	return acts
 }
 
-// fromEffects leaves out linked boards that the caller's key is not for.
+// fromEffects converts effects to a message. It leaves out boards that the caller's key does
+// not allow.
 func fromEffects(ctx context.Context, e *ranking.Effects) *pb.RetractionEffect {
 	effect := &pb.RetractionEffect{Degraded: e.Degraded}
 	for board, n := range e.Changed {
@@ -151,7 +152,7 @@ func fromEffects(ctx context.Context, e *ranking.Effects) *pb.RetractionEffect {
 		}
 		effect.Entries = append(effect.Entries, &pb.RetractionEffect_Entry{
 			UserId: string(x.User), Board: string(x.Board), Season: string(x.Season), ScoreBefore: (*int64)(x.ScoreBefore), ScoreAfter: (*int64)(x.ScoreAfter),
-			RankBefore: known(x.RankBefore), RankAfter: known(x.RankAfter),
+			RankBefore: rankOrNil(x.RankBefore), RankAfter: rankOrNil(x.RankAfter),
 		})
 	}
 	effect.Truncated = int(effect.GetChangedCount()) > len(effect.GetEntries())

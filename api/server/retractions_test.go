@@ -12,10 +12,10 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// Many results are undone in one call. A dry run changes nothing, and its ranks include all
-// of the retractions.
+// One call undoes many results. A dry run changes nothing. Its ranks are those after all
+// retractions.
 func TestRetractManyResults(t *testing.T) {
-	h, _ := monthly(t, firstOfNovember)
+	h, _ := newMonthlyHarness(t, firstOfNovember)
 	for user, score := range map[string]int{"ann": 90, "bob": 80, "cyd": 70, "dan": 60} {
 		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":%q,"match_id":"m","score":%d}`, user, score))
 		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":%q,"match_id":"n","score":%d}`, user, score-55))
@@ -59,13 +59,13 @@ func TestRetractManyResults(t *testing.T) {
 // A purge undoes the results of a user in a range of event times, in every season. In closed
 // seasons it needs the scope admin and a reason, and leaves a record in the audit log.
 func TestPurge(t *testing.T) {
-	h, clock := monthly(t, firstOfNovember)
-	for match, at := range map[string]string{"a": "2026-10-30T08:00:00Z", "b": "2026-10-31T08:00:00Z", "c": "2026-11-01T08:00:00Z", "d": "2026-11-01T09:00:00Z"} {
-		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":"ann","match_id":%q,"score":7,"achieved_at":%q}`, match, at))
+	h, clock := newMonthlyHarness(t, firstOfNovember)
+	for match, achievedAt := range map[string]string{"a": "2026-10-30T08:00:00Z", "b": "2026-10-31T08:00:00Z", "c": "2026-11-01T08:00:00Z", "d": "2026-11-01T09:00:00Z"} {
+		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":"ann","match_id":%q,"score":7,"achieved_at":%q}`, match, achievedAt))
 	}
 	const path = "/v1/boards/cup/results/ann:purge"
 	state := func() string {
-		return strings.Join(listed(h.must("read", "GET", "/v1/boards/cup/results/ann", nil)), ", ")
+		return strings.Join(resultLines(h.must("read", "GET", "/v1/boards/cup/results/ann", nil)), ", ")
 	}
 	res, err := h.client().PurgeResults(h.as("submit"), &pb.PurgeResultsRequest{Board: "cup", UserId: "bob", From: timestamppb.New(firstOfNovember)})
 	if err != nil || len(res.GetOutcomes()) != 0 {
@@ -80,8 +80,8 @@ func TestPurge(t *testing.T) {
 	if got, want := state(), "202611 c RETRACTED, 202611 d APPLIED, 202610 a APPLIED, 202610 b RETRACTED"; got != want {
 		t.Errorf("after the purge: %s, want %s", got, want)
 	}
-	late := firstOfNovember.AddDate(0, 0, 10)
-	clock.Store(&late)
+	later := firstOfNovember.AddDate(0, 0, 10)
+	clock.Store(&later)
 	if a := h.do("submit", "POST", path, `{"to":"2026-12-01T00:00:00Z"}`); a.status != http.StatusForbidden {
 		t.Errorf("a purge in a closed season without the scope admin: %d %s, want 403", a.status, a.raw)
 	}
@@ -99,7 +99,7 @@ func TestPurge(t *testing.T) {
 }
 
 func TestRetractionsAreRefused(t *testing.T) {
-	h, _ := monthly(t, firstOfNovember)
+	h, _ := newMonthlyHarness(t, firstOfNovember)
 	h.createBoard(`{"board_id":"link","policy":"BEST","source":{"board_id":"cup"}}`)
 	for _, tt := range []struct{ path, body, field string }{
 		{"cup/results:retract", `{}`, "results"},

@@ -9,13 +9,14 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
+	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/api/auth"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// The map needs contains, for each method, the scope that a caller must have. The server
+// requiredScopes contains, for each method, the scope that a caller must have. The server
 // refuses all calls of a method that is not in the map.
-var needs = map[string]auth.Scope{
+var requiredScopes = map[string]auth.Scope{
 	pb.LeaderboardService_SubmitScore_FullMethodName:         auth.Submit,
 	pb.LeaderboardService_BatchSubmitScores_FullMethodName:   auth.Submit,
 	pb.LeaderboardService_BatchSubmitResults_FullMethodName:  auth.Submit,
@@ -66,20 +67,22 @@ var needs = map[string]auth.Scope{
 
 // scopeOf returns the scope that a method needs.
 func scopeOf(method string) auth.Scope {
-	if need, ok := needs[method]; ok {
-		return need
+	if scope, ok := requiredScopes[method]; ok {
+		return scope
 	}
 	return auth.Nobody
 }
 
-// admission is the guard's decision about a call. If a REST request is invalid, the
-// gateway also sets refusal. The interceptors refuse a call with a refusal, so that the
-// call is counted and logged like any other call.
+// admission is the guard's decision about a call. If a REST request is invalid, the gateway
+// sets refusal. The gateway still makes the call, and the interceptors return the refusal. The
+// call is therefore counted and logged like any other call.
 type admission struct {
 	caller  auth.Caller
 	request string // the request's id
 	source  string // the caller's id, or the caller's address if the id is empty
 	refusal error  // nil if the call may proceed
+	// board is the board of the request, if checkBoards has read it; otherwise it is nil.
+	board *leaderboard.Board
 }
 
 type admissionKey struct{}

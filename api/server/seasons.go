@@ -13,7 +13,7 @@ import (
 
 // GetSeason returns a season, on request with its checksum.
 func (s *Server) GetSeason(ctx context.Context, req *pb.GetSeasonRequest) (*pb.GetSeasonResponse, error) {
-	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (s *Server) GetSeason(ctx context.Context, req *pb.GetSeasonRequest) (*pb.G
 
 // EndSeason ends a season before its time. A dry run returns what would change.
 func (s *Server) EndSeason(ctx context.Context, req *pb.EndSeasonRequest) (*pb.EndSeasonResponse, error) {
-	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
@@ -42,15 +42,15 @@ func (s *Server) EndSeason(ctx context.Context, req *pb.EndSeasonRequest) (*pb.E
 	if err != nil {
 		return nil, err
 	}
-	at, err := protoconv.ToTime("at", req.GetAt())
+	endAt, err := protoconv.ToTime("at", req.GetAt())
 	if err != nil {
 		return nil, err
 	}
-	decided, err := protoconv.ToTime("decided_at", req.GetDecidedAt())
+	decidedAt, err := protoconv.ToTime("decided_at", req.GetDecidedAt())
 	if err != nil {
 		return nil, err
 	}
-	end := leaderboard.EarlyEnd{ID: season.ID, At: at, DecidedAt: decided}
+	end := leaderboard.EarlyEnd{ID: season.ID, At: endAt, DecidedAt: decidedAt}
 	if err := ranking.CheckReason(req.GetReason()); err != nil {
 		return nil, err
 	}
@@ -67,11 +67,11 @@ func (s *Server) EndSeason(ctx context.Context, req *pb.EndSeasonRequest) (*pb.E
 		return res, nil
 	}
 	act := leaderboard.Act{Action: "season.end", Board: b.ID, Season: season.ID, ActDetail: leaderboard.ActDetail{Reason: req.GetReason()}}
-	if !at.IsZero() {
-		act.After = objectWith("at", at.UTC().Format(time.RFC3339Nano))
+	if !endAt.IsZero() {
+		act.After = fieldJSON("at", endAt.UTC().Format(time.RFC3339Nano))
 	}
 	var ending ranking.SeasonEnding
-	if err := s.audited(ctx, act, func() (err error) {
+	if err := s.audit(ctx, act, func() (err error) {
 		ending, err = s.service.EndSeason(ctx, b.ID, end)
 		return err
 	}); err != nil {
@@ -88,15 +88,15 @@ func fromEnding(e *ranking.SeasonEnding) *pb.EndSeasonResponse {
 	return res
 }
 
-// refusedByEnd returns the message about a result after the early end of a season of b.
-func refusedByEnd(b *leaderboard.Board, id leaderboard.SeasonID) string {
+// endRefusalMessage returns the message about a result after the early end of a season of b.
+func endRefusalMessage(b *leaderboard.Board, id leaderboard.SeasonID) string {
 	season, err := b.Season.ByID(id)
 	if _, early := b.Season.EarlyEnd(id); err != nil || !early {
-		return fmt.Sprintf("an administrator ended season %s before the time of this result", id) // the cached board is older than the end
+		return fmt.Sprintf("an administrator ended season %s before the time of this result", id) // the cached board does not have the end yet
 	}
-	next := "the board has no later season"
-	if after, ok := b.Season.After(season.End); ok {
-		next = fmt.Sprintf("the next season, %s, starts at %s", after.ID, after.Start.Format(time.RFC3339))
+	advice := "the board has no later season"
+	if following, ok := b.Season.After(season.End); ok {
+		advice = fmt.Sprintf("the next season, %s, starts at %s", following.ID, following.Start.Format(time.RFC3339))
 	}
-	return fmt.Sprintf("an administrator ended season %s at %s, and the result is not before that time; %s", id, season.End.Format(time.RFC3339Nano), next)
+	return fmt.Sprintf("an administrator ended season %s at %s, and the result is not before that time; %s", id, season.End.Format(time.RFC3339Nano), advice)
 }

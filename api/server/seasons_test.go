@@ -18,9 +18,9 @@ import (
 const endOctober = "/v1/boards/cup/seasons/202610:end"
 
 func TestEndSeason(t *testing.T) {
-	h, _ := monthly(t, firstOfNovember) // October is in its grace
-	for user, at := range map[string]string{"ann": "2026-10-20T08:00:00Z", "bob": "2026-10-25T08:00:00Z"} {
-		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":%q,"match_id":"m","score":10,"achieved_at":%q}`, user, at))
+	h, _ := newMonthlyHarness(t, firstOfNovember) // October is in its grace
+	for user, achievedAt := range map[string]string{"ann": "2026-10-20T08:00:00Z", "bob": "2026-10-25T08:00:00Z"} {
+		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":%q,"match_id":"m","score":10,"achieved_at":%q}`, user, achievedAt))
 	}
 	body := `{"at":"2026-10-25T08:00:00Z","reason":"aimbot","dry_run":%v}`
 	for _, dryRun := range []bool{true, false} {
@@ -39,15 +39,15 @@ func TestEndSeason(t *testing.T) {
 	if len(acts) != 1 || acts[0]["season"] != "202610" || acts[0]["reason"] != "aimbot" || get(acts[0], "after", "at") != "2026-10-25T08:00:00Z" {
 		t.Errorf("acts: %v, want one with the season, the reason and the end", acts)
 	}
-	late := `{"user_id":"cat","match_id":"m","score":10,"achieved_at":"2026-10-26T08:00:00Z"}`
+	lateResult := `{"user_id":"cat","match_id":"m","score":10,"achieved_at":"2026-10-26T08:00:00Z"}`
 	for range 2 {
-		a := h.do("submit", "POST", "/v1/boards/cup/scores", late)
+		a := h.do("submit", "POST", "/v1/boards/cup/scores", lateResult)
 		want := "an administrator ended season 202610 at 2026-10-25T08:00:00Z, and the result is not before that time; the next season, 202611, starts at 2026-11-01T00:00:00Z"
 		if a.status != http.StatusConflict || a.reason() != "SEASON_ENDED" || get(a.body, "message") != want {
 			t.Errorf("submit after the end: %d %s, want 409 SEASON_ENDED with %q", a.status, a.raw, want)
 		}
 	}
-	if got := get(h.must("submit", "POST", "/v1/boards/cup/scores:batch", `{"results":[`+late+`]}`), "outcomes", 0); get(got, "status") != "REJECTED" || get(got, "reason") != "SEASON_ENDED" {
+	if got := get(h.must("submit", "POST", "/v1/boards/cup/scores:batch", `{"results":[`+lateResult+`]}`), "outcomes", 0); get(got, "status") != "REJECTED" || get(got, "reason") != "SEASON_ENDED" {
 		t.Errorf("batch after the end: %v, want REJECTED, SEASON_ENDED", got)
 	}
 	for _, user := range []string{"bob", "cat"} {
@@ -68,7 +68,7 @@ func TestEndSeason(t *testing.T) {
 }
 
 func TestEndSeasonRefusesBadInput(t *testing.T) {
-	h, clock := monthly(t, firstOfNovember)
+	h, clock := newMonthlyHarness(t, firstOfNovember)
 	for _, tt := range []struct {
 		path, body string
 		status     int
@@ -98,16 +98,16 @@ func TestEndSeasonRefusesBadInput(t *testing.T) {
 	}
 	later := firstOfNovember.Add(72 * time.Hour)
 	clock.Store(&later)
-	if a := h.do("admin", "POST", endOctober, `{"reason":"r","at":"2026-10-19T00:00:00Z"}`); a.status != 400 || !strings.Contains(a.raw, "closed since 2026-11-04T12:00:00Z") {
+	if a := h.do("admin", "POST", endOctober, `{"reason":"r","at":"2026-10-19T00:00:00Z"}`); a.status != 400 || !strings.Contains(a.raw, "closed at 2026-11-04T12:00:00Z") {
 		t.Errorf("the end of a closed season: %d %s, want 400", a.status, a.raw)
 	}
 	const imported = `{"reason":"import","at":"2026-10-19T00:00:00Z","decided_at":"2026-10-19T01:00:00Z"}`
 	if season := get(h.must("admin", "POST", endOctober, imported), "season"); get(season, "end") != "2026-10-19T00:00:00Z" || get(season, "status") != "closed" {
-		t.Errorf("the import of an end of a closed season gives %v, want an earlier end", season)
+		t.Errorf("the answer to the import of an end of a closed season is %v, want the earlier end and the status closed", season)
 	}
 	for include, want := range map[string]bool{"": false, "?include_ends=true": true} {
 		if a := h.do("admin", "GET", "/v1/boards/cup/results"+include, nil); strings.Contains(a.raw, `"end":{"season":"202610","at":"2026-10-19T00:00:00Z","decided_at":"2026-10-19T00:00:00Z"}`) != want {
-			t.Errorf("export%s: %s; want the end: %v", include, a.raw, want)
+			t.Errorf("export%s: %s; it must contain the early end: %v", include, a.raw, want)
 		}
 	}
 	_, err := h.client().EndSeason(h.as("admin"), &pb.EndSeasonRequest{Board: "cup", Season: "202611", Reason: "r", At: timestamppb.New(later.Add(time.Hour))})
@@ -116,10 +116,10 @@ func TestEndSeasonRefusesBadInput(t *testing.T) {
 	}
 }
 
-// Anyone can compute the checksum of a sealed season from the API: this test uses the pages
-// of GET /scores, and no code of the service.
+// Anyone can compute the checksum of a sealed season from the API. This test computes it from
+// the pages of GET /scores, without code of the service.
 func TestChecksumFollowsFromTheAPI(t *testing.T) {
-	h, clock := monthly(t, firstOfNovember)
+	h, clock := newMonthlyHarness(t, firstOfNovember)
 	var results []string
 	for i := range 25 {
 		results = append(results, fmt.Sprintf(`{"user_id":"user %d é","match_id":"m","score":%d,"tie_breakers":[%d],"achieved_at":"2026-10-20T08:00:00.%03dZ"}`, i, i%4, i%2, i*40))
@@ -145,11 +145,11 @@ func TestChecksumFollowsFromTheAPI(t *testing.T) {
 				}
 				fmt.Fprintf(hash, "%s\t%s\t%s\t%s\n", get(e, "user_id"), get(e, "score"), strings.Join(ties, ","), get(e, "achieved_at"))
 			}
-			next, _ := get(data, "next_page_token").(string)
-			if next == "" {
+			nextToken, _ := get(data, "next_page_token").(string)
+			if nextToken == "" {
 				return fmt.Sprintf("%x", hash.Sum(nil))
 			}
-			token = "&page_token=" + next
+			token = "&page_token=" + nextToken
 		}
 	}
 	var last any

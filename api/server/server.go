@@ -45,8 +45,8 @@ type Options struct {
 	// JWT describes the JSON web tokens that are accepted besides API keys. If its
 	// Algorithm is empty, no tokens are accepted.
 	JWT auth.JWT
-	// TLS is the configuration of both listeners; [TLS.Config] makes one. If it is nil,
-	// connections are not encrypted.
+	// TLS is the configuration of both listeners; [Certificates.Config] returns one. If it is
+	// nil, connections are not encrypted.
 	TLS    *tls.Config
 	Limits auth.Limits
 	// Timeout bounds a call, except for streams and methods that need the admin
@@ -56,8 +56,8 @@ type Options struct {
 	// 30 s.
 	ReceiveTimeout time.Duration
 	// HandshakeTimeout bounds the time that a new connection takes to begin its first
-	// request, and that a client takes to send the headers of a request over REST. Default
-	// 10 s.
+	// request. Over REST, it also bounds the time that a client takes to send the headers of
+	// a request. Default 10 s.
 	HandshakeTimeout time.Duration
 	// IdleTimeout is how long a connection may be open without a call. Default 2 minutes.
 	IdleTimeout time.Duration
@@ -67,11 +67,11 @@ type Options struct {
 	// MaxStreams bounds the concurrent calls on one gRPC or HTTP/2 connection.
 	// Default 250.
 	MaxStreams uint32
-	// MaxWatchers bounds the concurrent WatchScores calls of the server. Default
-	// 10,000.
+	// MaxWatchers bounds the concurrent calls of WatchScores and of the health service's
+	// Watch on the server. Default 10,000.
 	MaxWatchers int64
-	// MaxCallerWatchers bounds the concurrent WatchScores calls with one key or, without
-	// a key, from one address. Default 1,000.
+	// MaxCallerWatchers bounds the same calls with one key or, without a key, from one
+	// address. Default 1,000.
 	MaxCallerWatchers int64
 	// NoReflection switches off gRPC reflection, which describes the API to tools
 	// without a key.
@@ -151,34 +151,34 @@ type Server struct {
 	metrics    *metrics
 	grpc       *grpc.Server
 	handler    http.Handler
-	watching   sync.Mutex // guards the counts of watchers
+	watchersMu sync.Mutex // guards the counts of watchers
 	watchers   atomic.Int64
 	watchersOf map[string]int64 // by key or address
 	// anonymous limits the concurrent receipt of messages from callers without a key.
-	anonymous slots
-	revoking  sync.Mutex // locked while a key is revoked
+	anonymous        slots
+	anonymousTimeout time.Duration // [anonymousReceiveTimeout]; only tests change it
+	revokeMu         sync.Mutex    // locked while a key is revoked
 	// stopping is canceled at shutdown. This ends streams, which do not end by themselves.
 	stopping context.Context
-	// draining is set by Drain.
-	draining atomic.Bool
-	stop     context.CancelFunc
+	stop     context.CancelFunc // cancels stopping
+	draining atomic.Bool        // set by Drain
 }
 
 // New returns a server for svc. keys stores the API keys of the callers. If o.JWT accepts
 // JSON web tokens, New reads the keys that verify the tokens, and returns an error if it
 // cannot read them.
 func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Options) (*Server, error) {
-	s := &Server{service: svc, keys: keys, options: o.withDefaults(), watchersOf: map[string]int64{}}
+	s := &Server{service: svc, keys: keys, options: o.withDefaults(), watchersOf: map[string]int64{}, anonymousTimeout: anonymousReceiveTimeout}
 	s.stopping, s.stop = context.WithCancel(context.Background())
-	open := auth.Public
+	openScope := auth.Public // the scope of callers without credentials
 	switch {
 	case o.Insecure:
-		open = auth.Admin
+		openScope = auth.Admin
 	case o.PublicRead:
-		open = auth.Read
+		openScope = auth.Read
 	}
 	var err error
-	if s.guard, err = auth.NewGuard(ctx, keys, auth.Options{Open: open, JWT: o.JWT, Limits: o.Limits, Now: s.options.Now}); err != nil {
+	if s.guard, err = auth.NewGuard(ctx, keys, auth.Options{Open: openScope, JWT: o.JWT, Limits: o.Limits, Now: s.options.Now}); err != nil {
 		return nil, err
 	}
 	s.metrics = newMetrics(s.options.Metrics, s.options.Log, s.options.LogCalls)

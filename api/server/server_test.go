@@ -77,7 +77,7 @@ func TestProbes(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("submit", "POST", "/v1/scores", `{"user_id":"secret-user","points":1}`)
-	h.must("submit", "POST", "/v1/scores?no_wait=true", `{"user_id":"secret-user","points":1}`) // is not measured until it is visible
+	h.must("submit", "POST", "/v1/scores?no_wait=true", `{"user_id":"secret-user","points":1}`) // the time until this result is visible is not measured
 	h.do("read", "GET", "/v1/scores/nobody", nil)
 	if _, err := h.client().ListBoards(h.as("read"), &pb.ListBoardsRequest{}); err != nil {
 		t.Fatal(err)
@@ -169,12 +169,12 @@ func TestPage(t *testing.T) {
 		t.Errorf("the Content-Security-Policy is %s, want it without unsafe sources", policy)
 	}
 	outside := regexp.MustCompile(`(?i)(?:src|href|action|import|fetch|url)\s*[=(]\s*["']?(?:https?:)?//`)
-	if found := outside.FindString(a.raw); found != "" {
-		t.Errorf("the page loads %q from another origin, want nothing from other origins", found)
+	if match := outside.FindString(a.raw); match != "" {
+		t.Errorf("the page loads %q from another origin, want nothing from other origins", match)
 	}
 	for _, pattern := range []string{`(?i)\son[a-z]+\s*=\s*["']`, `style="`, `innerHTML|insertAdjacentHTML|document\.write|eval\(`} {
-		if found := regexp.MustCompile(pattern).FindString(a.raw); found != "" {
-			t.Errorf("the page contains %q; the policy forbids it, or it could insert a user id as markup", found)
+		if match := regexp.MustCompile(pattern).FindString(a.raw); match != "" {
+			t.Errorf("the page contains %q; the policy forbids it, or it could insert a user id as markup", match)
 		}
 	}
 	if n := strings.Count(a.raw, "<script"); n != 1 || strings.Count(a.raw, "<style") != 1 {
@@ -324,20 +324,20 @@ func TestNoWait(t *testing.T) {
 	log := &fixedOutcomes{submit: leaderboard.Applied, accept: leaderboard.Accepted}
 	svc := ranking.New(base.store, memory.New(), ranking.Options{Results: log})
 	h := serve(t, svc, base.store, Options{})
-	const one, many = `{"user_id":"u","match_id":"m","points":1}`, `{"results":[{"user_id":"u","match_id":"m","points":1},{"user_id":"","points":1}]`
+	const result, batchStart = `{"user_id":"u","match_id":"m","points":1}`, `{"results":[{"user_id":"u","match_id":"m","points":1},{"user_id":"","points":1}]`
 	for _, tt := range []struct {
 		path, body string
 		status     int
-		path2      []any // the place of the status in the answer
+		statusPath []any // the path of the status in the answer
 	}{
-		{"/v1/scores", one, http.StatusOK, []any{"status"}},
-		{"/v1/scores?no_wait=false", one, http.StatusOK, []any{"status"}},
-		{"/v1/scores?no_wait=true", one, http.StatusAccepted, []any{"status"}},
-		{"/v1/boards/default/scores?no_wait=true", one, http.StatusAccepted, []any{"status"}},
-		{"/v1/scores:batch", many + "}", http.StatusOK, []any{"outcomes", 0, "status"}},
-		{"/v1/scores:batch", many + `,"no_wait":false}`, http.StatusOK, []any{"outcomes", 0, "status"}},
-		{"/v1/scores:batch", many + `,"no_wait":true}`, http.StatusAccepted, []any{"outcomes", 0, "status"}},
-		{"/v1/scores:batch?no_wait=true", many + "}", http.StatusAccepted, []any{"outcomes", 0, "status"}},
+		{"/v1/scores", result, http.StatusOK, []any{"status"}},
+		{"/v1/scores?no_wait=false", result, http.StatusOK, []any{"status"}},
+		{"/v1/scores?no_wait=true", result, http.StatusAccepted, []any{"status"}},
+		{"/v1/boards/default/scores?no_wait=true", result, http.StatusAccepted, []any{"status"}},
+		{"/v1/scores:batch", batchStart + "}", http.StatusOK, []any{"outcomes", 0, "status"}},
+		{"/v1/scores:batch", batchStart + `,"no_wait":false}`, http.StatusOK, []any{"outcomes", 0, "status"}},
+		{"/v1/scores:batch", batchStart + `,"no_wait":true}`, http.StatusAccepted, []any{"outcomes", 0, "status"}},
+		{"/v1/scores:batch?no_wait=true", batchStart + "}", http.StatusAccepted, []any{"outcomes", 0, "status"}},
 	} {
 		want, calls := "APPLIED", &log.submits
 		if tt.status == http.StatusAccepted {
@@ -345,10 +345,10 @@ func TestNoWait(t *testing.T) {
 		}
 		before := calls.Load()
 		a := h.do("submit", "POST", tt.path, tt.body)
-		if a.status != tt.status || get(a.body, tt.path2...) != want || calls.Load() != before+1 {
+		if a.status != tt.status || get(a.body, tt.statusPath...) != want || calls.Load() != before+1 {
 			t.Errorf("%s %s: %d %s, want %d %s", tt.path, tt.body, a.status, a.raw, tt.status, want)
 		}
-		if tt.path2[0] == "outcomes" && get(a.body, "outcomes", 1, "status") != "REJECTED" {
+		if tt.statusPath[0] == "outcomes" && get(a.body, "outcomes", 1, "status") != "REJECTED" {
 			t.Errorf("POST %s: %s, want REJECTED for the result without a user", tt.path, a.raw)
 		}
 	}
@@ -361,7 +361,7 @@ func TestNoWait(t *testing.T) {
 		t.Errorf("BatchSubmitScores over gRPC: %v, %v; want ACCEPTED", batch, err)
 	}
 	// An embedded store makes a result durable by applying it.
-	if got := base.must("submit", "POST", "/v1/scores?no_wait=true", one); got["status"] != "APPLIED" || got["new_score"] != number(1) {
+	if got := base.must("submit", "POST", "/v1/scores?no_wait=true", result); got["status"] != "APPLIED" || got["new_score"] != number(1) {
 		t.Errorf("submit with no_wait to an embedded store: %v, want APPLIED with score 1", got)
 	}
 }
@@ -429,9 +429,9 @@ func (a *authority) issue(t *testing.T, serial int64) (certFile, keyFile string)
 		writeFile(t, "key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
 }
 
-// listening runs Serve on free ports, and returns their addresses. The function stop
+// serveOnFreePorts runs Serve on free ports, and returns their addresses. The function stop
 // stops the server and returns the error of Serve.
-func listening(t *testing.T, s *Server) (rest, grpcAddr string, stop func() error) {
+func serveOnFreePorts(t *testing.T, s *Server) (rest, grpcAddr string, stop func() error) {
 	t.Helper()
 	var listeners [2]net.Listener
 	for i := range listeners {
@@ -456,7 +456,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newHarness(t, Options{TLS: config})
-	rest, grpcAddr, stop := listening(t, h.Server)
+	rest, grpcAddr, stop := serveOnFreePorts(t, h.Server)
 	defer func() { _ = stop() }()
 
 	roots := x509.NewCertPool()
@@ -489,9 +489,9 @@ func TestTLS(t *testing.T) {
 	if restErr != nil || grpcErr != nil || res.StatusCode != http.StatusOK || res.ProtoMajor != 2 || res.Header.Get("Strict-Transport-Security") == "" {
 		t.Errorf("calls with a client certificate: REST %v, %v, gRPC %v; want 200 over HTTP/2 with Strict-Transport-Security, and no errors", res, restErr, grpcErr)
 	}
-	for name, client := range map[string]*authority{"none": nil, "of another authority": servers} {
+	for name, client := range map[string]*authority{"no client certificate": nil, "a client certificate of another authority": servers} {
 		if res, restErr, grpcErr := call(client); restErr == nil || grpcErr == nil { //nolint:bodyclose // call closes it
-			t.Errorf("calls with client certificate: %s: REST %v, gRPC %v; want errors", name, res, grpcErr)
+			t.Errorf("calls with %s: REST %v, gRPC %v; want errors", name, res, grpcErr)
 		}
 	}
 	// A renewed certificate is used without a restart.
@@ -549,18 +549,18 @@ func TestTLSSettings(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	cert, key := ca.issue(t, 2)
 	if c, err := (TLS{}).config(); c != nil || err != nil {
-		t.Errorf("Config of the zero TLS returns %v, %v; want nil", c, err)
+		t.Errorf("config of the zero TLS returns %v, %v; want nil and nil", c, err)
 	}
 	for name, settings := range map[string]TLS{
-		"no key":         {CertFile: cert},
-		"no certificate": {KeyFile: key},
-		"a missing file": {CertFile: "missing.pem", KeyFile: key},
-		"another's key":  {CertFile: cert, KeyFile: ca.file},
-		"no authority":   {CertFile: cert, KeyFile: key, ClientCAFile: key},
-		"missing CA":     {CertFile: cert, KeyFile: key, ClientCAFile: "missing.pem"},
+		"no key file":                          {CertFile: cert},
+		"no certificate file":                  {KeyFile: key},
+		"a missing certificate file":           {CertFile: "missing.pem", KeyFile: key},
+		"a certificate as the key":             {CertFile: cert, KeyFile: ca.file},
+		"a key as the client authority":        {CertFile: cert, KeyFile: key, ClientCAFile: key},
+		"a missing file of client authorities": {CertFile: cert, KeyFile: key, ClientCAFile: "missing.pem"},
 	} {
 		if _, err := settings.config(); err == nil {
-			t.Errorf("%s: Config returns no error, want one", name)
+			t.Errorf("%s: config returns no error, want one", name)
 		}
 	}
 }
@@ -570,7 +570,7 @@ func TestServeStops(t *testing.T) {
 	base := newHarness(t, Options{})
 	running, finish := make(chan struct{}, 2), make(chan struct{})
 	h := serve(t, faulty{base.service, func(context.Context) error { running <- struct{}{}; <-finish; return nil }}, base.store, Options{})
-	rest, grpcAddr, stop := listening(t, h.Server)
+	rest, grpcAddr, stop := serveOnFreePorts(t, h.Server)
 	conn, err := grpc.NewClient(grpcAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -630,7 +630,7 @@ func TestServeStopsAfterItsGrace(t *testing.T) {
 	base := newHarness(t, Options{})
 	running := make(chan struct{})
 	h := serve(t, faulty{base.service, func(ctx context.Context) error { close(running); <-ctx.Done(); return ctx.Err() }}, base.store, Options{Timeout: time.Hour, ShutdownGrace: 10 * time.Millisecond})
-	_, grpcAddr, stop := listening(t, h.Server)
+	_, grpcAddr, stop := serveOnFreePorts(t, h.Server)
 	conn, err := grpc.NewClient(grpcAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -663,7 +663,7 @@ func TestServeFailsWithItsListener(t *testing.T) {
 // A server that is stopped immediately after its start returns no error.
 func TestServeAndStopAtOnce(t *testing.T) {
 	for range 50 {
-		_, _, stop := listening(t, newHarness(t, Options{}).Server)
+		_, _, stop := serveOnFreePorts(t, newHarness(t, Options{}).Server)
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}

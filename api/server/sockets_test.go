@@ -71,8 +71,8 @@ func dial(t testing.TB, address string) *grpc.ClientConn {
 	return conn
 }
 
-// The health service accepts only a fixed set of names. So callers without a key can
-// neither fill the server's memory nor make List fail.
+// The health service accepts only a fixed set of names. So a caller without a key cannot fill
+// the server's memory, and cannot make List fail.
 func TestHealthKnowsAFixedSetOfServices(t *testing.T) {
 	t.Parallel()
 	var notReady atomic.Bool
@@ -140,7 +140,7 @@ func TestHealthWatchersAreLimited(t *testing.T) {
 	}
 }
 
-// A message to reflection has the size of other messages.
+// The limit on the size of messages also applies to reflection.
 func TestReflectionMessagesAreBounded(t *testing.T) {
 	h := newHarness(t, Options{})
 	_, address := h.onSockets()
@@ -188,8 +188,8 @@ func TestHealthAndReflectionPassTheGuard(t *testing.T) {
 	_, address := h.onSockets()
 	conn := dial(t, address)
 	client := healthpb.NewHealthClient(conn)
-	guess := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer guess")
-	if _, err := client.Check(guess, &healthpb.HealthCheckRequest{}); status.Code(err) != codes.Unauthenticated {
+	invalidKey := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer invalid")
+	if _, err := client.Check(invalidKey, &healthpb.HealthCheckRequest{}); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("Check with an invalid key: %v, want UNAUTHENTICATED", err)
 	}
 	large := &healthpb.HealthCheckRequest{Service: string(make([]byte, maxBodyBytes+1))}
@@ -219,7 +219,7 @@ func TestHealthAndReflectionPassTheGuard(t *testing.T) {
 	}
 }
 
-func TestReflectionIsASetting(t *testing.T) {
+func TestReflectionCanBeSwitchedOff(t *testing.T) {
 	h := newHarness(t, Options{NoReflection: true})
 	_, address := h.onSockets()
 	stream, err := reflectionpb.NewServerReflectionClient(dial(t, address)).ServerReflectionInfo(t.Context())
@@ -242,13 +242,13 @@ func exchange(t testing.TB, address, request string) (string, time.Duration) {
 	}
 	defer conn.Close()
 	began := time.Now()
-	_ = conn.SetDeadline(began.Add(30 * time.Second))
+	_ = conn.SetDeadline(began.Add(time.Minute))
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
 	got, err := io.ReadAll(conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%.60q: the connection is still open after 30 s, want it closed", request)
+		t.Errorf("%.60q: the connection is still open after a minute, want it closed", request)
 	}
 	return string(got), time.Since(began)
 }
@@ -272,15 +272,15 @@ func TestAnnouncedBodiesAreNotWaitedFor(t *testing.T) {
 	}
 	key := "Authorization: Bearer " + h.keys["admin"] + "\r\n"
 	for _, tt := range []struct{ name, address, line, header, status string }{
-		{"health", rest, "GET /healthz", "", "200"},
-		{"metrics", rest, "GET /metrics", "", "200"},
+		{"the health check", rest, "GET /healthz", "", "200"},
+		{"the metrics", rest, "GET /metrics", "", "200"},
 		{"an unknown path", rest, "GET /nowhere", "", "404"},
 		{"a wrong method", rest, "POST /healthz", "", "405"},
 		{"an unknown path of the API", rest, "POST /v1/nowhere", "", "404"},
-		{"no key", rest, "POST /v1/scores", "", "401"},
+		{"a call without a key", rest, "POST /v1/scores", "", "401"},
 		{"a route without a body", rest, "GET /v1/scores", key, "400"},
 		{"a watch", rest, "GET /v1/boards/default/watch", key, "400"},
-		{"a body that never comes", rest, "POST /v1/scores", key, "400"},
+		{"a body that does not arrive", rest, "POST /v1/scores", key, "408"},
 		{"health of a consumer", addresses[0], "GET /healthz", "", "200"},
 		{"metrics of a consumer", addresses[0], "GET /metrics", "", "200"},
 		{"an unknown path of a consumer", addresses[0], "POST /nowhere", "", "404"},
@@ -293,8 +293,8 @@ func TestAnnouncedBodiesAreNotWaitedFor(t *testing.T) {
 			t.Run(tt.name+" with "+framing, func(t *testing.T) {
 				t.Parallel()
 				got, took := exchange(t, tt.address, tt.line+" HTTP/1.1\r\nHost: localhost\r\n"+tt.header+header+"\r\n")
-				if !strings.HasPrefix(got, "HTTP/1.1 "+tt.status) || took > 8*time.Second {
-					t.Errorf("the server answered %.100q and closed the connection after %v, want status %s within 8 s", got, took, tt.status)
+				if !strings.HasPrefix(got, "HTTP/1.1 "+tt.status) || took > 25*time.Second { // the default of ReceiveTimeout is 30 s
+					t.Errorf("the server answered %.100q and closed the connection after %v, want status %s within seconds", got, took, tt.status)
 				}
 			})
 		}
@@ -302,7 +302,7 @@ func TestAnnouncedBodiesAreNotWaitedFor(t *testing.T) {
 }
 
 // If a client sends a body to a route that uses no body, the connection remains usable.
-func TestBodiesOfRoutesWithoutOne(t *testing.T) {
+func TestUnusedBodiesKeepTheConnectionUsable(t *testing.T) {
 	h := newHarness(t, Options{})
 	rest, _ := h.onSockets()
 	got, _ := exchange(t, rest, strings.Repeat("GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", 2)+
@@ -386,18 +386,18 @@ func (c *h2) begin(stream uint32, method, authorization string) {
 }
 
 // grants returns the bytes that the server granted to each stream. It waits for the grants
-// to n streams, and then half a second for further ones. It fails the test if a stream
-// ends before.
+// to n streams, and then half a second for further grants. It fails the test if a stream
+// ends earlier.
 func (c *h2) grants(n int) map[uint32]uint32 {
 	c.t.Helper()
 	granted := map[uint32]uint32{}
-	for asked := false; ; {
-		if len(granted) == n && !asked {
-			time.Sleep(time.Second / 2)
+	for pinged := false; ; {
+		if len(granted) == n && !pinged {
+			time.Sleep(time.Second / 2) // a wrong grant would come within milliseconds
 			if err := c.WritePing(false, [8]byte{1}); err != nil {
 				c.t.Fatal(err)
 			}
-			asked = true
+			pinged = true
 		}
 		f, err := c.ReadFrame()
 		if err != nil {
@@ -442,20 +442,24 @@ func (c *h2) readEnds(n int) map[uint32]string {
 	return codes
 }
 
-// A call of any method ends with DEADLINE_EXCEEDED (4) if the caller does not send its
-// message in time. A call with an invalid key ends immediately, with UNAUTHENTICATED (16).
+// A call with an invalid key ends with UNAUTHENTICATED (16) before its message arrives. A
+// call of any method ends with DEADLINE_EXCEEDED (4) if the caller does not send its
+// message in time.
 func TestMessagesHaveADeadline(t *testing.T) {
-	h := newHarness(t, Options{ReceiveTimeout: time.Second})
-	_, address := h.onSockets()
+	base := newHarness(t, Options{Timeout: time.Hour, ReceiveTimeout: time.Hour})
+	_, address := base.onSockets()
 	c := dialH2(t, address)
-	began := time.Now()
-	c.open(1, pb.LeaderboardService_SubmitScore_FullMethodName, "guess", 15<<20)
-	if got := c.readEnds(1); got[1] != "16" || time.Since(began) > time.Second/2 {
-		t.Errorf("a call with an invalid key ended with %v after %v, want 16 within 0.5 s", got, time.Since(began))
+	c.open(1, pb.LeaderboardService_SubmitScore_FullMethodName, "invalid", 15<<20)
+	if got := c.readEnds(1); got[1] != "16" {
+		t.Errorf("a call with an invalid key ended with %v, want 16", got)
 	}
+	h := newHarness(t, Options{Timeout: time.Hour, ReceiveTimeout: time.Second})
+	_, address = h.onSockets()
+	c = dialH2(t, address)
+	began := time.Now()
 	stream := uint32(1)
 	var methods []string
-	for method := range needs {
+	for method := range requiredScopes {
 		stream += 2
 		c.open(stream, method, h.keys["admin"], 15<<20)
 		methods = append(methods, method)
@@ -465,24 +469,23 @@ func TestMessagesHaveADeadline(t *testing.T) {
 			t.Errorf("%s without its message ended with code %s, want 4", methods[(s-3)/2], code)
 		}
 	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the calls ended after %v, want at most 5 s", took)
+	if took := time.Since(began); took > 25*time.Second { // the default of ReceiveTimeout is 30 s
+		t.Errorf("the calls ended after %v, want about 1 s", took)
 	}
 }
 
-// Without a key, an address can send only four messages concurrently. Calls whose
-// message does not arrive within 5 s end with DEADLINE_EXCEEDED (4), and further calls
-// with RESOURCE_EXHAUSTED (8), even if ReceiveTimeout is longer.
-func TestBytesHeldWithoutAKey(t *testing.T) {
+// Without a key, an address can send only four messages concurrently.
+func TestMessagesWithoutAKeyAreBounded(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, Options{})
+	h := newHarness(t, Options{Timeout: time.Hour, ReceiveTimeout: time.Hour})
+	h.anonymousTimeout = time.Hour
 	_, address := h.onSockets()
 	c := dialH2(t, address)
 	const calls, announced, window = 10, 15 << 20, 64 << 10
-	began := time.Now()
 	for i := range uint32(calls) {
 		c.open(2*i+1, "/grpc.health.v1.Health/Check", "", announced)
 	}
+	h.waitForAnonymous(calls)
 	// For a message that it receives, gRPC grants the client as many bytes as the message
 	// announces. For other streams, it grants no more than the initial window.
 	granted := c.grants(4)
@@ -496,71 +499,114 @@ func TestBytesHeldWithoutAKey(t *testing.T) {
 	if limit := 4*announced + (calls+4)*window; total > limit {
 		t.Errorf("the server receives up to %d bytes, want at most %d", total, limit)
 	}
-	codes := map[string]int{}
-	for _, code := range c.readEnds(calls) {
-		codes[code]++
-	}
-	if codes["4"]+codes["8"] != calls || codes["4"] < 4 || codes["8"] == 0 {
-		t.Errorf("numbers of ten calls by code: %v, want 4 for at least four, and 8 for the others", codes)
-	}
-	if took := time.Since(began); took < 4*time.Second || took > 30*time.Second {
-		t.Errorf("the calls ended after %v, want about 5 s, and 10 s for those that waited", took)
-	}
+	c.Close()
 	h.waitForAnonymous(0)
 	if _, err := healthpb.NewHealthClient(dial(t, address)).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
 		t.Errorf("Check after the calls have ended: %v, want nil", err)
 	}
 }
 
-// A ReceiveTimeout shorter than 5 s also bounds messages without a key.
-func TestAShortReceiveTimeoutBoundsEveryone(t *testing.T) {
+// Without a key, a call whose message does not arrive in time ends with DEADLINE_EXCEEDED
+// (4), even if ReceiveTimeout is longer. A call that waits too long for one of the four slots
+// ends with RESOURCE_EXHAUSTED (8).
+func TestMessagesWithoutAKeyHaveADeadline(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, Options{ReceiveTimeout: time.Second})
+	h := newHarness(t, Options{Timeout: time.Hour, ReceiveTimeout: time.Hour})
+	if h.anonymousTimeout != 5*time.Second {
+		t.Errorf("the timeout is %v, want 5 s", h.anonymousTimeout)
+	}
+	h.anonymousTimeout = time.Second
 	_, address := h.onSockets()
 	c := dialH2(t, address)
-	began := time.Now()
-	c.open(1, "/grpc.health.v1.Health/Check", "", 15<<20)
-	if got := c.readEnds(1); got[1] != "4" || time.Since(began) > anonymousReceiveTimeout-time.Second {
-		t.Errorf("a call without its message ended with %v after %v, want 4 after about 1 s", got, time.Since(began))
+	for i := range uint32(4) {
+		c.open(2*i+1, "/grpc.health.v1.Health/Check", "", 15<<20)
+	}
+	for stream, code := range c.readEnds(4) {
+		if code != "4" {
+			t.Errorf("stream %d ended with code %s, want 4", stream, code)
+		}
+	}
+	h.waitForAnonymous(0)
+	free := h.holdAnonymous()
+	defer free()
+	c.open(9, "/grpc.health.v1.Health/Check", "", 15<<20)
+	if got := c.readEnds(1); got[9] != "8" {
+		t.Errorf("a call while all four slots are taken ended with %v, want 8", got)
 	}
 }
 
-// Without a key, an address can also send only four bodies concurrently. The server
-// closes the connections of bodies that do not arrive within 5 s.
-func TestBodiesHeldWithoutAKeyOverREST(t *testing.T) {
+// A ReceiveTimeout that is shorter than the timeout of callers without a key also bounds
+// their messages.
+func TestAShortReceiveTimeoutBoundsEveryCaller(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, Options{PublicRead: true})
+	h := newHarness(t, Options{Timeout: time.Hour, ReceiveTimeout: time.Second})
+	h.anonymousTimeout = time.Hour
+	_, address := h.onSockets()
+	c := dialH2(t, address)
+	c.open(1, "/grpc.health.v1.Health/Check", "", 15<<20)
+	if got := c.readEnds(1); got[1] != "4" {
+		t.Errorf("a call without its message ended with %v, want 4", got)
+	}
+}
+
+// lookup is a request without a key. Its last byte is the last of its body.
+const lookup = "POST /v1/scores:lookup HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 18\r\n\r\n" + `{"user_ids":["u"]}`
+
+// Without a key, an address can also send only four bodies concurrently. A fifth body waits
+// until one of the four ends.
+func TestBodiesWithoutAKeyAreBounded(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, Options{PublicRead: true, Timeout: time.Hour, ReceiveTimeout: time.Hour})
+	h.anonymousTimeout = time.Hour
 	rest, _ := h.onSockets()
-	type result struct {
-		answer string
-		took   time.Duration
-	}
-	results := make(chan result)
-	for range 10 {
-		go func() {
-			request := fmt.Sprintf("POST /v1/scores:lookup HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", maxLookupBytes)
-			answer, took := exchange(t, rest, request+strings.Repeat("x", 1000))
-			results <- result{answer, took}
-		}()
-	}
-	statuses := map[string]int{}
-	for range 10 {
-		r := <-results
-		status, _, _ := strings.Cut(strings.TrimPrefix(r.answer, "HTTP/1.1 "), " ")
-		statuses[status]++
-		if status == "429" && !strings.Contains(r.answer, "\r\nRetry-After: 1\r\n") {
-			t.Errorf("the answer %q has no Retry-After, want one", r.answer)
+	var conns []net.Conn
+	for range anonymousReceives {
+		conn, err := net.Dial("tcp", rest)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if r.took < 4*time.Second {
-			t.Errorf("a connection was closed after %v, want at least 4 s", r.took)
+		defer conn.Close()
+		if _, err := io.WriteString(conn, lookup[:len(lookup)-1]); err != nil {
+			t.Fatal(err)
 		}
+		conns = append(conns, conn)
 	}
-	if statuses["400"]+statuses["429"] != 10 || statuses["400"] < 4 || statuses["429"] < 1 {
-		t.Errorf("the statuses are %v, want 400 for 4 or more, and 429 for the others", statuses)
+	h.waitForAnonymous(anonymousReceives)
+	fifth := make(chan string, 1)
+	go func() {
+		answer, _ := exchange(t, rest, lookup)
+		fifth <- answer
+	}()
+	h.waitForAnonymous(anonymousReceives + 1)
+	select {
+	case answer := <-fifth:
+		t.Errorf("the fifth body was answered with %.60q while the server was receiving four", answer)
+		return
+	case <-time.After(200 * time.Millisecond): // an answer would come within milliseconds
+	}
+	conns[0].Close()
+	if answer := <-fifth; !strings.HasPrefix(answer, "HTTP/1.1 200") {
+		t.Errorf("the fifth body was answered with %.60q after one of four ended, want 200", answer)
+	}
+	for _, conn := range conns[1:] {
+		conn.Close()
+	}
+	h.waitForAnonymous(0)
+}
+
+// The server closes the connection of a body without a key that does not arrive within
+// 5 s.
+func TestBodiesWithoutAKeyHaveADeadline(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, Options{PublicRead: true, Timeout: time.Hour, ReceiveTimeout: time.Hour})
+	rest, _ := h.onSockets()
+	answer, took := exchange(t, rest, lookup[:len(lookup)-1])
+	if !strings.HasPrefix(answer, "HTTP/1.1 408") || took < 4*time.Second {
+		t.Errorf("after %v, the server answered %.60q and closed the connection, want 408 after about 5 s", took, answer)
 	}
 	h.waitForAnonymous(0)
 	if a := h.do("", "POST", "/v1/scores:lookup", `{"user_ids":["u"]}`); a.status != http.StatusOK {
-		t.Errorf("a lookup after the connections have ended: %d %s, want 200", a.status, a.raw)
+		t.Errorf("a lookup after the connection has ended: %d %s, want 200", a.status, a.raw)
 	}
 }
 
@@ -589,19 +635,20 @@ func (h *harness) waitForAnonymous(n int) {
 	waitFor(h.t, fmt.Sprintf("%d calls without a key to send a message", n), func() bool {
 		h.anonymous.mu.Lock()
 		defer h.anonymous.mu.Unlock()
-		users := 0
+		callers := 0
 		for _, slot := range h.anonymous.byKey {
-			users += slot.users
+			callers += slot.callers
 		}
-		return users == n
+		return callers == n
 	})
 }
 
-// While four bodies of an address are held, a fifth is refused. Callers with a key are
-// not affected.
+// While all four slots of an address are taken, the server refuses a fifth body after the
+// timeout. Callers with a key are not affected.
 func TestAFifthBodyWithoutAKeyIsRefused(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, Options{PublicRead: true, ReceiveTimeout: time.Second})
+	h := newHarness(t, Options{PublicRead: true})
+	h.anonymousTimeout = 100 * time.Millisecond
 	defer h.holdAnonymous()()
 	a := h.do("", "POST", "/v1/scores:lookup", `{"user_ids":["u"]}`)
 	if a.status != http.StatusTooManyRequests || a.reason() != "TOO_MANY_MESSAGES" || a.header.Get("Retry-After") != "1" {
@@ -618,38 +665,32 @@ func TestAFifthBodyWithoutAKeyIsRefused(t *testing.T) {
 // Over HTTP/2, a body that waits longer than drainTimeout for a slot is still read.
 func TestABodyMayWaitForASlot(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, Options{PublicRead: true})
+	h := newHarness(t, Options{PublicRead: true, Timeout: time.Hour})
+	h.anonymousTimeout = time.Hour
 	server := httptest.NewUnstartedServer(h.Handler())
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	for {
-		free := h.holdAnonymous()
-		status := make(chan string, 1)
-		go func() {
-			res, err := server.Client().Post(server.URL+"/v1/scores:lookup", "", strings.NewReader(`{"user_ids":["u"]}`))
-			if err != nil {
-				status <- err.Error()
-				return
-			}
-			res.Body.Close()
-			status <- res.Proto + " " + res.Status
-		}()
-		h.waitForAnonymous(anonymousReceives + 1)
-		select {
-		case got := <-status:
-			t.Fatalf("the call ended with %s while it waited for a slot", got)
-		case <-time.After(drainTimeout + 200*time.Millisecond):
+	free := h.holdAnonymous()
+	status := make(chan string, 1)
+	go func() {
+		res, err := server.Client().Post(server.URL+"/v1/scores:lookup", "", strings.NewReader(`{"user_ids":["u"]}`))
+		if err != nil {
+			status <- err.Error()
+			return
 		}
+		res.Body.Close()
+		status <- res.Proto + " " + res.Status
+	}()
+	h.waitForAnonymous(anonymousReceives + 1)
+	select {
+	case got := <-status:
+		t.Errorf("the call ended with %s while it waited for a slot", got)
+	case <-time.After(drainTimeout + 200*time.Millisecond):
 		free()
-		got := <-status
-		if got == "HTTP/2.0 429 Too Many Requests" {
-			continue // this machine was so slow that the wait took 5 s
-		}
-		if got != "HTTP/2.0 200 OK" {
+		if got := <-status; got != "HTTP/2.0 200 OK" {
 			t.Errorf("a lookup that waited for a slot: %s, want HTTP/2.0 200 OK", got)
 		}
-		return
 	}
 }
 
@@ -665,7 +706,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	if !strings.HasPrefix(got, "HTTP/1.1 431") {
 		t.Errorf("a REST request with headers of 36 KiB: %.60q, want status 431", got)
 	}
-	// The client above obeys the server's setting. This one does not.
+	// The gRPC client above obeys the server's setting. The client c does not.
 	c := dialH2(t, address)
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
@@ -705,21 +746,33 @@ func TestSilentConnectionsEnd(t *testing.T) {
 	h := newHarness(t, Options{HandshakeTimeout: time.Second, IdleTimeout: time.Second})
 	rest, overGRPC := h.onSockets()
 	const request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
-	for _, tt := range []struct{ name, address, sends, want string }{
-		{"nothing over REST", rest, "", ""},
+	for _, tt := range []struct{ name, address, text, want string }{
+		{"no bytes over REST", rest, "", ""},
 		{"a part of the headers", rest, request, ""},
-		{"a request, then nothing", rest, request + "\r\n", "HTTP/1.1 200"},
-		{"nothing over gRPC", overGRPC, "", ""},
+		{"no second request", rest, request + "\r\n", "HTTP/1.1 200"},
+		{"no bytes over gRPC", overGRPC, "", ""},
 		{"no call over gRPC", overGRPC, emptyHello, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got, took := exchange(t, tt.address, tt.sends)
-			if !strings.HasPrefix(got, tt.want) || took < time.Second/2 || took > 10*time.Second {
+			got, took := exchangeWithin(t, tt.address, tt.text)
+			if !strings.HasPrefix(got, tt.want) || took < time.Second/2 || took >= handshakeTimeout {
 				t.Errorf("the server answered %.60q and closed the connection after %v, want %q and about 1 s", got, took, tt.want)
 			}
 		})
 	}
+}
+
+// exchangeWithin is like exchange. If the connection is not closed within the default of
+// HandshakeTimeout, it tries again, because the machine may be slow.
+func exchangeWithin(t testing.TB, address, request string) (got string, took time.Duration) {
+	t.Helper()
+	for range 4 {
+		if got, took = exchange(t, address, request); took < handshakeTimeout {
+			break
+		}
+	}
+	return got, took
 }
 
 // A call over the limit of one connection is refused.
@@ -773,7 +826,7 @@ func TestHandshakesHaveADeadline(t *testing.T) {
 	_, rest, overGRPC := tlsHarness(t, Options{HandshakeTimeout: time.Second})
 	half := "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("r", 100) // of the 512 bytes that it announces
 	for name, address := range map[string]string{"REST": rest, "gRPC": overGRPC} {
-		if got, took := exchange(t, address, half); took < time.Second/2 || took > 10*time.Second {
+		if got, took := exchangeWithin(t, address, half); took < time.Second/2 || took >= handshakeTimeout {
 			t.Errorf("%s: half a ClientHello was answered with %.60q, and the connection closed after %v; want about 1 s", name, got, took)
 		}
 	}
@@ -804,18 +857,18 @@ func TestConnectionsAreBounded(t *testing.T) {
 			n, _ := c.Read(make([]byte, 1))
 			return n > 0
 		}
-		if !answered(conns[0], 10*time.Second) || !answered(conns[1], 10*time.Second) || answered(conns[2], 200*time.Millisecond) {
+		if !answered(conns[0], time.Minute) || !answered(conns[1], time.Minute) || answered(conns[2], 200*time.Millisecond) {
 			t.Errorf("%.10q on three connections: want answers on the first and the second, and none on the third", request)
 		}
 		conns[0].Close()
-		if !answered(conns[2], 10*time.Second) {
+		if !answered(conns[2], time.Minute) {
 			t.Errorf("%.10q: no answer on the third connection after the first was closed, want one", request)
 		}
 	}
 }
 
-// If a key is revoked or expires, or a token expires, its streams end within seconds, over REST and gRPC, on
-// the node that revoked it and on others.
+// If a key is revoked, or a key or token expires, its streams end within seconds. This applies
+// to REST and gRPC, and to every node.
 func TestStreamsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
 	secretKey := []byte(strings.Repeat("s", 32))
@@ -827,64 +880,84 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 		return get(res, "key", "key_id").(string), res["secret"].(string)
 	}
 	id, revoked := create(`{"name":"revoked","scopes":["read"]}`)
-	const life = 5 * time.Second // enough for slow machines to open the streams
-	_, expiring := create(`{"name":"expiring","scopes":["read"],"expires_at":"` + time.Now().Add(life).UTC().Format(time.RFC3339Nano) + `"}`)
-	token := signJSON(t, secretKey, fmt.Sprintf(`{"iss":"https://id.example","aud":"leaderboard","sub":"u","exp":%d}`, time.Now().Add(life).Unix()))
-	_, kept := create(`{"name":"kept","scopes":["read"]}`)
+	_, valid := create(`{"name":"valid","scopes":["read"]}`)
+	credentials := map[string]func(expires time.Time) string{
+		"a revoked key": func(time.Time) string { return revoked },
+		"an expired key": func(expires time.Time) string {
+			_, key := create(`{"name":"expiring","scopes":["read"],"expires_at":"` + expires.UTC().Format(time.RFC3339Nano) + `"}`)
+			return key
+		},
+		"an expired token": func(expires time.Time) string {
+			return signJSON(t, secretKey, fmt.Sprintf(`{"iss":"https://id.example","aud":"leaderboard","sub":"u","exp":%d}`, expires.Unix()))
+		},
+	}
 	type watcher struct {
 		name string
 		recv func() error
 	}
-	var ending []watcher
+	var watchers []watcher
 	for name, h := range map[string]*harness{"the node": node, "another node": other} {
 		h.keys["read"] = revoked
 		events := h.watch("/v1/boards/default/watch")
 		events.next()
-		ending = append(ending, watcher{name + " over REST", func() error {
+		watchers = append(watchers, watcher{name + " over REST", func() error {
 			if ev, ok := events.next(); !ok || get(ev.data, "error", "status") != "UNAUTHENTICATED" {
 				return fmt.Errorf("the stream ended with %v", ev)
 			}
 			return status.Error(codes.Unauthenticated, "")
 		}})
-		for what, key := range map[string]string{"a revoked key": revoked, "an expired key": expiring, "an expired token": token} {
-			h.keys["stream"] = key
-			_, address := h.onSockets()
-			stream, err := pb.NewLeaderboardServiceClient(dial(t, address)).WatchScores(h.as("stream"), &pb.WatchScoresRequest{})
-			if err == nil {
-				_, err = stream.Recv()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			ending = append(ending, watcher{name + ", " + what, func() error { _, err := stream.Recv(); return err }})
+		_, address := h.onSockets()
+		client := pb.NewLeaderboardServiceClient(dial(t, address))
+		for what, credential := range credentials {
+			stream := h.watchBriefly(client, credential)
+			watchers = append(watchers, watcher{name + ", " + what, func() error { _, err := stream.Recv(); return err }})
 		}
 	}
-	node.keys["kept"] = kept
-	staying, err := node.client().WatchScores(node.as("kept"), &pb.WatchScoresRequest{})
+	node.keys["valid"] = valid
+	continuing, err := node.client().WatchScores(node.as("valid"), &pb.WatchScoresRequest{})
 	if err == nil {
-		_, err = staying.Recv()
+		_, err = continuing.Recv()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	node.must("admin", "DELETE", "/v1/keys/"+id, nil)
 	began := time.Now()
-	for _, w := range ending {
+	for _, w := range watchers {
 		if err := w.recv(); status.Code(err) != codes.Unauthenticated {
 			t.Errorf("%s: %v, want Unauthenticated", w.name, err)
 		}
 	}
-	if took := time.Since(began); took > 25*time.Second {
-		t.Errorf("the streams ended %v after the revocation, want at most 25 s", took)
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("the streams ended %v after the revocation, want some seconds", took)
 	}
 	node.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)
-	if _, err := staying.Recv(); err != nil {
+	if _, err := continuing.Recv(); err != nil {
 		t.Errorf("the stream of a valid key: %v, want it to continue", err)
 	}
 }
 
-// If a client does not read the messages of a stream, its handler waits. It still ends
-// soon after the client's key is revoked.
+// watchBriefly opens a stream with a credential that expires in about 3 s. If the machine
+// needs longer to open the stream, the next credential lives twice as long.
+func (h *harness) watchBriefly(client pb.LeaderboardServiceClient, credential func(expires time.Time) string) grpc.ServerStreamingClient[pb.WatchScoresResponse] {
+	h.t.Helper()
+	for life := 3 * time.Second; ; life *= 2 {
+		h.keys["stream"] = credential(time.Now().Add(life))
+		stream, err := client.WatchScores(h.as("stream"), &pb.WatchScoresRequest{})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if err == nil {
+			return stream
+		}
+		if status.Code(err) != codes.Unauthenticated || life > time.Minute {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+// If a client does not read the messages of a stream, the handler waits. The handler still
+// ends soon after the client's key is revoked.
 func TestUnreadStreamsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{})
@@ -898,7 +971,7 @@ func TestUnreadStreamsEndWithTheirKey(t *testing.T) {
 	}
 	h.must("submit", "POST", "/v1/scores:batch", map[string]any{"results": results})
 
-	c := dialH2(t, address) // it grants the server 64 KiB and reads nothing
+	c := dialH2(t, address) // c grants the server 64 KiB and reads nothing
 	limit := int32(largest)
 	c.call(1, pb.LeaderboardService_WatchScores_FullMethodName, key, &pb.WatchScoresRequest{Limit: &limit})
 	c.call(3, pb.AdminService_ExportResults_FullMethodName, key, &pb.ExportResultsRequest{})

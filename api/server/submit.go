@@ -17,7 +17,7 @@ import (
 
 // SubmitScore records one result. It returns an error if the result is rejected.
 func (s *Server) SubmitScore(ctx context.Context, req *pb.SubmitScoreRequest) (*pb.SubmitScoreResponse, error) {
-	b, err := s.service.Board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,8 @@ func (s *Server) submit(ctx context.Context, method string, o submitOptions, b *
 	return receipts, err
 }
 
-// addExtras adds to receipts what a request asks for beyond the outcomes of its results.
+// addExtras adds to receipts the optional parts that a request asks for: the previous ranks
+// and the linked boards.
 func (s *Server) addExtras(ctx context.Context, o extraOptions, b *leaderboard.Board, receipts []ranking.Receipt) {
 	if o.GetIncludePreviousRank() {
 		s.addExtra(ctx, b, "previous ranks", func(ctx context.Context) error { return s.service.AddPreviousRanks(ctx, b, receipts) })
@@ -107,34 +108,36 @@ func (s *Server) addExtras(ctx context.Context, o extraOptions, b *leaderboard.B
 	}
 }
 
-// extraTimeout bounds the time for reading the parts of a submit's answer that the caller
-// asked for, such as the previous rank.
+// extraTimeout bounds the time for reading one optional part of an answer, such as the
+// previous ranks.
 const extraTimeout = 2 * time.Second
 
-// addExtra adds what the caller requested beyond the outcomes of results, which are
-// applied already. If add fails or takes longer than extraTimeout, the answer lacks it.
-func (s *Server) addExtra(ctx context.Context, b *leaderboard.Board, what string, add func(context.Context) error) {
+// addExtra calls add, which adds an optional part to the receipts of applied results. If add
+// fails or takes longer than extraTimeout, the answer lacks this part, and addExtra logs the
+// error.
+func (s *Server) addExtra(ctx context.Context, b *leaderboard.Board, part string, add func(context.Context) error) {
 	limited, cancel := context.WithTimeout(ctx, extraTimeout)
 	defer cancel()
 	if err := add(limited); err != nil && ctx.Err() == nil {
-		s.options.Log.WarnContext(ctx, "an answer to a submit lacks what was requested", "board", b.ID, "lacks", what, "err", err)
+		s.options.Log.WarnContext(ctx, "an answer lacks a part that the caller requested", "board", b.ID, "part", part, "err", err)
 	}
 }
 
-// submitAndWait waits until the results are applied, and measures that time.
+// submitAndWait passes results to the service and waits until they are applied. It measures
+// the time.
 func (s *Server) submitAndWait(ctx context.Context, method string, b *leaderboard.Board, results []leaderboard.MatchResult) ([]ranking.Receipt, error) {
-	begun := time.Now()
+	start := time.Now()
 	receipts, err := s.service.Submit(ctx, b, results)
 	if slices.ContainsFunc(receipts, func(r ranking.Receipt) bool {
 		return r.Err == nil && (r.Status == leaderboard.Applied || r.Status == leaderboard.Accepted)
 	}) {
-		s.metrics.visible.WithLabelValues(method).Observe(time.Since(begun).Seconds())
+		s.metrics.visible.WithLabelValues(method).Observe(time.Since(start).Seconds())
 	}
 	return receipts, err
 }
 
-// succeeded reports whether a result is stored, and counts or has a higher revision that
-// counts instead.
+// succeeded reports whether the result of o was applied now, was stored already, or has a
+// higher revision that is stored.
 func succeeded(o *pb.Outcome) bool {
 	switch o.GetStatus() {
 	case pb.Outcome_APPLIED, pb.Outcome_DUPLICATE, pb.Outcome_SUPERSEDED:
@@ -155,11 +158,11 @@ func outcome(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Receipt) 
 	case r.Status != leaderboard.Rejected:
 		return o, nil
 	}
-	return nil, newStatus(codes.FailedPrecondition, refusal(b, r), errorInfo(string(r.Reason)), o)
+	return nil, newStatus(codes.FailedPrecondition, refusalMessage(b, r), errorInfo(string(r.Reason)), o)
 }
 
-// refusal returns the message about a rejected result.
-func refusal(b *leaderboard.Board, r *ranking.Receipt) string {
+// refusalMessage returns the message about a rejected result.
+func refusalMessage(b *leaderboard.Board, r *ranking.Receipt) string {
 	if r.Repeated && r.Reason != leaderboard.ReasonEnded {
 		return fmt.Sprintf("the same result was rejected before (%s), and stays rejected; to try again, submit it with a new match_id", r.Reason)
 	}
@@ -171,7 +174,7 @@ func refusal(b *leaderboard.Board, r *ranking.Receipt) string {
 	case leaderboard.ReasonClosed:
 		return fmt.Sprintf("season %s is closed and accepts no more results", r.Season)
 	case leaderboard.ReasonEnded:
-		return refusedByEnd(b, r.Season)
+		return endRefusalMessage(b, r.Season)
 	case leaderboard.ReasonErased:
 		return "the user was erased after this result was sent"
 	case leaderboard.ReasonDeleted:

@@ -39,7 +39,7 @@ func (t TLS) config() (*tls.Config, error) {
 	c.ClientCAs, c.ClientAuth = pool.Current(), tls.RequireAndVerifyClientCert
 	c.SessionTicketsDisabled = true // a resumed session would skip the check of the client's certificate
 	withClientCAs := c.Clone()
-	withClientCAs.NextProtos = []string{"h2", "http/1.1"} // HTTP and gRPC add the protocols to c only
+	withClientCAs.NextProtos = []string{"h2", "http/1.1"} // net/http and gRPC add the protocols to c only
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		current := withClientCAs.Clone()
 		current.ClientCAs = pool.Current()

@@ -34,9 +34,9 @@ func traceGRPC(provider trace.TracerProvider) grpc.ServerOption {
 	))
 }
 
-// traced returns the middleware that begins a span for each request of REST, in the trace
+// traceMiddleware returns the middleware that begins a span for each request of REST, in the trace
 // of the caller. The span has the route, not the path, which may name a user.
-func (gw *gateway) traced(provider trace.TracerProvider) runtime.Middleware {
+func (gw *gateway) traceMiddleware(provider trace.TracerProvider) runtime.Middleware {
 	tracer := provider.Tracer(observe.Instrumentation)
 	return func(next runtime.HandlerFunc) runtime.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
@@ -54,8 +54,8 @@ func (gw *gateway) traced(provider trace.TracerProvider) runtime.Middleware {
 	}
 }
 
-// describe adds the outcome and the request's id to the span of a call.
-func describe(span trace.Span, code codes.Code, request string) {
+// describeSpan adds the outcome and the request's id to the span of a call.
+func describeSpan(span trace.Span, code codes.Code, request string) {
 	if !span.IsRecording() {
 		return
 	}

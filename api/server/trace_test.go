@@ -83,7 +83,7 @@ func TestCallHasOneTrace(t *testing.T) {
 		spans.Reset()
 		tt.send()
 		names := map[string]bool{}
-		waitFor(t, "the span of the call", func() bool { // gRPC ends it after the answer
+		waitFor(t, "the span of the call", func() bool { // gRPC ends the span after the answer
 			for _, s := range spans.GetSpans() {
 				names[s.Name] = true
 			}
@@ -108,7 +108,7 @@ func TestCallHasOneTrace(t *testing.T) {
 			}
 		}
 	}
-	for _, line := range h.logged("call") {
+	for _, line := range h.logLines("call") {
 		if line["trace_id"] != traceID {
 			t.Errorf("the log line %v has no id of the trace, want the trace of the caller", line)
 		}
@@ -117,7 +117,7 @@ func TestCallHasOneTrace(t *testing.T) {
 
 // A watch, a probe and a route that does not exist have no spans. Only a fault of the
 // server is an error.
-func TestWhatIsTraced(t *testing.T) {
+func TestOnlyAPICallsHaveSpans(t *testing.T) {
 	h, spans := newTracedHarness(t)
 	for _, path := range []string{"/healthz", "/metrics", "/v1/nothing", "/"} {
 		h.do("read", "GET", path, nil)
@@ -147,7 +147,7 @@ func TestWhatIsTraced(t *testing.T) {
 	}
 }
 
-// Without a provider, and for calls that are not sampled, there are no spans.
+// A call that is not sampled has no spans. Without a provider, no call has spans.
 func TestTracingIsOffByDefault(t *testing.T) {
 	h, spans := newTracedHarness(t, trace.NeverSample())
 	h.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)
@@ -156,9 +156,9 @@ func TestTracingIsOffByDefault(t *testing.T) {
 	}
 	h = newHarness(t, Options{})
 	h.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)
-	for _, line := range h.logged("call") {
+	for _, line := range h.logLines("call") {
 		if line["trace_id"] != nil {
-			t.Errorf("a call without a trace is logged with the id of one, want no id: %v", line)
+			t.Errorf("a call without a trace is logged with a trace id, want none: %v", line)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -28,8 +29,9 @@ type ladderRequest interface {
 
 // toQuery returns the query of a request. An empty parameter means its default. The
 // ranking service checks limits.
-func toQuery(req ladderRequest) (ranking.Query, error) {
-	q := ranking.Query{Board: boardID(req.GetBoard()), Season: leaderboard.SeasonID(req.GetSeason())}
+func toQuery(ctx context.Context, req ladderRequest) (ranking.Query, error) {
+	id := boardID(req.GetBoard())
+	q := ranking.Query{Board: id, Resolved: resolvedBoard(ctx, id), Season: leaderboard.SeasonID(req.GetSeason())}
 	var err error
 	if q.Division, err = toDivision(req.GetDivision(), req.GetDivisions()); err != nil {
 		return q, err
@@ -40,7 +42,7 @@ func toQuery(req ladderRequest) (ranking.Query, error) {
 
 // toDivision returns the division with all parts of the given divisions.
 func toDivision(first string, others []string) (leaderboard.Division, error) {
-	if len(others) > leaderboard.MaxAttributes { // the board's limit is lower
+	if len(others) > leaderboard.MaxAttributes { // the service checks the lower limit of the board
 		return leaderboard.Division{}, &leaderboard.FieldError{Field: "division", Problem: fmt.Sprintf("%d given, at most %d are allowed", len(others), leaderboard.MaxCrossed)}
 	}
 	var parts []leaderboard.Division
@@ -62,8 +64,8 @@ func toMethod(name string) (m leaderboard.Method, err error) {
 	return m, err
 }
 
-// known returns a pointer to rank, or nil if rank is 0. A rank of 0 is unknown.
-func known(rank int64) *int64 {
+// rankOrNil returns a pointer to rank, or nil if rank is 0. A rank of 0 is unknown.
+func rankOrNil(rank int64) *int64 {
 	if rank == 0 {
 		return nil
 	}
@@ -72,7 +74,7 @@ func known(rank int64) *int64 {
 
 func fromLine(l *ranking.Line) *pb.Entry {
 	e := &pb.Entry{
-		UserId: string(l.User), Score: int64(l.Score), Rank: known(l.Rank),
+		UserId: string(l.User), Score: int64(l.Score), Rank: rankOrNil(l.Rank),
 		AchievedAt: protoconv.Timestamp(l.AchievedAt), TieBreakers: l.TieBreakers,
 	}
 	if l.Entry != nil {
@@ -82,8 +84,8 @@ func fromLine(l *ranking.Line) *pb.Entry {
 	return e
 }
 
-// total returns the number of entries, or nil if the number is unknown.
-func total(a *ranking.About) *int64 {
+// totalOrNil returns the number of entries, or nil if the number is unknown.
+func totalOrNil(a *ranking.About) *int64 {
 	if a.Degraded {
 		return nil
 	}
@@ -99,8 +101,8 @@ func scoredAt(a *ranking.About) *timestamppb.Timestamp {
 	return protoconv.Timestamp(a.ScoredAt)
 }
 
-// ifTrue returns nil if v is false, so that the answer omits the field.
-func ifTrue(v bool) *bool {
+// trueOrNil returns nil if v is false, so that the answer omits the field.
+func trueOrNil(v bool) *bool {
 	if !v {
 		return nil
 	}
@@ -109,9 +111,9 @@ func ifTrue(v bool) *bool {
 
 func fromPage(a *ranking.About, lines []ranking.Line) *pb.Leaderboard {
 	list := &pb.Leaderboard{
-		Leaderboard: make([]*pb.Entry, len(lines)), Count: int32(len(lines)), Total: total(a),
+		Leaderboard: make([]*pb.Entry, len(lines)), Count: int32(len(lines)), Total: totalOrNil(a),
 		Board: string(a.Board.ID), Season: string(a.Season.ID), Division: a.Division.String(), Method: a.Method.String(),
-		AsOf: protoconv.Timestamp(a.AsOf), Degraded: a.Degraded, Sealed: a.Sealed, ScoredAt: scoredAt(a), Filling: ifTrue(a.Filling),
+		AsOf: protoconv.Timestamp(a.AsOf), Degraded: a.Degraded, Sealed: a.Sealed, ScoredAt: scoredAt(a), Filling: trueOrNil(a.Filling),
 	}
 	for i := range lines {
 		list.Leaderboard[i] = fromLine(&lines[i])
@@ -125,9 +127,9 @@ func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 		UserId: e.UserId, Score: e.Score, Rank: e.Rank, AchievedAt: e.AchievedAt, TieBreakers: e.TieBreakers,
 		MatchId: e.MatchId, Metadata: e.Metadata, Divisions: e.Divisions,
 		NeighborsClippedAbove: p.ClippedAbove, NeighborsClippedBelow: p.ClippedBelow,
-		Total: total(&p.About), Board: string(p.Board.ID), Season: string(p.Season.ID), Division: p.Division.String(),
+		Total: totalOrNil(&p.About), Board: string(p.Board.ID), Season: string(p.Season.ID), Division: p.Division.String(),
 		Method: p.Method.String(), AsOf: protoconv.Timestamp(p.AsOf), Degraded: p.Degraded, Sealed: p.Sealed, ScoredAt: scoredAt(&p.About),
-		Filling: ifTrue(p.Filling),
+		Filling: trueOrNil(p.Filling),
 	}
 	if !p.Degraded {
 		u.Percentile = &p.Percentile
@@ -143,9 +145,9 @@ func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 func fromStats(s *ranking.Stats) *pb.GetStatsResponse_Stats {
 	stats := &pb.GetStatsResponse_Stats{
 		Board: string(s.Board.ID), Season: string(s.Season.ID), Division: s.Division.String(), Method: s.Method.String(),
-		Total: s.Total, AsOf: protoconv.Timestamp(s.AsOf), Sealed: s.Sealed, Filling: ifTrue(s.Filling),
+		Total: s.Total, AsOf: protoconv.Timestamp(s.AsOf), Sealed: s.Sealed, Filling: trueOrNil(s.Filling),
 		BestScore: (*int64)(s.Best), WorstScore: (*int64)(s.Worst),
-		ScoreAtRank: (*int64)(s.ScoreAtRank), RankOfScore: known(s.RankOfScore),
+		ScoreAtRank: (*int64)(s.ScoreAtRank), RankOfScore: rankOrNil(s.RankOfScore),
 	}
 	for _, b := range s.Histogram {
 		stats.Histogram = append(stats.Histogram, &pb.GetStatsResponse_Bucket{Lower: int64(b.From), Upper: int64(b.To), Count: b.Count})
@@ -160,7 +162,7 @@ func fromSeason(s *ranking.SeasonInfo) *pb.ListSeasonsResponse_Season {
 	season := &pb.ListSeasonsResponse_Season{
 		Id: string(s.ID), Start: protoconv.Timestamp(s.Start), End: protoconv.Timestamp(s.End), Status: string(s.Phase), Entrants: s.Total,
 		SealedAt: protoconv.Timestamp(s.SealedAt), ClosesAt: protoconv.Timestamp(s.ClosesAt), RemovedAt: protoconv.Timestamp(s.RemovedAt),
-		EndedAt: protoconv.Timestamp(s.EndedAt), Filling: ifTrue(s.Filling),
+		EndedAt: protoconv.Timestamp(s.EndedAt), Filling: trueOrNil(s.Filling),
 	}
 	for _, a := range s.Amendments {
 		season.Amendments = append(season.Amendments, &pb.ListSeasonsResponse_Amendment{At: protoconv.Timestamp(a.At), Reason: a.Reason})
@@ -171,8 +173,8 @@ func fromSeason(s *ranking.SeasonInfo) *pb.ListSeasonsResponse_Season {
 func fromReceipt(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Receipt) *pb.Outcome {
 	o := &pb.Outcome{
 		UserId: string(user), MatchId: string(r.Match), Status: protoconv.FromStatus(r.Status), Reason: string(r.Reason),
-		Revision: r.Revision, Season: string(r.Season), AchievedAt: protoconv.Timestamp(r.AchievedAt), Rank: known(r.Rank),
-		PreviousScore: (*int64)(r.Previous), PreviousRank: known(r.PreviousRank), PersonalBest: r.PersonalBest,
+		Revision: r.Revision, Season: string(r.Season), AchievedAt: protoconv.Timestamp(r.AchievedAt), Rank: rankOrNil(r.Rank),
+		PreviousScore: (*int64)(r.Previous), PreviousRank: rankOrNil(r.PreviousRank), PersonalBest: r.PersonalBest,
 	}
 	if r.HasScore {
 		o.NewScore = (*int64)(&r.Score)
@@ -181,7 +183,7 @@ func fromReceipt(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Recei
 		o.Reason = reasonBanned
 	}
 	for _, l := range r.Linked {
-		linked := &pb.Outcome_Linked{BoardId: string(l.Board.ID), Season: string(l.Season), NewScore: (*int64)(l.Score), Rank: known(l.Rank)}
+		linked := &pb.Outcome_Linked{BoardId: string(l.Board.ID), Season: string(l.Season), NewScore: (*int64)(l.Score), Rank: rankOrNil(l.Rank)}
 		if l.Skipped != "" {
 			linked.Skipped = new(string(l.Skipped))
 		}
@@ -194,18 +196,19 @@ func fromReceipt(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Recei
 			o.Status, o.NewScore, o.Rank = pb.Outcome_FAILED, nil, nil
 		}
 	case r.Status == leaderboard.Rejected:
-		o.Detail = refusal(b, r)
+		o.Detail = refusalMessage(b, r)
 	case r.Status == leaderboard.Conflict:
-		o.Stands, o.Detail = &r.Stands, conflict(r)
+		o.Stands, o.Detail = &r.Stands, conflictMessage(r)
 	}
 	return o
 }
 
-// conflict returns the message about a result in conflict with another one.
-func conflict(r *ranking.Receipt) string {
+// conflictMessage returns the message about a result that differs from a stored result with the
+// same revision.
+func conflictMessage(r *ranking.Receipt) string {
 	counts := "the stored one counts"
 	if r.Stands {
 		counts = "this one counts from now on"
 	}
-	return fmt.Sprintf("another result with revision %d was stored before, and %s, because of their contents; to choose, submit a higher revision", r.Revision, counts)
+	return fmt.Sprintf("a different result with revision %d was stored before; the contents of both decide: %s; to change this, submit a higher revision", r.Revision, counts)
 }

@@ -22,7 +22,8 @@ import (
 // running stream.
 const recheckInterval = 2 * time.Second
 
-// streaming returns the context for a stream. The context is canceled
+// prepareStream returns the context of a stream, and a function that sends messages. The context
+// is canceled
 //
 //   - when ctx is canceled;
 //   - when the server stops;
@@ -31,11 +32,11 @@ const recheckInterval = 2 * time.Second
 //
 // board is empty if the stream sends no data of a board to callers without credentials.
 //
-// The handler must send its messages with the function send, which does not outlive the
-// context: gRPC itself waits without end for a client that does not read.
-func streaming[M any](s *Server, stream grpc.ServerStreamingServer[M], board leaderboard.BoardID) (ctx context.Context, send func(*M) error, stop context.CancelFunc) {
+// The handler must send its messages with the function send, which returns when the context
+// is done. gRPC itself would wait without limit for a client that does not read.
+func prepareStream[M any](s *Server, stream grpc.ServerStreamingServer[M], board leaderboard.BoardID) (ctx context.Context, send func(*M) error, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(stream.Context())
-	stopped := context.AfterFunc(s.stopping, func() { cancel(errStopping) })
+	stopAfterFunc := context.AfterFunc(s.stopping, func() { cancel(errStopping) })
 	if a := admissionFrom(ctx); !a.anonymous() || board != "" && a != nil && !s.options.Insecure {
 		go s.recheck(ctx, a, board, cancel)
 	}
@@ -43,8 +44,8 @@ func streaming[M any](s *Server, stream grpc.ServerStreamingServer[M], board lea
 		if err := ctx.Err(); err != nil {
 			return err // an earlier message may still wait for the client
 		}
-		sent := make(chan error, 1)
-		go func() { sent <- stream.Send(m) }() // returns at the latest when the call has ended
+		sent := make(chan error)
+		go s.sendTo(ctx, func() error { return stream.Send(m) }, sent)
 		select {
 		case err := <-sent:
 			return err
@@ -52,13 +53,40 @@ func streaming[M any](s *Server, stream grpc.ServerStreamingServer[M], board lea
 			return ctx.Err()
 		}
 	}
-	return ctx, send, func() { stopped(); cancel(nil) }
+	return ctx, send, func() { stopAfterFunc(); cancel(nil) }
 }
 
-// recheck calls cancel when the caller's credentials are no longer valid, or when a
-// caller without credentials may no longer see the board. It then returns. It also
+// sendTo calls send, and passes its error to sent unless ctx is done first. send returns at the
+// latest when the call has ended. A panic of send becomes an error. If ctx is done before the
+// handler receives this error, sendTo logs it.
+func (s *Server) sendTo(ctx context.Context, send func() error, sent chan<- error) {
+	pass := func(err error) bool {
+		select {
+		case sent <- err:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			if err := s.panicError(p); !pass(err) {
+				s.options.Log.ErrorContext(ctx, "panic after the end of a stream", "err", err)
+			}
+		}
+	}()
+	pass(send())
+}
+
+// recheck calls cancel when the caller's credentials have expired or were revoked, or when
+// the board of a caller without credentials has become private. It then returns. It also
 // returns when ctx is done.
 func (s *Server) recheck(ctx context.Context, a *admission, board leaderboard.BoardID, cancel context.CancelCauseFunc) {
+	defer func() {
+		if p := recover(); p != nil {
+			cancel(s.panicError(p)) // nothing checks the credentials after the panic, so the stream must end
+		}
+	}()
 	ticker := time.NewTicker(recheckInterval)
 	defer ticker.Stop()
 	for {
@@ -68,7 +96,7 @@ func (s *Server) recheck(ctx context.Context, a *admission, board leaderboard.Bo
 		case <-ticker.C:
 		}
 		if a.anonymous() {
-			if err := s.checkPublic(ctx, board); errors.Is(err, leaderboard.ErrBoardNotFound) {
+			if _, err := s.publicBoard(ctx, board); errors.Is(err, leaderboard.ErrBoardNotFound) {
 				cancel(err)
 				return
 			}
@@ -84,10 +112,10 @@ var (
 	errCredentialsEnded = newStatus(codes.Unauthenticated, "the key or token of this stream expired or was revoked; call again with a valid one", errorInfo("UNAUTHENTICATED"))
 )
 
-// ended returns the error for the caller of a stream that ended with err. If the server
-// canceled the stream, the returned error is the cause of the cancellation. Otherwise it
-// is err.
-func ended(ctx context.Context, err error) error {
+// streamError returns the error for the caller of a stream that ended with err. If err is nil,
+// it returns nil. If the server canceled the stream, it returns the cause of the cancellation.
+// Otherwise it returns err.
+func streamError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -95,8 +123,8 @@ func ended(ctx context.Context, err error) error {
 	if errors.Is(cause, errStopping) {
 		return stoppingStatus()
 	}
-	for _, reason := range []error{errCredentialsEnded, leaderboard.ErrBoardNotFound} {
-		if errors.Is(cause, reason) {
+	for _, serverCause := range []error{errCredentialsEnded, leaderboard.ErrBoardNotFound, errPanic} {
+		if errors.Is(cause, serverCause) {
 			return cause
 		}
 	}
@@ -116,27 +144,27 @@ func stoppingStatus() error {
 }
 
 // addWatcher counts a call as a running watcher until done is called. It returns an
-// error if the server already has too many watchers, or if too many have the same key
-// or, without a key, the same address.
+// error if the server already has too many watchers. It also returns an error if too many
+// watchers have the same key or, without a key, the same address.
 func (s *Server) addWatcher(ctx context.Context) (done func(), err error) {
 	source := ""
 	if a := admissionFrom(ctx); a != nil {
 		source = a.source
 	}
-	s.watching.Lock()
-	defer s.watching.Unlock()
-	total, own := s.watchers.Load(), s.watchersOf[source]
+	s.watchersMu.Lock()
+	defer s.watchersMu.Unlock()
+	total, ofSource := s.watchers.Load(), s.watchersOf[source]
 	switch {
 	case total >= s.options.MaxWatchers:
-		return nil, tooMany("TOO_MANY_WATCHERS", fmt.Sprintf("the server already has %d watchers; try again later", total))
-	case own >= s.options.MaxCallerWatchers && !s.options.Insecure:
-		return nil, tooMany("TOO_MANY_WATCHERS", fmt.Sprintf("this key, or this address, already has %d watchers; end some of them first", own))
+		return nil, tooManyError("TOO_MANY_WATCHERS", fmt.Sprintf("the server already has %d watchers; try again later", total))
+	case ofSource >= s.options.MaxCallerWatchers && !s.options.Insecure:
+		return nil, tooManyError("TOO_MANY_WATCHERS", fmt.Sprintf("this key, or this address, already has %d watchers; end some of them first", ofSource))
 	}
 	s.watchers.Add(1)
-	s.watchersOf[source] = own + 1
+	s.watchersOf[source] = ofSource + 1
 	return func() {
-		s.watching.Lock()
-		defer s.watching.Unlock()
+		s.watchersMu.Lock()
+		defer s.watchersMu.Unlock()
 		s.watchers.Add(-1)
 		if s.watchersOf[source]--; s.watchersOf[source] == 0 {
 			delete(s.watchersOf, source)
@@ -146,7 +174,7 @@ func (s *Server) addWatcher(ctx context.Context) (done func(), err error) {
 
 // WatchScores sends the top of a ranking now and after each change.
 func (s *Server) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardService_WatchScoresServer) error {
-	q, err := toQuery(req)
+	q, err := toQuery(stream.Context(), req)
 	if err != nil {
 		return err
 	}
@@ -155,12 +183,12 @@ func (s *Server) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardSe
 		return err
 	}
 	defer done()
-	ctx, send, stop := streaming(s, stream, q.Board)
+	ctx, send, stop := prepareStream(s, stream, q.Board)
 	defer stop()
 	err = s.service.Watch(ctx, ranking.PageQuery{Query: q, Limit: orDefault(req.Limit, defaultLimit)}, func(page ranking.Page) error {
 		return send(&pb.WatchScoresResponse{EventId: eventID(&page), Data: fromPage(&page.About, page.Lines)})
 	})
-	return ended(ctx, err)
+	return streamError(ctx, err)
 }
 
 // eventID returns the id of an event: the time of the last change, in microseconds. The

@@ -4,13 +4,17 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -148,7 +152,7 @@ func TestWatchErrors(t *testing.T) {
 	if a := h.do("read", "GET", "/v1/boards/default/watch", nil); a.status != http.StatusTooManyRequests || a.reason() != "TOO_MANY_WATCHERS" || a.header.Get("Retry-After") == "" {
 		t.Errorf("second watch with MaxWatchers 1: %d %s, want 429 with TOO_MANY_WATCHERS", a.status, a.raw)
 	}
-	// When a watcher disconnects, it no longer counts.
+	// A watcher that has disconnected does not count.
 	watch.body.Close()
 	waitFor(t, "the handler to end", func() bool { return h.watchers.Load() == 0 })
 }
@@ -286,4 +290,92 @@ func (breaking) Export(_ context.Context, _ ranking.Selection, _ bool, send func
 		return err
 	}
 	return fmt.Errorf("cql: node 7: %w", leaderboard.ErrUnavailable)
+}
+
+// panickingStream is a stream whose Send waits until the channel panics is closed, and then
+// panics.
+type panickingStream struct {
+	grpc.ServerStreamingServer[pb.WatchScoresResponse]
+	ctx     context.Context
+	panics  chan struct{}
+	sending chan struct{}
+}
+
+func (s panickingStream) Context() context.Context { return s.ctx }
+
+func (s panickingStream) Send(*pb.WatchScoresResponse) error {
+	s.sending <- struct{}{}
+	<-s.panics
+	panic("hunter2")
+}
+
+// A panic while a stream sends a message is an error of the handler. If the handler has
+// already returned, the server logs the panic. The server counts the panic and continues.
+func TestPanicsOfStreamsAreRecovered(t *testing.T) {
+	metrics := prometheus.NewRegistry()
+	h := newHarness(t, Options{Insecure: true, Metrics: metrics})
+	stream := panickingStream{ctx: t.Context(), panics: make(chan struct{}), sending: make(chan struct{}, 2)}
+	_, send, stop := prepareStream(h.Server, stream, "")
+	sent := make(chan error)
+	go func() { sent <- send(&pb.WatchScoresResponse{}) }()
+	<-stream.sending
+	stop() // the handler returns
+	if err := <-sent; !errors.Is(err, context.Canceled) {
+		t.Errorf("send of a stream that ended: %v, want context.Canceled", err)
+	}
+	close(stream.panics)
+	waitFor(t, "the panic and its stack in the log", func() bool {
+		return strings.Contains(h.log.String(), "hunter2") && strings.Contains(h.log.String(), "panickingStream.Send")
+	})
+
+	_, send, stop = prepareStream(h.Server, stream, "")
+	defer stop()
+	if err := send(&pb.WatchScoresResponse{}); !errors.Is(err, errPanic) || !strings.Contains(err.Error(), "panickingStream.Send") {
+		t.Errorf("send: %v, want an error with the panic and its stack", err)
+	}
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	panics := 0.0
+	for _, f := range families {
+		if f.GetName() == "leaderboard_api_panics_total" {
+			panics = f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	if panics != 2 {
+		t.Errorf("%v panics are counted, want 2", panics)
+	}
+}
+
+// faultyBoards is a service whose Board panics once broken is set.
+type faultyBoards struct {
+	*ranking.Service
+	broken *atomic.Bool
+}
+
+func (f faultyBoards) Board(ctx context.Context, id leaderboard.BoardID) (leaderboard.Board, error) {
+	if f.broken.Load() {
+		panic("hunter2")
+	}
+	return f.Service.Board(ctx, id)
+}
+
+// A panic while the server checks the credentials of a running stream ends the stream.
+func TestPanicsOfRechecksEndTheStream(t *testing.T) {
+	base := newHarness(t, Options{})
+	service := faultyBoards{base.service, &atomic.Bool{}}
+	h := serve(t, service, base.store, Options{PublicRead: true})
+	stream, err := h.client().WatchScores(t.Context(), &pb.WatchScoresRequest{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	service.broken.Store(true)
+	if _, err := stream.Recv(); status.Code(err) != codes.Internal || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("the stream ended with %v, want INTERNAL without the cause", err)
+	}
+	waitFor(t, "the panic in the log", func() bool { return strings.Contains(h.log.String(), "hunter2") })
 }

@@ -1,6 +1,6 @@
 // Package cachetest tests implementations of [leaderboard.Index]. The function Run checks
-// each sentence of the contract. The function RunHistories compares an index with a naive
-// model over random histories.
+// each sentence of the contract. The function RunHistories applies random histories to an
+// index and to a naive index, the model, and compares their answers.
 package cachetest
 
 import (
@@ -50,15 +50,15 @@ func Run(t *testing.T, open func(testing.TB) leaderboard.Index, limits Limits, s
 		t.Run(group.subject, func(t *testing.T) {
 			for _, test := range group.tests {
 				t.Run(test.sentence, func(t *testing.T) {
-					test.run(newFixture(t, closed(t, open(t)), limits, sizes))
+					test.run(newFixture(t, closeAtEnd(t, open(t)), limits, sizes))
 				})
 			}
 		})
 	}
 }
 
-// closed closes index when the test ends, and returns index.
-func closed(t *testing.T, index leaderboard.Index) leaderboard.Index {
+// closeAtEnd closes index when the test ends, and returns index.
+func closeAtEnd(t *testing.T, index leaderboard.Index) leaderboard.Index {
 	t.Cleanup(func() {
 		if err := index.Close(); err != nil {
 			t.Errorf("Close: %v", err)

@@ -11,8 +11,8 @@ import (
 )
 
 // compareAll compares every ladder of the index with the model: by every method of Ranker,
-// for every position and user, and for users without a standing. In long ladders, it calls
-// the methods for one position at some of the positions only: see sample.
+// for every position and user, and for users without a standing. In a long ladder, it
+// calls the methods that ask about one position only for some of the positions: see samplePositions.
 func (f *fixture) compareAll() {
 	f.Helper()
 	for _, d := range f.model.divisions() {
@@ -20,12 +20,12 @@ func (f *fixture) compareAll() {
 	}
 }
 
-// sample returns some of the positions 0 to n-1, in order: all of them if there are few,
-// and otherwise both ends and every k-th position. The next call returns other positions
-// between the ends.
-func (f *fixture) sample(n int) []int {
-	const most = 24
-	k := (n + most - 1) / most
+// samplePositions returns some of the positions 0 to n-1, in order. If n is small, it returns
+// all of them. Otherwise it returns both ends and every k-th position. The next call returns
+// other positions between the ends.
+func (f *fixture) samplePositions(n int) []int {
+	const limit = 24
+	k := (n + limit - 1) / limit
 	f.samples++
 	var positions []int
 	for i := range n {
@@ -44,24 +44,24 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 	all := f.model.standings(d)
 	view := leaderboard.View{Size: int64(len(all)), AsOf: f.model.asOf}
 	name := func(format string, args ...any) string { return fmt.Sprintf("%q: ", d) + fmt.Sprintf(format, args...) }
-	page := func(from, n int) []leaderboard.Standing { // from is an index of the slice all
-		from = min(from, len(all))
-		return all[from:min(from+n, len(all))]
+	page := func(first, n int) []leaderboard.Standing { // first is an index of the slice all
+		first = min(first, len(all))
+		return all[first:min(first+n, len(all))]
 	}
-	window := func(i, above, below int) []leaderboard.Standing {
+	neighbors := func(i, above, below int) []leaderboard.Standing {
 		return all[max(i-above, 0):min(i+below+1, len(all))]
 	}
 
 	got, v, err := f.Page(ctx, l, 1, len(all)+1)
 	f.ok("Page", err)
-	f.equal(name("whole page"), all, got)
+	f.equal(name("page of all standings"), all, got)
 	f.equal(name("view of a page"), view, v)
 
 	var users []leaderboard.UserID
 	var standings []leaderboard.Standing
-	where := map[leaderboard.UserID]int{}
+	indexOf := map[leaderboard.UserID]int{}
 	for i, s := range all {
-		where[s.User] = i
+		indexOf[s.User] = i
 	}
 	for user := range f.model.entries {
 		users = append(users, user)
@@ -71,7 +71,7 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 		users = append(users, users[0]) // the same user twice
 	}
 	for _, user := range users {
-		if i, ok := where[user]; ok {
+		if i, ok := indexOf[user]; ok {
 			standings = append(standings, all[i])
 		} else {
 			standings = append(standings, leaderboard.Standing{User: user})
@@ -82,9 +82,9 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 	f.equal(name("standings"), standings, got)
 	f.equal(name("view of standings"), view, v)
 
-	sample := f.sample(len(all))
+	sample := f.samplePositions(len(all))
 	for _, user := range users {
-		i, ok := where[user]
+		i, ok := indexOf[user]
 		if !ok {
 			if _, _, err := f.Around(ctx, l, user, 2, 2); !errors.Is(err, leaderboard.ErrEntryNotFound) {
 				f.Fatalf("%s: error %v, want ErrEntryNotFound", name("around %q", user), err)
@@ -97,7 +97,7 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 		for _, n := range [][2]int{{0, 0}, {1 + i%4, 4 - i%4}, {len(all), i % 2}} {
 			got, v, err := f.around(l, user, n[0], n[1])
 			f.ok("Around", err)
-			f.equal(name("around %q, %d above and %d below", user, n[0], n[1]), window(i, n[0], n[1]), got)
+			f.equal(name("around %q, %d above and %d below", user, n[0], n[1]), neighbors(i, n[0], n[1]), got)
 			f.equal(name("view of around"), view, v)
 		}
 		around, _, err := f.Around(ctx, l, user, 0, i%3)
@@ -123,20 +123,20 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 		f.equal(name("page of %d after the standing at %d", 1+i%3, i+1), page(i+1, 1+i%3), after)
 		f.equal(name("view of a page"), view, v)
 		// These sort keys, directly before and after s, belong to no standing.
-		between := leaderboard.MakeSortKey(s.Key, s.AchievedAt, s.User+"!")
-		after, _, err = f.PageAfter(ctx, l, between, 2)
+		key := leaderboard.MakeSortKey(s.Key, s.AchievedAt, s.User+"!")
+		after, _, err = f.PageAfter(ctx, l, key, 2)
 		f.ok("PageAfter", err)
-		f.equal(name("page after a key behind the standing at %d", i+1), following(all, between, 2), after)
-		between = leaderboard.MakeSortKey(s.Key, s.AchievedAt.Add(-time.Microsecond), s.User)
-		after, _, err = f.PageAfter(ctx, l, between, 2)
+		f.equal(name("page after a key behind the standing at %d", i+1), standingsAfter(all, key, 2), after)
+		key = leaderboard.MakeSortKey(s.Key, s.AchievedAt.Add(-time.Microsecond), s.User)
+		after, _, err = f.PageAfter(ctx, l, key, 2)
 		f.ok("PageAfter", err)
-		f.equal(name("page after a key before the standing at %d", i+1), following(all, between, 2), after)
+		f.equal(name("page after a key before the standing at %d", i+1), standingsAfter(all, key, 2), after)
 		keys = append(keys, s.Key, s.Key[:len(s.Key)/2], s.Key[:min(len(s.Key), 8)])
 	}
 	got, v, err = f.Page(ctx, l, int64(len(all)+1), 3)
 	f.ok("Page", err)
-	f.equal(name("page behind the end"), []leaderboard.Standing(nil), got)
-	f.equal(name("view of a page behind the end"), view, v)
+	f.equal(name("page after the end"), []leaderboard.Standing(nil), got)
+	f.equal(name("view of a page after the end"), view, v)
 
 	var counts []leaderboard.Counts
 	for _, k := range keys {
@@ -150,12 +150,13 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 	f.compareMethods(l, all, keys)
 }
 
-// compareSurvey compares the answers of Survey in one ladder with all its standings.
+// compareSurvey compares the answers of Survey with the answers that follow from all standings
+// of the ladder.
 func (f *fixture) compareSurvey(l leaderboard.Ladder, all []leaderboard.Standing, keys []leaderboard.RankKey, view leaderboard.View) {
 	f.Helper()
 	q := leaderboard.SurveyQuery{Percents: []float64{100, 99, 50, 33.3, 1, 0}, Keys: keys}
 	var want leaderboard.Survey
-	at := func(position int) leaderboard.RankKey {
+	keyAt := func(position int) leaderboard.RankKey {
 		if position < 1 || position > len(all) {
 			return ""
 		}
@@ -163,10 +164,10 @@ func (f *fixture) compareSurvey(l leaderboard.Ladder, all []leaderboard.Standing
 	}
 	for position := range len(all) + 3 {
 		q.Positions = append(q.Positions, int64(position))
-		want.Positions = append(want.Positions, at(position))
+		want.Positions = append(want.Positions, keyAt(position))
 	}
 	for _, p := range q.Percents {
-		want.Percents = append(want.Percents, at(max(len(all)-int(float64(len(all))*p/100), 1)))
+		want.Percents = append(want.Percents, keyAt(max(len(all)-int(float64(len(all))*p/100), 1)))
 	}
 	for _, k := range keys {
 		want.Counts = append(want.Counts, count(all, k))
@@ -177,33 +178,33 @@ func (f *fixture) compareSurvey(l leaderboard.Ladder, all []leaderboard.Standing
 	f.equal(fmt.Sprintf("%q: view of a survey", l.Division), view, v)
 }
 
-// compareMethods calls each method of Ranker for one rank method only. It compares the
-// ranks in one ladder with all its standings.
+// compareMethods asks for the ranks by one ranking method only, for each of the three. It
+// compares these ranks with the ranks in all, the standings of the ladder.
 func (f *fixture) compareMethods(l leaderboard.Ladder, all []leaderboard.Standing, keys []leaderboard.RankKey) {
 	f.Helper()
 	for _, m := range []leaderboard.Method{leaderboard.Competition, leaderboard.Dense, leaderboard.Ordinal} {
-		same := func(what string, want, got []leaderboard.Standing) {
+		sameRanks := func(answer string, want, got []leaderboard.Standing) {
 			f.Helper()
-			f.equal(what, len(want), len(got))
+			f.equal(answer, len(want), len(got))
 			for i := range got {
 				if got[i].User != want[i].User || got[i].Ranks.By(m) != want[i].Ranks.By(m) || got[i].Ranks.Ordinal != want[i].Ranks.Ordinal {
-					f.Fatalf("%q, only %v ranks: %s: got %+v, want %+v", l.Division, m, what, got[i], want[i])
+					f.Fatalf("%q, only %v ranks: %s: got %+v, want %+v", l.Division, m, answer, got[i], want[i])
 				}
 			}
 		}
-		for _, i := range f.sample(len(all)) {
+		for _, i := range f.samplePositions(len(all)) {
 			got, _, err := f.Standings(f.ctx, l, []leaderboard.UserID{all[i].User}, m)
 			f.ok("Standings", err)
-			same("standings", all[i:i+1], got)
+			sameRanks("standings", all[i:i+1], got)
 			got, _, err = f.Page(f.ctx, l, int64(i+1), 2, m)
 			f.ok("Page", err)
-			same("page", all[i:min(i+2, len(all))], got)
+			sameRanks("page", all[i:min(i+2, len(all))], got)
 			got, _, err = f.PageAfter(f.ctx, l, all[i].SortKey(), 2, m)
 			f.ok("PageAfter", err)
-			same("page after", all[i+1:min(i+3, len(all))], got)
+			sameRanks("page after a standing", all[i+1:min(i+3, len(all))], got)
 			around, _, err := f.Around(f.ctx, l, all[i].User, 1, 1, m)
 			f.ok("Around", err)
-			same("around", all[max(i-1, 0):min(i+2, len(all))], around.Standings)
+			sameRanks("neighborhood", all[max(i-1, 0):min(i+2, len(all))], around.Standings)
 		}
 		counts, _, err := f.Count(f.ctx, l, keys, m)
 		f.ok("Count", err)
@@ -215,11 +216,11 @@ func (f *fixture) compareMethods(l leaderboard.Ladder, all []leaderboard.Standin
 	}
 }
 
-// following returns up to n standings with sort keys greater than the given one.
-func following(all []leaderboard.Standing, after leaderboard.SortKey, n int) []leaderboard.Standing {
+// standingsAfter returns up to n standings with sort keys greater than key.
+func standingsAfter(all []leaderboard.Standing, key leaderboard.SortKey, n int) []leaderboard.Standing {
 	var out []leaderboard.Standing
 	for _, s := range all {
-		if s.SortKey() > after && len(out) < n {
+		if s.SortKey() > key && len(out) < n {
 			out = append(out, s)
 		}
 	}

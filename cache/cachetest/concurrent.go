@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// crowd is a set of users whom writers move while readers read. Each user always has a
-// standing. Users i and i+1, for each even i, are a pair: one writer moves both, user i
+// crowd is a set of users whose standings writers change while readers read. Each user always
+// has a standing. For each even i, users i and i+1 are a pair: one writer moves both, user i
 // first.
 type crowd struct {
 	f     *fixture
@@ -38,9 +38,9 @@ func (c *crowd) versionOf(s *leaderboard.Standing) uint64 {
 	return uint64(s.AchievedAt.Sub(start) / time.Second)
 }
 
-// consistent returns an error unless the given standings can be consecutive standings of
+// checkConsistent returns an error if the given standings cannot be consecutive standings of
 // one ladder.
-func consistent(all []leaderboard.Standing) error {
+func checkConsistent(all []leaderboard.Standing) error {
 	for i := range all {
 		s := &all[i]
 		switch r := s.Ranks; {
@@ -67,9 +67,9 @@ func consistent(all []leaderboard.Standing) error {
 	return nil
 }
 
-// read calls a random method of the index. Parameter seen has the latest version of each
-// user that this reader has read. The method returns an error if the answer contradicts
-// itself, or if it shows an older version of a user than seen has.
+// read calls a random method of the index. It returns an error if the answer contradicts
+// itself, or if it shows an older version of a user than seen has. The map seen has the latest
+// version of each user that this reader has read. read adds the versions of the answer to seen.
 func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 	f, ctx, l := c.f, c.f.ctx, c.f.ladder("")
 	user := c.users[rng.IntN(len(c.users))]
@@ -80,24 +80,27 @@ func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 	case 0:
 		got, v, err = f.Page(ctx, l, 1, 2*crowdSize)
 		if err == nil && len(got) != crowdSize {
-			err = fmt.Errorf("whole page of %d standings, want %d", len(got), crowdSize)
+			err = fmt.Errorf("the page of the ladder has %d standings, want %d", len(got), crowdSize)
 		}
 	case 1:
 		position := int64(1 + rng.IntN(crowdSize))
 		got, v, err = f.Page(ctx, l, position, 10)
-		if err == nil && (len(got) != int(min(10, crowdSize+1-position)) || got[0].Ranks.Ordinal != position) {
-			err = fmt.Errorf("the page from position %d has %d standings and begins with the ordinal rank %d", position, len(got), got[0].Ranks.Ordinal)
+		if want := int(min(10, crowdSize+1-position)); err == nil && len(got) != want {
+			err = fmt.Errorf("the page from position %d has %d standings, want %d", position, len(got), want)
+		}
+		if err == nil && got[0].Ranks.Ordinal != position {
+			err = fmt.Errorf("the page from position %d begins with the ordinal rank %d", position, got[0].Ranks.Ordinal)
 		}
 	case 2:
 		got, v, err = f.around(l, user, 4, 4)
-		found := 0
+		occurrences := 0
 		for _, s := range got {
 			if s.User == user {
-				found++
+				occurrences++
 			}
 		}
-		if err == nil && found != 1 {
-			err = fmt.Errorf("the answer of Around %q has that user %d times, want once", user, found)
+		if err == nil && occurrences != 1 {
+			err = fmt.Errorf("the answer of Around %q has the user %d times, want once", user, occurrences)
 		}
 	case 3:
 		var counts []leaderboard.Counts
@@ -114,10 +117,10 @@ func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 	if v.Size != crowdSize {
 		return fmt.Errorf("the View has the size %d, want %d", v.Size, crowdSize)
 	}
-	if err := consistent(got); err != nil {
+	if err := checkConsistent(got); err != nil {
 		return err
 	}
-	return c.notBack(got, seen)
+	return c.checkVersions(got, seen)
 }
 
 // readPair reads the standings of both users of a random pair.
@@ -126,6 +129,9 @@ func (c *crowd) readPair(rng *rand.Rand, seen map[leaderboard.UserID]uint64) err
 	got, _, err := c.f.Standings(c.f.ctx, c.f.ladder(""), c.users[i:i+2])
 	if err != nil {
 		return err
+	}
+	if len(got) != 2 {
+		return fmt.Errorf("the answer of Standings has %d users, want 2", len(got))
 	}
 	for k := range got {
 		if got[k].Ranks.Ordinal == 0 {
@@ -139,13 +145,13 @@ func (c *crowd) readPair(rng *rand.Rand, seen map[leaderboard.UserID]uint64) err
 	if same := x.Key == y.Key; same != (x.Ranks.Competition == y.Ranks.Competition) || same != (x.Ranks.Dense == y.Ranks.Dense) {
 		return fmt.Errorf("%q and %q have ranks %+v and %+v; competition and dense ranks must be equal exactly if the rank keys are equal, which is %v", x.User, y.User, x.Ranks, y.Ranks, same)
 	}
-	return c.notBack(got, seen)
+	return c.checkVersions(got, seen)
 }
 
-// notBack returns an error if an answer shows an older version of a user than seen has. It
-// also returns an error if the answer shows the users of a pair at two versions that they
-// never had at the same moment.
-func (c *crowd) notBack(got []leaderboard.Standing, seen map[leaderboard.UserID]uint64) error {
+// checkVersions returns an error if an answer shows an older version of a user than seen has.
+// It also returns an error if the answer shows the users of a pair at two versions that they
+// never had at the same moment. It adds the versions of the answer to seen.
+func (c *crowd) checkVersions(got []leaderboard.Standing, seen map[leaderboard.UserID]uint64) error {
 	version := map[leaderboard.UserID]uint64{}
 	for i := range got {
 		s := &got[i]
@@ -170,8 +176,8 @@ func (c *crowd) notBack(got []leaderboard.Standing, seen map[leaderboard.UserID]
 	return nil
 }
 
-// concurrently runs writers and readers until all writers are done.
-func (c *crowd) concurrently(seed uint64, readers int, writers ...func(*rand.Rand) error) {
+// runConcurrently runs writers and readers until all writers are done.
+func (c *crowd) runConcurrently(seed uint64, readers int, writers ...func(*rand.Rand) error) {
 	c.f.Helper()
 	done := make(chan struct{})
 	var reading, writing sync.WaitGroup
@@ -203,12 +209,13 @@ func (c *crowd) concurrently(seed uint64, readers int, writers ...func(*rand.Ran
 	reading.Wait()
 }
 
-// mover returns a writer that moves random pairs of the users with numbers in [from, to).
-// Each move gives both users of a pair their next version.
-func (c *crowd) mover(from, to, moves int, version map[int]uint64) func(*rand.Rand) error {
+// mover returns a writer that makes the given number of moves. A pair of moves gives both users
+// of a random pair their next version. The users have numbers in [first, end). The map version
+// has the version of each pair, and the writer keeps it up to date.
+func (c *crowd) mover(first, end, moves int, version map[int]uint64) func(*rand.Rand) error {
 	return func(rng *rand.Rand) error {
 		for range moves / 2 {
-			i := from + rng.IntN((to-from)/2)*2
+			i := first + rng.IntN((end-first)/2)*2
 			version[i]++
 			for _, user := range []int{i, i + 1} {
 				if err := c.f.Update(c.f.ctx, c.f.key, c.f.now, []leaderboard.Entry{c.entry(user, version[i])}); err != nil {
@@ -220,11 +227,11 @@ func (c *crowd) mover(from, to, moves int, version map[int]uint64) func(*rand.Ra
 	}
 }
 
-// versions returns the version that load gives to each pair of users with numbers in
-// [from, to). A pair's key in the map is the number of its first user.
-func (c *crowd) versions(from, to int) map[int]uint64 {
+// firstVersions returns the version that load gives to each pair of users with numbers in
+// [first, end). A pair's key in the map is the number of its first user.
+func (c *crowd) firstVersions(first, end int) map[int]uint64 {
 	m := map[int]uint64{}
-	for i := from; i < to; i += 2 {
+	for i := first; i < end; i += 2 {
 		m[i] = 1
 	}
 	return m
@@ -239,14 +246,14 @@ func (c *crowd) load() {
 	c.f.ok("Rebuild", c.f.Rebuild(c.f.ctx, c.f.board, c.f.key, c.f.now, sequence(entries...)))
 }
 
-// finish compares the index with the last versions that the movers wrote.
-func (c *crowd) finish(versions ...map[int]uint64) {
+// checkLast compares the index with the last versions that the movers wrote.
+func (c *crowd) checkLast(versions ...map[int]uint64) {
 	c.f.model.asOf = c.f.now
 	for i := range c.users {
 		v := uint64(1)
 		for _, m := range versions {
-			if moved, ok := m[i&^1]; ok {
-				v = moved
+			if last, ok := m[i&^1]; ok {
+				v = last
 			}
 		}
 		c.f.model.update(c.f.now, c.entry(i, v))
@@ -258,16 +265,16 @@ var concurrencyTests = []test{
 	{"every answer shows the ladder at one moment", func(f *fixture) {
 		c := newCrowd(f)
 		c.load()
-		low, high := c.versions(0, crowdSize/2), c.versions(crowdSize/2, crowdSize)
-		c.concurrently(random(f.T).Uint64(), 3,
+		low, high := c.firstVersions(0, crowdSize/2), c.firstVersions(crowdSize/2, crowdSize)
+		c.runConcurrently(random(f.T).Uint64(), 3,
 			c.mover(0, crowdSize/2, f.sizes.Moves/2, low),
 			c.mover(crowdSize/2, crowdSize, f.sizes.Moves/2, high))
-		c.finish(low, high)
+		c.checkLast(low, high)
 	}},
 	{"a Rebuild includes every Update made while it runs", func(f *fixture) {
 		c := newCrowd(f)
 		c.load()
-		versions := c.versions(0, crowdSize)
+		versions := c.firstVersions(0, crowdSize)
 		// store has the versions that a Rebuild reads. The writer changes store before it
 		// updates the index, as the contract demands.
 		var mu sync.Mutex
@@ -308,8 +315,8 @@ var concurrencyTests = []test{
 			}
 			return nil
 		}
-		c.concurrently(random(f.T).Uint64(), 2, write, rebuild)
-		c.finish(versions)
+		c.runConcurrently(random(f.T).Uint64(), 2, write, rebuild)
+		c.checkLast(versions)
 	}},
 	{"methods are safe for concurrent use", func(f *fixture) {
 		c := newCrowd(f)
@@ -342,13 +349,13 @@ var concurrencyTests = []test{
 						err = f.Update(f.ctx, f.key, f.now, []leaderboard.Entry{c.entry(user, uint64(n))})
 					}
 					if err != nil && !errors.Is(err, leaderboard.ErrRankUnavailable) {
-						f.Errorf("a call for user %d: error %v, want none or ErrRankUnavailable", user, err)
+						f.Errorf("a call for user %d: error %v, want no error or ErrRankUnavailable", user, err)
 					}
 				}
 			})
 		}
 		all.Wait()
-		f.five()
+		f.loadFive()
 		f.compareAll()
 	}},
 }

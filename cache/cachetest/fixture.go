@@ -31,9 +31,9 @@ type fixture struct {
 	board  *leaderboard.Board
 	key    leaderboard.SeasonKey
 	model  *model
-	now    time.Time // the time of the last change
+	now    time.Time // the time that tick returned last
 
-	samples int // the number of calls of the method sample
+	samples int // the number of calls of samplePositions
 }
 
 // start is the earliest event time of the entries that the method entry makes.
@@ -57,29 +57,29 @@ func (f *fixture) forSeason(b *leaderboard.Board, key leaderboard.SeasonKey) *fi
 }
 
 // ok ends the test if err is not nil.
-func (f *fixture) ok(what string, err error) {
+func (f *fixture) ok(subject string, err error) {
 	f.Helper()
 	if err != nil {
-		f.Fatalf("%s: %v", what, err)
+		f.Fatalf("%s: %v", subject, err)
 	}
 }
 
-// wantErr fails the test unless err wraps the error want.
-func (f *fixture) wantErr(what string, err, want error) {
+// wantErr fails the test if err does not wrap the error want.
+func (f *fixture) wantErr(subject string, err, want error) {
 	f.Helper()
 	if !errors.Is(err, want) {
-		f.Errorf("%s: error %v, want %v", what, err, want)
+		f.Errorf("%s: error %v, want %v", subject, err, want)
 	}
 }
 
-// equal ends the test unless got equals want.
-func (f *fixture) equal(what string, want, got any) {
+// equal ends the test if got differs from want.
+func (f *fixture) equal(subject string, want, got any) {
 	f.Helper()
 	if reflect.DeepEqual(want, got) {
 		return // the usual case, and much faster than Diff
 	}
 	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
-		f.Fatalf("%s (-want +got):\n%s", what, d)
+		f.Fatalf("%s (-want +got):\n%s", subject, d)
 	}
 }
 
@@ -128,7 +128,7 @@ func (f *fixture) ladder(division string) leaderboard.Ladder {
 	return leaderboard.Ladder{SeasonKey: f.key, Division: d}
 }
 
-// tick returns a time later than all previous ones.
+// tick returns a time later than all times that it has returned before.
 func (f *fixture) tick() time.Time {
 	f.now = f.now.Add(time.Second)
 	return f.now
@@ -162,14 +162,14 @@ func sequence(entries ...leaderboard.Entry) iter.Seq2[leaderboard.Entry, error] 
 	}
 }
 
-func shuffled[T any](rng *rand.Rand, in []T) []T {
-	out := slices.Clone(in)
+func shuffled[T any](rng *rand.Rand, list []T) []T {
+	out := slices.Clone(list)
 	rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
 	return out
 }
 
-// five loads five users: two tie at the top, one follows, and two tie at the end.
-func (f *fixture) five() {
+// loadFive loads five users: two tie at the top, one follows, and two tie at the end.
+func (f *fixture) loadFive() {
 	f.Helper()
 	f.rebuild(
 		f.entry("ann", 1, 30, 1, "gender:F", "country:KEN"),
@@ -197,8 +197,8 @@ func (f *fixture) manyEntries(rng *rand.Rand, n int) []leaderboard.Entry {
 	return entries
 }
 
-// unavailable checks that every read of f's season returns ErrRankUnavailable.
-func (f *fixture) unavailable() {
+// checkUnavailable checks that every read of f's season returns ErrRankUnavailable.
+func (f *fixture) checkUnavailable() {
 	ctx, l := f.ctx, f.ladder("")
 	f.Helper()
 	errs := map[string]error{}

@@ -12,7 +12,7 @@ import (
 )
 
 // RunHistories applies random histories, on boards of every shape, to one index. It
-// compares the index with a naive model many times in each history. The function open
+// compares the index with the model many times in each history. The function open
 // must return an empty index. RunHistories closes the index.
 //
 // A history is a sequence of versions of each user's entry. RunHistories delivers these
@@ -20,7 +20,7 @@ import (
 // rebuilds the index.
 func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Index, sizes Sizes) {
 	rng := random(t)
-	f := newFixture(t, closed(t, open(t)), Limits{}, sizes)
+	f := newFixture(t, closeAtEnd(t, open(t)), Limits{}, sizes)
 	for n := range f.sizes.Histories {
 		h := newHistory(rng, n)
 		t.Run(h.name, func(t *testing.T) {
@@ -37,10 +37,10 @@ type history struct {
 	name    string
 	board   leaderboard.Board
 	users   []leaderboard.UserID
-	scores  int // the number of different scores
-	seconds int // the number of different event times
-	values  int // the number of different values of an attribute
-	version map[leaderboard.UserID]uint64
+	scores  int                           // the number of different scores
+	seconds int                           // the number of different event times
+	values  int                           // the number of different values of an attribute
+	version map[leaderboard.UserID]uint64 // the latest version of each user's entry
 }
 
 func newHistory(rng *rand.Rand, n int) *history {
@@ -73,8 +73,8 @@ func newHistory(rng *rand.Rand, n int) *history {
 	return h
 }
 
-// next returns the next version of a user's entry.
-func (h *history) next(f *fixture, user leaderboard.UserID) leaderboard.Entry {
+// nextVersion returns the next version of a user's entry.
+func (h *history) nextVersion(f *fixture, user leaderboard.UserID) leaderboard.Entry {
 	rng := h.rng
 	h.version[user] += 1 + uint64(rng.IntN(3))
 	version := h.version[user]
@@ -102,52 +102,53 @@ func (h *history) next(f *fixture, user leaderboard.UserID) leaderboard.Entry {
 	return e
 }
 
+// play delivers the history to the index of f and to its model, and compares both many times.
 func (h *history) play(f *fixture) {
 	rng := h.rng
-	var initial, late []leaderboard.Entry
+	var initial, delayed []leaderboard.Entry
 	for _, user := range h.users {
 		if rng.IntN(3) > 0 {
-			initial = append(initial, h.next(f, user))
+			initial = append(initial, h.nextVersion(f, user))
 		}
 	}
 	f.rebuild(shuffled(rng, initial)...)
 	f.compareAll()
-	for made := 0; made < f.sizes.Changes; {
+	for changes := 0; changes < f.sizes.Changes; {
 		var batch []leaderboard.Entry
 		for range 1 + rng.IntN(20) {
-			e := h.next(f, h.users[rng.IntN(len(h.users))])
-			made++
+			e := h.nextVersion(f, h.users[rng.IntN(len(h.users))])
+			changes++
 			if rng.IntN(3) == 0 {
-				late = append(late, e) // delivered later
+				delayed = append(delayed, e) // delivered later
 			} else {
 				batch = append(batch, e)
 			}
-			if len(late) > 0 && rng.IntN(3) == 0 {
-				i := rng.IntN(len(late))
-				batch = append(batch, late[i])
+			if len(delayed) > 0 && rng.IntN(3) == 0 {
+				i := rng.IntN(len(delayed))
+				batch = append(batch, delayed[i])
 				if rng.IntN(3) > 0 { // otherwise deliver it again later
-					late = slices.Delete(late, i, i+1)
+					delayed = slices.Delete(delayed, i, i+1)
 				}
 			}
 		}
 		f.update(shuffled(rng, batch)...)
 		switch rng.IntN(12) {
 		case 0:
-			f.rebuild(shuffled(rng, f.knownEntries())...)
+			f.rebuild(shuffled(rng, f.modelEntries())...)
 		case 1:
 			f.ok("Drop", f.Drop(f.ctx, f.key))
-			f.rebuild(f.knownEntries()...)
+			f.rebuild(f.modelEntries()...)
 		}
 		if rng.IntN(3) == 0 {
 			f.compareAll()
 		}
 	}
-	f.update(shuffled(rng, late)...)
+	f.update(shuffled(rng, delayed)...)
 	f.compareAll()
 }
 
-// knownEntries returns the model's entries, ordered by user.
-func (f *fixture) knownEntries() []leaderboard.Entry {
+// modelEntries returns the model's entries, ordered by user.
+func (f *fixture) modelEntries() []leaderboard.Entry {
 	var entries []leaderboard.Entry
 	for _, e := range f.model.entries {
 		entries = append(entries, e)

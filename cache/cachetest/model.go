@@ -9,7 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// model is a naive index: it keeps entries in a map, and sorts and counts them for each
+// model is a naive index. It keeps entries in a map, and sorts and counts them for each
 // question.
 type model struct {
 	entries map[leaderboard.UserID]leaderboard.Entry
@@ -29,7 +29,7 @@ func (m *model) update(at time.Time, entries ...leaderboard.Entry) {
 	}
 }
 
-// standings returns a whole ladder, with ranks by the definitions of the three ranking
+// standings returns all standings of a ladder, with ranks by the definitions of the three ranking
 // methods.
 func (m *model) standings(d leaderboard.Division) []leaderboard.Standing {
 	var all []leaderboard.Standing

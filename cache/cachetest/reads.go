@@ -11,7 +11,7 @@ import (
 
 var viewTests = []test{
 	{"Size is the number of standings in the ladder", func(f *fixture) {
-		f.five()
+		f.loadFive()
 		for ladder, want := range map[string]int64{"": 5, "gender:F": 2, "gender:M": 3, "country:KEN": 2, "country:NOR": 0} {
 			_, v, err := f.Page(f.ctx, f.ladder(ladder), 1, 1)
 			f.ok("Page", err)
@@ -49,20 +49,20 @@ var viewTests = []test{
 }
 
 var readTests = []test{
-	{"the answer for a ladder without standings is empty, without an error", func(f *fixture) {
+	{"reads of a ladder without standings return no standings and no error", func(f *fixture) {
 		f.rebuild()
 		f.compareAll()
-		f.five()
+		f.loadFive()
 		f.compareLadder(leaderboard.Division{Attribute: "gender", Value: "X"})
 		f.compareLadder(leaderboard.Division{Attribute: "no_such_attribute", Value: "X"})
 	}},
 	{"methods return ErrRankUnavailable before the season is loaded", func(f *fixture) {
-		f.unavailable()
-		f.five()
-		f.forSeason(f.board, leaderboard.SeasonKey{Board: f.board.ID, Season: "other"}).unavailable()
+		f.checkUnavailable()
+		f.loadFive()
+		f.forSeason(f.board, leaderboard.SeasonKey{Board: f.board.ID, Season: "other"}).checkUnavailable()
 	}},
 	{"Standings returns the standings of users in the order given", func(f *fixture) {
-		f.five()
+		f.loadFive()
 		all := f.model.standings(leaderboard.Division{})
 		for _, order := range [][]int{{0, 1, 2, 3, 4}, {4, 2, 0}, {3}, {1, 1, 0, 1}, {}} {
 			var users []leaderboard.UserID
@@ -76,7 +76,7 @@ var readTests = []test{
 		}
 	}},
 	{"Standings returns zero Ranks and an empty Key for a user without a standing", func(f *fixture) {
-		f.five()
+		f.loadFive()
 		hidden := f.entry("fay", 1, 40, 0, "gender:F")
 		hidden.Hidden = true
 		f.update(hidden)
@@ -86,8 +86,8 @@ var readTests = []test{
 			{User: "bob"}, {User: "fay"}, f.model.standings(f.ladder("gender:F").Division)[1], {User: "nobody"},
 		}, got)
 	}},
-	{"competition, dense and ordinal ranks are exact", func(f *fixture) {
-		f.five()
+	{"each standing has its competition, dense and ordinal ranks", func(f *fixture) {
+		f.loadFive()
 		got, _, err := f.Page(f.ctx, f.ladder(""), 1, 5)
 		f.ok("Page", err)
 		want := []leaderboard.Ranks{
@@ -124,7 +124,7 @@ var readTests = []test{
 		f.compareAll()
 	}},
 	{"Page returns up to n standings, beginning at a position", func(f *fixture) {
-		f.five()
+		f.loadFive()
 		all := f.model.standings(leaderboard.Division{})
 		for _, c := range []struct {
 			position int64
@@ -140,7 +140,7 @@ var readTests = []test{
 		}
 	}},
 	{"PageAfter returns up to n standings that follow a sort key", func(f *fixture) {
-		f.five()
+		f.loadFive()
 		all := f.model.standings(leaderboard.Division{})
 		after := leaderboard.SortKey("")
 		for i := range all {
@@ -154,13 +154,13 @@ var readTests = []test{
 		f.equal("PageAfter the last standing", []leaderboard.Standing(nil), got)
 	}},
 	{"PageAfter accepts a sort key that no standing has", func(f *fixture) {
-		f.five()
+		f.loadFive()
 		all := f.model.standings(leaderboard.Division{})
-		at := func(score leaderboard.Score, second int, user leaderboard.UserID) leaderboard.SortKey {
+		sortKey := func(score leaderboard.Score, second int, user leaderboard.UserID) leaderboard.SortKey {
 			e := f.entry(user, 1, score, second)
 			return e.SortKey()
 		}
-		gone := all[2].SortKey()
+		removed := all[2].SortKey()
 		f.update(f.unranked("cid", 2))
 		all = f.model.standings(leaderboard.Division{})
 		for _, c := range []struct {
@@ -168,21 +168,21 @@ var readTests = []test{
 			after leaderboard.SortKey
 			want  []leaderboard.Standing
 		}{
-			{"the key of a removed standing", gone, all[2:]},
-			{"better than all standings", at(31, 0, "a"), all},
-			{"worse than all standings", at(9, 0, "a"), nil},
-			{"between two scores", at(15, 0, "a"), all[2:]},
-			{"between two times of tied standings", at(30, 1, "zoe"), all[1:]},
-			{"before a user with the same score and time", at(30, 1, "an"), all},
-			{"after a user with the same score and time", at(30, 1, "ann "), all[1:]},
+			{"the key of a removed standing", removed, all[2:]},
+			{"better than all standings", sortKey(31, 0, "a"), all},
+			{"worse than all standings", sortKey(9, 0, "a"), nil},
+			{"between two scores", sortKey(15, 0, "a"), all[2:]},
+			{"between two times of tied standings", sortKey(30, 1, "zoe"), all[1:]},
+			{"before a user with the same score and time", sortKey(30, 1, "an"), all},
+			{"after a user with the same score and time", sortKey(30, 1, "ann "), all[1:]},
 		} {
 			got, _, err := f.PageAfter(f.ctx, f.ladder(""), c.after, 10)
 			f.ok("PageAfter", err)
 			f.equal("PageAfter a sort key: "+c.name, c.want, got)
 		}
 	}},
-	{"Around returns a window that the ends of the ladder clip", func(f *fixture) {
-		f.five()
+	{"Around returns fewer neighbors near an end of the ladder", func(f *fixture) {
+		f.loadFive()
 		all := f.model.standings(leaderboard.Division{})
 		for _, c := range []struct {
 			user         leaderboard.UserID
@@ -198,7 +198,7 @@ var readTests = []test{
 		}
 	}},
 	{"Around returns ErrEntryNotFound if the user has no standing", func(f *fixture) {
-		f.five()
+		f.loadFive()
 		f.update(f.unranked("eve", 2))
 		for ladder, users := range map[string][]leaderboard.UserID{
 			"": {"nobody", "eve"}, "gender:F": {"bob", "eve"}, "gender:X": {"ann"}, "country:KEN": {"bob"},
@@ -210,7 +210,7 @@ var readTests = []test{
 		}
 	}},
 	{"Count returns the number of standings strictly before each key", func(f *fixture) {
-		f.five()
+		f.loadFive()
 		var keys []leaderboard.RankKey
 		for _, score := range []leaderboard.Score{31, 30, 29, 20, 15, 10, 9} {
 			keys = append(keys, f.board.ScorePrefix(score, f.now))
@@ -225,7 +225,7 @@ var readTests = []test{
 			f.equal(fmt.Sprintf("Count in ladder %q", ladder), want, got)
 		}
 	}},
-	{"Count accepts a prefix of a rank key", func(f *fixture) {
+	{"Count accepts the first bytes of a rank key", func(f *fixture) {
 		b := &leaderboard.Board{ID: "ties", TieBreakers: []leaderboard.TieBreaker{{Name: "wins"}}}
 		f = f.forSeason(b, leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll})
 		entry := func(user leaderboard.UserID, score leaderboard.Score, wins int64) leaderboard.Entry {
@@ -237,7 +237,7 @@ var readTests = []test{
 		f.ok("Count", err)
 		f.equal("counts", []leaderboard.Counts{{}, {Standings: 2, Distinct: 2}, {Standings: 2, Distinct: 2}, {Standings: 4, Distinct: 4}, {}, {Standings: 4, Distinct: 4}}, got)
 	}},
-	{"any printable ids are kept apart", func(f *fixture) {
+	{"users with similar ids are not confused", func(f *fixture) {
 		ids := hostileIDs()
 		for i, id := range ids {
 			f.ok("Validate", id.Validate())

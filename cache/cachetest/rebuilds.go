@@ -34,7 +34,7 @@ var rebuildTests = []test{
 		f.compareAll()
 	}},
 	{"Rebuild replaces all standings of the season", func(f *fixture) {
-		f.five()
+		f.loadFive()
 		f.rebuild(f.entry("fay", 1, 5, 0, "gender:F"), f.entry("ann", 1, 4, 0))
 		f.compareAll()
 		f.rebuild()
@@ -43,8 +43,8 @@ var rebuildTests = []test{
 	{"Rebuild starts to record Updates before it reads entries", func(f *fixture) {
 		for _, loaded := range []bool{false, true} {
 			newer := f.entry("ann", 2, 50, 0, "gender:F")
-			gone := f.unranked("bob", 2)
-			fresh := f.entry("new", 1, 40, 0)
+			removed := f.unranked("bob", 2)
+			added := f.entry("new", 1, 40, 0)
 			at := f.tick()
 			err := f.Rebuild(f.ctx, f.board, f.key, at, func(yield func(leaderboard.Entry, error) bool) {
 				// This function yields the entries as they were in the store before these
@@ -53,29 +53,29 @@ var rebuildTests = []test{
 				if !yield(f.entry("ann", 1, 10, 0, "gender:M"), nil) {
 					return
 				}
-				f.update(gone, fresh)
+				f.update(removed, added)
 				yield(f.entry("bob", 1, 20, 0), nil)
 			})
 			f.ok("Rebuild", err)
 			f.model = newModel()
-			f.model.update(f.now, newer, gone, fresh)
+			f.model.update(f.now, newer, removed, added)
 			f.compareAll()
 			f.update(f.entry("bob", 1, 20, 0)) // stale
 			f.compareAll()
 			if !loaded {
-				f.five()
+				f.loadFive()
 			}
 		}
 	}},
 	{"reads see the old standings until Rebuild returns", func(f *fixture) {
-		before := f.forSeason(f.board, f.key)
+		unloaded := f.forSeason(f.board, f.key)
 		err := f.Rebuild(f.ctx, f.board, f.key, f.tick(), func(yield func(leaderboard.Entry, error) bool) {
-			before.unavailable()
+			unloaded.checkUnavailable()
 			yield(f.entry("zoe", 1, 1, 0), nil)
-			before.unavailable()
+			unloaded.checkUnavailable()
 		})
 		f.ok("Rebuild", err)
-		f.five()
+		f.loadFive()
 		at := f.tick()
 		err = f.Rebuild(f.ctx, f.board, f.key, at, func(yield func(leaderboard.Entry, error) bool) {
 			f.compareAll()
@@ -91,9 +91,9 @@ var rebuildTests = []test{
 		f.model.update(f.now, f.entry("fay", 1, 99, 0), f.entry("gil", 1, 98, 0), f.entry("ann", 2, 5, 0))
 		f.compareAll()
 	}},
-	{"the season stays as it was if entries yields an error", func(f *fixture) {
-		broken := errors.New("the store is gone")
-		fails := func(during func()) {
+	{"a Rebuild whose entries yield an error changes nothing", func(f *fixture) {
+		broken := errors.New("the store is unavailable")
+		failingRebuild := func(during func()) {
 			f.Helper()
 			err := f.Rebuild(f.ctx, f.board, f.key, f.tick(), func(yield func(leaderboard.Entry, error) bool) {
 				if yield(f.entry("fay", 1, 99, 0), nil) {
@@ -105,18 +105,18 @@ var rebuildTests = []test{
 				f.Fatalf("Rebuild: error %v, want the error of entries", err)
 			}
 		}
-		fails(func() {})
-		f.unavailable()
-		f.five()
-		fails(func() { f.update(f.entry("ann", 2, 1, 0)) })
+		failingRebuild(func() {})
+		f.checkUnavailable()
+		f.loadFive()
+		failingRebuild(func() { f.update(f.entry("ann", 2, 1, 0)) })
 		f.compareAll()
 		f.update(f.entry("ann", 3, 50, 0))
 		f.compareAll()
 		f.rebuild(f.entry("gil", 1, 1, 0))
 		f.compareAll()
 	}},
-	{"the season stays as it was if ctx is done", func(f *fixture) {
-		f.five()
+	{"a Rebuild whose ctx is done changes nothing", func(f *fixture) {
+		f.loadFive()
 		ctx, cancel := context.WithCancel(f.ctx)
 		var yielded int
 		err := f.Rebuild(ctx, f.board, f.key, f.tick(), func(yield func(leaderboard.Entry, error) bool) {
@@ -134,12 +134,12 @@ var rebuildTests = []test{
 	}},
 	{"concurrent Rebuilds of one season run one after another", func(f *fixture) {
 		var firstReturned atomic.Bool
-		began, second := make(chan struct{}), make(chan error, 1)
+		started, second := make(chan struct{}), make(chan error, 1)
 		go func() {
-			<-began
+			<-started
 			second <- f.Rebuild(f.ctx, f.board, f.key, f.now, func(yield func(leaderboard.Entry, error) bool) {
 				if !firstReturned.Load() {
-					yield(leaderboard.Entry{}, errors.New("the second Rebuild reads while the first runs"))
+					yield(leaderboard.Entry{}, errors.New("the second Rebuild reads entries while the first Rebuild runs"))
 					return
 				}
 				yield(f.entry("second", 1, 1, 0), nil)
@@ -147,9 +147,9 @@ var rebuildTests = []test{
 		}()
 		other := f.forSeason(f.board, leaderboard.SeasonKey{Board: f.board.ID, Season: "other"})
 		err := f.Rebuild(f.ctx, f.board, f.key, f.now, func(yield func(leaderboard.Entry, error) bool) {
-			close(began)
+			close(started)
 			// Rebuilds of another season do not wait for this Rebuild. They take so long
-			// that the second Rebuild would start, if the index wrongly allowed that.
+			// that the second Rebuild would start if it did not wait.
 			for range 20 {
 				other.rebuild(other.entry("ann", 1, 1, 0))
 			}
@@ -172,7 +172,7 @@ var rebuildTests = []test{
 		f.ok("Rebuild", err)
 		f.compareAll()
 	}},
-	{"Loaded reports whether a Rebuild has loaded the season since it was dropped", func(f *fixture) {
+	{"Loaded reports whether a Rebuild has loaded the season since the last Drop", func(f *fixture) {
 		loaded := func() bool {
 			f.Helper()
 			ok, err := f.Loaded(f.ctx, f.key)
@@ -191,31 +191,31 @@ var rebuildTests = []test{
 			f.Error("Loaded = true after Drop, want false")
 		}
 		f.ok("Drop", f.Drop(f.ctx, f.key))
-		f.five()
+		f.loadFive()
 		if !loaded() {
 			f.Error("Loaded = false after a Rebuild that followed a Drop, want true")
 		}
 	}},
 	{"Drop removes a season", func(f *fixture) {
-		f.five()
+		f.loadFive()
 		f.update(f.entry("ann", 50, 1, 0))
 		f.ok("Drop", f.Drop(f.ctx, f.key))
-		f.unavailable()
-		f.rebuild(f.entry("ann", 1, 30, 1)) // with version 1, as after the board was deleted and created again
+		f.checkUnavailable()
+		f.rebuild(f.entry("ann", 1, 30, 1)) // a lower version than before, as if the board was deleted and created again
 		f.compareAll()
 		f.update(f.entry("ann", 2, 31, 1))
 		f.compareAll()
 	}},
 	{"if Drop is called while a Rebuild runs, the Rebuild loads nothing and returns ErrRankUnavailable", func(f *fixture) {
-		f.five()
+		f.loadFive()
 		err := f.Rebuild(f.ctx, f.board, f.key, f.tick(), func(yield func(leaderboard.Entry, error) bool) {
 			f.ok("Drop", f.Drop(f.ctx, f.key))
 			f.ok("Update", f.Update(f.ctx, f.key, f.tick(), []leaderboard.Entry{f.entry("gil", 1, 1, 0)}))
 			yield(f.entry("fay", 1, 99, 0), nil)
 		})
 		f.wantErr("Rebuild", err, leaderboard.ErrRankUnavailable)
-		f.unavailable()
-		f.five()
+		f.checkUnavailable()
+		f.loadFive()
 		f.compareAll()
 	}},
 }

@@ -10,7 +10,7 @@ import (
 
 var updateTests = []test{
 	{"Update moves users in the overall ladder and in the ladder of each division", func(f *fixture) {
-		f.five()
+		f.loadFive()
 		f.update(f.entry("cid", 2, 35, 9, "gender:M", "country:NOR"))
 		f.compareAll()
 		f.update(f.entry("cid", 3, 35, 9, "gender:F"))
@@ -34,7 +34,7 @@ var updateTests = []test{
 		f.compareAll()
 	}},
 	{"an entry that is not ranked is in no ladder", func(f *fixture) {
-		f.five()
+		f.loadFive()
 		hidden := f.entry("ann", 2, 30, 1, "gender:F", "country:KEN")
 		hidden.Hidden = true
 		f.update(hidden)
@@ -50,14 +50,14 @@ var updateTests = []test{
 			f.compareAll()
 		}
 	}},
-	{"an entry changes nothing unless its Version is greater", func(f *fixture) {
-		f.five()
+	{"an entry whose Version is not greater changes nothing", func(f *fixture) {
+		f.loadFive()
 		f.update(f.entry("ann", 5, 15, 0))
 		for _, stale := range []leaderboard.Entry{f.entry("ann", 4, 99, 0), f.unranked("ann", 3), f.entry("ann", 5, 15, 0), f.entry("ann", 1, 30, 1, "gender:F")} {
 			f.update(stale)
 			f.compareAll()
 		}
-		f.update(f.unranked("ann", 6)) // the user is no longer ranked, but the index still knows the version
+		f.update(f.unranked("ann", 6)) // the user is not ranked, but the index keeps the version
 		f.update(f.entry("ann", 5, 15, 0))
 		f.compareAll()
 		f.update(f.unranked("new", 2))
@@ -73,7 +73,7 @@ var updateTests = []test{
 		f.compareAll()
 	}},
 	{"updates may be repeated, and may arrive in any order", func(f *fixture) {
-		f.five()
+		f.loadFive()
 		rng := random(f.T)
 		var updates []leaderboard.Entry
 		for version := uint64(2); version < 12; version++ {
@@ -89,32 +89,32 @@ var updateTests = []test{
 	}},
 	{"Update does nothing while the season is not loaded", func(f *fixture) {
 		f.ok("Update", f.Update(f.ctx, f.key, f.tick(), []leaderboard.Entry{f.entry("ann", 9, 1, 0)}))
-		f.unavailable()
+		f.checkUnavailable()
 		f.rebuild(f.entry("bob", 1, 2, 0))
 		f.compareAll()
 	}},
-	{"Update applies many entries", func(f *fixture) {
-		f.five()
+	{"one Update applies many entries", func(f *fixture) {
+		f.loadFive()
 		rng := random(f.T)
-		var many []leaderboard.Entry
+		var entries []leaderboard.Entry
 		for i := range 150 {
-			many = append(many, f.entry(leaderboard.UserID(fmt.Sprint("user ", i)), uint64(1+rng.IntN(3)), leaderboard.Score(rng.IntN(20)), i, fmt.Sprint("gender:", i%3)))
+			entries = append(entries, f.entry(leaderboard.UserID(fmt.Sprint("user ", i)), uint64(1+rng.IntN(3)), leaderboard.Score(rng.IntN(20)), i, fmt.Sprint("gender:", i%3)))
 		}
-		many = append(many, f.entry("user 3", 9, 100, 0), f.entry("user 3", 7, 50, 0), f.entry("ann", 2, 100, 0))
-		f.update(many...)
+		entries = append(entries, f.entry("user 3", 9, 100, 0), f.entry("user 3", 7, 50, 0), f.entry("ann", 2, 100, 0))
+		f.update(entries...)
 		f.compareAll()
 		f.update()
 		f.compareAll()
 	}},
 	{"Synced reports true if every Update is in the index", func(f *fixture) {
-		f.five()
+		f.loadFive()
 		f.update(f.entry("ann", 2, 31, 1), f.unranked("bob", 2))
 		if !f.Synced() {
 			f.Error("Synced = false after an Update that returned nil, want true")
 		}
 		f.compareAll()
 	}},
-	{"seasons are kept apart", func(f *fixture) {
+	{"seasons with similar names are not confused", func(f *fixture) {
 		seasons := []*fixture{f}
 		for _, key := range []leaderboard.SeasonKey{{Board: "board", Season: "al"}, {Board: "board", Season: "all:"}, {Board: "boar", Season: "dall"}, {Board: "board:all", Season: "all"}} {
 			b := *f.board
@@ -131,7 +131,7 @@ var updateTests = []test{
 			g.compareAll()
 		}
 		f.ok("Drop", f.Drop(f.ctx, seasons[1].key))
-		seasons[1].unavailable()
+		seasons[1].checkUnavailable()
 		for i, g := range seasons {
 			if i != 1 {
 				g.compareAll()

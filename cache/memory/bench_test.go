@@ -27,7 +27,7 @@ func benchSizes() []int {
 }
 
 // cpu returns the processor time of the process. Other work on the machine affects
-// it less than elapsed time.
+// processor time less than elapsed time.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -91,8 +91,8 @@ var bench struct {
 	bytes float64 // heap bytes per entry, without ids
 }
 
-// loaded returns an index of n entries, which all benchmarks of that size share.
-func loaded(b *testing.B, n int) *Index {
+// loadedIndex returns an index of n entries. All benchmarks of this size share the index.
+func loadedIndex(b *testing.B, n int) *Index {
 	bench.Lock()
 	defer bench.Unlock()
 	if bench.n != n {
@@ -122,7 +122,7 @@ var floor = sync.OnceValue(func() []uint64 {
 // reads do not overlap. Its metrics are:
 //
 //	cpu-ns/op       processor time of a call: the median of the runs of 1,000
-//	quiet-ns/op     the same, but the tenth percentile, for a machine with other work
+//	quiet-ns/op     processor time of a call: the tenth percentile, for a machine with other work
 //	floors/op       the number of floor reads that take as long as a call
 //	quiet-ns/floor  processor time of a floor read: the tenth percentile
 func measure(b *testing.B, n int, op func(i int, user leaderboard.UserID)) {
@@ -135,11 +135,11 @@ func measure(b *testing.B, n int, op func(i int, user leaderboard.UserID)) {
 	runtime.GC()
 	b.ReportAllocs()
 	b.ResetTimer()
-	const slice = 1000
+	const run = 1000
 	var ops, reads []float64
 	var word uint64
-	for done := 0; done < b.N; done += slice {
-		start, end := cpu(), min(done+slice, b.N)
+	for done := 0; done < b.N; done += run {
+		start, end := cpu(), min(done+run, b.N)
 		for i := done; i < end; i++ {
 			op(i, users[i&(1<<20-1)])
 		}
@@ -167,7 +167,7 @@ func BenchmarkIndex(b *testing.B) {
 	ctx := b.Context()
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {
-			x := loaded(b, n)
+			x := loadedIndex(b, n)
 			t := x.season(benchSeason).table
 			b.Run("memory", func(b *testing.B) {
 				for b.Loop() {
@@ -227,11 +227,11 @@ func BenchmarkIndex(b *testing.B) {
 				users := make([]cell, 1<<20)
 				for i := range users {
 					id := string(benchID(rng.IntN(n)))
-					users[i].ref, users[i].leaf = t.known(t.dict.hash(id), id)
+					users[i].ref, users[i].leaf = t.lookUp(t.dict.hash(id), id)
 				}
 				measure(b, n, func(i int, _ leaderboard.UserID) {
 					u := &users[i&(1<<20-1)]
-					t.rank(tr, place{u.leaf, t.forest.leaf(u.leaf).index(u.ref)})
+					t.ranksAt(tr, place{u.leaf, t.forest.leaf(u.leaf).indexOf(u.ref)})
 				})
 			})
 			b.Run("ranks/100", func(b *testing.B) {
@@ -241,8 +241,8 @@ func BenchmarkIndex(b *testing.B) {
 					friends[i] = benchID(rng.IntN(n))
 				}
 				measure(b, n, func(i int, user leaderboard.UserID) {
-					some := friends[i*100%(1<<16-100):][:100]
-					if s, _, err := x.Standings(ctx, benchLadder, some); err != nil || s[99].Ranks.Ordinal == 0 {
+					group := friends[i*100%(1<<16-100):][:100]
+					if s, _, err := x.Standings(ctx, benchLadder, group); err != nil || s[99].Ranks.Ordinal == 0 {
 						b.Fatal(s, err)
 					}
 				})
@@ -301,7 +301,7 @@ func BenchmarkRebuild(b *testing.B) {
 			entries iter.Seq2[leaderboard.Entry, error]
 		}{
 			{"the-entries-alone", func(yield func(leaderboard.Entry, error) bool) {
-				for range inNoOrder(n) { // only makes the entries, in place of reading and decoding them from a store
+				for range inNoOrder(n) { // creates the entries only, as a store would read and decode them
 				}
 			}},
 			{"in-order", inOrder(n)}, {"in-no-order", inNoOrder(n)},
@@ -326,7 +326,7 @@ func BenchmarkRebuild(b *testing.B) {
 func BenchmarkReadsBesideWrites(b *testing.B) {
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {
-			x := loaded(b, n)
+			x := loadedIndex(b, n)
 			other := leaderboard.SeasonKey{Board: "other", Season: leaderboard.SeasonAll}
 			if err := x.Rebuild(b.Context(), benchBoard, other, time.Now(), inNoOrder(1e5)); err != nil {
 				b.Fatal(err)
@@ -336,21 +336,21 @@ func BenchmarkReadsBesideWrites(b *testing.B) {
 				season leaderboard.SeasonKey
 				users  int
 			}{{"no-writer", benchSeason, 0}, {"writer-elsewhere", other, 1e5}, {"writer-here", benchSeason, n}} {
-				b.Run(c.name, func(b *testing.B) { besideWriter(b, x, n, c.season, c.users) })
+				b.Run(c.name, func(b *testing.B) { readsBesideWriter(b, x, n, c.season, c.users) })
 			}
 		})
 	}
 }
 
-func besideWriter(b *testing.B, x *Index, n int, season leaderboard.SeasonKey, users int) {
-	stop, stopped := make(chan struct{}), make(chan int)
+func readsBesideWriter(b *testing.B, x *Index, n int, season leaderboard.SeasonKey, users int) {
+	stop, total := make(chan struct{}), make(chan int)
 	go func() {
 		rng := rand.New(rand.NewPCG(2, 2))
 		batch, updates := make([]leaderboard.Entry, 500), 0
 		for ; users > 0; updates += len(batch) {
 			select {
 			case <-stop:
-				stopped <- updates
+				total <- updates
 				return
 			default:
 			}
@@ -363,10 +363,10 @@ func besideWriter(b *testing.B, x *Index, n int, season leaderboard.SeasonKey, u
 			}
 		}
 		<-stop
-		stopped <- 0
+		total <- 0
 	}()
 	rng := rand.New(rand.NewPCG(3, 3))
-	took := make([]time.Duration, 0, b.N)
+	durations := make([]time.Duration, 0, b.N)
 	b.ResetTimer()
 	for range b.N {
 		user := []leaderboard.UserID{benchID(rng.IntN(n))}
@@ -374,20 +374,20 @@ func besideWriter(b *testing.B, x *Index, n int, season leaderboard.SeasonKey, u
 		if _, _, err := x.Standings(b.Context(), benchLadder, user); err != nil {
 			b.Fatal(err)
 		}
-		took = append(took, time.Since(start))
+		durations = append(durations, time.Since(start))
 	}
 	b.StopTimer()
 	elapsed := b.Elapsed()
 	close(stop)
-	updates := <-stopped
-	slices.Sort(took)
+	updates := <-total
+	slices.Sort(durations)
 	for _, q := range []struct {
 		name string
 		part float64
 	}{{"p50-ns", 0.5}, {"p99-ns", 0.99}, {"p999-ns", 0.999}} {
-		b.ReportMetric(float64(took[int(q.part*float64(len(took)-1))]), q.name)
+		b.ReportMetric(float64(durations[int(q.part*float64(len(durations)-1))]), q.name)
 	}
-	b.ReportMetric(float64(took[len(took)-1])/1e3, "max-µs")
+	b.ReportMetric(float64(durations[len(durations)-1])/1e3, "max-µs")
 	b.ReportMetric(float64(updates)/elapsed.Seconds(), "updates/s")
 	b.ReportMetric(0, "ns/op")
 }

@@ -6,6 +6,9 @@ import (
 	"slices"
 )
 
+// used returns the number of allocated elements.
+func (s *slab[T]) used() int { return int(s.last) - len(s.free) }
+
 // check returns an error for the first invariant that a table violates. It recounts
 // every stored count.
 func (t *table) check() error {
@@ -24,8 +27,8 @@ func (t *table) check() error {
 	if n := t.forest.inners.used(); n != len(seenInners) {
 		return fmt.Errorf("%d inner nodes are allocated and %d are in trees, want equal numbers", n, len(seenInners))
 	}
-	if n := t.ladders[0].sum.standings(); n != int64(t.standing) {
-		return fmt.Errorf("table.standing is %d, but the overall ladder has %d standings", t.standing, n)
+	if n := t.ladders[0].sum.standings(); n != int64(t.rankedUsers) {
+		return fmt.Errorf("table.rankedUsers is %d, but the overall ladder has %d standings", t.rankedUsers, n)
 	}
 	if t.users.count != t.dict.count {
 		return fmt.Errorf("%d users have records and %d are in the dict, want equal numbers", t.users.count, t.dict.count)
@@ -65,7 +68,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 			}
 			seenInners[node] = true
 			if in.level != level || in.parent != parent || in.n == 0 || in.n > fan || parent == 0 && in.n < 2 {
-				return 0, fmt.Errorf("inner %d, reached at level %d from inner %d, has level %d, parent %d and %d children, want that level and parent and at most %d children", node, level, parent, in.level, in.parent, in.n, fan)
+				return 0, fmt.Errorf("inner %d, reached at level %d from inner %d, has level %d, parent %d and %d children, want this level and parent and at most %d children", node, level, parent, in.level, in.parent, in.n, fan)
 			}
 			var sum counts
 			for k, c := range in.child[:in.n] {
@@ -90,7 +93,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 		}
 		seenLeaves[node] = true
 		if lf.parent != parent || lf.n == 0 || lf.n > fan || lf.prev != lastLeaf {
-			return 0, fmt.Errorf("leaf %d, reached from inner %d after leaf %d, has parent %d, prev %d and %d entries, want that parent and prev and 1 to %d entries", node, parent, lastLeaf, lf.parent, lf.prev, lf.n, fan)
+			return 0, fmt.Errorf("leaf %d, reached from inner %d after leaf %d, has parent %d, prev %d and %d entries, want this parent and prev and 1 to %d entries", node, parent, lastLeaf, lf.parent, lf.prev, lf.n, fan)
 		}
 		if lastLeaf != 0 && f.leaf(lastLeaf).next != node {
 			return 0, fmt.Errorf("leaf %d: next is %d, want %d", lastLeaf, f.leaf(lastLeaf).next, node)
@@ -115,8 +118,8 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 			if n != 0 && t.users.field(ref, tr.field-4) != n {
 				return 0, fmt.Errorf("leaf %d: the record of entry %d's user names ladder %d, want %d", node, i, t.users.field(ref, tr.field-4), n)
 			}
-			if known, leaf := t.known(t.dict.hash(id), id); known != ref || n == 0 && leaf != node {
-				return 0, fmt.Errorf("leaf %d: entry %d is of user %d, but for the id of that user the dict has user %d in leaf %d", node, i, ref, known, leaf)
+			if stored, leaf := t.lookUp(t.dict.hash(id), id); stored != ref || n == 0 && leaf != node {
+				return 0, fmt.Errorf("leaf %d: entry %d is of user %d, but for this user's id the dict has user %d in leaf %d", node, i, ref, stored, leaf)
 			}
 			lastRow, lastID = row, id
 		}
@@ -143,53 +146,53 @@ func (t *table) checkDict() error {
 	d := &t.dict
 	count, standing := 0, 0
 	for _, part := range []struct {
-		c    *cells
-		from uint64
-		to   uint64
+		c     *cells
+		first uint64
+		limit uint64
 	}{{&d.cur, 0, d.frontier}, {&d.old, d.frontier, 1 << 32}} {
 		if d.old.size == 0 {
-			part.to = 1 << 32
+			part.limit = 1 << 32
 		}
 		if part.c.size == 0 {
 			continue
 		}
 		last, empty := uint32(0), -1
 		for i := range len(part.c.chunks) << cellShift {
-			at := part.c.get(i)
-			if at.ref == 0 {
+			cell := part.c.get(i)
+			if cell.ref == 0 {
 				empty = i
 				continue
 			}
-			if at.hash < last {
+			if cell.hash < last {
 				return fmt.Errorf("dict: cell %d is out of order", i)
 			}
-			last = at.hash
-			if uint64(last) < part.from {
-				continue // a moved cell
+			last = cell.hash
+			if uint64(last) < part.first {
+				continue // already moved to cur, and counted there
 			}
-			if uint64(last) >= part.to {
+			if uint64(last) >= part.limit {
 				return fmt.Errorf("dict: cell %d lies beyond the frontier", i)
 			}
 			count++
-			if at.leaf != 0 {
+			if cell.leaf != 0 {
 				standing++
 			}
 			if home := part.c.home(last); home > i || home <= empty {
 				return fmt.Errorf("dict: cell %d has home %d, which must lie after the empty cell %d and not after the cell itself", i, home, empty)
 			}
-			if d.hash(string(t.users.id(at.ref))) != last {
-				return fmt.Errorf("dict: the hash of cell %d differs from that of its user", i)
+			if d.hash(string(t.users.id(cell.ref))) != last {
+				return fmt.Errorf("dict: the hash of cell %d differs from the hash of its user's id", i)
 			}
-			if c, found := d.seek(last, at.ref); c != part.c || found != i {
-				return fmt.Errorf("dict: seek does not find cell %d", i)
+			if c, position := d.seek(last, cell.ref); c != part.c || position != i {
+				return fmt.Errorf("dict: a seek of cell %d finds another cell", i)
 			}
 		}
 	}
 	if uint64(d.count)*20 > 19*d.cur.size && d.count > 100 {
 		return fmt.Errorf("dict is too full: %d users in %d cells, with %d of %d old cells moved", d.count, d.cur.size, d.cursor, d.old.size)
 	}
-	if count != d.count || standing != t.standing {
-		return fmt.Errorf("dict: its cells have %d users, %d of them in a ladder, but dict.count is %d and table.standing is %d", count, standing, d.count, t.standing)
+	if count != d.count || standing != t.rankedUsers {
+		return fmt.Errorf("dict: its cells have %d users, %d of them in a ladder, but dict.count is %d and table.rankedUsers is %d", count, standing, d.count, t.rankedUsers)
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import "hash/maphash"
 // grow gradually: each insertion moves a few cells into a larger table, the least hashes
 // first. Until all cells are moved, the hashes of moved cells are looked up in the new
 // table, and greater hashes in the old one. Once all cells of a chunk of the old table
-// are moved, the chunk is released. So no insertion waits until the whole table is moved,
-// and there are never two whole tables.
+// are moved, the chunk is released. So no insertion waits until all cells are moved, and
+// the dict never holds two complete tables.
 type dict struct {
 	seed maphash.Seed
 	cur  cells
@@ -44,7 +44,7 @@ const (
 	// A table of n cells grows by the factor growthNum/growthDen when more than
 	// maxLoadNum/maxLoadDen of its cells are taken. While it grows, each insertion moves
 	// about moveCells cells, so n/moveCells insertions move all of them. The larger table
-	// has n/4 cells more, so it is not full before that.
+	// has n/4 cells more, so it is not full before all cells are moved.
 	maxLoadNum, maxLoadDen = 7, 8
 	growthNum, growthDen   = 5, 4
 	moveCells              = 16
@@ -71,28 +71,28 @@ func (c *cells) get(i int) *cell {
 	return &emptyCell
 }
 
-func (c *cells) set(i int, to cell) {
-	chunk, within := i>>cellShift, i&(cellChunk-1)
+func (c *cells) set(i int, value cell) {
+	chunk, offset := i>>cellShift, i&(cellChunk-1)
 	for chunk >= len(c.chunks) {
 		c.chunks = append(c.chunks, nil)
 	}
-	if within >= len(c.chunks[chunk]) {
-		c.chunks[chunk] = grown(c.alloc, c.chunks[chunk], chunk == 0, within+1, cellChunk)
+	if offset >= len(c.chunks[chunk]) {
+		c.chunks[chunk] = grown(c.alloc, c.chunks[chunk], chunk == 0, offset+1, cellChunk)
 	}
-	c.chunks[chunk][within] = to
+	c.chunks[chunk][offset] = value
 }
 
 // insert puts a cell into its place and moves the cells of greater hashes to the
 // right.
-func (c *cells) insert(in cell) {
-	i := c.home(in.hash)
-	for have := c.get(i); have.ref != 0 && have.hash <= in.hash; have = c.get(i) {
+func (c *cells) insert(carried cell) {
+	i := c.home(carried.hash)
+	for stored := c.get(i); stored.ref != 0 && stored.hash <= carried.hash; stored = c.get(i) {
 		i++
 	}
-	for in.ref != 0 {
-		have := *c.get(i)
-		c.set(i, in)
-		in = have
+	for carried.ref != 0 {
+		stored := *c.get(i)
+		c.set(i, carried)
+		carried = stored
 		i++
 	}
 }
@@ -101,12 +101,12 @@ func (c *cells) insert(in cell) {
 // home positions.
 func (c *cells) remove(i int) {
 	for {
-		next := c.get(i + 1)
-		if next.ref == 0 || c.home(next.hash) == i+1 {
+		right := c.get(i + 1)
+		if right.ref == 0 || c.home(right.hash) == i+1 {
 			c.set(i, cell{})
 			return
 		}
-		c.set(i, *next)
+		c.set(i, *right)
 		i++
 	}
 }
@@ -122,12 +122,12 @@ func (d *dict) part(hash uint32) *cells {
 }
 
 // firstCell returns the position of the first cell that has the hash, and the part of the
-// table that holds it. If no cell has the hash, first returns the position of the next
+// table that holds it. If no cell has the hash, firstCell returns the position of the next
 // cell with a greater hash, or of an empty cell.
 func (d *dict) firstCell(hash uint32) (*cells, int) {
 	c := d.part(hash)
 	i := c.home(hash)
-	for have := c.get(i); have.ref != 0 && have.hash < hash; have = c.get(i) {
+	for stored := c.get(i); stored.ref != 0 && stored.hash < hash; stored = c.get(i) {
 		i++
 	}
 	return c, i
@@ -163,17 +163,17 @@ func (d *dict) add(hash, ref uint32) {
 
 // move moves at least moveCells cells of old to cur, and stops at an empty cell. All
 // cells to the right of an empty cell also have their home positions to its right. So the
-// hashes of the moved cells are less than the frontier, and those of the other cells are
-// not.
+// hashes of the moved cells are less than the frontier, and the hashes of the other cells
+// are not.
 func (d *dict) move() {
-	for moved := 0; ; moved++ {
-		have := d.old.get(d.cursor)
-		if have.ref != 0 {
-			d.cur.insert(*have)
+	for n := 0; ; n++ {
+		stored := d.old.get(d.cursor)
+		if stored.ref != 0 {
+			d.cur.insert(*stored)
 		} else if d.cursor >= int(d.old.size) { // all cells are moved
 			d.old, d.frontier = cells{}, 0
 			return
-		} else if moved >= moveCells {
+		} else if n >= moveCells {
 			break
 		}
 		d.cursor++

@@ -6,21 +6,22 @@ const keptRemovals = 1 << 16
 // queue is a FIFO queue of removals in a ring whose length is a power of two.
 type queue struct {
 	ring []removal
-	head int
-	len  int
+	head int // the position of the oldest removal in ring
+	len  int // the number of removals
 }
 
+// removal is an update after which a user was in no ladder.
 type removal struct {
-	ref     uint32
-	version uint64
+	ref     uint32 // the location of the user's record
+	version uint64 // the version of the update
 }
 
 func (q *queue) push(r removal) {
 	if q.len == len(q.ring) {
-		grown := make([]removal, max(2*q.len, 16))
-		n := copy(grown, q.ring[q.head:])
-		copy(grown[n:], q.ring[:q.head])
-		q.ring, q.head = grown, 0
+		larger := make([]removal, max(2*q.len, 16))
+		n := copy(larger, q.ring[q.head:])
+		copy(larger[n:], q.ring[:q.head])
+		q.ring, q.head = larger, 0
 	}
 	q.ring[(q.head+q.len)&(len(q.ring)-1)] = r
 	q.len++
@@ -42,16 +43,17 @@ func (q *queue) pop() removal {
 // removals, and at most n records of removed users in total. So the record of an erased
 // user is dropped after enough further removals.
 func (t *table) forget(ref uint32, version uint64) {
-	limit := max(keptRemovals, t.standing)
-	for t.users.count-t.standing > limit || t.removed.len >= 2*limit {
-		r := t.removed.pop()
-		// If the leaf or the version differs, the user has come back since this removal. If
-		// the user was then removed again, the queue holds that later removal too.
+	limit := max(keptRemovals, t.rankedUsers)
+	for t.users.count-t.rankedUsers > limit || t.removals.len >= 2*limit {
+		r := t.removals.pop()
+		// The record may be dropped only if this removal is still the user's latest update. If the
+		// leaf is not 0, the user has come back. If the version differs, there was a later update.
+		// If that update removed the user again, the queue holds a later removal.
 		hash := t.dict.hash(string(t.users.id(r.ref)))
 		if c, i := t.dict.seek(hash, r.ref); c.get(i).leaf == 0 && t.users.version(r.ref) == r.version {
 			t.dict.remove(hash, r.ref)
 			t.users.drop(r.ref)
 		}
 	}
-	t.removed.push(removal{ref, version})
+	t.removals.push(removal{ref, version})
 }

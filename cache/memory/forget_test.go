@@ -15,29 +15,29 @@ func TestARemovedUsersRecordIsKeptForKeptRemovals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stands := func(user string) bool {
-		_, leaf := tb.known(tb.dict.hash(user), user)
+	isRanked := func(user string) bool {
+		_, leaf := tb.lookUp(tb.dict.hash(user), user)
 		return leaf != 0
 	}
 	put(entry("erased", 1, 0, 5))
-	put(none("erased", 6))
+	put(unranked("erased", 6))
 	for i := range keptRemovals - 1 {
-		put(none(fmt.Sprint("other ", i), 1))
+		put(unranked(fmt.Sprint("other ", i), 1))
 	}
 	put(entry("erased", 1, 0, 5))
-	if stands("erased") {
+	if isRanked("erased") {
 		t.Fatal("a stale update restored a removed user, want no effect")
 	}
 	if tb.users.count != keptRemovals {
 		t.Fatalf("%d users have records, want %d", tb.users.count, keptRemovals)
 	}
-	put(none("one more", 1))
-	if ref, _ := tb.known(tb.dict.hash("erased"), "erased"); ref != 0 {
+	put(unranked("one more", 1))
+	if ref, _ := tb.lookUp(tb.dict.hash("erased"), "erased"); ref != 0 {
 		t.Error("the user who was removed first still has a record, want none")
 	}
 	for _, chunk := range tb.users.chunks {
 		if bytes.Contains(chunk, []byte("erased")) {
-			t.Error("the id of an erased user is still in memory")
+			t.Error("the id of an erased user is still in memory, want it overwritten")
 		}
 	}
 	if err := tb.check(); err != nil {
@@ -55,40 +55,40 @@ func TestRemovalsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// One user is removed and returns again and again. The queue must not hold more than
+	// One user is removed and inserted many times. The queue must not hold more than
 	// 2*keptRemovals of these removals.
 	for range 3 * keptRemovals {
-		put(none("restless", 0))
+		put(unranked("restless", 0))
 		put(entry("restless", 1, 0, 0))
 	}
-	if got := tb.removed.len; got > 2*keptRemovals {
+	if got := tb.removals.len; got > 2*keptRemovals {
 		t.Errorf("%d removals are queued for one user, want at most %d", got, 2*keptRemovals)
 	}
 	// Many users are added and removed once.
 	for i := range 3 * keptRemovals {
 		put(entry(fmt.Sprint("user ", i), 1, 0, 0))
-		put(none(fmt.Sprint("user ", i), 0))
+		put(unranked(fmt.Sprint("user ", i), 0))
 	}
-	if got := tb.users.count - tb.standing; got > keptRemovals {
+	if got := tb.users.count - tb.rankedUsers; got > keptRemovals {
 		t.Errorf("%d removed users have records, want at most %d", got, keptRemovals)
 	}
-	if got, most := tb.users.next, 2*keptRemovals*tb.users.size(maxID)/4; got > most {
-		t.Errorf("records take %d bytes, want at most %d", got, most)
+	if got, limit := tb.users.end, 2*keptRemovals*tb.users.size(maxID)/4; got > limit {
+		t.Errorf("records take %d bytes, want at most %d", got, limit)
 	}
 	if err := tb.check(); err != nil {
 		t.Fatal(err)
 	}
 	// With n users in the ladder, the records of n removed users are kept.
 	for i := range 2 * keptRemovals {
-		put(entry(fmt.Sprint("standing ", i), 1, 0, 0))
+		put(entry(fmt.Sprint("ranked ", i), 1, 0, 0))
 	}
 	for i := range 2 * keptRemovals {
-		put(none(fmt.Sprint("gone ", i), 0))
+		put(unranked(fmt.Sprint("removed ", i), 0))
 	}
 	for i := range 2 * keptRemovals {
-		id := fmt.Sprint("gone ", i)
-		if ref, _ := tb.known(tb.dict.hash(id), id); ref == 0 {
-			t.Fatalf("the record of %q was dropped too early", id)
+		id := fmt.Sprint("removed ", i)
+		if ref, _ := tb.lookUp(tb.dict.hash(id), id); ref == 0 {
+			t.Fatalf("the table has no record of %q, want the record kept", id)
 		}
 	}
 }

@@ -17,7 +17,7 @@ const hugePageBytes = 2 << 20
 // []byte of the extended range would be invalid, because a slice must not extend beyond
 // one object.
 func adviseHugePages(p unsafe.Pointer, n uintptr) {
-	from := uintptr(p) &^ (hugePageBytes - 1)
-	to := (uintptr(p) + n + hugePageBytes - 1) &^ (hugePageBytes - 1)
-	_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, from, to-from, syscall.MADV_HUGEPAGE)
+	start := uintptr(p) &^ (hugePageBytes - 1)
+	end := (uintptr(p) + n + hugePageBytes - 1) &^ (hugePageBytes - 1)
+	_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, start, end-start, syscall.MADV_HUGEPAGE)
 }

@@ -19,9 +19,9 @@ import (
 
 // Index is a [leaderboard.Index] in memory. [New] returns one.
 type Index struct {
-	mu sync.Mutex // held while the map of seasons is replaced
-	// seasons points to an immutable map, which a change replaces. So reads need no
-	// lock to find a season, and never wait for work on another season.
+	mu sync.Mutex // held to replace the map of seasons and to change seasonIndex.rebuilds
+	// seasons points to an immutable map. A new or removed season replaces the whole map. So
+	// reads need no lock to find a season, and never wait for work on another season.
 	seasons atomic.Pointer[map[leaderboard.SeasonKey]*seasonIndex]
 }
 
@@ -43,7 +43,7 @@ type seasonIndex struct {
 	table   *table          // nil while the season is not loaded
 	pending *pendingUpdates // nil while no Rebuild runs
 
-	rebuilds int // the Rebuilds that run or wait; guarded by Index.mu
+	rebuilds int // the number of Rebuilds that run or wait; guarded by Index.mu
 }
 
 // pendingUpdates holds the entries of Updates that arrive while a Rebuild runs.
@@ -118,7 +118,7 @@ func (si *seasonIndex) update(at time.Time, entries []leaderboard.Entry) error {
 	if si.table == nil {
 		return nil
 	}
-	if err := si.table.applySome(entries); err != nil {
+	if err := si.table.applyChunk(entries); err != nil {
 		if errors.Is(err, errFull) {
 			si.table = nil // without the entries, the ranks would be wrong
 		}
@@ -140,13 +140,13 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 	}
 
 	layout := layoutOf(b)
-	own := &pendingUpdates{layout: layout, entries: map[leaderboard.UserID]leaderboard.Entry{}}
+	pending := &pendingUpdates{layout: layout, entries: map[leaderboard.UserID]leaderboard.Entry{}}
 	si.mu.Lock()
-	si.pending = own
+	si.pending = pending
 	si.mu.Unlock()
 	defer func() {
 		si.mu.Lock()
-		if si.pending == own {
+		if si.pending == pending {
 			si.pending = nil
 		}
 		si.mu.Unlock()
@@ -157,7 +157,7 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 		return fmt.Errorf("memory: rebuild %v: %w", s, err)
 	}
 	t.asOf = later(t.asOf, at)
-	if err := si.swap(t, own); err != nil {
+	if err := si.swap(t, pending); err != nil {
 		return fmt.Errorf("memory: rebuild %v: %w", s, err)
 	}
 	return nil
@@ -165,18 +165,19 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 
 // swap applies the pending Updates to a new table and makes it the season's table. It
 // holds si.mu only while it applies the last few Updates.
-func (si *seasonIndex) swap(t *table, own *pendingUpdates) error {
-	// If Updates arrive faster than swap applies them, the last round applies all that remain.
-	const few, rounds = 64, 100
+func (si *seasonIndex) swap(t *table, pending *pendingUpdates) error {
+	// If Updates arrive faster than swap applies them, the last round applies all remaining
+	// entries.
+	const lastEntries, maxRounds = 64, 100
 	for round := 0; ; round++ {
 		si.mu.Lock()
-		if si.pending != own {
+		if si.pending != pending {
 			si.mu.Unlock()
 			return fmt.Errorf("the season was dropped during the rebuild: %w", leaderboard.ErrRankUnavailable)
 		}
-		batch := own.entries
-		t.asOf = later(t.asOf, own.asOf)
-		if len(batch) <= few || round == rounds {
+		batch := pending.entries
+		t.asOf = later(t.asOf, pending.asOf)
+		if len(batch) <= lastEntries || round == maxRounds {
 			defer si.mu.Unlock()
 			if err := applyAll(t, batch); err != nil {
 				return err
@@ -184,7 +185,7 @@ func (si *seasonIndex) swap(t *table, own *pendingUpdates) error {
 			si.table = t
 			return nil
 		}
-		own.entries = map[leaderboard.UserID]leaderboard.Entry{}
+		pending.entries = map[leaderboard.UserID]leaderboard.Entry{}
 		si.mu.Unlock()
 		if err := applyAll(t, batch); err != nil {
 			return err
@@ -217,6 +218,8 @@ func (x *Index) join(s leaderboard.SeasonKey) *seasonIndex {
 	return si
 }
 
+// leave counts one Rebuild of the season less. It removes the season's index if no table was
+// loaded and no other Rebuild needs it.
 func (x *Index) leave(s leaderboard.SeasonKey, si *seasonIndex) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

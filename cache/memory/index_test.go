@@ -35,15 +35,16 @@ func entries(n int) func(func(leaderboard.Entry, error) bool) {
 }
 
 // TestRebuildIncludesConcurrentUpdates uses more than loadChunk entries. It makes so many
-// updates that swap applies most of them without holding the lock.
+// updates that [seasonIndex.swap] applies them while it does not hold seasonIndex.mu.
 func TestRebuildIncludesConcurrentUpdates(t *testing.T) {
-	const n, changed = loadChunk + 1000, 3000
+	const n, updated = loadChunk + 1000, 3000
 	x := New()
 	at := time.Unix(1e9, 0)
 	err := x.Rebuild(t.Context(), testBoard, testSeason, at, func(yield func(leaderboard.Entry, error) bool) {
 		var updates []leaderboard.Entry
-		for i := range changed {
+		for i := range updated {
 			updates = append(updates, entry(fmt.Sprint("user ", i), uint64(1e6+i), 0, uint64(2+i%3)))
+			// Version 1 is older than the version above, so it must have no effect.
 			updates = append(updates, entry(fmt.Sprint("user ", i), 5, 0, 1))
 		}
 		if err := x.Update(t.Context(), testSeason, at.Add(time.Second), updates); err != nil {
@@ -57,13 +58,13 @@ func TestRebuildIncludesConcurrentUpdates(t *testing.T) {
 	if err := x.season(testSeason).table.check(); err != nil {
 		t.Fatal(err)
 	}
-	last, v, err := x.Page(t.Context(), testLadder, n-changed+1, changed)
+	last, v, err := x.Page(t.Context(), testLadder, n-updated+1, updated)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, s := range last {
 		if s.User != leaderboard.UserID(fmt.Sprint("user ", i)) {
-			t.Fatalf("%q stands at position %d, want \"user %d\"", s.User, s.Ranks.Ordinal, i)
+			t.Fatalf("%q stands at position %d, want \"user %d\" there", s.User, s.Ranks.Ordinal, i)
 		}
 	}
 	if v.Size != n || !v.AsOf.Equal(at.Add(time.Second)) {
@@ -109,14 +110,14 @@ func TestDropReleasesMemory(t *testing.T) {
 	if err := x.Rebuild(t.Context(), testBoard, testSeason, time.Now(), entries(n)); err != nil {
 		t.Fatal(err)
 	}
-	if held := heapInUse() - before; held < 40*n || held > 80*n {
-		t.Errorf("%d entries take %d bytes, want 40 to 80 per entry", n, held)
+	if bytes := heapInUse() - before; bytes < 40*n || bytes > 80*n {
+		t.Errorf("%d entries take %d bytes, want 40 to 80 per entry", n, bytes)
 	}
 	if err := x.Drop(t.Context(), testSeason); err != nil {
 		t.Fatal(err)
 	}
-	if held := heapInUse() - before; held > n {
-		t.Errorf("a dropped season still takes %d bytes, want at most %d", held, n)
+	if bytes := heapInUse() - before; bytes > n {
+		t.Errorf("a dropped season still takes %d bytes, want at most %d", bytes, n)
 	}
 	if got := len(*x.seasons.Load()); got != 0 {
 		t.Errorf("the index has %d seasons after Drop, want none", got)
@@ -139,7 +140,7 @@ func TestChurnDoesNotGrowMemory(t *testing.T) {
 			e := entry(user, rng.Uint64N(n), 0, version)
 			e.Divisions = division(fmt.Sprint(rng.IntN(20), ".", version)) // new values in each round
 			if i%2 == 0 {
-				e = none(user, version)
+				e = unranked(user, version)
 			}
 			if err := x.Update(t.Context(), testSeason, time.Now(), []leaderboard.Entry{e}); err != nil {
 				t.Fatal(err)
@@ -147,7 +148,7 @@ func TestChurnDoesNotGrowMemory(t *testing.T) {
 		}
 	}
 	// The table keeps the records of removed users to reject late updates. Run until the
-	// number of these records no longer grows.
+	// number of these records stays the same.
 	for range 15 {
 		round()
 	}
@@ -173,25 +174,26 @@ func TestManySmallSeasonsStaySmall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if held := (heapInUse() - before) / seasons; held > 8<<10 {
-		t.Errorf("a season of %d users takes %d bytes, want at most %d", users, held, 8<<10)
+	if bytes := (heapInUse() - before) / seasons; bytes > 8<<10 {
+		t.Errorf("a season of %d users takes %d bytes, want at most %d", users, bytes, 8<<10)
 	}
 	runtime.KeepAlive(x)
 }
 
-// checked is a context that calls check whenever its error is read.
-type checked struct {
+// hookedContext is a context whose method Err first calls hook.
+type hookedContext struct {
 	context.Context
-	check func()
+	hook func()
 }
 
-func (c checked) Err() error {
-	c.check()
+func (c hookedContext) Err() error {
+	c.hook()
 	return c.Context.Err()
 }
 
-// A look-up of many users lets updates pass between its pieces, and then answers with them.
-func TestUpdatesPassALongLookUp(t *testing.T) {
+// Updates can run between two pieces of a look-up of many users. The later pieces include
+// these updates.
+func TestUpdatesRunBetweenThePiecesOfALookUp(t *testing.T) {
 	const n = 5000
 	x := New()
 	if err := x.Rebuild(t.Context(), testBoard, testSeason, time.Unix(1e9, 0), entries(n)); err != nil {
@@ -202,7 +204,7 @@ func TestUpdatesPassALongLookUp(t *testing.T) {
 		users = append(users, leaderboard.UserID(fmt.Sprint("user ", i)))
 	}
 	updates := 0
-	ctx := checked{t.Context(), func() {
+	ctx := hookedContext{t.Context(), func() {
 		updates++
 		e := entry(string(users[n-1]), 0, 0, uint64(1+updates))
 		if err := x.Update(t.Context(), testSeason, time.Unix(2e9, 0), []leaderboard.Entry{e}); err != nil {
@@ -214,18 +216,18 @@ func TestUpdatesPassALongLookUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if updates < n/standingsPiece {
-		t.Errorf("%d updates passed, want one for each %d users", updates, standingsPiece)
+		t.Errorf("%d updates ran, want at least one for each %d users", updates, standingsPiece)
 	}
 	if !v.AsOf.Equal(time.Unix(1e9, 0)) {
-		t.Errorf("the answer is as of %v, want the time before the updates, which it includes in part", v.AsOf)
+		t.Errorf("the answer is as of %v, want the time before the updates", v.AsOf)
 	}
 	want, _, err := x.Standings(t.Context(), testLadder, users[n-1:])
 	if err != nil || got[n-1] != want[0] {
-		t.Errorf("the last user's standing is %+v, error %v; want the updated one, %+v", got[n-1], err, want[0])
+		t.Errorf("the last user's standing is %+v, error %v; want the updated standing, %+v", got[n-1], err, want[0])
 	}
 }
 
-// A season that is too large for the index has no ranks. It gets them back if it shrinks.
+// A season that is too large for the index has no ranks until a Rebuild succeeds.
 func TestASeasonThatIsTooLargeIsUnavailable(t *testing.T) {
 	x := New()
 	at := time.Unix(1e9, 0)
@@ -233,15 +235,15 @@ func TestASeasonThatIsTooLargeIsUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	users := &x.season(testSeason).table.users
-	users.max = users.next
+	users.max = users.end
 	if err := x.Update(t.Context(), testSeason, at, []leaderboard.Entry{entry("user 7", 1, 1, 2)}); err != nil {
-		t.Errorf("Update of a known user: %v, want nil", err)
+		t.Errorf("Update of a user in the index: error %v, want no error", err)
 	}
 	if err := x.Update(t.Context(), testSeason, at, []leaderboard.Entry{entry("one more", 1, 0, 1)}); !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		t.Errorf("Update of one user too many: %v, want ErrRankUnavailable", err)
+		t.Errorf("Update of a user for whom the index has no space: error %v, want ErrRankUnavailable", err)
 	}
 	if _, _, err := x.Page(t.Context(), testLadder, 1, 10); !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		t.Errorf("Page of the season: %v, want ErrRankUnavailable", err)
+		t.Errorf("Page of the season: error %v, want ErrRankUnavailable", err)
 	}
 	if err := x.Rebuild(t.Context(), testBoard, testSeason, at, entries(101)); err != nil {
 		t.Fatal(err)

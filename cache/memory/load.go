@@ -11,9 +11,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// loadChunk is the number of entries that load sorts at once. If entries are inserted
-// into the tree in order, most nodes that the next insertion visits are in the
-// processor's caches.
+// loadChunk is the number of entries that load sorts and inserts at once. Insertion in order
+// is faster: the nodes that one insertion visits are still in the processor's caches when the
+// next insertion visits them.
 const loadChunk = 1 << 16
 
 // load returns a table that holds entries.
@@ -46,28 +46,28 @@ func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, er
 
 // applyInOrder sorts entries into standing order and applies them.
 func (t *table) applyInOrder(entries []leaderboard.Entry) error {
-	type place struct {
+	type sortItem struct {
 		first uint64 // the first bytes of the key, which usually decide the order
-		i     int32
+		i     int32  // the index of the entry
 	}
-	order := make([]place, len(entries))
+	order := make([]sortItem, len(entries))
 	for i := range entries {
 		var first [wordBytes]byte
 		copy(first[:], entries[i].Key)
-		order[i] = place{binary.BigEndian.Uint64(first[:]), int32(i)}
+		order[i] = sortItem{binary.BigEndian.Uint64(first[:]), int32(i)}
 	}
-	slices.SortFunc(order, func(x, y place) int {
+	slices.SortFunc(order, func(x, y sortItem) int {
 		if x.first != y.first {
 			return cmp.Compare(x.first, y.first)
 		}
 		return compareEntries(&entries[x.i], &entries[y.i])
 	})
-	var some [updateChunk]leaderboard.Entry
+	var batch [updateChunk]leaderboard.Entry
 	for part := range slices.Chunk(order, updateChunk) {
 		for i, p := range part {
-			some[i] = entries[p.i]
+			batch[i] = entries[p.i]
 		}
-		if err := t.applySome(some[:len(part)]); err != nil {
+		if err := t.applyChunk(batch[:len(part)]); err != nil {
 			return err
 		}
 	}

@@ -27,9 +27,9 @@ func (f *forest) freeLeaf(t *tree, leaf uint32) {
 
 func (f *forest) freeInner(node uint32) { f.inners.release(node) }
 
-// makeRoom makes room at place p, whose leaf is full, and returns the place to which p
-// moves. If a sibling has room, makeRoom moves entries to the sibling. Otherwise it
-// splits the leaf.
+// makeRoom makes room for an entry at place p, whose leaf is full. If a sibling has room,
+// makeRoom moves entries to the sibling. Otherwise it splits the leaf. It returns the place
+// that the entry at p has afterwards.
 func (f *forest) makeRoom(t *tree, p place) place {
 	lf := f.leaf(p.leaf)
 	switch {
@@ -58,14 +58,14 @@ func (f *forest) makeRoom(t *tree, p place) place {
 	if k > 0 {
 		left := in.child[k-1]
 		if n := int(f.leaf(left).n); n <= maxRoomy {
-			pass := (fan - n + 1) / 2
-			in.sums[k-1] += lf.countsBefore(pass)
-			f.passLeft(t, p.leaf, left, pass)
+			count := (fan - n + 1) / 2
+			in.sums[k-1] += lf.countsBefore(count)
+			f.passLeft(t, p.leaf, left, count)
 			f.fixFirst(p.leaf)
-			if p.i <= pass {
+			if p.i <= count {
 				return place{left, n + p.i}
 			}
-			return place{p.leaf, p.i - pass}
+			return place{p.leaf, p.i - count}
 		}
 	}
 	return f.splitLeaf(t, p, fan/2)
@@ -75,33 +75,33 @@ func (f *forest) makeRoom(t *tree, p place) place {
 // stay in the leaf.
 func (f *forest) passRight(t *tree, from, to uint32, keep int) {
 	src, dst := f.leaf(from), f.leaf(to)
-	pass, n := int(src.n)-keep, int(dst.n)
+	count, n := int(src.n)-keep, int(dst.n)
 	srcRows, dstRows := f.leafRows(from), f.leafRows(to)
-	dstRows.copy(pass, dstRows, 0, n)
-	dstRows.copy(0, srcRows, keep, pass)
-	copy(dst.refs[pass:], dst.refs[:n])
+	dstRows.copy(count, dstRows, 0, n)
+	dstRows.copy(0, srcRows, keep, count)
+	copy(dst.refs[count:], dst.refs[:n])
 	copy(dst.refs[:], src.refs[keep:src.n])
-	dst.heads = dst.heads<<pass | src.heads>>keep
+	dst.heads = dst.heads<<count | src.heads>>keep
 	src.heads &= 1<<keep - 1
-	src.n, dst.n = uint32(keep), uint32(n+pass)
-	for _, ref := range dst.refs[:pass] {
+	src.n, dst.n = uint32(keep), uint32(n+count)
+	for _, ref := range dst.refs[:count] {
 		f.setLeaf(t, ref, to)
 	}
 }
 
-// passLeft moves entries 0 to pass-1 of a leaf to the end of the previous leaf.
-func (f *forest) passLeft(t *tree, from, to uint32, pass int) {
+// passLeft moves entries 0 to count-1 of a leaf to the end of the previous leaf.
+func (f *forest) passLeft(t *tree, from, to uint32, count int) {
 	src, dst := f.leaf(from), f.leaf(to)
-	n, have := int(dst.n), int(src.n)
+	n, srcN := int(dst.n), int(src.n)
 	srcRows, dstRows := f.leafRows(from), f.leafRows(to)
-	dstRows.copy(n, srcRows, 0, pass)
-	srcRows.copy(0, srcRows, pass, have-pass)
-	copy(dst.refs[n:], src.refs[:pass])
-	copy(src.refs[:], src.refs[pass:have])
-	dst.heads |= src.heads & (1<<pass - 1) << n
-	src.heads >>= pass
-	src.n, dst.n = uint32(have-pass), uint32(n+pass)
-	for _, ref := range dst.refs[n : n+pass] {
+	dstRows.copy(n, srcRows, 0, count)
+	srcRows.copy(0, srcRows, count, srcN-count)
+	copy(dst.refs[n:], src.refs[:count])
+	copy(src.refs[:], src.refs[count:srcN])
+	dst.heads |= src.heads & (1<<count - 1) << n
+	src.heads >>= count
+	src.n, dst.n = uint32(srcN-count), uint32(n+count)
+	for _, ref := range dst.refs[n : n+count] {
 		f.setLeaf(t, ref, to)
 	}
 }
@@ -209,22 +209,23 @@ func (in *inner) sum() counts { return in.countsBefore(int(in.n)) }
 // keep-1 stay.
 func (f *forest) passChildren(from, to uint32, keep int) {
 	src, dst := f.inner(from), f.inner(to)
-	n, have := int(dst.n), int(src.n)
-	copy(dst.child[n:], src.child[keep:have])
-	copy(dst.refs[n:], src.refs[keep:have])
-	for k, s := range src.sums[keep:have] {
+	n, srcN := int(dst.n), int(src.n)
+	copy(dst.child[n:], src.child[keep:srcN])
+	copy(dst.refs[n:], src.refs[keep:srcN])
+	for k, s := range src.sums[keep:srcN] {
 		dst.sums[n+k] = dst.sum() + s - src.countsBefore(keep)
 	}
-	f.innerRows(to).copy(n, f.innerRows(from), keep, have-keep)
-	src.n, dst.n = uint32(keep), uint32(n+have-keep)
+	f.innerRows(to).copy(n, f.innerRows(from), keep, srcN-keep)
+	src.n, dst.n = uint32(keep), uint32(n+srcN-keep)
 	for _, c := range dst.child[n:dst.n] {
 		*f.parent(src.level-1, c) = to
 	}
 }
 
-// thinLeaf frees a leaf that has become empty. If the leaf still has entries, thinLeaf
-// joins it with a neighbor, provided that both together have at most maxJoined entries.
-func (f *forest) thinLeaf(t *tree, leaf uint32) {
+// joinOrFreeLeaf frees a leaf that has become empty. If the leaf still has entries,
+// joinOrFreeLeaf joins it with a neighbor, provided that both together have at most maxJoined
+// entries.
+func (f *forest) joinOrFreeLeaf(t *tree, leaf uint32) {
 	lf := f.leaf(leaf)
 	if lf.parent == 0 {
 		if lf.n == 0 {
@@ -270,11 +271,11 @@ func (f *forest) removeChild(t *tree, node uint32, k int) {
 		f.lowerRoot(t)
 		return
 	}
-	up := f.inner(parent)
-	at := up.childAt(node)
+	parentNode := f.inner(parent)
+	position := parentNode.childAt(node)
 	if in.n == 0 {
 		f.freeInner(node)
-		f.removeChild(t, parent, at)
+		f.removeChild(t, parent, position)
 		return
 	}
 	if k == 0 {
@@ -283,10 +284,10 @@ func (f *forest) removeChild(t *tree, node uint32, k int) {
 	if in.n >= minFill {
 		return
 	}
-	if at+1 < int(up.n) && in.n+f.inner(up.child[at+1]).n <= maxJoined {
-		f.joinInners(t, parent, at)
-	} else if at > 0 && in.n+f.inner(up.child[at-1]).n <= maxJoined {
-		f.joinInners(t, parent, at-1)
+	if position+1 < int(parentNode.n) && in.n+f.inner(parentNode.child[position+1]).n <= maxJoined {
+		f.joinInners(t, parent, position)
+	} else if position > 0 && in.n+f.inner(parentNode.child[position-1]).n <= maxJoined {
+		f.joinInners(t, parent, position-1)
 	}
 }
 

@@ -32,8 +32,8 @@ func (t *table) warm(entries []leaderboard.Entry) {
 		for i := range entries {
 			if e := &entries[i]; e.Ranked() && len(e.Key) == t.keyBytes {
 				var scratch [maxWords]uint64
-				to, _ := t.forest.descend(overall, bound{t.sortWords(scratch[:0], e), string(e.User)})
-				t.forest.leaves.prefetch(to)
+				leaf, _ := t.forest.descend(overall, bound{t.sortWords(scratch[:0], e), string(e.User)})
+				t.forest.leaves.prefetch(leaf)
 			}
 		}
 	}
@@ -56,11 +56,11 @@ func (t *table) warmCells(users []leaderboard.UserID) (hashes [updateChunk]uint3
 // of these leaves. The caller has prefetched the users' cells.
 func (t *table) warmLeaves(hashes []uint32) {
 	var leaves [updateChunk]uint32
-	for i, hash := range hashes {
-		c, at := t.dict.firstCell(hash)
-		if cell := c.get(at); cell.ref != 0 && cell.hash == hash {
+	for user, hash := range hashes {
+		c, i := t.dict.firstCell(hash)
+		if cell := c.get(i); cell.ref != 0 && cell.hash == hash {
 			prefetch(unsafe.Pointer(&t.users.record(cell.ref)[0]), 1)
-			if leaves[i] = cell.leaf; cell.leaf != 0 {
+			if leaves[user] = cell.leaf; cell.leaf != 0 {
 				t.forest.leaves.prefetch(cell.leaf)
 			}
 		}

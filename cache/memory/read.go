@@ -15,31 +15,32 @@ import (
 func (x *Index) read(l leaderboard.Ladder, f func(t *table, tr *tree) error) (leaderboard.View, error) {
 	si := x.season(l.SeasonKey)
 	if si == nil {
-		return leaderboard.View{}, notLoaded(l.SeasonKey)
+		return leaderboard.View{}, errNotLoaded(l.SeasonKey)
 	}
 	si.mu.RLock()
 	defer si.mu.RUnlock()
 	t := si.table
 	if t == nil {
-		return leaderboard.View{}, notLoaded(l.SeasonKey)
+		return leaderboard.View{}, errNotLoaded(l.SeasonKey)
 	}
 	v := leaderboard.View{AsOf: t.asOf}
-	tr := t.find(l.Division)
+	tr := t.treeOf(l.Division)
 	if tr != nil {
 		v.Size = tr.sum.standings()
 	}
 	return v, f(t, tr)
 }
 
-func notLoaded(s leaderboard.SeasonKey) error {
+func errNotLoaded(s leaderboard.SeasonKey) error {
 	return fmt.Errorf("memory: season %q of board %q is not loaded: %w", s.Season, s.Board, leaderboard.ErrRankUnavailable)
 }
 
-// standingsPiece is the largest number of users that Standings looks up under one lock.
+// standingsPiece is the largest number of users that Standings looks up before it releases the
+// season's lock.
 const standingsPiece = 8 * updateChunk
 
 // Standings implements [leaderboard.Ranker]. It looks up many users in pieces, so that
-// updates do not wait for the whole look-up. The view is that of the first piece.
+// updates wait only for one piece. It returns the view of the first piece.
 func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	out := make([]leaderboard.Standing, len(users))
 	var first leaderboard.View
@@ -80,12 +81,12 @@ func (x *Index) standings(l leaderboard.Ladder, users []leaderboard.UserID, out 
 				t.warmLeaves(hashes[:len(chunk)])
 			}
 			for i := range chunk {
-				places[i] = t.whereIs(tr, chunk[i].User)
+				places[i] = t.placeOf(tr, chunk[i].User)
 			}
 			for i := range chunk {
 				if p := places[i]; p.leaf != 0 {
 					rows := t.forest.leafRows(p.leaf)
-					chunk[i].AchievedAt, chunk[i].Ranks = instant(rows.achieved(p.i)), t.rank(tr, p)
+					chunk[i].AchievedAt, chunk[i].Ranks = instant(rows.achieved(p.i)), t.ranksAt(tr, p)
 					t.writeKey(&keys, rows, p.i)
 				}
 			}
@@ -101,10 +102,10 @@ func (x *Index) standings(l leaderboard.Ladder, users []leaderboard.UserID, out 
 	return v, err
 }
 
-// whereIs returns the place of a user's standing in tr. The place's leaf is 0 if
+// placeOf returns the place of a user's standing in tr. The place's leaf is 0 if
 // the user is not in tr.
-func (t *table) whereIs(tr *tree, user leaderboard.UserID) place {
-	ref, leaf := t.known(t.dict.hash(string(user)), string(user))
+func (t *table) placeOf(tr *tree, user leaderboard.UserID) place {
+	ref, leaf := t.lookUp(t.dict.hash(string(user)), string(user))
 	if ref != 0 && tr.field != 0 {
 		leaf = 0
 		if n := t.users.field(ref, tr.field-4); n != 0 && &t.ladders[n] == tr {
@@ -114,7 +115,7 @@ func (t *table) whereIs(tr *tree, user leaderboard.UserID) place {
 	if leaf == 0 {
 		return place{}
 	}
-	return place{leaf, t.forest.leaf(leaf).index(ref)}
+	return place{leaf, t.forest.leaf(leaf).indexOf(ref)}
 }
 
 // Page implements [leaderboard.Ranker]. A position less than 1 counts as 1.
@@ -122,10 +123,10 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 	return x.page(l, func(t *table, tr *tree) (int64, int, error) { return max(position, 1) - 1, n, nil })
 }
 
-// page returns consecutive standings of l. The function limits returns the position of
-// the first standing, from 0, and the greatest number of standings to return.
+// page returns consecutive standings of l. The function limits chooses them: it returns the
+// position of the first one, counted from 0, and the greatest number of standings to return.
 func (x *Index) page(l leaderboard.Ladder, limits func(*table, *tree) (int64, int, error)) ([]leaderboard.Standing, leaderboard.View, error) {
-	var pg *page
+	var pg *rawPage
 	v, err := x.read(l, func(t *table, tr *tree) error {
 		position, n, err := limits(t, tr)
 		if err == nil && tr != nil {
@@ -147,7 +148,7 @@ func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leade
 			return 0, n, nil
 		}
 		// The least id greater than an id is the id with a zero byte appended. So the
-		// standings before b include the standing whose sort key is after.
+		// standings before b include the standing whose sort key equals after.
 		b := bound{}
 		if fixed := t.keyBytes + wordBytes; len(after) > fixed {
 			b.id = string(after[fixed:]) + "\x00"
@@ -157,7 +158,7 @@ func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leade
 		}
 		achieved := binary.BigEndian.Uint64([]byte(after[t.keyBytes:]))
 		b.words = t.words(nil, string(after[:t.keyBytes]), achieved)
-		return t.position(tr, b).standings(), n, nil
+		return t.countsBefore(tr, b).standings(), n, nil
 	})
 }
 
@@ -166,9 +167,9 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 	var n leaderboard.Neighborhood
 	out, v, err := x.page(l, func(t *table, tr *tree) (int64, int, error) {
 		if tr != nil {
-			if p := t.whereIs(tr, user); p.leaf != 0 {
+			if p := t.placeOf(tr, user); p.leaf != 0 {
 				position := (t.forest.countsBefore(p.leaf) + t.forest.leaf(p.leaf).countsBefore(p.i)).standings()
-				n.NotWorse = t.notWorse(tr, p)
+				n.NotWorse = t.countNotWorse(tr, p)
 				above := min(int64(max(above, 0)), position)
 				below := min(int64(max(below, 0)), tr.sum.standings())
 				n.Of = int(above)
@@ -184,14 +185,14 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 	return n, v, nil
 }
 
-// notWorse returns the number of standings of tr whose rank key is that of the standing
-// at p, or a better one.
-func (t *table) notWorse(tr *tree, p place) int64 {
-	keys := t.forest.countsBefore(p.leaf) + t.forest.leaf(p.leaf).countsBefore(p.i+1)
-	if keys.heads() == tr.sum.heads() {
+// countNotWorse returns the number of standings of tr whose rank key equals the rank key of the
+// standing at p or is better.
+func (t *table) countNotWorse(tr *tree, p place) int64 {
+	sum := t.forest.countsBefore(p.leaf) + t.forest.leaf(p.leaf).countsBefore(p.i+1)
+	if sum.heads() == tr.sum.heads() {
 		return tr.sum.standings()
 	}
-	return t.forest.head(tr, keys.heads()+1)
+	return t.forest.countBeforeHead(tr, sum.heads()+1)
 }
 
 // Count implements [leaderboard.Ranker]. It returns [leaderboard.ErrFormat] if a key
@@ -201,7 +202,7 @@ func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderbo
 	return s.Counts, v, err
 }
 
-// Survey implements [leaderboard.Ranker]. Errors: as of Count.
+// Survey implements [leaderboard.Ranker]. It returns the same errors as Count.
 func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, _ ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
 	s := leaderboard.Survey{
 		Positions: make([]leaderboard.RankKey, len(q.Positions)), Percents: make([]leaderboard.RankKey, len(q.Percents)),
@@ -214,7 +215,7 @@ func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.
 				return fmt.Errorf("memory: count: rank key of %d bytes, not %d: %w", len(k), t.keyBytes, leaderboard.ErrFormat)
 			}
 			if tr != nil {
-				sum := t.position(tr, bound{words: t.words(scratch[:0], string(k), 0)})
+				sum := t.countsBefore(tr, bound{words: t.words(scratch[:0], string(k), 0)})
 				s.Counts[i] = leaderboard.Counts{Standings: sum.standings(), Distinct: sum.heads()}
 			}
 		}

@@ -1,8 +1,8 @@
 package memory
 
 // rows holds a row of sort words for each entry of a node: the words of the rank key,
-// then achieved_at. Rows are stored by columns of fan words each. So a search by the
-// first word, which usually decides, reads consecutive memory.
+// then achieved_at. Memory holds the rows column by column, fan words for each column. The
+// first word usually decides a search, so most searches read consecutive memory.
 type rows []uint64
 
 func (r rows) column(c int) *[fan]uint64 { return (*[fan]uint64)(r[c*fan:]) }
@@ -29,32 +29,33 @@ func (r rows) hasKey(i int, words []uint64) bool {
 	return true
 }
 
-// copy copies n rows of src, from row si on, to r, from row di on. r may be src.
+// copy copies n rows from src to r. The first one is row si of src and becomes row di of r. r
+// and src may be the same.
 func (r rows) copy(di int, src rows, si, n int) {
 	for c := range r.columns() {
 		copy(r.column(c)[di:di+n], src.column(c)[si:si+n])
 	}
 }
 
-// lower returns the least i in [lo, hi] such that column[i] >= x or i == hi. The
+// lowerBound returns the least i in [lo, hi] such that column[i] >= x or i == hi. The
 // column must be sorted.
 //
 // The column of a node that was not used lately is not in the processor's caches. A
-// binary search would wait for one cache line after the other. lower instead first
+// binary search would wait for several cache lines in turn. lowerBound instead first
 // reads one word of each line, so the processor fetches all lines concurrently.
-func lower(column *[fan]uint64, lo, hi int, x uint64) int {
+func lowerBound(column *[fan]uint64, lo, hi int, x uint64) int {
 	const line = 8
-	at := lo
+	first := lo
 	for i := lo + line; i <= hi; i += line {
 		if column[i-1] < x {
-			at = i
+			first = i
 		}
 	}
-	to := min(at+line, hi)
-	for i := at; i < to; i++ {
+	end := min(first+line, hi)
+	for i := first; i < end; i++ {
 		if column[i] < x {
-			at = i + 1
+			first = i + 1
 		}
 	}
-	return at
+	return first
 }

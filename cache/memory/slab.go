@@ -28,8 +28,8 @@ func newSlab[T any](width, elementBytes int, alloc *allocator) slab[T] {
 
 // element returns element i.
 func (s *slab[T]) element(i uint32) []T {
-	at := int(i&(1<<s.shift-1)) * s.width
-	return s.chunks[i>>s.shift][at : at+s.width : at+s.width]
+	start := int(i&(1<<s.shift-1)) * s.width
+	return s.chunks[i>>s.shift][start : start+s.width : start+s.width]
 }
 
 // take allocates an element, sets its Ts to zero, and returns its number.
@@ -41,11 +41,11 @@ func (s *slab[T]) take() uint32 {
 		return i
 	}
 	s.last++
-	chunk, within := int(s.last>>s.shift), int(s.last&(1<<s.shift-1))
+	chunk, offset := int(s.last>>s.shift), int(s.last&(1<<s.shift-1))
 	if chunk == len(s.chunks) {
 		s.chunks = append(s.chunks, nil)
 	}
-	if need := (within + 1) * s.width; len(s.chunks[chunk]) < need {
+	if need := (offset + 1) * s.width; len(s.chunks[chunk]) < need {
 		s.chunks[chunk] = grown(s.alloc, s.chunks[chunk], chunk == 0, need, s.width<<s.shift)
 	}
 	return s.last
@@ -53,6 +53,3 @@ func (s *slab[T]) take() uint32 {
 
 // release frees element i.
 func (s *slab[T]) release(i uint32) { s.free = append(s.free, i) }
-
-// used returns the number of allocated elements.
-func (s *slab[T]) used() int { return int(s.last) - len(s.free) }

@@ -33,16 +33,16 @@ func layoutOf(b *leaderboard.Board) layout {
 // overlap any other use.
 type table struct {
 	layout
-	alloc     allocator
-	users     users
-	dict      dict
-	forest    forest
-	ladders   []tree                          // ladders[0] is the overall ladder
-	spare     []uint32                        // unused indexes of ladders
-	divisions map[leaderboard.Division]uint32 // indexes of ladders
-	removed   queue
-	standing  int // the number of users in the overall ladder
-	asOf      time.Time
+	alloc       allocator
+	users       users
+	dict        dict
+	forest      forest
+	ladders     []tree                          // ladders[0] is the overall ladder
+	spare       []uint32                        // unused indexes of ladders
+	divisions   map[leaderboard.Division]uint32 // indexes of ladders
+	removals    queue                           // the latest updates that removed a user from all ladders
+	rankedUsers int                             // the number of users in the overall ladder
+	asOf        time.Time
 }
 
 func newTable(l layout) *table {
@@ -99,9 +99,9 @@ func (l *layout) validate(e *leaderboard.Entry) error {
 	return nil
 }
 
-// applySome applies at most updateChunk entries in order. If it returns an error,
+// applyChunk applies at most updateChunk entries in order. If it returns an error,
 // the entries before the rejected one are applied.
-func (t *table) applySome(entries []leaderboard.Entry) error {
+func (t *table) applyChunk(entries []leaderboard.Entry) error {
 	t.warm(entries)
 	for i := range entries {
 		if err := t.apply(&entries[i]); err != nil {
@@ -118,7 +118,7 @@ func (t *table) apply(e *leaderboard.Entry) error {
 		return err
 	}
 	hash := t.dict.hash(string(e.User))
-	ref, leaf := t.known(hash, string(e.User))
+	ref, leaf := t.lookUp(hash, string(e.User))
 	if ref == 0 {
 		var err error
 		if ref, err = t.users.add(string(e.User)); err != nil {
@@ -137,7 +137,7 @@ func (t *table) apply(e *leaderboard.Entry) error {
 
 	if leaf != 0 {
 		t.forest.remove(&t.ladders[0], leaf, ref)
-		t.standing--
+		t.rankedUsers--
 	}
 	for a := range t.attributes {
 		if n := t.users.field(ref, ladderField(a)); n != 0 {
@@ -153,7 +153,7 @@ func (t *table) apply(e *leaderboard.Entry) error {
 		return nil
 	}
 	t.forest.insert(&t.ladders[0], words, ref, string(e.User))
-	t.standing++
+	t.rankedUsers++
 	for _, d := range e.Divisions {
 		a := slices.Index(t.attributes, d.Attribute)
 		if a < 0 {
@@ -166,17 +166,16 @@ func (t *table) apply(e *leaderboard.Entry) error {
 	return nil
 }
 
-// known looks up a user. It returns the location of the user's record, or 0 if there is
-// no record. It also returns the user's leaf in the overall ladder, or 0 if the user is
-// not in that ladder.
-func (t *table) known(hash uint32, id string) (ref, leaf uint32) {
+// lookUp returns the location of a user's record, or 0 if the user has no record. It also
+// returns the user's leaf in the overall ladder, or 0 if the user is not in that ladder.
+func (t *table) lookUp(hash uint32, id string) (ref, leaf uint32) {
 	for c, i := t.dict.firstCell(hash); ; i++ {
-		at := c.get(i)
-		if at.ref == 0 || at.hash != hash {
+		cell := c.get(i)
+		if cell.ref == 0 || cell.hash != hash {
 			return 0, 0
 		}
-		if string(t.users.id(at.ref)) == id {
-			return at.ref, at.leaf
+		if string(t.users.id(cell.ref)) == id {
+			return cell.ref, cell.leaf
 		}
 	}
 }
@@ -194,9 +193,9 @@ func (t *table) ladder(d leaderboard.Division, attribute int) uint32 {
 		n = uint32(len(t.ladders))
 		t.ladders = append(t.ladders, tree{})
 	}
-	own := leaderboard.Division{Attribute: t.attributes[attribute], Value: strings.Clone(d.Value)}
-	t.ladders[n] = tree{field: ladderField(attribute) + 4, division: own}
-	t.divisions[own] = n
+	division := leaderboard.Division{Attribute: t.attributes[attribute], Value: strings.Clone(d.Value)}
+	t.ladders[n] = tree{field: ladderField(attribute) + 4, division: division}
+	t.divisions[division] = n
 	return n
 }
 
@@ -209,8 +208,8 @@ func (t *table) dropLadder(n uint32) {
 	}
 }
 
-// find returns the tree of a division, or nil if the ladder is empty.
-func (t *table) find(d leaderboard.Division) *tree {
+// treeOf returns the tree of a division, or nil if the ladder is empty.
+func (t *table) treeOf(d leaderboard.Division) *tree {
 	n, ok := t.divisions[d]
 	if !ok && !d.Overall() || t.ladders[n].root == 0 {
 		return nil

@@ -36,7 +36,7 @@ func entry(user string, score uint64, achieved int64, version uint64) leaderboar
 	}
 }
 
-func none(user string, version uint64) leaderboard.Entry {
+func unranked(user string, version uint64) leaderboard.Entry {
 	return leaderboard.Entry{User: leaderboard.UserID(user), Version: version}
 }
 
@@ -44,20 +44,21 @@ func division(value string) []leaderboard.Division {
 	return []leaderboard.Division{{Attribute: "a", Value: value}}
 }
 
-// tested is a table with a model: a sorted slice of the entries that it must hold.
-type tested struct {
+// modeledTable is a table with a model: a sorted slice of the entries that the table must
+// hold.
+type modeledTable struct {
 	tb testing.TB
 	*table
 	all     []leaderboard.Entry // the overall ladder in standing order
 	version map[leaderboard.UserID]uint64
 }
 
-func newTested(tb testing.TB) *tested {
-	return &tested{tb: tb, table: newTable(layout{keyBytes: 8, attributes: []string{"a"}}), version: map[leaderboard.UserID]uint64{}}
+func newModeledTable(tb testing.TB) *modeledTable {
+	return &modeledTable{tb: tb, table: newTable(layout{keyBytes: 8, attributes: []string{"a"}}), version: map[leaderboard.UserID]uint64{}}
 }
 
 // put applies e to the table and the model.
-func (t *tested) put(e leaderboard.Entry) {
+func (t *modeledTable) put(e leaderboard.Entry) {
 	t.tb.Helper()
 	if err := t.apply(&e); err != nil {
 		t.tb.Fatal(err)
@@ -73,8 +74,8 @@ func (t *tested) put(e leaderboard.Entry) {
 	}
 }
 
-// verify compares the table with the model and checks the table's invariants.
-func (t *tested) verify() {
+// verify checks the table's invariants, and compares each ladder and each rank with the model.
+func (t *modeledTable) verify() {
 	t.tb.Helper()
 	if err := t.check(); err != nil {
 		t.tb.Fatal(err)
@@ -105,9 +106,9 @@ func (t *tested) verify() {
 			t.tb.Fatalf("ladder %q: (-want +got)\n%s", tr.division, cmp.Diff(want, got))
 		}
 		for i, s := range want {
-			p := t.whereIs(tr, s.User)
-			if p != t.forest.placeAt(tr, int64(i)) || t.rank(tr, p) != s.Ranks {
-				t.tb.Fatalf("ladder %q: %q at %v has ranks %+v, want %+v", tr.division, s.User, p, t.rank(tr, p), s.Ranks)
+			p := t.placeOf(tr, s.User)
+			if p != t.forest.placeAt(tr, int64(i)) || t.ranksAt(tr, p) != s.Ranks {
+				t.tb.Fatalf("ladder %q: %q at %v has ranks %+v, want %+v", tr.division, s.User, p, t.ranksAt(tr, p), s.Ranks)
 			}
 		}
 	}
@@ -119,18 +120,18 @@ func TestEachChangeKeepsTheInvariants(t *testing.T) {
 		users, scores int
 		times         int64
 	}{
-		{"few ties", 400, 1 << 40, 1 << 40}, {"heavy ties", 400, 5, 3}, {"one score", 300, 1, 1}, {"few users", 80, 10, 10},
+		{"few ties", 400, 1 << 40, 1 << 40}, {"many ties", 400, 5, 3}, {"one score", 300, 1, 1}, {"users fill two leaves", 80, 10, 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rng := random(t)
-			tb := newTested(t)
+			tb := newModeledTable(t)
 			const changes = 1500
 			for i := range changes {
 				e := entry(fmt.Sprintf("u%d", rng.IntN(c.users)), uint64(rng.IntN(c.scores)), rng.Int64N(c.times), uint64(i+1))
 				if rng.IntN(2) == 0 {
 					e.Divisions = division(fmt.Sprint(rng.IntN(3)))
 				}
-				if rng.IntN(changes) < i { // more and more removals
+				if rng.IntN(changes) < i { // removals become more frequent
 					e.Key = ""
 				}
 				tb.put(e)
@@ -148,7 +149,7 @@ func TestEachChangeKeepsTheInvariants(t *testing.T) {
 
 // fill returns the average fill of the leaves, from 0 to 1.
 func (t *table) fill() float64 {
-	return float64(t.standing) / float64(t.forest.leaves.used()) / fan
+	return float64(t.rankedUsers) / float64(t.forest.leaves.used()) / fan
 }
 
 func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
@@ -161,18 +162,18 @@ func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
 		entry func(i int) leaderboard.Entry
 	}{
 		{"in order", 0.85, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(i), 0, 1) }},
-		{"in reverse", 0.85, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(n-i), 0, 1) }},
+		{"in reverse order", 0.85, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(n-i), 0, 1) }},
 		{"in random order", 0.70, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(random[i]), 0, 1) }},
-		{"from both ends", 0.85, func(i int) leaderboard.Entry {
+		{"at both ends of the ladder in turn", 0.85, func(i int) leaderboard.Entry {
 			return entry(fmt.Sprint(i), uint64(n+i*(i%2*2-1)), 0, 1)
 		}},
-		{"towards the middle", 0.45, func(i int) leaderboard.Entry {
+		{"in turn from both ends towards the middle", 0.45, func(i int) leaderboard.Entry {
 			return entry(fmt.Sprint(i), uint64(n+(n-i)*(i%2*2-1)), 0, 1)
 		}},
 		{"equal scores and times", 0.70, func(i int) leaderboard.Entry { return entry(fmt.Sprint(random[i]), 7, 7, 1) }},
 		{"equal scores", 0.85, func(i int) leaderboard.Entry { return entry(fmt.Sprint(random[i]), 7, int64(i), 1) }},
 		{"two scores", 0.70, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(i%2), int64(random[i]), 1) }},
-		{"in order within many runs", 0.60, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(i%100*n+i/100), 0, 1) }},
+		{"100 interleaved runs, each in order", 0.60, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(i%100*n+i/100), 0, 1) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tb := newTable(layout{keyBytes: 8})
@@ -194,7 +195,7 @@ func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
 			// must not keep the memory of the removed ones.
 			for i := range n {
 				if i%10 != 0 {
-					put(none(string(c.entry(i).User), 2))
+					put(unranked(string(c.entry(i).User), 2))
 				}
 			}
 			if err := tb.check(); err != nil {
@@ -204,7 +205,7 @@ func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
 				t.Errorf("after removals leaves are filled to %.2f, want at least 0.35", got)
 			}
 			for i := 0; i < n; i += 10 {
-				put(none(string(c.entry(i).User), 2))
+				put(unranked(string(c.entry(i).User), 2))
 			}
 			if err := tb.check(); err != nil {
 				t.Fatal(err)
@@ -232,7 +233,7 @@ func TestOneMovingUserDoesNotAddLeaves(t *testing.T) {
 		put(entry("hot", n/2, 0, 2*v+1))
 		switch v % 3 {
 		case 0: // the user is removed
-			put(none("hot", 2*v+2))
+			put(unranked("hot", 2*v+2))
 		case 1: // the user moves to the next place
 			put(entry("hot", n/2+1, 0, 2*v+2))
 		case 2: // the user moves to an end
@@ -248,7 +249,7 @@ func TestOneMovingUserDoesNotAddLeaves(t *testing.T) {
 }
 
 func TestUsersWithEqualHashesAreDistinct(t *testing.T) {
-	tb := newTested(t)
+	tb := newModeledTable(t)
 	byHash := map[uint32]string{}
 	var pairs [][2]string
 	for i := 0; len(pairs) < 8; i++ { // takes about 260,000 ids
@@ -260,9 +261,9 @@ func TestUsersWithEqualHashesAreDistinct(t *testing.T) {
 		byHash[hash] = id
 	}
 	version := uint64(0)
-	next := func() uint64 { version++; return version }
+	newVersion := func() uint64 { version++; return version }
 	for i := range 200 { // fills several leaves
-		tb.put(entry(fmt.Sprint("other ", i), uint64(i), 0, next()))
+		tb.put(entry(fmt.Sprint("other ", i), uint64(i), 0, newVersion()))
 	}
 	rng := random(t)
 	for range 300 {
@@ -270,15 +271,15 @@ func TestUsersWithEqualHashesAreDistinct(t *testing.T) {
 		user := pair[rng.IntN(2)]
 		switch rng.IntN(4) {
 		case 0:
-			tb.put(none(user, next()))
+			tb.put(unranked(user, newVersion()))
 		case 1: // both users of the pair, next to each other
-			tb.put(entry(pair[0], 100, 0, next()))
-			tb.put(entry(pair[1], 100, 0, next()))
+			tb.put(entry(pair[0], 100, 0, newVersion()))
+			tb.put(entry(pair[1], 100, 0, newVersion()))
 		default:
-			tb.put(entry(user, uint64(rng.IntN(200)), 0, next()))
+			tb.put(entry(user, uint64(rng.IntN(200)), 0, newVersion()))
 		}
 		for _, id := range pair {
-			if ref, _ := tb.known(tb.dict.hash(id), id); ref != 0 && string(tb.users.id(ref)) != id {
+			if ref, _ := tb.lookUp(tb.dict.hash(id), id); ref != 0 && string(tb.users.id(ref)) != id {
 				t.Fatalf("the look-up of user %q finds the different user %q", id, tb.users.id(ref))
 			}
 		}
@@ -286,31 +287,31 @@ func TestUsersWithEqualHashesAreDistinct(t *testing.T) {
 	}
 }
 
-// The division of an Update may be newer than the board of the last Rebuild.
+// An entry of an Update may have a division that the board of the last Rebuild did not have.
 func TestUnknownDivisionsAreIgnored(t *testing.T) {
-	tb := newTested(t)
+	tb := newModeledTable(t)
 	unknown := leaderboard.Division{Attribute: "b", Value: "x"}
 	e := entry("ann", 1, 0, 1)
 	e.Divisions = append(division("x"), unknown)
 	if err := tb.apply(&e); err != nil {
 		t.Fatal(err)
 	}
-	if known := tb.find(e.Divisions[0]); known == nil || tb.find(unknown) != nil {
-		t.Errorf("ladders %v and %v, want one of %q only", known, tb.find(unknown), e.Divisions[0])
+	if known := tb.treeOf(e.Divisions[0]); known == nil || tb.treeOf(unknown) != nil {
+		t.Errorf("the ladder of %q is %v and the ladder of %q is %v, want only the first to exist", e.Divisions[0], known, unknown, tb.treeOf(unknown))
 	}
 	tb.put(entry("ann", 2, 0, 2))
 	tb.verify()
 }
 
 func TestEntriesThatDoNotFitTheBoardAreRejected(t *testing.T) {
-	tb := newTested(t)
+	tb := newModeledTable(t)
 	tb.put(entry("ann", 1, 0, 1))
 	for name, e := range map[string]leaderboard.Entry{
-		"short key":                      {User: "ann", Key: "1234567", Version: 2},
-		"long key":                       {User: "ann", Key: "123456789", Version: 2},
-		"no user":                        {Key: key(1), Version: 2},
-		"long user":                      {User: leaderboard.UserID(strings.Repeat("x", maxID+1)), Key: key(1), Version: 2},
-		"two divisions of one attribute": {User: "ann", Key: key(1), Version: 2, Divisions: append(division("x"), division("y")...)},
+		"the key is too short":             {User: "ann", Key: "1234567", Version: 2},
+		"the key is too long":              {User: "ann", Key: "123456789", Version: 2},
+		"the user id is empty":             {Key: key(1), Version: 2},
+		"the user id is too long":          {User: leaderboard.UserID(strings.Repeat("x", maxID+1)), Key: key(1), Version: 2},
+		"two divisions have one attribute": {User: "ann", Key: key(1), Version: 2, Divisions: append(division("x"), division("y")...)},
 	} {
 		if err := tb.apply(&e); !errors.Is(err, leaderboard.ErrFormat) {
 			t.Errorf("%s: error %v, want ErrFormat", name, err)
@@ -361,17 +362,17 @@ func FuzzTable(f *testing.F) {
 		if len(data) > 200 {
 			return
 		}
-		tb := newTested(t)
-		version, made := uint64(0), 0
+		tb := newModeledTable(t)
+		version, changes := uint64(0), 0
 		put := func(e leaderboard.Entry) {
 			version++
 			e.Version = version
 			tb.put(e)
 		}
-		for ; len(data) >= 2 && made < 1000; data = data[2:] {
+		for ; len(data) >= 2 && changes < 1000; data = data[2:] {
 			op, arg := data[0], int(data[1])
-			if op < 0xf0 { // one change: the low bits of op select the user, the rest the change
-				made++
+			if op < 0xf0 { // one change: the low bits of op select the user, the high bits the change
+				changes++
 				e := entry(fmt.Sprint(op%64), uint64(arg/4), int64(arg%4), 0)
 				switch op / 64 {
 				case 0:
@@ -382,7 +383,7 @@ func FuzzTable(f *testing.F) {
 				put(e)
 				continue
 			}
-			made += arg
+			changes += arg
 			for i := range arg {
 				user := fmt.Sprint("run", op%4, ".", i)
 				switch op % 8 {
@@ -397,9 +398,9 @@ func FuzzTable(f *testing.F) {
 					e.Divisions = division(fmt.Sprint(i % 2))
 					put(e)
 				case 4, 5, 6: // removals from either end or in between
-					put(none(fmt.Sprint("run", op%4, ".", []int{i, 255 - i, i * 101 % 256}[op%8-4]), 0))
+					put(unranked(fmt.Sprint("run", op%4, ".", []int{i, 255 - i, i * 101 % 256}[op%8-4]), 0))
 				case 7:
-					put(none(fmt.Sprint("run", i%4, ".", i), 0))
+					put(unranked(fmt.Sprint("run", i%4, ".", i), 0))
 				}
 			}
 			if err := tb.check(); err != nil {

@@ -12,8 +12,8 @@ import (
 // keys. All trees of a season take their nodes from one forest.
 //
 // A rank is the sum of the counts to the left of the path from the user's leaf up to the
-// root. The user's leaf is in dict or in the user's record, so this needs no comparison
-// of keys. Only a search from the root down compares keys.
+// root. The user's leaf is in dict or in the user's record, so the sum needs no
+// comparison of keys. Only a search from the root down compares keys.
 
 const (
 	fan = 64 // the capacity of a leaf in entries and of an inner node in children
@@ -24,10 +24,10 @@ const (
 	minFill   = fan * 3 / 8
 	maxJoined = fan * 3 / 4
 	// A full leaf moves entries to a neighbor that has at most maxRoomy entries. The leaf splits
-	// only if there is no such neighbor. So fewer leaves split, and leaves stay fuller.
+	// only if it has no such neighbor. So fewer leaves split, and leaves stay fuller.
 	maxRoomy = fan - 8
 	// When the first or last leaf of a ladder is full, only endSplit entries move to the
-	// new leaf. So standings that arrive in order leave nearly full leaves behind.
+	// new leaf. So standings that arrive in order leave nearly full leaves behind them.
 	endSplit = 8
 )
 
@@ -47,9 +47,9 @@ func (s counts) heads() int64     { return int64(uint32(s)) }
 type leaf struct {
 	heads      uint64      // bit i is set if entry i is a head: see counts
 	parent     uint32      // 0 in the root
-	prev, next uint32      // the neighboring leaves; 0 if there is none
+	prev, next uint32      // the neighboring leaves; 0 if the leaf has no such neighbor
 	n          uint32      // the number of entries
-	refs       [fan]uint32 // the users of the entries
+	refs       [fan]uint32 // the users of the entries: the locations of their records
 }
 
 // inner is the first part of an inner node. The second part follows it in memory: the
@@ -117,20 +117,20 @@ type bound struct {
 	id    string
 }
 
-// lower returns the least i in [lo, hi) such that entry i of a node is not less than b.
+// lowerBound returns the least i in [lo, hi) such that entry i of a node is not less than b.
 // If all these entries are less, it returns hi.
-func (f *forest) lower(r rows, refs *[fan]uint32, lo, hi int, b bound) int {
+func (f *forest) lowerBound(r rows, refs *[fan]uint32, lo, hi int, b bound) int {
 	for c, x := range b.words {
 		column := r.column(c)
 		end := hi
-		lo = lower(column, lo, hi, x)
+		lo = lowerBound(column, lo, hi, x)
 		for hi = lo; hi < end && column[hi] == x; hi++ {
 		}
 		if hi == lo {
 			return lo
 		}
 	}
-	for lo < hi { // the words of these entries equal those of b
+	for lo < hi { // the words of these entries equal the words of b
 		mid := int(uint(lo+hi) >> 1)
 		if string(f.users.id(refs[mid])) < b.id {
 			lo = mid + 1
@@ -155,7 +155,7 @@ func (f *forest) descend(t *tree, b bound) (uint32, counts) {
 	node, before := t.root, counts(0)
 	for level := t.level; level > 0; level-- {
 		in := f.inner(node)
-		k := f.lower(f.innerRows(node), &in.refs, 1, int(in.n), b) - 1
+		k := f.lowerBound(f.innerRows(node), &in.refs, 1, int(in.n), b) - 1
 		before += in.countsBefore(k)
 		node = in.child[k]
 	}
@@ -165,18 +165,19 @@ func (f *forest) descend(t *tree, b bound) (uint32, counts) {
 // placeIn returns the place of b in a leaf, or the place at which b would be inserted.
 func (f *forest) placeIn(leaf uint32, b bound) place {
 	lf := f.leaf(leaf)
-	return place{leaf, f.lower(f.leafRows(leaf), &lf.refs, 0, int(lf.n), b)}
+	return place{leaf, f.lowerBound(f.leafRows(leaf), &lf.refs, 0, int(lf.n), b)}
 }
 
-// end returns the end of t, and reports whether b would be inserted there. insert tries
-// this place first, so that standings that arrive in order need no search.
-func (f *forest) end(t *tree, b bound) (place, bool) {
+// placeAtEnd returns the place behind the last standing of t. It also reports whether b belongs
+// at this place. insert tries this place first, so that standings that arrive in order need no
+// search.
+func (f *forest) placeAtEnd(t *tree, b bound) (place, bool) {
 	lf := f.leaf(t.last)
 	n := int(lf.n)
 	if n == 0 {
 		return place{t.last, 0}, true
 	}
-	return place{t.last, n}, f.lower(f.leafRows(t.last), &lf.refs, n-1, n, b) == n
+	return place{t.last, n}, f.lowerBound(f.leafRows(t.last), &lf.refs, n-1, n, b) == n
 }
 
 // countsBefore returns the counts of entries 0 to i-1.
@@ -199,8 +200,8 @@ func (f *forest) placeAt(t *tree, position int64) place {
 	return place{node, int(position)}
 }
 
-// head returns the number of standings before the nth head. The first head is number 1.
-func (f *forest) head(t *tree, nth int64) int64 {
+// countBeforeHead returns the number of standings before the nth head. The first head is number 1.
+func (f *forest) countBeforeHead(t *tree, nth int64) int64 {
 	node, before := t.root, int64(0)
 	for level := t.level; level > 0; level-- {
 		in := f.inner(node)
@@ -240,8 +241,8 @@ func (in *inner) childAt(node uint32) int {
 	panic("memory: node is not a child of its parent")
 }
 
-// index returns the index of a user's entry in lf.
-func (lf *leaf) index(ref uint32) int {
+// indexOf returns the index of a user's entry in lf.
+func (lf *leaf) indexOf(ref uint32) int {
 	for i, r := range lf.refs[:lf.n] {
 		if r == ref {
 			return i
@@ -261,7 +262,7 @@ func (f *forest) countsBefore(leaf uint32) counts {
 	return before
 }
 
-// add adds d to the counts of t and of all nodes above a leaf.
+// add adds d to the sum of t and to the sums in all nodes above a leaf.
 func (f *forest) add(t *tree, leaf uint32, d counts) {
 	for node, parent := leaf, f.leaf(leaf).parent; parent != 0; {
 		in := f.inner(parent)
@@ -274,7 +275,8 @@ func (f *forest) add(t *tree, leaf uint32, d counts) {
 	t.sum += d
 }
 
-// setLeaf records, in dict or in the user's record, in which leaf of t a user stands.
+// setLeaf records which leaf of t holds a user's standing: in dict if t is the overall ladder,
+// otherwise in the user's record.
 func (f *forest) setLeaf(t *tree, ref, leaf uint32) {
 	if t.field == 0 {
 		f.dict.setLeaf(f.dict.hash(string(f.users.id(ref))), ref, leaf)
@@ -290,7 +292,7 @@ func (f *forest) insert(t *tree, words []uint64, ref uint32, id string) {
 		t.last = t.root
 	}
 	b := bound{words, id}
-	p, atEnd := f.end(t, b)
+	p, atEnd := f.placeAtEnd(t, b)
 	if !atEnd {
 		p, _ = f.find(t, b)
 	}
@@ -298,13 +300,13 @@ func (f *forest) insert(t *tree, words []uint64, ref uint32, id string) {
 	// it is a head, and the standing after it has the same rank key, the new standing
 	// replaces that standing as head.
 	isHead := true
-	if before, ok := f.prev(p); ok {
-		isHead = !f.leafRows(before.leaf).hasKey(before.i, words)
+	if previous, ok := f.standingBefore(p); ok {
+		isHead = !f.leafRows(previous.leaf).hasKey(previous.i, words)
 	}
-	takesHead := false
+	replacesHead := false
 	if isHead {
-		if behind, ok := f.standingAt(p); ok {
-			takesHead = f.leafRows(behind.leaf).hasKey(behind.i, words)
+		if successor, ok := f.standingAt(p); ok {
+			replacesHead = f.leafRows(successor.leaf).hasKey(successor.i, words)
 		}
 	}
 
@@ -329,18 +331,19 @@ func (f *forest) insert(t *tree, words []uint64, ref uint32, id string) {
 	}
 	f.add(t, p.leaf, d)
 	f.setLeaf(t, ref, p.leaf)
-	if takesHead {
-		behind, _ := f.standingAt(place{p.leaf, p.i + 1})
-		f.leaf(behind.leaf).heads &^= 1 << behind.i
-		f.add(t, behind.leaf, ^counts(0)) // -1: one head less
+	if replacesHead {
+		successor, _ := f.standingAt(place{p.leaf, p.i + 1})
+		f.leaf(successor.leaf).heads &^= 1 << successor.i
+		f.add(t, successor.leaf, ^counts(0)) // -1: one head less
 	}
 	if p.i == 0 {
 		f.fixFirst(p.leaf)
 	}
 }
 
-// prev returns the place of the standing before p, or false if there is none.
-func (f *forest) prev(p place) (place, bool) {
+// standingBefore returns the place of the standing before p, or false if p is the start of
+// the tree.
+func (f *forest) standingBefore(p place) (place, bool) {
 	if p.i > 0 {
 		return place{p.leaf, p.i - 1}, true
 	}
@@ -361,29 +364,29 @@ func (f *forest) standingAt(p place) (place, bool) {
 	return place{lf.next, 0}, lf.next != 0
 }
 
-// remove removes a user's standing, which is in the given leaf, from t. It does not
-// change the leaf number in dict or in the user's record.
+// remove removes the standing of a user from t. The caller passes the leaf that holds the
+// standing. remove changes neither dict nor the user's record, which still name this leaf.
 func (f *forest) remove(t *tree, leaf, ref uint32) {
 	lf := f.leaf(leaf)
-	p := place{leaf, lf.index(ref)}
+	p := place{leaf, lf.indexOf(ref)}
 	var d counts
 	d -= oneStanding
 	if lf.heads>>p.i&1 != 0 {
 		// The standing after the removed one becomes a head, unless it is a head already.
-		behind, ok := f.standingAt(place{p.leaf, p.i + 1})
+		successor, ok := f.standingAt(place{p.leaf, p.i + 1})
 		switch {
 		case !ok:
 			d--
-		case behind.leaf == p.leaf:
-			if lf.heads>>behind.i&1 != 0 {
+		case successor.leaf == p.leaf:
+			if lf.heads>>successor.i&1 != 0 {
 				d--
 			}
-			lf.heads |= 1 << behind.i
+			lf.heads |= 1 << successor.i
 		default:
 			d--
-			if next := f.leaf(behind.leaf); next.heads&1 == 0 {
+			if next := f.leaf(successor.leaf); next.heads&1 == 0 {
 				next.heads |= 1
-				f.add(t, behind.leaf, 1)
+				f.add(t, successor.leaf, 1)
 			}
 		}
 	}
@@ -399,7 +402,7 @@ func (f *forest) remove(t *tree, leaf, ref uint32) {
 		f.fixFirst(p.leaf)
 	}
 	if lf.n < minFill {
-		f.thinLeaf(t, p.leaf)
+		f.joinOrFreeLeaf(t, p.leaf)
 	}
 }
 

@@ -7,25 +7,28 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// users holds a record for each user in the table. A ref, from 1, is the location of a
-// record in units of refUnit bytes. Records have different lengths and lie end to end in
-// chunks. The location of a dropped record is reused for a record of equal length. The
-// fields of a record, with their lengths in bytes:
+// users holds a record for each user in the table. A ref is the location of a record: its
+// offset from the start of the first chunk, in units of refUnit bytes. Ref 0 means no
+// record. Records have different lengths and lie end to end in chunks. The location of a
+// dropped record is reused for a record of equal length. The fields of a record, with
+// their lengths in bytes:
 //
 //	8  version
-//	.. for each of the board's attributes: 4 ladder, 0 if none; 4 leaf in that ladder
+//	.. for each of the board's attributes:
+//	   4  index of the user's ladder in table.ladders, 0 if none
+//	   4  the user's leaf: the tree node that holds the user's standing there (see tree.go)
 //	1  length of the id
 //	.. id
 //
-// The user's leaf in the overall ladder is in dict.
+// The user's leaf in the overall ladder is in dict, not in the record.
 type users struct {
 	chunks [][]byte
-	next   int // offset of the next new record from the start of the first chunk
-	header int // number of bytes before the id's length
-	free   [(maxRecord + refUnit - 1) / refUnit]uint32
+	end    int                                         // offset of the next new record from the start of the first chunk
+	header int                                         // number of bytes before the id's length
+	free   [(maxRecord + refUnit - 1) / refUnit]uint32 // by record length in units: a list of free locations, linked through their first bytes
 	count  int
 	alloc  *allocator
-	max    int // the largest value of next
+	max    int // the largest value of end
 }
 
 const (
@@ -40,17 +43,18 @@ const (
 var errFull = fmt.Errorf("the season has 16 GiB of user records, the most that the in-process index can hold: %w", leaderboard.ErrRankUnavailable)
 
 func newUsers(attributes int, alloc *allocator) users {
-	return users{next: refUnit, header: fixedHeader + 8*attributes, alloc: alloc, max: maxRef * refUnit}
+	return users{end: refUnit, header: fixedHeader + 8*attributes, alloc: alloc, max: maxRef * refUnit}
 }
 
-// ladderField returns where in a user's record the ladder for attribute a is: an offset in
-// bytes. Attributes are numbered from 0. The leaf in that ladder follows, 4 bytes further.
+// ladderField returns the offset of a field in a user's record: the index of the user's
+// ladder of attribute a. Attributes are numbered from 0. The user's leaf in this ladder is
+// the next field, 4 bytes later.
 func ladderField(a int) int { return fixedHeader + 8*a }
 
 // record returns the bytes from the start of a record to the end of its chunk.
 func (u *users) record(ref uint32) []byte {
-	at := int(ref) * refUnit
-	return u.chunks[at>>recordShift][at&(recordChunk-1):]
+	offset := int(ref) * refUnit
+	return u.chunks[offset>>recordShift][offset&(recordChunk-1):]
 }
 
 func (u *users) id(ref uint32) []byte {
@@ -82,15 +86,15 @@ func (u *users) add(id string) (uint32, error) {
 	if ref != 0 {
 		u.free[size/refUnit] = u.field(ref, 0)
 	} else {
-		if u.next&(recordChunk-1)+size > recordChunk { // records do not span chunks
-			u.next = (u.next | (recordChunk - 1)) + 1
+		if u.end&(recordChunk-1)+size > recordChunk { // records do not span chunks
+			u.end = (u.end | (recordChunk - 1)) + 1
 		}
-		if u.next+size > u.max {
+		if u.end+size > u.max {
 			return 0, errFull
 		}
-		u.grow(u.next>>recordShift, u.next&(recordChunk-1)+size)
-		ref = uint32(u.next / refUnit)
-		u.next += size
+		u.grow(u.end>>recordShift, u.end&(recordChunk-1)+size)
+		ref = uint32(u.end / refUnit)
+		u.end += size
 	}
 	r := u.record(ref)[:size]
 	clear(r[:u.header])
@@ -100,14 +104,14 @@ func (u *users) add(id string) (uint32, error) {
 	return ref, nil
 }
 
-// grow extends a chunk to at least need bytes. Only the first chunk can be shorter
-// than the others.
-func (u *users) grow(chunk, need int) {
+// grow extends a chunk to at least n bytes. Only the first chunk can be shorter than the
+// others.
+func (u *users) grow(chunk, n int) {
 	if chunk == len(u.chunks) {
 		u.chunks = append(u.chunks, nil)
 	}
-	if len(u.chunks[chunk]) < need {
-		u.chunks[chunk] = grown(u.alloc, u.chunks[chunk], chunk == 0, need, recordChunk)
+	if len(u.chunks[chunk]) < n {
+		u.chunks[chunk] = grown(u.alloc, u.chunks[chunk], chunk == 0, n, recordChunk)
 	}
 }
 

@@ -38,8 +38,8 @@ func BenchmarkIndex(b *testing.B) {
 			server := cluster.Private(b, cluster.StartRedis, cluster.RedisConfig{})
 			o := options(server.Addrs(), shards)
 			o.Hints = defaultHints
-			x := opened(b, o)
-			bare := x.client.(*goredis.Client)
+			x := openIndex(b, o)
+			bare := x.client().(*goredis.Client)
 			rng := rand.New(rand.NewPCG(1, 2))
 			ctx := context.Background()
 			empty := usedMemory(b, bare)
@@ -54,7 +54,7 @@ func BenchmarkIndex(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			took, full := time.Since(start), usedMemory(b, bare)
+			elapsed, full := time.Since(start), usedMemory(b, bare)
 			err = pipelined(ctx, bare, n, func(i int) [][]any { return [][]any{{"ZADD", "bare", rng.Int64N(1 << 52), benchUser(i)}} })
 			if err != nil {
 				b.Fatal(err)
@@ -65,15 +65,15 @@ func BenchmarkIndex(b *testing.B) {
 				b.ReportMetric(0, "ns/op")
 				b.ReportMetric(float64(full-empty)/float64(n), "B/user")
 				b.ReportMetric(float64(usedMemory(b, bare)-full)/float64(n), "B/user-bare")
-				b.ReportMetric(float64(n)/took.Seconds(), "users/s")
+				b.ReportMetric(float64(n)/elapsed.Seconds(), "users/s")
 			})
-			l, made := leaderboard.Ladder{SeasonKey: testSeason}, counted(x)
+			l, trips := leaderboard.Ladder{SeasonKey: testSeason}, countTrips(x)
 			var version atomic.Uint64
 			version.Store(1)
 			user := func() string { return benchUser(rand.IntN(n)) }
 			for _, q := range []struct {
-				name       string
-				bare, with func() error
+				name          string
+				bare, indexed func() error
 			}{
 				{"rank", func() error { return bare.ZRevRank(ctx, "bare", user()).Err() }, func() error {
 					_, _, err := x.Standings(ctx, l, []leaderboard.UserID{leaderboard.UserID(user())})
@@ -124,20 +124,20 @@ func BenchmarkIndex(b *testing.B) {
 			} {
 				b.Run(q.name, func(b *testing.B) {
 					var times, cpu []float64
-					var ops, all float64
+					var ops, allTrips float64
 					for b.Loop() {
-						plain := side(b, bare, q.bare)
-						before := made.Load()
-						with := side(b, bare, q.with)
-						all += float64(made.Load() - before)
+						plain := measureSide(b, bare, q.bare)
+						before := trips.Load()
+						indexed := measureSide(b, bare, q.indexed)
+						allTrips += float64(trips.Load() - before)
 						ops += sideOps
-						times = append(times, with.took/plain.took)
-						cpu = append(cpu, with.server/plain.server)
+						times = append(times, indexed.elapsed/plain.elapsed)
+						cpu = append(cpu, indexed.server/plain.server)
 					}
 					b.ReportMetric(0, "ns/op")
 					b.ReportMetric(median(times), "×bare")
 					b.ReportMetric(median(cpu), "server×bare")
-					b.ReportMetric(all/ops, "trips/op")
+					b.ReportMetric(allTrips/ops, "trips/op")
 				})
 			}
 		})
@@ -150,10 +150,10 @@ const (
 )
 
 // cost is elapsed time, and processor time of the server, in seconds.
-type cost struct{ took, server float64 }
+type cost struct{ elapsed, server float64 }
 
-// The function side runs an operation sideOps times in sideWorkers goroutines.
-func side(b *testing.B, c *goredis.Client, op func() error) cost {
+// measureSide runs an operation sideOps times in sideWorkers goroutines.
+func measureSide(b *testing.B, c *goredis.Client, op func() error) cost {
 	b.Helper()
 	cpu, start := serverSeconds(b, c), time.Now()
 	var all sync.WaitGroup
@@ -168,8 +168,8 @@ func side(b *testing.B, c *goredis.Client, op func() error) cost {
 		})
 	}
 	all.Wait()
-	took := time.Since(start).Seconds()
-	return cost{took, serverSeconds(b, c) - cpu}
+	elapsed := time.Since(start).Seconds()
+	return cost{elapsed, serverSeconds(b, c) - cpu}
 }
 
 func median(v []float64) float64 {

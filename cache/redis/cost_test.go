@@ -16,8 +16,8 @@ import (
 )
 
 // BenchmarkCosts measures the memory that a user takes, and the processor time that the
-// server spends on each operation, in pipelines of a hundred calls. In turns with this,
-// it measures the same for a plain sorted set with as many users on the same server.
+// server spends on each operation, in pipelines of a hundred calls. It alternates with the
+// same measurement of a plain sorted set with as many users on the same server.
 // LEADERBOARD_BENCH_USERS is the number of users.
 func BenchmarkCosts(b *testing.B) {
 	n := benchUsers(b)
@@ -32,8 +32,8 @@ func BenchmarkCosts(b *testing.B) {
 	} {
 		b.Run(tt.name, func(b *testing.B) {
 			server := cluster.Private(b, cluster.StartRedis, cluster.RedisConfig{})
-			x := opened(b, options(server.Addrs(), 1))
-			bare := x.client.(*goredis.Client)
+			x := openIndex(b, options(server.Addrs(), 1))
+			bare := x.client().(*goredis.Client)
 			rng := rand.New(rand.NewPCG(1, 2))
 			scored := func(i int, version uint64) leaderboard.Entry {
 				e := benchEntry(i, version, rng)
@@ -48,12 +48,12 @@ func BenchmarkCosts(b *testing.B) {
 				entries[i] = scored(i, 1)
 			}
 			slices.SortFunc(entries, func(a, b leaderboard.Entry) int { return strings.Compare(string(a.SortKey()), string(b.SortKey())) })
-			empty, began, cpu := usedMemory(b, bare), time.Now(), serverSeconds(b, bare)
+			empty, start, cpu := usedMemory(b, bare), time.Now(), serverSeconds(b, bare)
 			err := x.Rebuild(b.Context(), testBoard, testSeason, epoch, sequence(entries))
 			if err != nil {
 				b.Fatal(err)
 			}
-			took, loading := time.Since(began), serverSeconds(b, bare)-cpu
+			elapsed, loadSeconds := time.Since(start), serverSeconds(b, bare)-cpu
 			full := usedMemory(b, bare)
 			err = pipelined(b.Context(), bare, n, func(i int) [][]any { return [][]any{{"ZADD", "bare", rng.Int64N(tt.scores), benchUser(i)}} })
 			if err != nil {
@@ -65,8 +65,8 @@ func BenchmarkCosts(b *testing.B) {
 				b.ReportMetric(0, "ns/op")
 				b.ReportMetric(float64(full-empty)/float64(n), "B/user")
 				b.ReportMetric(float64(usedMemory(b, bare)-full)/float64(n), "B/user-bare")
-				b.ReportMetric(loading/float64(n)*1e6, "µs/user-load")
-				b.ReportMetric(float64(n)/took.Seconds(), "users/s")
+				b.ReportMetric(loadSeconds/float64(n)*1e6, "µs/user-load")
+				b.ReportMetric(float64(n)/elapsed.Seconds(), "users/s")
 			})
 			for _, op := range costs(n, x, scored) {
 				b.Run(op.name, func(b *testing.B) { op.measure(b, x, bare) })
@@ -88,20 +88,20 @@ func costs(n int, x *Index, scored func(i int, version uint64) leaderboard.Entry
 	user := func() string { return benchUser(rand.IntN(n)) }
 	zrank := func() []any { return []any{"ZREVRANK", "bare", user()} }
 	version := uint64(1)
-	window := func(counts, by string, at any, above, below int, user string) *call {
-		return newCall(windowScript, control, 0, "", counts, by, at, above, below, user, bucketHash(user))
+	excerpt := func(counts, kind string, cut any, above, below int, user string) *call {
+		return newCall(excerptScript, control, 0, "", counts, kind, cut, above, below, user, bucketHash(user))
 	}
 	return []operation{
 		{"rank", func() *call {
 			u := user()
 			return newCall(standingsScript, control, 0, "", "c", 1, u, bucketHash(u))
 		}, []func() []any{zrank}},
-		{"around4", func() *call { return window("cw", "u", "", 4, 5, user()) }, []func() []any{zrank, func() []any {
+		{"around4", func() *call { return excerpt("cw", "u", "", 4, 5, user()) }, []func() []any{zrank, func() []any {
 			from := rand.IntN(n - 9)
 			return []any{"ZREVRANGE", "bare", from, from + 8}
 		}}},
-		{"top10", func() *call { return window("c", "i", 0, 0, 10, "") }, []func() []any{func() []any { return []any{"ZREVRANGE", "bare", 0, 9} }}},
-		{"page100", func() *call { return window("c", "i", rand.IntN(n-100), 0, 100, "") }, []func() []any{func() []any {
+		{"top10", func() *call { return excerpt("c", "i", 0, 0, 10, "") }, []func() []any{func() []any { return []any{"ZREVRANGE", "bare", 0, 9} }}},
+		{"page100", func() *call { return excerpt("c", "i", rand.IntN(n-100), 0, 100, "") }, []func() []any{func() []any {
 			from := rand.IntN(n - 100)
 			return []any{"ZREVRANGE", "bare", from, from + 99}
 		}}},
@@ -115,7 +115,7 @@ func costs(n int, x *Index, scored func(i int, version uint64) leaderboard.Entry
 
 func (o *operation) measure(b *testing.B, x *Index, bare *goredis.Client) {
 	const pipelines, each = 40, 100
-	var mine, plain []float64
+	var indexed, plain []float64
 	for b.Loop() {
 		start := serverSeconds(b, bare)
 		for range pipelines {
@@ -128,11 +128,11 @@ func (o *operation) measure(b *testing.B, x *Index, bare *goredis.Client) {
 			}
 			for _, c := range calls {
 				if c.status != statusOK {
-					b.Fatalf("status %d", c.status)
+					b.Fatalf("the status of %s is %d, want %d", o.name, c.status, statusOK)
 				}
 			}
 		}
-		between := serverSeconds(b, bare)
+		middle := serverSeconds(b, bare)
 		for range pipelines {
 			pipe := bare.Pipeline()
 			for range each {
@@ -144,12 +144,12 @@ func (o *operation) measure(b *testing.B, x *Index, bare *goredis.Client) {
 				b.Fatal(err)
 			}
 		}
-		mine = append(mine, (between-start)/pipelines/each*1e6)
-		plain = append(plain, (serverSeconds(b, bare)-between)/pipelines/each*1e6)
+		indexed = append(indexed, (middle-start)/pipelines/each*1e6)
+		plain = append(plain, (serverSeconds(b, bare)-middle)/pipelines/each*1e6)
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(mine), "µs")
-	b.ReportMetric(mine[0], "µs-least")
+	b.ReportMetric(median(indexed), "µs")
+	b.ReportMetric(indexed[0], "µs-least")
 	b.ReportMetric(median(plain), "µs-bare")
 }
 
@@ -166,11 +166,11 @@ func BenchmarkSlowest(b *testing.B) {
 
 func slowest(b *testing.B, n int, scores int64) {
 	server := cluster.Private(b, cluster.StartRedis, cluster.RedisConfig{})
-	x := opened(b, options(server.Addrs(), 1))
-	bare := x.client.(*goredis.Client)
+	x := openIndex(b, options(server.Addrs(), 1))
+	bare := x.client().(*goredis.Client)
 	ctx, l, version := b.Context(), leaderboard.Ladder{SeasonKey: testSeason}, uint64(0)
 	rng := rand.New(rand.NewPCG(1, 2))
-	some := func(count int) []leaderboard.Entry {
+	randomEntries := func(count int) []leaderboard.Entry {
 		version++
 		entries := make([]leaderboard.Entry, count)
 		for i := range entries {
@@ -226,7 +226,7 @@ func slowest(b *testing.B, n int, scores int64) {
 		}},
 		{"around", func() error { _, _, err := x.Around(ctx, l, user(), 5000, 5000); return err }},
 		{"page", func() error { _, _, err := x.Page(ctx, l, 1+rng.Int64N(int64(n)), 10_000); return err }},
-		{"update", func() error { return x.Update(ctx, testSeason, epoch, some(5000)) }},
+		{"update", func() error { return x.Update(ctx, testSeason, epoch, randomEntries(5000)) }},
 		{"drop", func() error { return x.Drop(ctx, testSeason) }},
 	} {
 		b.Run(op.name, func(b *testing.B) {

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -25,7 +26,7 @@ import (
 )
 
 // eventually repeats try until it returns nil, and fails the test after 30 s.
-func eventually(t *testing.T, what string, try func(ctx context.Context) error) {
+func eventually(t *testing.T, condition string, try func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -35,7 +36,7 @@ func eventually(t *testing.T, what string, try func(ctx context.Context) error) 
 			return
 		}
 		if sleep(ctx, 20*time.Millisecond) != nil {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s: %v", condition, err)
 		}
 	}
 }
@@ -61,8 +62,8 @@ func (s *store) put(e leaderboard.Entry) {
 	s.entries[e.User] = e
 }
 
-// scan yields each entry as it is when scan reaches it. So the entries are of different
-// moments.
+// scan yields each entry in the state that it has when scan reaches it. So the entries are
+// of different moments.
 func (s *store) scan(yield func(leaderboard.Entry, error) bool) {
 	s.mu.Lock()
 	var users []leaderboard.UserID
@@ -96,9 +97,9 @@ func (s *store) update(t testing.TB, x *Index, e leaderboard.Entry) {
 	}
 }
 
-// The function unavailable checks that a question fails and that the season is not
+// checkUnavailable checks that a question fails and that the season is not
 // loaded.
-func unavailable(t *testing.T, x *Index) {
+func checkUnavailable(t *testing.T, x *Index) {
 	t.Helper()
 	_, _, err := x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
 	if !errors.Is(err, leaderboard.ErrRankUnavailable) {
@@ -128,7 +129,7 @@ func TestQuestionsFailWhileTheServerIsDown(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 1)
 	o.Redis.MaxRetries, o.UpdateTimeout = -1, 200*time.Millisecond
-	x, s := opened(t, o), newStore(50)
+	x, s := openIndex(t, o), newStore(50)
 	s.rebuild(t, x)
 	must(t, c.Servers[0].Kill())
 	_, _, err := x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
@@ -144,9 +145,9 @@ func TestQuestionsFailWhileTheServerIsDown(t *testing.T) {
 		t.Errorf("Update: error %v, want ErrRankUnavailable", err)
 	}
 	must(t, c.Servers[0].Start(t.Context()))
-	unavailable(t, x)
+	checkUnavailable(t, x)
 	s.rebuild(t, x)
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 }
 
 func must(t testing.TB, err error) {
@@ -156,73 +157,73 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// A server that restarts with its data may have lost the last second of it.
+// A server that restarts with its data may have lost the last second of these data.
 func TestASeasonIsNotLoadedAfterARestartWithOldData(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{AppendOnly: true})
 	for _, shards := range []int{1, 3} {
-		x, s := opened(t, options(addrsOf(c), shards)), newStore(50)
+		x, s := openIndex(t, options(addrsOf(c), shards)), newStore(50)
 		s.rebuild(t, x)
 		must(t, c.Servers[0].Kill())
 		must(t, c.Servers[0].Start(t.Context()))
-		if left, err := names(t.Context(), x); err != nil || len(left) == 0 {
-			t.Fatalf("keys %v, error %v: want keys, because the test needs a server that kept its data", left, err)
+		if keys, err := names(t.Context(), x); err != nil || len(keys) == 0 {
+			t.Fatalf("after a restart the server has the keys %v, error %v; the test needs a server that kept its data", keys, err)
 		}
-		unavailable(t, x)
+		checkUnavailable(t, x)
 		s.rebuild(t, x)
-		agrees(t, x, s.entries)
+		checkLadders(t, x, s.entries)
 	}
 }
 
 func TestFlushIsDetected(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
-	x, s := opened(t, options(addrsOf(c), 3)), newStore(50)
+	x, s := openIndex(t, options(addrsOf(c), 3)), newStore(50)
 	s.rebuild(t, x)
-	must(t, x.client.FlushAll(t.Context()).Err())
-	unavailable(t, x)
+	must(t, x.client().FlushAll(t.Context()).Err())
+	checkUnavailable(t, x)
 	s.update(t, x, entry("user 7", 2, 99, "F")) // the season is not loaded, so nothing is updated
-	unavailable(t, x)
+	checkUnavailable(t, x)
 	s.rebuild(t, x)
-	agrees(t, x, s.entries)
-	must(t, x.client.ScriptFlush(t.Context()).Err())
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
+	must(t, x.client().ScriptFlush(t.Context()).Err())
+	checkLadders(t, x, s.entries)
 }
 
 func TestFlushOfOneClusterNodeIsDetected(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})
-	x, s := opened(t, options(addrsOf(c), 6)), newStore(200)
+	x, s := openIndex(t, options(addrsOf(c), 6)), newStore(200)
 	for shard := range 6 {
 		s.rebuild(t, x)
-		agrees(t, x, s.entries)
-		node, err := x.client.(*goredis.ClusterClient).MasterForKey(t.Context(), (*x.season(testSeason).control.Load())[shard])
+		checkLadders(t, x, s.entries)
+		node, err := x.client().(*goredis.ClusterClient).MasterForKey(t.Context(), (*x.season(testSeason).control.Load())[shard])
 		must(t, err)
 		must(t, node.FlushAll(t.Context()).Err())
-		unavailable(t, x)
+		checkUnavailable(t, x)
 	}
 	s.rebuild(t, x)
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 }
 
 // roles returns the master of a key in a cluster, and the master's replica.
 func roles(t *testing.T, x *Index, c *cluster.Cluster, key string) (master, replica *cluster.Server) {
 	t.Helper()
-	of := map[string]*cluster.Server{}
+	byAddr := map[string]*cluster.Server{}
 	for _, s := range c.Servers {
-		of[s.Addr] = s
+		byAddr[s.Addr] = s
 	}
-	want, err := x.client.ClusterKeySlot(t.Context(), key).Result()
+	keySlot, err := x.client().ClusterKeySlot(t.Context(), key).Result()
 	must(t, err)
 	eventually(t, "every node lists the replicas", func(ctx context.Context) error {
-		slots, err := x.client.ClusterSlots(ctx).Result()
+		slots, err := x.client().ClusterSlots(ctx).Result()
 		if err != nil {
 			return err
 		}
 		for _, s := range slots {
-			if int64(s.Start) <= want && want <= int64(s.End) && len(s.Nodes) == 2 {
-				master, replica = of[s.Nodes[0].Addr], of[s.Nodes[1].Addr]
+			if int64(s.Start) <= keySlot && keySlot <= int64(s.End) && len(s.Nodes) == 2 {
+				master, replica = byAddr[s.Nodes[0].Addr], byAddr[s.Nodes[1].Addr]
 				return nil
 			}
 		}
-		return fmt.Errorf("slot %d not found with a replica in %+v", want, slots)
+		return fmt.Errorf("slot %d not found with a replica in %+v", keySlot, slots)
 	})
 	return master, replica
 }
@@ -233,15 +234,15 @@ func TestASeasonIsNotLoadedAfterThePromotionOfAStaleReplica(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})
 	o := options(addrsOf(c), 6)
 	o.Redis.ReadTimeout, o.Redis.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
-	x, s := opened(t, o), newStore(200)
+	x, s := openIndex(t, o), newStore(200)
 	s.rebuild(t, x)
 	season := x.season(testSeason)
 	const user = "user 17"
 	shard := shardOf(user, 6)
 	control := (*season.control.Load())[shard]
-	live, err := x.client.HGet(t.Context(), control, "live").Result()
+	live, err := x.client().HGet(t.Context(), control, "live").Result()
 	must(t, err)
-	buckets, err := x.client.HGet(t.Context(), control, "buckets").Int()
+	buckets, err := x.client().HGet(t.Context(), control, "buckets").Int()
 	must(t, err)
 	master, replica := roles(t, x, c, control)
 
@@ -250,7 +251,7 @@ func TestASeasonIsNotLoadedAfterThePromotionOfAStaleReplica(t *testing.T) {
 	node := goredis.NewClient(&goredis.Options{Addr: master.Addr})
 	must(t, node.ClientKillByFilter(t.Context(), "TYPE", "replica").Err())
 	s.update(t, x, entry(user, 2, 1000, "F"))
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 	must(t, node.Close())
 	must(t, master.Kill())
 	must(t, replica.Resume())
@@ -283,11 +284,11 @@ func TestASeasonIsNotLoadedAfterThePromotionOfAStaleReplica(t *testing.T) {
 		return err
 	})
 	eventually(t, "Rebuild succeeds", func(ctx context.Context) error { return x.Rebuild(ctx, testBoard, testSeason, epoch, s.scan) })
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 	// The old master returns as a replica, and the index keeps working.
 	must(t, master.Start(t.Context()))
 	s.update(t, x, entry(user, 3, 1001, "M"))
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 }
 
 // If it is unknown whether Redis took an update, the season becomes unavailable to
@@ -295,9 +296,9 @@ func TestASeasonIsNotLoadedAfterThePromotionOfAStaleReplica(t *testing.T) {
 func TestAFailedUpdateMakesTheSeasonUnavailableUntilARebuild(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 2)
-	other := opened(t, o)
+	other := openIndex(t, o)
 	o.Redis.ReadTimeout, o.UpdateTimeout = 50*time.Millisecond, 200*time.Millisecond
-	x, s := opened(t, o), newStore(50)
+	x, s := openIndex(t, o), newStore(50)
 	s.rebuild(t, x)
 	must(t, c.Servers[0].Pause())
 	e := entry("user 3", 2, 500, "F")
@@ -324,16 +325,16 @@ func TestAFailedUpdateMakesTheSeasonUnavailableUntilARebuild(t *testing.T) {
 		}
 		return nil
 	})
-	agrees(t, x, s.entries)
-	agrees(t, other, s.entries)
+	checkLadders(t, x, s.entries)
+	checkLadders(t, other, s.entries)
 }
 
-// While 200 writers update the index, and another process rebuilds it again and again,
-// every page is consistent. Afterwards the index is exact.
+// Every page is consistent while 200 writers update the index and another process rebuilds
+// the index repeatedly. Afterwards the index is exact.
 func TestManyWritersWithReadersAndRebuilds(t *testing.T) {
 	const writers, each, usersEach = 200, 20, 3
 	seed := seed.New(t)
-	x := opened(t, options(cluster.RedisCluster(t), 6))
+	x := openIndex(t, options(cluster.RedisCluster(t), 6))
 	o := x.o
 	y, err := Open(t.Context(), o)
 	must(t, err)
@@ -400,8 +401,8 @@ func TestManyWritersWithReadersAndRebuilds(t *testing.T) {
 	busy.Wait()
 	close(done)
 	watching.Wait()
-	agrees(t, x, s.entries)
-	agrees(t, y, s.entries)
+	checkLadders(t, x, s.entries)
+	checkLadders(t, y, s.entries)
 }
 
 // The next Rebuild frees what a Rebuild left behind when its process died.
@@ -409,22 +410,22 @@ func TestADeadRebuilderIsReplaced(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		o := options([]string{cluster.Redis(t)}, shards)
 		o.LeaseTTL = 300 * time.Millisecond
-		x, s := opened(t, o), newStore(100)
+		x, s := openIndex(t, o), newStore(100)
 		s.rebuild(t, x)
 		before, err := names(t.Context(), x)
 		must(t, err)
 
 		dead, err := Open(t.Context(), o)
 		must(t, err)
-		g := begun(t, dead)
+		g := beginGeneration(t, dead)
 		orphans := newStore(300)
 		must(t, g.fill(t.Context(), testBoard, orphans.scan))
-		must(t, dead.client.Close()) // so that it cannot release the lease
+		must(t, dead.client().Close()) // so that it cannot release the lease
 
 		s.update(t, x, entry("user 5", 2, 77, "F")) // written to both generations
-		agrees(t, x, s.entries)
+		checkLadders(t, x, s.entries)
 		s.rebuild(t, x)
-		agrees(t, x, s.entries)
+		checkLadders(t, x, s.entries)
 		after, err := names(t.Context(), x)
 		must(t, err)
 		if len(after) > len(before) {
@@ -433,8 +434,8 @@ func TestADeadRebuilderIsReplaced(t *testing.T) {
 	}
 }
 
-// begun returns a generation that is being built and whose lease nothing extends.
-func begun(t *testing.T, x *Index) *generation {
+// beginGeneration begins a generation. Nothing extends the generation's lease.
+func beginGeneration(t *testing.T, x *Index) *generation {
 	t.Helper()
 	g := &generation{x: x, season: x.season(testSeason), token: fmt.Sprint(rand.Uint64())}
 	must(t, g.begin(t.Context(), testBoard, epoch))
@@ -446,59 +447,61 @@ func TestAnOvertakenRebuilderChangesNothing(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		o := options([]string{cluster.Redis(t)}, shards)
 		o.LeaseTTL = 100 * time.Millisecond
-		x, s := opened(t, o), newStore(100)
+		x, s := openIndex(t, o), newStore(100)
 		s.rebuild(t, x)
-		g := begun(t, x)
+		g := beginGeneration(t, x)
 		orphans := newStore(300)
 		must(t, g.fill(t.Context(), testBoard, orphans.scan))
-		y := opened(t, o)
+		y := openIndex(t, o)
 		s.rebuild(t, y) // waits until the lease expires
-		for name, late := range map[string]func() error{
+		for name, step := range map[string]func() error{
 			"fill":   func() error { return g.fill(t.Context(), testBoard, orphans.scan) },
 			"verify": func() error { return g.verify(t.Context()) },
 			"flip":   func() error { return g.flip(t.Context()) },
 		} {
-			if err := late(); !errors.Is(err, errOvertaken) {
+			if err := step(); !errors.Is(err, errOvertaken) {
 				t.Errorf("%s: error %v, want errOvertaken", name, err)
 			}
 		}
 		must(t, x.abandon(t.Context(), g.control, g.name))
-		agrees(t, x, s.entries)
-		agrees(t, y, s.entries)
+		checkLadders(t, x, s.entries)
+		checkLadders(t, y, s.entries)
 	}
 }
 
 // If no Rebuild follows, an Update frees what a dead Rebuild left behind.
 func TestAnUpdateFreesWhatADeadRebuilderLeft(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 3)
-	o.LeaseTTL = 50 * time.Millisecond
-	x, s := opened(t, o), newStore(30)
-	s.rebuild(t, x)
-	before, err := names(t.Context(), x)
+	dead, s := openIndex(t, o), newStore(30)
+	s.rebuild(t, dead)
+	before, err := names(t.Context(), dead)
 	must(t, err)
-	g := begun(t, x)
+	g := beginGeneration(t, dead)
 	must(t, g.fill(t.Context(), testBoard, s.scan))
+	o.LeaseTTL = 50 * time.Millisecond
+	must(t, dead.run(t.Context(), []*call{g.lease(o.LeaseTTL)})) // the lease expires soon, but not during fill
+	x := openIndex(t, o)
 	version := uint64(1)
 	eventually(t, "the dead generation is freed", func(ctx context.Context) error {
 		version++
 		s.update(t, x, entry("user 5", version, 10, "F"))
-		now, err := names(ctx, x)
-		if err == nil && len(now) > len(before)+6 { // outboxes appear and disappear
-			err = fmt.Errorf("%d keys, want at most %d: %q", len(now), len(before)+6, now)
+		keys, err := names(ctx, x)
+		if err == nil && len(keys) > len(before)+6 { // outboxes appear and disappear
+			err = fmt.Errorf("%d keys, want at most %d: %q", len(keys), len(before)+6, keys)
 		}
 		return err
 	})
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 }
 
 // If a process ends after it made a generation live in shard 0 only, readers make the
 // generation live in the other shards.
 func TestReadersFinishAFlip(t *testing.T) {
-	x, s := opened(t, options([]string{cluster.Redis(t)}, 4)), newStore(100)
+	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 4)), newStore(100)
 	s.rebuild(t, x)
 	flipFirst := func() *generation {
 		t.Helper()
-		g := begun(t, x)
+		g := beginGeneration(t, x)
 		must(t, g.fill(t.Context(), testBoard, s.scan))
 		must(t, g.verify(t.Context()))
 		first := newCall(flipScript, g.control, 0, g.name)
@@ -507,26 +510,70 @@ func TestReadersFinishAFlip(t *testing.T) {
 		return g
 	}
 	flipFirst()
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 	// A new Rebuild also finishes the flip, before it begins a generation of its own.
 	flipFirst()
 	err := x.Rebuild(t.Context(), testBoard, testSeason, epoch, func(yield func(leaderboard.Entry, error) bool) {
-		agrees(t, x, s.entries)
+		checkLadders(t, x, s.entries)
 		yield(leaderboard.Entry{}, errors.New("no store"))
 	})
 	if err == nil {
 		t.Error("Rebuild returned nil, want the error of its entries")
 	}
-	agrees(t, x, s.entries)
-	// So does the process that abandons the generation.
+	checkLadders(t, x, s.entries)
+	// The process that abandons the generation also finishes the flip.
 	g := flipFirst()
 	must(t, x.abandon(t.Context(), g.control, g.name))
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
+}
+
+// beforeUser is a hook. It calls f before the first pipeline that reads the standing of user.
+type beforeUser struct {
+	goredis.Hook
+	user string
+	f    func()
+	once sync.Once
+}
+
+func (h *beforeUser) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, calls []goredis.Cmder) error {
+		if slices.ContainsFunc(calls, func(c goredis.Cmder) bool { return slices.Contains(c.Args(), any(h.user)) }) {
+			h.once.Do(h.f)
+		}
+		return next(ctx, calls)
+	}
+}
+
+// If another process replaces the index between two batches of Standings, the second batch
+// is repeated, and the first batch stays in the answer.
+func TestStandingsRepeatsALaterBatch(t *testing.T) {
+	o := options([]string{cluster.Redis(t)}, 4)
+	x, y, s := openIndex(t, o), openIndex(t, o), newStore(batchUsers+50)
+	s.rebuild(t, x)
+	want := ladder(t, s.entries, leaderboard.Division{})
+	var users []leaderboard.UserID
+	for _, st := range want {
+		users = append(users, st.User)
+	}
+	replaced := false
+	x.client().AddHook(&beforeUser{Hook: &trips{}, user: string(users[batchUsers+10]), f: func() {
+		// The new generation is live in shard 0 only, so the shards disagree.
+		g := beginGeneration(t, y)
+		must(t, g.fill(t.Context(), testBoard, s.scan))
+		must(t, g.verify(t.Context()))
+		must(t, y.run(t.Context(), []*call{newCall(flipScript, g.control, 0, g.name)}))
+		replaced = true
+	}})
+	got, v, err := x.Standings(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, users)
+	must(t, err)
+	if diff := cmp.Diff(want, got); diff != "" || v.Size != int64(len(want)) || !replaced {
+		t.Errorf("replaced %v, size %d, want true, %d; standings (-want +got)\n%s", replaced, v.Size, len(want), diff)
+	}
 }
 
 // If a writer dies before it delivered its outboxes, a reader delivers them.
 func TestReadersDeliverTheOutboxesOfADeadWriter(t *testing.T) {
-	x, s := opened(t, options([]string{cluster.Redis(t)}, 4)), newStore(100)
+	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 4)), newStore(100)
 	s.rebuild(t, x)
 	control := *x.season(testSeason).control.Load()
 	for i := range 20 {
@@ -546,24 +593,24 @@ func TestReadersDeliverTheOutboxesOfADeadWriter(t *testing.T) {
 		}
 		return err
 	})
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 }
 
-// If a shard has counted fewer items than the other shard has sent or received, it
-// has lost data.
+// If a shard has counted fewer items than the other shard has sent or received, the shard
+// has lost data, and it is emptied.
 func TestAShardThatLostItemsIsEmptied(t *testing.T) {
 	for _, side := range []string{"i", "o"} { // the counters of the receiver and of the sender: see lua/base.lua
-		x, s := opened(t, options([]string{cluster.Redis(t)}, 2)), newStore(100)
+		x, s := openIndex(t, options([]string{cluster.Redis(t)}, 2)), newStore(100)
 		s.rebuild(t, x)
 		control := *x.season(testSeason).control.Load()
 		eventually(t, "both shards have acknowledgements", func(ctx context.Context) error {
 			for shard, other := range []string{"1", "0"} {
-				live, err := x.client.HGet(ctx, control[shard], "live").Result()
+				live, err := x.client().HGet(ctx, control[shard], "live").Result()
 				if err != nil {
 					return err
 				}
 				w := control[shard] + ":" + live + ":w"
-				acked, err := x.client.HGet(ctx, w, "o"+other).Int()
+				acked, err := x.client().HGet(ctx, w, "o"+other).Int()
 				if err != nil || acked == 0 {
 					return fmt.Errorf("%d items acknowledged, error %w", acked, err)
 				}
@@ -571,10 +618,10 @@ func TestAShardThatLostItemsIsEmptied(t *testing.T) {
 			return nil
 		})
 		for shard := range control {
-			live, err := x.client.HGet(t.Context(), control[shard], "live").Result()
+			live, err := x.client().HGet(t.Context(), control[shard], "live").Result()
 			must(t, err)
 			w := control[shard] + ":" + live + ":w"
-			must(t, x.client.HSet(t.Context(), w, side+fmt.Sprint(1-shard), 0).Err())
+			must(t, x.client().HSet(t.Context(), w, side+fmt.Sprint(1-shard), 0).Err())
 		}
 		version := uint64(1)
 		eventually(t, "the loss is detected", func(ctx context.Context) error {
@@ -588,56 +635,56 @@ func TestAShardThatLostItemsIsEmptied(t *testing.T) {
 			return nil
 		})
 		s.rebuild(t, x)
-		agrees(t, x, s.entries)
+		checkLadders(t, x, s.entries)
 	}
 }
 
 // A process that is configured with another number of shards uses the recorded one.
 func TestTheRecordedNumberOfShardsIsUsed(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 4)
-	x, s := opened(t, o), newStore(100)
+	x, s := openIndex(t, o), newStore(100)
 	s.rebuild(t, x)
 	for i, shards := range []int{1, 2, 16} {
 		o.Shards = shards
 		for n := range 10 { // the update is the first call of its process
-			y := opened(t, o)
+			y := openIndex(t, o)
 			s.update(t, y, entry(fmt.Sprint("user ", n), uint64(2+i), int64(50*i+n), "F"))
 		}
-		y := opened(t, o)
-		agrees(t, y, s.entries)
-		agrees(t, x, s.entries)
-		y = opened(t, o)
+		y := openIndex(t, o)
+		checkLadders(t, y, s.entries)
+		checkLadders(t, x, s.entries)
+		y = openIndex(t, o)
 		if _, _, err := y.Around(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, "user 3", 1, 1); err != nil {
 			t.Error(err)
 		}
-		s.rebuild(t, opened(t, o))
-		agrees(t, x, s.entries)
+		s.rebuild(t, openIndex(t, o))
+		checkLadders(t, x, s.entries)
 	}
 	o.Shards = 2
-	y := opened(t, o)
+	y := openIndex(t, o)
 	must(t, y.Drop(t.Context(), testSeason))
-	unavailable(t, x)
-	if left, err := names(t.Context(), x); err != nil || len(left) > 0 {
-		t.Errorf("after Drop the keys %q remain, error %v; want none", left, err)
+	checkUnavailable(t, x)
+	if keys, err := names(t.Context(), x); err != nil || len(keys) > 0 {
+		t.Errorf("after Drop the keys %q remain, error %v; want none", keys, err)
 	}
 	s.rebuild(t, y)
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 }
 
 func TestOpenRefusesAServerThatEvicts(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
-	x := opened(t, options(addrsOf(c), 1))
-	must(t, x.client.ConfigSet(t.Context(), "maxmemory", "100mb").Err())
-	must(t, x.client.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
+	x := openIndex(t, options(addrsOf(c), 1))
+	must(t, x.client().ConfigSet(t.Context(), "maxmemory", "100mb").Err())
+	must(t, x.client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
 	if _, err := Open(t.Context(), x.o); err == nil || !strings.Contains(err.Error(), "allkeys-lru") {
-		t.Errorf("Open of a server that evicts keys: error %v, want one about allkeys-lru", err)
+		t.Errorf("Open of a server that evicts keys: error %v, want an error about allkeys-lru", err)
 	}
 	// A server that did not answer at first is inspected later.
 	late, err := newIndex(x.o)
 	must(t, err)
 	defer late.Close()
-	gone := errors.New("it did not answer")
-	late.unfit.Store(&gone)
+	unreachable := errors.New("Redis did not answer")
+	late.unfit.Store(&unreachable)
 	late.background.Go(late.inspectUntilFit)
 	eventually(t, "a server that answers late is rejected", func(ctx context.Context) error {
 		_, err := late.Loaded(ctx, testSeason)
@@ -646,12 +693,12 @@ func TestOpenRefusesAServerThatEvicts(t *testing.T) {
 		}
 		return nil
 	})
-	must(t, x.client.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	must(t, x.client().ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	eventually(t, "the server is accepted", func(ctx context.Context) error {
 		_, err := late.Loaded(ctx, testSeason)
 		return err
 	})
-	opened(t, x.o)
+	openIndex(t, x.o)
 }
 
 // Open succeeds while Redis is down. The index uses Redis once it answers.
@@ -660,7 +707,7 @@ func TestOpenBeforeRedis(t *testing.T) {
 	o := options(addrsOf(c), 1)
 	o.Redis.MaxRetries, o.UpdateTimeout = -1, 200*time.Millisecond
 	must(t, c.Servers[0].Kill())
-	x, s := opened(t, o), newStore(50)
+	x, s := openIndex(t, o), newStore(50)
 	if _, _, err := x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10); !errors.Is(err, leaderboard.ErrRankUnavailable) {
 		t.Errorf("Page: error %v, want ErrRankUnavailable", err)
 	}
@@ -670,18 +717,18 @@ func TestOpenBeforeRedis(t *testing.T) {
 		return err
 	})
 	s.rebuild(t, x)
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 }
 
-// While Redis and the other processes do not know of a failed update, the index
-// is not synced, so that the caller keeps the result and can redeliver it.
+// The index is not synced while Redis and the other processes do not know of a failed update.
+// The caller then keeps the result and can redeliver it.
 func TestSynced(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 2)
 	o.Redis.MaxRetries, o.UpdateTimeout = -1, 200*time.Millisecond
 	o.Redis.ReadTimeout, o.Redis.DialTimeout = 100*time.Millisecond, 100*time.Millisecond
-	x, s := opened(t, o), newStore(50)
-	y := opened(t, o)
+	x, s := openIndex(t, o), newStore(50)
+	y := openIndex(t, o)
 	s.rebuild(t, x)
 	update := func(version uint64) error {
 		e := entry("user 1", version, int64(version), "F")
@@ -708,58 +755,58 @@ func TestSynced(t *testing.T) {
 		}
 		return nil
 	})
-	unavailable(t, y)
+	checkUnavailable(t, y)
 	s.rebuild(t, y)
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 	must(t, update(7))
-	agrees(t, y, s.entries)
+	checkLadders(t, y, s.entries)
 }
 
-// A Redis without free memory rejects updates, each as a whole. The index treats
-// a rejected update as a lost one.
+// A Redis server without free memory rejects an update completely. The index treats a
+// rejected update as lost.
 func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 3)
-	y, s := opened(t, o), newStore(50)
+	y, s := openIndex(t, o), newStore(50)
 	s.rebuild(t, y)
 	y.background.Wait()
 	o.UpdateTimeout = 500 * time.Millisecond
-	x := opened(t, o)
-	must(t, x.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	x := openIndex(t, o)
+	must(t, x.client().ConfigSet(t.Context(), "maxmemory", "1").Err())
 	control := *x.season(testSeason).control.Load()
-	live, err := x.client.HGet(t.Context(), control[0], "live").Result()
+	live, err := x.client().HGet(t.Context(), control[0], "live").Result()
 	must(t, err)
 	for shard := range control { // release a rank key, which needs no memory
-		keys, err := x.client.ZRange(t.Context(), control[shard]+":"+live+":0kl", 0, 0).Result()
+		keys, err := x.client().ZRange(t.Context(), control[shard]+":"+live+":0kl", 0, 0).Result()
 		must(t, err)
 		w := control[shard] + ":" + live + ":w"
-		from := (shard + 1) % len(control)
-		received, err := x.client.HGet(t.Context(), w, fmt.Sprint("i", from)).Int()
+		sender := (shard + 1) % len(control)
+		received, err := x.client().HGet(t.Context(), w, fmt.Sprint("i", sender)).Int()
 		must(t, err)
-		c := newCall(deliverScript, control, shard, live, from, received, 1, "-\x00"+keys[0])
+		c := newCall(deliverScript, control, shard, live, sender, received, 1, "-\x00"+keys[0])
 		if err := x.run(t.Context(), []*call{c}); err == nil {
 			t.Errorf("shard %d took a delivery without memory: status %d, want an error", shard, c.status)
 		}
 	}
-	for start := time.Now(); time.Since(start) < 150*time.Millisecond; { // until the scripts check the server again
-		agrees(t, x, s.entries)
+	for start := time.Now(); time.Since(start) < 150*time.Millisecond; { // longer than a check of the server is valid
+		checkLadders(t, x, s.entries)
 	}
 	e := entry("user 1", 2, 99, "F")
 	s.put(e)
 	if err := x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{e}); !errors.Is(err, leaderboard.ErrRankUnavailable) {
 		t.Errorf("Update: error %v, want ErrRankUnavailable", err)
 	}
-	must(t, x.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
-	unavailable(t, x)
+	must(t, x.client().ConfigSet(t.Context(), "maxmemory", "0").Err())
+	checkUnavailable(t, x)
 	s.rebuild(t, x)
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 }
 
 // envRebuild makes the test binary rebuild a season in a process of its own.
 const envRebuild = "REDIS_TEST_REBUILD"
 
-// rebuildSlowly rebuilds from entries that are not in the store. Half way it
-// prints a line and waits for one on its standard input.
+// rebuildSlowly rebuilds from entries that are not in the store. Half way, it prints a line
+// and waits for a line on its standard input.
 func rebuildSlowly(args string) error {
 	addr, prefix, _ := strings.Cut(args, " ")
 	ctx := context.Background()
@@ -790,7 +837,7 @@ func rebuildSlowly(args string) error {
 // process has rebuilt the season.
 func TestAStoppedRebuilderChangesNothing(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 3)
-	x, s := opened(t, o), newStore(100)
+	x, s := openIndex(t, o), newStore(100)
 	s.rebuild(t, x)
 	self, err := os.Executable()
 	must(t, err)
@@ -809,7 +856,7 @@ func TestAStoppedRebuilderChangesNothing(t *testing.T) {
 	must(t, cmd.Process.Signal(syscall.SIGSTOP))
 	s.update(t, x, entry("user 3", 2, 555, "F"))
 	s.rebuild(t, x) // waits until the lease expires
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 	_, err = io.WriteString(in, "\n")
 	must(t, err)
 	must(t, cmd.Process.Signal(syscall.SIGCONT))
@@ -818,32 +865,33 @@ func TestAStoppedRebuilderChangesNothing(t *testing.T) {
 		t.Errorf("the stopped process printed %q, %v, want ErrRankUnavailable", line, err)
 	}
 	must(t, cmd.Wait())
-	agrees(t, x, s.entries)
-	left, err := names(t.Context(), x)
+	checkLadders(t, x, s.entries)
+	keys, err := names(t.Context(), x)
 	must(t, err)
-	live, err := x.client.HGet(t.Context(), (*x.season(testSeason).control.Load())[0], "live").Result()
+	live, err := x.client().HGet(t.Context(), (*x.season(testSeason).control.Load())[0], "live").Result()
 	must(t, err)
-	if i := slices.IndexFunc(left, func(k string) bool { return strings.Contains(k, "}:") && !strings.Contains(k, live) }); i >= 0 {
-		t.Errorf("key %q remains, want only keys of generation %s", left[i], live)
+	if i := slices.IndexFunc(keys, func(k string) bool { return strings.Contains(k, "}:") && !strings.Contains(k, live) }); i >= 0 {
+		t.Errorf("key %q remains, want only keys of generation %s", keys[i], live)
 	}
 }
 
-// If several processes find the index gone at once, the first rebuilds it. Of those
-// that wait meanwhile, one more reads the store, and the others accept its Rebuild.
+// If several processes rebuild a lost index at once, the first process rebuilds it, and the
+// others wait. Then one of the others reads the store again, and the remaining processes
+// accept its Rebuild.
 func TestConcurrentRebuildsAreMerged(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 2)
 	s := newStore(100)
 	var reads sync.Map
-	first := opened(t, o)
+	first := openIndex(t, o)
 	others := make([]*Index, 6)
 	for i := range others {
-		others[i] = opened(t, o)
+		others[i] = openIndex(t, o)
 	}
 	var all sync.WaitGroup
 	err := first.Rebuild(t.Context(), testBoard, testSeason, epoch, func(yield func(leaderboard.Entry, error) bool) {
-		var asked []*trips
+		var tripsOf []*trips
 		for _, x := range others {
-			asked = append(asked, counted(x))
+			tripsOf = append(tripsOf, countTrips(x))
 		}
 		for i, x := range others {
 			all.Go(func() {
@@ -858,9 +906,9 @@ func TestConcurrentRebuildsAreMerged(t *testing.T) {
 		}
 		// A process that made a round trip has found the lease taken.
 		eventually(t, "all processes wait for the lease", func(context.Context) error {
-			for _, n := range asked {
+			for _, n := range tripsOf {
 				if n.Load() == 0 {
-					return errors.New("not all have asked for the lease")
+					return errors.New("not all processes have asked for the lease")
 				}
 			}
 			return nil
@@ -874,8 +922,8 @@ func TestConcurrentRebuildsAreMerged(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d of %d waiting rebuilds read the store, want 1", n, len(others))
 	}
-	agrees(t, first, s.entries)
-	agrees(t, others[3], s.entries)
+	checkLadders(t, first, s.entries)
+	checkLadders(t, others[3], s.entries)
 }
 
 // The index finds the master through a Sentinel that requires a password of its own, or a
@@ -889,9 +937,9 @@ func TestBehindSentinel(t *testing.T) {
 	addr := l.Addr().String()
 	must(t, l.Close())
 	host, port, _ := strings.Cut(c.Servers[0].Addr, ":")
-	_, own, _ := strings.Cut(addr, ":")
+	_, sentinelPort, _ := strings.Cut(addr, ":")
 	conf := t.TempDir() + "/sentinel.conf"
-	must(t, os.WriteFile(conf, []byte(fmt.Sprintf("bind 127.0.0.1\nport %s\nrequirepass secret\nuser finder on >found +@all\nsentinel monitor board %s %s 1\n", own, host, port)), 0o600))
+	must(t, os.WriteFile(conf, []byte(fmt.Sprintf("bind 127.0.0.1\nport %s\nrequirepass secret\nuser finder on >found +@all\nsentinel monitor board %s %s 1\n", sentinelPort, host, port)), 0o600))
 	cmd := exec.Command(program, conf, "--sentinel")
 	must(t, cmd.Start())
 	t.Cleanup(func() {
@@ -925,10 +973,10 @@ func TestBehindSentinel(t *testing.T) {
 			t.Errorf("Open as Sentinel user %q with password %q: error %v, want %q and the settings", tt.user, tt.password, err, tt.want)
 		}
 	}
-	x, s := opened(t, o), newStore(30)
-	if x.o.Shards != 1 {
-		t.Errorf("the default number of shards is %d, want 1", x.o.Shards)
+	x, s := openIndex(t, o), newStore(30)
+	if x.shards() != 1 {
+		t.Errorf("the default number of shards is %d, want 1", x.shards())
 	}
 	s.rebuild(t, x)
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 }

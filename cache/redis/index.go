@@ -2,9 +2,41 @@
 // Cluster. The index is exact, and any number of processes share it. The service rebuilds
 // the index from the store when Redis has lost data or may hold old data.
 //
-// A season is split into shards by the hash of the user. Each shard has a hash
-// slot of its own. README.md describes what a shard holds, what each question
-// costs, and which losses of data are detected.
+// # Shards
+//
+// A season is split into shards by the hash of the user. The keys of a shard share a hash
+// tag, so one script changes a user in all ladders atomically. lua/base.lua lists the keys,
+// and lua/tree.lua changes the trees of sort keys. Every int64 score is exact. A user
+// without a rank keeps a field with a version until a rebuild reads a store without the
+// user. With several shards, each rank key has a home: the shard that counts it for dense
+// ranks. During an update, this count may be older than the standings. A season of an older
+// layout of keys counts as not loaded, and its next rebuild frees those keys.
+//
+// # Round trips
+//
+// A round trip is one pipeline to each server concerned, all concurrently. With one shard,
+// every call takes one round trip. With several shards, most calls take one or two. A page
+// from a deep position takes at most about 28 for a million users, and 38 for 500 million.
+// Survey reads a page for each position. The first use of a script on a server, or a Rebuild
+// that finishes during the call, adds one or two round trips.
+//
+// # Detection of losses
+//
+// Every script first checks that the server is still the process on which the shard was
+// begun, in the same term as master. If not, the script empties the shard, and the service
+// rebuilds the season.
+//   - No answer, a timeout, no memory, a process that has just started:
+//     [leaderboard.ErrRankUnavailable]. The caller retries.
+//   - A flush, a restart, a lost server, a promoted replica, a moved slot: the season is
+//     not loaded, even if nothing is missing.
+//   - An Update that Redis does not take within [Options].UpdateTimeout: the season is
+//     unavailable in this process, which empties the shards later.
+//   - A script that failed half-way, or a shard that lost a notice of a rank key from or for
+//     another shard: the shard is emptied.
+//   - A process that stops during Rebuild: the next Rebuild, Drop or Update frees the keys
+//     that the process left, or finishes the Rebuild.
+//
+// README.md lists the losses that are not detected.
 package redis
 
 import (
@@ -32,7 +64,7 @@ import (
 
 // Options are the settings of an [Index].
 type Options struct {
-	// Redis configures the client: one address for a server, several for a cluster,
+	// Redis configures the client: one address for a server, one or several for a cluster,
 	// a master's name for Sentinel; password, TLS, timeouts and pool. Reads always
 	// go to masters.
 	Redis *goredis.UniversalOptions
@@ -54,10 +86,10 @@ type Options struct {
 	// shards, a cached sort key saves a round trip. Default 65,536.
 	Hints int
 	// Registerer receives the metrics of the servers and the connections. If it is nil,
-	// there are none.
+	// the index has no metrics.
 	Registerer prometheus.Registerer
 	// Log receives a warning if the settings of Redis make the index take more memory. If
-	// it is nil, there is no warning.
+	// it is nil, the index logs nothing.
 	Log *slog.Logger
 	// Traces makes the index record a span of each command, below the caller's span, if
 	// the caller's span is sampled.
@@ -77,15 +109,17 @@ const (
 
 // Index is a [leaderboard.Index] in Redis.
 type Index struct {
-	client  goredis.UniversalClient
-	o       Options
-	seasons sync.Map // leaderboard.SeasonKey -> *seasonIndex, of seasons that were written or found in Redis
+	// connection is the client. If Options.Redis has a single address, and it belongs to a Redis
+	// Cluster, the inspection replaces the client once.
+	connection atomic.Pointer[goredis.UniversalClient]
+	o          Options
+	seasons    sync.Map // leaderboard.SeasonKey -> *seasonIndex, of seasons that were written or found in Redis
 	// queried caches the state of seasons that readers asked about, so that
 	// concurrent readers share it.
 	queried *lru.Cache[leaderboard.SeasonKey, *seasonIndex]
 	hints   *lru.Cache[hint, string]
 	pages   coalesce.Group[pageQuery, *pageAnswer]
-	// unfit is the reason why this Redis must not be used; nil if it passed inspection.
+	// unfit is the reason why this Redis must not be used; nil after Redis passed inspection.
 	unfit atomic.Pointer[error]
 	// unsynced is the number of seasons with a failed Update that is not repaired.
 	unsynced atomic.Int64
@@ -98,6 +132,8 @@ type Index struct {
 
 var _ leaderboard.Index = (*Index)(nil)
 
+// hint is a key of the cache of users' sort keys. With several shards, a call needs the sort
+// key of a user in advance: see [Options].Hints.
 type hint struct {
 	season *seasonIndex
 	user   leaderboard.UserID
@@ -113,8 +149,8 @@ func Open(ctx context.Context, o Options) (*Index, error) {
 		return nil, err
 	}
 	switch err := x.inspect(ctx); {
-	case rejected(err) != nil:
-		err = fmt.Errorf("redis: servers %s: %w", strings.Join(o.Redis.Addrs, ","), rejected(err))
+	case refusal(err) != nil:
+		err = fmt.Errorf("redis: servers %s: %w", strings.Join(o.Redis.Addrs, ","), refusal(err))
 		return nil, errors.Join(err, x.Close())
 	case isUnreachable(err):
 		x.unfit.Store(&err)
@@ -137,7 +173,7 @@ func Open(ctx context.Context, o Options) (*Index, error) {
 func (x *Index) probe(ctx context.Context) {
 	const leaf, bucket = 95, 160 // the most strings of a leaf, and users of a bucket
 	key := fmt.Sprintf("%s{probe/%s}", x.o.Prefix, rand.Text())
-	got, err := x.client.Eval(ctx, probeScript.text, []string{key}, leaf, bucket).StringSlice()
+	got, err := x.client().Eval(ctx, probeScript.text, []string{key}, leaf, bucket).StringSlice()
 	if err != nil {
 		x.o.Log.WarnContext(ctx, "encoding of the rank index is unknown", "err", err)
 		return
@@ -149,9 +185,9 @@ func (x *Index) probe(ctx context.Context) {
 	}
 }
 
-// rejected returns an error that names the settings to correct, if err means that Redis
+// refusal returns an error that names the settings to correct, if err means that Redis
 // or Sentinel refuses the credentials or TLS. Otherwise it returns nil.
-func rejected(err error) error {
+func refusal(err error) error {
 	var reply goredis.Error
 	verification, op := (*tls.CertificateVerificationError)(nil), (*net.OpError)(nil)
 	switch {
@@ -166,14 +202,14 @@ func rejected(err error) error {
 		}
 		return fmt.Errorf("they reject this client: correct %s: %w", settings, reply)
 	case errors.As(err, &verification), errors.As(err, &op) && op.Op == "remote error":
-		line, _, _ := strings.Cut(err.Error(), "\n") // with Sentinel, there is a line for each server
+		line, _, _ := strings.Cut(err.Error(), "\n") // with Sentinel, the error has a line for each server
 		return fmt.Errorf("they reject this client: %s", line)
 	}
 	return nil
 }
 
-// inspectUntilFit inspects Redis until it answers and passes inspection. Until
-// then every question fails with the reason.
+// inspectUntilFit inspects Redis until Redis answers and passes inspection. Until then,
+// every question fails with the reason.
 func (x *Index) inspectUntilFit() {
 	_ = retry(x.ctx, func() error {
 		ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
@@ -206,23 +242,13 @@ func newIndex(o Options) (*Index, error) {
 	if o.Redis == nil {
 		return nil, errors.New("redis: open: Options.Redis must be set")
 	}
-	r := *o.Redis
-	// Honor deadlines. Never read from a replica, because it may be behind.
-	r.ContextTimeoutEnabled, r.ReadOnly, r.RouteByLatency, r.RouteRandomly = true, false, false, false
-	client := goredis.NewUniversalClient(&r)
-	if _, cluster := client.(*goredis.ClusterClient); o.Shards == 0 {
-		if o.Shards = 1; cluster {
-			o.Shards = defaultClusterShards
-		}
-	}
-	if o.Traces {
-		client.AddHook(tracer{})
-	}
+	x := &Index{o: o}
+	x.connect(false)
 	if o.Prefix == "" {
 		o.Prefix = defaultPrefix
 	}
-	if o.Shards < 1 || o.Shards > maxShards || strings.ContainsAny(o.Prefix, "{}") {
-		return nil, errors.Join(fmt.Errorf("redis: open: %d shards, prefix %q: shards must be 1 to %d and the prefix must not contain braces", o.Shards, o.Prefix, maxShards), client.Close())
+	if o.Shards < 0 || o.Shards > maxShards || strings.ContainsAny(o.Prefix, "{}") {
+		return nil, errors.Join(fmt.Errorf("redis: open: %d shards, prefix %q: shards must be 1 to %d and the prefix must not contain braces", o.Shards, o.Prefix, maxShards), x.client().Close())
 	}
 	if o.UpdateTimeout == 0 {
 		o.UpdateTimeout = defaultUpdateTimeout
@@ -238,48 +264,86 @@ func newIndex(o Options) (*Index, error) {
 	}
 	hints, err := lru.New[hint, string](o.Hints)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("redis: open: cache of %d hints: %w", o.Hints, err), client.Close())
+		return nil, errors.Join(fmt.Errorf("redis: open: cache of %d hints: %w", o.Hints, err), x.client().Close())
 	}
 	queried, err := lru.New[leaderboard.SeasonKey, *seasonIndex](maxQueried)
 	if err != nil {
-		return nil, errors.Join(err, client.Close())
+		return nil, errors.Join(err, x.client().Close())
 	}
-	x := &Index{client: client, o: o, hints: hints, queried: queried}
+	x.o, x.hints, x.queried = o, hints, queried
 	x.pages.Call = x.readPages
 	x.ctx, x.stop = context.WithCancel(context.Background())
 	return x, nil
 }
 
-// inspect inspects every master.
-func (x *Index) inspect(ctx context.Context) error {
-	if c, ok := x.client.(*goredis.ClusterClient); ok {
-		return c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error { return inspect(ctx, m, true) })
+// connect replaces the client. If cluster is true, a single address belongs to a Redis
+// Cluster, such as the configuration endpoint of a managed cluster.
+func (x *Index) connect(cluster bool) {
+	r := *x.o.Redis
+	// Honor deadlines. Never read from a replica, because it may be behind.
+	r.ContextTimeoutEnabled, r.ReadOnly, r.RouteByLatency, r.RouteRandomly = true, false, false, false
+	r.IsClusterMode = r.IsClusterMode || cluster
+	client := goredis.NewUniversalClient(&r)
+	if x.o.Traces {
+		client.AddHook(tracer{})
 	}
-	return inspect(ctx, x.client, false)
+	if old := x.connection.Swap(&client); old != nil {
+		_ = (*old).Close() // no caller waits for an answer from the old client
+	}
 }
 
-// inspect inspects one server. cluster states whether the client knows that the server is
-// part of a Redis Cluster.
-func inspect(ctx context.Context, c goredis.Cmdable, cluster bool) error {
-	info, err := c.Info(ctx, "server", "replication", "memory").Result()
+func (x *Index) client() goredis.UniversalClient { return *x.connection.Load() }
+
+// shards returns the number of shards of a season that a Rebuild fills for the first time.
+func (x *Index) shards() int {
+	_, cluster := x.client().(*goredis.ClusterClient)
+	switch {
+	case x.o.Shards > 0:
+		return x.o.Shards
+	case cluster:
+		return defaultClusterShards
+	}
+	return 1
+}
+
+// inspect inspects every master. If the single server belongs to a Redis Cluster, it first
+// replaces the client with a client for the cluster.
+func (x *Index) inspect(ctx context.Context) error {
+	if c, ok := x.client().(*goredis.ClusterClient); ok {
+		return c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error {
+			fields, err := serverInfo(ctx, m)
+			if err != nil {
+				return err
+			}
+			return checkFit(fields)
+		})
+	}
+	fields, err := serverInfo(ctx, x.client())
 	if err != nil {
 		return err
 	}
-	return fit(info, cluster)
+	if fields["redis_mode"] == "cluster" {
+		x.connect(true)
+		return x.inspect(ctx)
+	}
+	return checkFit(fields)
 }
 
-// fit returns an error if a server with the given answer to INFO cannot hold the index.
-func fit(info string, cluster bool) error {
+// serverInfo returns the fields of a server's answer to INFO.
+func serverInfo(ctx context.Context, c goredis.Cmdable) (map[string]string, error) {
+	info, err := c.Info(ctx, "server", "replication", "memory").Result()
 	fields := map[string]string{}
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		fields[name] = value
 	}
+	return fields, err
+}
+
+// checkFit returns an error if a server with the given answer to INFO cannot hold the index.
+func checkFit(fields map[string]string) error {
 	if fields["run_id"] == "" || fields["master_replid2"] == "" {
 		return fmt.Errorf("%w: INFO lacks run_id or master_replid2, which detect restarts and failovers: use Redis 7 or later", errUnfit)
-	}
-	if fields["redis_mode"] == "cluster" && !cluster {
-		return fmt.Errorf("%w: it belongs to a Redis Cluster: name two or more servers of the cluster in redis.addresses", errUnfit)
 	}
 	if policy := fields["maxmemory_policy"]; fields["maxmemory"] != "0" && strings.HasPrefix(policy, "allkeys") {
 		return fmt.Errorf("%w: maxmemory-policy %s may evict keys of the index: set it to noeviction or to a volatile policy", errUnfit, policy)
@@ -291,7 +355,7 @@ func fit(info string, cluster bool) error {
 func (x *Index) Close() error {
 	x.stop()
 	x.background.Wait()
-	return x.client.Close()
+	return x.client().Close()
 }
 
 // seasonIndex is the state that a process keeps about one season's index.
@@ -301,7 +365,7 @@ type seasonIndex struct {
 	rebuild chan struct{}            // holds a token while no Rebuild of this process runs
 
 	mu           sync.Mutex
-	acks         map[channel]int64 // number of items that arrived from each channel, to acknowledge to its sending shard
+	acks         map[channel]int64 // for each channel: the number of items that arrived, to report to the sending shard
 	flushing     bool
 	failures     int // Updates that failed
 	repaired     int // failures repaired by a Rebuild, or made known to every process by an invalidation
@@ -309,11 +373,12 @@ type seasonIndex struct {
 	lastFreed    time.Time // when freeDead last ran
 }
 
-// channel identifies the outbox of one shard for another, in one generation. Here, a
-// generation is one fill of the season by a Rebuild: see lua/base.lua.
+// channel identifies the outbox of one shard for another, in one generation. lua/base.lua
+// describes outboxes. A generation is one fill of the season by a Rebuild.
 type channel struct {
 	generation string
-	from, to   int
+	sender     int // the number of the shard that has the outbox
+	receiver   int // the number of the other shard
 }
 
 // season returns the state of a season for a caller that changes it.
@@ -330,16 +395,16 @@ func (x *Index) peek(s leaderboard.SeasonKey) *seasonIndex {
 	}
 	season := &seasonIndex{key: s, rebuild: make(chan struct{}, 1), acks: map[channel]int64{}}
 	season.rebuild <- struct{}{}
-	x.setShards(season, x.o.Shards)
+	x.setShards(season, x.shards())
 	x.queried.Add(s, season)
 	return season
 }
 
 // keep stores the state of a season permanently and returns it. If a concurrent call has
-// stored another state first, keep returns that state instead.
+// stored another state first, keep returns the stored one.
 func (x *Index) keep(season *seasonIndex) *seasonIndex {
-	have, _ := x.seasons.LoadOrStore(season.key, season)
-	return have.(*seasonIndex)
+	stored, _ := x.seasons.LoadOrStore(season.key, season)
+	return stored.(*seasonIndex)
 }
 
 // setShards records the actual number of shards of a season.
@@ -353,8 +418,8 @@ func (x *Index) setShards(season *seasonIndex, n int) {
 
 func (x *Index) leaseKey(season *seasonIndex) string { return (*season.control.Load())[0] + ":lease" }
 
-// The function each returns one call of a script for each shard.
-func each(s *script, control []string, args ...any) []*call {
+// callEach returns one call of a script for each shard.
+func callEach(s *script, control []string, args ...any) []*call {
 	calls := make([]*call, len(control))
 	for i := range control {
 		calls[i] = newCall(s, control, i, args...)
@@ -368,6 +433,7 @@ func newCall(s *script, control []string, shard int, args ...any) *call {
 	return &call{script: s, shard: shard, keys: control[shard : shard+1 : shard+1], args: append(all, args...)}
 }
 
+// shardOf returns the number of the shard that holds a user.
 func shardOf(user leaderboard.UserID, shards int) int {
 	if shards == 1 {
 		return 0
@@ -415,24 +481,25 @@ func (x *Index) drop(ctx context.Context, season *seasonIndex) error {
 		x.setShards(season, n)
 	}
 	control := *season.control.Load()
-	if err := x.run(ctx, each(dropScript, control, "lose")); err != nil {
+	if err := x.run(ctx, callEach(dropScript, control, "lose")); err != nil {
 		return err
 	}
 	if err := x.free(ctx, control); err != nil {
 		return err
 	}
-	last := each(dropScript, control, "all")
+	last := callEach(dropScript, control, "all")
 	last[0].keys = append(last[0].keys, x.leaseKey(season))
 	if err := x.run(ctx, last); err != nil {
 		return err
 	}
-	x.setShards(season, x.o.Shards)
+	x.setShards(season, x.shards())
 	return nil
 }
 
-// instant encodes t as bytes that compare as instants do.
+// instant encodes t as 8 bytes. The bytes of an earlier instant are smaller.
 func instant(t time.Time) string { return bigEndian(uint64(t.UnixMicro()) ^ 1<<63) }
 
+// instantOf decodes an instant.
 func instantOf(b string) time.Time {
 	var v uint64
 	for i := range len(b) {

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -31,14 +32,14 @@ func TestMain(m *testing.M) {
 	os.Exit(cluster.Main(m))
 }
 
-// mixed is the reason why answers of several shards mix moments: each shard answers
+// mixedReason is the reason why answers of several shards mix moments: each shard answers
 // at a moment of its own, because Redis has no snapshot across slots.
-const mixed = "shards are read side by side, not at one moment"
+const mixedReason = "shards are read concurrently, but not at one moment"
 
 // suites runs the suites of the contract, with sizes that suit an index behind a network.
 // The first suite runs with the decorator that a server adds, the second without it.
 func suites(t *testing.T, addrs []string, shards, histories int, limits cachetest.Limits) {
-	open := func(tb testing.TB) leaderboard.Index { return unclosed(tb, options(addrs, shards)) }
+	open := func(tb testing.TB) leaderboard.Index { return openUnclosed(tb, options(addrs, shards)) }
 	measured := func(tb testing.TB) leaderboard.Index { return observe.Index(open(tb), prometheus.NewRegistry()) }
 	sizes := cachetest.Sizes{Histories: histories, Changes: 40, Moves: 1000}
 	cachetest.Run(t, measured, limits, sizes)
@@ -53,10 +54,10 @@ func options(addrs []string, shards int) Options {
 	}
 }
 
-// opened returns an open index. When tb ends, the index is closed and its keys are removed.
-func opened(tb testing.TB, o Options) *Index {
+// openIndex returns an open index. When tb ends, the index is closed and its keys are removed.
+func openIndex(tb testing.TB, o Options) *Index {
 	tb.Helper()
-	x := unclosed(tb, o)
+	x := openUnclosed(tb, o)
 	tb.Cleanup(func() {
 		if err := x.Close(); err != nil {
 			tb.Error(err)
@@ -65,8 +66,8 @@ func opened(tb testing.TB, o Options) *Index {
 	return x.Index
 }
 
-// unclosed returns an open index, which the caller must close.
-func unclosed(tb testing.TB, o Options) temporary {
+// openUnclosed returns an open index, which the caller must close.
+func openUnclosed(tb testing.TB, o Options) temporary {
 	tb.Helper()
 	x, err := Open(tb.Context(), o)
 	if err != nil {
@@ -89,10 +90,10 @@ func (x temporary) Close() error {
 // The hook trips counts the round trips of a client: commands sent alone, and pipelines.
 type trips struct{ atomic.Int64 }
 
-// counted returns the count of the round trips of x from now on.
-func counted(x *Index) *trips {
+// countTrips returns a count of the round trips that x makes after this call.
+func countTrips(x *Index) *trips {
 	n := &trips{}
-	x.client.AddHook(n)
+	x.client().AddHook(n)
 	return n
 }
 
@@ -123,9 +124,9 @@ func names(ctx context.Context, x *Index) ([]string, error) {
 			all = append(all, it.Val())
 		}
 	}
-	cluster, ok := x.client.(*goredis.ClusterClient)
+	cluster, ok := x.client().(*goredis.ClusterClient)
 	if !ok {
-		return all, scan(ctx, x.client.(*goredis.Client))
+		return all, scan(ctx, x.client().(*goredis.Client))
 	}
 	var mu sync.Mutex // masters are scanned concurrently
 	err := cluster.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error {
@@ -144,15 +145,36 @@ func remove(tb testing.TB, x *Index) {
 		return
 	}
 	for _, name := range all {
-		if err := x.client.Unlink(ctx, name).Err(); err != nil {
+		if err := x.client().Unlink(ctx, name).Err(); err != nil {
 			tb.Error(err)
 		}
 	}
 }
 
-// local returns an index in a miniredis, a Redis in the test's process. It does not
+// One address of a Redis Cluster is enough, such as the configuration endpoint of a managed
+// cluster. This is also true if the server answers only after Open.
+func TestOneAddressOfACluster(t *testing.T) {
+	o := options(cluster.RedisCluster(t)[:1], 0)
+	x := openIndex(t, o)
+	season, s := x.season(testSeason), newStore(100)
+	must(t, x.Rebuild(t.Context(), testBoard, testSeason, epoch, s.scan))
+	if _, ok := x.client().(*goredis.ClusterClient); !ok || x.shards() != defaultClusterShards || len(*season.control.Load()) != defaultClusterShards {
+		t.Errorf("the client is a %T, with %d shards; want a client of a cluster, with %d", x.client(), x.shards(), defaultClusterShards)
+	}
+	late, err := newIndex(o)
+	must(t, err)
+	t.Cleanup(func() { must(t, late.Close()) })
+	unreachable := errors.New("unreachable")
+	late.unfit.Store(&unreachable)
+	late.inspectUntilFit()
+	if _, ok := late.client().(*goredis.ClusterClient); !ok || late.unfit.Load() != nil {
+		t.Errorf("after Redis answers, the client is a %T and the index is unfit: %v; want a client of a cluster and a fit index", late.client(), late.unfit.Load())
+	}
+}
+
+// openLocal returns an index in a miniredis, a Redis in the test's process. It does not
 // report its identity.
-func local(tb testing.TB, shards int) *Index {
+func openLocal(tb testing.TB, shards int) *Index {
 	tb.Helper()
 	s := miniredis.RunT(tb)
 	x, err := newIndex(options([]string{s.Addr()}, shards))
@@ -173,7 +195,7 @@ func TestIndexOnAServer(t *testing.T) {
 		suites(t, addrs, 1, 6, cachetest.Limits{})
 	})
 	t.Run("Shards", func(t *testing.T) {
-		suites(t, addrs, 4, 4, cachetest.Limits{MixedMoments: mixed})
+		suites(t, addrs, 4, 4, cachetest.Limits{MixedMoments: mixedReason})
 	})
 }
 
@@ -183,6 +205,6 @@ func TestIndexOnACluster(t *testing.T) {
 		suites(t, addrs, 1, 2, cachetest.Limits{})
 	})
 	t.Run("Shards", func(t *testing.T) {
-		suites(t, addrs, 4, 2, cachetest.Limits{MixedMoments: mixed})
+		suites(t, addrs, 4, 2, cachetest.Limits{MixedMoments: mixedReason})
 	})
 }

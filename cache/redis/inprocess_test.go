@@ -18,11 +18,12 @@ import (
 var (
 	testBoard  = &leaderboard.Board{ID: "board", Divisions: []string{"gender"}}
 	testSeason = leaderboard.SeasonKey{Board: "board", Season: leaderboard.SeasonAll}
-	epoch      = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	// epoch is the time of the tests: their updates happen at this time or seconds later.
+	epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 )
 
-// entry returns a user's entry with the given version. Unless division is "", the entry
-// is in that division.
+// entry returns a user's entry with the given version. If division is not "", the
+// entry is in it.
 func entry(user string, version uint64, score int64, division string) leaderboard.Entry {
 	e := leaderboard.Entry{
 		SeasonKey: testSeason, User: leaderboard.UserID(user), Version: version,
@@ -44,18 +45,18 @@ func sequence(entries []leaderboard.Entry) func(func(leaderboard.Entry, error) b
 	}
 }
 
-// ladder returns the ranked standings of those entries that are in a division.
+// ladder returns the ranked standings of the entries that are in a division.
 func ladder(t testing.TB, entries map[leaderboard.UserID]leaderboard.Entry, d leaderboard.Division) []leaderboard.Standing {
 	t.Helper()
-	var in []leaderboard.Entry
+	var members []leaderboard.Entry
 	for _, e := range entries {
 		if e.Ranked() && (d.Overall() || slices.Contains(e.Divisions, d)) {
-			in = append(in, e)
+			members = append(members, e)
 		}
 	}
-	slices.SortFunc(in, func(x, y leaderboard.Entry) int { return strings.Compare(string(x.SortKey()), string(y.SortKey())) })
+	slices.SortFunc(members, func(x, y leaderboard.Entry) int { return strings.Compare(string(x.SortKey()), string(y.SortKey())) })
 	var out []leaderboard.Standing
-	for s, err := range leaderboard.AssignRanks(sequence(in)) {
+	for s, err := range leaderboard.AssignRanks(sequence(members)) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,9 +65,9 @@ func ladder(t testing.TB, entries map[leaderboard.UserID]leaderboard.Entry, d le
 	return out
 }
 
-// agrees fails the test unless every ladder of the index equals the ladder that follows
+// checkLadders fails the test if a ladder of the index differs from the ladder that follows
 // from entries.
-func agrees(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderboard.Entry) {
+func checkLadders(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderboard.Entry) {
 	t.Helper()
 	divisions := map[leaderboard.Division]bool{{}: true}
 	for _, e := range entries {
@@ -98,15 +99,16 @@ func agrees(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderboard.E
 	}
 }
 
-// The scripts work in a miniredis, which does not report the ids that Open needs (see
-// index.go). The suite and the tests of faults need real servers.
+// The scripts work in a miniredis, a Redis in the test's process. Open would refuse it, because
+// it does not report its identity. The suite of the contract and the tests of faults need real
+// servers.
 func TestScriptsInProcess(t *testing.T) {
-	seed := seed.New(t)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	runSeed := seed.New(t)
+	rng := rand.New(rand.NewPCG(runSeed, 0))
 	smallTrees(t)
 	for _, shards := range []int{1, 3} {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
-			x := local(t, shards)
+			x := openLocal(t, shards)
 			l := leaderboard.Ladder{SeasonKey: testSeason}
 			if _, _, err := x.Page(t.Context(), l, 1, 1); !errors.Is(err, leaderboard.ErrRankUnavailable) {
 				t.Fatalf("Page before a Rebuild: error %v, want ErrRankUnavailable", err)
@@ -120,7 +122,7 @@ func TestScriptsInProcess(t *testing.T) {
 			if err := x.Rebuild(t.Context(), testBoard, testSeason, epoch, sequence(first)); err != nil {
 				t.Fatal(err)
 			}
-			agrees(t, x, entries)
+			checkLadders(t, x, entries)
 			for version := uint64(2); version < 12; version++ {
 				e := entry(fmt.Sprint("user ", rng.IntN(70)), version, rng.Int64N(6), []string{"", "F", "M"}[rng.IntN(3)])
 				e.Hidden = rng.IntN(5) == 0
@@ -130,7 +132,7 @@ func TestScriptsInProcess(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			agrees(t, x, entries)
+			checkLadders(t, x, entries)
 			for _, s := range ladder(t, entries, leaderboard.Division{}) {
 				around, _, err := x.Around(t.Context(), l, s.User, 0, 0)
 				got := around.Standings
@@ -141,8 +143,8 @@ func TestScriptsInProcess(t *testing.T) {
 			if err := x.Drop(t.Context(), testSeason); err != nil {
 				t.Fatal(err)
 			}
-			if left, err := names(t.Context(), x); err != nil || len(left) > 0 {
-				t.Errorf("after Drop the keys %q remain, error %v; want none", left, err)
+			if keys, err := names(t.Context(), x); err != nil || len(keys) > 0 {
+				t.Errorf("after Drop the keys %q remain, error %v; want none", keys, err)
 			}
 		})
 	}
@@ -150,7 +152,7 @@ func TestScriptsInProcess(t *testing.T) {
 
 // Questions about seasons that do not exist leave no permanent state.
 func TestUnknownSeasonsLeaveNoState(t *testing.T) {
-	x := local(t, 2)
+	x := openLocal(t, 2)
 	for i := range 100 {
 		s := leaderboard.SeasonKey{Board: "board", Season: leaderboard.SeasonID(fmt.Sprint(i))}
 		if loaded, err := x.Loaded(t.Context(), s); loaded || err != nil {
@@ -160,19 +162,19 @@ func TestUnknownSeasonsLeaveNoState(t *testing.T) {
 			t.Fatalf("Around: error %v, want ErrRankUnavailable", err)
 		}
 	}
-	kept := func() (n int) {
+	countStates := func() (n int) {
 		x.seasons.Range(func(any, any) bool { n++; return true })
 		return n
 	}
-	if n := kept(); n != 0 {
-		t.Errorf("state of %d seasons is kept, want none", n)
+	if n := countStates(); n != 0 {
+		t.Errorf("the index keeps the states of %d seasons, want none", n)
 	}
 	if err := x.Rebuild(t.Context(), testBoard, testSeason, epoch, sequence(nil)); err != nil {
 		t.Fatal(err)
 	}
 	x.seasons.Clear() // as in a new process
 	x.queried.Purge()
-	if loaded, err := x.Loaded(t.Context(), testSeason); !loaded || err != nil || kept() != 1 {
-		t.Errorf("Loaded = %v, %v, want true, nil; state of %d seasons is kept, want 1", loaded, err, kept())
+	if loaded, err := x.Loaded(t.Context(), testSeason); !loaded || err != nil || countStates() != 1 {
+		t.Errorf("Loaded = %v, %v, want true, nil; the index keeps the states of %d seasons, want 1", loaded, err, countStates())
 	}
 }

@@ -24,8 +24,8 @@ func bucketHash(user string) uint32 {
 	return binary.BigEndian.Uint32(sum[4:])
 }
 
-// escape returns s as a part of a key's hash tag. It keeps s readable, but encodes
-// the characters that end a part or the tag.
+// escape returns s as a part of a key's hash tag. It encodes only the characters that end a
+// part or the tag, so that people can read the key.
 func escape(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -51,10 +51,10 @@ func controlKey(prefix string, s leaderboard.SeasonKey, shard, shards int) strin
 		return zero
 	}
 	step := slots / shards
-	want := (slot(name+"/0") + shard*step) % slots
+	target := (slot(name+"/0") + shard*step) % slots
 	for n := 0; ; n++ {
 		tag := fmt.Sprintf("%s/%d.%d", name, shard, n)
-		if off := (slot(tag) - want + slots) % slots; off < step/4 {
+		if distance := (slot(tag) - target + slots) % slots; distance < step/4 {
 			return prefix + "{" + tag + "}"
 		}
 	}

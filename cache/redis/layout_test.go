@@ -19,9 +19,9 @@ import (
 // next Rebuild frees it.
 func TestAnOlderLayoutIsRebuilt(t *testing.T) {
 	ctx := t.Context()
-	x, s := opened(t, options([]string{cluster.Redis(t)}, 1)), newStore(50)
+	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 1)), newStore(50)
 	control := (*x.season(testSeason).control.Load())[0]
-	info, err := x.client.Info(ctx, "server", "replication").Result()
+	info, err := x.client().Info(ctx, "server", "replication").Result()
 	must(t, err)
 	field := func(name string) string {
 		_, rest, _ := strings.Cut(info, name+":")
@@ -30,7 +30,7 @@ func TestAnOlderLayoutIsRebuilt(t *testing.T) {
 	}
 	e := entry("user 1", 1, 5, "F")
 	old := control + ":3-abcdefgh:"
-	pipe := x.client.Pipeline()
+	pipe := x.client().Pipeline()
 	pipe.HSet(ctx, control, "S", 1, "fence", 3, "live", "3-abcdefgh", "id", field("run_id")+"/"+field("master_replid2"), "vouched", time.Now().UnixMicro(), "kb", 8, "asof", instant(epoch), "room", 1)
 	pipe.HSet(ctx, old+"u", "user 1", bigEndian(1)+string(e.SortKey()[:16])+"\x08gender:F")
 	for _, ladder := range []string{"", "gender:F"} {
@@ -42,26 +42,27 @@ func TestAnOlderLayoutIsRebuilt(t *testing.T) {
 	_, err = pipe.Exec(ctx)
 	must(t, err)
 
-	unavailable(t, x)
+	checkUnavailable(t, x)
 	s.rebuild(t, x)
-	agrees(t, x, s.entries)
-	left, err := names(ctx, x)
+	checkLadders(t, x, s.entries)
+	keys, err := names(ctx, x)
 	must(t, err)
-	for _, name := range left {
+	for _, name := range keys {
 		if strings.HasPrefix(name, old) {
 			t.Errorf("the key %q of the older layout remains, want it freed", name)
 		}
 	}
 }
 
-// A script that fails half-way leaves a mark, and the next one finds it.
+// A script that fails half-way leaves busy at 1 in the control hash, and the next script
+// finds it.
 func TestAScriptThatFailsHalfWayIsDetected(t *testing.T) {
 	for _, shards := range []int{1, 3} {
-		x, s := opened(t, options([]string{cluster.Redis(t)}, shards)), newStore(100)
+		x, s := openIndex(t, options([]string{cluster.Redis(t)}, shards)), newStore(100)
 		s.rebuild(t, x)
 		r := rawLive(t, x, 0)
-		must(t, x.client.Del(t.Context(), r.at+"0l").Err())
-		must(t, x.client.Set(t.Context(), r.at+"0l", "not a sorted set", 0).Err())
+		must(t, x.client().Del(t.Context(), r.at+"0l").Err())
+		must(t, x.client().Set(t.Context(), r.at+"0l", "not a sorted set", 0).Err())
 		var failed *call
 		for i := 0; failed == nil; i++ { // the first user of shard 0
 			e := entry(fmt.Sprint("user ", i), 2, 1000, "")
@@ -70,18 +71,18 @@ func TestAScriptThatFailsHalfWayIsDetected(t *testing.T) {
 			}
 		}
 		if err := x.run(t.Context(), []*call{failed}); err == nil {
-			t.Fatal("the update succeeded on a key of another type, which this test needs to fail")
+			t.Fatal("the update succeeded on a key of another type; the test needs an update that fails")
 		}
-		unavailable(t, x)
+		checkUnavailable(t, x)
 		s.rebuild(t, x)
-		agrees(t, x, s.entries)
+		checkLadders(t, x, s.entries)
 	}
 }
 
-// A shard does not take a batch of a Rebuild if it lacks the batch before.
+// A shard does not take a batch of a Rebuild if it lacks the previous batch.
 func TestASkippedBatchIsDetected(t *testing.T) {
-	x, s := opened(t, options([]string{cluster.Redis(t)}, 1)), newStore(100)
-	g := begun(t, x)
+	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 1)), newStore(100)
+	g := beginGeneration(t, x)
 	e := entry("user 1", 1, 5, "")
 	send := func(batch int) int {
 		t.Helper()
@@ -97,7 +98,7 @@ func TestASkippedBatchIsDetected(t *testing.T) {
 	must(t, x.abandon(t.Context(), g.control, g.name))
 	must(t, x.run(t.Context(), []*call{g.lease(0)}))
 	s.rebuild(t, x)
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 }
 
 // On a server that packs fewer members than by default, Open logs a warning, and the
@@ -108,7 +109,7 @@ func TestServersThatPackLess(t *testing.T) {
 	o := options(c.Addrs(), 1)
 	var log bytes.Buffer
 	o.Log = slog.New(slog.NewTextHandler(&log, nil))
-	x, s := opened(t, o), newStore(300)
+	x, s := openIndex(t, o), newStore(300)
 	if log.Len() > 0 {
 		t.Errorf("Open on a server with default settings logged %s, want nothing", &log)
 	}
@@ -116,25 +117,25 @@ func TestServersThatPackLess(t *testing.T) {
 		s.put(entry(fmt.Sprint("a user with a long id ", strings.Repeat("x", 90), i), 1, int64(i/2), "F"))
 	}
 	s.rebuild(t, x)
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 	for _, setting := range []string{"zset-max-listpack-entries", "hash-max-listpack-entries"} {
-		must(t, x.client.ConfigSet(t.Context(), setting, "10").Err())
+		must(t, x.client().ConfigSet(t.Context(), setting, "10").Err())
 		log.Reset()
-		y := opened(t, o)
+		y := openIndex(t, o)
 		if !strings.Contains(log.String(), setting) {
 			t.Errorf("Open on a server with %s 10 logged %q, want a warning that names the setting", setting, &log)
 		}
 		s.rebuild(t, y)
-		agrees(t, y, s.entries)
+		checkLadders(t, y, s.entries)
 	}
 }
 
-// Large answers are read in pieces, none of which blocks the server for long.
+// Large answers are read in pieces, and are complete.
 func TestLargeAnswersAreReadInPieces(t *testing.T) {
 	const users = 5000
-	x, s := opened(t, options([]string{cluster.Redis(t)}, 1)), newStore(users)
+	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 1)), newStore(users)
 	s.rebuild(t, x)
-	agrees(t, x, s.entries)
+	checkLadders(t, x, s.entries)
 	l := leaderboard.Ladder{SeasonKey: testSeason}
 	want := ladder(t, s.entries, leaderboard.Division{})
 	got, v, err := x.PageAfter(context.Background(), l, want[99].SortKey(), users)

@@ -20,7 +20,7 @@ const (
 
 // serverState is the state of a server, or the sum of several.
 type serverState struct {
-	used, limit   float64 // bytes; limit is 0 if there is none
+	used, limit   float64 // bytes; limit is 0 if memory is unlimited
 	keys          float64
 	evicted, slow float64 // counted since the start of the server
 	replicas      float64
@@ -69,7 +69,7 @@ func (x *Index) register(reg prometheus.Registerer) {
 		})
 	}
 	stats := func(read func(*goredis.PoolStats) uint32) func() float64 {
-		return func() float64 { return float64(read(x.client.PoolStats())) }
+		return func() float64 { return float64(read(x.client().PoolStats())) }
 	}
 	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "connections",
 		Help: "Open connections to Redis."}, stats(func(s *goredis.PoolStats) uint32 { return s.TotalConns }))
@@ -109,13 +109,13 @@ func (x *Index) readServers() serverState {
 			sum.add(state)
 		}
 	}
-	if c, ok := x.client.(*goredis.ClusterClient); ok {
+	if c, ok := x.client().(*goredis.ClusterClient); ok {
 		_ = c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error { // the sum includes the masters that answered
 			add(ctx, m)
 			return nil
 		})
 	} else {
-		add(ctx, x.client)
+		add(ctx, x.client())
 	}
 	return sum
 }
@@ -159,8 +159,8 @@ func parseInfo(info string) serverState {
 		case strings.HasPrefix(name, "slave") && strings.HasPrefix(value, "ip="):
 			for field := range strings.SplitSeq(value, ",") {
 				if text, ok := strings.CutPrefix(field, "offset="); ok {
-					if at := number(text); s.replicas == 0 || at < furthest {
-						furthest = at
+					if received := number(text); s.replicas == 0 || received < furthest {
+						furthest = received
 					}
 					s.replicas++
 				}

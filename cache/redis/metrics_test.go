@@ -20,14 +20,14 @@ func TestParseInfo(t *testing.T) {
 		info string
 		want serverState
 	}{
-		"without replicas": {memory + "# Replication\r\nrole:master\r\nconnected_slaves:0\r\nmaster_repl_offset:0\r\n",
+		"a server without replicas has no lag": {memory + "# Replication\r\nrole:master\r\nconnected_slaves:0\r\nmaster_repl_offset:0\r\n",
 			serverState{used: 1 << 20, limit: 2 << 20, evicted: 3}},
 		"the replica furthest behind counts": {"slave0:ip=10.0.0.2,port=6379,state=online,offset=900,lag=0\r\n" +
 			"slave1:ip=10.0.0.3,port=6379,state=online,offset=700,lag=1\r\nmaster_repl_offset:1000\r\n",
 			serverState{replicas: 2, lag: 300}},
-		"a replica may be read after the master": {"slave0:ip=10.0.0.2,port=6379,state=online,offset=1001,lag=0\r\nmaster_repl_offset:1000\r\n",
+		"a replica whose offset exceeds the master's has no lag": {"slave0:ip=10.0.0.2,port=6379,state=online,offset=1001,lag=0\r\nmaster_repl_offset:1000\r\n",
 			serverState{replicas: 1}},
-		"no numbers": {"used_memory:many\r\n\r\nslave_read_only:1\r\n", serverState{}},
+		"a value that is not a number counts as 0": {"used_memory:many\r\n\r\nslave_read_only:1\r\n", serverState{}},
 	} {
 		if diff := cmp.Diff(tt.want, parseInfo(tt.info), cmp.AllowUnexported(serverState{})); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", name, diff)
@@ -44,7 +44,7 @@ func TestStatesOfMastersAdd(t *testing.T) {
 	}
 }
 
-// metricsOf returns a function that reads the servers as the poll does, and returns the
+// metricsOf returns a function that reads the servers as pollServers does, and returns the
 // metrics of the index by name.
 func metricsOf(t *testing.T, x *Index, reg *prometheus.Registry) func() map[string]float64 {
 	return func() map[string]float64 {
@@ -70,16 +70,16 @@ func TestMetricsOfAServerWithAReplica(t *testing.T) {
 	replica := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{}).Addrs()[0]
 	o := options([]string{master}, 1)
 	o.Registerer = reg
-	x := opened(t, o)
+	x := openIndex(t, o)
 	read := metricsOf(t, x, reg)
 	if m := read(); m["masters"] != 1 || m["replicas"] != 0 || m["max_memory_bytes"] != 0 || m["evicted_keys"] != 0 {
 		t.Errorf("the metrics of a new server are %v, want one master without replicas, maxmemory and evictions", m)
 	}
-	follower := goredis.NewClient(&goredis.Options{Addr: replica})
-	defer follower.Close()
+	replicaClient := goredis.NewClient(&goredis.Options{Addr: replica})
+	defer replicaClient.Close()
 	host, port, _ := strings.Cut(master, ":")
-	must(t, follower.ReplicaOf(ctx, host, port).Err())
-	must(t, x.client.ConfigSet(ctx, "slowlog-log-slower-than", "0").Err())
+	must(t, replicaClient.ReplicaOf(ctx, host, port).Err())
+	must(t, x.client().ConfigSet(ctx, "slowlog-log-slower-than", "0").Err())
 	s := newStore(50)
 	s.rebuild(t, x)
 	eventually(t, "the metrics have the replica and the keys", func(ctx context.Context) error {
@@ -97,14 +97,14 @@ func TestMetricsOfAServerThatEvicts(t *testing.T) {
 	ctx, reg := t.Context(), prometheus.NewRegistry()
 	o := options(cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{}).Addrs(), 1)
 	o.Registerer = reg
-	x := opened(t, o)
+	x := openIndex(t, o)
 	used := metricsOf(t, x, reg)()["used_memory_bytes"]
 	limit := int64(used) + 2<<20
-	must(t, x.client.ConfigSet(ctx, "maxmemory", strconv.FormatInt(limit, 10)).Err())
-	must(t, x.client.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
+	must(t, x.client().ConfigSet(ctx, "maxmemory", strconv.FormatInt(limit, 10)).Err())
+	must(t, x.client().ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
 	value := strings.Repeat("x", 1<<16)
 	for i := range 100 { // 6 MiB
-		must(t, x.client.Set(ctx, fmt.Sprint(x.o.Prefix, i), value, 0).Err())
+		must(t, x.client().Set(ctx, fmt.Sprint(x.o.Prefix, i), value, 0).Err())
 	}
 	if m := metricsOf(t, x, reg)(); m["evicted_keys"] < 1 || m["max_memory_bytes"] != float64(limit) || m["keys"] >= 100 {
 		t.Errorf("the metrics are %v, want evicted keys, the limit %d, and fewer than 100 keys", m, limit)

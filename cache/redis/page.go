@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -10,29 +11,30 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// window asks every shard for its part of a window around a cut. It also returns
-// the sort key of user, or "" if user is empty or not in the ladder. If by is "u" and the
-// user is not in the ladder, the window is nil.
-func (r *reader) window(by, cut string, above, below int, user leaderboard.UserID) (*window, string, error) {
+// excerpt asks every shard for its part of an excerpt around a cut. It also returns
+// the sort key of user, or "" if user is empty or not in the ladder. If kind is "u" and the
+// user is not in the ladder, the returned excerpt is nil. lua/excerpt.lua describes the kinds
+// of cuts.
+func (r *reader) excerpt(kind, cut string, above, below int, user leaderboard.UserID) (*excerpt, string, error) {
 	calls := make([]*call, r.shards())
 	for i := range calls {
-		of := leaderboard.UserID("")
+		shardUser := leaderboard.UserID("")
 		if user != "" && shardOf(user, r.shards()) == i {
-			of = user
+			shardUser = user
 		}
-		calls[i] = r.call(windowScript, i, by, cut, above, below, string(of), bucketHash(string(of)))
+		calls[i] = r.call(excerptScript, i, kind, cut, above, below, string(shardUser), bucketHash(string(shardUser)))
 	}
 	sizes, err := r.ask(calls)
 	if err != nil {
 		return nil, "", err
 	}
-	mine := ""
+	sortKey := ""
 	parts := make([]part, len(calls))
 	for i, c := range calls {
 		if k := c.str(); k != "" {
-			mine = k
+			sortKey = k
 		}
-		if by == "u" && mine == "" {
+		if kind == "u" && sortKey == "" {
 			return nil, "", fault(calls)
 		}
 		parts[i] = part{
@@ -40,16 +42,16 @@ func (r *reader) window(by, cut string, above, below int, user leaderboard.UserI
 			notWorse: c.int(), first: c.int(), start: c.int(), distinct: c.int(), keys: c.lists(),
 		}
 	}
-	switch by {
+	switch kind {
 	case "u":
-		cut = mine
+		cut = sortKey
 	case "i":
 		cut = "" // the keys begin at the cut
 	}
-	return join(cut, r.keyBytes, parts), mine, fault(calls)
+	return join(cut, r.keyBytes, parts), sortKey, fault(calls)
 }
 
-// pageQuery is a question of Page or PageAfter. Concurrent equal ones share a read.
+// pageQuery is a question of Page or PageAfter. Concurrent equal questions share a read.
 type pageQuery struct {
 	ladder   leaderboard.Ladder
 	position int64               // of the first standing, from 0; -1 in a question of PageAfter
@@ -66,14 +68,14 @@ type pageAnswer struct {
 }
 
 // Page implements [leaderboard.Ranker]. It treats a position below 1 as 1. Concurrent
-// equal calls share one read, which begins after each of them.
+// equal calls share one read, which begins after the last of these calls began.
 func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.sharePage(ctx, pageQuery{ladder: l, position: min(max(position, 1), maxPosition) - 1, n: n, counts: countsOf(methods)})
 }
 
 // PageAfter implements [leaderboard.Ranker]. The empty key precedes all keys, and
 // a proper prefix of a sort key precedes every key that begins with it. Concurrent equal
-// calls share a read, as those of Page do.
+// calls share a read, as calls of Page do.
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.sharePage(ctx, pageQuery{ladder: l, position: -1, after: after, n: n, counts: countsOf(methods)})
 }
@@ -104,7 +106,7 @@ func (x *Index) readPages(ctx context.Context, q pageQuery, calls []*pageAnswer)
 	return nil
 }
 
-// sharedTimeout bounds a shared read, which does not end when its callers leave.
+// sharedTimeout bounds a shared read. The read goes on if its callers stop waiting.
 const sharedTimeout = 5 * time.Second
 
 func (x *Index) readPage(ctx context.Context, q pageQuery) ([]leaderboard.Standing, leaderboard.View, error) {
@@ -113,16 +115,16 @@ func (x *Index) readPage(ctx context.Context, q pageQuery) ([]leaderboard.Standi
 	v, err := x.answer(ctx, q.ladder, q.counts, func(r *reader) (err error) {
 		switch {
 		case q.position < 0:
-			out, err = r.after(string(q.after)+"\x00", 0, n) // the least key behind after
+			out, err = r.pageBehind(string(q.after)+"\x00", 0, n) // the least key greater than q.after
 		case r.shards() == 1:
-			var w *window
-			if w, _, err = r.window("i", fmt.Sprint(q.position), 0, n, ""); err == nil {
+			var w *excerpt
+			if w, _, err = r.excerpt("i", fmt.Sprint(q.position), 0, n, ""); err == nil {
 				out, _, err = w.standings(r, 0, n)
 			}
 		case q.position <= int64(max(n, nearTop)):
-			out, err = r.after("", int(q.position), n)
+			out, err = r.pageBehind("", int(q.position), n)
 		default:
-			out, err = r.deep(q.position, n)
+			out, err = r.readDeep(q.position, n)
 		}
 		return err
 	})
@@ -137,14 +139,14 @@ func (x *Index) readPage(ctx context.Context, q pageQuery) ([]leaderboard.Standi
 const pieceStandings = 1000
 
 // extend appends standings that follow the last one of out, up to q.n in all, in pieces.
-// Each piece shows the ladder at a later moment. The ranks continue those of out.
+// Each piece shows the ladder at a later moment. The ranks continue the ranks of out.
 func (x *Index) extend(ctx context.Context, q pageQuery, out []leaderboard.Standing, v leaderboard.View) ([]leaderboard.Standing, leaderboard.View, error) {
 	for len(out) < q.n {
 		var part []leaderboard.Standing
 		var err error
-		want := min(q.n-len(out), pieceStandings)
+		limit := min(q.n-len(out), pieceStandings)
 		v, err = x.answer(ctx, q.ladder, q.counts, func(r *reader) (err error) {
-			part, err = r.after(string(out[len(out)-1].SortKey())+"\x00", 0, want)
+			part, err = r.pageBehind(string(out[len(out)-1].SortKey())+"\x00", 0, limit)
 			return err
 		})
 		if err != nil {
@@ -154,22 +156,22 @@ func (x *Index) extend(ctx context.Context, q pageQuery, out []leaderboard.Stand
 			s.RankAfter(&out[len(out)-1])
 			out = append(out, s)
 		}
-		if len(part) < want {
+		if len(part) < limit {
 			break
 		}
 	}
 	return out, v, nil
 }
 
-// nearTop bounds the standings before a short page that are read only to be skipped.
-// A page deeper in the ladder is found by [reader.deep].
+// nearTop bounds the standings before a page that readPage reads and skips. If more
+// standings precede the page, and also more than the page has, readPage calls [reader.readDeep].
 const nearTop = 100
 
-// The method after returns up to n standings behind a cut. It leaves out the first skip
+// pageBehind returns up to n standings behind a cut (see [excerpt]), without the first skip
 // standings.
-func (r *reader) after(cut string, skip, n int) ([]leaderboard.Standing, error) {
-	for _, ask := range []int{share(skip+n, r.shards()), skip + n} {
-		w, _, err := r.window("k", cut, 0, ask, "")
+func (r *reader) pageBehind(cut string, skip, n int) ([]leaderboard.Standing, error) {
+	for _, ask := range []int{requestSize(skip+n, r.shards()), skip + n} {
+		w, _, err := r.excerpt("k", cut, 0, ask, "")
 		if err != nil {
 			return nil, err
 		}
@@ -202,9 +204,9 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 		v, err := ask(0, 0)
 		if err == nil {
 			place := n.Standings[0].Ranks.Ordinal
-			from := max(place-int64(above), 1)
-			n.Of = int(place - from)
-			n.Standings, v, err = x.Page(ctx, l, from, min(n.Of+1+below, math.MaxInt32), methods...)
+			first := max(place-int64(above), 1)
+			n.Of = int(place - first)
+			n.Standings, v, err = x.Page(ctx, l, first, min(n.Of+1+below, math.MaxInt32), methods...)
 		}
 		if err != nil {
 			return leaderboard.Neighborhood{}, leaderboard.View{}, err
@@ -216,44 +218,44 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 	return leaderboard.Neighborhood{}, leaderboard.View{}, fmt.Errorf("redis: %v: %w", l, errUnstable)
 }
 
-// around returns the standings around a user: at most as many before the user as above
-// states, and then at most as many as below states, beginning with the user's own.
+// around returns the standings around a user: at most above standings before the user's own
+// standing, and at most below standings from the user's own standing on.
 func (r *reader) around(user leaderboard.UserID, above, below int) (leaderboard.Neighborhood, error) {
-	by, cut := "u", ""
+	kind, cut := "u", ""
 	if r.shards() > 1 {
-		by = "k"
+		kind = "k"
 		cut, _ = r.x.hints.Get(hint{r.season, user})
 	}
 	full := false
 	for range attempts {
-		up, down := share(above, r.shards()), share(below, r.shards())
+		countAbove, countBelow := requestSize(above, r.shards()), requestSize(below, r.shards())
 		if full {
-			up, down = above, below
+			countAbove, countBelow = above, below
 		}
-		if by == "k" && cut == "" {
-			up, down = 0, 0 // only the user's sort key is needed
+		if kind == "k" && cut == "" {
+			countAbove, countBelow = 0, 0 // only the user's sort key is needed
 		}
-		w, mine, err := r.window(by, cut, up, down, user)
+		w, sortKey, err := r.excerpt(kind, cut, countAbove, countBelow, user)
 		if err != nil {
 			return leaderboard.Neighborhood{}, err
 		}
-		if mine == "" {
+		if sortKey == "" {
 			return leaderboard.Neighborhood{}, fmt.Errorf("%q: %w", user, leaderboard.ErrEntryNotFound)
 		}
-		if by == "k" && mine != cut {
-			cut = mine
+		if kind == "k" && sortKey != cut {
+			cut = sortKey
 			r.x.hints.Add(hint{r.season, user}, cut)
 			continue
 		}
-		at := w.search(mine)
-		first := max(at-above, 0)
-		if w.base+int64(at) > int64(above) && at < above {
-			full = true // the ladder has more above the user than was read
+		position := w.search(sortKey)
+		first := max(position-above, 0)
+		if w.base+int64(position) > int64(above) && position < above {
+			full = true // the ladder has more standings above the user than the excerpt
 			continue
 		}
-		out, ok, err := w.standings(r, first, at-first+below)
+		out, ok, err := w.standings(r, first, position-first+below)
 		if ok || err != nil {
-			return leaderboard.Neighborhood{Standings: out, Of: at - first, NotWorse: w.notWorse()}, err
+			return leaderboard.Neighborhood{Standings: out, Of: position - first, NotWorse: w.countNotWorse()}, err
 		}
 		full = true
 	}
@@ -261,28 +263,32 @@ func (r *reader) around(user leaderboard.UserID, above, below int) (leaderboard.
 }
 
 const (
-	pivotsAShard = 16
-	guesses      = 4    // rounds in which a search estimates positions
-	reach        = 1024 // the distance from a pivot that a window may cover
+	pivotsPerShard = 16
+	estimateRounds = 4    // rounds in which readDeep estimates positions
+	maxReach       = 1024 // readDeep reads the standings between a pivot and the position if they are at most this many
 )
 
-// deep returns n standings of a ladder of several shards, beginning at a
-// position from 0. A hash distributes the standings before the position, so the
-// position within each shard is nearly known. A round reads pivots near these
-// positions and then a window at the best pivot. The position of the window is
-// exact, because all shards count up to its cut in one round trip. If the window
-// misses the position, its counts narrow the search. After guesses rounds, deep
-// stops estimating and reads pivots evenly over the remaining range. Each further
-// round then leaves at most about a quarter of that range, for any distribution.
-func (r *reader) deep(position int64, n int) ([]leaderboard.Standing, error) {
+// readDeep returns n standings of a ladder of several shards, beginning at a position, which
+// counts from 0. A hash distributes the standings before the position over the shards. So the
+// number of these standings in each shard is nearly known.
+//
+// A round has two round trips. The first reads pivots: standings of each shard near the likely
+// end of its part of those standings. The second reads an excerpt around the best pivot. The
+// position of the excerpt is exact, because all shards count the standings before its cut. If
+// the excerpt does not contain the wanted standings, its counts narrow the search.
+//
+// After estimateRounds rounds, readDeep stops estimating and reads pivots evenly over the
+// remaining range. Each further round then leaves at most about a quarter of this range, for
+// any distribution of the standings.
+func (r *reader) readDeep(position int64, n int) ([]leaderboard.Standing, error) {
 	shards := r.shards()
-	bounds := make([]bracket, shards) // for each shard, proven bounds of its number of standings before position
-	aim := make([]bracket, shards)    // where to read pivots
+	bounds := make([]bracket, shards) // for each shard: proven bounds of its number of standings before the position
+	aim := make([]bracket, shards)    // for each shard: the positions between which to read pivots
 	mean := float64(position) / float64(shards)
 	spread := 5*math.Sqrt(mean) + 1
 	for i := range bounds {
 		bounds[i] = bracket{0, maxPosition}
-		aim[i] = bracket{int64(mean - spread), int64(mean + spread)}.within(bounds[i])
+		aim[i] = bracket{int64(mean - spread), int64(mean + spread)}.clampTo(bounds[i])
 	}
 	for round := range attempts {
 		pivots, sizes, err := r.pivots(aim)
@@ -293,18 +299,18 @@ func (r *reader) deep(position int64, n int) ([]leaderboard.Standing, error) {
 			return nil, nil
 		}
 		for i := range bounds {
-			bounds[i] = bounds[i].within(bracket{0, sizes[i]})
+			bounds[i] = bounds[i].clampTo(bracket{0, sizes[i]})
 		}
-		cut, estimate, doubt := choose(pivots, bounds, position)
-		off := position - estimate
-		up, down := 0, 1 // at least the pivot, for its exact position
-		if doubt+max(off, -off) <= reach {
-			up, down = int(max(-off, 0)+doubt), int(max(off, 0)+doubt)+n
-			if round < guesses {
-				up, down = share(up, shards), share(down, shards)
+		cut, estimate, doubt := choosePivot(pivots, bounds, position)
+		distance := position - estimate
+		countAbove, countBelow := 0, 1 // at least the pivot, for its exact position
+		if doubt+max(distance, -distance) <= maxReach {
+			countAbove, countBelow = int(max(-distance, 0)+doubt), int(max(distance, 0)+doubt)+n
+			if round < estimateRounds {
+				countAbove, countBelow = requestSize(countAbove, shards), requestSize(countBelow, shards)
 			}
 		}
-		w, _, err := r.window("k", cut, up, down, "")
+		w, _, err := r.excerpt("k", cut, countAbove, countBelow, "")
 		if err != nil {
 			return nil, err
 		}
@@ -320,22 +326,24 @@ func (r *reader) deep(position int64, n int) ([]leaderboard.Standing, error) {
 // bracket is a range that contains a number: lo to hi, both included.
 type bracket struct{ lo, hi int64 }
 
-func (b bracket) within(o bracket) bracket {
+// clampTo returns the common part of b and o. If they have none, it returns the number in o
+// that is nearest to b, as a bracket.
+func (b bracket) clampTo(o bracket) bracket {
 	lo := min(max(b.lo, o.lo), o.hi)
 	return bracket{lo, max(min(b.hi, o.hi), lo)}
 }
 
 // pivot is a standing at a position of its shard, from 0.
 type pivot struct {
-	at  int64
-	key string
+	position int64
+	key      string
 }
 
 // pivots reads standings of each shard at even distances within aim.
 func (r *reader) pivots(aim []bracket) ([][]pivot, sizes, error) {
 	calls := make([]*call, r.shards())
 	for i, b := range aim {
-		n := min(b.hi-b.lo, pivotsAShard-1)
+		n := min(b.hi-b.lo, pivotsPerShard-1)
 		args := make([]any, n+1)
 		for j := range n + 1 {
 			args[j] = b.lo + (b.hi-b.lo)*j/max(n, 1)
@@ -349,7 +357,7 @@ func (r *reader) pivots(aim []bracket) ([][]pivot, sizes, error) {
 	out := make([][]pivot, len(calls))
 	for i, c := range calls {
 		for len(c.rest) > 0 && !c.fault {
-			if p := (pivot{c.int(), c.str()}); p.key != "" && (len(out[i]) == 0 || out[i][len(out[i])-1].at < p.at) {
+			if p := (pivot{c.int(), c.str()}); p.key != "" && (len(out[i]) == 0 || out[i][len(out[i])-1].position < p.position) {
 				out[i] = append(out[i], p)
 			}
 		}
@@ -357,10 +365,49 @@ func (r *reader) pivots(aim []bracket) ([][]pivot, sizes, error) {
 	return out, sizes, fault(calls)
 }
 
-// choose returns the pivot whose position in the ladder is likely nearest to
-// position, an estimate of the pivot's position, and the likely error of the
-// estimate. It narrows bounds by what the pivots prove.
-func choose(pivots [][]pivot, bounds []bracket, position int64) (string, int64, int64) {
+// placement describes how many standings of a shard precede a key, as far as the shard's
+// pivots show this. The number is in the bracket. guess is an estimate of the number, and
+// variance is the variance of the estimate.
+type placement struct {
+	bracket
+	guess    int64
+	variance float64
+}
+
+// placementOf returns the placement of key in a shard with the given pivots. bound contains
+// the number, as earlier rounds have proven.
+func placementOf(pivots []pivot, bound bracket, key string) placement {
+	j, equal := slices.BinarySearchFunc(pivots, key, func(p pivot, key string) int { return cmp.Compare(p.key, key) })
+	p := placement{bracket: bound}
+	if j > 0 {
+		p.lo = max(p.lo, pivots[j-1].position+1)
+	}
+	if j < len(pivots) {
+		p.hi = min(p.hi, pivots[j].position)
+	}
+	p.hi = max(p.hi, p.lo)
+	if equal {
+		p.lo = p.hi
+	}
+	switch {
+	case j == 0 && len(pivots) > 0:
+		p.guess = min(p.hi, pivots[0].position) // the key precedes all pivots that were read, and is likely near the first one
+		p.variance = 1
+	case j == len(pivots) && len(pivots) > 0:
+		p.guess = p.lo
+		p.variance = 1
+	default:
+		p.guess = (p.lo + p.hi) / 2
+		gap := float64(p.hi - p.lo)
+		p.variance = gap * gap / 12
+	}
+	return p
+}
+
+// choosePivot returns the sort key of the pivot whose position in the ladder is likely nearest
+// to position, an estimate of the pivot's position, and the likely error of the estimate. It
+// also narrows bounds as far as the pivots prove narrower ones.
+func choosePivot(pivots [][]pivot, bounds []bracket, position int64) (string, int64, int64) {
 	var all []string
 	for _, list := range pivots {
 		for _, p := range list {
@@ -372,85 +419,55 @@ func choose(pivots [][]pivot, bounds []bracket, position int64) (string, int64, 
 	var estimate, doubt int64
 	nearest := int64(math.MaxInt64)
 	for _, k := range all {
-		var low, high, guess int64
-		var variance float64
-		lows, highs := make([]int64, len(pivots)), make([]int64, len(pivots))
+		var sum placement
+		places := make([]placement, len(pivots))
 		for i, list := range pivots {
-			j, equal := slices.BinarySearchFunc(list, k, func(p pivot, k string) int {
-				switch {
-				case p.key < k:
-					return -1
-				case p.key > k:
-					return 1
-				}
-				return 0
-			})
-			lows[i], highs[i] = bounds[i].lo, bounds[i].hi
-			if j > 0 {
-				lows[i] = max(lows[i], list[j-1].at+1)
+			p := placementOf(list, bounds[i], k)
+			places[i] = p
+			sum.lo, sum.hi = sum.lo+p.lo, sum.hi+p.hi
+			sum.guess, sum.variance = sum.guess+p.guess, sum.variance+p.variance
+		}
+		if sum.hi <= position { // at most sum.hi standings precede k, so k is not behind the position
+			for i := range bounds {
+				bounds[i].lo = min(max(bounds[i].lo, places[i].lo), bounds[i].hi)
 			}
-			if j < len(list) {
-				highs[i] = min(highs[i], list[j].at)
-			}
-			highs[i] = max(highs[i], lows[i])
-			if equal {
-				lows[i] = highs[i]
-			}
-			low, high = low+lows[i], high+highs[i]
-			gap := float64(highs[i] - lows[i])
-			switch {
-			case j == 0 && len(list) > 0:
-				guess += min(highs[i], list[0].at) // likely near, because it is outside of the range that was read
-				variance += 1
-			case j == len(list) && len(list) > 0:
-				guess += lows[i]
-				variance += 1
-			default:
-				guess += (lows[i] + highs[i]) / 2
-				variance += gap * gap / 12
+		} else if sum.lo >= position {
+			for i := range bounds {
+				bounds[i].hi = max(min(bounds[i].hi, places[i].hi), bounds[i].lo)
 			}
 		}
-		if high <= position { // at most high standings precede k: k is at the position or before it
-			for i := range bounds {
-				bounds[i].lo = min(max(bounds[i].lo, lows[i]), bounds[i].hi)
-			}
-		} else if low >= position {
-			for i := range bounds {
-				bounds[i].hi = max(min(bounds[i].hi, highs[i]), bounds[i].lo)
-			}
-		}
-		if off := max(guess-position, position-guess); off < nearest {
-			nearest, best, estimate, doubt = off, k, guess, int64(2*math.Sqrt(variance))+2
+		if distance := max(sum.guess-position, position-sum.guess); distance < nearest {
+			nearest, best, estimate, doubt = distance, k, sum.guess, int64(2*math.Sqrt(sum.variance))+2
 		}
 	}
 	return best, estimate, doubt
 }
 
-// narrow tightens bounds by the counts of a window that missed the position, and
-// sets aim for the next round.
-func (r *reader) narrow(bounds, aim []bracket, w *window, position int64, round int) {
-	var cut, left int64
+// narrow tightens bounds by the counts of an excerpt that does not contain the position. It
+// also sets aim for the next round.
+func (r *reader) narrow(bounds, aim []bracket, w *excerpt, position int64, round int) {
+	var cut, remaining int64
 	for i := range w.parts {
 		cut += w.parts[i].cut
 	}
-	off := position - cut
+	distance := position - cut
 	for i := range bounds {
-		if off >= 0 {
-			bounds[i] = bounds[i].within(bracket{w.parts[i].cut, w.parts[i].size})
+		if distance >= 0 {
+			bounds[i] = bounds[i].clampTo(bracket{w.parts[i].cut, w.parts[i].size})
 		} else {
-			bounds[i] = bounds[i].within(bracket{0, w.parts[i].cut})
+			bounds[i] = bounds[i].clampTo(bracket{0, w.parts[i].cut})
 		}
-		left += bounds[i].hi - bounds[i].lo
+		remaining += bounds[i].hi - bounds[i].lo
 	}
 	for i := range aim {
-		if round >= guesses || left == 0 {
+		if round >= estimateRounds || remaining == 0 {
 			aim[i] = bounds[i]
 			continue
 		}
-		// The shard's share of the distance is its share of the remaining range.
-		way := float64(off) * float64(bounds[i].hi-bounds[i].lo) / float64(left)
-		spread := 5*math.Sqrt(math.Abs(way)) + 8
-		at := float64(w.parts[i].cut) + way
-		aim[i] = bracket{int64(at - spread), int64(at + spread)}.within(bounds[i])
+		// A shard's share of the distance is its share of the remaining range.
+		shardDistance := float64(distance) * float64(bounds[i].hi-bounds[i].lo) / float64(remaining)
+		spread := 5*math.Sqrt(math.Abs(shardDistance)) + 8
+		target := float64(w.parts[i].cut) + shardDistance
+		aim[i] = bracket{int64(target - spread), int64(target + spread)}.clampTo(bounds[i])
 	}
 }

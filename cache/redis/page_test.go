@@ -21,16 +21,16 @@ import (
 // and take few round trips.
 func TestDeepPagesAreExactAndTakeFewTrips(t *testing.T) {
 	const users, shards = 12_000, 8
-	seed := seed.New(t)
+	runSeed := seed.New(t)
 	for name, shape := range map[string]struct {
 		score func(rng *rand.Rand, i, shard int) int64
 		trips int64 // the highest average per page that the test allows
 	}{
-		"even": {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(1 << 50) }, 3},
-		"ties": {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(5) }, 3},
+		"many different scores": {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(1 << 50) }, 3},
+		"few different scores":  {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(5) }, 3},
 		// A hash never distributes users like this: shard 3 has the highest scores, and
 		// the scores of each other shard form a range of their own.
-		"uneven": {func(rng *rand.Rand, i, shard int) int64 {
+		"a range of scores for each shard": {func(rng *rand.Rand, i, shard int) int64 {
 			if shard == 3 {
 				return 1<<40 + rng.Int64N(1<<30)
 			}
@@ -38,8 +38,8 @@ func TestDeepPagesAreExactAndTakeFewTrips(t *testing.T) {
 		}, 16},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(seed, 0))
-			x := opened(t, options([]string{cluster.Redis(t)}, shards))
+			rng := rand.New(rand.NewPCG(runSeed, 0))
+			x := openIndex(t, options([]string{cluster.Redis(t)}, shards))
 			s := &store{entries: map[leaderboard.UserID]leaderboard.Entry{}}
 			for i := range users {
 				user := fmt.Sprint("user ", i)
@@ -52,18 +52,18 @@ func TestDeepPagesAreExactAndTakeFewTrips(t *testing.T) {
 				t.Helper()
 				got, v, err := x.Page(t.Context(), l, position, n)
 				must(t, err)
-				from := min(int(position)-1, users)
-				page := want[from:min(from+n, users)]
+				first := min(int(position)-1, users)
+				page := want[first:min(first+n, users)]
 				if diff := cmp.Diff(page, got); diff != "" && len(page)+len(got) > 0 || v.Size != users {
 					t.Fatalf("Page(position %d, %d standings): size %d, want %d; standings (-want +got)\n%s", position, n, v.Size, users, diff)
 				}
 			}
-			made := counted(x)
+			tripCount := countTrips(x)
 			const pages = 60
 			for range pages {
 				check(1+rng.Int64N(users), 1+rng.IntN(100))
 			}
-			if trips := made.Load(); trips > pages*shape.trips {
+			if trips := tripCount.Load(); trips > pages*shape.trips {
 				t.Errorf("%d trips for %d pages, want at most %d per page", trips, pages, shape.trips)
 			}
 			check(users, 10)
@@ -74,7 +74,7 @@ func TestDeepPagesAreExactAndTakeFewTrips(t *testing.T) {
 	}
 }
 
-// Each question takes the number of round trips that README.md states.
+// Each question takes the number of round trips that the package comment states.
 func TestTrips(t *testing.T) {
 	const users = 2000
 	l := leaderboard.Ladder{SeasonKey: testSeason}
@@ -93,7 +93,7 @@ func TestTrips(t *testing.T) {
 	}
 	questions := []struct {
 		name         string
-		one, several int64 // round trips, with one shard and with several
+		one, several int64 // the round trips: with one shard, and with several
 		ask          func(ctx context.Context, x *Index) error
 	}{
 		{"standings of users whose sort keys are not cached", 1, 2, standings("user 1", "user 2")},
@@ -101,11 +101,11 @@ func TestTrips(t *testing.T) {
 		{"standings of a user without an entry", 1, 1, standings("nobody")},
 		{"around a user whose sort key is not cached", 1, 2, around},
 		{"around a user whose sort key is cached", 1, 1, around},
-		{"count", 1, 1, func(ctx context.Context, x *Index) error {
+		{"count before a rank key", 1, 1, func(ctx context.Context, x *Index) error {
 			_, _, err := x.Count(ctx, l, []leaderboard.RankKey{mid.Key})
 			return err
 		}},
-		{"top", 1, 1, func(ctx context.Context, x *Index) error {
+		{"the first page", 1, 1, func(ctx context.Context, x *Index) error {
 			_, _, err := x.Page(ctx, l, 1, 10)
 			return err
 		}},
@@ -113,7 +113,7 @@ func TestTrips(t *testing.T) {
 			_, _, err := x.PageAfter(ctx, l, mid.SortKey(), 100)
 			return err
 		}},
-		{"page deep down", 1, 2, func(ctx context.Context, x *Index) error {
+		{"page from the middle", 1, 2, func(ctx context.Context, x *Index) error {
 			_, _, err := x.Page(ctx, l, users/2, 10)
 			return err
 		}},
@@ -129,12 +129,12 @@ func TestTrips(t *testing.T) {
 			}
 			return x.Update(ctx, testSeason, epoch, entries)
 		}},
-		{"standings of users updated", 1, 1, standings("user 14", "user 15")},
+		{"standings of users that were just updated", 1, 1, standings("user 14", "user 15")},
 		{"survey of the top", 1, 3, func(ctx context.Context, x *Index) error {
 			_, _, err := x.Survey(ctx, l, leaderboard.SurveyQuery{Positions: []int64{1}, Percents: []float64{100}, Keys: []leaderboard.RankKey{mid.Key}})
 			return err
 		}},
-		{"loaded", 1, 1, func(ctx context.Context, x *Index) error {
+		{"whether the season is loaded", 1, 1, func(ctx context.Context, x *Index) error {
 			_, err := x.Loaded(ctx, testSeason)
 			return err
 		}},
@@ -142,14 +142,14 @@ func TestTrips(t *testing.T) {
 	for _, shards := range []int{1, 4} {
 		o := options([]string{cluster.Redis(t)}, shards)
 		o.Hints = users
-		// The first index to ask sends the scripts, so only the second one is checked.
-		for i, x := range []*Index{opened(t, o), opened(t, o)} {
+		// The first index sends the scripts to the server, so the test checks only the second index.
+		for i, x := range []*Index{openIndex(t, o), openIndex(t, o)} {
 			s.rebuild(t, x)
-			made := counted(x)
+			tripCount := countTrips(x)
 			for _, q := range questions {
-				before := made.Load()
+				before := tripCount.Load()
 				must(t, q.ask(t.Context(), x))
-				got := made.Load() - before
+				got := tripCount.Load() - before
 				x.background.Wait() // later trips, which acknowledge the answer, do not count
 				if want := []int64{q.one, q.several}[min(shards-1, 1)]; i == 1 && got != want {
 					t.Errorf("%s, %d shards: %d trips, want %d", q.name, shards, got, want)
@@ -159,29 +159,29 @@ func TestTrips(t *testing.T) {
 	}
 }
 
-// slowly is a hook that makes each round trip take a while.
-type slowly struct{ trips }
+// slowTrips is a hook that makes each round trip take at least 20 ms.
+type slowTrips struct{ trips }
 
-func (s *slowly) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+func (s *slowTrips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return s.trips.ProcessHook(func(ctx context.Context, c goredis.Cmder) error {
 		time.Sleep(20 * time.Millisecond)
 		return next(ctx, c)
 	})
 }
 
-// Concurrent equal reads share a round trip that begins after each of them, so a read that
-// follows an Update sees it.
+// Concurrent equal reads share a round trip. The round trip begins only after all of them
+// were called, so a read that follows an Update sees the update.
 func TestConcurrentReadsOfAPageShareATrip(t *testing.T) {
 	const readers, rounds = 50, 5
-	x, s := opened(t, options([]string{cluster.Redis(t)}, 1)), newStore(20)
+	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 1)), newStore(20)
 	s.rebuild(t, x)
-	made := &slowly{}
-	x.client.AddHook(made)
+	tripCount := &slowTrips{}
+	x.client().AddHook(tripCount)
 	l := leaderboard.Ladder{SeasonKey: testSeason}
 	for round := range rounds {
 		score := int64(1000 + round)
 		must(t, x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{entry("first", uint64(round+2), score, "")}))
-		before := made.Load()
+		before := tripCount.Load()
 		var all sync.WaitGroup
 		for range readers {
 			all.Go(func() {
@@ -192,14 +192,15 @@ func TestConcurrentReadsOfAPageShareATrip(t *testing.T) {
 			})
 		}
 		all.Wait()
-		// The first reader may be alone in its trip. If the system delays a reader, it may need a third one.
-		if n := made.Load() - before; n > 5 {
+		// The first reader may be alone in its trip. Readers that the system delays may need further
+		// trips.
+		if n := tripCount.Load() - before; n > 5 {
 			t.Errorf("round %d: %d trips for %d concurrent reads of one page, want at most 5", round, n, readers)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := x.Page(ctx, l, 1, 10); !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		t.Errorf("page for a caller that has left: error %v, want ErrRankUnavailable", err)
+		t.Errorf("Page with a context that is done: error %v, want ErrRankUnavailable", err)
 	}
 }

@@ -12,24 +12,24 @@ import (
 )
 
 var (
-	// errNotLoaded: Redis answers but does not hold the season.
+	// errNotLoaded means that Redis answers but does not hold the season.
 	errNotLoaded = fmt.Errorf("not loaded: %w", leaderboard.ErrRankUnavailable)
-	// errAgain: the attempt gave no answer, and the caller must repeat the question.
+	// errAgain means that the attempt gave no answer, and the caller must repeat the question.
 	errAgain = fmt.Errorf("the index was replaced during every attempt, ask again: %w", leaderboard.ErrRankUnavailable)
-	// errUnstable: many attempts on one generation gave no consistent answer.
+	// errUnstable means that many attempts on one generation gave no consistent answer.
 	errUnstable = fmt.Errorf("the standings changed during every attempt, ask again: %w", leaderboard.ErrRankUnavailable)
 )
 
 const (
 	// attempts bounds the attempts at one question.
 	attempts = 32
-	// outboxAge is the age at which a reader delivers what a writer left in an
-	// outbox (see lua/base.lua). Writers deliver at once unless they die.
+	// outboxAge is the age at which a reader delivers the items that a writer left in an
+	// outbox (see lua/base.lua). A writer that does not die delivers them at once.
 	outboxAge = 250 * time.Millisecond
-	// batchUsers bounds the users of one round trip if there are several shards.
+	// batchUsers bounds the users of one round trip if the season has several shards.
 	batchUsers = 256
-	// rankedUsers and countedKeys bound what one script looks up, because it blocks its
-	// server: users with their ranks, and keys.
+	// rankedUsers and countedKeys bound the users with ranks and the keys that one script
+	// looks up, because a script blocks its server.
 	rankedUsers = 32
 	countedKeys = 16
 )
@@ -48,8 +48,7 @@ type reader struct {
 	view     leaderboard.View
 }
 
-// countsOf returns the letters of the counts that are needed for ranks of the given
-// methods.
+// countsOf returns the letters of the counts that ranks of the given methods need.
 func countsOf(methods []leaderboard.Method) string {
 	letters := ""
 	if len(methods) == 0 || slices.Contains(methods, leaderboard.Competition) {
@@ -136,14 +135,14 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 	parts := make(sizes, r.shards())
 	v := leaderboard.View{AsOf: instantOf(instant(time.Time{}))}
 	generations := make([]string, len(calls))
-	var forgotten []int
+	var overdue []int
 	for i, c := range calls {
 		generations[i] = c.str()
-		if at := instantOf(c.str()); at.After(v.AsOf) {
-			v.AsOf = at
+		if changedAt := instantOf(c.str()); changedAt.After(v.AsOf) {
+			v.AsOf = changedAt
 		}
 		if c.int() > outboxAge.Microseconds() {
-			forgotten = append(forgotten, c.shard)
+			overdue = append(overdue, c.shard)
 		}
 		r.keyBytes = int(c.int())
 		parts[c.shard] = c.int()
@@ -154,9 +153,9 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 	if slices.ContainsFunc(generations, func(g string) bool { return g != generations[0] }) {
 		return nil, r.rollForward(calls, generations)
 	}
-	if len(forgotten) > 0 && !r.drained {
+	if len(overdue) > 0 && !r.drained {
 		r.drained = true
-		if err := r.x.drain(r.ctx, r.season, r.control, "", forgotten); err != nil {
+		if err := r.x.drain(r.ctx, r.season, r.control, "", overdue); err != nil {
 			return nil, err
 		}
 		return nil, errAgain
@@ -195,11 +194,11 @@ func fault(calls []*call) error {
 	return nil
 }
 
-// The struct before has three counts for a sort key: of the standings before it, of those
-// with a smaller rank key, and of the different smaller rank keys.
-type before struct{ standings, better, distinct int64 }
+// keyCounts has three counts for a sort key: the standings before it, the standings with a
+// smaller rank key, and the different smaller rank keys.
+type keyCounts struct{ standings, better, distinct int64 }
 
-func (b *before) add(c *call) {
+func (b *keyCounts) add(c *call) {
 	b.standings += c.int()
 	b.better += c.int()
 	b.distinct += c.int()
@@ -212,22 +211,22 @@ type lookup struct {
 	keys  []string
 }
 
-// lookups returns the calls that read the sort keys of users and count what precedes keys.
+// lookups returns the calls that read the sort keys of users and the counts of keys.
 func (r *reader) lookups(users []leaderboard.UserID, keys []string) []lookup {
-	most := batchUsers
+	limit := batchUsers
 	if r.shards() == 1 {
-		most = rankedUsers
+		limit = rankedUsers
 	}
-	where := make([][]int, r.shards())
+	byShard := make([][]int, r.shards())
 	for i, user := range users {
 		shard := shardOf(user, r.shards())
-		where[shard] = append(where[shard], i)
+		byShard[shard] = append(byShard[shard], i)
 	}
 	var all []lookup
-	for shard, rest := range where {
+	for shard, rest := range byShard {
 		keys := keys
 		for first := true; first || len(rest)+len(keys) > 0; first = false {
-			l := lookup{users: rest[:min(len(rest), most)], keys: keys[:min(len(keys), countedKeys)]}
+			l := lookup{users: rest[:min(len(rest), limit)], keys: keys[:min(len(keys), countedKeys)]}
 			rest, keys = rest[len(l.users):], keys[len(l.keys):]
 			args := make([]any, 0, 1+2*len(l.users)+len(l.keys))
 			args = append(args, len(l.users))
@@ -244,9 +243,9 @@ func (r *reader) lookups(users []leaderboard.UserID, keys []string) []lookup {
 	return all
 }
 
-// standings reads the sort keys of users and counts what precedes each of keys.
-// With one shard, it also counts what precedes each ranked user.
-func (r *reader) standings(users []leaderboard.UserID, keys []string) ([]string, map[string]*before, error) {
+// standings reads the sort keys of users and the counts of keys. With one shard, it also
+// reads the counts of each ranked user's sort key.
+func (r *reader) standings(users []leaderboard.UserID, keys []string) ([]string, map[string]*keyCounts, error) {
 	all := r.lookups(users, keys)
 	calls := make([]*call, len(all))
 	for i := range all {
@@ -255,21 +254,21 @@ func (r *reader) standings(users []leaderboard.UserID, keys []string) ([]string,
 	if _, err := r.ask(calls); err != nil {
 		return nil, nil, err
 	}
-	found := make([]string, len(users))
-	counted := make(map[string]*before, len(keys))
+	sortKeys := make([]string, len(users))
+	counted := make(map[string]*keyCounts, len(keys))
 	for _, l := range all {
 		for _, u := range l.users {
-			found[u] = l.str()
-			if r.shards() == 1 && found[u] != "" {
-				b := &before{}
+			sortKeys[u] = l.str()
+			if r.shards() == 1 && sortKeys[u] != "" {
+				b := &keyCounts{}
 				b.add(l.call)
-				counted[found[u]] = b
+				counted[sortKeys[u]] = b
 			}
 		}
 		for _, k := range l.keys {
 			b := counted[k]
 			if b == nil {
-				b = &before{}
+				b = &keyCounts{}
 				counted[k] = b
 			}
 			b.add(l.call)
@@ -279,24 +278,26 @@ func (r *reader) standings(users []leaderboard.UserID, keys []string) ([]string,
 		return nil, nil, err
 	}
 	reconcile(counted)
-	return found, counted, nil
+	return sortKeys, counted, nil
 }
 
 // reconcile makes counts of rank keys consistent with counts of standings. The
 // home of a rank key learns of a change shortly after the standings have moved,
 // so the count of rank keys may be of an earlier moment.
-func reconcile(counted map[string]*before) {
-	last := &before{}
+func reconcile(counted map[string]*keyCounts) {
+	last := &keyCounts{}
 	for _, k := range slices.Sorted(maps.Keys(counted)) {
 		b := counted[k]
-		b.distinct = last.distinct + within(b.distinct-last.distinct, b.better-last.better)
+		b.distinct = last.distinct + limitDistinct(b.distinct-last.distinct, b.better-last.better)
 		last = b
 	}
 }
 
-// within returns the count distinct, limited to what is possible with this number of
-// standings.
-func within(distinct, standings int64) int64 { return max(min(distinct, standings), min(standings, 1)) }
+// limitDistinct returns the count distinct, limited to the counts that are possible with
+// this number of standings.
+func limitDistinct(distinct, standings int64) int64 {
+	return max(min(distinct, standings), min(standings, 1))
+}
 
 func rankKey(sortKey string, keyBytes int) string { return sortKey[:min(len(sortKey), keyBytes)] }
 
@@ -310,57 +311,59 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 			batch = users[:min(len(users), batchUsers)]
 		}
 		var err error
-		n := len(out)
+		answered := out
 		view, err = x.answer(ctx, l, countsOf(methods), func(r *reader) (err error) {
-			out, err = r.ranked(out[:n], batch)
+			// A failed attempt returns nil, and the next one still needs out.
+			answered, err = r.appendRanked(out, batch)
 			return err
 		})
 		if err != nil {
 			return nil, leaderboard.View{}, err
 		}
+		out = answered
 		if users = users[len(batch):]; len(users) == 0 {
 			return out, view, nil
 		}
 	}
 }
 
-// ranked appends the standings of users to out. With several shards, the other
-// shards need a user's sort key to count what precedes it. ranked therefore
-// guesses the sort keys from the cache and repeats the question if one is wrong.
-func (r *reader) ranked(out []leaderboard.Standing, users []leaderboard.UserID) ([]leaderboard.Standing, error) {
-	guess := make([]string, len(users))
+// appendRanked appends the standings of users to out. With several shards, the other shards
+// need a user's sort key to count the standings before it. Therefore appendRanked takes the
+// sort keys from the cache, and repeats the question if one of them is wrong.
+func (r *reader) appendRanked(out []leaderboard.Standing, users []leaderboard.UserID) ([]leaderboard.Standing, error) {
+	cachedKeys := make([]string, len(users))
 	if r.shards() > 1 {
 		for i, user := range users {
-			guess[i], _ = r.x.hints.Get(hint{r.season, user})
+			cachedKeys[i], _ = r.x.hints.Get(hint{r.season, user})
 		}
 	}
 	for range attempts {
 		var keys []string
 		if r.shards() > 1 {
-			keys = slices.Sorted(slices.Values(guess))
+			keys = slices.Sorted(slices.Values(cachedKeys))
 			keys = slices.Compact(keys)
 			if len(keys) > 0 && keys[0] == "" {
 				keys = keys[1:]
 			}
 		}
-		found, counted, err := r.standings(users, keys)
+		sortKeys, counted, err := r.standings(users, keys)
 		if err != nil {
 			return nil, err
 		}
 		if r.shards() > 1 {
 			stable := true
-			for i, k := range found {
-				if k != "" && k != guess[i] {
+			for i, k := range sortKeys {
+				if k != "" && k != cachedKeys[i] {
 					stable = false
 					r.x.hints.Add(hint{r.season, users[i]}, k)
 				}
 			}
 			if !stable {
-				guess = found
+				cachedKeys = sortKeys
 				continue
 			}
 		}
-		for i, k := range found {
+		for i, k := range sortKeys {
 			st := leaderboard.Standing{User: users[i]}
 			if k != "" {
 				if st, err = r.standing(k); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// errOvertaken: a Drop, a newer Rebuild or a loss of data interrupted a Rebuild.
+// errOvertaken means that a Drop, a newer Rebuild or a loss of data interrupted a Rebuild.
 var errOvertaken = fmt.Errorf("overtaken by a drop, a newer rebuild or a loss of data: %w", leaderboard.ErrRankUnavailable)
 
 // leasePoll is the interval at which a Rebuild checks another process's lease.
@@ -24,9 +24,9 @@ const leasePoll = 50 * time.Millisecond
 // the process with the lease rebuilds. If that process dies, another takes over after
 // [Options.LeaseTTL].
 //
-// All processes read one store. If another process began a Rebuild after this one
-// was called, and finished it while this one waited for the lease, this Rebuild
-// succeeds without reading entries.
+// All processes read one store. Suppose that another process begins a Rebuild after this
+// call, and finishes it while this call waits for the lease. Then this call succeeds without
+// reading entries.
 //
 // Errors: [leaderboard.ErrRankUnavailable] if a Drop, a loss of data or a newer Rebuild
 // overtakes this Rebuild. A newer Rebuild can do so once the lease has expired. An
@@ -50,14 +50,14 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 type generation struct {
 	x       *Index
 	season  *seasonIndex
-	control []string
-	token   string // owner of the lease
+	control []string // the shards' control keys
+	token   string   // identifies the owner of the lease
 	name    string
 	fence   int64
 
 	pending [][]pendingEntry // entries to send, by shard
 	batches []int64          // number of batches sent, by shard
-	held    int              // number of entries in pending
+	queued  int              // number of entries in pending
 }
 
 // pendingEntry holds the arguments of an entry.
@@ -101,14 +101,15 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, season *seaso
 	return nil
 }
 
-// begin takes the lease and begins the generation in every shard. It leaves the
-// name empty if another process's Rebuild is recent enough.
+// begin takes the lease and begins the generation in every shard. But if another process
+// finished a Rebuild that began after this call, begin leaves the name empty and begins
+// nothing.
 func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Time) error {
 	x, nonce := g.x, rand.Text()[:8]
-	var above, newest int64 = 0, math.MaxInt64 >> 12
+	var lastFence, recentFence int64 = 0, math.MaxInt64 >> 12 // see lua/acquire.lua
 	for waited := false; ; {
 		g.control = *g.season.control.Load()
-		acquire := newCall(acquireScript, g.control, 0, g.token, x.o.LeaseTTL.Milliseconds(), nonce, b.RankKeyBytes(), instant(at), above, newest)
+		acquire := newCall(acquireScript, g.control, 0, g.token, x.o.LeaseTTL.Milliseconds(), nonce, b.RankKeyBytes(), instant(at), lastFence, recentFence)
 		acquire.keys = append(acquire.keys, x.leaseKey(g.season))
 		bounded, cancel := context.WithTimeout(ctx, x.o.UpdateTimeout)
 		err := retry(bounded, func() error { return x.run(bounded, []*call{acquire}) })
@@ -118,7 +119,7 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 		}
 		if acquire.status == statusFenced {
 			if fence := acquire.int(); !waited {
-				waited, newest = true, fence
+				waited, recentFence = true, fence
 			}
 			if err := sleep(ctx, leasePoll); err != nil {
 				return err
@@ -133,7 +134,7 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 			if loaded, err := x.Loaded(ctx, g.season.key); loaded || err != nil {
 				return err
 			}
-			newest = math.MaxInt64 >> 12 // the recent generation is not loaded any more
+			recentFence = math.MaxInt64 >> 12 // the recent generation was lost meanwhile
 			continue
 		}
 		if shards != len(g.control) {
@@ -145,18 +146,18 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 		if shards == 1 {
 			return nil
 		}
-		calls := each(beginScript, g.control, name, fence, b.RankKeyBytes(), instant(at), live)[1:]
+		calls := callEach(beginScript, g.control, name, fence, b.RankKeyBytes(), instant(at), live)[1:]
 		if err := retry(ctx, func() error { return x.run(ctx, calls) }); err != nil {
 			return errors.Join(err, x.abandon(ctx, g.control, g.name))
 		}
-		above = 0
+		lastFence = 0
 		for _, c := range calls {
 			if c.status == statusFenced {
 				// Shard 0 lost its data, and its fences began again at 1.
-				above = max(above, c.int())
+				lastFence = max(lastFence, c.int())
 			}
 		}
-		if above == 0 {
+		if lastFence == 0 {
 			return nil
 		}
 	}
@@ -168,7 +169,8 @@ func (g *generation) lease(ttl time.Duration) *call {
 	return c
 }
 
-// prolong keeps the lease until ctx is done. If the lease is lost, it cancels ctx.
+// prolong extends the lease again and again until ctx is done. If the lease has expired,
+// prolong cancels ctx.
 func (g *generation) prolong(ctx context.Context, cancel context.CancelCauseFunc) {
 	for sleep(ctx, g.x.o.LeaseTTL/3) == nil {
 		c := g.lease(g.x.o.LeaseTTL)
@@ -180,7 +182,7 @@ func (g *generation) prolong(ctx context.Context, cancel context.CancelCauseFunc
 
 // fill writes entries into the generation.
 func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries iter.Seq2[leaderboard.Entry, error]) error {
-	const most = 256 // entries per shard that are sent at a time
+	const batch = 256 // average number of entries per shard that are sent at a time
 	keyBytes := b.RankKeyBytes()
 	for e, err := range entries {
 		if err != nil {
@@ -198,7 +200,7 @@ func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries ite
 			p.sortKey = string(e.SortKey())
 		}
 		g.pending[shard] = append(g.pending[shard], p)
-		if g.held++; g.held == most*len(g.control) {
+		if g.queued++; g.queued == batch*len(g.control) {
 			if err := g.send(ctx); err != nil {
 				return err
 			}
@@ -229,7 +231,7 @@ func (g *generation) send(ctx context.Context) error {
 			args := []any{g.name, g.batches[shard], "", 0}
 			n := 0
 			for size := 0; n < len(entries); n++ {
-				if size += 1 + division*(moves(entries[n].args)-1); n > 0 && size > budget {
+				if size += 1 + division*(countMoves(entries[n].args)-1); n > 0 && size > budget {
 					break
 				}
 				args = append(args, entries[n].args...)
@@ -239,7 +241,7 @@ func (g *generation) send(ctx context.Context) error {
 		}
 		g.pending[shard] = g.pending[shard][:0]
 	}
-	g.held = 0
+	g.queued = 0
 	if len(calls) == 0 {
 		return nil
 	}
@@ -271,20 +273,20 @@ func (g *generation) write(ctx context.Context, calls []*call) error {
 	})
 }
 
-// verify checks that all outboxes are delivered, and that every shard holds what
-// was written and is still on the server that it was written to.
+// verify delivers the remaining items of all outboxes. It then checks that every shard is
+// still on the same server and holds all data that the Rebuild wrote.
 func (g *generation) verify(ctx context.Context) error {
 	if len(g.control) > 1 {
 		var all []*call
 		for shard := range g.control {
-			acks := g.season.acknowledgements(shard)
+			acks := g.season.takeAcknowledgements(shard)
 			all = append(all, newCall(updateScript, g.control, shard, append([]any{g.name, 0, "", len(acks) / 3}, acks...)...))
 		}
 		if err := g.write(ctx, all); err != nil {
 			return err
 		}
 	}
-	calls := each(checkScript, g.control, g.name)
+	calls := callEach(checkScript, g.control, g.name)
 	if err := retry(ctx, func() error { return g.x.run(ctx, calls) }); err != nil {
 		return err
 	}
@@ -293,8 +295,8 @@ func (g *generation) verify(ctx context.Context) error {
 			return errOvertaken
 		}
 		for _, what := range []string{"standings", "rank keys"} {
-			if written, there := c.int(), c.int(); written != there {
-				return fmt.Errorf("shard %d: wrote %d %s, found %d: %w", i, written, what, there, leaderboard.ErrRankUnavailable)
+			if written, found := c.int(), c.int(); written != found {
+				return fmt.Errorf("shard %d: wrote %d %s, found %d: %w", i, written, what, found, leaderboard.ErrRankUnavailable)
 			}
 		}
 		if batches := c.int(); batches != g.batches[i] {
@@ -304,10 +306,11 @@ func (g *generation) verify(ctx context.Context) error {
 	return fault(calls)
 }
 
-// flip makes the generation live: first in shard 0, which decides, then in the
-// others. If this process ends between the two steps, readers finish the flip.
+// flip makes the generation live, so that readers use it: first in shard 0, which decides,
+// then in the other shards. If this process ends between the two steps, readers make it live
+// in the other shards.
 func (g *generation) flip(ctx context.Context) error {
-	calls := each(flipScript, g.control, g.name)
+	calls := callEach(flipScript, g.control, g.name)
 	for _, part := range [][]*call{calls[:1], calls[1:]} {
 		if len(part) == 0 {
 			continue
@@ -335,7 +338,7 @@ func (x *Index) abandon(ctx context.Context, control []string, name string) erro
 		return err
 	}
 	if first.int() == 1 {
-		return x.run(ctx, each(flipScript, control, name)[1:])
+		return x.run(ctx, callEach(flipScript, control, name)[1:])
 	}
-	return x.run(ctx, each(dropScript, control, "abort", name)[1:])
+	return x.run(ctx, callEach(dropScript, control, "abort", name)[1:])
 }

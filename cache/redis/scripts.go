@@ -19,7 +19,8 @@ var luaFiles embed.FS
 // only if the server does not know its hash.
 type script struct{ name, text, sha string }
 
-// load returns the script of the given files, each of which uses those before it.
+// load returns the script that consists of the given files, in this order. A file can use
+// the files before it.
 func load(files ...string) *script {
 	text, name := "", files[len(files)-1]
 	for _, file := range files {
@@ -41,7 +42,7 @@ var (
 	updateScript    = load("base", "tree", "leaf", "fast", "server", "write", "edit", "homes", "run", "update")
 	deliverScript   = load("base", "tree", "leaf", "server", "write", "edit", "homes", "deliver")
 	standingsScript = load("base", "server", "tree", "read", "standings")
-	windowScript    = load("base", "server", "tree", "read", "walk", "window")
+	excerptScript   = load("base", "server", "tree", "read", "walk", "excerpt")
 	surveyScript    = load("base", "server", "tree", "read", "walk", "survey")
 	acquireScript   = load("base", "server", "write", "acquire")
 	beginScript     = load("base", "server", "write", "begin")
@@ -58,10 +59,10 @@ var (
 const (
 	statusOK     = iota
 	statusNone   // the shard holds nothing
-	statusShards // the season has another number of shards, which follows
-	statusLost   // the server is not the one that the shard was written on
+	statusShards // the season has another number of shards; this number follows
+	statusLost   // the shard is lost: it was written on another server, or a script failed half-way
 	statusFenced // a newer generation exists; its fence follows
-	statusFormat // the length of a rank key differs from that of the board's rank keys, which follows
+	statusFormat // a rank key has a wrong length; the length of the board's rank keys follows
 	statusGap    // batches before this one are missing
 )
 
@@ -77,8 +78,8 @@ type call struct {
 	reply
 }
 
-// reply is read from front to back. Reading a missing element, or one of another
-// type, sets fault.
+// reply has the elements of an answer that are not read yet. Each method reads the first of
+// them. If this element is missing or has another type, the method sets fault.
 type reply struct {
 	rest  []any
 	fault bool
@@ -134,13 +135,13 @@ func (r *reply) strings() []string {
 // concurrently. If servers do not know a script, a second round trip sends its
 // text. run returns the first error; calls without an error are complete.
 func (x *Index) run(ctx context.Context, calls []*call) error {
-	if why := x.unfit.Load(); why != nil {
+	if reason := x.unfit.Load(); reason != nil {
 		for _, c := range calls {
 			c.status, c.reply, c.failed = statusNone, reply{}, true
 		}
-		return fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, *why)
+		return fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, *reason)
 	}
-	x.send(ctx, calls, (*call).sha)
+	x.send(ctx, calls, (*call).evalSHA)
 	var unknown []*call
 	for _, c := range calls {
 		if goredis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
@@ -148,7 +149,7 @@ func (x *Index) run(ctx context.Context, calls []*call) error {
 		}
 	}
 	if len(unknown) > 0 {
-		x.send(ctx, unknown, (*call).text)
+		x.send(ctx, unknown, (*call).eval)
 	}
 	var first error
 	for _, c := range calls {
@@ -164,29 +165,30 @@ func (x *Index) run(ctx context.Context, calls []*call) error {
 		}
 	}
 	if first != nil {
-		// After a failover, the client would otherwise learn the new masters late.
-		if c, ok := x.client.(*goredis.ClusterClient); ok {
+		// After a failover, the client would otherwise learn late which servers are masters.
+		if c, ok := x.client().(*goredis.ClusterClient); ok {
 			c.ReloadState(ctx)
 		}
 	}
 	return first
 }
 
-func (c *call) sha(ctx context.Context, to goredis.Cmdable) *goredis.Cmd {
-	return to.EvalSha(ctx, c.script.sha, c.keys, c.args...)
+func (c *call) evalSHA(ctx context.Context, client goredis.Cmdable) *goredis.Cmd {
+	return client.EvalSha(ctx, c.script.sha, c.keys, c.args...)
 }
 
-func (c *call) text(ctx context.Context, to goredis.Cmdable) *goredis.Cmd {
-	return to.Eval(ctx, c.script.text, c.keys, c.args...)
+func (c *call) eval(ctx context.Context, client goredis.Cmdable) *goredis.Cmd {
+	return client.Eval(ctx, c.script.text, c.keys, c.args...)
 }
 
-// send makes calls in one round trip and stores the outcome of each in it.
+// send makes calls in one round trip and sets cmd in each call. The parameter do is evalSHA or
+// eval.
 func (x *Index) send(ctx context.Context, calls []*call, do func(*call, context.Context, goredis.Cmdable) *goredis.Cmd) {
 	if len(calls) == 1 {
-		calls[0].cmd = do(calls[0], ctx, x.client)
+		calls[0].cmd = do(calls[0], ctx, x.client())
 		return
 	}
-	pipe := x.client.Pipeline()
+	pipe := x.client().Pipeline()
 	for _, c := range calls {
 		c.cmd = do(c, ctx, pipe)
 	}

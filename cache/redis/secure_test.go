@@ -2,11 +2,8 @@ package redis
 
 import (
 	"bufio"
-	"crypto/tls"
-	"crypto/x509"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -21,8 +18,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// refusing starts a server that answers every command with an error.
-func refusing(t *testing.T, reply string) (addr string) {
+// refusingServer starts a server that answers every command with an error.
+func refusingServer(t *testing.T, reply string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -65,26 +62,20 @@ func TestRejectedCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
+	config, err := ca.Server(pair)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(ca.File)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(text)
 	open := miniredis.RunT(t)
 	secured := miniredis.NewMiniRedis()
-	if err := secured.StartTLS(&tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}); err != nil {
+	if err := secured.StartTLS(config); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(secured.Close)
 	for _, server := range []*miniredis.Miniredis{open, secured} {
 		server.RequireUserAuth("ada", "secret")
 	}
-	mine := &certs.Client{CA: ca.File, Cert: pair.Cert, Key: pair.Key}
+	clientFiles := &certs.Client{CA: ca.File, Cert: pair.Cert, Key: pair.Key}
 	for _, tt := range []struct {
 		name           string
 		addr           string
@@ -94,14 +85,14 @@ func TestRejectedCredentials(t *testing.T) {
 		want           string // text in the error; empty if Open accepts the credentials and inspects Redis
 	}{
 		{"a password", open.Addr(), "ada", "secret", nil, "", ""},
-		{"a password over TLS", secured.Addr(), "ada", "secret", mine, "", ""},
+		{"a password over TLS", secured.Addr(), "ada", "secret", clientFiles, "", ""},
 		{"a wrong password", open.Addr(), "ada", "wrong", nil, "", "correct redis.username and redis.password: WRONGPASS"},
-		{"a wrong password over TLS", secured.Addr(), "ada", "wrong", mine, "", "correct redis.username and redis.password: WRONGPASS"},
-		{"no password", refusing(t, "NOAUTH Authentication required."), "", "", nil, "", "correct redis.username and redis.password: NOAUTH"},
+		{"a wrong password over TLS", secured.Addr(), "ada", "wrong", clientFiles, "", "correct redis.username and redis.password: WRONGPASS"},
+		{"no password", refusingServer(t, "NOAUTH Authentication required."), "", "", nil, "", "correct redis.username and redis.password: NOAUTH"},
 		{"another authority", secured.Addr(), "ada", "secret", &certs.Client{CA: other.File}, "", "redis.tls.ca"},
 		{"another name", secured.Addr(), "ada", "secret", &certs.Client{CA: ca.File, ServerName: "db.example"}, "", "redis.tls.server_name"},
 		{"no client certificate", secured.Addr(), "ada", "secret", &certs.Client{CA: ca.File}, "", "set redis.tls.cert and redis.tls.key"},
-		{"a wrong password of Sentinel", refusing(t, "WRONGPASS invalid username-password pair or user is disabled."), "ada", "secret", nil, "master", "correct redis.sentinel_username and redis.sentinel_password: WRONGPASS"},
+		{"a wrong password of Sentinel", refusingServer(t, "WRONGPASS invalid username-password pair or user is disabled."), "ada", "secret", nil, "master", "correct redis.sentinel_username and redis.sentinel_password: WRONGPASS"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -148,7 +139,7 @@ func TestSecuredCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	addrs := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{Secrets: secrets}).Addrs()
-	with := func(change func(*certs.Client, *goredis.UniversalOptions)) Options {
+	optionsWith := func(change func(*certs.Client, *goredis.UniversalOptions)) Options {
 		t.Helper()
 		o := options(addrs, 6)
 		o.Redis.Username, o.Redis.Password = secrets.Username, secrets.Password
@@ -162,7 +153,7 @@ func TestSecuredCluster(t *testing.T) {
 		return o
 	}
 	open := func(tb testing.TB) leaderboard.Index {
-		return unclosed(tb, with(func(*certs.Client, *goredis.UniversalOptions) {}))
+		return openUnclosed(tb, optionsWith(func(*certs.Client, *goredis.UniversalOptions) {}))
 	}
 	cachetest.RunHistories(t, open, cachetest.Sizes{Histories: 3, Changes: 20})
 	for _, tt := range []struct {
@@ -179,7 +170,7 @@ func TestSecuredCluster(t *testing.T) {
 		{"another client certificate", func(c *certs.Client, _ *goredis.UniversalOptions) { c.Cert, c.Key = stranger.Cert, stranger.Key }, "the server refuses the certificate of redis.tls.cert"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			x, err := Open(t.Context(), with(tt.change))
+			x, err := Open(t.Context(), optionsWith(tt.change))
 			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), addrs[0]) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("Open = %v, want one line with %q", err, tt.want)
 			}

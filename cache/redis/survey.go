@@ -8,9 +8,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// surveyed bounds the positions and keys that one script reads, because a script blocks
-// its server.
-const surveyed = 16
+// surveyPiece is the largest number of positions and keys, together, that one script reads. It
+// is small because a script blocks its server.
+const surveyPiece = 16
 
 // Survey implements [leaderboard.Ranker]. With several shards, it reads the ladder once
 // for each position.
@@ -42,22 +42,22 @@ func (r *reader) survey(q leaderboard.SurveyQuery) (leaderboard.Survey, error) {
 		positions, percents, keys int
 	}
 	var pieces []piece
-	rest := q
-	for first := true; first || len(rest.Positions)+len(rest.Percents)+len(rest.Keys) > 0; first = false {
-		p := piece{positions: min(len(rest.Positions), surveyed)}
-		p.percents = min(len(rest.Percents), surveyed-p.positions)
-		p.keys = min(len(rest.Keys), surveyed-p.positions-p.percents)
+	remaining := q
+	for first := true; first || len(remaining.Positions)+len(remaining.Percents)+len(remaining.Keys) > 0; first = false {
+		p := piece{positions: min(len(remaining.Positions), surveyPiece)}
+		p.percents = min(len(remaining.Percents), surveyPiece-p.positions)
+		p.keys = min(len(remaining.Keys), surveyPiece-p.positions-p.percents)
 		args := []any{p.positions, p.percents}
-		for _, position := range rest.Positions[:p.positions] {
+		for _, position := range remaining.Positions[:p.positions] {
 			args = append(args, min(position, maxPosition)-1)
 		}
-		for _, percent := range rest.Percents[:p.percents] {
+		for _, percent := range remaining.Percents[:p.percents] {
 			args = append(args, percent)
 		}
-		for _, k := range rest.Keys[:p.keys] {
+		for _, k := range remaining.Keys[:p.keys] {
 			args = append(args, string(k))
 		}
-		rest = leaderboard.SurveyQuery{Positions: rest.Positions[p.positions:], Percents: rest.Percents[p.percents:], Keys: rest.Keys[p.keys:]}
+		remaining = leaderboard.SurveyQuery{Positions: remaining.Positions[p.positions:], Percents: remaining.Percents[p.percents:], Keys: remaining.Keys[p.keys:]}
 		p.call = r.call(surveyScript, 0, args...)
 		pieces = append(pieces, p)
 	}

@@ -12,9 +12,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// A span has the name of the command, and no arguments. A key that does not exist, a script
-// that the server does not know yet, and an option of new connections that the server does
-// not know, are no faults.
+// A span has the name of the command, and no arguments. Three errors do not mark a span as
+// failed: a key does not exist, the server needs the text of a script, or the server does not
+// know an option of new connections.
 func TestCommandsAreTraced(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})

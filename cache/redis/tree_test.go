@@ -17,14 +17,14 @@ import (
 )
 
 // smallTrees makes leaves, groups and pieces so small that a few hundred users split and
-// join all of them. It lasts until the test ends.
+// join all of them. The sizes are restored when the test ends.
 func smallTrees(t *testing.T) {
 	t.Helper()
 	small := strings.NewReplacer("local BITS = 96", "local BITS = 8", "local GROUP = 256", "local GROUP = 8", "local USERS = 64", "local USERS = 4", "local PIECE = 400", "local PIECE = 10")
-	for _, s := range []*script{updateScript, deliverScript, standingsScript, windowScript, surveyScript, freeScript} {
-		was := *s
+	for _, s := range []*script{updateScript, deliverScript, standingsScript, excerptScript, surveyScript, freeScript} {
+		original := *s
 		*s = *newScript(s.name, small.Replace(s.text))
-		t.Cleanup(func() { *s = was })
+		t.Cleanup(func() { *s = original })
 	}
 }
 
@@ -39,14 +39,14 @@ type raw struct {
 func rawLive(t testing.TB, x *Index, shard int) raw {
 	t.Helper()
 	control := (*x.season(testSeason).control.Load())[shard]
-	live, err := x.client.HGet(t.Context(), control, "live").Result()
+	live, err := x.client().HGet(t.Context(), control, "live").Result()
 	must(t, err)
 	return raw{t, x, t.Context(), control + ":" + live + ":"}
 }
 
 func (r raw) zset(key string) []string {
 	r.t.Helper()
-	all, err := r.x.client.ZRange(r.ctx, r.at+key, 0, -1).Result()
+	all, err := r.x.client().ZRange(r.ctx, r.at+key, 0, -1).Result()
 	must(r.t, err)
 	return all
 }
@@ -69,7 +69,7 @@ func (r raw) leaves(tree string) (groups []string, leaves map[string][]string) {
 // ones returns the number of ones among each leaf's bits, and checks that they come first.
 func (r raw) ones(key string, leaves, perLeaf int) []int {
 	r.t.Helper()
-	text, err := r.x.client.GetRange(r.ctx, r.at+key, 0, -1).Result()
+	text, err := r.x.client().GetRange(r.ctx, r.at+key, 0, -1).Result()
 	must(r.t, err)
 	counts := make([]int, leaves)
 	if n := perLeaf / 8 * leaves; len(text) > n {
@@ -85,42 +85,42 @@ func (r raw) ones(key string, leaves, perLeaf int) []int {
 	return counts
 }
 
-// intact checks a tree of rank keys or sort keys whose rank keys have 8 bytes, and whose
+// checkTree checks a tree of rank keys or sort keys whose rank keys have 8 bytes, and whose
 // leaves and groups hold 8 at most: the order of its strings, the size of its leaves and
 // groups, and all its counts.
-func (r raw) intact(tree string, follow bool) {
+func (r raw) checkTree(tree string, follow bool) {
 	const keyBytes, perLeaf, perGroup = 8, 8, 8
 	r.t.Helper()
 	groups, leaves := r.leaves(tree)
 	var all []string
-	var counted, following []int // by group
+	var stringCounts, followerCounts []int // by group
 	single := len(groups) == 1 && len(leaves[""]) == 1
 	for i, g := range groups {
 		names := leaves[g]
 		if names[0] != g || len(groups) > 1 && len(names) < 2 || len(names) > perGroup+1 {
-			r.t.Fatalf("group %d, %q, has %d leaves and begins with %q, want at most %d leaves, at least 2 if there are several groups, and the group's name first", i, g, len(names), names[0], perGroup+1)
+			r.t.Fatalf("group %d, %q, has %d leaves and begins with %q, want at most %d leaves, at least 2 if the tree has several groups, and the group's name first", i, g, len(names), names[0], perGroup+1)
 		}
 		n, f := 0, 0
 		var strings, counts []int
 		for j, name := range names {
-			in := r.zset(tree + "l" + name)
-			if len(in) == 0 && !single || len(in) >= perLeaf {
-				r.t.Fatalf("leaf %q of %d has %d strings, want 1 to %d, or 0 in an empty tree", name, len(names), len(in), perLeaf-1)
+			members := r.zset(tree + "l" + name)
+			if len(members) == 0 && !single || len(members) >= perLeaf {
+				r.t.Fatalf("leaf %q of %d has %d strings, want 1 to %d, or 0 in an empty tree", name, len(names), len(members), perLeaf-1)
 			}
-			followersHere := 0
-			for _, k := range in {
+			leafFollowers := 0
+			for _, k := range members {
 				if len(all) > 0 && (all[len(all)-1] >= k || k < name) {
 					r.t.Fatalf("leaf %d, %q: %q follows %q, want ascending strings, none less than the name", j, name, k, all[len(all)-1])
 				}
 				if len(all) > 0 && rankKey(all[len(all)-1], keyBytes) == rankKey(k, keyBytes) {
-					followersHere++
+					leafFollowers++
 				}
 				all = append(all, k)
 			}
-			strings, counts = append(strings, len(in)), append(counts, followersHere)
-			n, f = n+len(in), f+followersHere
+			strings, counts = append(strings, len(members)), append(counts, leafFollowers)
+			n, f = n+len(members), f+leafFollowers
 		}
-		counted, following = append(counted, n), append(following, f)
+		stringCounts, followerCounts = append(stringCounts, n), append(followerCounts, f)
 		if single {
 			break
 		}
@@ -131,13 +131,13 @@ func (r raw) intact(tree string, follow bool) {
 			r.t.Fatalf("group %q counts %v followers, want %v", g, got, counts)
 		}
 	}
-	r.intactSums(tree, map[string][]int{"": counted, "f": following}, follow)
+	r.checkSums(tree, map[string][]int{"": stringCounts, "f": followerCounts}, follow)
 }
 
-// intactSums checks the sums over groups, by kind.
-func (r raw) intactSums(tree string, groups map[string][]int, follow bool) {
+// checkSums checks the sums over groups, by kind.
+func (r raw) checkSums(tree string, groups map[string][]int, follow bool) {
 	r.t.Helper()
-	sums, err := r.x.client.HGetAll(r.ctx, r.at+tree+"s").Result()
+	sums, err := r.x.client().HGetAll(r.ctx, r.at+tree+"s").Result()
 	must(r.t, err)
 	if len(groups[""]) == 1 {
 		if len(sums) > 0 {
@@ -163,16 +163,16 @@ func (r raw) intactSums(tree string, groups map[string][]int, follow bool) {
 	}
 }
 
-// Trees whose leaves and groups split and join all the time stay exact, with many
-// different scores, with few, and with one.
+// Trees whose leaves and groups often split and join stay exact. The scores are all equal,
+// of four values, or mostly different.
 func TestTreesSplitAndJoin(t *testing.T) {
-	seed := seed.New(t)
+	runSeed := seed.New(t)
 	smallTrees(t)
 	addrs := []string{cluster.Redis(t)}
 	for _, scores := range []int64{1, 4, 1 << 40} {
 		for _, shards := range []int{1, 3} {
 			t.Run(fmt.Sprintf("scores=%d/shards=%d", scores, shards), func(t *testing.T) {
-				splitAndJoin(t, opened(t, options(addrs, shards)), rand.New(rand.NewPCG(seed, uint64(scores))), scores)
+				splitAndJoin(t, openIndex(t, options(addrs, shards)), rand.New(rand.NewPCG(runSeed, uint64(scores))), scores)
 			})
 		}
 	}
@@ -201,14 +201,14 @@ func splitAndJoin(t *testing.T, x *Index, rng *rand.Rand, scores int64) {
 		t.Helper()
 		for shard := range *x.season(testSeason).control.Load() {
 			r := rawLive(t, x, shard)
-			numbers, err := x.client.HVals(t.Context(), r.at+"l").Result()
+			numbers, err := x.client().HVals(t.Context(), r.at+"l").Result()
 			must(t, err)
 			for _, n := range numbers {
-				r.intact(n, len(*x.season(testSeason).control.Load()) == 1)
-				r.intact(n+"k", false)
+				r.checkTree(n, len(*x.season(testSeason).control.Load()) == 1)
+				r.checkTree(n+"k", false)
 			}
 		}
-		agrees(t, x, s.entries)
+		checkLadders(t, x, s.entries)
 	}
 	s.rebuild(t, x)
 	change(60, 1) // grow
@@ -223,17 +223,17 @@ func splitAndJoin(t *testing.T, x *Index, rng *rand.Rand, scores int64) {
 	check()
 	change(60, 1)
 	check()
-	pagesAgree(t, x, s, rng)
+	checkPages(t, x, s, rng)
 	s.rebuild(t, x)
 	check()
 	must(t, x.Drop(t.Context(), testSeason))
-	if left, err := names(t.Context(), x); err != nil || len(left) > 0 {
-		t.Errorf("after Drop the keys %q remain, error %v; want none", left, err)
+	if keys, err := names(t.Context(), x); err != nil || len(keys) > 0 {
+		t.Errorf("after Drop the keys %q remain, error %v; want none", keys, err)
 	}
 }
 
-// pagesAgree reads random pages and windows.
-func pagesAgree(t *testing.T, x *Index, s *store, rng *rand.Rand) {
+// checkPages compares random pages and excerpts with the ladder that follows from s.
+func checkPages(t *testing.T, x *Index, s *store, rng *rand.Rand) {
 	t.Helper()
 	l := leaderboard.Ladder{SeasonKey: testSeason}
 	all := ladder(t, s.entries, leaderboard.Division{})

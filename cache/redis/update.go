@@ -9,16 +9,23 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
+
 	"github.com/open-leaderboard/leaderboard"
 )
 
 const (
-	batchMoves   = 8    // maximum moves in ladders of one call, because a call blocks the server; an entry with more has a call of its own
-	batchSorted  = 64   // maximum entries of one call of a Rebuild, if the entries are in standing order
-	maxItems     = 1000 // maximum items of one outbox in an answer; equal to ITEMS in update.lua
-	flushDelay   = 20 * time.Millisecond
-	firstBackoff = 20 * time.Millisecond
-	lastBackoff  = time.Second
+	// batchMoves is the maximum number of moves in ladders in one call, because a call blocks the
+	// server. An entry with more moves has a call of its own.
+	batchMoves = 8
+	// batchSorted is the maximum number of entries in one call of a Rebuild whose entries are in
+	// standing order.
+	batchSorted = 64
+	// maxItems is the maximum number of items of one outbox in an answer. It equals ITEMS in
+	// lua/update.lua.
+	maxItems = 1000
+	// flushDelay is the time that acknowledgements wait for an update that can carry them.
+	flushDelay = 20 * time.Millisecond
 	// unsyncedTimeout bounds an Update of a season in which an earlier Update is missing.
 	unsyncedTimeout = 100 * time.Millisecond
 )
@@ -58,17 +65,19 @@ func (x *Index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Tim
 	return nil
 }
 
-// retry calls f until it succeeds, fails for good, or ctx is done, with
-// exponential backoff. Only [leaderboard.ErrRankUnavailable] is retried, but not
-// errOvertaken, which wraps it. If ctx is done, retry returns the last error of f,
-// not that of ctx.
-func retry(ctx context.Context, f func() error) error {
-	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
-		err := f()
-		if err == nil || !errors.Is(err, leaderboard.ErrRankUnavailable) || errors.Is(err, errOvertaken) || sleep(ctx, backoff) != nil {
-			return err
+// retry calls f until f succeeds or fails for good, or ctx is done. The intervals between the
+// calls grow and have jitter. Only [leaderboard.ErrRankUnavailable] is retried, but not
+// errOvertaken, which wraps it. retry returns the last error of f, also if ctx is done.
+func retry(ctx context.Context, f func() error) (err error) {
+	intervals := backoff.NewExponentialBackOff()
+	intervals.InitialInterval, intervals.MaxInterval = 20*time.Millisecond, time.Second
+	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
+		if err = f(); err == nil || errors.Is(err, leaderboard.ErrRankUnavailable) && !errors.Is(err, errOvertaken) {
+			return struct{}{}, err
 		}
-	}
+		return struct{}{}, backoff.Permanent(err)
+	}, backoff.WithBackOff(intervals), backoff.WithMaxElapsedTime(0))
+	return err
 }
 
 // entryArgs returns the arguments of the update script for an entry.
@@ -99,8 +108,9 @@ func ladderName(d leaderboard.Division) string {
 	return "\x00" + string(hash[:])
 }
 
-// moves returns about how many moves in ladders the entry with these arguments takes.
-func moves(args []any) int {
+// countMoves returns approximately the number of moves in ladders that an entry needs. args are
+// the arguments of the entry.
+func countMoves(args []any) int {
 	n := 1
 	for d := args[4].([]byte); len(d) > 0; n++ {
 		d = d[1+int(d[0]):]
@@ -111,10 +121,10 @@ func moves(args []any) int {
 // updateCalls returns the calls that write entries to their shards.
 func updateCalls(season *seasonIndex, control []string, at string, entries []leaderboard.Entry, args [][]any) []*call {
 	groups := make([][]any, len(control)) // arguments of each shard's next call
-	size := make([]int, len(control))     // moves in ladders of that call
+	size := make([]int, len(control))     // moves in ladders of the shard's next call
 	var calls []*call
 	send := func(shard int, entries []any) {
-		acks := season.acknowledgements(shard)
+		acks := season.takeAcknowledgements(shard)
 		head := append([]any{"", 0, at, len(acks) / 3}, acks...)
 		calls = append(calls, newCall(updateScript, control, shard, append(head, entries...)...))
 	}
@@ -123,9 +133,9 @@ func updateCalls(season *seasonIndex, control []string, at string, entries []lea
 		groups[shard], size[shard] = nil, 0
 	}
 	for i := range entries {
-		shard, n := shardOf(entries[i].User, len(control)), moves(args[i])
+		shard, n := shardOf(entries[i].User, len(control)), countMoves(args[i])
 		if n == 1 && len(control) == 1 {
-			send(shard, args[i]) // lua/fast.lua takes one move
+			send(shard, args[i]) // lua/fast.lua handles calls of one move
 			continue
 		}
 		if size[shard] > 0 && size[shard]+n > batchMoves {
@@ -142,38 +152,39 @@ func updateCalls(season *seasonIndex, control []string, at string, entries []lea
 	return calls
 }
 
-// update writes entries to their shards in one round trip. If homes of rank keys
-// must be notified, it makes a second round trip.
+// update writes entries to their shards in one round trip. If a shard other than a rank key's
+// home gained its first standing with the rank key or lost its last one, a second round trip
+// notifies the home.
 func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entries []leaderboard.Entry, args [][]any) error {
 	control := *season.control.Load()
 	calls := updateCalls(season, control, at, entries, args)
 	if err := x.run(ctx, calls); err != nil {
 		return err
 	}
-	again := false
+	resharded := false // the season has another number of shards than expected
 	for _, c := range calls {
 		switch c.status {
 		case statusShards:
 			x.setShards(season, int(c.int()))
-			again = true
+			resharded = true
 		case statusFormat:
 			return fmt.Errorf("a rank key of this board must have %d bytes: %w", c.int(), leaderboard.ErrFormat)
 		case statusNone, statusLost:
-			// There is nothing to update, unless the season has fewer shards than
-			// expected and this shard does not exist.
-			if c.shard != 0 && !again {
+			// Usually the season is not loaded, so the update has nothing to do. But if the
+			// season has fewer shards than expected, this shard does not exist.
+			if c.shard != 0 && !resharded {
 				first := newCall(standingsScript, control, 0, "", "", 0)
 				if err := x.run(ctx, []*call{first}); err != nil {
 					return err
 				}
 				if first.status == statusShards {
 					x.setShards(season, int(first.int()))
-					again = true
+					resharded = true
 				}
 			}
 		}
 	}
-	if again {
+	if resharded {
 		return x.update(ctx, season, at, entries, args)
 	}
 	outgoing, building, garbage := deliveries(calls)
@@ -186,16 +197,18 @@ func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entr
 	return nil
 }
 
-// delivery is a run of items from one shard's outbox for another shard. An item
-// is a rank key that the sender gained or lost.
+// delivery has consecutive items from one shard's outbox for another shard. An item is a
+// rank key of which the sender gained the first standing or lost the last one: see
+// lua/base.lua.
 type delivery struct {
 	channel
-	before int64 // number of items that precede these in the outbox
+	offset int64 // number of items that the sender put into the outbox before these
 	items  []string
 }
 
-// deliveries reads the outboxes from the answers of the update script, the name of
-// the generation that is being built, and whether the free script has work.
+// deliveries reads three values from the answers of the update script: the items of the
+// outboxes, the name of the generation that is being built, and whether the free script has
+// work.
 func deliveries(calls []*call) (all []delivery, building string, garbage bool) {
 	for _, c := range calls {
 		if c.status != statusOK {
@@ -226,50 +239,51 @@ func (x *Index) deliver(ctx context.Context, season *seasonIndex, control []stri
 	byShard := map[int]*call{}
 	sent := map[int][]delivery{}
 	var calls []*call
-	more := map[int]bool{}
+	full := map[int]bool{} // the senders whose outboxes may have more items
 	for _, n := range all {
-		c := byShard[n.to]
+		c := byShard[n.receiver]
 		if c == nil {
-			c = newCall(deliverScript, control, n.to)
-			byShard[n.to] = c
+			c = newCall(deliverScript, control, n.receiver)
+			byShard[n.receiver] = c
 			calls = append(calls, c)
 		}
-		c.args = append(c.args, n.generation, n.from, n.before, len(n.items))
+		c.args = append(c.args, n.generation, n.sender, n.offset, len(n.items))
 		for _, item := range n.items {
 			c.args = append(c.args, item)
 		}
-		sent[n.to] = append(sent[n.to], n)
-		more[n.from] = more[n.from] || len(n.items) == maxItems
+		sent[n.receiver] = append(sent[n.receiver], n)
+		full[n.sender] = full[n.sender] || len(n.items) == maxItems
 	}
 	if err := x.run(ctx, calls); err != nil {
 		return err
 	}
 	for _, c := range calls {
 		if c.status != statusOK {
-			continue // the shard is gone, so the season is not loaded and its items are obsolete
+			continue // the receiving shard is lost, so the season is not loaded and the items are obsolete
 		}
 		for _, n := range sent[c.shard] {
 			x.acknowledge(season, n.channel, c.int())
 		}
 	}
-	var from []int
-	for shard, yes := range more {
-		if yes {
-			from = append(from, shard)
+	var senders []int
+	for shard, isFull := range full {
+		if isFull {
+			senders = append(senders, shard)
 		}
 	}
-	if len(from) > 0 {
-		return x.drain(ctx, season, control, "", from)
+	if len(senders) > 0 {
+		return x.drain(ctx, season, control, "", senders)
 	}
 	return nil
 }
 
-// drain delivers the outboxes of shards: of the given generation, which must be
-// the one being built, or of all generations if generation is empty.
+// drain delivers the outboxes of shards. If generation is empty, it delivers the outboxes of
+// all generations. Otherwise it delivers only the outboxes of generation, which must be the
+// one that is being built.
 func (x *Index) drain(ctx context.Context, season *seasonIndex, control []string, generation string, shards []int) error {
 	calls := make([]*call, len(shards))
 	for i, shard := range shards {
-		acks := season.acknowledgements(shard)
+		acks := season.takeAcknowledgements(shard)
 		calls[i] = newCall(updateScript, control, shard, append([]any{generation, 0, "", len(acks) / 3}, acks...)...)
 	}
 	if err := x.run(ctx, calls); err != nil {
@@ -279,7 +293,7 @@ func (x *Index) drain(ctx context.Context, season *seasonIndex, control []string
 	return x.deliver(ctx, season, control, outgoing)
 }
 
-// acknowledge records how many items of a channel were received. The next update
+// acknowledge records the number of items that were received from a channel. The next update
 // of the sending shard, or a flush soon after, reports the number to that shard.
 func (x *Index) acknowledge(season *seasonIndex, c channel, received int64) {
 	if received < 0 {
@@ -294,16 +308,16 @@ func (x *Index) acknowledge(season *seasonIndex, c channel, received int64) {
 	}
 }
 
-// The method acknowledgements removes and returns the acknowledgements for a sending
+// takeAcknowledgements removes and returns the acknowledgements for a sending
 // shard, as arguments of the update script. Each has a channel and the number of items
 // received from it.
-func (s *seasonIndex) acknowledgements(shard int) []any {
+func (s *seasonIndex) takeAcknowledgements(shard int) []any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []any
 	for c, received := range s.acks {
-		if c.from == shard {
-			out = append(out, c.generation, c.to, received)
+		if c.sender == shard {
+			out = append(out, c.generation, c.receiver, received)
 			delete(s.acks, c)
 		}
 	}
@@ -320,12 +334,12 @@ func (x *Index) flush(season *seasonIndex) {
 	season.flushing = false
 	shards := map[int]bool{}
 	for c := range season.acks {
-		shards[c.from] = true
+		shards[c.sender] = true
 	}
 	season.mu.Unlock()
 	var calls []*call
 	for shard := range shards {
-		if acks := season.acknowledgements(shard); len(acks) > 0 {
+		if acks := season.takeAcknowledgements(shard); len(acks) > 0 {
 			calls = append(calls, newCall(updateScript, *season.control.Load(), shard, append([]any{"", 0, "", len(acks) / 3}, acks...)...))
 		}
 	}
@@ -334,8 +348,9 @@ func (x *Index) flush(season *seasonIndex) {
 	}
 }
 
-// fail makes a season unavailable because Redis lacks an update of it: in this
-// process at once, in others as soon as one of its shards can be reached.
+// fail records a failed Update and makes its season unavailable. In this process, the season is
+// unavailable at once. In other processes, it is unavailable as soon as the goroutine that fail
+// starts has emptied a shard of the season.
 func (x *Index) fail(season *seasonIndex) {
 	season.mu.Lock()
 	defer season.mu.Unlock()
@@ -348,41 +363,41 @@ func (x *Index) fail(season *seasonIndex) {
 	}
 }
 
-// invalidate drops what Redis holds of a season that lacks an update, unless a
-// Rebuild repairs the season first.
+// invalidate drops the data of a season that lacks an update. If a Rebuild repairs the
+// season first, invalidate drops nothing.
 func (x *Index) invalidate(season *seasonIndex) {
-	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
+	_ = retry(x.ctx, func() error {
 		select {
 		case <-season.rebuild: // not during a Rebuild of this process, which may repair the season
 		case <-x.ctx.Done():
-			return
+			return x.ctx.Err()
 		}
-		done := x.invalidateOnce(season)
-		season.rebuild <- struct{}{}
-		if done || sleep(x.ctx, backoff) != nil {
-			return
-		}
-	}
+		defer func() { season.rebuild <- struct{}{} }()
+		return x.invalidateOnce(season)
+	})
 }
 
-func (x *Index) invalidateOnce(season *seasonIndex) bool {
+// invalidateOnce returns nil if the season is repaired. Otherwise it tries to drop the
+// season's data, and returns [leaderboard.ErrRankUnavailable], so that the caller calls it
+// again: another Update may have failed meanwhile.
+func (x *Index) invalidateOnce(season *seasonIndex) error {
 	season.mu.Lock()
 	failures := season.failures
 	if failures == season.repaired {
 		season.invalidating = false
 		season.mu.Unlock()
-		return true
+		return nil
 	}
 	season.mu.Unlock()
 	ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
 	defer cancel()
-	calls := each(dropScript, *season.control.Load(), "lose")
+	calls := callEach(dropScript, *season.control.Load(), "lose")
 	_ = x.run(ctx, calls)
 	// One empty shard makes the whole season unavailable.
 	if slices.ContainsFunc(calls, func(c *call) bool { return !c.failed }) {
 		x.markRepaired(season, failures)
 	}
-	return false // the next call ends the loop, unless another Update failed meanwhile
+	return leaderboard.ErrRankUnavailable
 }
 
 // markRepaired records that the season's failed Updates are repaired, up to the one
@@ -397,9 +412,10 @@ func (x *Index) markRepaired(season *seasonIndex, failures int) {
 	}
 }
 
-// freeDead frees a generation whose Rebuild died, unless generation is empty, and all
-// that the shards no longer need. If the generation is already live in shard 0,
-// freeDead makes it live in the others. It runs at most once per LeaseTTL.
+// freeDead frees all data that the shards no longer need. If generation is not empty,
+// freeDead first frees this generation, whose Rebuild died. But if the generation is already
+// live in shard 0, freeDead makes it live in the other shards instead. It runs at most once
+// per LeaseTTL.
 func (x *Index) freeDead(season *seasonIndex, control []string, generation string) {
 	season.mu.Lock()
 	defer season.mu.Unlock()
@@ -422,10 +438,10 @@ func (x *Index) freeDead(season *seasonIndex, control []string, generation strin
 	})
 }
 
-// free frees what the shards no longer need, in pieces, each of which blocks its
-// server for less than a millisecond.
+// free frees the data that the shards no longer need. It works in pieces. Each piece blocks
+// its server for less than a millisecond.
 func (x *Index) free(ctx context.Context, control []string) error {
-	calls := each(freeScript, control, 0)
+	calls := callEach(freeScript, control, 0)
 	for len(calls) > 0 {
 		if err := x.run(ctx, calls); err != nil {
 			return err

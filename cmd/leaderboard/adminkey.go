@@ -19,8 +19,8 @@ const (
 
 // ensureAdminKey makes sure that the store has an admin key. If the setting admin_key is
 // set, its key replaces the key of an earlier setting. Otherwise, if the store has no
-// valid admin key, ensureAdminKey creates one. With --insecure it creates none, because
-// no call needs a key. It warns of stored keys that an insecure server created, and of the
+// valid admin key, ensureAdminKey creates one, and sets s.newKey, so that welcome shows the
+// key. With --insecure it creates none, because no call needs a key. It warns of stored keys that an insecure server created, and of the
 // key of an earlier setting.
 func (s *server) ensureAdminKey(ctx context.Context) error {
 	keys, err := s.store.APIKeys(ctx)
@@ -36,10 +36,10 @@ func (s *server) ensureAdminKey(ctx context.Context) error {
 		return nil
 	}
 	var refused []string
-	admin := s.config.AdminKey != ""
+	hasAdmin := s.config.AdminKey != ""
 	for i := range keys {
 		k := &keys[i]
-		admin = admin || auth.IsAdmin(k, time.Now())
+		hasAdmin = hasAdmin || auth.IsAdmin(k, time.Now())
 		if k.Insecure {
 			refused = append(refused, k.Name)
 		}
@@ -50,7 +50,7 @@ func (s *server) ensureAdminKey(ctx context.Context) error {
 	if len(refused) > 0 {
 		s.log.WarnContext(ctx, insecureKeysWarning, "names", refused)
 	}
-	if admin {
+	if hasAdmin {
 		return nil
 	}
 	name := "first admin key"
@@ -70,8 +70,8 @@ func (s *server) ensureAdminKey(ctx context.Context) error {
 // versions of the program stored: these have the name of a configured key, but an id
 // that is derived from their secret.
 func (s *server) replaceConfiguredKey(ctx context.Context, keys []leaderboard.APIKey) error {
-	admin := []string{auth.Admin.String()}
-	key := auth.KeyFrom(s.config.AdminKey, configuredKeyName, admin, time.Now())
+	scopes := []string{auth.Admin.String()}
+	key := auth.KeyFrom(s.config.AdminKey, configuredKeyName, scopes, time.Now())
 	key.ID = auth.ConfiguredKeyID
 	if !slices.ContainsFunc(keys, func(k leaderboard.APIKey) bool { return k.ID == key.ID && k.Hash == key.Hash }) {
 		if err := s.store.PutAPIKey(ctx, key); err != nil {
@@ -81,8 +81,8 @@ func (s *server) replaceConfiguredKey(ctx context.Context, keys []leaderboard.AP
 	}
 	for i := range keys {
 		k := &keys[i]
-		earlierVersion := k.Name == configuredKeyName && slices.Equal(k.Scopes, admin) && k.ExpiresAt.IsZero()
-		if k.ID == key.ID || k.Hash != key.Hash && !earlierVersion {
+		ofEarlierVersion := k.Name == configuredKeyName && slices.Equal(k.Scopes, scopes) && k.ExpiresAt.IsZero()
+		if k.ID == key.ID || k.Hash != key.Hash && !ofEarlierVersion {
 			continue
 		}
 		err := s.store.DeleteAPIKey(ctx, k.ID)

@@ -18,8 +18,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// The method with runs a command that calls s. The calls carry the given API key.
-func (s *testServer) with(t *testing.T, key string, args ...string) commandResult {
+// runWithKey runs a command that calls s. The calls carry the given API key.
+func (s *testServer) runWithKey(t *testing.T, key string, args ...string) commandResult {
 	t.Helper()
 	return command(t, "", []string{"LEADERBOARD_SERVER=" + s.grpc, "LEADERBOARD_KEY=" + key}, args...)
 }
@@ -53,54 +53,57 @@ func putKeys(t *testing.T, data string, keys ...leaderboard.APIKey) {
 	}
 }
 
-// A changed admin_key replaces the key of the earlier setting. It also replaces
-// configured keys that earlier versions of the program stored, and other keys with the
-// same secret.
+// earlierVersionKey is the configured admin key that an earlier version of the program stored.
+const earlierVersionKey = "the-admin-key-of-an-earlier-version"
+
+// The configured admin_key replaces the key of an earlier setting, configured keys that earlier
+// versions of the program stored, and any other key that has its secret.
 func TestAdminKeyIsReplaced(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	const first, second, third = "the-first-admin-key-of-mine", "the-second-admin-key-of-mine", "the-third-admin-key-of-mine"
 	old := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	putKeys(t, data,
-		auth.KeyFrom("an-admin-key-before-marks", "admin_key of the configuration", []string{"admin"}, old),
+		auth.KeyFrom(earlierVersionKey, "admin_key of the configuration", []string{"admin"}, old),
 		auth.KeyFrom(first, "made by hand", []string{"admin"}, old))
 	var s *testServer
 	for i, key := range []string{first, second, second, third} {
 		s = startServer(t, data, []string{"LEADERBOARD_ADMIN_KEY=" + key})
-		list := s.with(t, key, "key", "list")
+		list := s.runWithKey(t, key, "key", "list")
 		if list.code != exitOK || strings.Count(list.stdout, "admin") < 1 || len(strings.Split(strings.TrimSpace(list.stdout), "\n")) != 2 {
 			t.Errorf("key list after start %d: %+v, want only the configured key", i+1, list)
 		}
-		for _, other := range []string{"an-admin-key-before-marks", first, second, third} {
+		for _, other := range []string{earlierVersionKey, first, second, third} {
 			if other != key {
-				s.with(t, other, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"start", key, "key", other})
+				s.runWithKey(t, other, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top", "with", other, "instead", "of", key})
 			}
 		}
 		s.stop()
 	}
 
-	// If the setting is removed, its key remains valid until it is revoked. The log says so.
+	// If the setting is removed, its key remains valid until an administrator revokes it. The
+	// log contains the command that revokes the key.
 	s = startServer(t, data, nil)
-	contains(t, s.stderr.String(), "leaderboard key revoke admin-key")
-	s.with(t, third, "key", "revoke", "admin-key").mustFail(t, exitFailure, []string{"last admin key", "--force"}, []string{"key", "revoke"})
-	made := s.with(t, third, "key", "create", "--name", "next", "--scope", "admin")
+	checkContains(t, s.stderr.String(), "leaderboard key revoke admin-key")
+	s.runWithKey(t, third, "key", "revoke", "admin-key").mustFail(t, exitFailure, []string{"last admin key", "--force"}, []string{"key", "revoke"})
+	made := s.runWithKey(t, third, "key", "create", "--name", "next", "--scope", "admin")
 	next := strings.TrimSpace(made.stdout)
-	if r := s.with(t, third, "key", "revoke", "admin-key"); r.code != exitOK {
+	if r := s.runWithKey(t, third, "key", "revoke", "admin-key"); r.code != exitOK {
 		t.Errorf("revoke the configured key, with another admin key in the store: %s, want success", r.stderr)
 	}
-	s.with(t, third, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
+	s.runWithKey(t, third, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
 	s.stop()
 	s = startServer(t, data, nil)
 	if s.stdout.String() != "" || strings.Contains(s.stderr.String(), "admin-key") {
 		t.Errorf("a start with an admin key in the store: output %s, log %s; want no new key and no warning", s.stdout, s.stderr)
 	}
-	if r := s.with(t, next, "key", "list"); r.code != exitOK {
+	if r := s.runWithKey(t, next, "key", "list"); r.code != exitOK {
 		t.Errorf("key list with the key named \"next\": %s, want success", r.stderr)
 	}
 }
 
 // The command revokes the last admin key only with --force. A server that starts without
 // an admin key creates one, even if the store has other keys.
-func TestAStartWithoutAnAdminKeyMakesOne(t *testing.T) {
+func TestAStartWithoutAnAdminKeyCreatesOne(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	_, expired := auth.NewKey("expired", []string{"admin"}, time.Now())
 	expired.ExpiresAt = time.Now()
@@ -111,45 +114,45 @@ func TestAStartWithoutAnAdminKeyMakesOne(t *testing.T) {
 		{"--name", "site", "--scope", "read"},
 		{"--name", "one board", "--scope", "admin", "--board", "cup"},
 	} {
-		if r := s.with(t, admin, append([]string{"key", "create"}, args...)...); r.code != exitOK {
+		if r := s.runWithKey(t, admin, append([]string{"key", "create"}, args...)...); r.code != exitOK {
 			t.Fatal(r.stderr)
 		}
 	}
 	var id string
-	for line := range strings.Lines(s.with(t, admin, "key", "list").stdout) {
+	for line := range strings.Lines(s.runWithKey(t, admin, "key", "list").stdout) {
 		if strings.Contains(line, "admin key created because none was valid") {
 			id = strings.Fields(line)[0]
 		}
 	}
-	s.with(t, admin, "key", "revoke", id).mustFail(t, exitFailure, []string{"last admin key", "--force"}, []string{"key", "revoke"})
-	if r := s.with(t, admin, "key", "revoke", id, "--force"); r.code != exitOK {
+	s.runWithKey(t, admin, "key", "revoke", id).mustFail(t, exitFailure, []string{"last admin key", "--force"}, []string{"key", "revoke"})
+	if r := s.runWithKey(t, admin, "key", "revoke", id, "--force"); r.code != exitOK {
 		t.Fatal(r.stderr)
 	}
-	s.with(t, admin, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
+	s.runWithKey(t, admin, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
 	s.stop()
 	s = startServer(t, data, nil)
-	if r := s.with(t, s.firstKey(t), "key", "list"); r.code != exitOK {
+	if r := s.runWithKey(t, s.firstKey(t), "key", "list"); r.code != exitOK {
 		t.Errorf("key list with the new admin key: %s, want success", r.stderr)
 	}
 }
 
-// Servers that require keys refuse a key that an insecure server created. Their log says
-// so at the start.
-func TestKeysMadeInsecurelyAreRefused(t *testing.T) {
+// Servers that require keys refuse a key that an insecure server created. They log the names
+// of such keys when they start.
+func TestKeysOfAnInsecureServerAreRefused(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	s := startServer(t, data, nil, "--insecure")
 	made := s.do(t, "key", "create", "--name", "backdoor", "--scope", "admin")
 	key := strings.TrimSpace(made.stdout)
-	contains(t, made.stderr, "servers that require keys refuse the new key")
-	contains(t, s.ok(t, "key", "list"), "refused")
-	if r := s.with(t, key, "top"); r.code != exitOK {
+	checkContains(t, made.stderr, "servers that require keys refuse the new key")
+	checkContains(t, s.ok(t, "key", "list"), "refused")
+	if r := s.runWithKey(t, key, "top"); r.code != exitOK {
 		t.Errorf("call of the insecure server with the key that it created: %s, want success", r.stderr)
 	}
 	s.stop()
 	s = startServer(t, data, nil)
-	contains(t, s.stderr.String(), "this server refuses the keys that an insecure server created", `"backdoor"`)
-	s.with(t, key, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
-	if r := s.with(t, s.firstKey(t), "key", "list"); r.code != exitOK {
+	checkContains(t, s.stderr.String(), "this server refuses the keys that an insecure server created", `"backdoor"`)
+	s.runWithKey(t, key, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top"})
+	if r := s.runWithKey(t, s.firstKey(t), "key", "list"); r.code != exitOK {
 		t.Errorf("key list with the key that the server created when it first required keys: %s, want success", r.stderr)
 	}
 }
@@ -162,30 +165,30 @@ func TestPrivateBoardsAndTheirKeys(t *testing.T) {
 	admin := s.firstKey(t)
 	ok := func(key string, args ...string) commandResult {
 		t.Helper()
-		r := s.with(t, key, args...)
+		r := s.runWithKey(t, key, args...)
 		if r.code != exitOK {
 			t.Fatalf("%v: %s", args, r.stderr)
 		}
 		return r
 	}
-	contains(t, ok(admin, "board", "create", "finals", "--policy", "sum", "--private").stdout, "private")
+	checkContains(t, ok(admin, "board", "create", "finals", "--policy", "sum", "--private").stdout, "private")
 	ok(admin, "board", "create", "eu-cup", "--policy", "sum")
 	made := ok(admin, "key", "create", "--name", "referee", "--scope", "submit", "--board", "finals", "--board-prefix", "eu-")
-	contains(t, made.stderr, "finals, eu-…")
-	contains(t, ok(admin, "key", "list").stdout, "finals, eu-…", "all boards")
+	checkContains(t, made.stderr, "finals, eu-…")
+	checkContains(t, ok(admin, "key", "list").stdout, "finals, eu-…", "all boards")
 	referee := strings.TrimSpace(made.stdout)
 	ok(referee, "submit", "ada", "--points", "3", "--board", "finals")
-	s.with(t, referee, "submit", "ada", "--points", "3").mustFail(t, exitFailure, []string{`the key or token is not for board "default"`}, []string{"submit"})
-	s.with(t, referee, "top", "--board", "nowhere").mustFail(t, exitFailure, []string{`the key or token is not for board "nowhere"`}, []string{"top"})
+	s.runWithKey(t, referee, "submit", "ada", "--points", "3").mustFail(t, exitFailure, []string{`the key or token is not for board "default"`}, []string{"submit"})
+	s.runWithKey(t, referee, "top", "--board", "nowhere").mustFail(t, exitFailure, []string{`the key or token is not for board "nowhere"`}, []string{"top"})
 	if list := ok(referee, "board", "list").stdout; strings.Contains(list, "default") || !strings.Contains(list, "eu-cup") {
 		t.Errorf("board list with a key for board finals and boards eu-… prints this, want board eu-cup and not board default:\n%s", list)
 	}
 
-	s.with(t, "", "top", "--board", "finals").mustFail(t, exitFailure, []string{"board not found"}, []string{"top"})
+	s.runWithKey(t, "", "top", "--board", "finals").mustFail(t, exitFailure, []string{"board not found"}, []string{"top"})
 	if list := ok("", "board", "list").stdout; strings.Contains(list, "finals") || !strings.Contains(list, "eu-cup") {
 		t.Errorf("board list without a key prints this, want board eu-cup and not the private board finals:\n%s", list)
 	}
-	shown := parsed(t, ok(admin, "board", "show", "finals", "--json").stdout)
+	shown := parseObject(t, ok(admin, "board", "show", "finals", "--json").stdout)
 	shown["board_id"] = "copy"
 	delete(shown, "created_at")
 	text, err := json.Marshal(shown)
@@ -196,21 +199,21 @@ func TestPrivateBoardsAndTheirKeys(t *testing.T) {
 	if copied.code != exitOK {
 		t.Fatal(copied.stderr)
 	}
-	s.with(t, "", "top", "--board", "copy").mustFail(t, exitFailure, []string{"board not found"}, []string{"top"})
+	s.runWithKey(t, "", "top", "--board", "copy").mustFail(t, exitFailure, []string{"board not found"}, []string{"top"})
 	ok(admin, "board", "update", "copy", "--private=false")
 	ok("", "top", "--board", "copy")
 	ok(admin, "board", "update", "copy", "--title", "Copy")
-	if got := parsed(t, ok(admin, "board", "show", "finals", "--json").stdout)["private"]; got != true {
+	if got := parseObject(t, ok(admin, "board", "show", "finals", "--json").stdout)["private"]; got != true {
 		t.Errorf("board finals has private = %v, want true", got)
 	}
 }
 
 // If two API nodes start at the same time, both replace the earlier admin key without an
 // error.
-func TestNodesReplaceTheAdminKeyTogether(t *testing.T) {
+func TestNodesReplaceTheAdminKeyConcurrently(t *testing.T) {
 	store := embedded.Store(t)
 	c := &config.Config{AdminKey: "the-same-admin-key-of-both"}
-	earlier := auth.KeyFrom("an-admin-key-before-marks", configuredKeyName, []string{"admin"}, time.Now())
+	earlier := auth.KeyFrom(earlierVersionKey, configuredKeyName, []string{"admin"}, time.Now())
 	if err := store.PutAPIKey(t.Context(), earlier); err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +239,7 @@ func TestSecretsOfKeysAreNotStored(t *testing.T) {
 	s := startServer(t, data, nil)
 	file := filepath.Join(data, "admin-key")
 	first := keyIn(t, s, file)
-	r := s.with(t, first, "key", "create", "--name", "site", "--scope", "read")
+	r := s.runWithKey(t, first, "key", "create", "--name", "site", "--scope", "read")
 	made := strings.TrimSpace(r.stdout)
 	if r.code != exitOK || len(made) < 20 {
 		t.Fatalf("key create: %q, %s; want a key", made, r.stderr)

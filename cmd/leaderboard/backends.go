@@ -96,8 +96,7 @@ func onLoopback(addresses []string) bool {
 	return true
 }
 
-// warnOfTopics logs a warning for each setting of a topic with which Kafka could lose
-// results. It retries until Kafka answers.
+// warnOfTopics logs a warning for each topic setting that could make Kafka lose results. It retries until Kafka answers.
 func (s *server) warnOfTopics(ctx context.Context) {
 	c := &s.config.Kafka
 	var risks []string

@@ -33,13 +33,13 @@ func TestTopicsRefuseRisks(t *testing.T) {
 		stdout string
 		stderr []string
 	}{
-		{"one replica", []string{"--replication-factor=1"}, exitFailure, "", []string{`topic "match-results" would have 1 replica`, "accept it with --force"}},
-		{"three replicas; the first step created no topic", []string{"--replication-factor=3"}, exitOK, "created match-results, match-results.dlq, leaderboard-updates", nil},
-		{"all topics exist", nil, exitOK, "all topics exist", nil},
-		{"a longer retention", []string{"--retention=2000h"}, exitFailure, "", []string{"keeps messages for 336h0m0s, less than the required 2000h0m0s"}},
-		{"a longer retention as a setting", []string{"--kafka-retention=2000h"}, exitFailure, "", []string{"less than the required 2000h0m0s"}},
-		{"a longer retention with --force", []string{"--retention=2000h", "--force"}, exitOK, "all topics exist", []string{`warning: topic "match-results.dlq" keeps messages for 336h0m0s`}},
-		{"one replica with --force", []string{"--kafka-topic-prefix=test-", "--replication-factor=1", "--force"}, exitOK, "created test-match-results", []string{`warning: topic "test-match-results" would have 1 replica`}},
+		{"a topic with one replica is refused", []string{"--replication-factor=1"}, exitFailure, "", []string{`topic "match-results" would have 1 replica`, "accept it with --force"}},
+		{"topics with three replicas are created, because the first step created none", []string{"--replication-factor=3"}, exitOK, "created match-results, match-results.dlq, leaderboard-updates", nil},
+		{"existing topics are accepted", nil, exitOK, "all topics exist", nil},
+		{"a longer required retention is refused", []string{"--retention=2000h"}, exitFailure, "", []string{"keeps messages for 336h0m0s, less than the required 2000h0m0s"}},
+		{"a longer required retention in the settings is refused", []string{"--kafka-retention=2000h"}, exitFailure, "", []string{"less than the required 2000h0m0s"}},
+		{"a longer required retention is accepted with --force", []string{"--retention=2000h", "--force"}, exitOK, "all topics exist", []string{`warning: topic "match-results.dlq" keeps messages for 336h0m0s`}},
+		{"a topic with one replica is created with --force", []string{"--kafka-topic-prefix=test-", "--replication-factor=1", "--force"}, exitOK, "created test-match-results", []string{`warning: topic "test-match-results" would have 1 replica`}},
 	} {
 		r := topics(step.args...)
 		if r.code != step.code || !strings.HasPrefix(r.stdout, step.stdout) || step.stdout == "" && r.stdout != "" || len(step.stderr) == 0 && r.stderr != "" {
@@ -72,20 +72,20 @@ func TestTopicsRefuseRisks(t *testing.T) {
 	}
 }
 
-func TestPasswordsWithoutTLSAreWarnedOf(t *testing.T) {
+func TestPasswordsWithoutTLSCauseAWarning(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*config.Config)
 		want   []string
 	}{
 		{"no passwords", func(*config.Config) {}, nil},
-		{"passwords", func(c *config.Config) {
+		{"passwords for all servers", func(c *config.Config) {
 			c.Cassandra.Password, c.Redis.Password, c.Kafka.Password, c.Kafka.Mechanism = "p", "p", "p", "PLAIN"
 		}, []string{"cassandra.tls.enabled", "redis.tls.enabled", "kafka.tls.enabled"}},
 		{"SCRAM sends no password", func(c *config.Config) { c.Kafka.Password = "p" }, nil},
 		{"a password for Sentinel", func(c *config.Config) { c.Redis.SentinelPassword = "p" }, []string{"redis.tls.enabled"}},
-		{"TLS", func(c *config.Config) { c.Redis.Password, c.Redis.TLS.Enabled = "p", true }, nil},
-		{"this machine", func(c *config.Config) {
+		{"a password over TLS", func(c *config.Config) { c.Redis.Password, c.Redis.TLS.Enabled = "p", true }, nil},
+		{"a password for a server on this machine", func(c *config.Config) {
 			c.Redis.Password, c.Redis.Addresses = "p", []string{"127.0.0.1:6379", "localhost:6379", "[::1]:6379"}
 		}, nil},
 	} {

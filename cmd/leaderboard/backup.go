@@ -23,18 +23,18 @@ import (
 
 // backups makes backups of an embedded store, and updates their metrics.
 type backups struct {
-	folder   *backup.Folder
-	last     prometheus.Gauge
-	failures prometheus.Counter
+	folder      *backup.Folder
+	lastSuccess prometheus.Gauge
+	failures    prometheus.Counter
 }
 
 func newBackups(store *pebble.Store, folder string, reg prometheus.Registerer) *backups {
 	f := promauto.With(reg)
 	b := &backups{
 		folder: &backup.Folder{Path: folder, Copy: store.Backup, Check: checkStore, Now: time.Now},
-		last: f.NewGauge(prometheus.GaugeOpts{
+		lastSuccess: f.NewGauge(prometheus.GaugeOpts{
 			Namespace: "leaderboard", Subsystem: "backup", Name: "last_success_timestamp_seconds",
-			Help: "Time of the last successful backup, in Unix seconds. At startup, that of the last scheduled backup in the folder. 0 if there is none.",
+			Help: "Time of the last successful backup, in Unix seconds. At startup, the time of the last scheduled backup in the folder, or 0 without one.",
 		}),
 		failures: f.NewCounter(prometheus.CounterOpts{
 			Namespace: "leaderboard", Subsystem: "backup", Name: "failures_total",
@@ -42,7 +42,7 @@ func newBackups(store *pebble.Store, folder string, reg prometheus.Registerer) *
 		}),
 	}
 	if times, err := b.folder.Scheduled(); err == nil && len(times) > 0 {
-		b.last.Set(float64(times[len(times)-1].Unix()))
+		b.lastSuccess.Set(float64(times[len(times)-1].Unix()))
 	}
 	return b
 }
@@ -65,12 +65,13 @@ func (b *backups) makeNamed(ctx context.Context, name string) error {
 	return err
 }
 
+// count updates the metrics after a backup, which failed if err is not nil.
 func (b *backups) count(err error) {
 	if err != nil {
 		b.failures.Inc()
 		return
 	}
-	b.last.SetToCurrentTime()
+	b.lastSuccess.SetToCurrentTime()
 }
 
 // run makes backups on the schedule of c, until ctx is done.
@@ -118,16 +119,16 @@ func restore(ctx context.Context, app *cli.App, c *config.Config, name string, r
 	if c.Distributed() {
 		return cli.Usagef("restore is for the embedded store; restore a snapshot of Cassandra instead, then run leaderboard verify --repair")
 	}
-	from := name
+	path := name
 	if !strings.ContainsRune(name, filepath.Separator) {
-		from = filepath.Join(c.BackupFolder(), name)
+		path = filepath.Join(c.BackupFolder(), name)
 	}
-	if _, err := os.Stat(from); err != nil {
-		return cli.Usagef("there is no backup %s; give the name of a backup in backup_dir, or the path of a backup", from)
+	if _, err := os.Stat(path); err != nil {
+		return cli.Usagef("there is no backup %s; give the name of a backup in backup_dir, or the path of a backup", path)
 	}
 	var rows int64
 	r := backup.Restoration{
-		From: from, Data: c.Data, Replace: replace, Carry: carried, Drop: []string{pebble.ChecksumsFile}, Lock: pebble.Lock, Now: time.Now,
+		From: path, Data: c.Data, Replace: replace, Carry: carriedFiles, Drop: []string{pebble.ChecksumsFile}, Lock: pebble.Lock, Now: time.Now,
 		Check: func(ctx context.Context, dir string) (err error) { rows, err = pebble.Check(ctx, dir); return err },
 	}
 	former, err := r.Restore(ctx)
@@ -136,10 +137,12 @@ func restore(ctx context.Context, app *cli.App, c *config.Config, name string, r
 		return cli.Usagef("%s is not empty; add --replace, which keeps its content in a folder beside it, or name another folder with --data", c.Data)
 	case errors.Is(err, backup.ErrInUse):
 		return fmt.Errorf("a server uses %s; stop it first: %w", c.Data, err)
+	case err != nil && former != "":
+		return fmt.Errorf("%s has the backup and %s has the former content, but a crash may undo this; check both folders before you start the server: %w", c.Data, former, err)
 	case err != nil:
 		return fmt.Errorf("nothing was replaced: %w", err)
 	}
-	app.Printf("restored %s from %s to %s\n", cli.Plural(rows, "row", "rows"), from, c.Data)
+	app.Printf("restored %s from %s to %s\n", cli.Plural(rows, "row", "rows"), path, c.Data)
 	if former != "" {
 		app.Printf("the former content is in %s; delete it when it is no longer needed\n", former)
 	}

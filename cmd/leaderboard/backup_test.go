@@ -17,17 +17,17 @@ func TestRestoreReplacesTheStore(t *testing.T) {
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m")
 	s.ok(t, "backup", "by-hand")
 	s.ok(t, "submit", "bob", "--points", "5", "--match", "m")
-	restored := func(args ...string) commandResult {
+	restore := func(args ...string) commandResult {
 		return command(t, "", nil, append([]string{"restore", "--data", data}, args...)...)
 	}
 	s.fails(t, exitFailure, []string{"choose another name"}, "backup", "auto-20260101T000000Z")
-	restored("by-hand", "--replace").mustFail(t, exitFailure, []string{"stop it first"}, nil)
+	restore("by-hand", "--replace").mustFail(t, exitFailure, []string{"stop it first"}, nil)
 	s.stop()
-	restored("by-hand").mustFail(t, exitUsage, []string{"--replace"}, nil)
-	restored("none", "--replace").mustFail(t, exitUsage, []string{"no backup", "none"}, nil)
-	restored("by-hand", "--replace", "--cassandra-hosts", "h", "--cassandra-data-center", "d", "--redis-addresses", "h:1", "--kafka-brokers", "h:1").
+	restore("by-hand").mustFail(t, exitUsage, []string{"--replace"}, nil)
+	restore("none", "--replace").mustFail(t, exitUsage, []string{"no backup", "none"}, nil)
+	restore("by-hand", "--replace", "--cassandra-hosts", "h", "--cassandra-data-center", "d", "--redis-addresses", "h:1", "--kafka-brokers", "h:1").
 		mustFail(t, exitUsage, []string{"snapshot of Cassandra"}, nil)
-	if r := restored("by-hand", "--replace"); r.code != exitOK || !strings.Contains(r.stdout, "former content") {
+	if r := restore("by-hand", "--replace"); r.code != exitOK || !strings.Contains(r.stdout, "former content") {
 		t.Fatalf("restore --replace: exit code %d\n%s%s\nwant success and the folder of the former content", r.code, r.stdout, r.stderr)
 	}
 	s = startServer(t, data, nil, "--insecure")
@@ -82,11 +82,11 @@ func TestRestoreRefusesDamagedBackups(t *testing.T) {
 			if err := os.WriteFile(path, damage(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			into := filepath.Join(t.TempDir(), "into")
-			if r := command(t, "", nil, "restore", bad, "--data", into); r.code != exitFailure || !strings.Contains(r.stderr, "nothing was replaced") {
+			target := filepath.Join(t.TempDir(), "target")
+			if r := command(t, "", nil, "restore", bad, "--data", target); r.code != exitFailure || !strings.Contains(r.stderr, "nothing was replaced") {
 				t.Errorf("restore with %s in %s: exit code %d\n%s%s\nwant a failure that replaces nothing", name, f.Name(), r.code, r.stdout, r.stderr)
 			}
-			if _, err := os.Stat(into); err == nil {
+			if _, err := os.Stat(target); err == nil {
 				t.Errorf("restore with %s in %s created the data folder, want nothing", name, f.Name())
 			}
 		}
@@ -100,17 +100,17 @@ func TestScheduledBackups(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	dir := t.TempDir()
 	s := startServer(t, data, nil, "--insecure", "--backup-every", "1h", "--backup-dir", dir)
-	done := func(s *testServer) string {
+	metricsAfterBackup := func(s *testServer) string {
 		eventually(t, "a backup is logged", func() bool {
-			_, complete := logged(s.stderr.String(), "backup complete")
-			_, failed := logged(s.stderr.String(), "backup failed")
+			_, complete := findLogEntry(s.stderr.String(), "backup complete")
+			_, failed := findLogEntry(s.stderr.String(), "backup failed")
 			return complete || failed
 		})
 		_, body := get(t, http.DefaultClient, "http://"+s.http+"/metrics")
 		return body
 	}
 	last := regexp.MustCompile(`(?m)^leaderboard_backup_last_success_timestamp_seconds [1-9]`)
-	if body := done(s); !last.MatchString(body) || !strings.Contains(body, "leaderboard_backup_failures_total 0") {
+	if body := metricsAfterBackup(s); !last.MatchString(body) || !strings.Contains(body, "leaderboard_backup_failures_total 0") {
 		t.Errorf("the metrics do not show the time of the backup; log:\n%s", s.stderr)
 	}
 	s.stop()
@@ -126,10 +126,10 @@ func TestScheduledBackups(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = startServer(t, data, nil, "--insecure", "--backup-every", "1h", "--backup-dir", broken)
-	if body := done(s); !strings.Contains(body, "leaderboard_backup_failures_total 1") || last.MatchString(body) {
+	if body := metricsAfterBackup(s); !strings.Contains(body, "leaderboard_backup_failures_total 1") || last.MatchString(body) {
 		t.Errorf("the metrics do not show the failed backup; log:\n%s", s.stderr)
 	}
-	if _, failed := logged(s.stderr.String(), "backup failed"); !failed {
+	if _, failed := findLogEntry(s.stderr.String(), "backup failed"); !failed {
 		t.Errorf("the log has no line \"backup failed\": %s", s.stderr)
 	}
 }

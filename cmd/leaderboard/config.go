@@ -32,11 +32,11 @@ environment or a flag. The command has the flags of "leaderboard serve". Secrets
 				Value  string `json:"value"`
 				Source string `json:"source"`
 			}
-			list := []setting{}
+			settings := []setting{}
 			for _, s := range c.Settings() {
-				list = append(list, setting{s.Key, s.String(), c.Source(s.Key)})
+				settings = append(settings, setting{s.Key, s.String(), c.Source(s.Key)})
 			}
-			return app.PrintJSON(list)
+			return app.PrintJSON(settings)
 		}
 		t := cli.NewTable(table.Row{"setting", "value", "source"})
 		for _, s := range c.Settings() {

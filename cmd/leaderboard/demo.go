@@ -74,8 +74,9 @@ func freeAddress(chosen bool, address string) string {
 	return address
 }
 
-// runDemo runs a server and submits the results of matches to it, until ctx is done or
-// the server or a submit fails. speed is in matches per second; 0 is unlimited.
+// runDemo runs a server and submits the results of matches to it. It returns when ctx is
+// done, or when the server or a submit fails. Parameter speed is in matches per second; 0 is
+// unlimited.
 func runDemo(ctx context.Context, app *cli.App, c *config.Config, matches []demo.Match, speed float64) (err error) {
 	c.Insecure, c.Log.Level = true, "warn"
 	if c.Data == "" {
@@ -93,16 +94,16 @@ func runDemo(ctx context.Context, app *cli.App, c *config.Config, matches []demo
 		return err
 	}
 	url := s.url()
-	conn, closeConn, err := client.Dial(app, client.Connection{Server: reachable(s.grpc.Addr().String()), Timeout: time.Minute})
+	conn, closeConn, err := client.Dial(app, client.Connection{Server: reachableAddress(s.grpc.Addr().String()), Timeout: time.Minute})
 	if err != nil {
 		return errors.Join(err, s.close())
 	}
 	defer closeConn()
 
 	ctx, cancel := context.WithCancelCause(ctx)
-	played := make(chan struct{})
+	playEnded := make(chan struct{})
 	go func() {
-		defer close(played)
+		defer close(playEnded)
 		err := demo.Play(ctx, conn, url, matches, speed)
 		if err == nil {
 			<-ctx.Done()
@@ -111,7 +112,7 @@ func runDemo(ctx context.Context, app *cli.App, c *config.Config, matches []demo
 	}()
 	err = s.serve(ctx, nil, func() {})
 	cancel(err)
-	<-played
+	<-playEnded
 	if err == nil && !errors.Is(context.Cause(ctx), context.Canceled) {
 		err = context.Cause(ctx)
 	}

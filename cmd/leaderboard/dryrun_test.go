@@ -8,41 +8,41 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// older is a server that does not know the field dry_run.
-type older struct {
+// olderServer is a server that does not know the field dry_run.
+type olderServer struct {
 	pb.UnimplementedLeaderboardServiceServer
 	scores pb.LeaderboardServiceClient
 }
 
-func (o *older) BanUser(ctx context.Context, r *pb.BanUserRequest) (*pb.BanUserResponse, error) {
+func (o *olderServer) BanUser(ctx context.Context, r *pb.BanUserRequest) (*pb.BanUserResponse, error) {
 	r.DryRun = false
 	return o.scores.BanUser(ctx, r)
 }
 
-func (o *older) UnbanUser(ctx context.Context, r *pb.UnbanUserRequest) (*pb.UnbanUserResponse, error) {
+func (o *olderServer) UnbanUser(ctx context.Context, r *pb.UnbanUserRequest) (*pb.UnbanUserResponse, error) {
 	r.DryRun = false
 	return o.scores.UnbanUser(ctx, r)
 }
 
-func (o *older) UpdateBoard(ctx context.Context, r *pb.UpdateBoardRequest) (*pb.UpdateBoardResponse, error) {
+func (o *olderServer) UpdateBoard(ctx context.Context, r *pb.UpdateBoardRequest) (*pb.UpdateBoardResponse, error) {
 	r.DryRun = false
 	return o.scores.UpdateBoard(ctx, r)
 }
 
-func (o *older) RetractResult(ctx context.Context, r *pb.RetractResultRequest) (*pb.RetractResultResponse, error) {
+func (o *olderServer) RetractResult(ctx context.Context, r *pb.RetractResultRequest) (*pb.RetractResultResponse, error) {
 	r.DryRun = false
 	return o.scores.RetractResult(ctx, r)
 }
 
-// An older server makes the change in spite of --dry-run. The command then fails, states
-// this, and prints no answer.
+// An older server makes the change in spite of --dry-run. The command then fails, reports the
+// change, and prints no answer.
 func TestDryRunsOfAnOlderServer(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
-	o := serve(t, &older{scores: dial(t, s)})
+	o := serve(t, &olderServer{scores: dial(t, s)})
 	for _, args := range [][]string{{"ban", "ada"}, {"unban", "ada"}, {"retract", "ada", "m1"}, {"board", "update", "default", "--title", "Other"}} {
-		for _, more := range [][]string{{"--dry-run"}, {"--dry-run", "--json"}} {
-			args := slices.Concat(args, more)
+		for _, flags := range [][]string{{"--dry-run"}, {"--dry-run", "--json"}} {
+			args := slices.Concat(args, flags)
 			r := o.do(t, args...)
 			r.mustFail(t, exitFailure, []string{"older version", "made the change"}, args)
 			if r.stdout != "" {
@@ -50,5 +50,5 @@ func TestDryRunsOfAnOlderServer(t *testing.T) {
 			}
 		}
 	}
-	contains(t, s.ok(t, "board", "show", "default"), "Other")
+	checkContains(t, s.ok(t, "board", "show", "default"), "Other")
 }

@@ -14,10 +14,11 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // fillAndPass lets time pass, fills boards and divisions, and seals the closed seasons.
-func (s *clocked) fillAndPass(t *testing.T, d time.Duration) {
+func (s *clockedServer) fillAndPass(t *testing.T, d time.Duration) {
 	t.Helper()
 	for range 2 { // before and after the sweep, which opens windows
 		if err := errors.Join(s.FillLinked(t.Context()), s.FillDivisions(t.Context())); err != nil {
@@ -27,23 +28,23 @@ func (s *clocked) fillAndPass(t *testing.T, d time.Duration) {
 	}
 }
 
-// shown returns a board as "board show --json" prints it, without the time of its creation.
-func shown(t *testing.T, s *clocked, board string) map[string]any {
+// rulesOf returns a board as "board show --json" prints it, without the time of its creation.
+func rulesOf(t *testing.T, s *clockedServer, board string) map[string]any {
 	t.Helper()
-	b := parsed(t, s.ok(t, "board", "show", board, "--json"))
+	b := parseObject(t, s.ok(t, "board", "show", board, "--json"))
 	delete(b, "created_at")
 	return b
 }
 
-// content returns the seasons, checksums and ladders of a board as text.
-func content(t *testing.T, s *clocked, board string) map[string]string {
+// textsOf returns the seasons, checksums and ladders of a board as text.
+func textsOf(t *testing.T, s *clockedServer, board string) map[string]string {
 	t.Helper()
 	b, err := s.Board(t.Context(), leaderboard.BoardID(board))
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := map[string]string{}
-	for _, x := range parsed(t, s.ok(t, "season", "list", "--board", board, "--json"))["data"].(map[string]any)["seasons"].([]any) {
+	for _, x := range parseObject(t, s.ok(t, "season", "list", "--board", board, "--json"))["data"].(map[string]any)["seasons"].([]any) {
 		season := x.(map[string]any)
 		id := season["id"].(string)
 		text[id] = fmt.Sprint(season["end"], season["status"], season["ended_at"], season["entrants"])
@@ -78,9 +79,9 @@ func content(t *testing.T, s *clocked, board string) map[string]string {
 	return text
 }
 
-// fillServer gives a server a source with four linked boards, and all that an export
-// carries.
-func fillServer(t *testing.T, s *clocked, rng *rand.Rand, now time.Time) {
+// fillServer creates a source with four linked boards on a server, and makes each kind of
+// change that an export contains.
+func fillServer(t *testing.T, s *clockedServer, rng *rand.Rand, now time.Time) {
 	for _, board := range [][]string{
 		{"laps", "--policy", "sum", "--matches", "--tie-breaker", "wins", "--season", "monthly", "--division", "gender", "--division", "age", "--division", "gender+age", "--division", "club"},
 		{"best", "--source", "laps", "--match", "mode=ranked", "--season", "yearly", "--tie-breaker", "wins", "--division", "gender"},
@@ -132,57 +133,57 @@ func fillServer(t *testing.T, s *clocked, rng *rand.Rand, now time.Time) {
 	s.pass(t, time.Minute)
 }
 
-// exportOf returns the export of a board, without results that come from its source: a
-// linked board keeps some that do not count there.
-func exportOf(t *testing.T, s *clocked, board string) []string {
+// exportOf returns the export of a board, without the results that come from its source. A
+// linked board may keep results that do not count on it, so these need not be equal.
+func exportOf(t *testing.T, s *clockedServer, board string) []string {
 	t.Helper()
 	lines := strings.Split(sortLines(s.ok(t, "export", "results", "--board", board)), "\n")
 	return slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, `"source":"laps"`) })
 }
 
-// An export of every board makes an equal server out of a new one, with boards as "board
-// show" prints them: their rules, seasons, ladders, bans and checksums are equal.
+// An import of the exports of all boards makes a new server equal to the first server. The
+// new server has the boards that "board show" prints. The rules, seasons, ladders, bans and
+// checksums are equal.
 func TestExportsOfEveryBoardGiveAnEqualServer(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	n := seed.New(t)
 	now := time.Date(2026, 11, 5, 10, 0, 0, 0, time.UTC)
-	from := startClocked(t, now)
-	fillServer(t, from, rand.New(rand.NewPCG(seed, 0)), now)
-	to := startClocked(t, *from.clock.Load())
+	source := startClocked(t, now)
+	fillServer(t, source, rand.New(rand.NewPCG(n, 0)), now)
+	target := startClocked(t, *source.clock.Load())
 	boards := []string{"laps", "best", "ever", "week"}
 	files := map[string]string{}
 	for _, board := range boards {
-		to.ok(t, "board", "create", "-f", writeFile(t, board+".json", from.ok(t, "board", "show", board, "--json")))
+		target.ok(t, "board", "create", "-f", writeFile(t, board+".json", source.ok(t, "board", "show", board, "--json")))
 		files[board] = filepath.Join(t.TempDir(), board+".ndjson")
-		from.ok(t, "export", "results", "--board", board, "-o", files[board])
+		source.ok(t, "export", "results", "--board", board, "-o", files[board])
 	}
 	for _, board := range boards {
 		for range 2 { // a repetition changes nothing
-			c := counted(t, to.do(t, "import", files[board], "--board", board, "--json"))
+			c := importSummary(t, target.do(t, "import", files[board], "--board", board, "--json"))
 			if c.Rejected+c.Conflict > 0 || (c.Linked > 0) != (board != "laps") || board != "laps" && c.Applied == c.Rows {
-				t.Errorf("import of %s: %+v; want no rejected row, and the results of linked boards left to the source", board, c)
+				t.Errorf("import of %s: %+v; want no rejected row; on linked boards, want the results of the source skipped", board, c)
 			}
 		}
 	}
-	from.fillAndPass(t, 72*time.Hour)
-	to.fillAndPass(t, 72*time.Hour)
+	source.fillAndPass(t, 72*time.Hour)
+	target.fillAndPass(t, 72*time.Hour)
 	for _, board := range boards {
-		if diff := cmp.Diff(shown(t, from, board), shown(t, to, board)); diff != "" {
-			t.Errorf("seed %d: board %s (-from +to):\n%s", seed, board, diff)
+		if diff := cmp.Diff(rulesOf(t, source, board), rulesOf(t, target, board)); diff != "" {
+			t.Errorf("seed %d: board %s (-source +target):\n%s", n, board, diff)
 		}
-		want, got := content(t, from, board), content(t, to, board)
+		want, got := textsOf(t, source, board), textsOf(t, target, board)
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("seed %d: seasons and ladders of %s (-from +to):\n%s", seed, board, diff)
+			t.Errorf("seed %d: seasons and ladders of %s (-source +target):\n%s", n, board, diff)
 		}
 		if len(want) < 3 {
-			t.Errorf("seed %d: %s has only %d texts to compare: %v", seed, board, len(want), want)
+			t.Errorf("seed %d: %s has only %d texts to compare: %v", n, board, len(want), want)
 		}
-		if diff := cmp.Diff(exportOf(t, from, board), exportOf(t, to, board)); diff != "" {
-			t.Errorf("seed %d: the exports of %s (-from +to):\n%s", seed, board, diff)
+		if diff := cmp.Diff(exportOf(t, source, board), exportOf(t, target, board)); diff != "" {
+			t.Errorf("seed %d: the exports of %s (-source +target):\n%s", n, board, diff)
 		}
 	}
-	contains(t, to.ok(t, "verify"), " 0 differences")
+	checkContains(t, target.ok(t, "verify"), " 0 differences")
 
-	exported := from.do(t, "export", "results", "--board", "laps", "-o", filepath.Join(t.TempDir(), "laps.csv"))
-	contains(t, exported.stderr, "this file lacks 3 and 1", "export NDJSON")
+	exported := source.do(t, "export", "results", "--board", "laps", "-o", filepath.Join(t.TempDir(), "laps.csv"))
+	checkContains(t, exported.stderr, "this file lacks 3 and 1", "export NDJSON")
 }

@@ -59,7 +59,7 @@ func probe(ctx context.Context, c *config.Config, path string) (string, error) {
 	}
 	if c.TLS.Cert != "" && c.ServesAPI() && c.Admin == "" {
 		// The certificate is for the server's public name, and need not match this
-		// address. So it is not verified: the request contains no secret.
+		// address. Skip its verification, because the request contains no secret.
 		scheme, transport.TLSClientConfig = "https", &tls.Config{InsecureSkipVerify: true}
 		if c.TLS.ClientCA != "" {
 			pair, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
@@ -72,7 +72,7 @@ func probe(ctx context.Context, c *config.Config, path string) (string, error) {
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
-	url := scheme + "://" + reachable(address) + path
+	url := scheme + "://" + reachableAddress(address) + path
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", err

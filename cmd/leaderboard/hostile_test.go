@@ -88,7 +88,7 @@ func clearTokens(m protoreflect.Message, last bool) {
 	})
 }
 
-// fill sets every field of m. choice selects the member of each oneof.
+// fill sets every field of m. Parameter choice selects the member of each oneof.
 func (h *hostileServer) fill(m protoreflect.Message, choice, depth int) {
 	if depth > 6 {
 		return
@@ -174,7 +174,7 @@ func hostileArguments(t *testing.T) map[string][]string {
 	}
 }
 
-func TestTerminalsDoNotObeyWhatServersSend(t *testing.T) {
+func TestOutputEscapesControlCharactersOfServers(t *testing.T) {
 	arguments := hostileArguments(t)
 	servers := map[string]string{
 		"flags off": (&hostileServer{}).start(t),
@@ -194,17 +194,17 @@ func TestTerminalsDoNotObeyWhatServersSend(t *testing.T) {
 			t.Errorf("hostileArguments has no arguments for the command %q: add them", name)
 			return
 		}
-		called := maps.Clone(servers)
+		addresses := maps.Clone(servers)
 		if name == "top" || name == "import" || name == "verify" { // the other commands report errors in the same way
-			maps.Copy(called, failing)
+			maps.Copy(addresses, failing)
 		}
-		for server, address := range called {
-			for _, more := range [][]string{nil, {"--json"}} {
-				if more != nil && cmd.Flags().Lookup("json") == nil {
+		for server, address := range addresses {
+			for _, flags := range [][]string{nil, {"--json"}} {
+				if flags != nil && cmd.Flags().Lookup("json") == nil {
 					continue
 				}
-				t.Run(strings.Join(append([]string{name, server}, more...), " "), func(t *testing.T) {
-					r := command(t, "", []string{"LEADERBOARD_SERVER=" + address}, append(append(strings.Fields(name), args...), more...)...)
+				t.Run(strings.Join(append([]string{name, server}, flags...), " "), func(t *testing.T) {
+					r := command(t, "", []string{"LEADERBOARD_SERVER=" + address}, append(append(strings.Fields(name), args...), flags...)...)
 					if found, ok := findControl(r.stdout + r.stderr); ok {
 						t.Errorf("the output contains the control character %s, want it escaped", found)
 					}
@@ -220,7 +220,7 @@ func TestTerminalsDoNotObeyWhatServersSend(t *testing.T) {
 func TestHostileJSONKeepsItsMeaning(t *testing.T) {
 	address := (&hostileServer{}).start(t)
 	r := command(t, "", []string{"LEADERBOARD_SERVER=" + address}, "board", "show", "b", "--json")
-	if got := parsed(t, r.stdout)["title"]; got != hostileText {
+	if got := parseObject(t, r.stdout)["title"]; got != hostileText {
 		t.Errorf("title = %q, want %q", got, hostileText)
 	}
 }

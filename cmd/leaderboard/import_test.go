@@ -26,6 +26,7 @@ import (
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 func writeFile(t *testing.T, name, content string) string {
@@ -37,7 +38,7 @@ func writeFile(t *testing.T, name, content string) string {
 	return path
 }
 
-func zipped(t *testing.T, content string) string {
+func gzipText(t *testing.T, content string) string {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -55,8 +56,8 @@ type importCounts struct {
 	Rows, Filtered, Linked, Applied, Duplicate, Superseded, Accepted, Conflict, Rejected int64
 }
 
-// counted returns the summary that import --json prints.
-func counted(t *testing.T, r commandResult) importCounts {
+// importSummary returns the summary that import --json prints.
+func importSummary(t *testing.T, r commandResult) importCounts {
 	t.Helper()
 	var c importCounts
 	if err := json.Unmarshal([]byte(r.stdout), &c); err != nil {
@@ -76,7 +77,7 @@ func TestImportMapsColumns(t *testing.T) {
 	args := []string{"import", file, "--board", "race", "--user", "bib", "--score", "net", "--score-format", "decimal", "--attribute", "gender=sex", "--attribute", "club=team",
 		"--tie-breaker", "shots=hits", "--achieved-at", "day", "--time-format", "02.01.2006 15:04", "--time-zone", "Europe/Berlin",
 		"--filter", "kind=run", "--filter", "net!=", "--metadata", "day=day", "--const", "metadata.source=mat", "--match-prefix", "race-7", "--json"}
-	if got, want := counted(t, s.do(t, args...)), (importCounts{Rows: 4, Filtered: 2, Applied: 2}); got != want {
+	if got, want := importSummary(t, s.do(t, args...)), (importCounts{Rows: 4, Filtered: 2, Applied: 2}); got != want {
 		t.Errorf("import = %+v, want %+v", got, want)
 	}
 	got := s.ok(t, "export", "results", "--board", "race")
@@ -86,11 +87,11 @@ func TestImportMapsColumns(t *testing.T) {
 	if diff := cmp.Diff(sortLines(want), sortLines(got)); diff != "" {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
-	if got, want := counted(t, s.do(t, args...)), (importCounts{Rows: 4, Filtered: 2, Duplicate: 2}); got != want {
+	if got, want := importSummary(t, s.do(t, args...)), (importCounts{Rows: 4, Filtered: 2, Duplicate: 2}); got != want {
 		t.Errorf("the second import = %+v, want %+v", got, want)
 	}
-	if left, err := filepath.Glob(filepath.Dir(file) + "/*"); err != nil || len(left) != 1 {
-		t.Errorf("files after complete imports: %v, %v; want only the input file", left, err)
+	if files, err := filepath.Glob(filepath.Dir(file) + "/*"); err != nil || len(files) != 1 {
+		t.Errorf("files after complete imports: %v, %v; want only the input file", files, err)
 	}
 }
 
@@ -109,8 +110,8 @@ func TestImportFormats(t *testing.T) {
 		name, content string
 		args          []string
 	}{
-		{"x.csv", commas, nil}, {"x.csv.gz", zipped(t, commas), nil}, {"x", commas, nil}, {"x.dat", zipped(t, lines), nil},
-		{"x.ndjson", lines, nil}, {"x.jsonl.gz", zipped(t, lines), nil}, {"x.txt", "\n \n" + lines, nil},
+		{"x.csv", commas, nil}, {"x.csv.gz", gzipText(t, commas), nil}, {"x", commas, nil}, {"x.dat", gzipText(t, lines), nil},
+		{"x.ndjson", lines, nil}, {"x.jsonl.gz", gzipText(t, lines), nil}, {"x.txt", "\n \n" + lines, nil},
 		{"x.tsv", strings.ReplaceAll(commas, ",", "\t"), nil}, {"semi.csv", strings.ReplaceAll(commas, ",", ";"), []string{"--delimiter", ";"}},
 		{"tab.csv", strings.ReplaceAll(commas, ",", "\t"), []string{"--delimiter", `\t`}},
 		{"json.csv", lines, []string{"--format", "ndjson"}},
@@ -129,7 +130,7 @@ func TestImportFormats(t *testing.T) {
 	in := func(stdin string, args ...string) commandResult {
 		return command(t, stdin, []string{"LEADERBOARD_SERVER=" + s.grpc}, append([]string{"import", "-", "--rejects", filepath.Join(t.TempDir(), "r.csv")}, args...)...)
 	}
-	for _, stdin := range []string{commas, lines, zipped(t, lines)} {
+	for _, stdin := range []string{commas, lines, gzipText(t, lines)} {
 		if r := in(stdin); r.code != exitOK {
 			t.Errorf("import of standard input: %s, want success", r.stderr)
 		}
@@ -142,7 +143,7 @@ func TestImportFormats(t *testing.T) {
 	if r := in("user_id,points\neve,9\n", "--match-prefix", "day-7"); r.code != exitOK {
 		t.Errorf("import with --match-prefix: %s, want success", r.stderr)
 	}
-	contains(t, s.ok(t, "result", "eve", "day-7:2"), "applied")
+	checkContains(t, s.ok(t, "result", "eve", "day-7:2"), "applied")
 }
 
 func TestImportReportsRejectedRows(t *testing.T) {
@@ -176,7 +177,7 @@ func TestImportReportsRejectedRows(t *testing.T) {
 	}, "\n"))
 	r := s.do(t, "import", file, "--board", "b", "--json")
 	r.mustFail(t, exitFailure, []string{"19 rows were not applied as given", file + ".rejected.csv"}, []string{"import"})
-	if got, want := counted(t, r), (importCounts{Rows: 21, Applied: 2, Rejected: 18, Conflict: 1}); got != want {
+	if got, want := importSummary(t, r), (importCounts{Rows: 21, Applied: 2, Rejected: 18, Conflict: 1}); got != want {
 		t.Errorf("import = %+v, want %+v", got, want)
 	}
 	report, err := os.ReadFile(file + ".rejected.csv")
@@ -201,11 +202,11 @@ func TestImportReportsRejectedRows(t *testing.T) {
 			t.Errorf("line %s is rejected with the reason %q, want one that contains %q", row[0], row[1], w)
 		}
 	}
-	contains(t, s.ok(t, "result", "ada", "gone", "--board", "b"), "retracted")
+	checkContains(t, s.ok(t, "result", "ada", "gone", "--board", "b"), "retracted")
 
 	far := writeFile(t, "far.csv", "user_id,points,achieved_at\nada,1,99999999999999\nada,1,-99999999999999999\nada,1,1.5\nada,1,0\n")
 	r = s.do(t, "import", far, "--board", "b", "--time-format", "unix", "--json")
-	if got, want := counted(t, r), (importCounts{Rows: 4, Applied: 1, Rejected: 3}); got != want {
+	if got, want := importSummary(t, r), (importCounts{Rows: 4, Applied: 1, Rejected: 3}); got != want {
 		t.Errorf("import of times outside the years 1 to 9999 = %+v, want %+v", got, want)
 	}
 
@@ -221,7 +222,7 @@ func TestImportReportsRejectedRows(t *testing.T) {
 	s.fails(t, exitFailure, []string{"is empty"}, "import", writeFile(t, "e.csv", ""))
 	s.fails(t, exitFailure, []string{"UTF-16"}, "import", writeFile(t, "e.csv", "\xff\xfeu\x00"))
 	s.fails(t, exitFailure, []string{"board not found"}, "import", file, "--board", "nope")
-	s.fails(t, exitFailure, []string{"ends too early", "download it again"}, "import", writeFile(t, "cut.csv.gz", zipped(t, "user_id,points\nada,1\n")[:35]))
+	s.fails(t, exitFailure, []string{"ends too early", "download it again"}, "import", writeFile(t, "cut.csv.gz", gzipText(t, "user_id,points\nada,1\n")[:35]))
 	for _, args := range [][]string{
 		{"--batch", "0"}, {"--in-flight", "65"}, {"--format", "xml"}, {"--delimiter", "ab"}, {"--score-format", "x"}, {"--time-zone", "Mars"}, {"--filter", "x"},
 		{"--const", "speed=1"}, {"--const", "tie_breakers.goals=1"},
@@ -236,8 +237,8 @@ func TestImportDryRunSendsNothing(t *testing.T) {
 	file := writeFile(t, "x.csv", "user_id,points\nada,3\nbob,x\n")
 	r := s.do(t, "import", file, "--dry-run")
 	r.mustFail(t, exitFailure, []string{"1 row was not applied"}, []string{"import"})
-	contains(t, r.stdout, "2 rows read: 1 would be sent, 0 filtered out, 1 rejected; nothing was sent")
-	contains(t, s.ok(t, "top"), "no entries yet")
+	checkContains(t, r.stdout, "2 rows read: 1 would be sent, 0 filtered out, 1 rejected; nothing was sent")
+	checkContains(t, s.ok(t, "top"), "no entries yet")
 }
 
 // proxy is a server that forwards calls to another server. A call of BatchSubmitScores
@@ -245,8 +246,8 @@ func TestImportDryRunSendsNothing(t *testing.T) {
 type proxy struct {
 	pb.UnimplementedLeaderboardServiceServer
 	scores     pb.LeaderboardServiceClient
-	onRequest  func(*pb.BatchSubmitScoresRequest) error  // is called before a batch is forwarded
-	onResponse func(*pb.BatchSubmitScoresResponse) error // is called after a batch was forwarded; may be nil
+	onRequest  func(*pb.BatchSubmitScoresRequest) error  // called before the proxy forwards a batch
+	onResponse func(*pb.BatchSubmitScoresResponse) error // called with the answer to a batch; may be nil
 }
 
 func (f *proxy) GetBoard(ctx context.Context, r *pb.GetBoardRequest) (*pb.GetBoardResponse, error) {
@@ -304,8 +305,8 @@ func manyRows(users, rows int) string {
 	return b.String()
 }
 
-// An import can be interrupted at any call, and the same command continues it. At the
-// end, the board is equal to the board of an import without interruptions.
+// An import can be interrupted at any call, and the same command continues the import. At
+// the end, the board is equal to the board of an import without interruptions.
 func TestImportContinuesAfterInterruptions(t *testing.T) {
 	const rows = 3000
 	s := startInsecure(t)
@@ -328,7 +329,7 @@ func TestImportContinuesAfterInterruptions(t *testing.T) {
 		allowed.Store(7)
 		r := p.do(t, "import", file, "--board", "parts", "--batch", "100", "--in-flight", "3", "--json")
 		if r.stdout != "" {
-			got = counted(t, r)
+			got = importSummary(t, r)
 			break
 		}
 		r.mustFail(t, exitFailure, []string{"stopped after", "submit scope is required", "run the same command again to continue"}, []string{"import"})
@@ -336,7 +337,7 @@ func TestImportContinuesAfterInterruptions(t *testing.T) {
 			t.Fatalf("the import is not complete after %d interruptions", interruptions)
 		}
 		if interruptions > 1 {
-			contains(t, r.stderr, "continuing after")
+			checkContains(t, r.stderr, "continuing after")
 		}
 	}
 	if interruptions < 3 {
@@ -354,8 +355,8 @@ func TestImportContinuesAfterInterruptions(t *testing.T) {
 	p.fails(t, exitFailure, []string{"stopped after"}, "import", file, "--board", "parts", "--batch", "100", "--in-flight", "1")
 	allowed.Store(rows)
 	r := p.do(t, "import", file, "--board", "parts", "--batch", "100", "--filter", "points!=6", "--json")
-	contains(t, r.stderr, "belongs to another import; starting at the first row")
-	if c := counted(t, r); c.Rows != rows+1 {
+	checkContains(t, r.stderr, "belongs to another import; starting at the first row")
+	if c := importSummary(t, r); c.Rows != rows+1 {
 		t.Errorf("summary of the import with another mapping: %+v, want %d rows", c, rows+1)
 	}
 }
@@ -364,7 +365,7 @@ func scoresOf(t *testing.T, s *testServer, board string) map[string]float64 {
 	t.Helper()
 	scores := map[string]float64{}
 	for _, line := range standings(t, s, "--board", board) {
-		e := parsed(t, line)
+		e := parseObject(t, line)
 		scores[e["user_id"].(string)] = e["score"].(float64)
 	}
 	return scores
@@ -398,14 +399,14 @@ func TestImportRetries(t *testing.T) {
 			}
 			return nil
 		})
-	got := counted(t, p.do(t, "import", writeFile(t, "x.csv", manyRows(10, 200)), "--batch", "50", "--json"))
+	got := importSummary(t, p.do(t, "import", writeFile(t, "x.csv", manyRows(10, 200)), "--batch", "50", "--json"))
 	if want := int64(200); got.Rows != want || got.Applied+got.Duplicate != want {
 		t.Errorf("summary of the import: %+v, want 200 rows, all applied or duplicate", got)
 	}
 	if calls < 8 || answers < 3 {
 		t.Errorf("the import made %d calls with %d answers, want at least 8 and 3", calls, answers)
 	}
-	contains(t, s.ok(t, "verify"), "with 200 results: 0 differences")
+	checkContains(t, s.ok(t, "verify"), "with 200 results: 0 differences")
 }
 
 // The results of one user arrive in the order of the file, even if the import makes
@@ -414,16 +415,16 @@ func TestImportKeepsTheOrderOfAUser(t *testing.T) {
 	s := startInsecure(t)
 	var mu sync.Mutex
 	last := map[string]int{}
-	bad, most, flying := 0, 0, 0
+	disordered, running, maxRunning := 0, 0, 0
 	p := startProxy(t, s, func(r *pb.BatchSubmitScoresRequest) error {
 		mu.Lock()
 		defer mu.Unlock()
-		flying++
-		most = max(most, flying)
+		running++
+		maxRunning = max(maxRunning, running)
 		for _, res := range r.GetResults() {
 			var n int
 			if _, err := fmt.Sscanf(res.GetMatchId(), "m%d", &n); err != nil || n < last[res.GetUserId()] {
-				bad++
+				disordered++
 			}
 			last[res.GetUserId()] = n
 		}
@@ -431,38 +432,38 @@ func TestImportKeepsTheOrderOfAUser(t *testing.T) {
 	}, func(*pb.BatchSubmitScoresResponse) error {
 		mu.Lock()
 		defer mu.Unlock()
-		flying--
+		running--
 		return nil
 	})
 	p.ok(t, "import", writeFile(t, "x.csv", manyRows(50, 5000)), "--batch", "50", "--in-flight", "8")
-	if bad > 0 {
-		t.Errorf("%d results arrived after a later result of the same user, want 0", bad)
+	if disordered > 0 {
+		t.Errorf("%d results arrived after a later result of the same user, want 0", disordered)
 	}
-	if most < 2 || most > 8 {
-		t.Errorf("the import made at most %d concurrent calls, want 2 to 8", most)
+	if maxRunning < 2 || maxRunning > 8 {
+		t.Errorf("the import made at most %d concurrent calls, want 2 to 8", maxRunning)
 	}
 }
 
 // The command import reads the file that export results writes. Afterwards the boards of
-// both servers are equal, for every policy, also with corrections, retractions and bans.
+// both servers are equal for every policy. The boards have corrections, retractions and bans.
 func TestExportAndImportAreInverse(t *testing.T) {
-	seed := rand.Uint64()
-	r := rand.New(rand.NewPCG(seed, 0))
+	runSeed := seed.New(t)
+	r := rand.New(rand.NewPCG(runSeed, 0))
 	boards := map[string][]string{
 		"best":   {"--policy", "best", "--order", "lower-first", "--tie-breaker", "wins", "--division", "gender", "--season", "yearly", "--grace", "87600h"},
 		"sum":    {"--policy", "sum", "--tie-breaker", "wins", "--tie-breaker", "losses:lower-first", "--season", "monthly", "--grace", "87600h"},
 		"latest": {"--policy", "latest", "--season", "weekly", "--grace", "87600h"},
 		"decay":  {"--policy", "decay", "--half-life", "720h"},
 	}
-	from := startInsecure(t)
-	c, closeConn, err := client.Dial(testApp(), client.Connection{Server: from.grpc, Timeout: waitLimit})
+	source := startInsecure(t)
+	c, closeConn, err := client.Dial(testApp(), client.Connection{Server: source.grpc, Timeout: waitLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer closeConn()
 	names := []string{"ann", `b"o,b`, "ève", "日本", " x", "[clan] 1", "{}", "true"}
 	for board, rules := range boards {
-		from.ok(t, append([]string{"board", "create", board, "--attribute", "note", "--attribute", "gender"}, rules...)...)
+		source.ok(t, append([]string{"board", "create", board, "--attribute", "note", "--attribute", "gender"}, rules...)...)
 		var results []*pb.Result
 		for i := range 200 {
 			v := r.Int64N(50)
@@ -497,36 +498,36 @@ func TestExportAndImportAreInverse(t *testing.T) {
 	}
 	for _, name := range []string{"results.csv", "results.ndjson.gz"} {
 		if name != "results.csv" { // CSV has no bans
-			from.ok(t, "ban", "ann", "--board", "best", "--reason", "aimbot")
-			from.ok(t, "ban", "日本", "--until", "72h")
+			source.ok(t, "ban", "ann", "--board", "best", "--reason", "aimbot")
+			source.ok(t, "ban", "日本", "--until", "72h")
 		}
-		to := startInsecure(t)
+		target := startInsecure(t)
 		for board := range boards {
-			to.ok(t, "board", "create", "-f", writeFile(t, "board.json", from.ok(t, "board", "show", board, "--json")))
+			target.ok(t, "board", "create", "-f", writeFile(t, "board.json", source.ok(t, "board", "show", board, "--json")))
 			file := filepath.Join(t.TempDir(), name)
-			from.ok(t, "export", "results", "--board", board, "-o", file)
-			to.ok(t, "import", file, "--board", board)
-			if diff := cmp.Diff(sortLines(from.ok(t, "export", "results", "--board", board)), sortLines(to.ok(t, "export", "results", "--board", board))); diff != "" {
-				t.Errorf("seed %d: the results of board %[3]s differ after the import of %[2]s, want equal results (-from +to):\n%[4]s", seed, name, board, diff)
+			source.ok(t, "export", "results", "--board", board, "-o", file)
+			target.ok(t, "import", file, "--board", board)
+			if diff := cmp.Diff(sortLines(source.ok(t, "export", "results", "--board", board)), sortLines(target.ok(t, "export", "results", "--board", board))); diff != "" {
+				t.Errorf("seed %d: the results of board %[3]s differ after the import of %[2]s, want equal results (-source +target):\n%[4]s", runSeed, name, board, diff)
 			}
-			for _, season := range seasonsOf(t, from, board) {
+			for _, season := range seasonsOf(t, source, board) {
 				if board == "decay" { // the scores of a decay board change with the time of the request
 					continue
 				}
-				if diff := cmp.Diff(standings(t, from, "--board", board, "--season", season), standings(t, to, "--board", board, "--season", season)); diff != "" {
-					t.Errorf("seed %d: after the import of %s, the ranks of board %s, season %s differ, want equal ranks (-from +to):\n%s", seed, name, board, season, diff)
+				if diff := cmp.Diff(standings(t, source, "--board", board, "--season", season), standings(t, target, "--board", board, "--season", season)); diff != "" {
+					t.Errorf("seed %d: after the import of %s, the ranks of board %s, season %s differ, want equal ranks (-source +target):\n%s", runSeed, name, board, season, diff)
 				}
 			}
 		}
-		contains(t, to.ok(t, "verify"), " 0 differences")
+		checkContains(t, target.ok(t, "verify"), " 0 differences")
 	}
 }
 
-// The windows of a rolling board follow from its source, so the export of the source carries
-// them to another server. A linked board itself takes no results.
+// The windows of a rolling board follow from its source. An import of the source's export
+// therefore restores them on another server. A linked board itself takes no results.
 func TestImportOfASourceFillsItsRollingBoard(t *testing.T) {
-	from, to := startInsecure(t), startInsecure(t)
-	for _, s := range []*testServer{from, to} {
+	first, second := startInsecure(t), startInsecure(t)
+	for _, s := range []*testServer{first, second} {
 		s.ok(t, "board", "create", "laps", "--policy", "sum")
 		s.ok(t, "board", "create", "week", "--policy", "sum", "--source", "laps", "--season", "rolling", "--days", "3", "--retention", "240h")
 	}
@@ -535,28 +536,28 @@ func TestImportOfASourceFillsItsRollingBoard(t *testing.T) {
 	for i := range 60 {
 		fmt.Fprintf(&rows, "u%d,m%d,%d,%s\n", i%7, i, i*i%50, time.Now().Add(-time.Duration(i)*2*time.Hour).UTC().Format(time.RFC3339))
 	}
-	from.ok(t, "import", writeFile(t, "laps.csv", rows.String()), "--board", "laps")
+	first.ok(t, "import", writeFile(t, "laps.csv", rows.String()), "--board", "laps")
 	file := filepath.Join(t.TempDir(), "laps.ndjson")
-	from.ok(t, "export", "results", "--board", "laps", "-o", file)
-	to.ok(t, "import", file, "--board", "laps")
-	seasons := seasonsOf(t, from, "week")
+	first.ok(t, "export", "results", "--board", "laps", "-o", file)
+	second.ok(t, "import", file, "--board", "laps")
+	seasons := seasonsOf(t, first, "week")
 	if len(seasons) < 6 {
 		t.Errorf("the rolling board has the seasons %q, want one for each of the last five days and tomorrow", seasons)
 	}
 	for _, season := range seasons {
-		if diff := cmp.Diff(standings(t, from, "--board", "week", "--season", season), standings(t, to, "--board", "week", "--season", season)); diff != "" {
-			t.Errorf("window %s after the import of the source (-from +to):\n%s", season, diff)
+		if diff := cmp.Diff(standings(t, first, "--board", "week", "--season", season), standings(t, second, "--board", "week", "--season", season)); diff != "" {
+			t.Errorf("window %s after the import of the source (-first +second):\n%s", season, diff)
 		}
 	}
-	to.fails(t, exitFailure, []string{"submit to its source"}, "import", file, "--board", "week")
-	from.ok(t, "export", "results", "--board", "week", "-o", file)
-	contains(t, to.ok(t, "import", file, "--board", "week"), "left to the source, laps")
+	second.fails(t, exitFailure, []string{"submit to its source"}, "import", file, "--board", "week")
+	first.ok(t, "export", "results", "--board", "week", "-o", file)
+	checkContains(t, second.ok(t, "import", file, "--board", "week"), "skipped because they come from the source board laps")
 }
 
 func seasonsOf(t *testing.T, s *testServer, board string) []string {
 	t.Helper()
 	var ids []string
-	for _, season := range parsed(t, s.ok(t, "season", "list", "--board", board, "--json"))["data"].(map[string]any)["seasons"].([]any) {
+	for _, season := range parseObject(t, s.ok(t, "season", "list", "--board", board, "--json"))["data"].(map[string]any)["seasons"].([]any) {
 		ids = append(ids, season.(map[string]any)["id"].(string))
 	}
 	return ids
@@ -581,7 +582,7 @@ func TestImportAsksWhatADecimalPointMeans(t *testing.T) {
 	s.ok(t, "import", laps, "--board", "lap", "--score-format", "seconds")
 	s.ok(t, "import", sales, "--board", "shop", "--score-format", "decimal")
 	s.ok(t, "import", sales, "--board", "goals") // 12.00 has one meaning on a board without decimals
-	contains(t, s.ok(t, "export", "results", "--board", "lap"), `"score":62000`, `"score":61500`)
-	contains(t, s.ok(t, "export", "results", "--board", "shop"), `"points":1200`)
-	contains(t, s.ok(t, "export", "results", "--board", "goals"), `"points":12,`)
+	checkContains(t, s.ok(t, "export", "results", "--board", "lap"), `"score":62000`, `"score":61500`)
+	checkContains(t, s.ok(t, "export", "results", "--board", "shop"), `"points":1200`)
+	checkContains(t, s.ok(t, "export", "results", "--board", "goals"), `"points":12,`)
 }

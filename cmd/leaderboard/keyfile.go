@@ -10,9 +10,10 @@ import (
 )
 
 // keepNewKey writes the new admin key to a file that only this user can read. If standard
-// output is a terminal, keepNewKey does nothing, because the key is then printed. Other
-// outputs often become logs that more users can read. keepNewKey must be called before
-// the key is stored: if the file cannot be written, a stored key would be lost.
+// output is a terminal, keepNewKey does nothing, because welcome prints the key. Any other
+// output often becomes a log that more users can read. The caller must call keepNewKey
+// before it stores the key. Otherwise the store could get a key that nobody knows, because its
+// file could not be written.
 func (s *server) keepNewKey() error {
 	if s.terminal {
 		return nil
@@ -47,6 +48,6 @@ func writePrivate(path, text string) error {
 	return nil
 }
 
-// carried contains the names of files and folders that are in the data folder, but are
+// carriedFiles contains the names of files and folders that are in the data folder, but are
 // not part of the store. A restore moves them to the new data folder.
-var carried = []string{config.DefaultBackups, config.DefaultKeyFile}
+var carriedFiles = []string{config.DefaultBackups, config.DefaultKeyFile}

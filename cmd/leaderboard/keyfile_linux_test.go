@@ -35,14 +35,19 @@ func newTerminal(t *testing.T) (screen, tty *os.File) {
 	return screen, tty
 }
 
-// onTerminal runs a command with its output on a terminal, until the command ends or
-// until done returns true, and returns the output.
+// onTerminal runs a command with its output on a terminal of 80 columns. The default of TERM is
+// dumb, a terminal without colors. When done returns true for the output, onTerminal kills the
+// command. It returns the output when the command has ended.
 func onTerminal(t *testing.T, environ []string, done func(shown string) bool, args ...string) string {
 	t.Helper()
 	screen, tty := newTerminal(t)
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(environ, childEnv+"=1", "TERM=dumb")
+	cmd.Env = append([]string{childEnv + "=1", "TERM=dumb"}, environ...)
+	if err := unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}); err != nil {
+		t.Fatal(err)
+	}
 	cmd.Stdout = tty
+	// The command ends when this process ends and thereby closes the pipe: see TestMain.
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +59,7 @@ func onTerminal(t *testing.T, environ []string, done func(shown string) bool, ar
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = io.Copy(shown, screen) // ends with an error once no process has the terminal
+		_, _ = io.Copy(shown, screen) // ends with an error when no process has the terminal
 	}()
 	if done != nil {
 		eventually(t, "the terminal shows the output", func() bool { return done(shown.String()) })
@@ -88,7 +93,7 @@ func TestFirstKeyIsShownAfterAFailedStart(t *testing.T) {
 	}, args...)
 	_, rest, _ := strings.Cut(shown, export)
 	s := startServer(t, data, nil)
-	if r := s.with(t, strings.Fields(rest)[0], "key", "list"); r.code != exitOK {
+	if r := s.runWithKey(t, strings.Fields(rest)[0], "key", "list"); r.code != exitOK {
 		t.Errorf("key list with the key that the second start shows: %s, want success", r.stderr)
 	}
 }

@@ -18,12 +18,12 @@ func keyIn(t *testing.T, s *testServer, path string) string {
 }
 
 func TestFirstKeyGoesToAPrivateFile(t *testing.T) {
-	for name, more := range map[string]string{"inside the data": "", "elsewhere": filepath.Join(t.TempDir(), "new", "key")} {
+	for name, setting := range map[string]string{"in the data folder": "", "at the path of the setting": filepath.Join(t.TempDir(), "new", "key")} {
 		t.Run(name, func(t *testing.T) {
 			data := filepath.Join(t.TempDir(), "data")
 			path, args := filepath.Join(data, "admin-key"), []string{}
-			if more != "" {
-				path, args = more, []string{"--first-key-file", more}
+			if setting != "" {
+				path, args = setting, []string{"--first-key-file", setting}
 			}
 			s := startServer(t, data, nil, args...)
 			key := keyIn(t, s, path)
@@ -60,6 +60,6 @@ func TestFirstKeyIsNotLost(t *testing.T) {
 		mustFail(t, exitFailure, []string{"--first-key-file", "LEADERBOARD_ADMIN_KEY"}, []string{"serve"})
 	s := startServer(t, data, nil)
 	if key := keyIn(t, s, filepath.Join(data, "admin-key")); !strings.HasPrefix(key, "lbk_") {
-		t.Errorf("the next start writes the key %q, want one that begins with lbk_", key)
+		t.Errorf("the next start writes the key %q, want a key that begins with lbk_", key)
 	}
 }

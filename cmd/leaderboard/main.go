@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	goredis.SetLogger(quiet{})
+	goredis.SetLogger(discardLogger{})
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
 	app := &cli.App{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ()}
@@ -26,18 +26,18 @@ func main() {
 	os.Exit(code)
 }
 
-// quiet discards the log messages of the Redis client, because their format differs from
+// discardLogger discards the log messages of the Redis client, because their format differs from
 // this program's log. The client also returns the errors that it logs.
-type quiet struct{}
+type discardLogger struct{}
 
-func (quiet) Printf(context.Context, string, ...any) {}
+func (discardLogger) Printf(context.Context, string, ...any) {}
 
 // The exit codes of the process.
 const (
 	exitOK          = 0
 	exitFailure     = 1
 	exitUsage       = 2 // the command line or the configuration is wrong
-	exitDifferences = 3 // verify found differences that remain
+	exitDifferences = 3 // verify found differences and did not repair all of them
 )
 
 // run executes a command line and returns the exit code. If the command fails, run

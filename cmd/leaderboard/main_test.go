@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // waitLimit is how long a test waits until a condition is true.
 const waitLimit = 30 * time.Second
 
-// eventually waits until condition returns true. If that takes longer than waitLimit,
+// eventually waits until condition returns true. If the wait takes longer than waitLimit,
 // eventually fails the test with the given description of the condition.
 func eventually(t *testing.T, description string, condition func() bool) {
 	t.Helper()
@@ -69,8 +69,8 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// logged returns the first entry of a JSON log that has the given message.
-func logged(log, message string) (map[string]any, bool) {
+// findLogEntry returns the first entry of a JSON log that has the given message.
+func findLogEntry(log, message string) (map[string]any, bool) {
 	for line := range strings.Lines(log) {
 		var entry map[string]any
 		if json.Unmarshal([]byte(line), &entry) == nil && entry["msg"] == message {
@@ -108,10 +108,10 @@ func startServer(t *testing.T, data string, environ []string, args ...string) *t
 			t.Fatalf("serve exited with %d: %s", code, s.stderr)
 		default:
 		}
-		_, ready := logged(s.stderr.String(), "ready")
+		_, ready := findLogEntry(s.stderr.String(), "ready")
 		return ready
 	})
-	entry, _ := logged(s.stderr.String(), "listening")
+	entry, _ := findLogEntry(s.stderr.String(), "listening")
 	s.http, s.grpc = entry["http"].(string), entry["grpc"].(string)
 	return s
 }
@@ -191,6 +191,19 @@ func commands(cmd *cobra.Command, visit func(*cobra.Command)) {
 
 func testApp() *cli.App {
 	return &cli.App{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}
+}
+
+// The help of the program names the command completion, whose help names the shells.
+func TestHelpNamesCompletion(t *testing.T) {
+	if r := command(t, "", nil, "--help"); r.code != exitOK || !strings.Contains(r.stdout, "\n  completion ") {
+		t.Errorf("--help exited with %d and prints no command completion:\n%s", r.code, r.stdout)
+	}
+	r := command(t, "", nil, "completion", "--help")
+	for _, shell := range []string{"bash", "fish", "powershell", "zsh"} {
+		if !strings.Contains(r.stdout, "\n  "+shell+" ") {
+			t.Errorf("completion --help does not name %s:\n%s", shell, r.stdout)
+		}
+	}
 }
 
 func TestEveryCommandHasHelp(t *testing.T) {

@@ -43,28 +43,28 @@ type server struct {
 	// consumer applies results from Kafka. It is nil in an embedded server, and in
 	// a server without the consumer role.
 	consumer *consumer.Consumer
-	kafka    kafka.Options // of a distributed server
+	kafka    kafka.Options // how a distributed server connects to Kafka
 	// backup copies the embedded store to a backup with a name. backup and backups are nil
 	// in a distributed server.
 	backup  func(ctx context.Context, name string) error
 	backups *backups
 	closers []func() error // called from last to first
 
-	rest         net.Listener            // of REST and probes; nil if the server has no API role, and its probes use admin
-	grpc         net.Listener            // nil if the server has no API role
-	admin        net.Listener            // nil unless the setting admin is set
+	rest         net.Listener            // listens for REST and probes; nil if the server has no API role and admin is set
+	grpc         net.Listener            // listens for gRPC; nil if the server has no API role
+	admin        net.Listener            // listens for probes only; nil if the setting admin is not set
 	certificates *apiserver.Certificates // nil without TLS
 	draining     atomic.Bool             // whether the server is about to stop
 
 	// newKey is the admin key that this start created, or empty. It is printed once, or
 	// written to newKeyFile.
 	newKey     secret.Text
-	newKeyFile string // the file that contains newKey; empty if newKey is printed instead
+	newKeyFile string // the path of the file with newKey; empty if newKey is printed
 	terminal   bool   // whether standard output is a terminal
 }
 
 // openServer returns a server that listens, but answers only while [server.serve] runs.
-// terminal states whether standard output is a terminal. The caller must close the
+// Parameter terminal is true if standard output is a terminal. The caller must close the
 // server.
 func openServer(ctx context.Context, c *config.Config, log *slog.Logger, terminal bool) (s *server, err error) {
 	s = &server{config: c, log: log, terminal: terminal}
@@ -95,10 +95,10 @@ func openServer(ctx context.Context, c *config.Config, log *slog.Logger, termina
 	if !c.ServesAPI() {
 		return s, nil
 	}
-	if s.api, err = s.newServer(ctx); err != nil {
+	if s.api, err = s.newAPI(ctx); err != nil {
 		return s, err
 	}
-	return s, s.ensureAdminKey(ctx) // last: if a later step failed, nobody would see the new key
+	return s, s.ensureAdminKey(ctx) // the last step, because after a later failure nobody would see the new key
 }
 
 // buildInfo returns a metric with the version of this binary.
@@ -119,7 +119,7 @@ func (s *server) openEmbedded() error {
 	}
 	s.store = observe.Store(store, s.metrics)
 	s.closeLater(store.Close)
-	s.warnOfWide(c.Data, c.BackupDir)
+	s.warnOfSharedFolders(c.Data, c.BackupDir)
 	s.backups = newBackups(store, c.BackupFolder(), s.metrics)
 	s.backup = s.backups.makeNamed
 	s.service = ranking.New(s.store, observe.Index(memory.New(), s.metrics), ranking.Options{Log: s.log, Registerer: s.metrics})
@@ -127,18 +127,18 @@ func (s *server) openEmbedded() error {
 	return nil
 }
 
-// warnOfWide logs a warning for each folder that users other than its owner may enter.
-// The server still uses such a folder, because on some platforms a group must have access
-// to mounted folders.
-func (s *server) warnOfWide(folders ...string) {
+// warnOfSharedFolders logs a warning for each folder to which users other than its owner
+// have access. The server still uses such a folder, because on some platforms a group must
+// have access to mounted folders.
+func (s *server) warnOfSharedFolders(folders ...string) {
 	for _, folder := range folders {
-		if mode, wide := cli.Wide(folder); wide {
-			s.log.Warn(wideWarning, "folder", folder, "mode", mode)
+		if mode, open := cli.OpenToOthers(folder); open {
+			s.log.Warn(sharedFolderWarning, "folder", folder, "mode", mode)
 		}
 	}
 }
 
-const wideWarning = "other users of this machine may read the data: make the folder private with chmod 700"
+const sharedFolderWarning = "other users of this machine may read the data: make the folder private with chmod 700"
 
 // finishWrites waits for writes that are still running although their callers have
 // disconnected.
@@ -150,7 +150,9 @@ func (s *server) finishWrites() error {
 // closeLater registers f. close calls the registered functions in reverse order.
 func (s *server) closeLater(f func() error) { s.closers = append(s.closers, f) }
 
-func (s *server) newServer(ctx context.Context) (*apiserver.Server, error) {
+// newAPI returns the part of the server that answers gRPC and REST. It also loads the
+// certificates.
+func (s *server) newAPI(ctx context.Context) (*apiserver.Server, error) {
 	c := s.config
 	var err error
 	if s.certificates, err = (apiserver.TLS{CertFile: c.TLS.Cert, KeyFile: c.TLS.Key, ClientCAFile: c.TLS.ClientCA}).Load(); err != nil {
@@ -237,14 +239,14 @@ func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded fu
 	var background sync.WaitGroup
 	defer background.Wait()
 	background.Go(func() {
-		begun := time.Now()
+		start := time.Now()
 		err := s.load(ctx, progress)
 		loaded()
 		if err != nil {
 			cancel(fmt.Errorf("cannot fill the rank index: %w", err))
 			return
 		}
-		s.log.InfoContext(ctx, "ready", "after", time.Since(begun).Round(time.Millisecond))
+		s.log.InfoContext(ctx, "ready", "after", time.Since(start).Round(time.Millisecond))
 		s.service.SweepEvery(ctx, s.config.SweepInterval)
 	})
 	if s.consumer != nil {
@@ -276,9 +278,10 @@ func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded fu
 	return err
 }
 
-// ready returns nil if the server is ready, and otherwise an error with the reason. The
-// consumer must have joined its consumer group. If Kafka is unreachable, this is not
-// required of a server with both roles, because its reads do not need Kafka.
+// ready returns nil if the server is ready, and otherwise an error with the reason. A server
+// with a consumer is ready only after the consumer has joined its consumer group. There is
+// one exception: while Kafka is unreachable, a server with both roles is ready, because its
+// reads do not need Kafka.
 func (s *server) ready() error {
 	if s.draining.Load() {
 		return errors.New("the server is stopping")

@@ -25,8 +25,8 @@ func openUmask(t *testing.T) {
 	t.Cleanup(func() { syscall.Umask(old) })
 }
 
-// checkPrivate fails the test if users other than the owner may use path or anything
-// below it. It returns the number of files.
+// checkPrivate fails the test if users other than the owner have access to path, or to a
+// file or folder below it. It returns the number of files.
 func checkPrivate(t *testing.T, path string) (files int) {
 	t.Helper()
 	err := filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
@@ -65,7 +65,7 @@ func TestFilesArePrivate(t *testing.T) {
 	if n := checkPrivate(t, data); n < 10 {
 		t.Errorf("checked %d files in the data folder, want at least 10", n)
 	}
-	if log := s.stderr.String(); strings.Contains(log, wideWarning) {
+	if log := s.stderr.String(); strings.Contains(log, sharedFolderWarning) {
 		t.Errorf("the log has a warning about a new data folder, want none: %s", log)
 	}
 	out := filepath.Join(dir, "out.csv")
@@ -80,14 +80,14 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 	s.ok(t, "export", "results", "-o", out)
 	checkPrivate(t, out)
-	if kept, err := os.ReadFile(target); string(kept) != "keep" {
-		t.Errorf("the target of the link contains %q (%v), want it unchanged", kept, err)
+	if content, err := os.ReadFile(target); string(content) != "keep" {
+		t.Errorf("the target of the link contains %q (%v), want it unchanged", content, err)
 	}
 }
 
-// If other users may enter the data folder or the backup folder, the server logs a
+// If other users have access to the data folder or the backup folder, the server logs a
 // warning and still uses the folder.
-func TestWideFoldersAreWarnedOf(t *testing.T) {
+func TestSharedFoldersCauseAWarning(t *testing.T) {
 	openUmask(t)
 	dir := t.TempDir()
 	data, backups := filepath.Join(dir, "data"), filepath.Join(dir, "backups")
@@ -98,14 +98,14 @@ func TestWideFoldersAreWarnedOf(t *testing.T) {
 	}
 	s := startServer(t, data, nil, "--insecure", "--backup-dir", backups)
 	log := s.stderr.String()
-	contains(t, log, wideWarning, data, `"0750"`, backups, `"0705"`)
+	checkContains(t, log, sharedFolderWarning, data, `"0750"`, backups, `"0705"`)
 	s.ok(t, "backup", "first")
 	checkPrivate(t, filepath.Join(backups, "first"))
 }
 
 // The command import refuses a state file to which other users have access. It prints a
 // warning if other users may read the file of rejected rows.
-func TestWideImportFiles(t *testing.T) {
+func TestImportRefusesASharedStateFile(t *testing.T) {
 	openUmask(t)
 	s := startInsecure(t)
 	file := filepath.Join(t.TempDir(), "r.csv")
@@ -123,7 +123,7 @@ func TestWideImportFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := s.do(t, "import", file)
-	contains(t, r.stderr, "other users may read "+rejects, "0640")
+	checkContains(t, r.stderr, "other users may read "+rejects, "0640")
 	if err := os.Remove(rejects); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,8 @@ func TestWideImportFiles(t *testing.T) {
 	checkPrivate(t, rejects)
 }
 
-// A restored data folder has no permissions for others, even if the backup has some.
+// A restored data folder has no permissions for others, even if the backup has such
+// permissions.
 func TestRestoredFilesArePrivate(t *testing.T) {
 	openUmask(t)
 	dir := t.TempDir()

@@ -13,7 +13,7 @@ import (
 // serveProbes answers probes in the background: at the admin address if it is set, or at
 // the http address of a server without the API role. In other servers, the API answers
 // probes, and serveProbes does nothing. If the listener fails, serveProbes calls onError.
-// The caller must call the returned function stop once the server has stopped; this
+// The caller must call the returned function stop after the server has stopped; stop
 // closes the listener.
 func (s *server) serveProbes(onError func(error)) (stop func()) {
 	var server *http.Server
@@ -46,7 +46,7 @@ func (s *server) serveProbes(onError func(error)) (stop func()) {
 // probesURL returns the URL at which this machine can reach the probes.
 func (s *server) probesURL() string {
 	if s.admin != nil {
-		return "http://" + reachable(s.admin.Addr().String())
+		return "http://" + reachableAddress(s.admin.Addr().String())
 	}
 	return s.url()
 }

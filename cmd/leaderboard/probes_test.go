@@ -17,7 +17,7 @@ import (
 
 func TestAdminListener(t *testing.T) {
 	s := startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--insecure", "--admin", "127.0.0.1:0")
-	entry, _ := logged(s.stderr.String(), "listening")
+	entry, _ := findLogEntry(s.stderr.String(), "listening")
 	admin := "http://" + entry["admin"].(string)
 	for _, path := range []string{"/metrics", "/healthz", "/readyz", "/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol"} {
 		if status, body := get(t, http.DefaultClient, "http://"+s.http+path); status != http.StatusNotFound {
@@ -55,7 +55,7 @@ func TestAdminListener(t *testing.T) {
 }
 
 // With the setting admin, a consumer has no other listener. Its admin listener does not
-// wait for a body that never comes.
+// wait for the body of a request.
 func TestAdminListenerOfAConsumer(t *testing.T) {
 	c := config.Default()
 	c.Roles, c.Admin, c.HTTP, c.GRPC = []string{config.RoleConsumer}, "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
@@ -84,7 +84,7 @@ func TestAdminListenerOfAConsumer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 200") {
-		t.Errorf("a request whose body never comes: %.60q, %v; want 200 and a closed connection", got, err)
+		t.Errorf("a request without its body: %.60q, %v; want 200 and a closed connection", got, err)
 	}
 	stop()
 	if conn, err := net.Dial("tcp", admin); err == nil {

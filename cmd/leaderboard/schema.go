@@ -49,8 +49,8 @@ shows the statement that changes it. The command has the flags of "leaderboard s
 			if err != nil {
 				return err
 			}
-			named := len(replicas) > 0
-			if !named {
+			given := len(replicas) > 0
+			if !given {
 				replicas = map[string]int{c.Cassandra.DataCenter: 3}
 			}
 			o, err := cqlOptions(&c.Cassandra)
@@ -60,7 +60,7 @@ shows the statement that changes it. The command has the flags of "leaderboard s
 			err = cql.ApplySchema(cmd.Context(), o, replicas, func(m schema.Migration) {
 				app.Printf("applied %04d %s\n", m.Version, m.Name)
 			})
-			if err == nil && named {
+			if err == nil && given {
 				err = cql.CheckReplicas(cmd.Context(), o, replicas)
 			}
 			if err == nil {
@@ -70,7 +70,7 @@ shows the statement that changes it. The command has the flags of "leaderboard s
 		},
 	}
 	config.AddFlags(cmd.Flags())
-	cmd.Flags().StringToIntVar(&replicas, "replicas", nil, "replicas in each data center, as `name=count`,… (default 3 in the local one)")
+	cmd.Flags().StringToIntVar(&replicas, "replicas", nil, "replicas in each data center, as `name=count`,… (default 3 in the local data center)")
 	return cmd
 }
 

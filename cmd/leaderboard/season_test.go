@@ -23,28 +23,28 @@ func TestSeasonEnd(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "cup", "--policy", "sum", "--season", "yearly")
 	season := time.Now().UTC().Format("2006")
-	contains(t, s.ok(t, "submit", "ada", "--points", "3", "--match", "m1", "--board", "cup"), "ada")
+	checkContains(t, s.ok(t, "submit", "ada", "--points", "3", "--match", "m1", "--board", "cup"), "ada")
 	end := []string{"season", "end", season, "--board", "cup"}
 	s.fails(t, exitUsage, []string{"--reason is missing"}, end...)
 	end = append(end, "--reason", "exploit", "--at", time.Now().UTC().Add(-time.Minute).Format(time.RFC3339))
 	s.fails(t, exitUsage, []string{"--yes"}, end...)
-	contains(t, s.ok(t, append(end, "--dry-run")...), "season "+season+" would end at", "excluded: 1 stored result of 1 user", "nothing changed")
-	contains(t, s.ok(t, "top", "--board", "cup"), "ada")
-	contains(t, s.ok(t, append(end, "--yes")...), "season "+season+" ended at", "accepts earlier results until", "excluded: 1 stored result of 1 user", "the next season, ")
+	checkContains(t, s.ok(t, append(end, "--dry-run")...), "season "+season+" would end at", "excluded: 1 stored result of 1 user", "nothing changed")
+	checkContains(t, s.ok(t, "top", "--board", "cup"), "ada")
+	checkContains(t, s.ok(t, append(end, "--yes")...), "season "+season+" ended at", "accepts earlier results until", "excluded: 1 stored result of 1 user", "the next season, ")
 	s.fails(t, exitFailure, []string{"an administrator ended season", "the next season, "}, "submit", "bob", "--points", "3", "--board", "cup")
-	contains(t, s.ok(t, "season", "list", "--board", "cup"), "grace")
+	checkContains(t, s.ok(t, "season", "list", "--board", "cup"), "grace")
 }
 
-// clocked is a server with an embedded service whose clock the test sets.
-type clocked struct {
+// clockedServer is a server with an embedded service whose clock the test sets.
+type clockedServer struct {
 	*testServer
 	*ranking.Service
 	clock atomic.Pointer[time.Time]
 }
 
-func startClocked(t *testing.T, now time.Time) *clocked {
+func startClocked(t *testing.T, now time.Time) *clockedServer {
 	t.Helper()
-	s := &clocked{}
+	s := &clockedServer{}
 	s.clock.Store(&now)
 	clock := func() time.Time { return *s.clock.Load() }
 	store, index := embedded.Open(t)
@@ -68,74 +68,73 @@ func startClocked(t *testing.T, now time.Time) *clocked {
 }
 
 // pass lets time pass, and then seals the seasons that are closed.
-func (s *clocked) pass(t *testing.T, d time.Duration) {
+func (s *clockedServer) pass(t *testing.T, d time.Duration) {
 	t.Helper()
-	next := s.clock.Load().Add(d)
-	s.clock.Store(&next)
+	now := s.clock.Load().Add(d)
+	s.clock.Store(&now)
 	if err := s.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// The export and import of a sealed season that was ended early, and later amended, give
-// the same checksum.
-// Anyone can compute it by the recipe of docs/api.md.
+// A sealed season that was ended early and later amended has the same checksum after an
+// export and an import. The recipe in docs/api.md computes this checksum.
 func TestChecksumAfterExportAndImport(t *testing.T) {
 	now := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 	create := []string{"board", "create", "cup", "--policy", "sum", "--tie-breaker", "wins", "--season", "yearly", "--grace", "24h"}
-	from := startClocked(t, now)
-	from.ok(t, create...)
+	source := startClocked(t, now)
+	source.ok(t, create...)
 	var rows strings.Builder
 	rows.WriteString("user_id,match_id,points,tie_breakers,achieved_at\n")
 	for i := range 60 {
 		fmt.Fprintf(&rows, "é' %d,m%d,%d,[%d],%s\n", i%20, i, i%7, i%2, now.Add(-time.Duration(i+12)*time.Hour-time.Duration(i)*time.Microsecond).Format(time.RFC3339Nano))
 	}
-	from.ok(t, "import", writeFile(t, "rows.csv", rows.String()), "--board", "cup")
-	if got, err := from.EndSeason(t.Context(), "cup", leaderboard.EarlyEnd{ID: "2025", At: now.Add(-30 * time.Hour)}); err != nil || got.Results == 0 {
+	source.ok(t, "import", writeFile(t, "rows.csv", rows.String()), "--board", "cup")
+	if got, err := source.EndSeason(t.Context(), "cup", leaderboard.EarlyEnd{ID: "2025", At: now.Add(-30 * time.Hour)}); err != nil || got.Results == 0 {
 		t.Fatalf("EndSeason: %+v, %v; want results after the end", got, err)
 	}
-	from.pass(t, 48*time.Hour)
-	checksum := func(s *clocked) string {
+	source.pass(t, 48*time.Hour)
+	checksum := func(s *clockedServer) string {
 		t.Helper()
-		sum := parsed(t, s.ok(t, "season", "show", "2025", "--board", "cup", "--checksum", "--json"))["data"].(map[string]any)["checksum"].(string)
-		contains(t, s.ok(t, "season", "show", "2025", "--board", "cup", "--checksum"), "season 2025 is sealed", "checksum: "+sum)
+		sum := parseObject(t, s.ok(t, "season", "show", "2025", "--board", "cup", "--checksum", "--json"))["data"].(map[string]any)["checksum"].(string)
+		checkContains(t, s.ok(t, "season", "show", "2025", "--board", "cup", "--checksum"), "season 2025 is sealed", "checksum: "+sum)
 		return sum
 	}
-	sealed := checksum(from)
-	b, err := from.Board(t.Context(), "cup")
+	sealed := checksum(source)
+	b, err := source.Board(t.Context(), "cup")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, match := range []leaderboard.MatchID{"m33", "m34"} {
 		user := leaderboard.UserID("")
-		for _, r := range strings.Split(from.ok(t, "export", "results", "--board", "cup", "--format", "csv"), "\n") {
+		for _, r := range strings.Split(source.ok(t, "export", "results", "--board", "cup", "--format", "csv"), "\n") {
 			if fields := strings.Split(r, ","); len(fields) > 1 && fields[1] == string(match) {
 				user = leaderboard.UserID(fields[0])
 			}
 		}
-		if _, err := from.Retract(t.Context(), &b, leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Season: "2025"}, User: user, Match: match}, nil); err != nil {
+		if _, err := source.Retract(t.Context(), &b, leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Season: "2025"}, User: user, Match: match}, nil); err != nil {
 			t.Fatal(err)
 		}
-		from.pass(t, time.Minute)
+		source.pass(t, time.Minute)
 	}
-	amended := checksum(from)
+	amended := checksum(source)
 	if amended == sealed {
-		t.Errorf("the checksum after the amendments is still %s, want another one", sealed)
+		t.Errorf("the checksum after the amendments is %s as before, want another checksum", sealed)
 	}
 	file := filepath.Join(t.TempDir(), "results.ndjson.gz")
-	exported := from.do(t, "export", "results", "--board", "cup", "-o", file)
-	contains(t, exported.stderr, "season 2025 is sealed, checksum "+amended)
-	to := startClocked(t, *from.clock.Load())
-	to.ok(t, create...)
-	to.ok(t, "import", file, "--board", "cup")
-	to.pass(t, 48*time.Hour)
-	if got := checksum(to); got != amended {
+	exported := source.do(t, "export", "results", "--board", "cup", "-o", file)
+	checkContains(t, exported.stderr, "season 2025 is sealed, checksum "+amended)
+	target := startClocked(t, *source.clock.Load())
+	target.ok(t, create...)
+	target.ok(t, "import", file, "--board", "cup")
+	target.pass(t, 48*time.Hour)
+	if got := checksum(target); got != amended {
 		t.Errorf("checksum after the import: %s, want %s", got, amended)
 	}
 	if _, err := exec.LookPath("jq"); err == nil {
 		recipe := `jq -r '[.user_id, .score, ((.tie_breakers // []) | map(tostring) | join(",")), .achieved_at] | join("\t")' | sha256sum`
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", recipe)
-		cmd.Stdin = strings.NewReader(to.ok(t, "export", "entries", "--board", "cup", "--season", "2025"))
+		cmd.Stdin = strings.NewReader(target.ok(t, "export", "entries", "--board", "cup", "--season", "2025"))
 		if out, err := cmd.Output(); err != nil || !strings.HasPrefix(string(out), amended) {
 			t.Errorf("%s prints %s, %v; want %s", recipe, out, err, amended)
 		}

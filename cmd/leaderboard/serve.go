@@ -87,14 +87,14 @@ func newLog(w io.Writer, l config.Log, level slog.Leveler) *slog.Logger {
 }
 
 // welcome logs the server's addresses. If standard output is a terminal, it also prints
-// them, and a new admin key. Otherwise it prints the name of the file with the new key.
-// The key is never in the log.
+// these addresses and a new admin key. Otherwise it prints the path of the file with the new
+// key. The key is never in the log.
 func welcome(app *cli.App, s *server) {
-	keeps, where := "data", s.config.Data
+	label, location := "data", s.config.Data // of the place where the store keeps its data
 	if s.config.Distributed() {
-		keeps, where = "keyspace", s.config.Cassandra.Keyspace
-	} else if data, err := filepath.Abs(where); err == nil {
-		where = data
+		label, location = "keyspace", s.config.Cassandra.Keyspace
+	} else if data, err := filepath.Abs(location); err == nil {
+		location = data
 	}
 	if cli.IsTerminal(app.Stdout) {
 		fmt.Fprintf(app.Stdout, "\n  leaderboard %s\n\n", cli.ReadVersion().Version)
@@ -102,7 +102,7 @@ func welcome(app *cli.App, s *server) {
 			url := s.url()
 			fmt.Fprintf(app.Stdout, "  web page   %s/\n  REST       %s/v1/scores   (described in %s/openapi.json)\n  gRPC       %s\n", url, url, url, s.grpc.Addr())
 		}
-		fmt.Fprintf(app.Stdout, "  metrics    %s/metrics\n  %-10s %s\n\n", s.probesURL(), keeps, where)
+		fmt.Fprintf(app.Stdout, "  metrics    %s/metrics\n  %-10s %s\n\n", s.probesURL(), label, location)
 		if s.config.Insecure {
 			fmt.Fprint(app.Stdout, "  Calls need no key: every user of this machine has full access.\n\n")
 		}
@@ -113,7 +113,7 @@ func welcome(app *cli.App, s *server) {
 		fmt.Fprintf(app.Stdout, "  Your admin key, shown only this once (leaderboard key create makes more):\n\n  export LEADERBOARD_KEY=%s\n\n", string(s.newKey))
 	}
 	s.log.Info("listening", "http", addressOf(s.rest), "grpc", addressOf(s.grpc), "admin", addressOf(s.admin), "tls", s.config.TLS.Cert != "",
-		"insecure", s.config.Insecure, keeps, where, "version", cli.ReadVersion().Version)
+		"insecure", s.config.Insecure, label, location, "version", cli.ReadVersion().Version)
 	if s.api != nil && s.config.TLS.Cert == "" && auth.CheckLoopback(s.config.HTTP, s.config.GRPC) != nil {
 		s.log.Warn(plainWarning, "http", s.config.HTTP, "grpc", s.config.GRPC)
 	}
@@ -136,12 +136,12 @@ func (s *server) url() string {
 	if s.config.TLS.Cert != "" {
 		scheme = "https"
 	}
-	return scheme + "://" + reachable(s.rest.Addr().String())
+	return scheme + "://" + reachableAddress(s.rest.Addr().String())
 }
 
-// reachable returns the address at which this machine can reach a listener. If the
+// reachableAddress returns the address at which this machine can reach a listener. If the
 // listener listens on all addresses, the host is localhost.
-func reachable(address string) string {
+func reachableAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return address
@@ -157,10 +157,10 @@ func reachable(address string) string {
 // bar. Otherwise, show logs the progress every five seconds.
 func loadProgress(app *cli.App, log *slog.Logger) (show ranking.Progress, end func()) {
 	if !cli.IsTerminal(app.Stderr) {
-		const every = 5 * time.Second
+		const interval = 5 * time.Second
 		last := time.Now()
 		return func(s leaderboard.SeasonKey, done int64) {
-			if time.Since(last) >= every {
+			if time.Since(last) >= interval {
 				last = time.Now()
 				log.Info("filling the rank index", "board", s.Board, "season", s.Season, "entries", done)
 			}

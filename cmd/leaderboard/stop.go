@@ -14,7 +14,7 @@ import (
 // untilDrained returns a context that is done DrainTime after ctx is done. During
 // DrainTime the server still answers, but is not ready, so that load balancers choose
 // other servers. For a server without the API role, the context is done immediately after
-// ctx. The caller must call cancel, which also ends the context early.
+// ctx. The caller must call cancel, which also ends the context before this time.
 func (s *server) untilDrained(ctx context.Context) (running context.Context, cancel context.CancelCauseFunc) {
 	running, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -56,10 +56,10 @@ func (s *server) reloadOnHangup(load func() (config.Effective, error), level *sl
 }
 
 // reload reads the settings and the certificates again. It applies the log level and the
-// certificates. If other settings have changed, it logs that they need a restart. If the
+// certificates. If other settings have changed, it logs that these need a restart. If the
 // settings or the certificates cannot be read, reload changes nothing.
 func (s *server) reload(load func() (config.Effective, error), level *slog.LevelVar) {
-	next, err := load()
+	loaded, err := load()
 	if err == nil {
 		err = s.certificates.Reload()
 	}
@@ -67,16 +67,16 @@ func (s *server) reload(load func() (config.Effective, error), level *slog.Level
 		s.log.Error("settings not reloaded", "err", err)
 		return
 	}
-	level.Set(next.Log.SlogLevel())
-	s.log.Info("settings reloaded", "log_level", next.Log.Level)
-	var changed []string
-	before := s.config.Settings()
-	for i, setting := range next.Settings() {
-		if setting.Key != "log.level" && !setting.Equal(before[i]) {
-			changed = append(changed, setting.Key)
+	level.Set(loaded.Log.SlogLevel())
+	s.log.Info("settings reloaded", "log_level", loaded.Log.Level)
+	var keys []string // the keys of the other settings that have changed
+	current := s.config.Settings()
+	for i, setting := range loaded.Settings() {
+		if setting.Key != "log.level" && !setting.Equal(current[i]) {
+			keys = append(keys, setting.Key)
 		}
 	}
-	if len(changed) > 0 {
-		s.log.Warn("changed settings need a restart", "settings", changed)
+	if len(keys) > 0 {
+		s.log.Warn("changed settings need a restart", "settings", keys)
 	}
 }

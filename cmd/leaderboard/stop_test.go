@@ -46,7 +46,7 @@ func TestSIGTERMDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	begun := time.Now()
+	start := time.Now()
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestSIGTERMDrains(t *testing.T) {
 	if err := c.cmd.Wait(); err != nil {
 		t.Errorf("serve ended with the error %v, want nil: %s", err, c.stderr)
 	}
-	if took := time.Since(begun); took < 3*time.Second {
+	if took := time.Since(start); took < 3*time.Second {
 		t.Errorf("the process stopped %v after SIGTERM, want at least 3 s", took)
 	}
 }
@@ -123,8 +123,8 @@ func TestSecondSignalEndsTheDrain(t *testing.T) {
 	}
 }
 
-// If a call still runs after shutdown_grace, the server cancels it and says so.
-func TestShutdownGraceEnds(t *testing.T) {
+// If a call still runs after shutdown_grace, the server cancels it and reports this.
+func TestCallsAreCanceledAfterShutdownGrace(t *testing.T) {
 	c := startChildWith(t, filepath.Join(t.TempDir(), "data"), "--shutdown-grace", "100ms", "--receive-timeout", "1h")
 	conn, err := net.Dial("tcp", c.http)
 	if err != nil {
@@ -133,7 +133,7 @@ func TestShutdownGraceEnds(t *testing.T) {
 	defer conn.Close()
 	fmt.Fprintf(conn, "POST /v1/scores HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n")
 	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "100") {
-		t.Fatalf("the server answers %q, %v; want 100 Continue, when it waits for the body", line, err)
+		t.Fatalf("the server answers %q, %v; want 100 Continue, because the server waits for the body", line, err)
 	}
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestShutdownGraceEnds(t *testing.T) {
 	if err := c.cmd.Wait(); err == nil {
 		t.Error("the process ended with success, want an error because it canceled a call")
 	}
-	contains(t, c.stderr.String(), "canceled the calls that still ran 100ms after", "shutdown_grace")
+	checkContains(t, c.stderr.String(), "canceled the calls that still ran 100ms after", "shutdown_grace")
 }
 
 // hangUp sends SIGHUP and waits until the process has handled it. It returns how many
@@ -150,16 +150,16 @@ func (c *child) hangUp(t *testing.T) int {
 	t.Helper()
 	failed := func() int { return strings.Count(c.stderr.String(), `"msg":"settings not reloaded"`) }
 	handled := func() int { return strings.Count(c.stderr.String(), `"msg":"settings reloaded"`) + failed() }
-	before := handled()
+	count := handled()
 	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the server handles SIGHUP", func() bool { return handled() > before })
+	eventually(t, "the server handles SIGHUP", func() bool { return handled() > count })
 	return failed()
 }
 
-// After SIGHUP, new connections need a certificate of the authority that is now in the file
-// of tls.client_ca.
+// At SIGHUP, the server reads the file of tls.client_ca again. New connections then need a
+// certificate of the authority in this file.
 func TestSIGHUPReloadsTheClientAuthority(t *testing.T) {
 	first, second := newAuthority(t), newAuthority(t)
 	first.issue("server", first)
@@ -203,7 +203,7 @@ func TestSIGHUPReloads(t *testing.T) {
 			if err == nil {
 				err = os.WriteFile(to, text, 0o600)
 			}
-			// The files keep their modification time, as when a mounted volume is replaced.
+			// Both versions of a file have the same modification time, as on a mounted volume.
 			if err == nil {
 				err = os.Chtimes(to, time.Unix(1e9, 0), time.Unix(1e9, 0))
 			}
@@ -245,7 +245,7 @@ func TestSIGHUPReloads(t *testing.T) {
 	if !debug() {
 		t.Error("after SIGHUP, the log has no lines of level debug")
 	}
-	if entry, ok := logged(c.stderr.String(), "changed settings need a restart"); !ok || !strings.Contains(strings.Join(strs(entry["settings"]), " "), "limits.key_rate") {
+	if entry, ok := findLogEntry(c.stderr.String(), "changed settings need a restart"); !ok || !strings.Contains(strings.Join(stringsIn(entry["settings"]), " "), "limits.key_rate") {
 		t.Errorf("the log entry about settings that need a restart is %v, want it to name limits.key_rate", entry)
 	}
 
@@ -266,8 +266,8 @@ func TestSIGHUPReloads(t *testing.T) {
 	}
 }
 
-// strs returns the strings in a list from a JSON log.
-func strs(v any) (texts []string) {
+// stringsIn returns the strings in a list from a JSON log.
+func stringsIn(v any) (texts []string) {
 	list, _ := v.([]any)
 	for _, e := range list {
 		text, _ := e.(string)

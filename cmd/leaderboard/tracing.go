@@ -57,14 +57,14 @@ func traceTargetOf(getenv func(string) string) (*traceTarget, error) {
 // traceShutdown bounds the export of the last spans.
 const traceShutdown = 5 * time.Second
 
-// openTracing starts to export traces if the environment says so.
+// openTracing starts to export traces if the environment enables this.
 func (s *server) openTracing(ctx context.Context, c *config.Config) error {
-	to, err := traceTargetOf(os.Getenv)
-	if err != nil || to == nil {
+	target, err := traceTargetOf(os.Getenv)
+	if err != nil || target == nil {
 		return err
 	}
 	var exporter sdktrace.SpanExporter
-	if to.protocol == "grpc" {
+	if target.protocol == "grpc" {
 		exporter, err = otlptracegrpc.New(ctx)
 	} else {
 		exporter, err = otlptracehttp.New(ctx)
@@ -72,14 +72,14 @@ func (s *server) openTracing(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return fmt.Errorf("cannot export traces: %w; correct the variables OTEL_EXPORTER_OTLP_*", err)
 	}
-	about, err := resource.New(ctx, resource.WithHost(), resource.WithTelemetrySDK(), resource.WithAttributes(
+	process, err := resource.New(ctx, resource.WithHost(), resource.WithTelemetrySDK(), resource.WithAttributes(
 		attribute.String("service.name", clientID), attribute.String("service.version", cli.ReadVersion().Version),
 		attribute.StringSlice("leaderboard.roles", c.Roles), attribute.String("leaderboard.region", c.Region),
 	), resource.WithFromEnv())
 	if err != nil {
 		return fmt.Errorf("cannot describe this process in traces: %w; correct the variable OTEL_RESOURCE_ATTRIBUTES", err)
 	}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(loggedExporter{exporter, s.log}), sdktrace.WithResource(about))
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(loggedExporter{exporter, s.log}), sdktrace.WithResource(process))
 	s.traces = provider
 	s.closeLater(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), traceShutdown)
@@ -89,12 +89,12 @@ func (s *server) openTracing(ctx context.Context, c *config.Config) error {
 		}
 		return nil
 	})
-	s.log.InfoContext(ctx, "exporting traces", "endpoint", redacted(to.endpoint), "protocol", to.protocol)
+	s.log.InfoContext(ctx, "exporting traces", "endpoint", redactURL(target.endpoint), "protocol", target.protocol)
 	return nil
 }
 
-// redacted returns a URL without its password.
-func redacted(endpoint string) string {
+// redactURL returns a URL without its password.
+func redactURL(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil {
 		return ""

@@ -35,15 +35,15 @@ func TestTracesAreExported(t *testing.T) {
 		collect  func(testing.TB) *collector.Collector
 	}{{"", collector.New}, {"http/protobuf", collector.New}, {"grpc", collector.NewGRPC}} {
 		t.Run(tt.protocol, func(t *testing.T) {
-			to := tt.collect(t)
-			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", to.URL)
+			traces := tt.collect(t)
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", traces.URL)
 			t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", tt.protocol)
 			t.Setenv("OTEL_SERVICE_NAME", "scores")
 			s := startInsecure(t)
 			submitTraced(t, s, aTrace, "01")
 			s.stop()
 			names := map[string]string{}
-			for _, span := range to.Trace(aTrace) {
+			for _, span := range traces.Trace(aTrace) {
 				names[span.Name] = span.Process
 			}
 			for _, name := range []string{"POST /v1/scores", "store.Apply", "index.Update"} {
@@ -51,7 +51,7 @@ func TestTracesAreExported(t *testing.T) {
 					t.Errorf("no span %s of the process scores in %v", name, names)
 				}
 			}
-			if line, ok := logged(s.stderr.String(), "exporting traces"); !ok || line["endpoint"] != to.URL {
+			if line, ok := findLogEntry(s.stderr.String(), "exporting traces"); !ok || line["endpoint"] != traces.URL {
 				t.Errorf("the log does not name the collector: %s", s.stderr)
 			}
 		})
@@ -72,8 +72,8 @@ func TestTracesAreSampled(t *testing.T) {
 		{"traceidratio", "0", map[string]bool{}},
 	} {
 		t.Run(tt.sampler, func(t *testing.T) {
-			to := collector.New(t)
-			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", to.URL)
+			traces := collector.New(t)
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", traces.URL)
 			t.Setenv("OTEL_TRACES_SAMPLER", tt.sampler)
 			t.Setenv("OTEL_TRACES_SAMPLER_ARG", tt.arg)
 			s := startInsecure(t)
@@ -82,7 +82,7 @@ func TestTracesAreSampled(t *testing.T) {
 			s.ok(t, "top") // begins a trace of its own
 			s.stop()
 			got, others := map[string]bool{}, false
-			for _, span := range to.Spans() {
+			for _, span := range traces.Spans() {
 				if span.Trace == aTrace || span.Trace == anotherTrace {
 					got[span.Trace] = true
 				} else {
@@ -105,7 +105,7 @@ func TestTracesThatCannotBeExported(t *testing.T) {
 	if code := s.stop(); code != exitOK {
 		t.Errorf("serve exited with %d, want 0", code)
 	}
-	if _, ok := logged(s.stderr.String(), "traces not exported"); !ok {
+	if _, ok := findLogEntry(s.stderr.String(), "traces not exported"); !ok {
 		t.Errorf("the log has no entry \"traces not exported\": %s", s.stderr)
 	}
 }
@@ -118,16 +118,16 @@ func TestVariablesOfTraces(t *testing.T) {
 		want traceTarget
 		err  string
 	}{
-		{"off by default", nil, traceTarget{}, ""},
+		{"traces are off by default", nil, traceTarget{}, ""},
 		{"an endpoint", map[string]string{endpoint: "http://c:4318"}, traceTarget{"http://c:4318", "http/protobuf"}, ""},
-		{"gRPC", map[string]string{endpoint: "https://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, traceTarget{"https://c:4317", "grpc"}, ""},
+		{"the protocol gRPC", map[string]string{endpoint: "https://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, traceTarget{"https://c:4317", "grpc"}, ""},
 		{"an endpoint of traces only", map[string]string{endpoint: "http://c", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://t"}, traceTarget{"http://t", "http/protobuf"}, ""},
 		{"the default endpoint", map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, traceTarget{"", "http/protobuf"}, ""},
-		{"disabled", map[string]string{endpoint: "http://c", "OTEL_SDK_DISABLED": "true"}, traceTarget{}, ""},
+		{"a disabled SDK", map[string]string{endpoint: "http://c", "OTEL_SDK_DISABLED": "true"}, traceTarget{}, ""},
 		{"no exporter", map[string]string{endpoint: "http://c", "OTEL_TRACES_EXPORTER": "none"}, traceTarget{}, ""},
-		{"another exporter", map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, traceTarget{}, `OTEL_TRACES_EXPORTER is "zipkin"`},
-		{"another protocol", map[string]string{endpoint: "http://c", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, traceTarget{}, "OTEL_EXPORTER_OTLP_PROTOCOL"},
-		{"no URL", map[string]string{endpoint: "c:4317"}, traceTarget{}, endpoint + " is not a URL"},
+		{"an unsupported exporter", map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, traceTarget{}, `OTEL_TRACES_EXPORTER is "zipkin"`},
+		{"an unsupported protocol", map[string]string{endpoint: "http://c", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, traceTarget{}, "OTEL_EXPORTER_OTLP_PROTOCOL"},
+		{"an endpoint that is not a URL", map[string]string{endpoint: "c:4317"}, traceTarget{}, endpoint + " is not a URL"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := traceTargetOf(func(name string) string { return tt.env[name] })

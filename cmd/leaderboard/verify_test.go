@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"iter"
 	"log/slog"
 	"strings"
 	"testing"
@@ -23,6 +25,12 @@ import (
 func startWithStores(t *testing.T) (*testServer, leaderboard.Store, leaderboard.Index) {
 	t.Helper()
 	store, index := embedded.Open(t)
+	return startOnStores(t, store, index), store, index
+}
+
+// startOnStores starts a server over a store and an index.
+func startOnStores(t *testing.T, store leaderboard.Store, index leaderboard.Index) *testServer {
+	t.Helper()
 	c := config.Default()
 	c.Insecure = true
 	s := &server{
@@ -40,7 +48,7 @@ func startWithStores(t *testing.T) (*testServer, leaderboard.Store, leaderboard.
 	if err := s.service.EnsureDefaultBoard(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if s.api, err = s.newServer(t.Context()); err != nil {
+	if s.api, err = s.newAPI(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ts := &testServer{http: s.rest.Addr().String(), grpc: s.grpc.Addr().String(), metrics: s.metrics}
@@ -57,23 +65,23 @@ func startWithStores(t *testing.T) (*testServer, leaderboard.Store, leaderboard.
 		}
 	})
 	<-loaded
-	return ts, store, index
+	return ts
 }
 
-// verify reports every difference. If differences remain, it exits with 3. With --repair,
-// no differences remain.
+// The command verify reports every difference. If differences remain, it exits with 3. With
+// --repair, no differences remain.
 func TestVerifyReportsAndRepairs(t *testing.T) {
 	s, store, index := startWithStores(t)
 	for user, points := range map[string]string{"ada": "3", "bob": "5", "eve": "4"} {
 		s.ok(t, "submit", user, "--points", points, "--match", "m1")
 	}
-	contains(t, s.ok(t, "verify"), "compared 3 entries in 1 season with 3 results: 0 differences")
+	checkContains(t, s.ok(t, "verify"), "compared 3 entries in 1 season with 3 results: 0 differences")
 	season, err := leaderboard.Schedule{Kind: leaderboard.Monthly}.At(time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	key := leaderboard.SeasonKey{Board: leaderboard.DefaultBoard, Season: season.ID}
-	plant := func() {
+	damageIndex := func() {
 		t.Helper()
 		bob, err := store.Entry(t.Context(), key, "bob")
 		if err != nil {
@@ -86,7 +94,7 @@ func TestVerifyReportsAndRepairs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	plant()
+	damageIndex()
 	for _, tt := range []struct {
 		args []string
 		code int
@@ -101,18 +109,18 @@ func TestVerifyReportsAndRepairs(t *testing.T) {
 		if r.code != tt.code {
 			t.Errorf("%v exited with %d, want %d: %s%s", tt.args, r.code, tt.code, r.stdout, r.stderr)
 		}
-		contains(t, r.stdout, tt.want...)
+		checkContains(t, r.stdout, tt.want...)
 		if advises := strings.Contains(r.stderr, "verify --repair repairs them"); advises != (tt.code == exitDifferences) {
 			t.Errorf("%v writes %q to stderr, want the advice to repair: %v", tt.args, r.stderr, tt.code == exitDifferences)
 		}
 	}
-	contains(t, s.ok(t, "top"), "bob", "5")
-	plant()
-	contains(t, s.ok(t, "rebuild"), "rebuilt 3 entries")
-	contains(t, s.ok(t, "verify"), "0 differences")
+	checkContains(t, s.ok(t, "top"), "bob", "5")
+	damageIndex()
+	checkContains(t, s.ok(t, "rebuild"), "rebuilt 3 entries")
+	checkContains(t, s.ok(t, "verify"), "0 differences")
 
 	// With --json, each line is a difference or the summary. Progress is not printed.
-	plant()
+	damageIndex()
 	r := s.do(t, "verify", "--json")
 	if r.code != exitDifferences {
 		t.Errorf("verify --json exited with %d, want 3", r.code)
@@ -135,6 +143,37 @@ func TestVerifyReportsAndRepairs(t *testing.T) {
 	}
 	if summaries != 1 {
 		t.Errorf("verify --json prints %d summaries, want 1: %s", summaries, r.stdout)
+	}
+}
+
+// damagedStore is a store in which the results of the user "bad" cannot be read.
+type damagedStore struct{ leaderboard.Store }
+
+func (s damagedStore) Results(ctx context.Context, key leaderboard.SeasonKey, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
+	if user == "bad" {
+		return func(yield func(leaderboard.MatchResult, error) bool) {
+			yield(leaderboard.MatchResult{}, fmt.Errorf("test: %w", leaderboard.ErrFormat))
+		}
+	}
+	return s.Store.Results(ctx, key, user)
+}
+
+// The command verify cannot repair damaged data. It then advises to restore them.
+func TestVerifyAdvisesToRestoreDamagedData(t *testing.T) {
+	store, index := embedded.Open(t)
+	s := startOnStores(t, damagedStore{store}, index)
+	s.ok(t, "submit", "ada", "--points", "3")
+	s.ok(t, "submit", "bad", "--points", "3")
+	for _, args := range [][]string{{"verify"}, {"verify", "--repair"}} {
+		r := s.do(t, args...)
+		if r.code != exitDifferences {
+			t.Errorf("%v exited with %d, want %d", args, r.code, exitDifferences)
+		}
+		checkContains(t, r.stdout, "DATA_DAMAGED", "1 difference, 0 repaired")
+		checkContains(t, r.stderr, "restore it from a backup")
+		if strings.Contains(r.stderr, "--repair repairs them") {
+			t.Errorf("%v advises a repair, which cannot help:\n%s", args, r.stderr)
+		}
 	}
 }
 

@@ -31,25 +31,26 @@ type Folder struct {
 // ErrExists means that a backup with the name exists.
 var ErrExists = errors.New("backup: a backup with this name exists already")
 
-// partial is the suffix of the name of a backup that is being made or deleted.
-const partial = ".partial"
+// partialSuffix is the suffix of the name of a backup that is being made or deleted.
+const partialSuffix = ".partial"
 
 // Reserved reports whether a name has the form of the names of scheduled or partial
 // backups.
 func Reserved(name string) bool {
-	_, err := time.Parse(layout, name)
-	return err == nil || strings.HasSuffix(name, partial)
+	_, err := time.Parse(scheduledLayout, name)
+	return err == nil || strings.HasSuffix(name, partialSuffix)
 }
 
 // Make makes a backup with a name, which must be a plain file name and not [Reserved].
 // The backup gets this name after it is complete and durable. Errors: [ErrExists].
-// After any other error, no backup is left.
+// After any other error, the backup is missing or not durable.
 func (f *Folder) Make(ctx context.Context, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.make(ctx, name, func(context.Context, string) error { return nil })
 }
 
+// make is Make with a check of the copy. The caller must hold f.mu.
 func (f *Folder) make(ctx context.Context, name string, check func(context.Context, string) error) (err error) {
 	path := filepath.Join(f.Path, name)
 	if _, err := os.Lstat(path); err == nil {
@@ -58,7 +59,7 @@ func (f *Folder) make(ctx context.Context, name string, check func(context.Conte
 	if err := os.MkdirAll(f.Path, 0o700); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
-	dir := path + partial
+	dir := path + partialSuffix
 	if err := os.RemoveAll(dir); err != nil { // a killed process may have left this folder
 		return fmt.Errorf("backup: %w", err)
 	}
@@ -82,8 +83,8 @@ func (f *Folder) make(ctx context.Context, name string, check func(context.Conte
 	return syncFolder(f.Path)
 }
 
-// layout is the form of the names of scheduled backups. The time is in UTC.
-const layout = "auto-20060102T150405Z"
+// scheduledLayout is the form of the names of scheduled backups. The time is in UTC.
+const scheduledLayout = "auto-20060102T150405Z"
 
 // Scheduled returns the times of the scheduled backups, oldest first.
 func (f *Folder) Scheduled() ([]time.Time, error) {
@@ -93,7 +94,7 @@ func (f *Folder) Scheduled() ([]time.Time, error) {
 	}
 	var times []time.Time
 	for _, e := range entries {
-		if at, err := time.Parse(layout, e.Name()); err == nil && e.IsDir() {
+		if at, err := time.Parse(scheduledLayout, e.Name()); err == nil && e.IsDir() {
 			times = append(times, at)
 		}
 	}
@@ -104,9 +105,9 @@ func (f *Folder) Scheduled() ([]time.Time, error) {
 // Outcome reports one scheduled backup.
 type Outcome struct {
 	Name   string
-	Err    error // if not nil, the backup failed and no backup was deleted
-	Pruned []string
-	// PruneErr is the error of deleting old backups.
+	Err    error    // if not nil, the backup failed and no backup was deleted
+	Pruned []string // the names of the old backups that were deleted
+	// PruneErr is the error of deleting old backups. The new backup is then still complete.
 	PruneErr error
 }
 
@@ -116,7 +117,8 @@ const retryDelay = 10 * time.Minute
 // Run makes a backup whenever the age of the newest scheduled backup reaches interval,
 // until ctx is done. It checks the new backup, and then deletes the oldest scheduled
 // backups, so that n are left. If the check fails, it deletes no other backup. After each
-// attempt, Run calls the function report. Run must not be called more than once.
+// attempt, Run calls the function report. When Run starts, it deletes the partial scheduled
+// backups that a killed process left. Run must not be called more than once.
 func (f *Folder) Run(ctx context.Context, interval time.Duration, n int, report func(Outcome)) {
 	f.removePartial()
 	wait := f.untilNext(interval)
@@ -128,7 +130,7 @@ func (f *Folder) Run(ctx context.Context, interval time.Duration, n int, report 
 			return
 		case <-timer.C:
 		}
-		o := f.once(ctx, n)
+		o := f.runOnce(ctx, n)
 		if ctx.Err() != nil {
 			return // the server is stopping: do not report a canceled backup
 		}
@@ -149,10 +151,10 @@ func (f *Folder) untilNext(interval time.Duration) time.Duration {
 	return min(max(0, interval-age), interval) // the age is negative if the clock was moved back
 }
 
-func (f *Folder) once(ctx context.Context, n int) Outcome {
+func (f *Folder) runOnce(ctx context.Context, n int) Outcome {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	o := Outcome{Name: f.Now().UTC().Format(layout)}
+	o := Outcome{Name: f.Now().UTC().Format(scheduledLayout)}
 	if o.Err = f.make(ctx, o.Name, f.Check); o.Err == nil {
 		o.Pruned, o.PruneErr = f.prune(n, o.Name)
 	}
@@ -168,17 +170,17 @@ func (f *Folder) prune(n int, newest string) (pruned []string, err error) {
 	}
 	var others []string
 	for _, at := range times {
-		if name := at.Format(layout); name != newest {
+		if name := at.Format(scheduledLayout); name != newest {
 			others = append(others, name)
 		}
 	}
 	for _, name := range others[:max(0, len(others)-n+1)] {
 		// Rename the backup first: a partly deleted backup must not look complete.
 		path := filepath.Join(f.Path, name)
-		if err := os.Rename(path, path+partial); err != nil {
+		if err := os.Rename(path, path+partialSuffix); err != nil {
 			return pruned, fmt.Errorf("backup: %w", err)
 		}
-		if err := os.RemoveAll(path + partial); err != nil {
+		if err := os.RemoveAll(path + partialSuffix); err != nil {
 			return pruned, fmt.Errorf("backup: %w", err)
 		}
 		pruned = append(pruned, name)
@@ -192,8 +194,8 @@ func (f *Folder) removePartial() {
 	defer f.mu.Unlock()
 	entries, _ := os.ReadDir(f.Path) // if the folder cannot be read, the next backup fails
 	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), partial)
-		if _, err := time.Parse(layout, name); ok && err == nil {
+		name, ok := strings.CutSuffix(e.Name(), partialSuffix)
+		if _, err := time.Parse(scheduledLayout, name); ok && err == nil {
 			_ = os.RemoveAll(filepath.Join(f.Path, e.Name())) // a remaining partial backup only takes space
 		}
 	}

@@ -40,8 +40,8 @@ func checkStore(dir string) error {
 	return err
 }
 
-// names returns the names of the files and folders in dir.
-func names(t *testing.T, dir string) []string {
+// fileNames returns the names of the files and folders in dir.
+func fileNames(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -54,27 +54,27 @@ func names(t *testing.T, dir string) []string {
 	return list
 }
 
-func TestMakeLeavesWholeBackupsOnly(t *testing.T) {
+func TestMakeLeavesCompleteBackupsOnly(t *testing.T) {
 	f := newFolder(t)
 	if err := f.Make(t.Context(), "first"); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Make(t.Context(), "first"); !errors.Is(err, ErrExists) {
-		t.Errorf("a second backup with the same name: %v, want ErrExists", err)
+		t.Errorf("Make of a second backup with the same name: error %v, want ErrExists", err)
 	}
 	if err := writeStore(filepath.Join(f.Path, "second.partial"), "from a killed process"); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Make(t.Context(), "second"); err != nil {
-		t.Errorf("Make over a partial backup with the same name: %v", err)
+		t.Errorf("Make over a partial backup with the same name: error %v, want no error", err)
 	}
 	f.Copy = func(_ context.Context, dir string) error {
 		return errors.Join(writeStore(dir, "part"), io.ErrShortWrite)
 	}
 	if err := f.Make(t.Context(), "third"); !errors.Is(err, io.ErrShortWrite) {
-		t.Errorf("Make with a failing Copy: %v, want %v", err, io.ErrShortWrite)
+		t.Errorf("Make with a failing Copy: error %v, want %v", err, io.ErrShortWrite)
 	}
-	if got := names(t, f.Path); !slices.Equal(got, []string{"first", "second"}) {
+	if got := fileNames(t, f.Path); !slices.Equal(got, []string{"first", "second"}) {
 		t.Errorf("the folder has %v, want first and second", got)
 	}
 	for _, path := range []string{f.Path, filepath.Join(f.Path, "first")} {
@@ -84,8 +84,8 @@ func TestMakeLeavesWholeBackupsOnly(t *testing.T) {
 	}
 }
 
-// run runs a schedule until timeout has passed, and returns the reported outcomes.
-func run(t *testing.T, f *Folder, interval time.Duration, n int, timeout time.Duration) []Outcome {
+// runSchedule runs a schedule until timeout has passed, and returns the reported outcomes.
+func runSchedule(t *testing.T, f *Folder, interval time.Duration, n int, timeout time.Duration) []Outcome {
 	t.Helper()
 	var outcomes []Outcome
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -101,21 +101,21 @@ func TestScheduleMakesAndPrunes(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		for _, o := range run(t, f, time.Hour, 2, 3*time.Hour+time.Minute) {
+		for _, o := range runSchedule(t, f, time.Hour, 2, 3*time.Hour+time.Minute) {
 			if o.Err != nil || o.PruneErr != nil {
-				t.Errorf("%+v", o)
+				t.Errorf("outcome %+v, want no errors", o)
 			}
 		}
-		at := func(d time.Duration) string { return start.Add(d).UTC().Format(layout) }
-		if got, want := names(t, f.Path), []string{at(2 * time.Hour), at(3 * time.Hour), "by-hand"}; !slices.Equal(got, want) {
+		at := func(d time.Duration) string { return start.Add(d).UTC().Format(scheduledLayout) }
+		if got, want := fileNames(t, f.Path), []string{at(2 * time.Hour), at(3 * time.Hour), "by-hand"}; !slices.Equal(got, want) {
 			t.Errorf("the folder has %v, want %v", got, want)
 		}
 		// After a restart, the schedule waits until the next backup is due.
-		if got := run(t, f, time.Hour, 2, 58*time.Minute); len(got) != 0 {
-			t.Errorf("58 minutes after the restart there were backups %v, want none", got)
+		if got := runSchedule(t, f, time.Hour, 2, 58*time.Minute); len(got) != 0 {
+			t.Errorf("58 minutes after the restart, the schedule made the backups %v, want none", got)
 		}
-		if got := run(t, f, time.Hour, 2, 2*time.Minute); len(got) != 1 {
-			t.Errorf("60 minutes after the restart there were backups %v, want one", got)
+		if got := runSchedule(t, f, time.Hour, 2, 2*time.Minute); len(got) != 1 {
+			t.Errorf("60 minutes after the restart, the schedule made the backups %v, want one", got)
 		}
 	})
 }
@@ -123,10 +123,10 @@ func TestScheduleMakesAndPrunes(t *testing.T) {
 func TestPruningKeepsTheLastGoodBackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFolder(t)
-		if got := run(t, f, time.Hour, 1, time.Minute); len(got) != 1 || got[0].Err != nil {
+		if got := runSchedule(t, f, time.Hour, 1, time.Minute); len(got) != 1 || got[0].Err != nil {
 			t.Fatal(got)
 		}
-		good := names(t, f.Path)
+		good := fileNames(t, f.Path)
 		for name, damage := range map[string]func(context.Context, string) error{
 			"a damaged copy": func(_ context.Context, dir string) error { return writeStore(dir, "part") },
 			"a full disk": func(_ context.Context, dir string) error {
@@ -134,7 +134,7 @@ func TestPruningKeepsTheLastGoodBackup(t *testing.T) {
 			},
 		} {
 			f.Copy = damage
-			failures := run(t, f, time.Hour, 1, 3*time.Hour)
+			failures := runSchedule(t, f, time.Hour, 1, 3*time.Hour)
 			if len(failures) < 5 { // a failed backup is retried after 10 minutes, not after an hour
 				t.Errorf("%s: %d attempts in three hours, want at least 5", name, len(failures))
 			}
@@ -143,7 +143,7 @@ func TestPruningKeepsTheLastGoodBackup(t *testing.T) {
 					t.Errorf("%s: outcome %+v, want an error and nothing deleted", name, o)
 				}
 			}
-			if got := names(t, f.Path); !slices.Equal(got, good) {
+			if got := fileNames(t, f.Path); !slices.Equal(got, good) {
 				t.Errorf("%s: the folder has %v, want %v", name, got, good)
 			}
 		}
@@ -153,28 +153,28 @@ func TestPruningKeepsTheLastGoodBackup(t *testing.T) {
 func TestScheduleAfterTheClockMovedBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFolder(t)
-		future := time.Now().Add(1000 * time.Hour).UTC().Format(layout)
+		future := time.Now().Add(1000 * time.Hour).UTC().Format(scheduledLayout)
 		if err := writeStore(filepath.Join(f.Path, future), "whole"); err != nil {
 			t.Fatal(err)
 		}
-		for _, left := range []string{"auto-20000101T000000Z.partial", "auto-nonsense", "mine.partial"} {
-			if err := writeStore(filepath.Join(f.Path, left), "part"); err != nil {
+		for _, name := range []string{"auto-20000101T000000Z.partial", "auto-nonsense", "mine.partial"} {
+			if err := writeStore(filepath.Join(f.Path, name), "part"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		outcomes := run(t, f, time.Hour, 1, time.Hour+time.Minute)
+		outcomes := runSchedule(t, f, time.Hour, 1, time.Hour+time.Minute)
 		if len(outcomes) != 1 || outcomes[0].Err != nil || !slices.Equal(outcomes[0].Pruned, []string{future}) {
 			t.Fatalf("outcomes %+v, want one backup, which deletes %s", outcomes, future)
 		}
-		if got, want := names(t, f.Path), []string{outcomes[0].Name, "auto-nonsense", "mine.partial"}; !slices.Equal(got, want) {
+		if got, want := fileNames(t, f.Path), []string{outcomes[0].Name, "auto-nonsense", "mine.partial"}; !slices.Equal(got, want) {
 			t.Errorf("the folder has %v, want %v", got, want)
 		}
 	})
 }
 
-// restoration returns a restoration that replaces the content of a data folder by a
+// newRestoration returns a restoration that replaces the content of a data folder with a
 // backup of another store.
-func restoration(t *testing.T) *Restoration {
+func newRestoration(t *testing.T) *Restoration {
 	t.Helper()
 	dir := t.TempDir()
 	r := &Restoration{
@@ -191,8 +191,8 @@ func restoration(t *testing.T) *Restoration {
 	return r
 }
 
-// tree returns the content of each file in dir and its subfolders, by the file's path.
-func tree(t *testing.T, dir string) map[string]string {
+// readTree returns the content of each file in dir and its subfolders, by the file's path.
+func readTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
@@ -210,7 +210,7 @@ func tree(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-func TestRestoreSwaps(t *testing.T) {
+func TestRestoreSwapsTheFolders(t *testing.T) {
 	for name, swap := range map[string]func(*Restoration) error{
 		"a folder": func(*Restoration) error { return nil },
 		"a symbolic link": func(r *Restoration) error {
@@ -220,7 +220,7 @@ func TestRestoreSwaps(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := restoration(t)
+			r := newRestoration(t)
 			data := r.Data
 			if err := swap(r); err != nil {
 				t.Fatal(err)
@@ -230,46 +230,78 @@ func TestRestoreSwaps(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := map[string]string{"store": "whole backup", "sub/store": "whole sub", "backups/store": "whole other"}
-			if got := tree(t, data); !maps.Equal(got, want) {
+			if got := readTree(t, data); !maps.Equal(got, want) {
 				t.Errorf("the folder has %v, want %v", got, want)
 			}
-			if got, want := tree(t, former), map[string]string{"store": "whole present"}; former != data+".replaced-19700101T000000Z" || !maps.Equal(got, want) {
+			if got, want := readTree(t, former), map[string]string{"store": "whole present"}; former != data+".replaced-19700101T000000Z" || !maps.Equal(got, want) {
 				t.Errorf("%s has %v, want %v", former, got, want)
 			}
-			if got := tree(t, r.From); len(got) != 2 {
+			if got := readTree(t, r.From); len(got) != 2 {
 				t.Errorf("after the restoration the backup has %v, want its two files", got)
 			}
-			if left := names(t, filepath.Dir(data)); slices.ContainsFunc(left, func(n string) bool { return strings.Contains(n, ".restoring-") }) {
-				t.Errorf("the parent folder has %v, want no temporary folder", left)
+			if siblings := fileNames(t, filepath.Dir(data)); slices.ContainsFunc(siblings, func(n string) bool { return strings.Contains(n, ".restoring-") }) {
+				t.Errorf("the parent folder has %v, want no temporary folder", siblings)
 			}
 		})
 	}
+}
+
+// swapByRenames returns the path of the former content. If the second rename fails, the
+// folder keeps its content.
+func TestSwapByRenamesLosesNoContent(t *testing.T) {
 	dir := t.TempDir()
-	for _, d := range []string{"a", "b"} {
-		if err := writeStore(filepath.Join(dir, d), d); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := swapByTwo(filepath.Join(dir, "a"), filepath.Join(dir, "b")); err != nil {
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	if err := errors.Join(writeStore(a, "new"), writeStore(b, "former")); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := tree(t, dir), map[string]string{"a/store": "b", "b/store": "a"}; !maps.Equal(got, want) {
-		t.Errorf("after swapByTwo the folders have %v, want %v", got, want)
+	former, err := swapByRenames(a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := readTree(t, former); got["store"] != "former" {
+		t.Errorf("swapByRenames returned %s, which has %v, want the former content", former, got)
+	}
+	if _, err := swapByRenames(filepath.Join(dir, "missing"), b); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("swapByRenames with a missing folder: error %v, want ErrNotExist", err)
+	}
+	if got := readTree(t, b); got["store"] != "new" {
+		t.Errorf("after a failed swapByRenames the folder has %v, want its former content", got)
 	}
 }
 
-func TestRestoreIntoNothing(t *testing.T) {
+// The former content stays if it cannot get its new name and Restore fails after the swap.
+func TestRestoreKeepsTheFormerContent(t *testing.T) {
+	r := newRestoration(t)
+	if err := writeStore(r.Data+".replaced-19700101T000000Z", "in the way"); err != nil {
+		t.Fatal(err)
+	}
+	r.Now = func() time.Time { // after the swap
+		if err := os.Rename(r.Data, r.Data+"-moved"); err != nil {
+			t.Error(err)
+		}
+		return time.Unix(0, 0)
+	}
+	former, err := r.Restore(t.Context())
+	if !errors.Is(err, os.ErrNotExist) || former == "" {
+		t.Fatalf("Restore = %q, %v, want the path of the former content and ErrNotExist", former, err)
+	}
+	if got := readTree(t, former); got["store"] != "whole present" {
+		t.Errorf("%s has %v, want the former content", former, got)
+	}
+}
+
+func TestRestoreToAMissingOrEmptyFolder(t *testing.T) {
 	for name, prepare := range map[string]func(dir string) error{
 		"a missing folder": func(string) error { return nil },
 		"an empty folder":  func(dir string) error { return os.Mkdir(dir, 0o700) },
 	} {
-		r := restoration(t)
+		r := newRestoration(t)
 		r.Data, r.Replace = filepath.Join(t.TempDir(), "new"), false
 		if err := prepare(r.Data); err != nil {
 			t.Fatal(err)
 		}
 		former, err := r.Restore(t.Context())
-		if got := tree(t, r.Data); err != nil || former != "" || got["store"] != "whole backup" {
+		if got := readTree(t, r.Data); err != nil || former != "" || got["store"] != "whole backup" {
 			t.Errorf("%s: Restore = %q, %v and the folder has %v, want no former content and the backup", name, former, err, got)
 		}
 	}
@@ -294,15 +326,15 @@ func TestRestoreChecksBeforeItReplaces(t *testing.T) {
 		}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := restoration(t)
+			r := newRestoration(t)
 			if err := tt.prepare(r); err != nil {
 				t.Fatal(err)
 			}
-			before := fmt.Sprint(tree(t, filepath.Dir(r.Data)))
+			before := fmt.Sprint(readTree(t, filepath.Dir(r.Data)))
 			if _, err := r.Restore(t.Context()); err == nil || tt.want != nil && !errors.Is(err, tt.want) {
 				t.Errorf("Restore = %v, want the error %v, or any error if that is nil", err, tt.want)
 			}
-			if after := fmt.Sprint(tree(t, filepath.Dir(r.Data))); after != before {
+			if after := fmt.Sprint(readTree(t, filepath.Dir(r.Data))); after != before {
 				t.Errorf("the folders have %s, want %s", after, before)
 			}
 		})

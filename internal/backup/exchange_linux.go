@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// exchange swaps two folders of one file system. The swap is atomic if the file system
-// supports it.
-func exchange(a, b string) error {
-	err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+// exchange replaces the folder b with a, on the same file system. It returns the new path of
+// the former content of b. If the file system supports it, the two are swapped atomically.
+func exchange(a, b string) (former string, err error) {
+	err = unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-		return swapByTwo(a, b)
+		return swapByRenames(a, b)
 	}
-	return err
+	return a, err
 }

@@ -2,5 +2,6 @@
 
 package backup
 
-// exchange swaps two folders of one file system.
-func exchange(a, b string) error { return swapByTwo(a, b) }
+// exchange replaces the folder b with a, on the same file system. It returns the new path of
+// the former content of b.
+func exchange(a, b string) (former string, err error) { return swapByRenames(a, b) }

@@ -24,7 +24,7 @@ type Restoration struct {
 	// Drop lists the names of files in the backup that are not part of the store. They
 	// are not restored.
 	Drop []string
-	// Check reads a whole store. It returns an error if the store is damaged.
+	// Check reads a store from start to end. It returns an error if the store is damaged.
 	Check func(ctx context.Context, dir string) error
 	// Lock locks a folder. It returns an error if another process uses the folder.
 	Lock func(dir string) (io.Closer, error)
@@ -39,10 +39,13 @@ var (
 	ErrInUse = errors.New("backup: another process uses the folder")
 )
 
-// Restore copies the backup, checks the copy, and then swaps the copy with Data. Before
-// the swap, Data does not change. The swap is atomic if the file system supports it.
-// Restore returns the path of the former content, or "" if there was none. Errors:
-// [ErrNotEmpty], [ErrInUse]. After an error, Data is unchanged.
+// Restore copies the backup, checks the copy, and then swaps the copy with Data. The swap is
+// atomic if the file system supports it. Restore moves the former content to a folder beside
+// Data, except the files in Carry. It returns the path of that folder, or "" if Data had no
+// content. Errors: [ErrNotEmpty], [ErrInUse].
+//
+// Data does not change until the swap. If Restore fails later, it returns an error and the
+// path of the former content.
 func (r *Restoration) Restore(ctx context.Context) (former string, err error) {
 	data, err := filepath.Abs(r.Data)
 	if err != nil {
@@ -73,21 +76,14 @@ func (r *Restoration) Restore(ctx context.Context) (former string, err error) {
 	if err != nil {
 		return "", err
 	}
+	swapped := false // after the swap, staged contains the former content
 	defer func() {
-		if err != nil {
+		if err != nil && !swapped {
 			err = errors.Join(err, os.RemoveAll(staged))
 		}
 	}()
-	if err := copyFolder(ctx, r.From, staged); err != nil {
-		return "", fmt.Errorf("copy the backup: %w", err)
-	}
-	if err := r.Check(ctx, staged); err != nil {
-		return "", fmt.Errorf("the backup %s is damaged: %w", r.From, err)
-	}
-	for _, name := range r.Drop {
-		if err := os.RemoveAll(filepath.Join(staged, name)); err != nil {
-			return "", err
-		}
+	if err := r.fill(ctx, staged); err != nil {
+		return "", err
 	}
 	if len(content) == 0 {
 		if err := os.Remove(data); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -98,47 +94,73 @@ func (r *Restoration) Restore(ctx context.Context) (former string, err error) {
 		}
 		return "", syncFolder(parent)
 	}
-	return r.replace(staged, data)
-}
-
-// replace swaps staged with data, and renames the folder with the former content.
-func (r *Restoration) replace(staged, data string) (former string, err error) {
-	if err := exchange(staged, data); err != nil {
+	aside, err := exchange(staged, data)
+	if err != nil {
 		return "", mountAdvice(err, data)
 	}
-	// The restoration has succeeded now, and staged contains the former content.
+	swapped = true
+	return r.finish(aside, data)
+}
+
+// fill copies the backup to the folder staged, checks the copy, and removes the files in Drop
+// from it.
+func (r *Restoration) fill(ctx context.Context, staged string) error {
+	if err := copyFolder(ctx, r.From, staged); err != nil {
+		return fmt.Errorf("copy the backup: %w", err)
+	}
+	if err := r.Check(ctx, staged); err != nil {
+		return fmt.Errorf("the backup %s is damaged: %w", r.From, err)
+	}
+	for _, name := range r.Drop {
+		if err := os.RemoveAll(filepath.Join(staged, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish completes a restore after the swap, when the folder aside contains the former
+// content. It renames this folder, moves the files in Carry back to data, and makes the swap
+// durable. It returns the new path of the former content, even if it returns an error.
+func (r *Restoration) finish(aside, data string) (former string, err error) {
 	former = data + ".replaced-" + r.Now().UTC().Format("20060102T150405Z")
-	if err := os.Rename(staged, former); err != nil {
-		former = staged
+	if err := os.Rename(aside, former); err != nil {
+		former = aside
 	}
 	for _, name := range r.Carry {
-		// A file that cannot be moved stays in former. The caller reports that path.
+		// Ignore errors: a file that cannot be moved stays in former, whose path the caller
+		// reports.
 		_ = os.Rename(filepath.Join(former, name), filepath.Join(data, name))
 	}
 	return former, errors.Join(syncFolder(data), syncFolder(filepath.Dir(data)))
 }
 
+// mountAdvice adds to an error what to do if data is a mount point, which cannot be renamed.
 func mountAdvice(err error, data string) error {
 	return fmt.Errorf("%w; if %s is a mount point, restore to a folder inside it with --data", err, data)
 }
 
-// swapByTwo swaps two folders by renaming them one after another, for systems without
-// an atomic swap.
-func swapByTwo(a, b string) error {
-	aside := a + ".swap"
-	if err := os.Rename(b, aside); err != nil {
-		return err
+// swapByRenames replaces the folder b with a by two renames, for systems without an atomic
+// swap. It returns the new path of the former content of b. After an error, b has its former
+// content. If even that fails, the error names the folder that has the content.
+func swapByRenames(a, b string) (former string, err error) {
+	former = a + ".swap"
+	if err := os.Rename(b, former); err != nil {
+		return "", err
 	}
 	if err := os.Rename(a, b); err != nil {
-		return errors.Join(err, os.Rename(aside, b))
+		if undo := os.Rename(former, b); undo != nil {
+			return "", fmt.Errorf("%w; the content of %s is now in %s, move it back: %w", err, b, former, undo)
+		}
+		return "", err
 	}
-	return os.Rename(aside, a)
+	return former, nil
 }
 
 // copyFolder copies the content of a folder durably to an existing empty folder. It
 // makes no hard links, because a store may append to its files.
-func copyFolder(ctx context.Context, from, to string) error {
-	entries, err := os.ReadDir(from)
+func copyFolder(ctx context.Context, src, dst string) error {
+	entries, err := os.ReadDir(src)
 	if err != nil {
 		return err
 	}
@@ -146,7 +168,7 @@ func copyFolder(ctx context.Context, from, to string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		source, target := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
+		source, target := filepath.Join(src, e.Name()), filepath.Join(dst, e.Name())
 		switch {
 		case e.IsDir():
 			if err := os.Mkdir(target, 0o700); err != nil {
@@ -162,16 +184,16 @@ func copyFolder(ctx context.Context, from, to string) error {
 			return err
 		}
 	}
-	return syncFolder(to)
+	return syncFolder(dst)
 }
 
-func copyFile(from, to string) (err error) {
-	source, err := os.Open(from)
+func copyFile(src, dst string) (err error) {
+	source, err := os.Open(src)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = source.Close() }() // nothing was written to source
-	target, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	target, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

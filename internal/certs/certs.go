@@ -22,13 +22,13 @@ type File[T any] struct {
 	value  T
 }
 
-// stamp identifies a version of a file. If the stamp changes, the file is read again.
+// stamp identifies a version of a file.
 type stamp struct {
 	modified time.Time
 	size     int64
 }
 
-// Pair reads a certificate chain and its private key.
+// Pair returns a File of a certificate chain and its private key.
 func Pair(certPath, keyPath string) (*File[*tls.Certificate], error) {
 	return open(func() (*tls.Certificate, error) {
 		c, err := tls.LoadX509KeyPair(certPath, keyPath)
@@ -39,7 +39,7 @@ func Pair(certPath, keyPath string) (*File[*tls.Certificate], error) {
 	}, certPath, keyPath)
 }
 
-// Pool reads certificate authorities.
+// Pool returns a File of certificate authorities.
 func Pool(path string) (*File[*x509.CertPool], error) {
 	return open(func() (*x509.CertPool, error) {
 		text, err := os.ReadFile(path)
@@ -54,6 +54,7 @@ func Pool(path string) (*File[*x509.CertPool], error) {
 	}, path)
 }
 
+// open returns a File with the value that parse reads from the files at paths.
 func open[T any](parse func() (T, error), paths ...string) (*File[T], error) {
 	f := &File[T]{paths: paths, parse: parse}
 	stamps := f.stat()
@@ -70,7 +71,7 @@ func open[T any](parse func() (T, error), paths ...string) (*File[T], error) {
 func (f *File[T]) Current() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	stamps := f.stat() // before the content is read: if a file changes in between, the next call reads it again
+	stamps := f.stat() // call stat before parse: if a file changes in between, the next call reads it again
 	for i := range stamps {
 		if stamps[i] != f.stamps[i] {
 			if value, err := f.parse(); err == nil {

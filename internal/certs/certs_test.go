@@ -31,8 +31,8 @@ func issue(t *testing.T, a *authority.Authority, name string, hosts ...string) a
 	return p
 }
 
-// replace copies the file src to the file dst, with a later modification time.
-func replace(t *testing.T, src, dst string) {
+// replaceFile copies the file src to the file dst, with a later modification time.
+func replaceFile(t *testing.T, src, dst string) {
 	t.Helper()
 	text, err := os.ReadFile(src)
 	if err != nil {
@@ -104,7 +104,8 @@ func greet(t *testing.T, h certs.Handshake, addr, name string) error {
 	return err
 }
 
-func handshake(t *testing.T, c certs.Client) certs.Handshake {
+// newHandshake returns the handshake of c, whose settings begin with redis.tls.
+func newHandshake(t *testing.T, c certs.Client) certs.Handshake {
 	t.Helper()
 	c.Setting = "redis.tls"
 	h, err := c.Handshake()
@@ -119,7 +120,7 @@ func handshake(t *testing.T, c certs.Client) certs.Handshake {
 func TestClientVerifiesTheServer(t *testing.T) {
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "other")
 	server, client, stranger := issue(t, ca, "server", "127.0.0.1", "db.example"), issue(t, ca, "client"), issue(t, other, "stranger")
-	open, mutual := serve(t, server, nil), serve(t, server, ca)
+	oneWay, mutual := serve(t, server, nil), serve(t, server, ca)
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -142,14 +143,14 @@ func TestClientVerifiesTheServer(t *testing.T) {
 		host   string
 		want   string // a part of the error; empty means no error
 	}{
-		{"an IP address in the certificate", certs.Client{CA: ca.File}, open, "127.0.0.1", ""},
-		{"a name in the certificate", certs.Client{CA: ca.File}, open, "db.example", ""},
-		{"another name", certs.Client{CA: ca.File}, open, "db2.example", "redis.tls.server_name"},
-		{"another address", certs.Client{CA: ca.File}, open, "127.0.0.2", "redis.tls.server_name"},
-		{"ServerName is a name in the certificate", certs.Client{CA: ca.File, ServerName: "db.example"}, open, "127.0.0.2", ""},
-		{"ServerName is another name", certs.Client{CA: ca.File, ServerName: "db2.example"}, open, "127.0.0.1", "redis.tls.server_name"},
-		{"another authority", certs.Client{CA: other.File}, open, "127.0.0.1", "redis.tls.ca"},
-		{"the authorities of the system", certs.Client{}, open, "127.0.0.1", "redis.tls.ca"},
+		{"an IP address in the certificate", certs.Client{CA: ca.File}, oneWay, "127.0.0.1", ""},
+		{"a name in the certificate", certs.Client{CA: ca.File}, oneWay, "db.example", ""},
+		{"another name", certs.Client{CA: ca.File}, oneWay, "db2.example", "redis.tls.server_name"},
+		{"another address", certs.Client{CA: ca.File}, oneWay, "127.0.0.2", "redis.tls.server_name"},
+		{"ServerName is a name in the certificate", certs.Client{CA: ca.File, ServerName: "db.example"}, oneWay, "127.0.0.2", ""},
+		{"ServerName is another name", certs.Client{CA: ca.File, ServerName: "db2.example"}, oneWay, "127.0.0.1", "redis.tls.server_name"},
+		{"another authority", certs.Client{CA: other.File}, oneWay, "127.0.0.1", "redis.tls.ca"},
+		{"the authorities of the system", certs.Client{}, oneWay, "127.0.0.1", "redis.tls.ca"},
 		{"a client certificate", certs.Client{CA: ca.File, Cert: client.Cert, Key: client.Key}, mutual, "127.0.0.1", ""},
 		{"no client certificate", certs.Client{CA: ca.File}, mutual, "127.0.0.1", "set redis.tls.cert and redis.tls.key"},
 		{"a client certificate of another authority", certs.Client{CA: ca.File, Cert: stranger.Cert, Key: stranger.Key}, mutual, "127.0.0.1", "refuses the certificate of redis.tls.cert"},
@@ -157,7 +158,7 @@ func TestClientVerifiesTheServer(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			err := greet(t, handshake(t, tt.client), tt.addr, tt.host)
+			err := greet(t, newHandshake(t, tt.client), tt.addr, tt.host)
 			if tt.want == "" && err != nil {
 				t.Fatal(err)
 			}
@@ -172,35 +173,35 @@ func TestClientVerifiesTheServer(t *testing.T) {
 // complete.
 func TestFilesAreReadAgain(t *testing.T) {
 	old, renewed := newAuthority(t, "old"), newAuthority(t, "renewed")
-	mine := issue(t, old, "mine")
-	h := handshake(t, certs.Client{CA: old.File, Cert: mine.Cert, Key: mine.Key})
-	before := serve(t, issue(t, old, "server", "127.0.0.1"), old)
-	after := serve(t, issue(t, renewed, "server", "127.0.0.1"), renewed)
+	pair := issue(t, old, "client")
+	h := newHandshake(t, certs.Client{CA: old.File, Cert: pair.Cert, Key: pair.Key})
+	oldAddr := serve(t, issue(t, old, "server", "127.0.0.1"), old)
+	renewedAddr := serve(t, issue(t, renewed, "server", "127.0.0.1"), renewed)
 	check := func(addr string, want bool) {
 		t.Helper()
 		if err := greet(t, h, addr, "127.0.0.1"); (err == nil) != want {
 			t.Errorf("connection to %s: error %v, want success: %t", addr, err, want)
 		}
 	}
-	check(before, true)
-	check(after, false)
+	check(oldAddr, true)
+	check(renewedAddr, false)
 	if err := os.WriteFile(old.File, []byte("half a fi"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	check(before, true)
-	replace(t, renewed.File, old.File)
+	check(oldAddr, true)
+	replaceFile(t, renewed.File, old.File)
 	renewal := issue(t, renewed, "renewal")
-	replace(t, renewal.Cert, mine.Cert) // its key is not replaced yet
-	check(after, false)
-	replace(t, renewal.Key, mine.Key)
-	check(after, true)
-	check(before, false)
-	for _, path := range []string{old.File, mine.Cert, mine.Key} {
+	replaceFile(t, renewal.Cert, pair.Cert) // pair.Key is still the old key
+	check(renewedAddr, false)
+	replaceFile(t, renewal.Key, pair.Key)
+	check(renewedAddr, true)
+	check(oldAddr, false)
+	for _, path := range []string{old.File, pair.Cert, pair.Key} {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
 	}
-	check(after, true)
+	check(renewedAddr, true)
 }
 
 func TestFilesThatCannotBeRead(t *testing.T) {

@@ -15,7 +15,7 @@ type Client struct {
 	// Setting is the prefix of the settings that errors name, such as "redis.tls".
 	Setting string
 	// CA is the path of the authorities that sign the servers' certificates. If it is
-	// empty, the authorities are those of the system.
+	// empty, connections use the authorities of the system.
 	CA string
 	// Cert and Key are the paths of the client certificate and its private key. If they
 	// are empty, the client has no certificate.
@@ -75,14 +75,14 @@ func (c Client) Handshake() (Handshake, error) {
 		t := tls.Client(conn, config)
 		if err := t.HandshakeContext(ctx); err != nil {
 			_ = conn.Close()
-			return nil, c.advise(addr, err)
+			return nil, c.withAdvice(addr, err)
 		}
-		return &clientConn{Conn: t, advise: func(err error) error { return c.advise(addr, err) }}, nil
+		return &clientConn{Conn: t, withAdvice: func(err error) error { return c.withAdvice(addr, err) }}, nil
 	}, nil
 }
 
-// advise adds to a TLS error the name of the setting that can correct it.
-func (c Client) advise(addr string, err error) error {
+// withAdvice adds to a TLS error the name of the setting that can correct it.
+func (c Client) withAdvice(addr string, err error) error {
 	wrongName, otherAuthority := x509.HostnameError{}, x509.UnknownAuthorityError{}
 	verification := (*tls.CertificateVerificationError)(nil)
 	advice := ": the server may not use TLS at this address, see " + c.Setting + ".enabled"
@@ -127,16 +127,16 @@ func isAlert(err error) bool {
 }
 
 // clientConn adds advice to the server's TLS alerts. A server may refuse the client's
-// certificate after the handshake, in an alert that Read or Write returns.
+// certificate only after the handshake. Read or Write then returns the alert.
 type clientConn struct {
 	*tls.Conn
-	advise func(error) error
+	withAdvice func(error) error
 }
 
 func (c *clientConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if isAlert(err) {
-		err = c.advise(err)
+		err = c.withAdvice(err)
 	}
 	return n, err
 }
@@ -144,7 +144,7 @@ func (c *clientConn) Read(b []byte) (int, error) {
 func (c *clientConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	if isAlert(err) {
-		err = c.advise(err)
+		err = c.withAdvice(err)
 	}
 	return n, err
 }

@@ -52,9 +52,9 @@ func (a *App) terminalSize() (columns, rows int) {
 	return 80, 24
 }
 
-// Confirm asks the user to confirm an operation that cannot be undone. It returns an
-// error unless the user types the word. If yes is true, Confirm returns nil and does
-// not ask. Otherwise, if stdin is not a terminal, it returns a [UsageError].
+// Confirm asks the user to confirm an operation that cannot be undone. It returns nil if
+// the user types the word, and otherwise an error. If yes is true, Confirm returns nil and
+// does not ask. If yes is false and stdin is not a terminal, it returns a [UsageError].
 func (a *App) Confirm(yes bool, question, word string) error {
 	if yes {
 		return nil

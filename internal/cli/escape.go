@@ -29,10 +29,10 @@ func harmless(r rune) bool {
 
 // Escape replaces each control character in text by its Go escape sequence, such as
 // \x1b, \n or \u202e.
-func Escape(text string) string { return escape(text, "", quoted) }
+func Escape(text string) string { return escape(text, "", goEscape) }
 
 // EscapeLines is like [Escape], but it keeps line breaks.
-func EscapeLines(text string) string { return escape(text, "\n", quoted) }
+func EscapeLines(text string) string { return escape(text, "\n", goEscape) }
 
 // EscapeJSON replaces each control character in the strings of a JSON text by its \u
 // sequence. The text still encodes the same value.
@@ -45,27 +45,29 @@ func EscapeJSON(text []byte) []byte {
 	}))
 }
 
-// escape replaces the characters of text that are neither harmless nor in keep.
-func escape(text, keep string, replace func(r rune, original string) string) string {
+// escape replaces each character of text that is not harmless, except those in exceptions, by
+// the result of replace.
+func escape(text, exceptions string, replace func(r rune, original string) string) string {
 	var b strings.Builder
-	clean := 0 // text[:clean] is in b
+	done := 0 // b has the escaped form of text[:done]
 	for i, r := range text {
 		_, size := utf8.DecodeRuneInString(text[i:])
-		if harmless(r) && (r != utf8.RuneError || size > 1) || strings.ContainsRune(keep, r) {
+		if harmless(r) && (r != utf8.RuneError || size > 1) || strings.ContainsRune(exceptions, r) {
 			continue
 		}
-		b.WriteString(text[clean:i])
+		b.WriteString(text[done:i])
 		b.WriteString(replace(r, text[i:i+size]))
-		clean = i + size
+		done = i + size
 	}
-	if clean == 0 {
+	if done == 0 {
 		return text
 	}
-	b.WriteString(text[clean:])
+	b.WriteString(text[done:])
 	return b.String()
 }
 
-func quoted(_ rune, original string) string {
+// goEscape returns the Go escape sequence of a character.
+func goEscape(_ rune, original string) string {
 	q := strconv.QuoteToASCII(original)
 	return q[1 : len(q)-1]
 }

@@ -32,8 +32,8 @@ func TestEscapeJSONKeepsTheMeaning(t *testing.T) {
 	if want := `{"a":"\u009b\u007f\u202e\udb40\udc01 é"}`; string(got) != want {
 		t.Errorf("EscapeJSON = %s, want %s", got, want)
 	}
-	var back struct{ A string }
-	if err := json.Unmarshal(got, &back); err != nil || back.A != text {
-		t.Errorf("the escaped JSON decodes to %q (%v), want %q", back.A, err, text)
+	var decoded struct{ A string }
+	if err := json.Unmarshal(got, &decoded); err != nil || decoded.A != text {
+		t.Errorf("the escaped JSON decodes to %q (%v), want %q", decoded.A, err, text)
 	}
 }

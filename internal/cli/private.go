@@ -8,10 +8,10 @@ import (
 	"runtime"
 )
 
-// Wide reports whether users other than the owner may read, change or enter a file or
+// OpenToOthers reports whether users other than the owner may read, change or enter a file or
 // folder. It also returns the permissions, such as 0755. It reports false if nothing
 // exists at the path, and on Windows, where Go cannot read these permissions.
-func Wide(path string) (permissions string, wide bool) {
+func OpenToOthers(path string) (permissions string, open bool) {
 	info, err := os.Stat(path)
 	if err != nil || runtime.GOOS == "windows" {
 		return "", false

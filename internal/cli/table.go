@@ -10,10 +10,10 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// NewTable returns an empty table with a header, in the style of all commands. The
-// columns whose names are in right, such as numbers, are aligned to the right. The table
-// escapes its cells: see [Escape] and [Styled].
-func NewTable(header table.Row, right ...string) table.Writer {
+// NewTable returns an empty table with a header, in the style of all commands. Parameter
+// rightAligned has the names of the columns that are aligned to the right, such as numbers.
+// The table escapes its cells: see [Escape] and [Styled].
+func NewTable(header table.Row, rightAligned ...string) table.Writer {
 	t := table.NewWriter()
 	t.SetStyle(table.Style{
 		Name:   "plain",
@@ -23,8 +23,8 @@ func NewTable(header table.Row, right ...string) table.Writer {
 	})
 	t.SuppressTrailingSpaces()
 	t.AppendHeader(escapeRow(header))
-	configs := make([]table.ColumnConfig, len(right))
-	for i, name := range right {
+	configs := make([]table.ColumnConfig, len(rightAligned))
+	for i, name := range rightAligned {
 		configs[i] = table.ColumnConfig{Name: Escape(name), Align: text.AlignRight, AlignHeader: text.AlignRight}
 	}
 	t.SetColumnConfigs(configs)

@@ -14,7 +14,7 @@ type Unit struct {
 }
 
 // clock reports whether scores are times, which are written as h:mm:ss. It also returns
-// the number of decimals of a second.
+// the number of decimals of the written form.
 func (u Unit) clock() (places int, ok bool) {
 	if u.Name == "ms" {
 		return u.Decimals + 3, true
@@ -41,7 +41,7 @@ func (u Unit) Format(score int64) string {
 	if score < 0 {
 		sign, magnitude = "-", -magnitude
 	}
-	places, clock := u.clock()
+	places, isTime := u.clock()
 	digits := strconv.FormatUint(magnitude, 10)
 	fraction := ""
 	if places > 0 {
@@ -51,7 +51,7 @@ func (u Unit) Format(score int64) string {
 		cut := len(digits) - places
 		digits, fraction = digits[:cut], "."+digits[cut:]
 	}
-	if seconds, err := strconv.ParseInt(digits, 10, 64); err == nil && clock && seconds >= 60 {
+	if seconds, err := strconv.ParseInt(digits, 10, 64); err == nil && isTime && seconds >= 60 {
 		digits = fmt.Sprintf("%d:%02d", seconds/60, seconds%60)
 		if seconds >= 3600 {
 			digits = fmt.Sprintf("%d:%02d:%02d", seconds/3600, seconds/60%60, seconds%60)

@@ -27,9 +27,9 @@ func MarkConnection(f *pflag.FlagSet) {
 	f.VisitAll(func(fl *pflag.Flag) { fl.Annotations = map[string][]string{connectionFlag: nil} })
 }
 
-// SetUp prepares a root command. The command then uses the app's streams, prints its help
-// in the format of this package, and returns a [UsageError] for a wrong flag or an unknown
-// command.
+// SetUp prepares a root command. The command then uses the app's streams and prints its help
+// in the format of this package. For a wrong flag or an unknown command, it returns a
+// [UsageError].
 func (a *App) SetUp(root *cobra.Command) {
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
@@ -102,8 +102,8 @@ func (a *App) usage(cmd *cobra.Command) error {
 func unknownCommand(cmd *cobra.Command, name string) error {
 	suggestion := ""
 	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(name); len(near) > 0 {
-		suggestion = fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
+	if names := cmd.SuggestionsFor(name); len(names) > 0 {
+		suggestion = fmt.Sprintf("; did you mean %s?", strings.Join(names, " or "))
 	}
 	return Usagef("%s has no command %q%s; see %s --help", cmd.CommandPath(), name, suggestion, cmd.CommandPath())
 }
@@ -114,16 +114,16 @@ func nearestFlag(cmd *cobra.Command, err error) string {
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
 		return ""
 	}
-	// Cobra suggests the names of commands only. So pass it a command for each flag.
+	// Cobra suggests names of commands only. Therefore represent each flag as a command.
 	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
 	})
-	near := flags.SuggestionsFor(unknown.GetSpecifiedName())
-	if len(near) == 0 {
+	names := flags.SuggestionsFor(unknown.GetSpecifiedName())
+	if len(names) == 0 {
 		return ""
 	}
-	return "; did you mean --" + strings.Join(near, " or --") + "?"
+	return "; did you mean --" + strings.Join(names, " or --") + "?"
 }
 
 // Parent returns a command that only groups its child commands.

@@ -12,36 +12,36 @@ import (
 // JWT contains the settings of JSON Web Tokens. If Algorithm is set, the server accepts
 // tokens in addition to API keys.
 type JWT struct {
-	Algorithm   string        `key:"algorithm" unit:"HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA" help:"Algorithm of accepted tokens. If empty, the server accepts API keys only."`
-	Secret      secret.Text   `key:"secret" unit:"text" help:"Secret for HS256, HS384 or HS512, at least 32 bytes long."`
+	Algorithm   string        `key:"algorithm" unit:"HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA" help:"Algorithm of tokens. If empty, the server accepts API keys only."`
+	Secret      secret.Text   `key:"secret" unit:"text" help:"Secret for HS256, HS384 or HS512, at least 32 bytes."`
 	PublicKey   string        `key:"public_key" unit:"path" help:"Public key or certificate for the other algorithms."`
-	JWKS        string        `key:"jwks" unit:"https URL or path" help:"JSON Web Key Set with the public keys, instead of jwt.public_key."`
+	JWKS        string        `key:"jwks" unit:"https URL or path" help:"JSON Web Key Set, instead of jwt.public_key."`
 	Issuer      string        `key:"issuer" unit:"text" help:"Required value of the claim iss; required with jwt.algorithm."`
 	Audience    string        `key:"audience" unit:"text" help:"Required value of the claim aud; required with jwt.algorithm."`
-	Leeway      time.Duration `key:"leeway" unit:"duration" help:"Accepted difference between the clocks of the issuer and this server."`
+	Leeway      time.Duration `key:"leeway" unit:"duration" help:"Accepted difference to the clock of the issuer."`
 	Refresh     time.Duration `key:"refresh" unit:"duration" help:"How often the server reloads jwt.jwks, at least 10s."`
-	MaxLifetime time.Duration `key:"max_lifetime" unit:"duration" help:"Longest accepted time from the claim iat to the claim exp. For a token without iat, the time from now to exp counts. 0 is unlimited."`
+	MaxLifetime time.Duration `key:"max_lifetime" unit:"duration" help:"Longest accepted time from the claim iat, or else from now, to the claim exp. 0 is unlimited."`
 }
 
 // Limits contains the limits for callers. A rate and a burst with the same prefix are
 // the parameters of one token bucket.
 type Limits struct {
-	KeyRate        float64 `key:"key_rate" unit:"calls per second" help:"Rate limit for each API key, and each subject (claim sub) of tokens."`
-	KeyBurst       int     `key:"key_burst" unit:"calls" help:"Calls that a key may make at once, above the rate."`
-	UserRate       float64 `key:"user_rate" unit:"results per second" help:"Rate limit for the results of each user, from all callers together."`
-	UserBurst      int     `key:"user_burst" unit:"results" help:"Results of a user that may arrive at once, above the rate."`
-	PeerRate       float64 `key:"peer_rate" unit:"calls per second" help:"Rate limit for calls without valid credentials from each address."`
-	PeerBurst      int     `key:"peer_burst" unit:"calls" help:"Calls without valid credentials that an address may make at once, above the rate."`
+	KeyRate        float64 `key:"key_rate" unit:"calls per second" help:"Rate limit of each API key, and each subject of tokens."`
+	KeyBurst       int     `key:"key_burst" unit:"calls" help:"Calls that a key may make at once."`
+	UserRate       float64 `key:"user_rate" unit:"results per second" help:"Rate limit of each user's results, from all callers together."`
+	UserBurst      int     `key:"user_burst" unit:"results" help:"Results of a user that may arrive at once."`
+	PeerRate       float64 `key:"peer_rate" unit:"calls per second" help:"Rate limit of each address without valid credentials."`
+	PeerBurst      int     `key:"peer_burst" unit:"calls" help:"Calls without valid credentials that an address may make at once."`
 	Connections    int     `key:"connections" unit:"connections" help:"Maximum connections of each listener. Further ones wait."`
-	Streams        int     `key:"streams" unit:"calls" help:"Maximum concurrent calls on one gRPC or HTTP/2 connection."`
-	Watchers       int     `key:"watchers" unit:"calls" help:"Maximum concurrent calls that watch a ranking."`
-	CallerWatchers int     `key:"caller_watchers" unit:"calls" help:"Maximum concurrent calls that watch a ranking, for each key, or each address without a key."`
+	Streams        int     `key:"streams" unit:"calls" help:"Maximum concurrent calls on a gRPC or HTTP/2 connection."`
+	Watchers       int     `key:"watchers" unit:"calls" help:"Maximum concurrent calls that watch."`
+	CallerWatchers int     `key:"caller_watchers" unit:"calls" help:"Maximum concurrent calls that watch, for each key, or each address without a key."`
 }
 
 func (j *JWT) validate(v *validator) {
-	v.readable("jwt.public_key", j.PublicKey)
+	v.checkReadable("jwt.public_key", j.PublicKey)
 	j.validateJWKS(v)
-	v.positive("jwt.leeway", j.Leeway)
+	v.checkPositive("jwt.leeway", j.Leeway)
 	if j.Refresh < minRefresh {
 		v.errorf("jwt.refresh", "%v is less than %v", j.Refresh, minRefresh)
 	}
@@ -68,7 +68,7 @@ func (j *JWT) validate(v *validator) {
 	if j.Secret != "" && len(j.Secret) < minSecretBytes {
 		v.errorf("jwt.secret", "is shorter than %d bytes", minSecretBytes)
 	}
-	v.oneOf("jwt.algorithm", j.Algorithm, algorithms...)
+	v.checkOneOf("jwt.algorithm", j.Algorithm, algorithms...)
 	for key, value := range map[string]string{"jwt.issuer": j.Issuer, "jwt.audience": j.Audience} {
 		if value == "" {
 			v.errorf(key, "is empty; without it, the server would accept the tokens of other services")
@@ -87,7 +87,7 @@ const (
 // validateJWKS checks that JWKS is an https URL or a file.
 func (j *JWT) validateJWKS(v *validator) {
 	if !strings.Contains(j.JWKS, "://") {
-		v.readable("jwt.jwks", j.JWKS)
+		v.checkReadable("jwt.jwks", j.JWKS)
 		return
 	}
 	if u, err := url.Parse(j.JWKS); err != nil || u.Scheme != "https" || u.Host == "" {
@@ -97,7 +97,7 @@ func (j *JWT) validateJWKS(v *validator) {
 
 func (l *Limits) validate(v *validator) {
 	for key, n := range map[string]int{"limits.connections": l.Connections, "limits.streams": l.Streams, "limits.watchers": l.Watchers, "limits.caller_watchers": l.CallerWatchers} {
-		v.between(key, n, 1, math.MaxInt32)
+		v.checkRange(key, n, 1, math.MaxInt32)
 	}
 	for _, b := range []struct {
 		name  string

@@ -14,61 +14,61 @@ import (
 
 // ClientTLS contains the TLS settings of the connections to Cassandra, Redis or Kafka.
 type ClientTLS struct {
-	Enabled    bool   `key:"enabled" unit:"boolean" help:"Connect with TLS. The certificates of the servers are always verified."`
-	CA         string `key:"ca" unit:"path" help:"Authorities that sign the certificates of the servers. If empty, those of the system."`
-	Cert       string `key:"cert" unit:"path" help:"Certificate chain for servers that require one."`
+	Enabled    bool   `key:"enabled" unit:"boolean" help:"Connect with TLS, and verify the certificates of the servers."`
+	CA         string `key:"ca" unit:"path" help:"Authorities of the servers' certificates. If empty, those of the system."`
+	Cert       string `key:"cert" unit:"path" help:"Client certificate chain, if servers require one."`
 	Key        string `key:"key" unit:"path" help:"Private key of cert."`
-	ServerName string `key:"server_name" unit:"name" help:"Name that the certificates must have. If empty, the name or IP address that is dialed."`
+	ServerName string `key:"server_name" unit:"name" help:"Name in the certificates. If empty, the dialed name or IP address."`
 }
 
 // Cassandra contains the settings of the store of a distributed server.
 type Cassandra struct {
-	Hosts          []string      `key:"hosts" unit:"host or host:port, comma-separated" help:"Some nodes of the local data center, with the same port. If set, the server is distributed."`
-	DataCenter     string        `key:"data_center" unit:"name" help:"The local data center. Reads and writes of entries and results wait for a quorum of its replicas."`
+	Hosts          []string      `key:"hosts" unit:"host or host:port, comma-separated" help:"Some nodes of the local data center, with one port. If set, the server is distributed."`
+	DataCenter     string        `key:"data_center" unit:"name" help:"The local data center. Most calls wait for a quorum of its replicas."`
 	Keyspace       string        `key:"keyspace" unit:"name" help:"Keyspace of the tables."`
 	Username       string        `key:"username" unit:"text" help:"User name."`
 	Password       secret.Text   `key:"password" unit:"text" help:"Password."`
 	TLS            ClientTLS     `key:"tls"`
-	Rack           string        `key:"rack" unit:"name" help:"The local rack. If set, its replicas are asked first."`
+	Rack           string        `key:"rack" unit:"name" help:"The local rack, whose replicas are asked first."`
 	Connections    int           `key:"connections" unit:"connections" help:"Connections to each node, 1 to 1000."`
-	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting to a node."`
-	Timeout        time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer. The timeouts of the nodes must be shorter."`
-	Buckets        int           `key:"buckets" unit:"count" help:"Partitions of each ladder (a ranking of a board's season or division), 1 to 4096. A board keeps the number with which it was created."`
+	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting."`
+	Timeout        time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer, longer than the timeouts of the nodes."`
+	Buckets        int           `key:"buckets" unit:"count" help:"Partitions of each ranking of a season or division, 1 to 4096. A board keeps the number of its creation."`
 }
 
 // Redis contains the settings of the rank index of a distributed server.
 type Redis struct {
-	Addresses        []string      `key:"addresses" unit:"host:port, comma-separated" help:"Address of a single server, two or more addresses of a Redis Cluster, or the addresses of Sentinel."`
-	MasterName       string        `key:"master_name" unit:"name" help:"Name of the master in Sentinel."`
+	Addresses        []string      `key:"addresses" unit:"host:port, comma-separated" help:"Address of a single server, one or more of a Redis Cluster, or those of Sentinel."`
+	MasterName       string        `key:"master_name" unit:"name" help:"Name of the master. If set, the addresses are those of Sentinel."`
 	Username         string        `key:"username" unit:"text" help:"User name."`
 	Password         secret.Text   `key:"password" unit:"text" help:"Password."`
 	SentinelUsername string        `key:"sentinel_username" unit:"text" help:"User name for Sentinel."`
 	SentinelPassword secret.Text   `key:"sentinel_password" unit:"text" help:"Password for Sentinel."`
 	TLS              ClientTLS     `key:"tls"`
-	Connections      int           `key:"connections" unit:"connections" help:"Maximum connections to each server, up to 100000. 0 means 10 for each processor. Pipelines may use 10 more."`
-	ConnectTimeout   time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting to a server."`
+	Connections      int           `key:"connections" unit:"connections" help:"Maximum connections to each server, up to 100000; 0 is 10 for each processor. Pipelines may use 10 more."`
+	ConnectTimeout   time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting."`
 	Timeout          time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer."`
-	Prefix           string        `key:"prefix" unit:"text" help:"Prefix of every key, so that several services can share a server."`
-	Shards           int           `key:"shards" unit:"count" help:"Shards of each season of a board, up to 256. 0 means 1 on a single server and 8 in a Redis Cluster. A season keeps its number until it is dropped from Redis."`
+	Prefix           string        `key:"prefix" unit:"text" help:"Prefix of every key, for servers that several services share."`
+	Shards           int           `key:"shards" unit:"count" help:"Shards of each season, up to 256; 0 is 1 on a single server, 8 in a Redis Cluster. A season keeps its number until it is dropped from Redis."`
 }
 
 // Kafka contains the settings of the log of a distributed server.
 type Kafka struct {
-	Brokers        []string      `key:"brokers" unit:"host:port, comma-separated" help:"Some brokers of the region's Kafka."`
-	Username       string        `key:"username" unit:"text" help:"User name (SASL)."`
+	Brokers        []string      `key:"brokers" unit:"host:port, comma-separated" help:"Some brokers of the region."`
+	Username       string        `key:"username" unit:"text" help:"User name."`
 	Password       secret.Text   `key:"password" unit:"text" help:"Password."`
-	Mechanism      string        `key:"mechanism" unit:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512" help:"SASL mechanism of kafka.username. PLAIN sends the password, so use it with TLS only."`
+	Mechanism      string        `key:"mechanism" unit:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512" help:"SASL mechanism. PLAIN sends the password, so use it with TLS only."`
 	TLS            ClientTLS     `key:"tls"`
-	Rack           string        `key:"rack" unit:"name" help:"The local rack, client.rack in Kafka. Consumers read from its replicas if the brokers' replica.selector.class allows it."`
-	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting to a broker."`
+	Rack           string        `key:"rack" unit:"name" help:"The local rack (client.rack). Consumers read from its replicas if the brokers' replica.selector.class allows it."`
+	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting."`
 	Timeout        time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer."`
-	Retention      time.Duration `key:"retention" unit:"duration" help:"How long Kafka must keep results: longer than the longest outage. The server logs a warning about a shorter retention."`
-	TopicPrefix    string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Prefix of the topics, so that several services can share a Kafka."`
-	Group          string        `key:"group" unit:"letters, digits, ., - and _" help:"Consumer group. If region is set, the server appends a dash and the region."`
-	InstanceID     string        `key:"instance_id" unit:"letters, digits, ., - and _" help:"Identity of a static member of the consumer group. A consumer that restarts within kafka.session_timeout keeps its partitions."`
-	SessionTimeout time.Duration `key:"session_timeout" unit:"duration" help:"How long a consumer may be silent before its partitions go to other consumers, at least 1s. By default brokers accept 6s to 30m."`
-	ApplyWait      time.Duration `key:"apply_wait" unit:"duration" help:"How long a submit waits until its result is applied. After that, the answer is ACCEPTED."`
-	Batch          int           `key:"batch" unit:"results" help:"Maximum number of results of a partition that a consumer applies together, 1 to 5000."`
+	Retention      time.Duration `key:"retention" unit:"duration" help:"How long Kafka must keep results: longer than the longest outage. The server warns of a shorter retention."`
+	TopicPrefix    string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Prefix of the topics, for brokers that several services share."`
+	Group          string        `key:"group" unit:"letters, digits, ., - and _" help:"Consumer group. With a region, a dash and the region follow."`
+	InstanceID     string        `key:"instance_id" unit:"letters, digits, ., - and _" help:"Static id of this consumer. If it restarts within kafka.session_timeout, it keeps its partitions."`
+	SessionTimeout time.Duration `key:"session_timeout" unit:"duration" help:"How long a consumer may be silent before others get its partitions, at least 1s. By default brokers accept 6s to 30m."`
+	ApplyWait      time.Duration `key:"apply_wait" unit:"duration" help:"How long a submit waits until its result is applied, before the answer is ACCEPTED."`
+	Batch          int           `key:"batch" unit:"results" help:"Maximum results of a partition that a consumer applies together, 1 to 5000."`
 }
 
 // The roles of a distributed server.
@@ -110,26 +110,26 @@ func (c *Config) ServesAPI() bool { return !c.Distributed() || c.Has(RoleAPI) }
 func (c *Config) validateCluster(v *validator) {
 	c.validateServers(v)
 	c.validateConnections(v)
-	v.between("cassandra.buckets", c.Cassandra.Buckets, 1, 4096)
-	v.between("redis.shards", c.Redis.Shards, 0, 256)
-	v.between("kafka.batch", c.Kafka.Batch, 1, 5000)
+	v.checkRange("cassandra.buckets", c.Cassandra.Buckets, 1, 4096)
+	v.checkRange("redis.shards", c.Redis.Shards, 0, 256)
+	v.checkRange("kafka.batch", c.Kafka.Batch, 1, 5000)
 	if c.Redis.Prefix == "" || strings.ContainsAny(c.Redis.Prefix, "{}") {
 		v.errorf("redis.prefix", "%q is empty or contains braces", c.Redis.Prefix)
 	}
-	v.matches("region", c.Region, regionForm, "at most 50 letters, digits, - and _")
-	v.matches("kafka.topic_prefix", c.Kafka.TopicPrefix, prefixForm, "at most 150 letters, digits, - and _")
-	v.matches("cassandra.keyspace", c.Cassandra.Keyspace, keyspaceForm, "a lower-case letter followed by at most 47 lower-case letters, digits and _")
-	v.matches("kafka.group", c.Kafka.Group, groupForm, "1 to 190 visible ASCII characters")
-	v.matches("kafka.instance_id", c.Kafka.InstanceID, memberForm, "at most 249 letters, digits, ., - and _")
+	v.checkForm("region", c.Region, regionForm, "at most 50 letters, digits, - and _")
+	v.checkForm("kafka.topic_prefix", c.Kafka.TopicPrefix, prefixForm, "at most 150 letters, digits, - and _")
+	v.checkForm("cassandra.keyspace", c.Cassandra.Keyspace, keyspaceForm, "a lower-case letter followed by at most 47 lower-case letters, digits and _")
+	v.checkForm("kafka.group", c.Kafka.Group, groupForm, "1 to 190 visible ASCII characters")
+	v.checkForm("kafka.instance_id", c.Kafka.InstanceID, memberForm, "at most 249 letters, digits, ., - and _")
 	if c.Kafka.SessionTimeout < time.Second {
 		v.errorf("kafka.session_timeout", "%v is less than 1s", c.Kafka.SessionTimeout)
 	}
-	v.positive("kafka.apply_wait", c.Kafka.ApplyWait)
+	v.checkPositive("kafka.apply_wait", c.Kafka.ApplyWait)
 	if len(c.Roles) == 0 {
 		v.errorf("roles", "is empty; set it to api, consumer, or both")
 	}
 	for _, r := range c.Roles {
-		v.oneOf("roles", r, RoleAPI, RoleConsumer)
+		v.checkOneOf("roles", r, RoleAPI, RoleConsumer)
 	}
 }
 
@@ -138,9 +138,9 @@ func (c *Config) validateCluster(v *validator) {
 // whose variable with the addresses is empty would start with an empty embedded store.
 func (c *Config) validateServers(v *validator) {
 	const required = "cassandra.hosts, redis.addresses and kafka.brokers"
-	named := map[string][]string{"cassandra.hosts": c.Cassandra.Hosts, "redis.addresses": c.Redis.Addresses, "kafka.brokers": c.Kafka.Brokers}
-	if slices.ContainsFunc(slices.Collect(maps.Values(named)), func(list []string) bool { return len(list) > 0 }) {
-		for key, list := range named {
+	addresses := map[string][]string{"cassandra.hosts": c.Cassandra.Hosts, "redis.addresses": c.Redis.Addresses, "kafka.brokers": c.Kafka.Brokers}
+	if slices.ContainsFunc(slices.Collect(maps.Values(addresses)), func(list []string) bool { return len(list) > 0 }) {
+		for key, list := range addresses {
 			if len(list) == 0 {
 				v.errorf(key, "is empty; a distributed server requires %s", required)
 			}
@@ -150,16 +150,16 @@ func (c *Config) validateServers(v *validator) {
 		}
 	} else {
 		defaults := Default()
-		unset := defaults.Settings()
+		defaultSettings := defaults.Settings()
 		for i, s := range c.Settings() {
 			group, _, _ := strings.Cut(s.Key, ".")
-			if slices.Contains([]string{"roles", "region", "cassandra", "redis", "kafka"}, group) && !s.Equal(unset[i]) {
+			if slices.Contains([]string{"roles", "region", "cassandra", "redis", "kafka"}, group) && !s.Equal(defaultSettings[i]) {
 				v.errorf(s.Key, "requires %s", required)
 			}
 		}
 	}
 	for _, key := range []string{"redis.addresses", "kafka.brokers"} {
-		for _, address := range named[key] {
+		for _, address := range addresses[key] {
 			if _, ok := splitAddress(address); !ok {
 				v.errorf(key, "%q is not of the form host:port", address)
 			}
@@ -215,15 +215,15 @@ func (c *Config) validateConnections(v *validator) {
 	if c.Redis.SentinelPassword != "" && c.Redis.MasterName == "" {
 		v.errorf("redis.sentinel_password", "requires redis.master_name, because only Sentinel uses it")
 	}
-	v.oneOf("kafka.mechanism", c.Kafka.Mechanism, mechanisms...)
-	v.between("cassandra.connections", c.Cassandra.Connections, 1, 1000)
-	v.between("redis.connections", c.Redis.Connections, 0, 100_000)
+	v.checkOneOf("kafka.mechanism", c.Kafka.Mechanism, mechanisms...)
+	v.checkRange("cassandra.connections", c.Cassandra.Connections, 1, 1000)
+	v.checkRange("redis.connections", c.Redis.Connections, 0, 100_000)
 	for key, d := range map[string]time.Duration{
 		"cassandra.connect_timeout": c.Cassandra.ConnectTimeout, "cassandra.timeout": c.Cassandra.Timeout,
 		"redis.connect_timeout": c.Redis.ConnectTimeout, "redis.timeout": c.Redis.Timeout,
 		"kafka.connect_timeout": c.Kafka.ConnectTimeout, "kafka.timeout": c.Kafka.Timeout, "kafka.retention": c.Kafka.Retention,
 	} {
-		v.positive(key, d)
+		v.checkPositive(key, d)
 	}
 }
 
@@ -231,6 +231,6 @@ func (t *ClientTLS) validate(v *validator, prefix string) {
 	if !t.Enabled && *t != (ClientTLS{}) {
 		v.errorf(prefix+".enabled", "is false, but other settings of %s are set; set it to true, or remove them", prefix)
 	}
-	v.pair(prefix, t.Cert, t.Key)
-	v.authorities(prefix+".ca", t.CA)
+	v.checkPair(prefix, t.Cert, t.Key)
+	v.checkAuthorities(prefix+".ca", t.CA)
 }

@@ -25,20 +25,20 @@ import (
 // field whose type is a struct of such fields.
 type Config struct {
 	Data         string      `key:"data" unit:"path" help:"Folder of the embedded store."`
-	HTTP         string      `key:"http" unit:"host:port" help:"Listen address of REST and the web page, and of probes and metrics if admin is empty."`
+	HTTP         string      `key:"http" unit:"host:port" help:"Listen address of REST and the web page."`
 	GRPC         string      `key:"grpc" unit:"host:port" help:"Listen address of gRPC."`
-	Admin        string      `key:"admin" unit:"host:port" help:"Listen address of /metrics, /debug/pprof, /healthz and /readyz, without TLS or keys: let only operators reach it. If empty, http serves them, except /debug/pprof."`
-	Insecure     bool        `key:"insecure" unit:"boolean" help:"Serve without keys: every caller may do everything. Requires loopback addresses in http, grpc and admin. Other servers reject the keys that such a server creates."`
-	PublicRead   bool        `key:"public_read" unit:"boolean" help:"Allow callers without a key to read ranks, except on private boards."`
+	Admin        string      `key:"admin" unit:"host:port" help:"Listen address of /metrics, /debug/pprof, /healthz and /readyz, without TLS or keys: let only operators reach it. If empty, http serves them, without /debug/pprof."`
+	Insecure     bool        `key:"insecure" unit:"boolean" help:"Serve without keys: every caller may do everything. All listeners must be at loopback addresses. Other servers reject keys that this server creates."`
+	PublicRead   bool        `key:"public_read" unit:"boolean" help:"Let callers without a key read ranks, except on private boards."`
 	Reflection   bool        `key:"grpc_reflection" unit:"boolean" help:"Describe the API to gRPC tools without a key, as /openapi.json does."`
-	AdminKey     secret.Text `key:"admin_key" unit:"text" help:"Admin key, at least 16 characters of printable ASCII. Each start stores it under the id admin-key, in place of an earlier one."`
-	FirstKeyFile string      `key:"first_key_file" unit:"path" help:"File for the admin key that a start creates, if standard output is no terminal. If empty, the file admin-key inside data."`
+	AdminKey     secret.Text `key:"admin_key" unit:"text" help:"Admin key, at least 16 characters of printable ASCII. Each start stores it under the id admin-key."`
+	FirstKeyFile string      `key:"first_key_file" unit:"path" help:"File for the admin key that a start creates without a terminal. If empty, admin-key in data."`
 
-	TrustedProxies []string `key:"trusted_proxies" unit:"IP addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. For calls through them, limits apply to the right-most other address in X-Forwarded-For. The server ignores the header of other callers."`
+	TrustedProxies []string `key:"trusted_proxies" unit:"addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. For calls through them, limits apply to the right-most other address in X-Forwarded-For. In other calls, the server ignores this header."`
 	Web            Web      `key:"web"`
 
-	Roles     []string  `key:"roles" unit:"api or consumer, comma-separated" help:"Roles of a distributed server: api answers callers, consumer applies results from Kafka."`
-	Region    string    `key:"region" unit:"letters, digits, - and _" help:"Name of this region, if there are several. The server also reads copies of the other regions' topics, such as eu.match-results."`
+	Roles     []string  `key:"roles" unit:"api or consumer, comma-separated" help:"Roles of a distributed server: api answers calls, consumer applies results."`
+	Region    string    `key:"region" unit:"letters, digits, - and _" help:"Name of this region, if there are several."`
 	Cassandra Cassandra `key:"cassandra"`
 	Redis     Redis     `key:"redis"`
 	Kafka     Kafka     `key:"kafka"`
@@ -48,29 +48,29 @@ type Config struct {
 	Limits Limits `key:"limits"`
 	Log    Log    `key:"log"`
 
-	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call, except calls that watch and calls that need the scope admin."`
-	ReceiveTimeout time.Duration `key:"receive_timeout" unit:"duration" help:"How long a client may take to send a request. A client without a key may take 5s at most."`
-	DrainTime      time.Duration `key:"drain_time" unit:"duration" help:"How long a stopping server continues to answer while /readyz is 503. A second signal stops the server at once."`
+	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call that does not watch or need the scope admin."`
+	ReceiveTimeout time.Duration `key:"receive_timeout" unit:"duration" help:"Maximum time to send a request; without a key, 5s at most."`
+	DrainTime      time.Duration `key:"drain_time" unit:"duration" help:"How long a stopping server continues to answer while /readyz is 503. A second signal stops it at once."`
 	ShutdownGrace  time.Duration `key:"shutdown_grace" unit:"duration" help:"How long a stopping server waits for calls before it cancels them."`
-	SweepInterval  time.Duration `key:"sweep_interval" unit:"duration" help:"How often the server seals closed seasons, deletes those past their retention, and refills those that the rank index has lost."`
-	CacheBytes     Bytes         `key:"cache_bytes" unit:"bytes, such as 256MiB" help:"Block cache of the embedded store, without the rank index: 1MiB to 1024GiB."`
-	BackupEvery    time.Duration `key:"backup_every" unit:"duration" help:"How often the server backs up the embedded store and checks the copy, at least 1m. 0 is never."`
-	BackupKeep     int           `key:"backup_keep" unit:"backups" help:"Scheduled backups to keep. The server deletes older scheduled ones once a new one is checked."`
-	BackupDir      string        `key:"backup_dir" unit:"path" help:"Folder of the backups, best on the file system of data. If empty, the folder backups inside data."`
+	SweepInterval  time.Duration `key:"sweep_interval" unit:"duration" help:"How often the server seals closed seasons, deletes seasons past their retention, and refills seasons that the rank index has lost."`
+	CacheBytes     Bytes         `key:"cache_bytes" unit:"bytes" help:"Block cache of the embedded store, beside the rank index: 1MiB to 1024GiB."`
+	BackupEvery    time.Duration `key:"backup_every" unit:"duration" help:"How often to back up the embedded store, at least 1m. 0 is never."`
+	BackupKeep     int           `key:"backup_keep" unit:"backups" help:"Scheduled backups to keep."`
+	BackupDir      string        `key:"backup_dir" unit:"path" help:"Folder of the backups, best on the file system of data. If empty, backups in data."`
 }
 
 // TLS contains the TLS settings of the HTTP and gRPC listeners.
 type TLS struct {
-	Cert     string `key:"cert" unit:"path" help:"Certificate chain of the server. Together with tls.key it enables TLS for HTTP and gRPC."`
+	Cert     string `key:"cert" unit:"path" help:"Certificate chain of the server. With tls.key, it enables TLS for HTTP and gRPC."`
 	Key      string `key:"key" unit:"path" help:"Private key of tls.cert."`
-	ClientCA string `key:"client_ca" unit:"path" help:"Certificate authorities. If set, every client must present a certificate that one of them signed."`
+	ClientCA string `key:"client_ca" unit:"path" help:"Authorities. If set, every client must present a certificate of one of them."`
 }
 
 // Log contains the settings of the log. The server writes the log to standard error.
 type Log struct {
 	Level  string `key:"level" unit:"debug, info, warn or error" help:"Lowest logged level."`
-	Format string `key:"format" unit:"auto, text or json" help:"Format of the log: auto is text on a terminal and JSON elsewhere."`
-	Calls  bool   `key:"calls" unit:"boolean" help:"Log calls without a fault of the server at level info, instead of debug."`
+	Format string `key:"format" unit:"auto, text or json" help:"Format: auto is text on a terminal, JSON elsewhere."`
+	Calls  bool   `key:"calls" unit:"boolean" help:"Log calls without a server fault at level info instead of debug."`
 }
 
 // Default returns the default of every setting.
@@ -105,23 +105,23 @@ func (c *Config) Validate() error {
 	c.validateAddresses(&v)
 	c.Web.validate(&v, c.Insecure)
 	c.validateAdminKey(&v)
-	v.pair("tls", c.TLS.Cert, c.TLS.Key)
+	v.checkPair("tls", c.TLS.Cert, c.TLS.Key)
 	if c.TLS.ClientCA != "" && c.TLS.Cert == "" {
 		v.errorf("tls.client_ca", "requires tls.cert and tls.key")
 	}
-	v.authorities("tls.client_ca", c.TLS.ClientCA)
+	v.checkAuthorities("tls.client_ca", c.TLS.ClientCA)
 	c.validateCluster(&v)
 	c.JWT.validate(&v)
 	c.Limits.validate(&v)
-	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
-	v.oneOf("log.format", c.Log.Format, "auto", "text", "json")
-	v.positive("request_timeout", c.RequestTimeout)
-	v.positive("receive_timeout", c.ReceiveTimeout)
-	v.positive("shutdown_grace", c.ShutdownGrace)
+	v.checkOneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	v.checkOneOf("log.format", c.Log.Format, "auto", "text", "json")
+	v.checkPositive("request_timeout", c.RequestTimeout)
+	v.checkPositive("receive_timeout", c.ReceiveTimeout)
+	v.checkPositive("shutdown_grace", c.ShutdownGrace)
 	if c.DrainTime < 0 {
 		v.errorf("drain_time", "%v is less than 0", c.DrainTime)
 	}
-	v.positive("sweep_interval", c.SweepInterval)
+	v.checkPositive("sweep_interval", c.SweepInterval)
 	if c.CacheBytes < 1<<20 || c.CacheBytes > 1<<40 {
 		v.errorf("cache_bytes", "%v is not between 1MiB and 1024GiB", c.CacheBytes)
 	}
@@ -137,8 +137,8 @@ func (c *Config) validateFolders(v *validator) {
 	if c.Distributed() {
 		return
 	}
-	v.folder("data", c.Data)
-	v.folder("backup_dir", c.BackupDir)
+	v.checkFolder("data", c.Data)
+	v.checkFolder("backup_dir", c.BackupDir)
 }
 
 func (c *Config) validateAdminKey(v *validator) {
@@ -208,35 +208,35 @@ func (v *validator) errorf(key, format string, args ...any) {
 	v.errs = append(v.errs, fmt.Errorf("%s: "+format, append([]any{key}, args...)...))
 }
 
-func (v *validator) positive(key string, d time.Duration) {
+func (v *validator) checkPositive(key string, d time.Duration) {
 	if d <= 0 {
 		v.errorf(key, "%v is not positive", d)
 	}
 }
 
-func (v *validator) oneOf(key, value string, allowed ...string) {
+func (v *validator) checkOneOf(key, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
 		v.errorf(key, "%q is not one of %s", value, strings.Join(allowed, ", "))
 	}
 }
 
-// between checks that n is at least low and at most high.
-func (v *validator) between(key string, n, low, high int) {
+// checkRange checks that n is at least low and at most high.
+func (v *validator) checkRange(key string, n, low, high int) {
 	if n < low || n > high {
 		v.errorf(key, "%d is not between %d and %d", n, low, high)
 	}
 }
 
-// matches checks the form of a value.
-func (v *validator) matches(key, value string, form *regexp.Regexp, description string) {
+// checkForm checks the form of a value.
+func (v *validator) checkForm(key, value string, form *regexp.Regexp, description string) {
 	if !form.MatchString(value) {
 		v.errorf(key, "%q must be %s", value, description)
 	}
 }
 
-// readable reports whether the file path can be read. Otherwise it adds an error. If path
+// checkReadable reports whether the file path can be read. Otherwise it adds an error. If path
 // is empty, it returns false without an error.
-func (v *validator) readable(key, path string) bool {
+func (v *validator) checkReadable(key, path string) bool {
 	if path == "" {
 		return false
 	}
@@ -247,13 +247,13 @@ func (v *validator) readable(key, path string) bool {
 	return true
 }
 
-// pair checks the files of a certificate and its key. prefix is the group of the settings
+// checkPair checks the files of a certificate and its key. prefix is the group of the settings
 // cert and key.
-func (v *validator) pair(prefix, cert, key string) {
+func (v *validator) checkPair(prefix, cert, key string) {
 	if (cert == "") != (key == "") {
 		v.errorf(prefix+".cert", "and %s.key must be set together, but one of them is empty", prefix)
 	}
-	certReadable, keyReadable := v.readable(prefix+".cert", cert), v.readable(prefix+".key", key)
+	certReadable, keyReadable := v.checkReadable(prefix+".cert", cert), v.checkReadable(prefix+".key", key)
 	if !certReadable || !keyReadable {
 		return
 	}
@@ -262,9 +262,9 @@ func (v *validator) pair(prefix, cert, key string) {
 	}
 }
 
-// authorities checks a file of certificate authorities.
-func (v *validator) authorities(key, path string) {
-	if !v.readable(key, path) {
+// checkAuthorities checks a file of certificate authorities.
+func (v *validator) checkAuthorities(key, path string) {
+	if !v.checkReadable(key, path) {
 		return
 	}
 	if _, err := certs.Pool(path); err != nil {
@@ -272,13 +272,13 @@ func (v *validator) authorities(key, path string) {
 	}
 }
 
-// folder checks that path is a folder, or that it can become one, because no file is in
+// checkFolder checks that path is a folder, or that it can become one, because no file is in
 // its place or above it.
-func (v *validator) folder(key, path string) {
+func (v *validator) checkFolder(key, path string) {
 	for path != "" {
 		if info, err := os.Stat(path); err == nil {
 			if !info.IsDir() {
-				v.errorf(key, "%q is a file, and no folder", path)
+				v.errorf(key, "%q is a file, not a folder", path)
 			}
 			return
 		}

@@ -57,8 +57,7 @@ func TestFlagsOverrideEnvironmentOverridesFile(t *testing.T) {
 	}
 }
 
-// A value in the file has the text that the file has, also where YAML reads a number, a
-// truth value or a date.
+// A value keeps its text in the file, even if YAML reads it as a number, a boolean or a date.
 func TestFileKeepsTheTextOfValues(t *testing.T) {
 	got, err := load(t, "data: 007\nadmin_key: 12345678901234567890\nbackup_dir: 2026-01-01\nfirst_key_file: 0x10\njwt: &j {leeway: 1m}\nlimits.key_rate: 1e3\ntrusted_proxies: []\n", nil)
 	if err != nil {
@@ -101,8 +100,8 @@ func TestLoadReportsAllErrors(t *testing.T) {
 		{"a setting that is given twice", "log.level: warn\nlog: {level: debug}\ndata: a\ndata: b\n", nil, nil, []string{
 			"log.level (", "is given twice", "data ("}},
 		{"lists with unusual elements", "trusted_proxies: [10.0.0.1, '10.0.0.2, 10.0.0.3']\nroles: [~]\nkafka: {brokers: [{a: b}]}\nhttp: [a]\n", nil, nil, []string{
-			"trusted_proxies (", "roles (", "kafka.brokers (", "contains an element that is empty, has a comma, or is no text", "is a list, but must be a single value"}},
-		{"a file without keys", "hello\n", nil, nil, []string{"config file ", "is no list of settings"}},
+			"trusted_proxies (", "roles (", "kafka.brokers (", "contains an element that is empty, has a comma, or is not text", "is a list, but must be a single value"}},
+		{"a file without keys", "hello\n", nil, nil, []string{"config file ", "is not a list of settings"}},
 		{"values out of range", "", []string{"LEADERBOARD_ADMIN_KEY=short"}, []string{
 			"--grpc=8", "--http=h:99999", "--tls-cert=/no/such", "--log-level=loud", "--shutdown-grace=-1s", "--drain-time=-1s", "--backup-every=1s", "--backup-keep=0",
 			"--limits-user-rate=-5", "--limits-user-burst=-1", "--jwt-public-key=/no/such", "--cache-bytes=5KiB"},
@@ -135,12 +134,12 @@ func TestLoadReportsAllErrors(t *testing.T) {
 		{"an algorithm that requires a secret", "jwt: {algorithm: HS256, issuer: i, audience: a, jwks: config_test.go}\n", nil, nil, []string{"HS256 does not fit the kind of key"}},
 		{"an unknown algorithm and a missing file", "jwt: {algorithm: ES256K, issuer: i, audience: a, jwks: /no/such}\n", nil, nil, []string{
 			`"ES256K" is not one of HS256`, "jwt.jwks (", "open /no/such"}},
-		{"files that are no certificates", "", nil, []string{"--tls-cert=config.go", "--tls-key=config.go", "--tls-client-ca=config.go", "--redis-tls-enabled", "--redis-tls-ca=config.go", "--kafka-tls-cert=.", "--kafka-tls-key=."}, []string{
+		{"files that are not certificates", "", nil, []string{"--tls-cert=config.go", "--tls-key=config.go", "--tls-client-ca=config.go", "--redis-tls-enabled", "--redis-tls-ca=config.go", "--kafka-tls-cert=.", "--kafka-tls-key=."}, []string{
 			"tls.cert (--tls-cert): certificate config.go", "tls.client_ca (--tls-client-ca): certificate authorities: config.go contains no PEM certificate",
 			"redis.tls.ca (--redis-tls-ca): certificate authorities: config.go", "kafka.tls.cert (--kafka-tls-cert): read .: is a directory"}},
-		{"files in the place of folders", "", nil, []string{"--data=config.go/x/y", "--backup-dir=config.go"}, []string{
-			`data (--data): "config.go" is a file, and no folder`, `backup_dir (--backup-dir): "config.go" is a file`}},
-		{"numbers without a meaning", "", []string{"LEADERBOARD_ADMIN_KEY=größer-als-sechzehn"}, []string{"--limits-key-rate=NaN", "--limits-peer-rate=+Inf", "--cache-bytes=5000000000GiB"}, []string{
+		{"files in place of folders", "", nil, []string{"--data=config.go/x/y", "--backup-dir=config.go"}, []string{
+			`data (--data): "config.go" is a file, not a folder`, `backup_dir (--backup-dir): "config.go" is a file`}},
+		{"numbers that are not finite or too large, and a key that is not ASCII", "", []string{"LEADERBOARD_ADMIN_KEY=größer-als-sechzehn"}, []string{"--limits-key-rate=NaN", "--limits-peer-rate=+Inf", "--cache-bytes=5000000000GiB"}, []string{
 			"limits.key_rate (--limits-key-rate): NaN is not a finite number", "+Inf is not a finite number", "5000000000GiB is not between 1MiB and 1024GiB",
 			"admin_key (LEADERBOARD_ADMIN_KEY): has characters other than printable ASCII"}},
 		{"an insecure server for other machines", "", nil, []string{"--insecure", "--http=0.0.0.0:0", "--grpc=:0", "--admin=h:1"}, []string{
@@ -178,15 +177,15 @@ func TestLoadReportsAllErrors(t *testing.T) {
 		})
 	}
 	if _, err := load(t, "tls: {crt: y, key: z}\n", nil); err == nil || strings.Contains(err.Error(), "must be set together") {
-		t.Errorf("Load with a misspelled setting: %v, want no error that the setting is missing", err)
+		t.Errorf("Load with a misspelled setting: %v, want an error, but not one about a missing setting", err)
 	}
 	if _, err := load(t, "", nil, "--config=/no/such/file"); err == nil || !strings.Contains(err.Error(), "config file") {
 		t.Errorf("Load of a missing file = %v, want an error with config file", err)
 	}
 }
 
-// The longest names and the addresses in all forms are valid. So is an admin key with the
-// line break that ends a file.
+// Names of the maximum length and addresses in all forms are valid. An admin key may end
+// with the line break of a file.
 func TestUnusualValuesAreValid(t *testing.T) {
 	_, err := load(t, "cassandra: {hosts: ['a:9042', b, '::1', '[::1]:9042', 10.0.0.1], data_center: d}\nredis: {addresses: ['[::1]:1', 'r.example:65535']}\nkafka: {brokers: 'k_1:1'}\n",
 		[]string{"LEADERBOARD_ADMIN_KEY=0123 456789abcdef\n"}, "--region="+strings.Repeat("x", 50), "--kafka-topic-prefix="+strings.Repeat("x", 150), "--kafka-group="+strings.Repeat("x", 190),
@@ -263,12 +262,11 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// If the text form of a setting is loaded from the environment or a flag, the value is
-// the same.
+// Load restores the value of a setting from its text form, in the environment and in a flag.
 func TestSettingsRoundTrip(t *testing.T) {
 	defaults := Default()
 	for _, s := range defaults.Settings() {
-		if s.secret() || s.String() == "" {
+		if s.isSecret() || s.String() == "" {
 			continue
 		}
 		got, err := load(t, "", []string{s.Env + "=" + s.String()})
@@ -331,11 +329,11 @@ func documentation() string {
 
 <!-- Generated from internal/config by: go test ./internal/config -update -->
 
-For operators: every setting of the server. Of these sources, the first that has a setting decides:
+For operators: every setting of the server. The first source with a value decides:
 
 1. a flag: ~leaderboard serve {FLAG} 100~. Secrets have no flag, because other users of the machine can see flags.
 2. the environment: ~{ENV}=100~. An empty variable is ignored.
-3. a YAML file, named by ~--config FILE~ or ~LEADERBOARD_CONFIG~, with the keys below. Keys with a dot may be nested:
+3. a YAML file, named by ~--config FILE~ or ~LEADERBOARD_CONFIG~. Keys with a dot may be nested:
 
 ~~~yaml
 data: /var/lib/leaderboard
@@ -349,28 +347,17 @@ key, an unknown variable that begins with LEADERBOARD_, or an invalid value.
 
 ## Settings
 
-Each line has the key, the unit (not of durations and booleans), the default if it is not empty, and the meaning. Files of certificates and
-keys are in PEM format. The server reads those of ~tls~, ~cassandra.tls~, ~redis.tls~ and ~kafka.tls~ again when they change.
-
-Each process counts ~limits~ for itself, and an IPv6 address as its /64. A rate of 0 is unlimited, a burst of 0 is what the rate allows in one
-second, and the other limits are at least 1.
+Each line has the key, the unit (not of durations and booleans), the default if it is not empty, and the meaning. Certificates and keys are
+PEM files. The server reads those of TLS again when they change. Each process counts ~limits~ for itself, and an IPv6 address as its /64. A rate
+of 0 is unlimited, a burst of 0 is what the rate allows in one second, and the other limits are at least 1.
 `))
 	var groups []string
-	lines := map[string]string{}
+	lines, shared := map[string]string{}, map[string]string{} // by group; by the last part of the key
 	for _, s := range all {
 		key := "`" + s.Key + "`"
 		group, rest, ok := strings.Cut(s.Key, ".")
 		if !ok {
 			group = "General"
-		}
-		if _, name, ok := strings.Cut(rest, "."); ok { // the settings of TLS are the same for each kind of server
-			if group != "cassandra" {
-				continue
-			}
-			group, key = "cassandra.tls, redis.tls and kafka.tls", fmt.Sprintf("`*.tls.%s`", name)
-		}
-		if !slices.Contains(groups, group) {
-			groups = append(groups, group)
 		}
 		about := s.Unit
 		switch value := s.String(); {
@@ -382,23 +369,29 @@ second, and the other limits are at least 1.
 		default:
 			about += "; `" + value + "`"
 		}
-		lines[group] += fmt.Sprintf("- %s (%s): %s\n", key, about, s.Help)
+		text := fmt.Sprintf(" (%s): %s\n", about, s.Help)
+		if strings.HasPrefix(rest, "tls.") || slices.Contains([]string{"username", "password", "connect_timeout"}, rest) {
+			switch {
+			case group == "cassandra":
+				shared[rest] = text
+				group, key = "cassandra, redis and kafka", "`*."+rest+"`"
+			case shared[rest] == text:
+				continue // the line of Cassandra's setting describes this setting too
+			}
+		}
+		if !slices.Contains(groups, group) {
+			groups = append(groups, group)
+		}
+		lines[group] += "- " + key + text
 	}
 	for _, group := range groups {
 		fmt.Fprintf(&b, "\n### %s\n\n%s", group, lines[group])
 	}
-	fmt.Fprintf(&b, strings.ReplaceAll(`
-## Client commands
+	b.WriteString(strings.ReplaceAll(`
+## Other variables
 
-- ~LEADERBOARD_SERVER~, ~--server~: host:port of the server's gRPC; by default ~%s~
-- ~LEADERBOARD_KEY~, ~--key~: API key or JWT
-- ~LEADERBOARD_CA~, ~--ca~: certificate authorities that may sign the server's certificate; by default the system's
-- ~--cert~, ~--cert-key~: client certificate and its private key
-- ~--tls~, ~--plaintext~: connect with or without TLS; by default without it to this machine
-- ~--timeout~: how long to wait for each answer; by default ~10s~
-
-The variables ~OTEL_*~ configure [traces](operations.md#traces).
-`, "~", "`"), defaults.GRPC)
+The client commands list theirs under *Connection*: ~leaderboard top --help~. ~OTEL_*~ configure [traces](operations.md#traces).
+`, "~", "`"))
 	return b.String()
 }
 

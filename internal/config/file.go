@@ -10,9 +10,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// file sets the settings in a YAML file. A value has the text that is in the file: 007
-// remains 007, although it is a number in YAML.
-func (l *loader) file(path string) error {
+// loadFile applies the settings of a YAML file. A value keeps its text in the file: 007 remains
+// 007, although YAML reads it as a number.
+func (l *loader) loadFile(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -24,19 +24,19 @@ func (l *loader) file(path string) error {
 	values := map[string]any{}
 	if len(document.Content) > 0 { // the file is not empty
 		if document.Content[0].Kind != yaml.MappingNode {
-			return errors.New("is no list of settings in the form key: value")
+			return errors.New("is not a list of settings in the form key: value")
 		}
 		l.collect(path, "", document.Content[0], values)
 	}
-	l.layer(values, func(Setting) string { return path })
+	l.applyLayer(values, func(Setting) string { return path })
 	return nil
 }
 
-// collect adds to values, by key, the values in a group of settings. prefix is the prefix
-// of their keys.
+// collect adds the values in a group of settings to values, by key. Parameter prefix is the
+// prefix of these keys.
 func (l *loader) collect(path, prefix string, group *yaml.Node, values map[string]any) {
 	for i := 0; i+1 < len(group.Content); i += 2 {
-		key, node := prefix+group.Content[i].Value, resolve(group.Content[i+1])
+		key, node := prefix+group.Content[i].Value, resolveAlias(group.Content[i+1])
 		known := slices.ContainsFunc(l.settings, func(s Setting) bool { return s.Key == key })
 		_, twice := values[key]
 		switch {
@@ -65,17 +65,17 @@ func content(node *yaml.Node) any {
 	}
 	var list []string
 	for _, element := range node.Content {
-		text, ok := content(resolve(element)).(string)
+		text, ok := content(resolveAlias(element)).(string)
 		if text = strings.TrimSpace(text); !ok || text == "" || strings.Contains(text, ",") {
-			return errors.New("contains an element that is empty, has a comma, or is no text")
+			return errors.New("contains an element that is empty, has a comma, or is not text")
 		}
 		list = append(list, text)
 	}
 	return list
 }
 
-// resolve returns the node that an alias stands for. For other nodes it returns node.
-func resolve(node *yaml.Node) *yaml.Node {
+// resolveAlias returns the node to which an alias refers. It returns any other node unchanged.
+func resolveAlias(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode {
 		return node.Alias
 	}

@@ -12,11 +12,11 @@ import (
 type Web struct {
 	CORSOrigins    []string `key:"cors_origins" unit:"origins such as https://game.example, or *, comma-separated" help:"Origins whose web pages may call the API."`
 	FrameAncestors []string `key:"frame_ancestors" unit:"origins such as https://game.example, self or *, comma-separated" help:"Origins whose pages may show the web page in a frame."`
-	CacheControl   string   `key:"cache_control" unit:"value of Cache-Control, such as public, max-age=5" help:"The Cache-Control header of successful GETs of REST by callers without a key, if public_read is set. Other answers are never cached."`
+	CacheControl   string   `key:"cache_control" unit:"such as public, max-age=5" help:"Header Cache-Control of successful GETs by callers without a key, with public_read. Other answers are never cached."`
 }
 
 func (c *Config) validateAddresses(v *validator) {
-	named := map[string]string{} // the key of the setting, by address
+	keys := map[string]string{} // the key of the setting, by address
 	for _, a := range []struct{ key, address string }{{"http", c.HTTP}, {"grpc", c.GRPC}, {"admin", c.Admin}} {
 		if a.key == "admin" && a.address == "" {
 			continue
@@ -31,10 +31,10 @@ func (c *Config) validateAddresses(v *validator) {
 			v.errorf(a.key, "%q has no port between 0 and 65535", a.address)
 			continue
 		}
-		if other, taken := named[a.address]; taken && n != 0 {
-			v.errorf(a.key, "%q is also the address of %s; choose another address", a.address, other)
+		if key, taken := keys[a.address]; taken && n != 0 {
+			v.errorf(a.key, "%q is also the address of %s; choose another address", a.address, key)
 		}
-		named[a.address] = a.key
+		keys[a.address] = a.key
 		if ip := net.ParseIP(host); c.Insecure && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 			v.errorf(a.key, "%q is not a loopback address, which --insecure requires: listen on 127.0.0.1 or [::1]", a.address)
 		}

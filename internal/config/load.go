@@ -22,10 +22,10 @@ var clientEnv = []string{EnvPrefix + "SERVER", EnvPrefix + "KEY", EnvPrefix + "C
 // --config overrides it.
 const fileEnv = EnvPrefix + "CONFIG"
 
-// foreign lists the prefixes of variables that are not settings. Kubernetes sets some
-// of these variables for a service called leaderboard. The tests of this project use
-// the others.
-var foreign = []string{EnvPrefix + "SERVICE_", EnvPrefix + "PORT", EnvPrefix + "TEST_", EnvPrefix + "DATASETS"}
+// ignoredPrefixes lists the prefixes of variables that are not settings. Kubernetes sets
+// the variables with the first two prefixes for a service called leaderboard. The tests of
+// this project use the variables with the other prefixes.
+var ignoredPrefixes = []string{EnvPrefix + "SERVICE_", EnvPrefix + "PORT", EnvPrefix + "TEST_", EnvPrefix + "DATASETS"}
 
 // AddFlags adds --config and a flag for each setting that is not secret.
 func AddFlags(fs *pflag.FlagSet) {
@@ -48,7 +48,7 @@ func AddFlags(fs *pflag.FlagSet) {
 // unit lists several values or forms, usage appends the unit.
 func (s Setting) usage() string {
 	first, _, _ := strings.Cut(strings.TrimSuffix(s.Help, "."), ". ")
-	if second := first[1:2]; second == strings.ToLower(second) { // do not change an abbreviation such as TLS
+	if second := first[1:2]; second == strings.ToLower(second) { // keep an abbreviation such as TLS unchanged
 		first = strings.ToLower(first[:1]) + first[1:]
 	}
 	if (&flagValue{unit: s.Unit}).Type() == "value" {
@@ -99,25 +99,26 @@ func Load(fs *pflag.FlagSet, environ []string) (Effective, error) {
 		path = lookup(environ, fileEnv)
 	}
 	if path != "" {
-		if err := l.file(path); err != nil {
+		if err := l.loadFile(path); err != nil {
 			l.errs = append(l.errs, fmt.Errorf("config file %s: %w", path, err))
 		}
 	}
-	l.environment(environ)
-	l.flags(fs)
-	l.errs = append(l.errs, l.withoutValue(l.addSources(l.Validate())))
+	l.loadEnvironment(environ)
+	l.loadFlags(fs)
+	l.errs = append(l.errs, l.omitFaultyGroups(l.addSources(l.Validate())))
 	return l.Effective, errors.Join(l.errs...)
 }
 
+// loader applies the settings of the sources one after another, and collects the errors.
 type loader struct {
 	Effective
 	settings []Setting
 	errs     []error
 }
 
-// layer sets the settings that have a value in values, by key. The function name returns
+// applyLayer sets the settings that have a value in values, by key. The function name returns
 // the source of a setting's value.
-func (l *loader) layer(values map[string]any, name func(Setting) string) {
+func (l *loader) applyLayer(values map[string]any, name func(Setting) string) {
 	for _, s := range l.settings {
 		value, ok := values[s.Key]
 		if !ok {
@@ -148,10 +149,10 @@ func (l *loader) addSources(err error) error {
 	return errors.Join(errs...)
 }
 
-// withoutValue returns err without the errors about groups of settings that already
+// omitFaultyGroups returns err without the errors about groups of settings that already
 // have an error in l. A misspelled or unreadable setting keeps its default, which may
 // not fit the other settings of its group.
-func (l *loader) withoutValue(err error) error {
+func (l *loader) omitFaultyGroups(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return err
@@ -176,7 +177,7 @@ func (l *loader) withoutValue(err error) error {
 	return errors.Join(errs...)
 }
 
-func (l *loader) environment(environ []string) {
+func (l *loader) loadEnvironment(environ []string) {
 	names := append([]string{fileEnv}, clientEnv...)
 	keys := make(map[string]string, len(l.settings))
 	for _, s := range l.settings {
@@ -188,7 +189,7 @@ func (l *loader) environment(environ []string) {
 		Prefix:      EnvPrefix,
 		EnvironFunc: func() []string { return environ },
 		TransformFunc: func(name, value string) (string, any) {
-			if !slices.Contains(names, name) && !slices.ContainsFunc(foreign, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			if !slices.Contains(names, name) && !slices.ContainsFunc(ignoredPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
 				l.errs = append(l.errs, fmt.Errorf("%s (environment): unknown setting; did you mean %s?", name, nearest(name, names)))
 			}
 			if value == "" {
@@ -200,10 +201,10 @@ func (l *loader) environment(environ []string) {
 	if err := k.Load(provider, nil); err != nil {
 		l.errs = append(l.errs, fmt.Errorf("environment: %w", err))
 	}
-	l.layer(k.All(), func(s Setting) string { return s.Env })
+	l.applyLayer(k.All(), func(s Setting) string { return s.Env })
 }
 
-func (l *loader) flags(fs *pflag.FlagSet) {
+func (l *loader) loadFlags(fs *pflag.FlagSet) {
 	keys := make(map[string]string, len(l.settings))
 	for _, s := range l.settings {
 		keys[s.Flag] = s.Key
@@ -215,7 +216,7 @@ func (l *loader) flags(fs *pflag.FlagSet) {
 	if err := k.Load(provider, nil); err != nil {
 		l.errs = append(l.errs, fmt.Errorf("flags: %w", err))
 	}
-	l.layer(k.All(), func(s Setting) string { return "--" + s.Flag })
+	l.applyLayer(k.All(), func(s Setting) string { return "--" + s.Flag })
 }
 
 func lookup(environ []string, name string) string {
@@ -229,12 +230,12 @@ func lookup(environ []string, name string) string {
 
 // nearest returns the candidate with the smallest edit distance from name.
 func nearest(name string, candidates []string) string {
-	return slices.MinFunc(candidates, func(x, y string) int { return edits(name, x) - edits(name, y) })
+	return slices.MinFunc(candidates, func(x, y string) int { return editDistance(name, x) - editDistance(name, y) })
 }
 
-// edits returns the edit distance of a and b: the number of bytes to insert, delete or
+// editDistance returns the edit distance of a and b: the number of bytes to insert, delete or
 // replace.
-func edits(a, b string) int {
+func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -29,6 +29,8 @@ type Setting struct {
 // Settings returns every setting of c, in the order of the struct.
 func (c *Config) Settings() []Setting { return walk(nil, "", reflect.ValueOf(c).Elem()) }
 
+// walk appends the settings of a group to settings. Parameter prefix is the prefix of their
+// keys.
 func walk(settings []Setting, prefix string, group reflect.Value) []Setting {
 	for i := range group.NumField() {
 		field, tag := group.Field(i), group.Type().Field(i).Tag
@@ -39,7 +41,7 @@ func walk(settings []Setting, prefix string, group reflect.Value) []Setting {
 		}
 		s := Setting{Key: key, Unit: tag.Get("unit"), Help: tag.Get("help"), value: field}
 		s.Env = EnvPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
-		if !s.secret() {
+		if !s.isSecret() {
 			s.Flag = strings.NewReplacer(".", "-", "_", "-").Replace(key)
 		}
 		settings = append(settings, s)
@@ -47,7 +49,7 @@ func walk(settings []Setting, prefix string, group reflect.Value) []Setting {
 	return settings
 }
 
-func (s Setting) secret() bool { return s.value.Type() == reflect.TypeFor[secret.Text]() }
+func (s Setting) isSecret() bool { return s.value.Type() == reflect.TypeFor[secret.Text]() }
 
 // Equal reports whether s and t have equal values.
 func (s Setting) Equal(t Setting) bool {
@@ -118,6 +120,8 @@ func (s Setting) set(raw any) error {
 	panic("config: setting " + s.Key + " has an unsupported type")
 }
 
+// parse sets dst to the value that f parses from text. Parameter want describes the valid
+// texts, for the error.
 func parse[T any](dst *T, text, want string, f func(string) (T, error)) error {
 	v, err := f(text)
 	if err != nil {

@@ -18,13 +18,13 @@ import (
 // ErrRejected means that brokers refuse the credentials, or that the TLS handshake with
 // the brokers fails. [errors.Is] treats it as a [leaderboard.ErrUnavailable] too. A retry
 // can succeed only after an operator has corrected the settings or the brokers.
-var ErrRejected error = rejected{}
+var ErrRejected error = rejectedError{}
 
-type rejected struct{}
+type rejectedError struct{}
 
-func (rejected) Error() string { return "the brokers reject this client" }
+func (rejectedError) Error() string { return "the brokers reject this client" }
 
-func (rejected) Is(target error) bool { return target == leaderboard.ErrUnavailable }
+func (rejectedError) Is(target error) bool { return target == leaderboard.ErrUnavailable }
 
 // ConnectError describes err, the error of connecting to brokers with the configuration
 // c. The result is one line that names the brokers and the settings to correct. It
@@ -34,7 +34,7 @@ func ConnectError(brokers []string, c *sarama.Config, err error) error {
 	if err == nil {
 		return nil
 	}
-	where := "brokers " + strings.Join(brokers, ",")
+	address := "brokers " + strings.Join(brokers, ",")
 	if errors.Is(err, sarama.ErrOutOfBrokers) {
 		// This error may lack its cause, or contain a line for each broker.
 		err = cause(brokers, c, err)
@@ -42,35 +42,35 @@ func ConnectError(brokers []string, c *sarama.Config, err error) error {
 	verification, op := (*tls.CertificateVerificationError)(nil), (*net.OpError)(nil)
 	switch {
 	case errors.Is(err, sarama.ErrSASLAuthenticationFailed):
-		return fmt.Errorf("%s: %w: correct kafka.username and kafka.password of user %q with %s: %w", where, ErrRejected, c.Net.SASL.User, c.Net.SASL.Mechanism, err)
+		return fmt.Errorf("%s: %w: correct kafka.username and kafka.password of user %q with %s: %w", address, ErrRejected, c.Net.SASL.User, c.Net.SASL.Mechanism, err)
 	case errors.Is(err, sarama.ErrUnsupportedSASLMechanism):
-		return fmt.Errorf("%s: %w: they do not offer kafka.mechanism %s: %w", where, ErrRejected, c.Net.SASL.Mechanism, err)
+		return fmt.Errorf("%s: %w: they do not offer kafka.mechanism %s: %w", address, ErrRejected, c.Net.SASL.Mechanism, err)
 	case errors.Is(err, sarama.ErrIllegalSASLState):
-		return fmt.Errorf("%s: %w: they do not authenticate users at this address: remove kafka.username, or set another address: %w", where, ErrRejected, err)
+		return fmt.Errorf("%s: %w: they do not authenticate users at this address: remove kafka.username, or set another address: %w", address, ErrRejected, err)
 	case errors.As(err, &verification), errors.As(err, &op) && op.Op == "remote error":
-		return fmt.Errorf("%s: %w: %w", where, ErrRejected, err)
+		return fmt.Errorf("%s: %w: %w", address, ErrRejected, err)
 	case errors.Is(err, io.EOF) && c.Net.SASL.Enable:
-		return fmt.Errorf("%s: they close the connection, and may refuse kafka.username and kafka.password, or require kafka.tls.enabled: %w", where, Unavailable(err))
+		return fmt.Errorf("%s: they close the connection, and may refuse kafka.username and kafka.password, or require kafka.tls.enabled: %w", address, Unavailable(err))
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%s: they close the connection, and may require kafka.username or kafka.tls.enabled: %w", where, Unavailable(err))
+		return fmt.Errorf("%s: they close the connection, and may require kafka.username or kafka.tls.enabled: %w", address, Unavailable(err))
 	}
-	return fmt.Errorf("%s: %w", where, Unavailable(err))
+	return fmt.Errorf("%s: %w", address, Unavailable(err))
 }
 
-// cause returns the error of one broker, which is the cause of err. The error err must be
-// an [sarama.ErrOutOfBrokers]. If err does not contain the error of a broker, cause
+// cause returns the error of one broker that caused err. The error err must be an
+// [sarama.ErrOutOfBrokers]. If err does not contain the error of a broker, cause
 // connects to the first broker to get its error.
 func cause(brokers []string, c *sarama.Config, err error) error {
-	if each, ok := errors.Unwrap(err).(interface{ Unwrap() []error }); ok {
-		return each.Unwrap()[0]
+	if wrapped, ok := errors.Unwrap(err).(interface{ Unwrap() []error }); ok {
+		return wrapped.Unwrap()[0]
 	}
 	b := sarama.NewBroker(brokers[0])
-	if failed := b.Open(c); failed != nil {
+	if connErr := b.Open(c); connErr != nil {
 		return err
 	}
 	defer func() { _ = b.Close() }() // an error of Close does not matter
-	if _, failed := b.Connected(); failed != nil {
-		return fmt.Errorf("%s: %w", brokers[0], failed)
+	if _, connErr := b.Connected(); connErr != nil {
+		return fmt.Errorf("%s: %w", brokers[0], connErr)
 	}
 	return err
 }

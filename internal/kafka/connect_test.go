@@ -2,10 +2,7 @@ package kafka_test
 
 import (
 	"cmp"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -26,17 +23,11 @@ func startSecured(t *testing.T, ca *authority.Authority, opts ...kfake.Opt) []st
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
+	config, err := ca.Server(pair)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(ca.File)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(text)
-	return fake(t, append(opts, kfake.TLS(&tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}))...)
+	return fake(t, append(opts, kfake.TLS(config))...)
 }
 
 // A client with correct credentials connects. For wrong credentials, the error is one
@@ -51,15 +42,15 @@ func TestConnectWithCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine, err := ca.Issue("client")
+	pair, err := ca.Issue("client")
 	if err != nil {
 		t.Fatal(err)
 	}
 	users := []kfake.Opt{
 		kfake.EnableSASL(), kfake.Superuser("PLAIN", "ada", "plain"), kfake.Superuser("SCRAM-SHA-256", "ada", "scram256"), kfake.Superuser("SCRAM-SHA-512", "ada", "scram512"),
 	}
-	withUsers, both, neither := fake(t, users...), startSecured(t, ca, users...), fake(t)
-	trust, certified, stranger := certs.Client{CA: ca.File}, certs.Client{CA: ca.File, Cert: mine.Cert, Key: mine.Key}, certs.Client{CA: other.File}
+	sasl, saslAndTLS, open := fake(t, users...), startSecured(t, ca, users...), fake(t)
+	trusting, certified, untrusting := certs.Client{CA: ca.File}, certs.Client{CA: ca.File, Cert: pair.Cert, Key: pair.Key}, certs.Client{CA: other.File}
 	tests := []struct {
 		name     string
 		brokers  []string
@@ -69,19 +60,19 @@ func TestConnectWithCredentials(t *testing.T) {
 		rejected bool
 		timeout  time.Duration // of a TLS handshake; 0 means a minute
 	}{
-		{"PLAIN", withUsers, kafka.Options{Mechanism: "PLAIN", Username: "ada", Password: "plain"}, nil, "", false, 0},
-		{"SCRAM-SHA-256", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-256", Username: "ada", Password: "scram256"}, nil, "", false, 0},
-		{"SCRAM-SHA-512", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, nil, "", false, 0},
-		{"TLS and SCRAM-SHA-512", both, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &certified, "", false, 0},
-		{"no credentials, and none required", neither, kafka.Options{}, nil, "", false, 0},
-		{"wrong password, PLAIN", withUsers, kafka.Options{Mechanism: "PLAIN", Username: "ada", Password: "wrong"}, nil, "may refuse kafka.username and kafka.password", false, 0},
-		{"wrong password, SCRAM-SHA-256", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-256", Username: "ada", Password: "scram512"}, nil, "may refuse kafka.username and kafka.password", false, 0},
-		{"unknown user, SCRAM-SHA-512", withUsers, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "bob", Password: "scram512"}, nil, "may refuse kafka.username and kafka.password", false, 0},
-		{"no credentials, but required", withUsers, kafka.Options{}, nil, "may require kafka.username or kafka.tls.enabled", false, 0},
-		{"no TLS", both, kafka.Options{}, nil, "kafka.tls.enabled", false, 0},
-		{"no client certificate", both, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &trust, "set kafka.tls.cert and kafka.tls.key", true, 0},
-		{"another authority", both, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &stranger, "kafka.tls.ca", true, 0},
-		{"TLS with a broker without TLS", neither, kafka.Options{}, &certified, "see kafka.tls.enabled", false, time.Second / 2},
+		{"PLAIN", sasl, kafka.Options{Mechanism: "PLAIN", Username: "ada", Password: "plain"}, nil, "", false, 0},
+		{"SCRAM-SHA-256", sasl, kafka.Options{Mechanism: "SCRAM-SHA-256", Username: "ada", Password: "scram256"}, nil, "", false, 0},
+		{"SCRAM-SHA-512", sasl, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, nil, "", false, 0},
+		{"TLS and SCRAM-SHA-512", saslAndTLS, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &certified, "", false, 0},
+		{"no credentials are required", open, kafka.Options{}, nil, "", false, 0},
+		{"wrong password, PLAIN", sasl, kafka.Options{Mechanism: "PLAIN", Username: "ada", Password: "wrong"}, nil, "may refuse kafka.username and kafka.password", false, 0},
+		{"wrong password, SCRAM-SHA-256", sasl, kafka.Options{Mechanism: "SCRAM-SHA-256", Username: "ada", Password: "scram512"}, nil, "may refuse kafka.username and kafka.password", false, 0},
+		{"unknown user, SCRAM-SHA-512", sasl, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "bob", Password: "scram512"}, nil, "may refuse kafka.username and kafka.password", false, 0},
+		{"the credentials are missing", sasl, kafka.Options{}, nil, "may require kafka.username or kafka.tls.enabled", false, 0},
+		{"the client has no TLS", saslAndTLS, kafka.Options{}, nil, "kafka.tls.enabled", false, 0},
+		{"the client has no certificate", saslAndTLS, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &trusting, "set kafka.tls.cert and kafka.tls.key", true, 0},
+		{"the client trusts another authority", saslAndTLS, kafka.Options{Mechanism: "SCRAM-SHA-512", Username: "ada", Password: "scram512"}, &untrusting, "kafka.tls.ca", true, 0},
+		{"the broker has no TLS", open, kafka.Options{}, &certified, "see kafka.tls.enabled", false, time.Second / 2},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

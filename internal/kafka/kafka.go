@@ -1,5 +1,5 @@
-// Package kafka contains the code that all Kafka clients of the service share: the
-// client configuration, the topics, the form of messages, and the retry of errors.
+// Package kafka contains the code that all Kafka clients of the service share: their
+// configuration, the topics, the form of messages, and retries.
 package kafka
 
 import (
@@ -73,8 +73,8 @@ func (o Options) Config(clientID string) *sarama.Config {
 	return c
 }
 
-// PartitionOf returns the partition, out of n, that producers with [Options.Config] choose
-// for key.
+// PartitionOf returns the partition that producers with [Options.Config] choose for key. The
+// topic has n partitions, numbered from 0.
 func PartitionOf(key []byte, n int32) (int32, error) {
 	return sarama.NewMurmur2Partitioner("").Partition(&sarama.ProducerMessage{Key: sarama.ByteEncoder(key)}, n)
 }
@@ -83,8 +83,8 @@ func PartitionOf(key []byte, n int32) (int32, error) {
 // If a retry cannot succeed, for example because a message is too large, Unavailable
 // returns err unchanged.
 func Unavailable(err error) error {
-	for _, final := range []error{sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidRecord, sarama.ErrInvalidTopic} {
-		if errors.Is(err, final) {
+	for _, permanent := range []error{sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidRecord, sarama.ErrInvalidTopic} {
+		if errors.Is(err, permanent) {
 			return err
 		}
 	}
@@ -94,11 +94,11 @@ func Unavailable(err error) error {
 	return fmt.Errorf("%w: %w", leaderboard.ErrUnavailable, err)
 }
 
-// Retry calls f until f returns nil. The interval between two calls grows to about 10
-// s. After each failure, Retry calls notify, unless notify is nil, with the error and
-// the time until the next call. If ctx is done before f succeeds, Retry stops and
+// Retry calls f until f returns nil. The interval between two calls grows to about
+// 10 s. If notify is not nil, Retry calls it after each failure, with the error and the
+// time until the next call. If ctx is done before f succeeds, Retry stops and
 // returns the error of ctx.
-func Retry(ctx context.Context, f func() error, notify func(err error, in time.Duration)) error {
+func Retry(ctx context.Context, f func() error, notify func(err error, wait time.Duration)) error {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.MaxInterval = 10 * time.Second
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {

@@ -9,21 +9,17 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Risks returns a line for each topic setting that could make Kafka lose results. The
-// line also states how to correct the setting. If o.ReplicationFactor is set, Risks
-// also checks that existing topics have as many replicas, and that it is safe for
-// topics that do not exist yet. Errors: [leaderboard.ErrUnavailable], [ErrRejected]. A
+// Risks returns a line for each topic setting that could make Kafka lose results. The line
+// also states how to correct the setting. If o.ReplicationFactor is set, Risks also checks
+// that existing topics have at least this number of replicas. For missing topics, it
+// checks that this number is safe. Errors: [leaderboard.ErrUnavailable], [ErrRejected]. A
 // retry cannot correct other errors.
 func Risks(brokers []string, c *sarama.Config, o TopicOptions) (risks []string, err error) {
-	admin, err := sarama.NewClusterAdmin(brokers, c)
+	admin, existing, err := listTopics(brokers, c)
 	if err != nil {
-		return nil, fmt.Errorf("kafka: %w", ConnectError(brokers, c, err))
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, admin.Close()) }()
-	existing, err := admin.ListTopics()
-	if err != nil {
-		return nil, fmt.Errorf("kafka: topics: %w", Unavailable(err))
-	}
 	settings, err := topicSettings(admin, o, existing)
 	if err != nil {
 		return nil, err
@@ -90,8 +86,8 @@ func (o TopicOptions) risksOf(topic string, replicas int, settings map[string]st
 		add("has cleanup.policy=%s, which deletes results before the end of the retention: set it to delete", policy)
 	}
 	ms, err := strconv.ParseInt(settings["retention.ms"], 10, 64)
-	if kept := time.Duration(ms) * time.Millisecond; err == nil && ms >= 0 && ms < o.Retention.Milliseconds() {
-		add("keeps messages for %v, less than the required %v: raise its retention.ms to %d, or lower kafka.retention", kept, o.Retention, o.Retention.Milliseconds())
+	if retention := time.Duration(ms) * time.Millisecond; err == nil && ms >= 0 && ms < o.Retention.Milliseconds() {
+		add("keeps messages for %v, less than the required %v: raise its retention.ms to %d, or lower kafka.retention", retention, o.Retention, o.Retention.Milliseconds())
 	}
 	return risks
 }

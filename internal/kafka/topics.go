@@ -36,7 +36,7 @@ type TopicOptions struct {
 	// always enough: if the number grows, users move to other partitions. Mirrored
 	// topics must have the same number of partitions.
 	Partitions int
-	// ReplicationFactor is the number of replicas of every topic. A majority of the
+	// ReplicationFactor is the number of replicas of every partition. A majority of the
 	// replicas must acknowledge a message, for example 2 of 3.
 	ReplicationFactor int
 	// Retention is how long Kafka keeps messages. It must exceed the longest outage.
@@ -49,18 +49,28 @@ func (o TopicOptions) minInSync() int { return o.ReplicationFactor/2 + 1 }
 // names returns the names of all topics.
 func (t Topics) names() []string { return []string{t.Results(), t.DeadLetters(), t.Updates()} }
 
+// listTopics returns the topics of a cluster by name, and a client, which the caller must
+// close.
+func listTopics(brokers []string, c *sarama.Config) (sarama.ClusterAdmin, map[string]sarama.TopicDetail, error) {
+	admin, err := sarama.NewClusterAdmin(brokers, c)
+	if err != nil {
+		return nil, nil, fmt.Errorf("kafka: %w", ConnectError(brokers, c, err))
+	}
+	existing, err := admin.ListTopics()
+	if err != nil {
+		return nil, nil, fmt.Errorf("kafka: topics: %w", errors.Join(Unavailable(err), admin.Close()))
+	}
+	return admin, existing, nil
+}
+
 // EnsureTopics creates the missing topics. After every partition of these topics has a
 // leader, it returns their names. It does not change existing topics: see [Risks].
 func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o TopicOptions) (created []string, err error) {
-	admin, err := sarama.NewClusterAdmin(brokers, c)
+	admin, existing, err := listTopics(brokers, c)
 	if err != nil {
-		return nil, fmt.Errorf("kafka: %w", ConnectError(brokers, c, err))
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, admin.Close()) }()
-	existing, err := admin.ListTopics()
-	if err != nil {
-		return nil, fmt.Errorf("kafka: topics: %w", Unavailable(err))
-	}
 	retention, inSync, cleanup := strconv.FormatInt(o.Retention.Milliseconds(), 10), strconv.Itoa(o.minInSync()), "delete"
 	for _, topic := range o.names() {
 		if _, ok := existing[topic]; ok {

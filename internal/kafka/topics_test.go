@@ -50,8 +50,8 @@ func TestEnsureTopics(t *testing.T) {
 	}
 }
 
-// EnsureTopics sets the settings of new topics on which the safety of results depends, so
-// that other defaults of the brokers have no effect.
+// The safety of results depends on some settings of a topic. EnsureTopics sets them on each
+// new topic, so that the defaults of the brokers have no effect.
 func TestSettingsOfNewTopics(t *testing.T) {
 	brokers := fake(t, kfake.BrokerConfigs(map[string]string{"log.cleanup.policy": "compact", "log.retention.ms": "1000", "min.insync.replicas": "1"}))
 	o := kafka.TopicOptions{Partitions: 1, ReplicationFactor: 3, Retention: time.Hour}
@@ -94,7 +94,7 @@ func TestRisks(t *testing.T) {
 		name     string
 		replicas int
 		settings map[string]string // the settings that differ from safe
-		asked    int
+		factor   int
 		want     []string // parts of the risks of the topic match-results
 	}{
 		{"safe settings", 3, nil, 3, nil},
@@ -102,8 +102,8 @@ func TestRisks(t *testing.T) {
 		{"one replica", 1, map[string]string{"min.insync.replicas": "1"}, 0, []string{`"match-results" has 1 replica, and the loss`}},
 		{"fewer replicas than required", 2, nil, 3, []string{"has 2 replicas, but 3 are required"}},
 		{"one acknowledgement", 3, map[string]string{"min.insync.replicas": "1"}, 0, []string{"set its min.insync.replicas to 2"}},
-		{"compacted", 3, map[string]string{"cleanup.policy": "compact"}, 0, []string{"cleanup.policy=compact"}},
-		{"both policies", 3, map[string]string{"cleanup.policy": "compact,delete"}, 0, []string{"cleanup.policy=compact,delete"}},
+		{"cleanup policy compact", 3, map[string]string{"cleanup.policy": "compact"}, 0, []string{"cleanup.policy=compact"}},
+		{"cleanup policies compact and delete", 3, map[string]string{"cleanup.policy": "compact,delete"}, 0, []string{"cleanup.policy=compact,delete"}},
 		{"a short retention", 3, map[string]string{"retention.ms": "3600000"}, 0, []string{"keeps messages for 1h0m0s, less than the required 24h0m0s"}},
 		{"all risks at once", 1, map[string]string{"cleanup.policy": "compact", "retention.ms": "0"}, 0, []string{"has 1 replica,", "cleanup.policy=compact", "keeps messages for 0s"}},
 	}
@@ -115,16 +115,16 @@ func TestRisks(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = admin.Close() }()
-			o := kafka.TopicOptions{ReplicationFactor: tt.asked, Retention: 24 * time.Hour, Partitions: 1}
+			o := kafka.TopicOptions{ReplicationFactor: tt.factor, Retention: 24 * time.Hour, Partitions: 1}
 			for _, topic := range []string{o.Results(), o.DeadLetters(), o.Updates()} {
 				detail := &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 3, ConfigEntries: map[string]*string{}}
-				changed := map[string]string{}
+				overrides := map[string]string{}
 				if topic == o.Results() {
-					changed, detail.ReplicationFactor = tt.settings, int16(tt.replicas)
+					overrides, detail.ReplicationFactor = tt.settings, int16(tt.replicas)
 				}
 				for name, value := range safe {
-					if other, ok := changed[name]; ok {
-						value = other
+					if override, ok := overrides[name]; ok {
+						value = override
 					}
 					detail.ConfigEntries[name] = &value
 				}
@@ -149,10 +149,10 @@ func TestRisks(t *testing.T) {
 // it is 0, missing topics are no risk.
 func TestRisksOfMissingTopics(t *testing.T) {
 	brokers := fake(t)
-	for asked, want := range map[int]int{0: 0, 1: 3, 2: 0, 3: 0} {
-		got, err := kafka.Risks(brokers, kafka.Options{}.Config("test"), kafka.TopicOptions{ReplicationFactor: asked})
+	for factor, want := range map[int]int{0: 0, 1: 3, 2: 0, 3: 0} {
+		got, err := kafka.Risks(brokers, kafka.Options{}.Config("test"), kafka.TopicOptions{ReplicationFactor: factor})
 		if err != nil || len(got) != want || want > 0 && !strings.Contains(got[0], "would have 1 replica") {
-			t.Errorf("replication factor %d: Risks = %q, %v; want %d risks", asked, got, err, want)
+			t.Errorf("replication factor %d: Risks = %q, %v; want %d risks", factor, got, err, want)
 		}
 	}
 }

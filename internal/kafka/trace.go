@@ -43,7 +43,7 @@ func TraceSend(ctx context.Context, topic string, n int) (_ context.Context, end
 	}
 }
 
-// producerHeaders is the carrier of the headers of a message to send.
+// producerHeaders implements [propagation.TextMapCarrier] for a message to send.
 type producerHeaders struct{ *sarama.ProducerMessage }
 
 // Set adds a header. InjectTrace sets each header once.
@@ -54,7 +54,7 @@ func (h producerHeaders) Set(key, value string) {
 func (producerHeaders) Get(string) string { return "" }
 func (producerHeaders) Keys() []string    { return nil }
 
-// consumerHeaders is the carrier of the headers of a message that was read.
+// consumerHeaders implements [propagation.TextMapCarrier] for a message that was read.
 type consumerHeaders struct{ *sarama.ConsumerMessage }
 
 func (h consumerHeaders) Get(key string) string { return Header(h.ConsumerMessage, key) }

@@ -1,5 +1,5 @@
 // Package observe measures and traces the calls of a [leaderboard.Store] and a
-// [leaderboard.Index]. Its decorators keep the contract of what they wrap.
+// [leaderboard.Index]. Its decorators keep the contracts of the values that they wrap.
 package observe
 
 import (
@@ -24,7 +24,7 @@ func SecondsBuckets() []float64 {
 	return []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
 }
 
-// These are the values of the label outcome.
+// The values of the label outcome.
 const (
 	ok          = "ok"
 	refused     = "refused"     // the answer is an error of the domain, such as ErrEntryNotFound
@@ -34,8 +34,8 @@ const (
 	failed      = "failed"      // any other error
 )
 
-// outcome returns the label of an error. An error that is both, a timeout and
-// unavailable, is a timeout.
+// outcome returns the label of an error. The label of an error that wraps both a
+// timeout and ErrUnavailable is timeout.
 func outcome(err error) string {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
@@ -56,7 +56,7 @@ func outcome(err error) string {
 	return failed
 }
 
-// calls measures the calls of one contract, and traces those that a sampled request
+// calls measures the calls of one contract. It traces the calls that a sampled request
 // causes.
 type calls struct {
 	subsystem string
@@ -84,14 +84,14 @@ func newCalls(reg prometheus.Registerer, subsystem, contract string) calls {
 type call struct {
 	calls
 	method string
-	begun  time.Time
+	start  time.Time
 	span   trace.Span // nil if the call is not traced
 }
 
-// begin begins a call about a board, or about no board in particular. The caller must
-// pass the returned context on, and call end when the call ends.
+// begin begins a call. If the call concerns no board in particular, board is empty. The
+// caller must pass the returned context on, and call end when the call ends.
 func (c calls) begin(ctx context.Context, method string, board leaderboard.BoardID) (context.Context, call) {
-	running := call{calls: c, method: method, begun: time.Now()}
+	running := call{calls: c, method: method, start: time.Now()}
 	c.running.WithLabelValues(method).Inc()
 	if tracer := Tracer(ctx); tracer != nil {
 		ctx, running.span = tracer.Start(ctx, c.subsystem+"."+method)
@@ -105,7 +105,7 @@ func (c calls) begin(ctx context.Context, method string, board leaderboard.Board
 // end ends a call with the error that err points to.
 func (c call) end(err *error) {
 	c.calls.running.WithLabelValues(c.method).Dec()
-	c.seconds.WithLabelValues(c.method, outcome(*err)).Observe(time.Since(c.begun).Seconds())
+	c.seconds.WithLabelValues(c.method, outcome(*err)).Observe(time.Since(c.start).Seconds())
 	if c.span != nil {
 		Fail(c.span, *err)
 		c.span.End()

@@ -60,9 +60,8 @@ func series(t *testing.T, reg prometheus.Gatherer, metric string) map[string]flo
 	return values
 }
 
-// check fails the test unless the suite made a successful call of each method of the
-// contract, measured under the name of the method. It also fails the test if a call is
-// still counted as running.
+// check fails the test if a method of the contract has no successful call that is measured
+// under the name of the method. It also fails the test if a call is still counted as running.
 func (r *registries) check(t *testing.T, contract reflect.Type, subsystem string, unmeasured ...string) {
 	t.Helper()
 	measured := map[string]bool{}
@@ -99,17 +98,17 @@ func TestIndexKeepsItsContract(t *testing.T) {
 	r.check(t, reflect.TypeFor[leaderboard.Index](), "index", "Synced", "Close")
 }
 
-// broken is a store whose calls end with err.
-type broken struct {
+// failingStore is a store whose calls end with err.
+type failingStore struct {
 	leaderboard.Store
 	err error
 }
 
-func (b broken) Board(context.Context, leaderboard.BoardID) (leaderboard.Board, error) {
+func (b failingStore) Board(context.Context, leaderboard.BoardID) (leaderboard.Board, error) {
 	return leaderboard.Board{}, b.err
 }
 
-func (b broken) Scan(context.Context, leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
+func (b failingStore) Scan(context.Context, leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		if yield(leaderboard.Entry{}, nil) {
 			yield(leaderboard.Entry{}, b.err)
@@ -117,7 +116,7 @@ func (b broken) Scan(context.Context, leaderboard.SeasonKey) iter.Seq2[leaderboa
 	}
 }
 
-func (b broken) Apply(context.Context, *leaderboard.Board, []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+func (b failingStore) Apply(context.Context, *leaderboard.Board, []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	return leaderboard.ApplyReport{Outcomes: []leaderboard.Outcome{{}, {Err: b.err}}}, nil
 }
 
@@ -135,12 +134,12 @@ func TestOutcomes(t *testing.T) {
 		{errors.New("disk"), "failed"},
 	} {
 		reg := prometheus.NewRegistry()
-		s := observe.Store(broken{err: tt.err}, reg)
+		s := observe.Store(failingStore{err: tt.err}, reg)
 		if _, err := s.Board(t.Context(), "b"); !errors.Is(err, tt.err) {
 			t.Errorf("Board returned %v, want %v", err, tt.err)
 		}
 		if _, err := s.Apply(t.Context(), &leaderboard.Board{}, nil); err != nil {
-			t.Errorf("Apply returned %v, want no error: only one of its results failed", err)
+			t.Errorf("Apply returned %v, want no error, because only one of its results failed", err)
 		}
 		for range s.Scan(t.Context(), leaderboard.SeasonKey{}) { // reads to the error
 		}
@@ -153,7 +152,7 @@ func TestOutcomes(t *testing.T) {
 		got := series(t, reg, "leaderboard_store_call_seconds")
 		for _, key := range []string{"Board " + tt.want, "Apply " + tt.want, "Scan " + tt.want, "Scan ok"} {
 			if got[key] != 1 {
-				t.Errorf("after %v: %v, want 1 of %s", tt.err, got, key)
+				t.Errorf("after the error %v the counts of calls are %v, want 1 for %q", tt.err, got, key)
 			}
 		}
 	}

@@ -24,9 +24,9 @@ func Tracer(ctx context.Context) trace.Tracer {
 	return span.TracerProvider().Tracer(Instrumentation)
 }
 
-// Fail marks span as failed if err is a fault of a server: not if err is nil, a refusal
-// or the end of the caller's wait. The span does not have the text of err, which may
-// name a user.
+// Fail sets the attribute outcome of span. If the outcome of err is timeout, unavailable or
+// failed, Fail also marks span as failed. The span does not have the text of err, because
+// this text may name a user.
 func Fail(span trace.Span, err error) {
 	result := outcome(err)
 	span.SetAttributes(attribute.String("outcome", result))

@@ -35,7 +35,7 @@ func callTraced(t *testing.T, f func(context.Context)) tracetest.SpanStubs {
 }
 
 // A span has the method, the board and the outcome. The text of an error may name a user,
-// so it is left out.
+// so the span does not have it.
 func TestCallsAreTraced(t *testing.T) {
 	disk := errors.New("disk of user mallory")
 	got := []string{}
@@ -43,7 +43,7 @@ func TestCallsAreTraced(t *testing.T) {
 		index := observe.Index(memory.New(), prometheus.NewRegistry())
 		_, _ = index.Loaded(ctx, leaderboard.SeasonKey{Board: "cup"})
 		for _, err := range []error{leaderboard.ErrBoardNotFound, disk} {
-			store := observe.Store(broken{err: err}, prometheus.NewRegistry())
+			store := observe.Store(failingStore{err: err}, prometheus.NewRegistry())
 			_, _ = store.Board(ctx, "cup")
 			_, _ = store.Apply(ctx, &leaderboard.Board{ID: "cup"}, nil)
 			for range store.Scan(ctx, leaderboard.SeasonKey{Board: "cup"}) { // reads to the error
@@ -99,6 +99,6 @@ func TestUntracedCallsAllocateNothing(t *testing.T) {
 		return testing.AllocsPerRun(100, func() { _, _ = x.Loaded(t.Context(), key) })
 	}
 	if want, got := allocs(plain), allocs(measured); got != want {
-		t.Errorf("a measured call makes %v allocations, want %v as without measuring", got, want)
+		t.Errorf("a measured call makes %v allocations, want %v, as for a call that is not measured", got, want)
 	}
 }

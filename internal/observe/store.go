@@ -189,6 +189,12 @@ func (o *store) Seasons(ctx context.Context, id leaderboard.BoardID) (_ []leader
 	return o.inner.Seasons(ctx, id)
 }
 
+func (o *store) SeasonIDs(ctx context.Context, id leaderboard.BoardID) (_ []leaderboard.SeasonID, err error) {
+	ctx, call := o.calls.begin(ctx, "SeasonIDs", id)
+	defer call.end(&err)
+	return o.inner.SeasonIDs(ctx, id)
+}
+
 func (o *store) Season(ctx context.Context, s leaderboard.SeasonKey) (_ leaderboard.SeasonRecord, err error) {
 	ctx, call := o.calls.begin(ctx, "Season", s.Board)
 	defer call.end(&err)
@@ -201,10 +207,16 @@ func (o *store) ChangedAt(ctx context.Context, s leaderboard.SeasonKey) (_ time.
 	return o.inner.ChangedAt(ctx, s)
 }
 
-func (o *store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, amendment leaderboard.Amendment) (_ leaderboard.SeasonRecord, err error) {
+func (o *store) DeletedAt(ctx context.Context, s leaderboard.SeasonKey) (_ time.Time, err error) {
+	ctx, call := o.calls.begin(ctx, "DeletedAt", s.Board)
+	defer call.end(&err)
+	return o.inner.DeletedAt(ctx, s)
+}
+
+func (o *store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, at time.Time) (_ leaderboard.SeasonRecord, err error) {
 	ctx, call := o.calls.begin(ctx, "Seal", b.ID)
 	defer call.end(&err)
-	return o.inner.Seal(ctx, b, season, amendment)
+	return o.inner.Seal(ctx, b, season, at)
 }
 
 func (o *store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, amendment leaderboard.Amendment) (_ leaderboard.SeasonRecord, err error) {
@@ -219,16 +231,38 @@ func (o *store) FinalStandings(ctx context.Context, l leaderboard.Ladder, positi
 	return o.inner.FinalStandings(ctx, l, position, n)
 }
 
-func (o *store) FinalStanding(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID) (_ leaderboard.Standing, err error) {
-	ctx, call := o.calls.begin(ctx, "FinalStanding", l.Board)
+func (o *store) FinalLookup(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) (_ []leaderboard.Standing, _ int64, err error) {
+	ctx, call := o.calls.begin(ctx, "FinalLookup", l.Board)
 	defer call.end(&err)
-	return o.inner.FinalStanding(ctx, l, user)
+	return o.inner.FinalLookup(ctx, l, users)
+}
+
+func (o *store) FinalAround(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) (_ leaderboard.Neighborhood, _ int64, err error) {
+	ctx, call := o.calls.begin(ctx, "FinalAround", l.Board)
+	defer call.end(&err)
+	return o.inner.FinalAround(ctx, l, user, above, below)
+}
+
+func (o *store) FinalAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) (_ []leaderboard.Standing, _ leaderboard.Counts, _ int64, err error) {
+	ctx, call := o.calls.begin(ctx, "FinalAfter", l.Board)
+	defer call.end(&err)
+	return o.inner.FinalAfter(ctx, l, after, n)
 }
 
 func (o *store) DeleteSeason(ctx context.Context, s leaderboard.SeasonKey, at time.Time) (err error) {
 	ctx, call := o.calls.begin(ctx, "DeleteSeason", s.Board)
 	defer call.end(&err)
 	return o.inner.DeleteSeason(ctx, s, at)
+}
+
+func (o *store) RankChanges(ctx context.Context) iter.Seq2[leaderboard.RankChange, error] {
+	return sequence(ctx, o.calls, "RankChanges", "", o.inner.RankChanges)
+}
+
+func (o *store) FinishRankChange(ctx context.Context, c leaderboard.RankChange, update func([]leaderboard.Entry) error) (err error) {
+	ctx, call := o.calls.begin(ctx, "FinishRankChange", "")
+	defer call.end(&err)
+	return o.inner.FinishRankChange(ctx, c, update)
 }
 
 func (o *store) FinishDeletions(ctx context.Context) (err error) {

@@ -17,8 +17,9 @@ type Admin struct {
 }
 
 // CreateBoard creates a board and returns it as stored. It does not set defaults: for
-// example, a Grace of 0 means no grace. Errors: [leaderboard.FieldError],
-// [leaderboard.ErrBoardExists].
+// example, a Grace of 0 means no grace. If b is linked, CreateBoard also adds b to the list of
+// links of its source, and wakes the loop that fills linked boards. Errors:
+// [leaderboard.FieldError], [leaderboard.ErrBoardExists].
 func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboard.Board, error) {
 	b = b.WithoutState()
 	b.CreatedAt, b.Season.Ends = leaderboard.Truncate(a.now()), nil
@@ -26,7 +27,7 @@ func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboa
 		return leaderboard.Board{}, err
 	}
 	if b.Source != nil {
-		b.FillLease = b.CreatedAt // has ended, so that any process may fill the board
+		b.FillLease = b.CreatedAt // an ended lease, so that any process may fill the board
 		if b.Season.Kind == leaderboard.Rolling {
 			if err := b.OpenWindows(); err != nil {
 				return leaderboard.Board{}, err
@@ -51,11 +52,11 @@ func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboa
 // addDifferences adds to err the rules and settings in which the stored board differs
 // from b.
 func (a *Admin) addDifferences(ctx context.Context, b *leaderboard.Board, err error) error {
-	have, readErr := a.store.Board(ctx, b.ID)
+	stored, readErr := a.store.Board(ctx, b.ID)
 	if readErr != nil {
 		return err
 	}
-	if differences := have.Differences(b); len(differences) > 0 {
+	if differences := stored.Differences(b); len(differences) > 0 {
 		err = fmt.Errorf("ranking: board %q differs in %s: %w", b.ID, strings.Join(differences, ", "), leaderboard.ErrBoardExists)
 	}
 	return err
@@ -87,7 +88,7 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 		return leaderboard.Board{}, err
 	}
 	defer a.forgetBoard(id)
-	b, err := a.store.AmendBoard(ctx, id, a.amendment(seasons, change))
+	b, err := a.store.AmendBoard(ctx, id, a.checkedChange(seasons, change))
 	if err == nil && b.Source != nil && len(b.PastDivisions) > 0 {
 		err = a.acceptOnSource(ctx, &b)
 	}
@@ -97,8 +98,9 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	return b, err
 }
 
-// acceptOnSource adds the attributes that b declares to those that its source accepts. A copy
-// of the source then accepts the source's results, also beside a b with other divisions.
+// acceptOnSource adds the attributes that b declares to those that its source accepts. If an
+// export of the source is imported into another installation, the source then accepts its
+// results there, even without its linked boards.
 func (a *Admin) acceptOnSource(ctx context.Context, b *leaderboard.Board) error {
 	defer a.forgetBoard(b.Source.Board)
 	_, err := a.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
@@ -111,26 +113,27 @@ func (a *Admin) acceptOnSource(ctx context.Context, b *leaderboard.Board) error 
 	return err
 }
 
-// amendment returns a function that calls change. The function fails if a sealed season
-// would accept results again, or if a season with results would close at once. If change
-// adds windows to a linked board, the board must be filled again: the source may have
-// results in these windows. If change changes the divisions, all users must be recounted.
-func (a *Admin) amendment(seasons []leaderboard.SeasonRecord, change func(*leaderboard.Board) error) func(*leaderboard.Board) error {
+// checkedChange returns a function that changes a board by change. The function fails if a
+// sealed season would accept results again, or if a season with results would close at once.
+// If change adds windows to a linked board, the function starts a fill of the board, because
+// the source may have results in these windows. If change changes the divisions, the function
+// starts a recount of all users.
+func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*leaderboard.Board) error) func(*leaderboard.Board) error {
 	return func(b *leaderboard.Board) error {
 		before := b.Clone()
 		if err := change(b); err != nil {
 			return err
 		}
-		if next, err := before.Amend(*b); err != nil {
+		if amended, err := before.Amend(*b); err != nil {
 			return err
-		} else if next.Rules() != before.Rules() {
-			b.RecountLease = leaderboard.Truncate(a.now()) // has ended, so that any process may recount the users
+		} else if amended.Rules() != before.Rules() {
+			b.RecountLease = leaderboard.Truncate(a.now()) // an ended lease, so that any process may recount the users
 		}
 		if b.Source != nil && len(b.Season.Windows) > len(before.Season.Windows) {
-			b.FillLease = leaderboard.Truncate(a.now()) // another lease than that of a fill in progress
+			b.FillLease = leaderboard.Truncate(a.now()) // differs from the lease of a fill in progress
 		}
 		for i := range seasons {
-			if err := checkPhase(&before, b, &seasons[i], a.now()); err != nil {
+			if err := checkOpenOrSealed(&before, b, &seasons[i], a.now()); err != nil {
 				return err
 			}
 		}
@@ -138,9 +141,10 @@ func (a *Admin) amendment(seasons []leaderboard.SeasonRecord, change func(*leade
 	}
 }
 
-// checkPhase returns a [leaderboard.FieldError] if the change of a board from before to
-// after would reopen a sealed season, or close an open one.
-func checkPhase(before, after *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) error {
+// checkOpenOrSealed checks that a season stays open or sealed if a board changes from before
+// to after. r is the season's record. checkOpenOrSealed returns a [leaderboard.FieldError] if
+// the change would reopen the sealed season, or close the open season.
+func checkOpenOrSealed(before, after *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) error {
 	season, err := after.Season.ByID(r.Season)
 	if err != nil {
 		return nil //nolint:nilerr // Amend returns an error if the change removes a season
@@ -158,7 +162,7 @@ func checkPhase(before, after *leaderboard.Board, r *leaderboard.SeasonRecord, n
 	return nil
 }
 
-// DeleteBoard deletes a board and all its data. Results that were received before now
+// DeleteBoard deletes a board and all its data. Results that were received before the call
 // are never applied to a later board with the same id. Errors:
 // [leaderboard.ErrBoardNotFound]; a [leaderboard.FieldError] if other boards are linked to
 // the board.
@@ -200,10 +204,11 @@ func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 }
 
 // Export calls send for each result that stands in the selected seasons, retractions
-// too. Unless ended is true, it omits the results after the early end of a season: on a
-// board without that end, they would count. It proceeds season by season, and user by user
-// within a season. It stops at the first error of send.
-func (a *Admin) Export(ctx context.Context, sel Selection, ended bool, send func(leaderboard.MatchResult) error) error {
+// too. Unless includeEnded is true, it omits the results after the early end of a season (see
+// [leaderboard.EarlyEnd]). A board that imports them, but not the early end, would count them.
+// Export proceeds season by season, and user by user within a season. It stops at the first
+// error of send.
+func (a *Admin) Export(ctx context.Context, sel Selection, includeEnded bool, send func(leaderboard.MatchResult) error) error {
 	return sel.eachSeason(ctx, a.store, func(b *leaderboard.Board, key leaderboard.SeasonKey) error {
 		for user, err := range a.store.Users(ctx, key) {
 			if err != nil {
@@ -213,7 +218,7 @@ func (a *Admin) Export(ctx context.Context, sel Selection, ended bool, send func
 				if err != nil {
 					return err
 				}
-				if !ended && b.EndedEarly(&r) {
+				if !includeEnded && b.EndedEarly(&r) {
 					continue
 				}
 				if err := send(r); err != nil {

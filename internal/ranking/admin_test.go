@@ -36,14 +36,14 @@ func TestBanHidesAUserUntilItIsLifted(t *testing.T) {
 	if err != nil || len(scores) != 2 || scores[0].Score != 10 || scores[1].Score != 6 || scores[1].Rank != 1 {
 		t.Errorf("scores after the ban was lifted: %+v, %v, want 10 on board b and 6 at rank 1 on board c", scores, err)
 	}
-	if ban, err := f.UserBans(t.Context(), "ann"); err != nil || len(ban) != 1 || ban[0].Banned {
-		t.Errorf("bans after the ban was lifted: %+v, %v, want one lifted ban", ban, err)
+	if bans, err := f.UserBans(t.Context(), "ann"); err != nil || len(bans) != 1 || bans[0].Banned {
+		t.Errorf("bans after the ban was lifted: %+v, %v, want one lifted ban", bans, err)
 	}
 	if err := f.Erase(t.Context(), "ann"); err != nil {
 		t.Fatal(err)
 	}
 	f.wantList(ranking.Query{Board: "b"}, "bob 1 1")
-	if got := f.try("b", points("ann", "m", 5)); got.Reason != leaderboard.ReasonErased {
+	if got := f.trySubmit("b", points("ann", "m", 5)); got.Reason != leaderboard.ReasonErased {
 		t.Errorf("submit at the time of the erasure: %+v, want a rejection as USER_ERASED", got)
 	}
 	f.clock.set(start.Add(time.Second))
@@ -72,7 +72,7 @@ func TestBoardsAreCreatedAmendedAndDeleted(t *testing.T) {
 		t.Errorf("second creation of a board: %v, want no error", err)
 	}
 	if _, err := f.CreateBoard(t.Context(), leaderboard.Board{ID: "b"}); !errors.Is(err, leaderboard.ErrBoardExists) {
-		t.Errorf("creation of a board that exists with other rules: %v, want ErrBoardExists", err)
+		t.Errorf("creation of a different board with the same id: %v, want ErrBoardExists", err)
 	}
 	if _, err := f.CreateBoard(t.Context(), leaderboard.Board{ID: ""}); !errors.Is(err, leaderboard.ErrInvalid) {
 		t.Errorf("creation of a board without an id: %v, want ErrInvalid", err)
@@ -95,8 +95,8 @@ func TestBoardsAreCreatedAmendedAndDeleted(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"})
 }
 
-// A season with results must not stop accepting results at once: results on their way,
-// which were in time, would be rejected.
+// AmendBoard must not close a season with results at once. It would reject results that were
+// submitted in time but have not arrived yet.
 func TestAmendBoardClosesNoSeasonWithResults(t *testing.T) {
 	f := open(t)
 	f.clock.set(start.AddDate(0, 0, -3))
@@ -104,7 +104,7 @@ func TestAmendBoardClosesNoSeasonWithResults(t *testing.T) {
 		f.create(leaderboard.Board{ID: id, Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: 24 * time.Hour}})
 	}
 	f.clock.set(start)
-	f.submit("used", timed(points("ann", "m", 5), start.Add(-13*time.Hour))) // in 20261119, which ended 12 hours ago
+	f.submit("used", withTime(points("ann", "m", 5), start.Add(-13*time.Hour))) // in 20261119, which ended 12 hours ago
 	grace := func(id leaderboard.BoardID, grace time.Duration, preview bool) error {
 		change := func(b *leaderboard.Board) error { b.Season.Grace = grace; return nil }
 		if preview {
@@ -129,7 +129,7 @@ func TestAmendBoardClosesNoSeasonWithResults(t *testing.T) {
 	if err := grace("used", 12*time.Hour+time.Minute, false); err != nil {
 		t.Errorf("grace that closes the season in a minute: %v, want nil", err)
 	}
-	f.submit("used", timed(points("bob", "m", 5), start.Add(-13*time.Hour)))
+	f.submit("used", withTime(points("bob", "m", 5), start.Add(-13*time.Hour)))
 	f.clock.set(start.Add(time.Minute))
 	if err := grace("used", 0, false); err != nil {
 		t.Errorf("shorter grace after the season closed: %v, want nil", err)

@@ -11,9 +11,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// retryWindow is the time after a season's start in which a result without a
-// timestamp may be a retry of a result of the previous season.
-const retryWindow = 24 * time.Hour
+// retryPeriod is the time after a season's start in which a result without a
+// timestamp may be the retry of a result of the previous season.
+const retryPeriod = 24 * time.Hour
 
 // Applier applies complete results to the store and the ranks. The Kafka consumer and
 // the [Submitter] of the embedded engine use it.
@@ -21,8 +21,8 @@ type Applier struct {
 	*shared
 	reader *Reader
 
-	stampMu   sync.Mutex
-	lastStamp time.Time // the latest time that stamp returned
+	timestampMu   sync.Mutex
+	lastTimestamp time.Time // the latest time that newTimestamp returned
 }
 
 // Synced reports whether the index has every update so far: see [leaderboard.Index].
@@ -42,7 +42,8 @@ func (a *Applier) Apply(ctx context.Context, b *leaderboard.Board, results []lea
 	})
 }
 
-// applyTo applies results to one board, without the boards linked to it.
+// applyTo applies results to one board and updates its ranks. It does not apply them to the
+// boards linked to it.
 func (s *shared) applyTo(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	report, err := s.store.Apply(ctx, b, results)
 	if err != nil {
@@ -73,16 +74,16 @@ func entriesAfter(changes []leaderboard.Change) []leaderboard.Entry {
 // unchangedEntries returns the entries in the outcomes of a report that are not in
 // its changes.
 func unchangedEntries(report *leaderboard.ApplyReport) (entries []leaderboard.Entry) {
-	seen := make(map[leaderboard.EntryKey]bool, len(report.Changes))
+	included := make(map[leaderboard.EntryKey]bool, len(report.Changes))
 	for i := range report.Changes {
 		e := &report.Changes[i].After
-		seen[leaderboard.EntryKey{SeasonKey: e.SeasonKey, User: e.User}] = true
+		included[leaderboard.EntryKey{SeasonKey: e.SeasonKey, User: e.User}] = true
 	}
 	for i := range report.Outcomes {
 		o := &report.Outcomes[i]
 		key := leaderboard.EntryKey{SeasonKey: o.Entry.SeasonKey, User: o.Entry.User}
-		if o.Err == nil && o.Entry.User != "" && !seen[key] {
-			seen[key] = true
+		if o.Err == nil && o.Entry.User != "" && !included[key] {
+			included[key] = true
 			entries = append(entries, o.Entry)
 		}
 	}
@@ -109,7 +110,11 @@ func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season lead
 // season. If no entry has a rank key, the returned rank is the rank that a new entry with
 // this key would have.
 func (a *Applier) RanksOf(ctx context.Context, key leaderboard.SeasonKey, keys []leaderboard.RankKey) ([]int64, error) {
-	return a.reader.ranksOf(ctx, key, keys)
+	b, err := a.board(ctx, key.Board)
+	if err != nil {
+		return nil, err
+	}
+	return a.reader.ranksOf(ctx, b, key.Season, keys)
 }
 
 // KeysAt returns the rank key at each position, from 1, in the overall ladder of a
@@ -119,21 +124,21 @@ func (a *Applier) KeysAt(ctx context.Context, key leaderboard.SeasonKey, positio
 }
 
 // Complete sets the fields that a submitted result may omit: the match id and the
-// times. It sets the season by the result's AchievedAt. It does not look for an earlier
-// submit of a result that already has a season. Errors:
-// [leaderboard.ErrSeasonNotFound] if the board has no season at AchievedAt; a
-// [leaderboard.FieldError] if the board is linked.
+// times. It sets the season by the result's AchievedAt. A result without a season and
+// without a time may be a retry of a result of the previous season. Complete then sets the
+// season and the time of that result. Errors: [leaderboard.ErrSeasonNotFound] if the board
+// has no season at AchievedAt; a [leaderboard.FieldError] if the board is linked.
 func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	r.Board = b.ID
 	if err := b.CheckDirect(); err != nil {
 		return r, err
 	}
-	given := r.Match != ""
-	if !given {
+	hasMatch := r.Match != ""
+	if !hasMatch {
 		r.Match = leaderboard.MatchID(rand.Text())
 	}
 	if r.AchievedAt.IsZero() {
-		r.Assigned, r.AchievedAt = true, a.stamp()
+		r.Assigned, r.AchievedAt = true, a.newTimestamp()
 	}
 	if r.ReceivedAt.IsZero() {
 		r.ReceivedAt = a.now()
@@ -143,9 +148,9 @@ func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderbo
 	if err != nil {
 		return r, err
 	}
-	named := r.Season != ""
+	hasSeason := r.Season != ""
 	r.Season = season.ID
-	if given && !named && r.Assigned && !season.Start.IsZero() && r.AchievedAt.Sub(season.Start) < retryWindow {
+	if hasMatch && !hasSeason && r.Assigned && !season.Start.IsZero() && r.AchievedAt.Sub(season.Start) < retryPeriod {
 		if err := a.completeRetry(ctx, b, season, &r); err != nil {
 			return r, err
 		}
@@ -159,12 +164,12 @@ func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderbo
 // was also assigned. The match must count once, so completeRetry moves r into the
 // previous season.
 func (a *Applier) completeRetry(ctx context.Context, b *leaderboard.Board, season leaderboard.Season, r *leaderboard.MatchResult) error {
-	before, ok := b.Season.Previous(season)
+	previous, ok := b.Season.Previous(season)
 	if !ok || r.User.Validate() != nil || r.Match.Validate() != nil {
 		return nil //nolint:nilerr // Check rejects invalid ids
 	}
 	key := r.ResultKey
-	key.Season = before.ID
+	key.Season = previous.ID
 	record, err := a.store.Result(ctx, key)
 	if errors.Is(err, leaderboard.ErrResultNotFound) {
 		return nil
@@ -172,23 +177,24 @@ func (a *Applier) completeRetry(ctx context.Context, b *leaderboard.Board, seaso
 	if err != nil {
 		return err
 	}
-	first := record.Result
-	if first == nil || !first.Assigned {
+	original := record.Result
+	if original == nil || !original.Assigned {
 		return nil
 	}
-	r.Season, r.AchievedAt = before.ID, first.AchievedAt
+	r.Season, r.AchievedAt = previous.ID, original.AchievedAt
 	return nil
 }
 
-// stamp returns the present time in microseconds. Its results always increase: if the
-// clock has not advanced, stamp returns the previous result plus a microsecond.
-func (a *Applier) stamp() time.Time {
-	a.stampMu.Lock()
-	defer a.stampMu.Unlock()
+// newTimestamp returns the present time, truncated to a microsecond. Each returned time is
+// later than the one before: if the clock has not advanced, newTimestamp adds a microsecond to
+// the previous time.
+func (a *Applier) newTimestamp() time.Time {
+	a.timestampMu.Lock()
+	defer a.timestampMu.Unlock()
 	t := leaderboard.Truncate(a.now())
-	if !t.After(a.lastStamp) {
-		t = a.lastStamp.Add(time.Microsecond)
+	if !t.After(a.lastTimestamp) {
+		t = a.lastTimestamp.Add(time.Microsecond)
 	}
-	a.lastStamp = t
+	a.lastTimestamp = t
 	return t
 }

@@ -12,22 +12,23 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
+// maxReasonBytes is the largest size of the reason that an administrator gives for an act.
 const maxReasonBytes = 256
 
 // SetBan bans a user, or lifts a ban, on one board or on every board. It sets At and
 // Revision of ban, and returns the state of the ban that then stands. A banned user is
 // hidden in past and sealed seasons too. The store still accepts results of the user.
-// They count after the ban is lifted. Errors: [leaderboard.ErrBoardNotFound] if a ban's
-// board does not exist.
+// They count after the ban is lifted. Errors: [leaderboard.ErrBoardNotFound] if ban.Banned is
+// true and the board does not exist; a [leaderboard.FieldError].
 func (a *Admin) SetBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.Ban, error) {
 	if err := a.completeBan(ctx, &ban); err != nil {
 		return leaderboard.Ban{}, err
 	}
 	return runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.Ban, error) {
-		if err := a.setBan(ctx, ban, banAmendment(ban.Banned)); err != nil {
+		if err := a.setBan(ctx, ban, banAmendmentReason(ban.Banned)); err != nil {
 			return leaderboard.Ban{}, err
 		}
-		return a.standingBan(ctx, ban.Key())
+		return a.storedBan(ctx, ban.Key())
 	})
 }
 
@@ -38,8 +39,8 @@ func (a *Admin) completeBan(ctx context.Context, ban *leaderboard.Ban) error {
 	return a.checkBan(ctx, ban)
 }
 
-// banAmendment returns the reason of the amendments that a ban or unban causes.
-func banAmendment(banned bool) string {
+// banAmendmentReason returns the reason for the amendments that a ban or unban causes.
+func banAmendmentReason(banned bool) string {
 	if banned {
 		return "ban a user"
 	}
@@ -52,9 +53,11 @@ func (a *Admin) CheckBan(ctx context.Context, ban *leaderboard.Ban) (leaderboard
 	if err := a.checkBan(ctx, ban); err != nil {
 		return leaderboard.Ban{}, err
 	}
-	return a.standingBan(ctx, ban.Key())
+	return a.storedBan(ctx, ban.Key())
 }
 
+// checkBan checks the fields that the caller chooses. If ban lifts a ban, checkBan clears its
+// Until.
 func (a *Admin) checkBan(ctx context.Context, ban *leaderboard.Ban) error {
 	if err := errors.Join(ban.User.Validate(), CheckReason(ban.Reason)); err != nil {
 		return err
@@ -74,8 +77,8 @@ func (a *Admin) checkBan(ctx context.Context, ban *leaderboard.Ban) error {
 	return nil
 }
 
-// CheckReason returns a [leaderboard.FieldError] if the reason of an administrator is too
-// long.
+// CheckReason returns a [leaderboard.FieldError] if the reason that an administrator gives for
+// an act is too long.
 func CheckReason(reason string) error {
 	if len(reason) > maxReasonBytes {
 		return &leaderboard.FieldError{Field: "reason", Problem: fmt.Sprintf("must be at most %d bytes, not %d", maxReasonBytes, len(reason))}
@@ -83,7 +86,9 @@ func CheckReason(reason string) error {
 	return nil
 }
 
-func (s *shared) standingBan(ctx context.Context, key leaderboard.BanKey) (leaderboard.Ban, error) {
+// storedBan returns the stored state of a ban. If none is stored, it returns the state of a
+// user who was never banned.
+func (s *shared) storedBan(ctx context.Context, key leaderboard.BanKey) (leaderboard.Ban, error) {
 	bans, err := s.store.UserBans(ctx, key.User)
 	for _, b := range bans {
 		if b.Board == key.Board {
@@ -96,7 +101,7 @@ func (s *shared) standingBan(ctx context.Context, key leaderboard.BanKey) (leade
 // setBan stores the state of a ban and updates the ranks of the user's entries. It also
 // updates the ranks of entries that this call does not change. An earlier process may
 // have changed these entries and died before it updated the ranks.
-func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, why string) error {
+func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, reason string) error {
 	changes, err := a.store.SetBan(ctx, ban)
 	if err != nil {
 		return err
@@ -105,19 +110,19 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, why string) err
 	if err != nil {
 		return err
 	}
-	var changed, others []leaderboard.Entry
+	var changedEntries, otherEntries []leaderboard.Entry
 	for i := range changes {
 		if c := &changes[i]; c.Before.Hidden == c.After.Hidden {
-			others = append(others, c.After) // another ban hides the user there, so the entry's visibility did not change
+			otherEntries = append(otherEntries, c.After) // another ban hides this entry, so its visibility did not change
 		} else {
-			changed = append(changed, c.After)
+			changedEntries = append(changedEntries, c.After)
 		}
 	}
 	for _, key := range keys {
 		if slices.ContainsFunc(changes, func(c leaderboard.Change) bool { return c.After.SeasonKey == key }) {
 			continue
 		}
-		if b, err := a.concerned(ctx, &ban, key.Board); err != nil {
+		if b, err := a.concernedBoard(ctx, &ban, key.Board); err != nil {
 			return err
 		} else if b == nil {
 			continue
@@ -129,17 +134,17 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, why string) err
 		if err != nil {
 			return err
 		}
-		others = append(others, e)
+		otherEntries = append(otherEntries, e)
 	}
 	if ban.Banned && !ban.Until.IsZero() {
 		a.planLift()
 	}
-	return a.ranks.update(ctx, changed, others, why)
+	return a.updateBanned(ctx, changedEntries, otherEntries, reason)
 }
 
-// concerned returns the board with an id if a ban concerns it. Otherwise, and if the board
+// concernedBoard returns the board with an id if a ban concerns it. Otherwise, and if the board
 // was deleted, it returns nil.
-func (s *shared) concerned(ctx context.Context, ban *leaderboard.Ban, id leaderboard.BoardID) (*leaderboard.Board, error) {
+func (s *shared) concernedBoard(ctx context.Context, ban *leaderboard.Ban, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := s.board(ctx, id)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return nil, nil
@@ -176,12 +181,13 @@ func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 	}
 	for _, b := range bans {
 		if b.Banned && !b.InForce(a.now()) {
-			set := b.At
+			// The ban has ended, so import the state after its end.
+			setAt := b.At
 			b = lifted(&b)
-			b.At = set // if the user was erased later, the import has no effect
+			b.At = setAt // if the user was erased after this time, the import has no effect
 		}
 		if _, err := runToEnd(ctx, a.tasks, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, a.setBan(ctx, b, banAmendment(b.Banned))
+			return struct{}{}, a.setBan(ctx, b, banAmendmentReason(b.Banned))
 		}); err != nil {
 			return err
 		}
@@ -193,15 +199,16 @@ func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 // only, so every process writes the same state. In that state, Until stays set until the
 // ranks include the user again: see liftEnded.
 func lifted(b *leaderboard.Ban) leaderboard.Ban {
-	next := leaderboard.Ban{User: b.User, Board: b.Board, Revision: b.Revision + 1, Reason: "the ban ended", At: b.Until, Until: b.Until}
-	if next.At.Before(b.At) {
-		next.At = b.At
+	state := leaderboard.Ban{User: b.User, Board: b.Board, Revision: b.Revision + 1, Reason: "the ban ended", At: b.Until, Until: b.Until}
+	if state.At.Before(b.At) {
+		state.At = b.At
 	}
-	return next
+	return state
 }
 
-// liftEnded lifts a ban whose end has passed. It lifts the ban in the store, updates
-// the ranks, and then clears Until. If the process dies before that,
+// liftEnded lifts a ban whose end has passed. It appends the act to the audit log, lifts the
+// ban in the store, updates the ranks, and then clears Until. If the process dies before the
+// last step,
 // [leaderboard.UserStore].BansEnding yields the ban again, and liftEnded repeats the
 // steps.
 func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
@@ -212,7 +219,7 @@ func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 		if err := a.store.AppendAct(ctx, liftAct(&b)); err != nil {
 			return struct{}{}, err
 		}
-		if err := a.setBan(ctx, b, banAmendment(false)); err != nil {
+		if err := a.setBan(ctx, b, banAmendmentReason(false)); err != nil {
 			return struct{}{}, err
 		}
 		b.Revision, b.Until = b.Revision+1, time.Time{}
@@ -222,12 +229,12 @@ func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 	return err
 }
 
-// liftAct returns the act of lifting the ban b. The act depends on b only. If several
-// processes lift the ban, they append equal acts, and the log keeps one.
+// liftAct returns the audit log's record of lifting the ban b. It depends on b only. If several
+// processes lift the ban, they append equal records, and the log keeps one.
 func liftAct(b *leaderboard.Ban) leaderboard.Act {
 	sum := sha256.Sum256([]byte(string(b.User) + "\n" + string(b.Board)))
 	return leaderboard.Act{
-		ID: fmt.Sprintf("end-%d-%x", b.Revision, sum[:8]), At: later(b.At, b.Until), Actor: leaderboard.SystemActor, Action: "unban", Board: b.Board,
+		ID: fmt.Sprintf("end-%d-%x", b.Revision, sum[:8]), At: laterOf(b.At, b.Until), Actor: leaderboard.SystemActor, Action: "unban", Board: b.Board,
 		ActDetail: leaderboard.ActDetail{User: b.User, Reason: b.Reason},
 	}
 }
@@ -235,11 +242,11 @@ func liftAct(b *leaderboard.Ban) leaderboard.Act {
 // liftEndedBans lifts each ban whose end has passed. It returns the next end of a ban,
 // or the zero time if no ban ends before until. If stored data of a user are damaged, it
 // leaves out the user's ban, lifts the others, and returns an error.
-func (a *Admin) liftEndedBans(ctx context.Context, until time.Time) (next time.Time, err error) {
+func (a *Admin) liftEndedBans(ctx context.Context, until time.Time) (nextEnd time.Time, err error) {
 	var errs []error
 	for b, err := range a.store.BansEnding(ctx, until) {
 		if err == nil && a.now().Before(b.Until) {
-			next = b.Until
+			nextEnd = b.Until
 			break
 		}
 		if err == nil {
@@ -254,7 +261,7 @@ func (a *Admin) liftEndedBans(ctx context.Context, until time.Time) (next time.T
 			break
 		}
 	}
-	return next, errors.Join(errs...)
+	return nextEnd, errors.Join(errs...)
 }
 
 // planLift wakes liftBans, which then reads the ends of bans again.
@@ -270,15 +277,13 @@ func (s *shared) planLift() {
 // of liftBans lifts the bans.
 func (a *Admin) liftBans(ctx context.Context, tick <-chan time.Time, interval time.Duration) {
 	for {
-		next, err := a.liftEndedBans(ctx, a.now().Add(interval))
+		nextEnd, err := a.liftEndedBans(ctx, a.now().Add(interval))
 		if err != nil && ctx.Err() == nil {
 			a.log.WarnContext(ctx, "ended bans not lifted", "err", err)
 		}
 		var end <-chan time.Time
-		if !next.IsZero() {
-			timer := time.NewTimer(next.Sub(a.now()))
-			defer timer.Stop()
-			end = timer.C
+		if !nextEnd.IsZero() {
+			end = time.After(nextEnd.Sub(a.now()))
 		}
 		select {
 		case <-end:
@@ -337,9 +342,9 @@ func (a *Admin) Bans(ctx context.Context, q BanQuery) (BanPage, error) {
 }
 
 func (q *BanQuery) matches(b *leaderboard.Ban, now time.Time) bool {
-	has := func(text, part string) bool { return strings.Contains(strings.ToLower(text), strings.ToLower(part)) }
+	contains := func(text, part string) bool { return strings.Contains(strings.ToLower(text), strings.ToLower(part)) }
 	return (q.Lifted || b.InForce(now)) && (q.Board == "" || b.Board == "" || b.Board == q.Board) &&
-		has(string(b.User), q.User) && has(b.Reason, q.Reason) && has(b.Actor, q.Actor)
+		contains(string(b.User), q.User) && contains(b.Reason, q.Reason) && contains(b.Actor, q.Actor)
 }
 
 // UserBans returns the bans of a user, lifted bans too.

@@ -27,6 +27,8 @@ func (f *fixture) ban(b leaderboard.Ban) leaderboard.Ban {
 // lift lifts the bans that have ended.
 func (f *fixture) lift() {
 	f.t.Helper()
+	// LiftEndedBans reads only bans that end before the given time. The microsecond includes
+	// bans that end now.
 	if _, err := f.LiftEndedBans(f.t.Context(), f.clock.now().Add(time.Microsecond)); err != nil {
 		f.t.Fatal(err)
 	}
@@ -147,7 +149,7 @@ func TestAnInterruptedEndOfABanIsCompleted(t *testing.T) {
 	f.submit("b", points("ann", "later", 1))
 	f.ban(leaderboard.Ban{User: "ann", Until: f.clock.now().Add(time.Hour)})
 	f.clock.set(f.clock.now().Add(2 * time.Hour))
-	died := over(t, deadAfterBan{f.store}, f.index)
+	died := serviceOver(t, deadAfterBan{f.store}, f.index)
 	died.clock.set(f.clock.now())
 	if _, err := died.LiftEndedBans(t.Context(), f.clock.now()); !errors.Is(err, errDied) {
 		t.Fatalf("LiftEndedBans: %v, want %v", err, errDied)
@@ -191,8 +193,9 @@ func TestSweepEveryLiftsBansAtTheirEnds(t *testing.T) {
 		go func() { s.SweepEvery(ctx, time.Minute); close(done) }()
 		synctest.Wait()
 		ban("bob", 2*time.Second)
+		time.Sleep(time.Millisecond) // the checks are after the ends of the bans, which are at whole seconds
 		for i, want := range []string{"true true", "true false", "false false"} {
-			time.Sleep(time.Second + time.Millisecond*time.Duration(min(i, 1)))
+			time.Sleep(time.Second)
 			synctest.Wait()
 			if got := fmt.Sprint(hidden("ann"), " ", hidden("bob")); got != want {
 				t.Errorf("after %d seconds: ann and bob hidden: %s, want %s", i+1, got, want)
@@ -300,8 +303,8 @@ func TestImportedBansEqualTheExportedOnes(t *testing.T) {
 	}
 }
 
-// An unban that lifts no ban, and one that lifts a ban under another one, change no final
-// standings, so they amend none.
+// If an unban lifts no ban, or if another ban still hides the user, the final standings do
+// not change. The season then gets no amendment.
 func TestAnUnbanThatChangesNothingAmendsNothing(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Divisions: []string{"team"}, Season: leaderboard.Schedule{Kind: leaderboard.Monthly}})
@@ -344,8 +347,8 @@ func TestAnUnbanThatChangesNothingAmendsNothing(t *testing.T) {
 	}
 }
 
-// An erasure removes a user's bans. An older export must not bring one back, not even one
-// that ends between the erasure and the import.
+// An erasure removes a user's bans. The import of an older export must not restore a ban,
+// even if the ban ended between the erasure and the import.
 func TestImportOfAnEndedBanDoesNotReviveAnErasedUser(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -365,7 +368,7 @@ func TestImportOfAnEndedBanDoesNotReviveAnErasedUser(t *testing.T) {
 		t.Errorf("UserBans after the import: %+v, %v; want none", bans, err)
 	}
 
-	other := open(t) // did not know the user
+	other := open(t) // the user was not erased from this service
 	other.clock.set(f.clock.now())
 	if err := other.ImportBans(t.Context(), exported); err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 const (
 	// refreshTimeout is the longest time for the refresh of a cached value.
 	refreshTimeout = time.Second
-	// refreshCooldown is the time between a failed refresh, which the store did not
-	// answer, and the next refresh.
+	// refreshCooldown is the time between a refresh that the store did not answer and the
+	// next refresh.
 	refreshCooldown = 5 * time.Second
 )
 
@@ -32,9 +32,9 @@ type BoardCache struct {
 type cached[V any] struct {
 	value V
 	until time.Time // the time of the next refresh
-	// readAt is the time immediately before the value was read from the store. It is
-	// compared with times of this process only, so it is from [time.Now], not
-	// BoardCache.now.
+	// readAt is the time immediately before the value was read from the store. It is from
+	// [time.Now], not from BoardCache.now, because it is compared with times of this process
+	// only.
 	readAt time.Time
 }
 
@@ -67,19 +67,29 @@ func (c *BoardCache) board(ctx context.Context, id leaderboard.BoardID) (*leader
 // BoardSince returns a version of a board that was read from the store after since, a
 // time in the past. Errors: [leaderboard.ErrBoardNotFound].
 func (c *BoardCache) BoardSince(ctx context.Context, id leaderboard.BoardID, since time.Time) (leaderboard.Board, error) {
-	if found, ok := c.boards.Load(id); ok {
-		if have := found.(*cached[leaderboard.Board]); have.readAt.After(since) {
-			return have.value, nil
+	b, err := c.boardSince(ctx, id, since)
+	if err != nil {
+		return leaderboard.Board{}, err
+	}
+	return *b, nil
+}
+
+// boardSince does the work of BoardSince. The caller must not change the board.
+func (c *BoardCache) boardSince(ctx context.Context, id leaderboard.BoardID, since time.Time) (*leaderboard.Board, error) {
+	if cachedBoard, ok := c.boards.Load(id); ok {
+		if entry := cachedBoard.(*cached[leaderboard.Board]); entry.readAt.After(since) {
+			return &entry.value, nil
 		}
 	}
 	readAt := time.Now()
 	b, err := c.store.Board(ctx, id)
-	if err == nil {
+	switch {
+	case err == nil:
 		putCached(c, &c.boards, id, b, readAt)
-	} else if errors.Is(err, leaderboard.ErrBoardNotFound) {
+	case errors.Is(err, leaderboard.ErrBoardNotFound):
 		c.forgetBoard(id)
 	}
-	return b, err
+	return &b, err
 }
 
 // seasonRecord returns the record of a season and reports whether the season is sealed.
@@ -88,25 +98,25 @@ func (c *BoardCache) BoardSince(ctx context.Context, id leaderboard.BoardID, sin
 // sealed.
 func (c *BoardCache) seasonRecord(ctx context.Context, b *leaderboard.Board, season leaderboard.Season) (leaderboard.SeasonRecord, bool, error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season.ID}
-	none := leaderboard.SeasonRecord{SeasonKey: key}
+	unsealed := leaderboard.SeasonRecord{SeasonKey: key}
 	if !c.mayBeSealed(season) {
-		return none, false, nil
+		return unsealed, false, nil
 	}
 	var fallback *leaderboard.SeasonRecord
 	if !b.Closed(season, c.now()) {
-		fallback = &none
+		fallback = &unsealed
 	}
 	r, err := getCached(ctx, c, &c.seasons, key, fallback, func(ctx context.Context) (leaderboard.SeasonRecord, error) {
 		return c.store.Season(ctx, key)
 	})
 	if err != nil {
-		return none, false, err
+		return unsealed, false, err
 	}
 	return *r, !r.SealedAt.IsZero(), nil
 }
 
-// mayBeSealed reports whether a season has ended, so that it may be sealed. The process
-// that seals it may have a clock that is up to sealDelay ahead. mayBeSealed ignores the
+// mayBeSealed reports whether a season may be sealed, because it has ended. The process that
+// seals the season may have a clock that is up to sealDelay ahead. mayBeSealed ignores the
 // grace period, because an administrator may extend it after a season is sealed.
 func (c *BoardCache) mayBeSealed(season leaderboard.Season) bool {
 	return !season.End.IsZero() && c.now().Add(sealDelay).After(season.End)
@@ -126,17 +136,16 @@ func putCached[V any](c *BoardCache, values *sync.Map, key any, value V, readAt 
 
 // getCached returns the value that is cached under a key. If the value is absent or
 // stale, getCached fetches and caches a new value. If the store does not answer, it
-// returns the stale value, or else fallback. For the next refreshCooldown it returns
-// this value without another fetch. If there is no stale value and fallback is nil, it
-// returns the error.
+// returns the stale value. Without a stale value, it returns fallback or, if fallback is nil,
+// the error. For the next refreshCooldown it returns the same value without another fetch.
 func getCached[V any](ctx context.Context, c *BoardCache, values *sync.Map, key any, fallback *V, fetch func(context.Context) (V, error)) (*V, error) {
-	found, _ := values.Load(key)
-	have, _ := found.(*cached[V])
-	if have != nil {
-		if c.now().Before(have.until) {
-			return &have.value, nil
+	loaded, _ := values.Load(key)
+	previous, _ := loaded.(*cached[V])
+	if previous != nil {
+		if c.now().Before(previous.until) {
+			return &previous.value, nil
 		}
-		fallback = &have.value
+		fallback = &previous.value
 	}
 	fetchCtx := ctx
 	if fallback != nil {
@@ -151,14 +160,14 @@ func getCached[V any](ctx context.Context, c *BoardCache, values *sync.Map, key 
 		putCached(c, values, key, value, readAt)
 		return &value, nil
 	case fallback != nil && ctx.Err() == nil && (errors.Is(err, leaderboard.ErrUnavailable) || fetchCtx.Err() != nil):
-		kept := &cached[V]{value: *fallback, until: c.now().Add(refreshCooldown)}
-		if have != nil {
-			kept.readAt = have.readAt
+		renewed := &cached[V]{value: *fallback, until: c.now().Add(refreshCooldown)}
+		if previous != nil {
+			renewed.readAt = previous.readAt
 		}
-		if have == nil {
-			values.LoadOrStore(key, kept)
+		if previous == nil {
+			values.LoadOrStore(key, renewed)
 		} else {
-			values.CompareAndSwap(key, found, kept)
+			values.CompareAndSwap(key, loaded, renewed)
 		}
 		return fallback, nil
 	}

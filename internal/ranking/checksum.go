@@ -16,13 +16,13 @@ import (
 const (
 	// checksumPage is the number of final standings that a checksum reads at a time.
 	checksumPage = 1000
-	// maxChecksums bounds the number of checksums that a process keeps.
+	// maxChecksums bounds the number of checksums that a process caches.
 	maxChecksums = 10_000
 )
 
-// checksums computes and keeps the checksums of sealed seasons.
+// checksums computes and caches the checksums of sealed seasons.
 type checksums struct {
-	kept *lru.Cache[checksumKey, string]
+	cached *lru.Cache[checksumKey, string]
 	// turn holds a value while a checksum is computed. Callers could otherwise start any
 	// number of scans of large seasons.
 	turn chan struct{}
@@ -34,20 +34,19 @@ type checksumKey struct {
 	leaderboard.SeasonKey
 	createdAt, sealedAt, amendedAt int64 // microseconds
 	amendments                     int
-	total                          int64
+	total                          int64 // the number of users in the overall ladder
 }
 
 func newChecksums() *checksums {
-	kept, _ := lru.New[checksumKey, string](maxChecksums) // fails only for a size below 1
-	return &checksums{kept: kept, turn: make(chan struct{}, 1)}
+	cached, _ := lru.New[checksumKey, string](maxChecksums) // fails only for a size below 1
+	return &checksums{cached: cached, turn: make(chan struct{}, 1)}
 }
 
 // Checksum returns the SHA-256, in hexadecimal digits, of the final standings of a season's
 // overall ladder. The hash is over one line for each standing, in standing order. A line
 // has the user id, the score, the tie-breakers joined by commas, and the AchievedAt as in
-// the REST API: RFC 3339 without trailing zeros. A tab separates these, and a line feed
-// ends the line.
-// Checksum computes the hash once for each seal and amendment. Errors:
+// the REST API: RFC 3339 without trailing zeros. Tabs separate these fields, and a line feed
+// ends the line. Checksum computes the hash once for each seal and amendment. Errors:
 // [leaderboard.ErrNotSealed].
 func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (sum string, err error) {
 	err = readConsistently(func() (bool, error) {
@@ -56,7 +55,7 @@ func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season lead
 			return false, err
 		}
 		var ok bool
-		if sum, ok = r.checksums.kept.Get(key); ok {
+		if sum, ok = r.checksums.cached.Get(key); ok {
 			return true, nil
 		}
 		select {
@@ -64,7 +63,7 @@ func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season lead
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}
-		if sum, ok = r.checksums.kept.Get(key); ok { // an earlier turn computed it
+		if sum, ok = r.checksums.cached.Get(key); ok { // the previous holder of the turn computed the checksum
 			<-r.checksums.turn
 			return true, nil
 		}
@@ -72,11 +71,11 @@ func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season lead
 		// The computation does not end with the caller, because the next caller needs it too.
 		r.tasks.running.Go(func() {
 			defer func() { <-r.checksums.turn }()
-			done <- r.keepChecksum(r.tasks.ctx, b, key)
+			done <- r.cacheChecksum(r.tasks.ctx, b, key)
 		})
 		select {
 		case err := <-done:
-			sum, ok = r.checksums.kept.Get(key)
+			sum, ok = r.checksums.cached.Get(key)
 			return ok, err
 		case <-ctx.Done():
 			return false, ctx.Err()
@@ -85,15 +84,15 @@ func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season lead
 	return sum, err
 }
 
-// keepChecksum computes a checksum, and keeps it unless the season was amended meanwhile.
-func (r *Reader) keepChecksum(ctx context.Context, b *leaderboard.Board, key checksumKey) error {
+// cacheChecksum computes a checksum, and caches it unless the season was amended meanwhile.
+func (r *Reader) cacheChecksum(ctx context.Context, b *leaderboard.Board, key checksumKey) error {
 	sum, err := r.hashStandings(ctx, b, key.SeasonKey)
 	if err != nil {
 		return err
 	}
 	after, err := r.checksumKey(ctx, b, key.Season)
 	if err == nil && after == key {
-		r.checksums.kept.Add(key, sum)
+		r.checksums.cached.Add(key, sum)
 	}
 	return err
 }
@@ -119,7 +118,7 @@ func (r *Reader) checksumKey(ctx context.Context, b *leaderboard.Board, season l
 // hashStandings computes the checksum of the final standings of a season.
 func (r *Reader) hashStandings(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) (string, error) {
 	h := sha256.New()
-	at := scoreTime(b, key.Season, r.now())
+	scoredAt := scoreTime(b, key.Season, r.now())
 	for position := int64(1); ; {
 		page, _, err := r.store.FinalStandings(ctx, leaderboard.Ladder{SeasonKey: key}, position, checksumPage)
 		if err != nil {
@@ -129,7 +128,7 @@ func (r *Reader) hashStandings(ctx context.Context, b *leaderboard.Board, key le
 			return hex.EncodeToString(h.Sum(nil)), nil
 		}
 		for i := range page {
-			writeStanding(h, b, &page[i], at)
+			writeStanding(h, b, &page[i], scoredAt)
 		}
 		position = page[len(page)-1].Ranks.Ordinal + 1
 	}
@@ -137,9 +136,9 @@ func (r *Reader) hashStandings(ctx context.Context, b *leaderboard.Board, key le
 
 // writeStanding writes the line of a standing for a checksum. The user id contains neither
 // tabs nor line feeds, because ids are printable.
-func writeStanding(h hash.Hash, b *leaderboard.Board, st *leaderboard.Standing, at time.Time) {
+func writeStanding(h hash.Hash, b *leaderboard.Board, st *leaderboard.Standing, scoredAt time.Time) {
 	line := append([]byte(st.User), '\t')
-	line = append(strconv.AppendInt(line, int64(b.ScoreOf(st.Key, at)), 10), '\t')
+	line = append(strconv.AppendInt(line, int64(b.ScoreOf(st.Key, scoredAt)), 10), '\t')
 	for i, tie := range b.TieBreakersOf(st.Key) {
 		if i > 0 {
 			line = append(line, ',')

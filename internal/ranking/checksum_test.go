@@ -13,7 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// finalReads counts the reads of more than one final standing.
+// finalReads is a store that counts the reads of more than one final standing.
 type finalReads struct {
 	leaderboard.Store
 	n atomic.Int64
@@ -29,13 +29,13 @@ func (s *finalReads) FinalStandings(ctx context.Context, l leaderboard.Ladder, p
 func TestChecksumOfASealedSeason(t *testing.T) {
 	store, index := embedded.Open(t)
 	reads := &finalReads{Store: store}
-	f := over(t, reads, index)
+	f := serviceOver(t, reads, index)
 	f.clock.set(start.AddDate(0, 0, -1))
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Best, Season: leaderboard.Schedule{Kind: leaderboard.Daily},
 		TieBreakers: []leaderboard.TieBreaker{{Name: "wins"}, {Name: "falls", Order: leaderboard.LowerFirst}}})
-	at := start.AddDate(0, 0, -1)
+	achieved := start.AddDate(0, 0, -1)
 	for i, user := range []string{"ann", "b o", "日本"} {
-		r := timed(points(user, "m", int64(i-1)), at.Add(-time.Duration(i)*1500*time.Microsecond))
+		r := withTime(points(user, "m", int64(i-1)), achieved.Add(-time.Duration(i)*1500*time.Microsecond))
 		r.TieBreakers = []int64{int64(i), 7}
 		f.submit("b", r)
 	}
@@ -55,11 +55,11 @@ func TestChecksumOfASealedSeason(t *testing.T) {
 	}
 	ann, bo := "ann\t-1\t0,7\t2026-11-19T12:00:00Z\n", "b o\t0\t1,7\t2026-11-19T11:59:59.9985Z\n"
 	jp := "日本\t1\t2,7\t2026-11-19T11:59:59.997Z\n"
-	check("of the seal", jp+bo+ann)
-	once := reads.n.Load()
-	check("again", jp+bo+ann)
-	if n := reads.n.Load(); once == 0 || n != once {
-		t.Errorf("reads of final standings: %d, then %d; want some, then no more", once, n)
+	check("after the seal", jp+bo+ann)
+	firstReads := reads.n.Load()
+	check("of the second call", jp+bo+ann)
+	if n := reads.n.Load(); firstReads == 0 || n != firstReads {
+		t.Errorf("reads of final standings: %d, then %d; want some, then no more", firstReads, n)
 	}
 	f.clock.set(start.Add(time.Minute))
 	if _, err := f.Retract(t.Context(), &b, leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Season: "20261119"}, User: "b o", Match: "m"}, nil); err != nil {
@@ -72,16 +72,16 @@ func TestChecksumOfASealedSeason(t *testing.T) {
 	check("after an erasure", ann)
 }
 
-// A season has as many pages as it needs, and a sealed season without users has the
-// checksum of no lines.
-func TestChecksumOfManyAndNoUsers(t *testing.T) {
+// The checksum includes every page of a large season. The checksum of a sealed season
+// without users is the hash of an empty text.
+func TestChecksumOfManyUsersAndWithoutUsers(t *testing.T) {
 	f := open(t)
 	f.clock.set(start.AddDate(0, 0, -1))
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Best, Season: leaderboard.Schedule{Kind: leaderboard.Daily}})
-	at := start.AddDate(0, 0, -1)
+	achieved := start.AddDate(0, 0, -1)
 	var results []leaderboard.MatchResult
 	for i := range 2500 {
-		results = append(results, timed(points(fmt.Sprintf("u%04d", i), "m", int64(-i)), at))
+		results = append(results, withTime(points(fmt.Sprintf("u%04d", i), "m", int64(-i)), achieved))
 	}
 	if _, err := f.Submit(t.Context(), &b, results); err != nil {
 		t.Fatal(err)

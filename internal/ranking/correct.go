@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// reserveFor is how long a correction reserves its revision. It is longer than the
-	// time in which a submitted result is usually applied.
-	reserveFor = 30 * time.Second
-	// firstReservePoll and lastReservePoll bound the time between two attempts to reserve a
-	// revision, before jitter.
-	firstReservePoll, lastReservePoll = 20 * time.Millisecond, 500 * time.Millisecond
+	// reservationTime is how long a correction reserves its revision. A submitted result is
+	// usually applied in less time.
+	reservationTime = 30 * time.Second
+	// minReserveInterval and maxReserveInterval bound the time between two attempts to reserve a
+	// revision. A random part is added to this time.
+	minReserveInterval, maxReserveInterval = 20 * time.Millisecond, 500 * time.Millisecond
 	// correctionTries bounds how often a correction starts again because of other changes
 	// of the same result.
 	correctionTries = 100
-	// maxSearched bounds the number of seasons in which one call looks for a match.
-	maxSearched = 32
+	// maxSearchedSeasons bounds the number of seasons in which one call looks for a match.
+	maxSearchedSeasons = 32
 )
 
-// Correction is a change of some fields of a stored match result. Nil fields stay.
+// Correction is a change of some fields of a stored match result. A nil field changes nothing.
 type Correction struct {
 	Score       *leaderboard.Score
 	TieBreakers []int64
@@ -42,7 +42,7 @@ type Correction struct {
 	Amends bool
 }
 
-// RevisionError means that another revision stands than the one that a [Correction] names.
+// RevisionError means that the revision in a [Correction] is not the one that stands.
 type RevisionError struct {
 	Given   int64
 	Current leaderboard.MatchResult // the result that stands
@@ -52,13 +52,13 @@ func (e *RevisionError) Error() string {
 	return fmt.Sprintf("revision %d of the result counts, not %d; read it and correct it again", e.Current.Revision, e.Given)
 }
 
-// Correct changes a stored result of a board: it submits the changed whole as the next
-// revision. It reserves that revision first, so two corrections at a time do not undo each
-// other. It returns the corrected result too. The season in key must not be empty.
+// Correct changes a stored result of a board: it submits the complete corrected result as
+// the next revision. It reserves that revision first, so that concurrent corrections do not
+// undo each other. It also returns the corrected result. The season in key must not be empty.
 //
 // Errors: [leaderboard.ErrResultNotFound] if no result of the match stands; a
 // [leaderboard.FieldError], also if the board is linked; a [RevisionError];
-// [leaderboard.ErrUnavailable] if another correction of the result does not end.
+// [leaderboard.ErrUnavailable] if other changes of the result do not end in time.
 func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, c Correction) (leaderboard.MatchResult, Receipt, error) {
 	if err := b.CheckDirect(); err != nil {
 		return leaderboard.MatchResult{}, Receipt{}, err
@@ -67,46 +67,46 @@ func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leade
 		return leaderboard.MatchResult{}, Receipt{}, err
 	}
 	holder, poll := rand.Text(), backoff.NewExponentialBackOff()
-	poll.InitialInterval, poll.MaxInterval = firstReservePoll, lastReservePoll
+	poll.InitialInterval, poll.MaxInterval = minReserveInterval, maxReserveInterval
 	for range correctionTries {
-		r, err := s.corrected(ctx, b, key, &c)
+		r, err := s.correctedResult(ctx, b, key, &c)
 		if err != nil {
 			return r, Receipt{}, err
 		}
 		now := s.now()
-		ok, err := s.store.Reserve(ctx, leaderboard.Reservation{Key: key, Revision: r.Revision, Holder: holder, At: now, Until: now.Add(reserveFor)})
+		reserved, err := s.store.Reserve(ctx, leaderboard.Reservation{Key: key, Revision: r.Revision, Holder: holder, At: now, Until: now.Add(reservationTime)})
 		if err != nil {
 			return r, Receipt{}, err
 		}
-		if !ok {
+		if !reserved {
 			if err := wait(ctx, poll.NextBackOff()); err != nil {
 				return r, Receipt{}, fmt.Errorf("ranking: another correction of match %q is in progress: %w: %w", key.Match, leaderboard.ErrUnavailable, err)
 			}
 			continue
 		}
-		// Before this call had the reservation, the result may have changed again.
-		again, err := s.corrected(ctx, b, key, &c)
-		if err != nil || again.Revision != r.Revision {
+		// The result may have changed before this call got the reservation.
+		latest, err := s.correctedResult(ctx, b, key, &c)
+		if err != nil || latest.Revision != r.Revision {
 			if err == nil {
 				continue
 			}
 			return r, Receipt{}, err
 		}
-		receipt, err := s.submitOne(ctx, b, again)
+		receipt, err := s.submitOne(ctx, b, latest)
 		if err == nil && receipt.Status == leaderboard.Conflict && !receipt.Stands || receipt.Status == leaderboard.Superseded {
 			continue // a game server has submitted this revision, or a higher one, meanwhile
 		}
-		return again, receipt, err
+		return latest, receipt, err
 	}
 	return leaderboard.MatchResult{}, Receipt{}, fmt.Errorf("ranking: match %q was changed during each of %d attempts to correct it: %w", key.Match, correctionTries, leaderboard.ErrUnavailable)
 }
 
-// checkNewAttributes checks the attributes that a correction sets. Those that the stored
-// result has are not checked.
+// checkNewAttributes checks the attributes that a correction sets. It does not check the
+// other attributes of the stored result.
 func (s *Submitter) checkNewAttributes(ctx context.Context, b *leaderboard.Board, attributes map[string]string) error {
 	set := maps.Clone(attributes)
 	maps.DeleteFunc(set, func(_, value string) bool { return value == "" })
-	b, linked, err := s.declaring(ctx, b, []leaderboard.MatchResult{{Attributes: set}})
+	b, linked, err := s.declaringBoards(ctx, b, []leaderboard.MatchResult{{Attributes: set}})
 	if err != nil {
 		return err
 	}
@@ -126,8 +126,8 @@ func (s *Submitter) submitOne(ctx context.Context, b *leaderboard.Board, r leade
 	return receipts[0], nil
 }
 
-// corrected returns the stored result with the changes of c and its next revision.
-func (s *Submitter) corrected(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, c *Correction) (leaderboard.MatchResult, error) {
+// correctedResult returns the stored result with the changes of c and its next revision.
+func (s *Submitter) correctedResult(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, c *Correction) (leaderboard.MatchResult, error) {
 	record, err := s.store.Result(ctx, key)
 	if err != nil {
 		return leaderboard.MatchResult{}, err
@@ -139,13 +139,16 @@ func (s *Submitter) corrected(ctx context.Context, b *leaderboard.Board, key lea
 	if c.Revision != nil && *c.Revision != r.Revision {
 		return leaderboard.MatchResult{}, &RevisionError{*c.Revision, r}
 	}
-	for _, f := range record.Refusals { // the store would refuse an equal result of the same revision again
+	// The correction does not use a revision that was refused: if it has the content of the
+	// refused result, the store repeats the refusal.
+	for _, f := range record.Refusals {
 		r.Revision = max(r.Revision, f.Revision)
 	}
 	r.Revision++
-	// The result keeps Assigned, which shows whether a result without a time is its retry.
+	// Assigned stays as stored, even if c sets AchievedAt. By Assigned, completeRetry recognizes
+	// a later retry of the original submit.
 	r.Amends, r.ReceivedAt = c.Amends, leaderboard.Truncate(s.now())
-	c.change(&r)
+	c.applyTo(&r)
 	season, err := b.Season.At(r.AchievedAt)
 	if err == nil && season.ID != key.Season || errors.Is(err, leaderboard.ErrSeasonNotFound) {
 		return r, &leaderboard.FieldError{Field: "achieved_at", Problem: fmt.Sprintf(
@@ -157,8 +160,8 @@ func (s *Submitter) corrected(ctx context.Context, b *leaderboard.Board, key lea
 	return r, b.Check(&r, s.now())
 }
 
-// change applies c to r.
-func (c *Correction) change(r *leaderboard.MatchResult) {
+// applyTo sets the fields of r that c changes.
+func (c *Correction) applyTo(r *leaderboard.MatchResult) {
 	if c.Score != nil {
 		r.Score = *c.Score
 	}
@@ -202,21 +205,22 @@ func (r *Reader) ResultSeason(ctx context.Context, b *leaderboard.Board, key lea
 	return season.ID, closed, err
 }
 
-// newestSeasons returns the newest maxSearched of keys, which are seasons of b. It keeps
-// their order if there are no more.
+// newestSeasons returns the newest maxSearchedSeasons seasons of keys, which are seasons of b. If
+// keys has no more than maxSearchedSeasons seasons, it returns keys unchanged.
 func newestSeasons(b *leaderboard.Board, keys []leaderboard.SeasonKey) []leaderboard.SeasonKey {
-	if len(keys) <= maxSearched {
+	if len(keys) <= maxSearchedSeasons {
 		return keys
 	}
 	slices.SortStableFunc(keys, func(x, y leaderboard.SeasonKey) int { return compareSeasons(b, y.Season, x.Season) })
-	return keys[:maxSearched]
+	return keys[:maxSearchedSeasons]
 }
 
 // seasonOfMatch returns the season of a board in which a match of a user has a result. If
-// several seasons have one, it prefers a result that counts to a retraction, and both to a
-// rejected result. It searches the newest maxSearched seasons of the user. Errors:
-// [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if several seasons are left,
-// or if the match is in none of the newest seasons and the user has more.
+// several seasons have a result, seasonOfMatch prefers a result that stands to a retraction,
+// and both to a rejected result. It searches the newest maxSearchedSeasons seasons of the user.
+// Errors: [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if several seasons have
+// the preferred kind, or if the match is in none of the newest seasons and the user has older
+// seasons.
 func (r *Reader) seasonOfMatch(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (leaderboard.SeasonID, error) {
 	if err := errors.Join(user.Validate(), match.Validate()); err != nil {
 		return "", err
@@ -226,7 +230,7 @@ func (r *Reader) seasonOfMatch(ctx context.Context, b *leaderboard.Board, user l
 		return "", err
 	}
 	keys = slices.DeleteFunc(keys, func(k leaderboard.SeasonKey) bool { return k.Board != b.ID })
-	all := len(keys)
+	total := len(keys)
 	keys = newestSeasons(b, keys)
 	const none, refused, retracted, counting = 0, 1, 2, 3
 	kinds := make([]int, len(keys))
@@ -249,23 +253,23 @@ func (r *Reader) seasonOfMatch(ctx context.Context, b *leaderboard.Board, user l
 	if err != nil {
 		return "", err
 	}
-	var found []leaderboard.SeasonID
-	for kind := counting; kind > none && len(found) == 0; kind-- {
+	var seasons []leaderboard.SeasonID
+	for kind := counting; kind > none && len(seasons) == 0; kind-- {
 		for i, key := range keys {
 			if kinds[i] == kind {
-				found = append(found, key.Season)
+				seasons = append(seasons, key.Season)
 			}
 		}
 	}
-	switch len(found) {
+	switch len(seasons) {
 	case 0:
-		if all > len(keys) {
+		if total > len(keys) {
 			return "", &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("is required, because the match is in none of the user's newest %d seasons", len(keys))}
 		}
 		return "", fmt.Errorf("ranking: match %q of the user is in no season of board %q: %w", match, b.ID, leaderboard.ErrResultNotFound)
 	case 1:
-		return found[0], nil
+		return seasons[0], nil
 	}
-	const named = 10
-	return "", &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("is required, because the match has results in %d seasons: %q", len(found), found[:min(len(found), named)])}
+	const maxNamed = 10
+	return "", &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("is required, because the match has results in %d seasons: %q", len(seasons), seasons[:min(len(seasons), maxNamed)])}
 }

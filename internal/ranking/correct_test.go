@@ -12,7 +12,7 @@ import (
 
 func TestLinkedBoardsRefuseCorrections(t *testing.T) {
 	f := linkedPair(t)
-	f.submit("laps", at(points("ann", "m", 7), 0, start))
+	f.submit("laps", withRevision(points("ann", "m", 7), 0, start))
 	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "month", Season: "202611"}, User: "ann", Match: "m"}
 	score := leaderboard.Score(9)
 	if _, _, err := f.Correct(t.Context(), f.board("month"), key, ranking.Correction{Score: &score}); !errors.Is(err, leaderboard.ErrInvalid) {
@@ -40,7 +40,7 @@ func TestRetryOfACorrectedResultCountsOnce(t *testing.T) {
 				t.Fatalf("the correction: %+v, %v, want APPLIED", r, err)
 			}
 			f.clock.set(end.Add(time.Second))
-			if got := f.try("b", points("u", "m", 5)); got.Status != leaderboard.Superseded || got.Season != "202611" {
+			if got := f.trySubmit("b", points("u", "m", 5)); got.Status != leaderboard.Superseded || got.Season != "202611" {
 				t.Errorf("the retry: %+v, want SUPERSEDED in season 202611", got)
 			}
 			f.wantList(ranking.Query{Board: "b", Season: "202612"})
@@ -53,7 +53,7 @@ func TestMatchIsSoughtInTheNewestSeasons(t *testing.T) {
 	f := open(t)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: century}})
 	for day := range 33 {
-		f.submit("b", at(points("u", fmt.Sprint("m", day), 5), 0, start.AddDate(0, 0, -1-day)))
+		f.submit("b", withRevision(points("u", fmt.Sprint("m", day), 5), 0, start.AddDate(0, 0, -1-day)))
 	}
 	find := func(match leaderboard.MatchID) (leaderboard.SeasonID, error) {
 		return f.SeasonOfMatch(t.Context(), f.board("b"), "u", match)

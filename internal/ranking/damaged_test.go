@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
@@ -52,10 +54,10 @@ func (s damagedUser) Results(ctx context.Context, key leaderboard.SeasonKey, use
 func (s damagedUser) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	outcomes := make([]leaderboard.Outcome, len(results))
 	var intact []leaderboard.MatchResult
-	var at []int
+	var indexes []int
 	for i := range results {
 		if outcomes[i].Err = errDamaged; !s.damaged(b.ID, results[i].User) {
-			intact, at = append(intact, results[i]), append(at, i)
+			intact, indexes = append(intact, results[i]), append(indexes, i)
 		}
 	}
 	if len(intact) == 0 && len(results) > 0 {
@@ -63,13 +65,13 @@ func (s damagedUser) Apply(ctx context.Context, b *leaderboard.Board, results []
 	}
 	report, err := s.Store.Apply(ctx, b, intact)
 	for n := range report.Outcomes {
-		outcomes[at[n]] = report.Outcomes[n]
+		outcomes[indexes[n]] = report.Outcomes[n]
 	}
 	report.Outcomes = outcomes
 	return report, err
 }
 
-// One user whose data are damaged does not keep the bans of others from ending.
+// The bans of other users end although the data of one user are damaged.
 func TestBansEndDespiteADamagedUser(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -77,14 +79,14 @@ func TestBansEndDespiteADamagedUser(t *testing.T) {
 		f.submit("b", points(user, "m", 5))
 		f.ban(leaderboard.Ban{User: leaderboard.UserID(user), Until: start.Add(time.Duration(i+1) * time.Hour)})
 	}
-	s := over(t, damagedUser{Store: f.store}, f.index)
+	s := serviceOver(t, damagedUser{Store: f.store}, f.index)
 	s.clock.set(start.Add(150 * time.Minute))
-	next, err := s.LiftEndedBans(t.Context(), start.Add(9*time.Hour))
+	nextEnd, err := s.LiftEndedBans(t.Context(), start.Add(9*time.Hour))
 	if !errors.Is(err, leaderboard.ErrFormat) || !strings.Contains(err.Error(), "bad") {
 		t.Errorf("LiftEndedBans: %v, want ErrFormat and the user", err)
 	}
-	if want := start.Add(3 * time.Hour); !next.Equal(want) {
-		t.Errorf("the next end is %v, want %v", next, want)
+	if want := start.Add(3 * time.Hour); !nextEnd.Equal(want) {
+		t.Errorf("the next end is %v, want %v", nextEnd, want)
 	}
 	f.wantList(ranking.Query{Board: "b"}, "ann 5 1")
 }
@@ -93,7 +95,7 @@ func TestBansEndDespiteADamagedUser(t *testing.T) {
 // boards. It stays unfinished, so the next sweep repeats it.
 func TestAVoidReachesTheOthersDespiteADamagedUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, where := range []leaderboard.BoardID{"b", "copy"} {
+		for _, damagedBoard := range []leaderboard.BoardID{"b", "copy"} {
 			f := open(t)
 			b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Matches: true})
 			f.create(leaderboard.Board{ID: "copy", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "b"}})
@@ -101,7 +103,7 @@ func TestAVoidReachesTheOthersDespiteADamagedUser(t *testing.T) {
 				t.Fatal(err)
 			}
 			var batch []leaderboard.MatchResult
-			for i := range 1100 { // more than a chunk
+			for i := range 1100 { // more users than in a chunk
 				batch = append(batch, points(fmt.Sprintf("u%04d", i), "m", 5))
 			}
 			batch = append(batch, points("bad", "m", 5), points("bad", "other", 1), points("u0001", "other", 1))
@@ -111,15 +113,15 @@ func TestAVoidReachesTheOthersDespiteADamagedUser(t *testing.T) {
 				}
 			}
 			m := leaderboard.MatchState{MatchKey: leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, Match: "m"}}
-			s := over(t, damagedUser{f.store, where}, f.index)
+			s := serviceOver(t, damagedUser{f.store, damagedBoard}, f.index)
 			if _, err := s.SetVoid(t.Context(), &b, m, true); !errors.Is(err, leaderboard.ErrFormat) || !strings.Contains(err.Error(), "bad") {
-				t.Errorf("SetVoid with damage on %s: %v, want ErrFormat and the user", where, err)
+				t.Errorf("SetVoid with damage on %s: %v, want ErrFormat and the user", damagedBoard, err)
 			}
 			if state, err := f.store.Match(t.Context(), m.MatchKey); err != nil || state.Voids != 1 || state.Applied != 0 {
-				t.Errorf("damage on %s: the match is %+v, %v, want an unfinished void", where, state, err)
+				t.Errorf("damage on %s: the match is %+v, %v, want an unfinished void", damagedBoard, state, err)
 			}
 			bad := map[leaderboard.BoardID]string{"b": "bad 1 1", "copy": "bad 1 1"}
-			if bad["copy"] = "bad 6 1"; where == "b" {
+			if bad["copy"] = "bad 6 1"; damagedBoard == "b" {
 				bad["b"] = "bad 6 1"
 			}
 			for id, first := range bad {
@@ -133,29 +135,29 @@ func TestAVoidReachesTheOthersDespiteADamagedUser(t *testing.T) {
 	})
 }
 
-// A fill of a linked board, or of a rolling window, copies the results of all users whose data
-// are intact.
+// A fill of a linked board copies the results of all users whose data are intact.
 func TestFillsGoOnDespiteADamagedUser(t *testing.T) {
-	for _, where := range []leaderboard.BoardID{"b", "copy"} {
+	for _, damagedBoard := range []leaderboard.BoardID{"b", "copy"} {
 		synctest.Test(t, func(t *testing.T) {
 			f := open(t)
 			f.create(sumBoard)
 			for _, user := range []string{"ann", "bad", "zoe"} {
 				f.submit("b", points(user, "m", 5))
 			}
-			s := over(t, damagedUser{f.store, where}, f.index)
+			s := serviceOver(t, damagedUser{f.store, damagedBoard}, f.index)
 			s.create(leaderboard.Board{ID: "copy", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "b"}})
 			if err := s.FillLinked(t.Context()); err != nil {
-				t.Errorf("damage on %s: FillLinked: %v", where, err)
+				t.Errorf("damage on %s: FillLinked: %v", damagedBoard, err)
 			}
 			f.wantList(ranking.Query{Board: "copy"}, "ann 5 1", "zoe 5 1")
 			if f.board("copy").Filling() {
-				t.Errorf("damage on %s: the board is still filling", where)
+				t.Errorf("damage on %s: the board is still filling", damagedBoard)
 			}
 		})
 	}
 }
 
+// A fill of a rolling window copies the results of all users whose data are intact.
 func TestRollingWindowsAreFilledDespiteADamagedUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)
@@ -168,7 +170,7 @@ func TestRollingWindowsAreFilledDespiteADamagedUser(t *testing.T) {
 		for _, user := range []string{"ann", "bad", "zoe"} {
 			f.submit("b", points(user, "m", 5))
 		}
-		s := over(t, damagedUser{f.store, "copy"}, f.index)
+		s := serviceOver(t, damagedUser{f.store, "copy"}, f.index)
 		f.clock.set(start.AddDate(0, 0, 1))
 		s.clock.set(f.clock.now())
 		if err := s.FillLinked(t.Context()); err != nil {
@@ -179,5 +181,113 @@ func TestRollingWindowsAreFilledDespiteADamagedUser(t *testing.T) {
 		if got := f.board("copy").Rolling.Filled; got != window.Season {
 			t.Errorf("filled through %s, want %s", got, window.Season)
 		}
+	})
+}
+
+// differences returns the differences that Verify finds, as sorted texts.
+func (f *fixture) differences(sel ranking.Selection, repair bool) (texts []string) {
+	f.t.Helper()
+	if _, err := f.Verify(f.t.Context(), sel, repair, nil, func(d ranking.Difference) error {
+		texts = append(texts, fmt.Sprintf("%s %s %s repaired:%v", d.Kind, d.Ladder.Board, d.User, d.Repaired))
+		return nil
+	}); err != nil {
+		f.t.Error(err)
+	}
+	slices.Sort(texts)
+	return slices.Compact(texts)
+}
+
+// If the data of a user on one linked board are damaged, the source, the other linked boards
+// and the other users still get their results. The service counts the failed copies, and
+// Verify reports the user. After the data are restored, Verify copies the missing results.
+func TestResultsReachTheOtherBoardsDespiteADamagedCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := open(t)
+		b := f.create(sumBoard)
+		for _, id := range []leaderboard.BoardID{"copy", "other"} {
+			f.create(leaderboard.Board{ID: id, Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "b"}})
+		}
+		if err := f.FillLinked(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, user := range []string{"ann", "bad", "zoe"} {
+			f.submit("b", points(user, "m0", 5))
+		}
+		reg := prometheus.NewRegistry()
+		store := damagedUser{f.store, "copy"}
+		s := serviceOver(t, store, f.index)
+		s.Service = ranking.New(store, f.index, ranking.Options{Now: s.clock.now, Registerer: reg})
+		t.Cleanup(s.Service.Close)
+		var batch []leaderboard.MatchResult
+		for _, user := range []string{"zoe", "bad", "ann"} { // first results, and corrections
+			correction := points(user, "m0", 10)
+			correction.Revision = 1
+			batch = append(batch, points(user, "m1", 1), correction)
+		}
+		receipts, err := s.Submit(t.Context(), &b, batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range receipts {
+			if r.Status != leaderboard.Applied || r.Err != nil {
+				t.Errorf("receipt %+v, want status APPLIED", r)
+			}
+		}
+		for _, id := range []leaderboard.BoardID{"b", "other"} {
+			f.wantList(ranking.Query{Board: id}, "zoe 11 1", "bad 11 1", "ann 11 1")
+		}
+		f.wantList(ranking.Query{Board: "copy"}, "zoe 11 1", "ann 11 1", "bad 5 3")
+		if n := metrics(t, reg)["leaderboard_linked_damaged_total"]; n != 1 {
+			t.Errorf("%v damaged copies are counted, want 1", n)
+		}
+		f.wantDifferences(s.differences(ranking.Selection{}, false), "DATA_DAMAGED copy bad repaired:false")
+		f.wantDifferences(f.differences(ranking.Selection{Board: "copy"}, false), "RESULT_MISSING copy bad repaired:false")
+		f.wantDifferences(f.differences(ranking.Selection{Board: "copy", Season: leaderboard.SeasonAll}, true), "RESULT_MISSING copy bad repaired:true")
+		f.wantList(ranking.Query{Board: "copy"}, "zoe 11 1", "bad 11 1", "ann 11 1")
+		f.wantDifferences(f.differences(ranking.Selection{}, false))
+	})
+}
+
+func (f *fixture) wantDifferences(got []string, want ...string) {
+	f.t.Helper()
+	if !slices.Equal(got, want) {
+		f.t.Errorf("Verify finds %q, want %q", got, want)
+	}
+}
+
+// Verify of a linked board names the users whom the fill left out, whether their data are
+// damaged on the source or on the linked board.
+func TestVerifyNamesUsersWhomAFillLeftOut(t *testing.T) {
+	for _, damagedBoard := range []leaderboard.BoardID{"b", "copy"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := open(t)
+			f.create(sumBoard)
+			for _, user := range []string{"ann", "bad"} {
+				f.submit("b", points(user, "m", 5))
+			}
+			s := serviceOver(t, damagedUser{f.store, damagedBoard}, f.index)
+			s.create(leaderboard.Board{ID: "copy", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "b"}})
+			if err := s.FillLinked(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f.wantDifferences(s.differences(ranking.Selection{Board: "copy"}, false), "DATA_DAMAGED copy bad repaired:false")
+			f.wantDifferences(f.differences(ranking.Selection{Board: "copy"}, true), "RESULT_MISSING copy bad repaired:true")
+			f.wantList(ranking.Query{Board: "copy"}, "ann 5 1", "bad 5 1")
+		})
+	}
+}
+
+// Verify does not report a result as missing if the linked board refused it as late, or if
+// its season was deleted.
+func TestVerifyAcceptsResultsThatALinkedBoardNeedNotHave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := linkedPair(t)
+		f.submit("laps", withRevision(points("ann", "m1", 7), 0, start))
+		f.submit("laps", withRevision(points("ann", "late", 7), 0, start.AddDate(0, -2, 0)))
+		f.clock.set(start.Add(time.Hour))
+		if err := f.store.DeleteSeason(t.Context(), leaderboard.SeasonKey{Board: "month", Season: november.Season}, f.clock.now()); err != nil {
+			t.Fatal(err)
+		}
+		f.wantDifferences(f.differences(ranking.Selection{}, false))
 	})
 }

@@ -7,12 +7,13 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// declaring returns a version of b, and boards linked to it, by which
-// [leaderboard.Board.CheckSubmit] decides about results. If the cached versions do not
-// declare an attribute of the results, declaring reads them again: another process may have
-// changed them. Most submits need neither linked boards nor a read.
-func (s *Submitter) declaring(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (*leaderboard.Board, []*leaderboard.Board, error) {
-	declare := func(linked []*leaderboard.Board) bool {
+// declaringBoards returns a version of b and the boards linked to it. By the attributes that
+// these boards declare, [leaderboard.Board.CheckSubmit] checks results. If the cached
+// versions do not declare an attribute of the results, declaringBoards reads the boards again:
+// another process may have changed them. If b itself declares all attributes, declaringBoards
+// omits the linked boards.
+func (s *Submitter) declaringBoards(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (*leaderboard.Board, []*leaderboard.Board, error) {
+	allDeclared := func(linked []*leaderboard.Board) bool {
 		for i := range results {
 			if b.CheckAttributes(results[i].Attributes, linked) != nil {
 				return false
@@ -20,11 +21,11 @@ func (s *Submitter) declaring(ctx context.Context, b *leaderboard.Board, results
 		}
 		return true
 	}
-	if declare(nil) {
+	if allDeclared(nil) {
 		return b, nil, nil
 	}
 	linked, err := linkedTo(b, func(id leaderboard.BoardID) (*leaderboard.Board, error) { return s.board(ctx, id) })
-	if err != nil || declare(linked) {
+	if err != nil || allDeclared(linked) {
 		return b, linked, err
 	}
 	l, err := s.linksSince(ctx, b.ID, time.Now())

@@ -34,7 +34,7 @@ func openOutage(t *testing.T) outage {
 	t.Helper()
 	store, index := embedded.Open(t)
 	f := outage{store: &faults.Store{Store: store}, index: &faults.Index{Index: index}}
-	f.fixture = over(t, f.store, f.index)
+	f.fixture = serviceOver(t, f.store, f.index)
 	t.Cleanup(f.Service.Close) // cleanups run in reverse order, so this runs before the store is closed
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Divisions: []string{"team"}})
 	for user, n := range map[string]int64{"ann": 5, "bob": 7, "cyd": 7, "dan": 1} {
@@ -53,8 +53,8 @@ var (
 	red    = ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "team", Value: "red"}}
 )
 
-// checkWhole checks that every read returns ranks, and is not degraded.
-func (f outage) checkWhole(lines ...string) {
+// checkRanks checks that every read returns ranks, and is not degraded.
+func (f outage) checkRanks(lines ...string) {
 	f.t.Helper()
 	f.wantList(boardB, lines...)
 	page, err := f.Page(f.t.Context(), ranking.PageQuery{Query: boardB, Limit: 10})
@@ -94,22 +94,22 @@ func (f outage) checkDegraded() {
 	ctx := f.t.Context()
 	// Reading pages by token works without the index too.
 	pq := ranking.PageQuery{Query: boardB, Limit: 3}
-	first, err := f.Page(ctx, pq)
+	firstPage, err := f.Page(ctx, pq)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	check("first page", first.About, first.Lines, "bob 7", "cyd 7", "ann 5")
-	pq.Token = first.Next
-	second, err := f.Page(ctx, pq)
-	if err != nil || second.Next != "" {
-		f.t.Fatalf("second page: %+v, %v, want the last page", second, err)
+	check("first page", firstPage.About, firstPage.Lines, "bob 7", "cyd 7", "ann 5")
+	pq.Token = firstPage.Next
+	secondPage, err := f.Page(ctx, pq)
+	if err != nil || secondPage.Next != "" {
+		f.t.Fatalf("second page: %+v, %v, want the last page", secondPage, err)
 	}
-	check("second page", second.About, second.Lines, "dan 1")
-	exact, err := f.Page(ctx, ranking.PageQuery{Query: red, Limit: 2})
-	if err != nil || exact.Next != "" {
-		f.t.Fatalf("a page that ends at the ladder's end: %+v, %v, want no next page", exact, err)
+	check("second page", secondPage.About, secondPage.Lines, "dan 1")
+	lastPage, err := f.Page(ctx, ranking.PageQuery{Query: red, Limit: 2})
+	if err != nil || lastPage.Next != "" {
+		f.t.Fatalf("a page that ends at the ladder's end: %+v, %v, want no next page", lastPage, err)
 	}
-	check("a division", exact.About, exact.Lines, "bob 7", "dan 1")
+	check("a division", lastPage.About, lastPage.Lines, "bob 7", "dan 1")
 
 	user, err := f.User(ctx, red, "dan", 4, false)
 	if err != nil || user.Percentile != 0 || user.Neighbors != nil {
@@ -146,7 +146,7 @@ func (f outage) checkDegraded() {
 	if _, err := f.Page(ctx, ranking.PageQuery{Query: boardB, Limit: 1, Start: 2}); !errors.Is(err, leaderboard.ErrRankUnavailable) {
 		f.t.Errorf("a page from position 2: %v, want ErrRankUnavailable", err)
 	}
-	if _, err := f.Page(ctx, ranking.PageQuery{Query: red, Limit: 3, Token: first.Next}); !errors.Is(err, leaderboard.ErrInvalid) {
+	if _, err := f.Page(ctx, ranking.PageQuery{Query: red, Limit: 3, Token: firstPage.Next}); !errors.Is(err, leaderboard.ErrInvalid) {
 		f.t.Errorf("a token of another ladder: %v, want ErrInvalid", err)
 	}
 	watching, cancel := context.WithCancel(ctx)
@@ -168,22 +168,22 @@ func TestReadsDegradeWithoutTheIndex(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := openOutage(t)
-				f.checkWhole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
+				f.checkRanks("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
 				f.clock.set(start.Add(time.Minute))
 				f.index.Set(mode)
 				f.checkDegraded()
 				// After a timeout the circuit breaker is open, so reads do not wait for
 				// the index.
-				began := time.Now()
+				startedAt := time.Now()
 				if _, err := f.User(t.Context(), boardB, "ann", 4, false); err != nil {
 					t.Error(err)
 				}
-				if took := time.Since(began); took != 0 {
-					t.Errorf("a read took %v, want no delay", took)
+				if elapsed := time.Since(startedAt); elapsed != 0 {
+					t.Errorf("a read took %v, want no delay", elapsed)
 				}
 				f.index.Set(faults.Up)
 				time.Sleep(time.Minute) // longer than the cooldown, in fake time
-				f.checkWhole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
+				f.checkRanks("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
 			})
 		})
 	}
@@ -228,7 +228,7 @@ func TestReadersShareAPageWithoutTheIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
 		slow := &slowLadders{Store: f.store}
-		g := over(t, slow, f.index)
+		g := serviceOver(t, slow, f.index)
 		f.index.Set(faults.Refuse)
 		var readers sync.WaitGroup
 		for range 100 {
@@ -270,7 +270,7 @@ func TestWritesSucceedWithoutTheIndex(t *testing.T) {
 		t.Error(err)
 	}
 	f.index.Set(faults.Up)
-	f.checkWhole("ann 14 1", "dan 1 2")
+	f.checkRanks("ann 14 1", "dan 1 2")
 }
 
 // Without the index, a board cannot be deleted. Otherwise a later board with the same
@@ -282,7 +282,7 @@ func TestBoardIsNotDeletedWithoutTheIndex(t *testing.T) {
 		t.Errorf("DeleteBoard without the index: %v, want ErrRankUnavailable", err)
 	}
 	f.index.Set(faults.Up)
-	f.checkWhole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
+	f.checkRanks("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
 	if err := f.DeleteBoard(t.Context(), "b"); err != nil {
 		t.Error(err)
 	}
@@ -310,20 +310,20 @@ func TestReadsOfRanksSucceedWithoutTheStore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := openOutage(t)
 				f.store.Set(mode)
-				f.clock.set(start.Add(time.Hour)) // later than the time to live of the cached board
-				f.checkWhole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
+				f.clock.set(start.Add(time.Hour)) // the cached board has expired
+				f.checkRanks("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
 				page, err := f.Page(t.Context(), ranking.PageQuery{Query: red, Limit: 10})
 				if err != nil || !page.AsOf.Equal(start) || page.Degraded {
 					t.Errorf("page: %+v, %v; want a page with ranks as of %v", page, err, start)
 				}
-				began := time.Now()
+				startedAt := time.Now()
 				if lookup, err := f.Lookup(t.Context(), boardB, []leaderboard.UserID{"dan", "ann"}); err != nil || len(lookup.Lines) != 2 || !lookup.AsOf.Equal(start) {
 					t.Errorf("lookup: %+v, %v, want two users as of %v", lookup, err, start)
 				}
-				if took := time.Since(began); took != 0 {
-					t.Errorf("a read during the cooldown took %v, want no delay", took)
+				if elapsed := time.Since(startedAt); elapsed != 0 {
+					t.Errorf("a read during the cooldown took %v, want no delay", elapsed)
 				}
-				within := func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), 10*time.Second) }
+				withTimeout := func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), 10*time.Second) }
 				for name, call := range map[string]func(context.Context) error{
 					"submit": func(ctx context.Context) error {
 						_, err := f.Submit(ctx, f.board("b"), []leaderboard.MatchResult{points("ann", "m9", 1)})
@@ -353,7 +353,7 @@ func TestReadsOfRanksSucceedWithoutTheStore(t *testing.T) {
 					},
 					"the list of boards": func(ctx context.Context) error { _, err := f.Boards(ctx); return err },
 				} {
-					ctx, cancel := within()
+					ctx, cancel := withTimeout()
 					if err := call(ctx); !errors.Is(err, leaderboard.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
 						t.Errorf("%s without the store: %v, want ErrUnavailable or a timeout", name, err)
 					}
@@ -362,7 +362,7 @@ func TestReadsOfRanksSucceedWithoutTheStore(t *testing.T) {
 				f.store.Set(faults.Up)
 				f.clock.set(start.Add(2 * time.Hour))
 				f.submit("b", points("ann", "m2", 9))
-				f.checkWhole("ann 14 1", "bob 7 2", "cyd 7 2", "dan 1 4")
+				f.checkRanks("ann 14 1", "bob 7 2", "cyd 7 2", "dan 1 4")
 			})
 		})
 	}
@@ -404,21 +404,21 @@ func TestReadsDegradeWhileASeasonIsLoaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
 		filled := make(chan struct{})
-		f.fixture = over(t, f.store, slowIndex{memory.New(), filled})
+		f.fixture = serviceOver(t, f.store, slowIndex{memory.New(), filled})
 		t.Cleanup(f.Service.Close)
 		read := func() (bool, time.Duration) {
-			began := time.Now()
+			startedAt := time.Now()
 			page, err := f.Page(t.Context(), ranking.PageQuery{Query: boardB, Limit: 2})
 			if err != nil || len(page.Lines) != 2 || page.Degraded != (page.Lines[0].Rank == 0) {
 				t.Errorf("page: %+v, %v, want two lines, without ranks if degraded", page, err)
 			}
-			return page.Degraded, time.Since(began)
+			return page.Degraded, time.Since(startedAt)
 		}
-		if degraded, took := read(); !degraded || took == 0 || took > 6*time.Second {
-			t.Errorf("first read: degraded %v after %v, want true within 6 s", degraded, took)
+		if degraded, elapsed := read(); !degraded || elapsed == 0 || elapsed > 6*time.Second {
+			t.Errorf("first read: degraded %v after %v, want true within 6 s", degraded, elapsed)
 		}
-		if degraded, took := read(); !degraded || took != 0 {
-			t.Errorf("later read during the load: degraded %v after %v, want true without delay", degraded, took)
+		if degraded, elapsed := read(); !degraded || elapsed != 0 {
+			t.Errorf("later read during the load: degraded %v after %v, want true without delay", degraded, elapsed)
 		}
 		before := runtime.NumGoroutine()
 		for range 100 {
@@ -441,7 +441,7 @@ func TestSweepLoadsALostSeason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
 		seasonKey := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
-		f.checkWhole("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
+		f.checkRanks("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
 		if err := f.index.Drop(t.Context(), seasonKey); err != nil {
 			t.Fatal(err)
 		}

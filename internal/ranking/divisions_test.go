@@ -13,9 +13,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// attributed returns a result with attributes. Many results share their points and their
+// attributedResult returns a result with attributes. Many results share their points and their
 // attributes.
-func attributed(i int) leaderboard.MatchResult {
+func attributedResult(i int) leaderboard.MatchResult {
 	r := points(fmt.Sprint("u", i%40), fmt.Sprint("m", i/40), int64(i%7))
 	r.AchievedAt = start.Add(time.Duration(i%11) * time.Second)
 	r.Attributes = map[string]string{"gender": []string{"F", "M"}[i%2], "club": fmt.Sprint("c", i%3)}
@@ -54,7 +54,7 @@ func (f *fixture) wantSameLadders(x, y leaderboard.BoardID, season leaderboard.S
 		}
 	}
 	if len(seen) < 4 {
-		f.t.Errorf("the board has the divisions %v only", seen)
+		f.t.Errorf("the board has the divisions %v, want at least 4", seen)
 	}
 }
 
@@ -69,84 +69,85 @@ func (f *fixture) wantNoDifferences() {
 }
 
 // A division that is added to a board while two processes apply results is the same as on
-// a board that had it from the start. A removed division leaves nothing behind.
+// a board that had it from the start. A removed division has no entries in the store and no
+// standings in the index.
 func TestDivisionsOfALiveBoardChange(t *testing.T) {
 	f := open(t)
-	other := ranking.New(f.store, f.index, ranking.Options{Now: f.clock.now, BoardTTL: time.Hour}) // knows the old divisions for long
+	other := ranking.New(f.store, f.index, ranking.Options{Now: f.clock.now, BoardTTL: time.Hour}) // caches the old divisions for an hour
 	t.Cleanup(other.Close)
 	want := []string{"club", "gender+age", "age"}
 	f.create(leaderboard.Board{ID: "live", Policy: leaderboard.Sum, Divisions: []string{"gender", "club"}})
 	f.create(leaderboard.Board{ID: "always", Policy: leaderboard.Sum, Divisions: want})
 	for i := range 200 {
-		f.submit("live", attributed(i))
-		f.submit("always", attributed(i))
+		f.submit("live", attributedResult(i))
+		f.submit("always", attributedResult(i))
 	}
 	stale, err := other.Board(t.Context(), "live")
 	if err != nil {
 		t.Fatal(err)
 	}
-	started, begin := sync.WaitGroup{}, make(chan struct{})
+	waiting, amended := sync.WaitGroup{}, make(chan struct{})
 	var writers sync.WaitGroup
 	for n, service := range []*ranking.Service{f.Service, other} {
-		started.Add(1)
+		waiting.Add(1)
 		writers.Go(func() {
 			for i := 200 + n; i < 600; i += 2 {
 				if i == 250+n {
-					started.Done()
-					<-begin
+					waiting.Done()
+					<-amended
 				}
-				if _, err := service.Submit(t.Context(), &stale, []leaderboard.MatchResult{attributed(i)}); err != nil {
+				if _, err := service.Submit(t.Context(), &stale, []leaderboard.MatchResult{attributedResult(i)}); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
-	started.Wait()
+	waiting.Wait()
 	b := f.amendDivisions("live", want...)
 	if fmt.Sprint(b.Divisions, b.Unfilled) != "[club gender+age age] [gender+age age]" || b.RecountLease.IsZero() {
-		t.Errorf("after the change the board has %v and fills %v until %v", b.Divisions, b.Unfilled, b.RecountLease)
+		t.Errorf("after the change: divisions %v, unfilled %v, lease %v; want the new divisions, [gender+age age] and a lease", b.Divisions, b.Unfilled, b.RecountLease)
 	}
 	age := ranking.PageQuery{Query: ranking.Query{Board: "live", Division: leaderboard.Division{Attribute: "age", Value: "31"}}, Limit: 10}
 	if page, err := f.Page(t.Context(), age); err != nil || !page.Filling {
 		t.Errorf("a list of the new division: filling %v, error %v; want true", page.Filling, err)
 	}
 	f.wantNoDifferences()
-	close(begin)
+	close(amended)
 	if err := f.FillDivisions(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if b := f.board("live"); len(b.Unfilled) > 0 || !b.RecountLease.IsZero() {
-		t.Errorf("after the fill, %v is unfilled until %v", b.Unfilled, b.RecountLease)
+		t.Errorf("after the fill: unfilled %v, lease %v; want neither", b.Unfilled, b.RecountLease)
 	}
 	if page, err := f.Page(t.Context(), age); err != nil || page.Filling {
 		t.Errorf("a list of the filled division: filling %v, error %v; want false", page.Filling, err)
 	}
 	writers.Wait()
 	for i := 200; i < 600; i++ {
-		f.submit("always", attributed(i))
+		f.submit("always", attributedResult(i))
 	}
 	f.wantSameLadders("live", "always", leaderboard.SeasonAll)
 	f.wantNoDifferences()
 
 	removed := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: "live", Season: leaderboard.SeasonAll}, Division: leaderboard.Division{Attribute: "gender", Value: "F"}}
 	if standings, _, err := f.index.Page(t.Context(), removed, 1, 10); err != nil || len(standings) > 0 {
-		t.Errorf("the index has %d standings of the removed division, error %v", len(standings), err)
+		t.Errorf("the index has %d standings of the removed division, error %v; want none", len(standings), err)
 	}
 	for e, err := range f.store.Entries(t.Context(), removed, "") {
-		t.Errorf("the store has %q in the removed division, error %v", e.User, err)
+		t.Errorf("the store has %q in the removed division, error %v; want no entry", e.User, err)
 	}
 	if _, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "live", Division: removed.Division}, Limit: 10}); !errors.Is(err, leaderboard.ErrInvalid) {
 		t.Errorf("a list of the removed division: error %v, want ErrInvalid", err)
 	}
 }
 
-// Sealed seasons keep the divisions with which they were sealed, also after a correction.
+// Sealed seasons keep the divisions with which they were sealed, even after a correction.
 func TestSealedSeasonsKeepTheirDivisions(t *testing.T) {
 	f := open(t)
 	schedule := leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}
 	f.create(leaderboard.Board{ID: "daily", Policy: leaderboard.Sum, Divisions: []string{"gender"}, Season: schedule})
 	for i := range 40 {
-		f.submit("daily", attributed(i))
+		f.submit("daily", attributedResult(i))
 	}
 	today := leaderboard.SeasonID(start.Format("20060102"))
 	f.clock.set(start.AddDate(0, 0, 2))
@@ -160,13 +161,13 @@ func TestSealedSeasonsKeepTheirDivisions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := gocmp.Diff(before, f.list(women, 1000)); diff != "" || len(before) != 20 {
-		t.Errorf("the sealed division, %d users (-before +after):\n%s", len(before), diff)
+		t.Errorf("the division of a sealed season has %d users, want 20 (-before +after):\n%s", len(before), diff)
 	}
 	clubs := leaderboard.Division{Attribute: "club", Value: "c1"}
 	if _, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "daily", Season: today, Division: clubs}, Limit: 10}); !errors.Is(err, leaderboard.ErrInvalid) {
-		t.Errorf("a sealed list of the new division: error %v, want ErrInvalid", err)
+		t.Errorf("a list of the new division in a sealed season: error %v, want ErrInvalid", err)
 	}
-	late := attributed(40) // of u0
+	late := attributedResult(40) // of u0
 	late.SeasonKey, late.Amends, late.ReceivedAt = leaderboard.SeasonKey{Board: "daily", Season: today}, true, f.clock.now()
 	fresh := late
 	fresh.User = "new"
@@ -177,7 +178,7 @@ func TestSealedSeasonsKeepTheirDivisions(t *testing.T) {
 		t.Errorf("after a correction, the sealed division has %d users, want 21: %v", len(after), after)
 	}
 	f.wantNoDifferences()
-	r := attributed(41)
+	r := attributedResult(41)
 	r.AchievedAt = f.clock.now()
 	f.submit("daily", r)
 	if lines := f.list(ranking.Query{Board: "daily", Division: leaderboard.Division{Attribute: "club", Value: r.Attributes["club"]}}, 10); len(lines) != 1 {
@@ -185,13 +186,13 @@ func TestSealedSeasonsKeepTheirDivisions(t *testing.T) {
 	}
 }
 
-// If the process that recounts users dies, another one continues when its lease ends. A
-// change of the divisions meanwhile needs a recount of its own.
+// If the process that recounts users dies, another process continues when the lease ends.
+// After another change of the divisions, the users are recounted again.
 func TestRecountOfDivisionsIsFinishedByAnotherProcess(t *testing.T) {
 	f := open(t)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
 	for i := range 40 {
-		f.submit("b", attributed(i))
+		f.submit("b", attributedResult(i))
 	}
 	f.amendDivisions("b", "gender")
 	if _, err := f.store.AmendBoard(t.Context(), "b", func(b *leaderboard.Board) error {
@@ -219,4 +220,24 @@ func TestRecountOfDivisionsIsFinishedByAnotherProcess(t *testing.T) {
 	if lines := f.list(ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "club+gender", Value: "c0+F"}}, 100); len(lines) != 7 {
 		t.Errorf("the crossed division has %v, want 7 users", lines)
 	}
+}
+
+// A season loses its only user before the divisions change, and gets users afterwards. The
+// recount finds no user in the season. The season still has the new divisions.
+func TestDivisionsOfASeasonWithoutUsersChange(t *testing.T) {
+	f := open(t)
+	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
+	r := attributedResult(0)
+	f.submit("b", r)
+	f.wantList(ranking.Query{Board: "b"}, "u0 0 1")
+	if err := f.Erase(t.Context(), r.User); err != nil {
+		t.Fatal(err)
+	}
+	f.amendDivisions("b", "gender")
+	if err := f.FillDivisions(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.clock.set(start.Add(time.Hour))
+	f.submit("b", attributedResult(2))
+	f.wantList(ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "gender", Value: "F"}}, "u2 2 1")
 }

@@ -106,7 +106,8 @@ func (s *Submitter) userChanges(ctx context.Context, b *leaderboard.Board, linke
 func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key leaderboard.EntryKey, results map[leaderboard.MatchID]leaderboard.MatchResult) (leaderboard.Change, error) {
 	before, err := s.store.Entry(ctx, key.SeasonKey, key.User)
 	if errors.Is(err, leaderboard.ErrEntryNotFound) {
-		before, err = leaderboard.Entry{SeasonKey: key.SeasonKey, User: key.User}, nil
+		before = leaderboard.Entry{SeasonKey: key.SeasonKey, User: key.User}
+		before.Hidden, err = s.isHidden(ctx, b, key.User)
 	}
 	if err != nil {
 		return leaderboard.Change{}, err
@@ -114,8 +115,8 @@ func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key l
 	tally, err := b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
 		for stored, err := range s.store.Results(ctx, key.SeasonKey, key.User) {
 			if r, ok := results[stored.Match]; ok && err == nil {
-				// The outcome does not depend on the tally, and the result is received after
-				// every erasure and deletion.
+				// Known needs no other fields. The outcome does not depend on the tally, and
+				// the result is received after every erasure and deletion.
 				if d := b.Merge(leaderboard.Known{Result: &stored}, r); d.Put != nil {
 					stored = *d.Put
 				}
@@ -130,8 +131,14 @@ func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key l
 	return leaderboard.Change{Before: before, After: after}, err
 }
 
-// effectsOf returns the effect of each change, and the effects of those that change a rank
-// key.
+// isHidden reports whether a ban hides a user's entries on b, also if the user has none.
+func (s *Submitter) isHidden(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID) (bool, error) {
+	bans, err := s.store.UserBans(ctx, user)
+	return slices.ContainsFunc(bans, func(ban leaderboard.Ban) bool { return ban.Hides(b) }), err
+}
+
+// effectsOf returns the effect of each change. As Effects, it also returns those that change a
+// rank key.
 func (s *Submitter) effectsOf(ctx context.Context, changes []leaderboard.Change) ([]ScoreEffect, Effects, error) {
 	effects, degraded, err := s.scoreEffects(ctx, changes)
 	if err != nil {
@@ -151,13 +158,13 @@ func (s *Submitter) scoreEffects(ctx context.Context, changes []leaderboard.Chan
 		key := changes[i].After.SeasonKey
 		bySeason[key] = append(bySeason[key], i)
 	}
-	for key, at := range bySeason {
+	for key, indexes := range bySeason {
 		b, err := s.board(ctx, key.Board)
 		if err != nil {
 			return nil, false, err
 		}
 		scoredAt := scoreTime(b, key.Season, s.now())
-		for _, i := range at {
+		for _, i := range indexes {
 			effects[i] = ScoreEffect{SeasonKey: key, User: changes[i].After.User}
 			for rankKey, score := range map[*leaderboard.RankKey]**leaderboard.Score{
 				&changes[i].Before.Key: &effects[i].ScoreBefore, &changes[i].After.Key: &effects[i].ScoreAfter,
@@ -168,7 +175,7 @@ func (s *Submitter) scoreEffects(ctx context.Context, changes []leaderboard.Chan
 				}
 			}
 		}
-		err = s.rankEffects(ctx, key, changes, effects, at)
+		err = s.rankEffects(ctx, b, key.Season, changes, effects, indexes)
 		if errors.Is(err, leaderboard.ErrRankUnavailable) {
 			degraded, err = true, nil
 		}
@@ -179,12 +186,12 @@ func (s *Submitter) scoreEffects(ctx context.Context, changes []leaderboard.Chan
 	return effects, degraded, nil
 }
 
-// rankEffects sets the ranks of the effects of one season, which have the indexes at. A
-// rank after the changes is the rank among the entries now, less the changed entries that
-// stood above, plus those that will stand above.
-func (s *Submitter) rankEffects(ctx context.Context, key leaderboard.SeasonKey, changes []leaderboard.Change, effects []ScoreEffect, at []int) error {
+// rankEffects sets the ranks of the effects of one season, which are at the given indexes. A
+// rank after the changes is the rank among the present entries, less the changed entries
+// that were above, plus those that will be above.
+func (s *Submitter) rankEffects(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, changes []leaderboard.Change, effects []ScoreEffect, indexes []int) error {
 	var before, after, keys []leaderboard.RankKey
-	for _, i := range at {
+	for _, i := range indexes {
 		if c := &changes[i]; !c.Before.Hidden {
 			keys = append(keys, c.Before.Key, c.After.Key)
 			before, after = append(before, c.Before.Key), append(after, c.After.Key)
@@ -192,11 +199,11 @@ func (s *Submitter) rankEffects(ctx context.Context, key leaderboard.SeasonKey, 
 	}
 	var ranks []int64
 	for keys := range slices.Chunk(keys, MaxLookup) {
-		more, err := s.reader.ranksOf(ctx, key, keys)
+		chunk, err := s.reader.ranksOf(ctx, b, season, keys)
 		if err != nil {
 			return err
 		}
-		ranks = append(ranks, more...)
+		ranks = append(ranks, chunk...)
 	}
 	above := func(keys []leaderboard.RankKey) func(leaderboard.RankKey) int64 {
 		keys = slices.DeleteFunc(keys, func(k leaderboard.RankKey) bool { return k == "" })
@@ -208,7 +215,7 @@ func (s *Submitter) rankEffects(ctx context.Context, key leaderboard.SeasonKey, 
 	}
 	wereAbove, willBeAbove := above(before), above(after)
 	n := 0
-	for _, i := range at {
+	for _, i := range indexes {
 		c := &changes[i]
 		if c.Before.Hidden {
 			continue

@@ -10,11 +10,10 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// recountChunk is the number of users whose results are read before the ranks of the
-// affected ones are updated.
+// recountChunk is the number of users whose results are read together.
 const recountChunk = 512
 
-// SeasonEnding is the effect of EndSeason.
+// SeasonEnding is the effect of [Admin.EndSeason].
 type SeasonEnding struct {
 	Season SeasonInfo // the season as it is after the call, without its Total
 	// Results is the number of stored results that no longer count, because their event
@@ -25,9 +24,9 @@ type SeasonEnding struct {
 }
 
 // EndSeason ends a season of a board before its time. The season then contains only the
-// results whose event time is before e.At. Later ones are refused, and stored ones no longer
-// count. Results with an earlier event time are accepted until the season closes. A zero
-// e.At means now, or the early end that the season already has.
+// results whose event time is before e.At. Later results are refused. Stored results that are
+// later do not count. Results with an earlier event time are accepted until the season closes.
+// A zero e.At means now, or the early end that the season already has.
 //
 // A zero e.DecidedAt means now. Otherwise EndSeason imports an end that was decided on
 // another server: it also ends a closed season, which stays closed.
@@ -56,7 +55,7 @@ func (a *Admin) EndSeason(ctx context.Context, id leaderboard.BoardID, e leaderb
 		if err != nil {
 			return SeasonEnding{}, err
 		}
-		ending.Results, ending.Users, err = a.afterEnd(ctx, &before, &b, season, true)
+		ending.Results, ending.Users, err = a.recountAfterEnd(ctx, &before, &b, season, true)
 		a.tasks.running.Go(func() { a.recountLater(&b, season) })
 		return ending, err
 	})
@@ -79,7 +78,7 @@ func (a *Admin) PreviewEnd(ctx context.Context, id leaderboard.BoardID, e leader
 	}
 	ending, err := a.ending(&b, &record)
 	if err == nil {
-		ending.Results, ending.Users, err = a.afterEnd(ctx, &before, &b, e.ID, false)
+		ending.Results, ending.Users, err = a.recountAfterEnd(ctx, &before, &b, e.ID, false)
 	}
 	return ending, err
 }
@@ -91,7 +90,7 @@ func (a *Admin) endEarly(b *leaderboard.Board, record *leaderboard.SeasonRecord,
 		return err
 	}
 	now := a.now()
-	_, ended := b.Season.EarlyEnd(season.ID)
+	_, hasEarlyEnd := b.Season.EarlyEnd(season.ID)
 	closed := b.Closed(season, now) || !record.SealedAt.IsZero()
 	if !e.DecidedAt.IsZero() {
 		if err := checkImportedEnd(&e, now); err != nil {
@@ -103,12 +102,12 @@ func (a *Admin) endEarly(b *leaderboard.Board, record *leaderboard.SeasonRecord,
 	} else {
 		e.DecidedAt = now
 		switch {
-		case e.At.IsZero() && ended:
+		case e.At.IsZero() && hasEarlyEnd:
 			return nil
 		case !record.SealedAt.IsZero():
-			return &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("%q is sealed since %s and cannot be ended", season.ID, record.SealedAt.Format(time.RFC3339))}
+			return &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("%q was sealed at %s and cannot be ended", season.ID, record.SealedAt.Format(time.RFC3339))}
 		case closed:
-			return &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("%q is closed since %s and cannot be ended", season.ID, b.ClosesAt(season).Format(time.RFC3339))}
+			return &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("%q closed at %s and cannot be ended", season.ID, b.ClosesAt(season).Format(time.RFC3339))}
 		case e.At.IsZero():
 			e.At = now
 		}
@@ -116,7 +115,7 @@ func (a *Admin) endEarly(b *leaderboard.Board, record *leaderboard.SeasonRecord,
 	if e.At.After(now) {
 		return &leaderboard.FieldError{Field: "at", Problem: fmt.Sprintf("must not be after the server's time, %s", now.UTC().Format(time.RFC3339))}
 	}
-	if ended && leaderboard.Truncate(e.At).Equal(season.End) {
+	if hasEarlyEnd && leaderboard.Truncate(e.At).Equal(season.End) {
 		return nil // the call is repeated
 	}
 	return b.Season.EndEarly(e)
@@ -135,23 +134,25 @@ func checkImportedEnd(e *leaderboard.EarlyEnd, now time.Time) error {
 	return nil
 }
 
-// ending returns the ending of a season of b, which has an early end, without its counts.
+// ending returns the SeasonEnding of a season of b that has an early end, without Results and
+// Users.
 func (a *Admin) ending(b *leaderboard.Board, record *leaderboard.SeasonRecord) (SeasonEnding, error) {
 	season, err := b.Season.ByID(record.Season)
 	if err != nil {
 		return SeasonEnding{}, err
 	}
 	ending := SeasonEnding{Season: seasonInfo(b, season, record, a.now())}
-	if next, ok := b.Season.After(season.End); ok {
-		ending.Next = &next
+	if following, ok := b.Season.After(season.End); ok {
+		ending.Next = &following
 	}
 	return ending, nil
 }
 
-// afterEnd returns the number of results of an ended season that counted on the board
-// before and do not count on the board after its end, and the number of their users. If
-// recount is true, afterEnd recounts all users who have a result after the end.
-func (s *shared) afterEnd(ctx context.Context, before, b *leaderboard.Board, season leaderboard.SeasonID, recount bool) (results, users int64, err error) {
+// recountAfterEnd looks for the results of a season that are after its early end. It returns
+// how many of them counted on the board before, which is the board as it was without this end.
+// It also returns how many users have such results. If recount is true, recountAfterEnd
+// recounts each user with a result after the end.
+func (s *shared) recountAfterEnd(ctx context.Context, before, b *leaderboard.Board, season leaderboard.SeasonID, recount bool) (results, users int64, err error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	err = eachChunk(s.store.Users(ctx, key), recountChunk, func(chunk []leaderboard.UserID) error {
 		counted := make([]int64, len(chunk))
@@ -205,8 +206,8 @@ func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season 
 }
 
 // unlessDamaged returns err, the error of a read of a user. If err means that the user's
-// stored data are damaged, unlessDamaged logs it and returns nil: one user must not keep
-// the others from being recounted or copied. Verify reports the user.
+// stored data are damaged, unlessDamaged logs it and returns nil, so that the other users
+// are recounted or copied. Verify reports the user.
 func (s *shared) unlessDamaged(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID, err error) error {
 	if !damaged(err) {
 		return err
@@ -225,15 +226,15 @@ func damaged(err error) bool {
 	return errors.Is(err, leaderboard.ErrFormat) || errors.Is(err, leaderboard.ErrInvalid)
 }
 
-// recountLater repeats the recount of a season that ended early, once no process uses an
-// older version of the board any more. Until then, such a process may count results after
+// recountLater repeats the recount of a season that ended early, after every process has
+// read the new version of the board. A process with an older version may count results after
 // the end. Sweep recounts the season once more, before it seals the season.
 func (s *shared) recountLater(b *leaderboard.Board, season leaderboard.SeasonID) {
 	ctx := s.tasks.ctx
 	if wait(ctx, 2*max(s.ttl, s.linkTTL)) != nil {
 		return
 	}
-	if _, _, err := s.afterEnd(ctx, b, b, season, true); err != nil && ctx.Err() == nil {
-		s.log.WarnContext(ctx, "season that ended early not recounted; the sweep that seals it does so", "board", b.ID, "season", season, "err", err)
+	if _, _, err := s.recountAfterEnd(ctx, b, b, season, true); err != nil && ctx.Err() == nil {
+		s.log.WarnContext(ctx, "season that ended early not recounted; the sweep recounts it before the seal", "board", b.ID, "season", season, "err", err)
 	}
 }

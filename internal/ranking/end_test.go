@@ -10,11 +10,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-func timed(r leaderboard.MatchResult, at time.Time) leaderboard.MatchResult {
-	r.AchievedAt = at
+// withTime returns r with an event time.
+func withTime(r leaderboard.MatchResult, achievedAt time.Time) leaderboard.MatchResult {
+	r.AchievedAt = achievedAt
 	return r
 }
 
+// end ends a season early.
 func (f *fixture) end(board leaderboard.BoardID, season leaderboard.SeasonID, at time.Time) ranking.SeasonEnding {
 	f.t.Helper()
 	ending, err := f.EndSeason(f.t.Context(), board, leaderboard.EarlyEnd{ID: season, At: at})
@@ -28,24 +30,24 @@ func TestEndSeasonExcludesLaterResults(t *testing.T) {
 	f := open(t)
 	grace := 24 * time.Hour
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Monthly, Grace: grace}})
-	cut := start.Add(-time.Hour)
-	f.submit("b", timed(points("ann", "1", 5), cut.Add(-time.Microsecond)))
-	f.submit("b", timed(points("ann", "2", 7), cut))
-	f.submit("b", timed(points("bob", "1", 9), cut.Add(time.Minute)))
-	f.submit("b", timed(points("cat", "1", 1), cut.Add(-time.Minute)))
+	endAt := start.Add(-time.Hour)
+	f.submit("b", withTime(points("ann", "1", 5), endAt.Add(-time.Microsecond)))
+	f.submit("b", withTime(points("ann", "2", 7), endAt))
+	f.submit("b", withTime(points("bob", "1", 9), endAt.Add(time.Minute)))
+	f.submit("b", withTime(points("cat", "1", 1), endAt.Add(-time.Minute)))
 	query := ranking.Query{Board: "b", Season: "202611"}
 	f.wantList(query, "ann 12 1", "bob 9 2", "cat 1 3")
 
-	preview, err := f.PreviewEnd(t.Context(), "b", leaderboard.EarlyEnd{ID: "202611", At: cut})
+	preview, err := f.PreviewEnd(t.Context(), "b", leaderboard.EarlyEnd{ID: "202611", At: endAt})
 	if err != nil || preview.Results != 2 || preview.Users != 2 || preview.Next == nil || preview.Next.ID != "202612" {
 		t.Errorf("preview: %+v, %v; want 2 results of 2 users and the next season 202612", preview, err)
 	}
 	f.wantList(query, "ann 12 1", "bob 9 2", "cat 1 3")
 
-	ending := f.end("b", "202611", cut)
-	if ending.Results != 2 || ending.Users != 2 || !ending.Season.End.Equal(cut) || !ending.Season.EndedAt.Equal(start) ||
+	ending := f.end("b", "202611", endAt)
+	if ending.Results != 2 || ending.Users != 2 || !ending.Season.End.Equal(endAt) || !ending.Season.EndedAt.Equal(start) ||
 		!ending.Season.ClosesAt.Equal(start.Add(grace)) || ending.Season.Phase != ranking.Grace {
-		t.Errorf("ending: %+v; want 2 results of 2 users, and a season that ends at the cut and closes a grace from now", ending)
+		t.Errorf("ending: %+v; want 2 results of 2 users, and a season that ends an hour before the call and closes a grace after it", ending)
 	}
 	f.wantList(query, "ann 5 1", "cat 1 2")
 	if got, err := f.Result(t.Context(), f.board("b"), leaderboard.ResultKey{User: "bob", Match: "1"}, nil); err != nil ||
@@ -53,12 +55,12 @@ func TestEndSeasonExcludesLaterResults(t *testing.T) {
 		t.Errorf("state of a result after the end: %+v, %v; want REJECTED, SEASON_ENDED", got, err)
 	}
 
-	late := f.try("b", points("dan", "1", 3)) // at the present time
+	late := f.trySubmit("b", points("dan", "1", 3)) // at the present time
 	if late.Status != leaderboard.Rejected || late.Reason != leaderboard.ReasonEnded || late.Season != "202611" {
 		t.Errorf("result after the end: %+v, want a rejection as SEASON_ENDED", late)
 	}
-	f.submit("b", timed(points("dan", "2", 3), cut.Add(-time.Second)))
-	corrected := timed(points("bob", "1", 9), cut.Add(-time.Minute))
+	f.submit("b", withTime(points("dan", "2", 3), endAt.Add(-time.Second)))
+	corrected := withTime(points("bob", "1", 9), endAt.Add(-time.Minute))
 	corrected.Revision = 1
 	f.submit("b", corrected)
 	f.wantList(query, "bob 9 1", "ann 5 2", "dan 3 3", "cat 1 4")
@@ -81,15 +83,15 @@ func TestEndSeasonExcludesLaterResults(t *testing.T) {
 func TestEndSeasonCanBeRepeatedAndMovedEarlier(t *testing.T) {
 	f := open(t)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Best, Season: leaderboard.Schedule{Grace: 24 * time.Hour}}) // one season without end
-	f.submit("b", timed(points("ann", "1", 5), start.Add(-2*time.Hour)))
-	f.submit("b", timed(points("bob", "1", 6), start.Add(-time.Minute)))
+	f.submit("b", withTime(points("ann", "1", 5), start.Add(-2*time.Hour)))
+	f.submit("b", withTime(points("bob", "1", 6), start.Add(-time.Minute)))
 	if got := f.end("b", "all", time.Time{}); got.Results != 0 || got.Next != nil || !got.Season.End.Equal(start) {
 		t.Errorf("ending now: %+v, want no results, no next season, and the end now", got)
 	}
 	f.clock.set(start.Add(time.Minute))
-	for _, at := range []time.Time{{}, start} {
-		if got := f.end("b", "all", at); !got.Season.End.Equal(start) || !got.Season.EndedAt.Equal(start) {
-			t.Errorf("ending again at %v: %+v, want no change", at, got)
+	for _, end := range []time.Time{{}, start} {
+		if got := f.end("b", "all", end); !got.Season.End.Equal(start) || !got.Season.EndedAt.Equal(start) {
+			t.Errorf("ending again at %v: %+v, want no change", end, got)
 		}
 	}
 	if got := f.end("b", "all", start.Add(-time.Hour)); got.Results != 1 || !got.Season.EndedAt.Equal(start.Add(time.Minute)) {
@@ -151,16 +153,16 @@ func TestEndSeasonRefusesWrongCalls(t *testing.T) {
 	}
 }
 
-// The import of an early end also ends a closed or sealed season, which stays so.
+// The import of an early end also ends a closed or sealed season, which stays closed or sealed.
 func TestImportOfAnEarlyEnd(t *testing.T) {
 	for phase, after := range map[string]string{"open": "grace", "closed": "closed", "sealed": "sealed"} {
-		t.Run(phase, func(t *testing.T) {
+		t.Run("the season is "+phase, func(t *testing.T) {
 			f := open(t)
 			f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}})
 			const season = "20261120"
-			cut, decided := start.Add(-time.Hour), start
-			f.submit("b", timed(points("ann", "1", 5), cut.Add(-time.Minute)))
-			f.submit("b", timed(points("ann", "2", 7), cut))
+			endAt, decided := start.Add(-time.Hour), start
+			f.submit("b", withTime(points("ann", "1", 5), endAt.Add(-time.Minute)))
+			f.submit("b", withTime(points("ann", "2", 7), endAt))
 			if phase != "open" {
 				decided = start.Add(12*time.Hour + 30*time.Minute) // within the grace
 				f.clock.set(start.Add(13 * time.Hour))
@@ -172,26 +174,26 @@ func TestImportOfAnEarlyEnd(t *testing.T) {
 				}
 			}
 			for range 2 { // a repetition changes nothing
-				end := leaderboard.EarlyEnd{ID: season, At: cut, DecidedAt: decided}
+				end := leaderboard.EarlyEnd{ID: season, At: endAt, DecidedAt: decided}
 				got, err := f.EndSeason(t.Context(), "b", end)
-				if err != nil || !got.Season.End.Equal(cut) || string(got.Season.Phase) != after {
+				if err != nil || !got.Season.End.Equal(endAt) || string(got.Season.Phase) != after {
 					t.Fatalf("the import: %+v, %v; want a season that is %s", got, err, after)
 				}
 				f.wantList(ranking.Query{Board: "b", Season: season}, "ann 5 1")
 			}
-			if got := f.try("b", timed(points("ann", "3", 9), cut)); got.Status != leaderboard.Rejected {
+			if got := f.trySubmit("b", withTime(points("ann", "3", 9), endAt)); got.Status != leaderboard.Rejected {
 				t.Errorf("a result after the imported end: %+v, want it rejected", got)
 			}
 			for field, end := range map[string]leaderboard.EarlyEnd{
 				"at":         {ID: season, DecidedAt: decided},
-				"decided_at": {ID: season, At: cut, DecidedAt: cut.Add(-time.Second)},
+				"decided_at": {ID: season, At: endAt, DecidedAt: endAt.Add(-time.Second)},
 			} {
 				var fault *leaderboard.FieldError
 				if _, err := f.EndSeason(t.Context(), "b", end); !errors.As(err, &fault) || fault.Field != field {
 					t.Errorf("the import of %+v: %v, want an error of field %s", end, err, field)
 				}
 			}
-			future := leaderboard.EarlyEnd{ID: season, At: cut, DecidedAt: f.clock.now().Add(time.Second)}
+			future := leaderboard.EarlyEnd{ID: season, At: endAt, DecidedAt: f.clock.now().Add(time.Second)}
 			if _, err := f.EndSeason(t.Context(), "b", future); !errors.Is(err, leaderboard.ErrInvalid) {
 				t.Errorf("the import of an end that was decided in the future: %v, want an error", err)
 			}
@@ -204,34 +206,34 @@ func TestEndSeasonOfALinkedBoard(t *testing.T) {
 	f.create(leaderboard.Board{ID: "src", Policy: leaderboard.Sum})
 	f.create(leaderboard.Board{ID: "week", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "src"},
 		Season: leaderboard.Schedule{Kind: leaderboard.Weekly, Grace: 24 * time.Hour}})
-	cut := start.Add(-time.Hour)
-	f.submit("src", timed(points("ann", "1", 5), cut.Add(-time.Hour)))
-	f.submit("src", timed(points("ann", "2", 7), cut.Add(time.Minute)))
+	endAt := start.Add(-time.Hour)
+	f.submit("src", withTime(points("ann", "1", 5), endAt.Add(-time.Hour)))
+	f.submit("src", withTime(points("ann", "2", 7), endAt.Add(time.Minute)))
 	week := ranking.Query{Board: "week", Season: "2026W47"}
 	f.wantList(week, "ann 12 1")
-	if got := f.end("week", "2026W47", cut); got.Results != 1 || got.Next.ID != "2026W48" {
+	if got := f.end("week", "2026W47", endAt); got.Results != 1 || got.Next.ID != "2026W48" {
 		t.Errorf("ending: %+v, want 1 result and the next week", got)
 	}
 	f.wantList(week, "ann 5 1")
 	f.submit("src", points("bob", "1", 3)) // too late for the week, which skips it
-	f.submit("src", timed(points("bob", "2", 4), cut.Add(-time.Minute)))
-	moved := timed(points("ann", "2", 7), cut.Add(-time.Minute))
+	f.submit("src", withTime(points("bob", "2", 4), endAt.Add(-time.Minute)))
+	moved := withTime(points("ann", "2", 7), endAt.Add(-time.Minute))
 	moved.Revision = 1
 	f.submit("src", moved)
 	f.wantList(week, "ann 12 1", "bob 4 2")
 	f.wantList(ranking.Query{Board: "src"}, "ann 12 1", "bob 7 2")
-	moved.AchievedAt, moved.Revision = cut, 2
+	moved.AchievedAt, moved.Revision = endAt, 2
 	f.submit("src", moved)
 	f.wantList(week, "ann 5 1", "bob 4 2")
 }
 
-// A process with an older version of the board may count results after the end. The seal
-// corrects that.
+// A process with an older version of the board may count results after the end. The sweep
+// recounts the season before it seals the season.
 func TestSealRecountsASeasonThatEndedEarly(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily}})
 	for i := range 3 {
-		f.submit("b", timed(points(fmt.Sprint("u", i), "1", int64(i)), start.Add(time.Duration(i-2)*time.Minute)))
+		f.submit("b", withTime(points(fmt.Sprint("u", i), "1", int64(i)), start.Add(time.Duration(i-2)*time.Minute)))
 	}
 	// End the season in the store only, as if the recounts of EndSeason had come too early.
 	if _, err := f.store.AmendBoard(t.Context(), "b", func(b *leaderboard.Board) error {

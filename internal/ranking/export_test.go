@@ -12,12 +12,12 @@ import (
 // MaxEffects is maxEffects.
 const MaxEffects = maxEffects
 
-// SetMaxUsersInPass sets the number of users in one pass of missingRows, until the test
+// SetMaxUsersInPass sets the number of users in one pass of reportMissingRows, until the test
 // ends.
 func SetMaxUsersInPass(t *testing.T, n int64) {
-	was := maxUsersInPass
+	previous := maxUsersInPass
 	maxUsersInPass = n
-	t.Cleanup(func() { maxUsersInPass = was })
+	t.Cleanup(func() { maxUsersInPass = previous })
 }
 
 // CachedSeasons returns the number of cached season records.
@@ -46,7 +46,7 @@ func (s *Service) FillBoards(ctx context.Context, interval time.Duration) {
 }
 
 // LiftEndedBans is liftEndedBans.
-func (a *Admin) LiftEndedBans(ctx context.Context, until time.Time) (next time.Time, err error) {
+func (a *Admin) LiftEndedBans(ctx context.Context, until time.Time) (nextEnd time.Time, err error) {
 	return a.liftEndedBans(ctx, until)
 }
 
@@ -63,7 +63,7 @@ func (a *Admin) FinishVoids(ctx context.Context) error {
 	}
 	var errs []error
 	for i := range boards {
-		errs = append(errs, a.finishVoids(ctx, &boards[i]))
+		errs = append(errs, a.finishVoids(ctx, &boards[i], true))
 	}
 	return errors.Join(errs...)
 }

@@ -11,16 +11,19 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
+// A fill copies the earlier results of a source to a linked board. See links.go for the terms
+// offer and place. A fill of divisions recounts all users of a board, so that their entries
+// follow its changed divisions.
 const (
-	// fillLease is how long one process fills a board without help from others. The
-	// process renews the lease. If the process dies, another one starts again.
+	// fillLease is how long one process has the sole right to fill a board. The process
+	// renews the lease. If the process dies, another one repeats the fill later.
 	fillLease = time.Minute
-	// fillChunk is the number of results of the source that a fill offers at a time.
+	// fillChunk is the number of results of the source that a fill copies together.
 	fillChunk = 1000
 )
 
-// link checks a new linked board and adds it to the list of links of its source. The new
-// board shows scores as the source does, unless it says otherwise.
+// link checks a new linked board and adds it to the list of links of its source. If the new
+// board has no unit and no decimals, link sets those of the source.
 func (a *Admin) link(ctx context.Context, b *leaderboard.Board) error {
 	source, err := a.store.Board(ctx, b.Source.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -35,8 +38,8 @@ func (a *Admin) link(ctx context.Context, b *leaderboard.Board) error {
 	if b.Unit == "" && b.Decimals == 0 {
 		b.Unit, b.Decimals = source.Unit, source.Decimals
 	}
-	have, err := a.store.Board(ctx, b.ID)
-	if err == nil && !have.SameAs(b) {
+	stored, err := a.store.Board(ctx, b.ID)
+	if err == nil && !stored.SameAs(b) {
 		return a.addDifferences(ctx, b, fmt.Errorf("ranking: board %q: %w", b.ID, leaderboard.ErrBoardExists))
 	}
 	if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -49,8 +52,8 @@ func (a *Admin) link(ctx context.Context, b *leaderboard.Board) error {
 func (s *shared) addLink(ctx context.Context, b *leaderboard.Board) error {
 	defer s.forgetBoard(b.Source.Board)
 	_, err := s.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
-		at, found := slices.BinarySearch(source.Links, b.ID)
-		if found {
+		index, exists := slices.BinarySearch(source.Links, b.ID)
+		if exists {
 			return nil
 		}
 		if len(source.Links) >= leaderboard.MaxLinks {
@@ -62,9 +65,9 @@ func (s *shared) addLink(ctx context.Context, b *leaderboard.Board) error {
 				return &leaderboard.FieldError{Field: "source.board_id", Problem: fmt.Sprintf("%d boards are linked to board %q, at most %d are allowed", len(linked), source.ID, leaderboard.MaxLinks)}
 			}
 			source.Links = linked
-			at, _ = slices.BinarySearch(source.Links, b.ID)
+			index, _ = slices.BinarySearch(source.Links, b.ID)
 		}
-		source.Links = slices.Insert(source.Links, at, b.ID)
+		source.Links = slices.Insert(source.Links, index, b.ID)
 		return nil
 	})
 	return err
@@ -98,7 +101,7 @@ func (a *Admin) unlink(ctx context.Context, b *leaderboard.Board) error {
 	}
 	defer a.forgetBoard(b.Source.Board)
 	_, err := a.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
-		// A new board may have the id by now. If it is created after this check, its fill
+		// A new board may already have the id. If it is created after this check, its fill
 		// adds it to the list again.
 		if _, err := a.store.Board(ctx, b.ID); !errors.Is(err, leaderboard.ErrBoardNotFound) {
 			return err
@@ -123,10 +126,9 @@ func (s *shared) planFill() {
 	}
 }
 
-// fillBoards fills linked boards when they are created or get windows, and, independently
-// of that, the divisions of boards when they change. At every interval it also fills those
-// that other processes created, amended or did not finish filling. It returns when ctx is
-// done.
+// fillBoards runs two loops. One fills linked boards after they are created or get windows.
+// The other fills divisions after they change. At every interval, both also fill boards that
+// other processes created, amended or did not finish filling. It returns when ctx is done.
 func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
 	var loops sync.WaitGroup
 	loops.Go(func() { s.repeat(ctx, interval, s.newLink, "filling linked boards", s.FillLinked) })
@@ -134,14 +136,14 @@ func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
 	loops.Wait()
 }
 
-// repeat calls do at once, at every interval and after every signal, until ctx is done. The
-// text what names the work, for the log.
-func (s *shared) repeat(ctx context.Context, interval time.Duration, signal <-chan struct{}, what string, do func(context.Context) error) {
+// repeat calls a function at once, at every interval and after every signal, until ctx is
+// done. The text work names the function in the log.
+func (s *shared) repeat(ctx context.Context, interval time.Duration, signal <-chan struct{}, work string, call func(context.Context) error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		if err := do(ctx); err != nil && ctx.Err() == nil {
-			s.log.ErrorContext(ctx, "background work failed; it is tried again", "work", what, "err", err)
+		if err := call(ctx); err != nil && ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "background work failed and will be retried", "work", work, "err", err)
 		}
 		select {
 		case <-ticker.C:
@@ -172,43 +174,44 @@ func (s *shared) FillLinked(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// errFilled means that a board needs no filling by this process: another process fills it,
-// or the board is full or deleted.
-var errFilled = errors.New("another process fills the board")
+// errMustNotFill means that this process must not fill a board: another process fills it, or
+// the board is filled or deleted already.
+var errMustNotFill = errors.New("another process fills the board")
 
-// A leaseOf selects one of the leases of a board.
-type leaseOf func(*leaderboard.Board) *time.Time
+// A leaseField selects one of the leases of a board.
+type leaseField func(*leaderboard.Board) *time.Time
 
 func fillLeaseOf(b *leaderboard.Board) *time.Time    { return &b.FillLease }
 func recountLeaseOf(b *leaderboard.Board) *time.Time { return &b.RecountLease }
 
-// lease sets a lease of a board, which is expected to be that of b. With it, the edits change
-// the board. It sets b to the stored board.
-func (s *shared) lease(ctx context.Context, b *leaderboard.Board, of leaseOf, until time.Time, edits ...func(*leaderboard.Board)) error {
-	return s.amendFill(ctx, b, func(have *leaderboard.Board) error {
-		if !of(have).Equal(*of(b)) {
-			return errFilled
+// setLease sets a lease of a stored board, and applies edits to the board in the same amendment.
+// It then sets b to the stored board. Errors: errMustNotFill if the stored lease differs from
+// the lease of b, or if b was deleted.
+func (s *shared) setLease(ctx context.Context, b *leaderboard.Board, field leaseField, until time.Time, edits ...func(*leaderboard.Board)) error {
+	return s.amendFill(ctx, b, func(stored *leaderboard.Board) error {
+		if !field(stored).Equal(*field(b)) {
+			return errMustNotFill
 		}
-		*of(have) = until
+		*field(stored) = until
 		for _, edit := range edits {
-			edit(have)
+			edit(stored)
 		}
 		return nil
 	})
 }
 
 // amendFill amends the stored board with the function edit, and sets b to the amended
-// board. Errors: errFilled if b was deleted.
+// board. Errors: errMustNotFill if b was deleted.
 func (s *shared) amendFill(ctx context.Context, b *leaderboard.Board, edit func(*leaderboard.Board) error) error {
 	defer s.forgetBoard(b.ID)
-	amended, err := s.store.AmendBoard(ctx, b.ID, func(have *leaderboard.Board) error {
-		if !have.CreatedAt.Equal(b.CreatedAt) {
-			return errFilled
+	amended, err := s.store.AmendBoard(ctx, b.ID, func(stored *leaderboard.Board) error {
+		if !stored.CreatedAt.Equal(b.CreatedAt) {
+			return errMustNotFill
 		}
-		return edit(have)
+		return edit(stored)
 	})
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
-		return errFilled
+		return errMustNotFill
 	}
 	if err == nil {
 		*b = amended // a window may have been added
@@ -217,16 +220,16 @@ func (s *shared) amendFill(ctx context.Context, b *leaderboard.Board, edit func(
 }
 
 // renew renews a lease of which less than half remains.
-func (s *shared) renew(ctx context.Context, b *leaderboard.Board, of leaseOf) error {
-	if of(b).Sub(s.now()) >= fillLease/2 {
+func (s *shared) renew(ctx context.Context, b *leaderboard.Board, field leaseField) error {
+	if field(b).Sub(s.now()) >= fillLease/2 {
 		return nil
 	}
-	return s.lease(ctx, b, of, s.nextLease())
+	return s.setLease(ctx, b, field, s.nextLease())
 }
 
 // whileRenewing calls f, and renews a lease of b until f returns. If the lease is lost, the
-// context of f is done, and whileRenewing returns errFilled.
-func (s *shared) whileRenewing(ctx context.Context, b *leaderboard.Board, of leaseOf, f func(context.Context) error) error {
+// context of f is done, and whileRenewing returns errMustNotFill.
+func (s *shared) whileRenewing(ctx context.Context, b *leaderboard.Board, field leaseField, f func(context.Context) error) error {
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	renewed, done := b.Clone(), make(chan struct{})
@@ -237,8 +240,8 @@ func (s *shared) whileRenewing(ctx context.Context, b *leaderboard.Board, of lea
 		for {
 			select {
 			case <-ticker.C:
-				if err := s.renew(limited, &renewed, of); errors.Is(err, errFilled) {
-					cancel(errFilled)
+				if err := s.renew(limited, &renewed, field); errors.Is(err, errMustNotFill) {
+					cancel(errMustNotFill)
 					return
 				}
 			case <-done:
@@ -250,14 +253,15 @@ func (s *shared) whileRenewing(ctx context.Context, b *leaderboard.Board, of lea
 	close(done)
 	renewing.Wait()
 	*b = renewed
-	if errors.Is(context.Cause(limited), errFilled) {
-		return errFilled
+	if errors.Is(context.Cause(limited), errMustNotFill) {
+		return errMustNotFill
 	}
 	return err
 }
 
-// FillDivisions computes the entries of each board whose divisions have changed, unless
-// another process does.
+// FillDivisions recounts all users of each board whose divisions have changed, unless another
+// process has the lease. It also repeats the changes of divisions that other regions have made,
+// for the index of this region.
 func (s *shared) FillDivisions(ctx context.Context) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {
@@ -269,27 +273,69 @@ func (s *shared) FillDivisions(ctx context.Context) error {
 			errs = append(errs, s.fillDivisions(ctx, b))
 		}
 	}
+	for c, err := range s.store.RankChanges(ctx) {
+		if err == nil && c.Board != "" {
+			err = s.repeatDivisions(ctx, c)
+		}
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
+}
+
+// repeatDivisions finishes a change of a board's divisions that another region has made, unless
+// another process finishes it. It leaves out sealed seasons, because all regions share their
+// final standings.
+func (s *shared) repeatDivisions(ctx context.Context, c leaderboard.RankChange) error {
+	_, err := s.withLease(ctx, leaderboard.SeasonKey{Board: c.Board}, false, func(ctx context.Context) error {
+		return s.store.FinishRankChange(ctx, c, func([]leaderboard.Entry) error {
+			b, err := s.store.Board(ctx, c.Board)
+			if errors.Is(err, leaderboard.ErrBoardNotFound) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			ids, err := s.store.SeasonIDs(ctx, c.Board)
+			for _, id := range ids {
+				key := leaderboard.SeasonKey{Board: c.Board, Season: id}
+				var record leaderboard.SeasonRecord
+				if err == nil {
+					record, err = s.store.Season(ctx, key)
+				}
+				if err == nil && record.SealedAt.IsZero() {
+					err = s.fillSeason(ctx, &b, key, nil)
+				}
+			}
+			if err == nil && !s.index.Synced() {
+				err = errNotSynced
+			}
+			return err
+		})
+	})
+	if errors.Is(err, errNotSynced) {
+		return nil // a later call finds the change again
+	}
+	return err
 }
 
 // fillDivisions makes all entries of a board follow its divisions, except the entries of
 // sealed seasons. It may be repeated, and it may run while results arrive.
 func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error {
-	err := s.lease(ctx, b, recountLeaseOf, s.nextLease())
+	err := s.setLease(ctx, b, recountLeaseOf, s.nextLease())
 	var seasons []leaderboard.SeasonID
 	if err == nil {
 		seasons, err = s.store.StartRecount(ctx, b)
 	}
 	for _, season := range seasons {
 		if err == nil {
-			err = s.fillSeason(ctx, b, leaderboard.SeasonKey{Board: b.ID, Season: season})
+			err = s.fillSeason(ctx, b, leaderboard.SeasonKey{Board: b.ID, Season: season}, recountLeaseOf)
 		}
 	}
 	if err == nil {
 		// If the divisions have changed again, the lease has changed too.
-		err = s.lease(ctx, b, recountLeaseOf, time.Time{})
+		err = s.setLease(ctx, b, recountLeaseOf, time.Time{})
 	}
-	if errors.Is(err, errFilled) || errors.Is(err, leaderboard.ErrBoardNotFound) {
+	if errors.Is(err, errMustNotFill) || errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return nil
 	}
 	if err == nil {
@@ -299,10 +345,17 @@ func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error 
 }
 
 // fillSeason recounts all users of a season. It first rebuilds the index: an index may
-// ignore divisions that the board did not have when the season was loaded.
-func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) error {
+// ignore divisions that the board did not have when the season was loaded. Unless field is nil,
+// fillSeason renews that lease of the board.
+func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, field leaseField) error {
 	const reason = "divisions changed"
-	err := s.whileRenewing(ctx, b, recountLeaseOf, func(ctx context.Context) error { return s.ranks.rebuild(ctx, b, key, reason) })
+	rebuild := func(ctx context.Context) error { return s.ranks.rebuild(ctx, b, key, reason) }
+	var err error
+	if field == nil {
+		err = rebuild(ctx)
+	} else {
+		err = s.whileRenewing(ctx, b, field, rebuild)
+	}
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
 		err = nil // the index will be filled from the store
 	}
@@ -311,29 +364,27 @@ func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leade
 	}
 	return eachChunk(s.store.Users(ctx, key), recountChunk, func(users []leaderboard.UserID) error {
 		err := s.recountUsers(ctx, b, key.Season, users, reason)
-		if err == nil {
-			err = s.renew(ctx, b, recountLeaseOf)
+		if err == nil && field != nil {
+			err = s.renew(ctx, b, field)
 		}
 		return err
 	})
 }
 
-// refill starts a fill of each linked board that is selected as a whole. The board may
-// lack results: a process may have died after it applied them to the source.
+// refill starts a fill of each linked board of which sel selects all seasons. Such a board may
+// lack results, if a process died after it applied them to the source and before it copied
+// them.
 func (s *shared) refill(ctx context.Context, sel Selection) error {
 	if sel.Season != "" {
 		return nil
 	}
-	boards, err := sel.boards(ctx, s.store)
+	boards, err := sel.filledLinks(ctx, s.store)
 	if err != nil {
 		return err
 	}
 	for i := range boards {
 		b := &boards[i]
-		if b.Source == nil || b.Filling() {
-			continue
-		}
-		if err := s.lease(ctx, b, fillLeaseOf, leaderboard.Truncate(s.now())); err != nil && !errors.Is(err, errFilled) {
+		if err := s.setLease(ctx, b, fillLeaseOf, leaderboard.Truncate(s.now())); err != nil && !errors.Is(err, errMustNotFill) {
 			return err
 		}
 		s.planFill()
@@ -341,30 +392,28 @@ func (s *shared) refill(ctx context.Context, sel Selection) error {
 	return nil
 }
 
+// nextLease returns the end of a lease that begins or is renewed at present.
 func (s *shared) nextLease() time.Time { return leaderboard.Truncate(s.now().Add(fillLease)) }
 
 // fillLinked applies all results of the source to a linked board. It may be repeated, and
 // it may run while results arrive.
 //
 // It first makes sure that the source lists the board, and then waits longer than
-// Options.LinkTTL. Every result that is applied to the source after this wait reaches the
-// board without the fill, whichever process applies it: see linksOf. Every earlier result
-// is in the store when the fill begins to read, so the fill applies it, or a result that
-// replaced it. If a process that did not know the board applied this replacement, the
-// fill applies it too, because it offers each match until its standing result is at its
-// place: see linking.
+// Options.LinkTTL. After this wait, every process knows the board and applies new results to
+// it: see linksOf. Every earlier result is in the store when the fill begins to read. Of each
+// match, the fill offers results until it has offered the one that stands on the source.
 func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
-	err := s.lease(ctx, b, fillLeaseOf, s.nextLease())
+	err := s.setLease(ctx, b, fillLeaseOf, s.nextLease())
 	if err == nil {
 		err = s.addLink(ctx, b)
 	}
-	if errors.Is(err, leaderboard.ErrBoardNotFound) || errors.Is(err, errFilled) {
+	if errors.Is(err, leaderboard.ErrBoardNotFound) || errors.Is(err, errMustNotFill) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	through := b.Rolling.Opened // if b is rolling; windows that open later are filled afterwards
+	lastWindow := b.Rolling.Opened // set if b is rolling; windows that open later are filled afterwards
 	if err := wait(ctx, 2*s.linkTTL); err != nil {
 		return err
 	}
@@ -373,9 +422,9 @@ func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 		err = s.fillFrom(ctx, &source, b)
 	}
 	if err == nil {
-		err = s.lease(ctx, b, fillLeaseOf, time.Time{}, func(have *leaderboard.Board) { have.Rolling.Filled = max(have.Rolling.Filled, through) })
+		err = s.setLease(ctx, b, fillLeaseOf, time.Time{}, func(stored *leaderboard.Board) { stored.Rolling.Filled = max(stored.Rolling.Filled, lastWindow) })
 	}
-	if errors.Is(err, errFilled) || errors.Is(err, errLinkGone) {
+	if errors.Is(err, errMustNotFill) || errors.Is(err, errLinkDeleted) {
 		return nil
 	}
 	if err == nil {
@@ -386,7 +435,7 @@ func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 
 // fillFrom offers every result that stands on the source to a linked board.
 func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) error {
-	l := &linking{shared: s, source: source, boards: []*leaderboard.Board{b}, whole: true}
+	l := &linking{shared: s, source: source, boards: []*leaderboard.Board{b}, mostMatches: true}
 	original := func(r *leaderboard.MatchResult) (leaderboard.MatchResult, error) { return *r, nil }
 	renew := func() error { return s.renew(ctx, b, fillLeaseOf) }
 	return Selection{Board: source.ID}.eachSeason(ctx, s.store, func(_ *leaderboard.Board, key leaderboard.SeasonKey) error {
@@ -395,13 +444,13 @@ func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) err
 }
 
 // offerSeason offers the results that stand in a season to the linked board, fillChunk of
-// them at a time. The function original returns the result of the source that a result of the
-// season is. After each chunk, offerSeason calls renew. It leaves out users whose stored data
-// are damaged.
+// them at a time. A result of the season may be a copy. The function original returns the
+// result of the source of which it is a copy, or else the result itself. After each chunk,
+// offerSeason calls renew. It leaves out users whose stored data are damaged.
 func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, original func(*leaderboard.MatchResult) (leaderboard.MatchResult, error), renew func() error) error {
 	var results []leaderboard.MatchResult
 	flush := func() error {
-		err := eachIntact(results, func(results []leaderboard.MatchResult) error { return l.offerResults(ctx, results) },
+		err := eachIntact(results, userOf, func(results []leaderboard.MatchResult) error { return l.offerResults(ctx, results) },
 			func(user leaderboard.UserID, err error) { l.leaveOut(ctx, key, user, err) })
 		results = nil
 		if err == nil {
@@ -435,12 +484,12 @@ func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, or
 	return flush()
 }
 
-// offerResults offers results of the source, which may no longer stand, and then those that
-// stand.
+// offerResults offers results of the source. If other results of the same matches stand on the
+// source afterwards, it offers these too.
 func (l *linking) offerResults(ctx context.Context, results []leaderboard.MatchResult) error {
 	matches := make([]*linkedMatch, len(results))
 	for i := range results {
-		matches[i] = &linkedMatch{key: results[i].ResultKey, stands: &results[i]}
+		matches[i] = &linkedMatch{key: results[i].ResultKey, standing: &results[i]}
 	}
 	err := l.offerStanding(ctx, matches)
 	if err == nil {
@@ -449,25 +498,27 @@ func (l *linking) offerResults(ctx context.Context, results []leaderboard.MatchR
 	return err
 }
 
-// eachIntact calls f with results, in which the results of each user are consecutive. If f
-// finds damaged data, eachIntact calls f again with each half of the users, and so on, and
-// calls failed for each user whose data are damaged.
-func eachIntact(results []leaderboard.MatchResult, f func([]leaderboard.MatchResult) error, failed func(leaderboard.UserID, error)) error {
-	err := f(results)
+// eachIntact calls f with items, in which the items of each user are consecutive. If f finds
+// damaged data, eachIntact repeats the call for each half of the users, down to single users.
+// It calls skip for each user whose data are damaged.
+func eachIntact[T any](items []T, userOf func(T) leaderboard.UserID, f func([]T) error, skip func(leaderboard.UserID, error)) error {
+	err := f(items)
 	if !damaged(err) {
 		return err
 	}
-	user := results[len(results)/2].User
-	at := slices.IndexFunc(results, func(r leaderboard.MatchResult) bool { return r.User == user })
-	if at == 0 {
-		at = slices.IndexFunc(results, func(r leaderboard.MatchResult) bool { return r.User != user })
+	user := userOf(items[len(items)/2])
+	split := slices.IndexFunc(items, func(item T) bool { return userOf(item) == user })
+	if split == 0 {
+		split = slices.IndexFunc(items, func(item T) bool { return userOf(item) != user })
 	}
-	if at < 0 { // no other user
-		failed(user, err)
+	if split < 0 { // no other user
+		skip(user, err)
 		return nil
 	}
-	if err := eachIntact(results[:at], f, failed); err != nil {
+	if err := eachIntact(items[:split], userOf, f, skip); err != nil {
 		return err
 	}
-	return eachIntact(results[at:], f, failed)
+	return eachIntact(items[split:], userOf, f, skip)
 }
+
+func userOf(r leaderboard.MatchResult) leaderboard.UserID { return r.User }

@@ -40,21 +40,25 @@ type fixture struct {
 	clock *clock
 }
 
+// start is the time of the clock at the start of a test.
 var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
+// open returns a service over a new embedded store and index.
 func open(t *testing.T) *fixture {
 	t.Helper()
 	store, index := embedded.Open(t)
-	return over(t, store, index)
+	return serviceOver(t, store, index)
 }
 
-func over(t *testing.T, store leaderboard.Store, index leaderboard.Index) *fixture {
+// serviceOver returns a service over a store and an index. Its clock is set to start.
+func serviceOver(t *testing.T, store leaderboard.Store, index leaderboard.Index) *fixture {
 	c := &clock{t: start}
 	service := ranking.New(store, index, ranking.Options{Now: c.now})
 	t.Cleanup(service.Close)
 	return &fixture{service, t, store, index, c}
 }
 
+// create creates a board and returns it as stored.
 func (f *fixture) create(b leaderboard.Board) leaderboard.Board {
 	f.t.Helper()
 	b, err := f.CreateBoard(f.t.Context(), b)
@@ -73,6 +77,7 @@ func (f *fixture) board(id leaderboard.BoardID) *leaderboard.Board {
 	return &b
 }
 
+// points returns a result with a score of n and without a time.
 func points(user, match string, n int64) leaderboard.MatchResult {
 	return leaderboard.MatchResult{
 		ResultKey: leaderboard.ResultKey{User: leaderboard.UserID(user), Match: leaderboard.MatchID(match)},
@@ -83,15 +88,15 @@ func points(user, match string, n int64) leaderboard.MatchResult {
 // submit submits a result, which must be applied, and returns its receipt.
 func (f *fixture) submit(board leaderboard.BoardID, r leaderboard.MatchResult) ranking.Receipt {
 	f.t.Helper()
-	got := f.try(board, r)
+	got := f.trySubmit(board, r)
 	if got.Status != leaderboard.Applied || got.Err != nil {
 		f.t.Fatalf("submit %+v: %v %v %v, want APPLIED", r, got.Status, got.Reason, got.Err)
 	}
 	return got
 }
 
-// try submits a result and returns its receipt.
-func (f *fixture) try(board leaderboard.BoardID, r leaderboard.MatchResult) ranking.Receipt {
+// trySubmit submits a result and returns its receipt.
+func (f *fixture) trySubmit(board leaderboard.BoardID, r leaderboard.MatchResult) ranking.Receipt {
 	f.t.Helper()
 	receipts, err := f.Submit(f.t.Context(), f.board(board), []leaderboard.MatchResult{r})
 	if err != nil {
@@ -123,6 +128,7 @@ func (f *fixture) list(q ranking.Query, n int) []string {
 	}
 }
 
+// wantList checks the lines of a ladder: see list.
 func (f *fixture) wantList(q ranking.Query, want ...string) {
 	f.t.Helper()
 	if want == nil {

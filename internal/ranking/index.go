@@ -19,8 +19,8 @@ const (
 	indexTimeout = 5 * time.Second
 	// indexCooldown is how long the circuit breaker stays open after a timeout.
 	indexCooldown = 5 * time.Second
-	// probeTimeout is the longest time for the read that tests whether an index that did
-	// not answer in time answers again.
+	// probeTimeout is the longest time for the read that tests, after a timeout, whether the
+	// index answers again.
 	probeTimeout = 250 * time.Millisecond
 	// loadTimeout is how long readers wait while a season is loaded into the index,
 	// counted from the start of the load. After that, readers get answers without
@@ -31,8 +31,8 @@ const (
 // rankIndex is the index with a timeout and a circuit breaker for reads. It also loads
 // seasons into the index. After a timeout, reads fail immediately for indexCooldown. Then
 // one read at a time, with the short probeTimeout, tests whether the index answers again.
-// Otherwise an index that does not answer would delay every answer, although the store
-// can answer without ranks.
+// Without the circuit breaker, an index that does not answer would delay every answer,
+// although the store can answer without ranks.
 type rankIndex struct {
 	leaderboard.Index
 	store leaderboard.Store
@@ -67,15 +67,15 @@ func newBreaker() *gobreaker.CircuitBreaker[struct{}] {
 var errBreakerOpen = fmt.Errorf("ranking: an earlier read of the index timed out: %w", leaderboard.ErrRankUnavailable)
 
 // readIndex calls read with a timeout, unless the circuit breaker refuses the call.
-func readIndex[T any](ctx context.Context, x *rankIndex, read func(context.Context) (T, leaderboard.View, error)) (answer T, seen leaderboard.View, err error) {
+func readIndex[T any](ctx context.Context, x *rankIndex, read func(context.Context) (T, leaderboard.View, error)) (answer T, ladderView leaderboard.View, err error) {
 	timeout := indexTimeout
 	if x.breaker.State() == gobreaker.StateHalfOpen {
 		timeout = probeTimeout
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	_, refused := x.breaker.Execute(func() (struct{}, error) {
-		answer, seen, err = read(limited)
+	_, breakerErr := x.breaker.Execute(func() (struct{}, error) {
+		answer, ladderView, err = read(limited)
 		switch {
 		case err == nil || limited.Err() == nil:
 			return struct{}{}, nil
@@ -85,10 +85,10 @@ func readIndex[T any](ctx context.Context, x *rankIndex, read func(context.Conte
 		err = fmt.Errorf("ranking: no answer of the index within %v: %w: %w", timeout, leaderboard.ErrRankUnavailable, err)
 		return struct{}{}, errSilent
 	})
-	if errors.Is(refused, gobreaker.ErrOpenState) || errors.Is(refused, gobreaker.ErrTooManyRequests) {
-		return answer, seen, errBreakerOpen
+	if errors.Is(breakerErr, gobreaker.ErrOpenState) || errors.Is(breakerErr, gobreaker.ErrTooManyRequests) {
+		return answer, ladderView, errBreakerOpen
 	}
-	return answer, seen, err
+	return answer, ladderView, err
 }
 
 func (x *rankIndex) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
@@ -142,7 +142,7 @@ func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderbo
 	errLoading := fmt.Errorf("ranking: the index of %s/%s is being filled: %w", key.Board, key.Season, leaderboard.ErrRankUnavailable)
 	timeout := loadTimeout
 	if start, ok := x.loadStarts.Load(key); ok {
-		// If the time to wait is over, return without joining the load. A load may take
+		// If the waiting time is over, return without joining the load. A load may take
 		// an hour, and each of thousands of callers would keep a goroutine until the
 		// load ends.
 		if timeout -= time.Since(start.(time.Time)); timeout <= 0 {
@@ -180,15 +180,39 @@ func (x *rankIndex) fill(ctx context.Context, b *leaderboard.Board, key leaderbo
 		if err := x.rebuild(ctx, b, key, progress); err != nil {
 			return err
 		}
-		now, err := x.store.Board(ctx, key.Board)
+		stored, err := x.store.Board(ctx, key.Board)
 		if errors.Is(err, leaderboard.ErrBoardNotFound) {
 			return nil
 		}
-		if err != nil || !now.CreatedAt.Equal(b.CreatedAt) || now.Rules() <= b.Rules() {
+		if err != nil {
 			return err
 		}
-		b = &now
+		if !stored.CreatedAt.Equal(b.CreatedAt) || stored.Rules() <= b.Rules() {
+			return x.dropEmpty(ctx, key, x.tryDrop)
+		}
+		b = &stored
 	}
+}
+
+// hasUsers reports whether a season has any user. Seasons without users are not loaded
+// into the index, so queries for them take no memory.
+func (x *rankIndex) hasUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
+	for _, err := range x.store.Users(ctx, key) {
+		return err == nil, err
+	}
+	return false, nil
+}
+
+// dropEmpty drops a season from the index if the season has no users. A store may not list such
+// a season, so after a change of the board's divisions, FillDivisions would not rebuild it.
+// Call dropEmpty after each load of a season, and after each erasure of a user. Parameter drop
+// is tryDrop, or Drop if dropEmpty must fail while the index is unavailable.
+func (x *rankIndex) dropEmpty(ctx context.Context, key leaderboard.SeasonKey, drop func(context.Context, leaderboard.SeasonKey) error) error {
+	hasUsers, err := x.hasUsers(ctx, key)
+	if err != nil || hasUsers {
+		return err
+	}
+	return drop(ctx, key)
 }
 
 // rebuild rebuilds a season of the index from the store.
@@ -204,16 +228,16 @@ func (x *rankIndex) rebuild(ctx context.Context, b *leaderboard.Board, key leade
 			}
 		}
 	}
-	// The index must not state the time of its load as that of the last change. Changes
-	// after this read reach the index as Updates, with their own times.
-	at, err := x.store.ChangedAt(ctx, key)
+	// The index must not report the time of its load as the time of the last change. Changes
+	// after this read reach the index by calls of Update, with their own times.
+	changedAt, err := x.store.ChangedAt(ctx, key)
 	if err != nil {
 		return err
 	}
-	if at.IsZero() {
-		at = leaderboard.Truncate(x.now())
+	if changedAt.IsZero() {
+		changedAt = leaderboard.Truncate(x.now())
 	}
-	if err := x.Index.Rebuild(ctx, b, key, at, entries); err != nil {
+	if err := x.Index.Rebuild(ctx, b, key, changedAt, entries); err != nil {
 		return fmt.Errorf("ranking: index of %s/%s: %w", key.Board, key.Season, err)
 	}
 	if progress != nil {
@@ -228,11 +252,11 @@ func (x *rankIndex) rebuild(ctx context.Context, b *leaderboard.Board, key leade
 // The index may still contain a season of a deleted board with the same id. If the
 // entries do not fit the layout of that season, retrying the update cannot succeed, so
 // tryUpdate drops the season. The next reader fills it from the store.
-func (x *rankIndex) tryUpdate(ctx context.Context, key leaderboard.SeasonKey, at time.Time, entries []leaderboard.Entry) error {
+func (x *rankIndex) tryUpdate(ctx context.Context, key leaderboard.SeasonKey, changedAt time.Time, entries []leaderboard.Entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	err := x.Index.Update(ctx, key, at, entries)
+	err := x.Index.Update(ctx, key, changedAt, entries)
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
 		x.log.WarnContext(ctx, "rank index not updated", "err", err)
 		return nil
@@ -248,13 +272,13 @@ func (x *rankIndex) tryUpdate(ctx context.Context, key leaderboard.SeasonKey, at
 	return err
 }
 
-// tryDrop drops a sealed season from the index, because readers use the final
-// standings. If the index is unavailable, tryDrop returns nil: a season that stays in
+// tryDrop drops a season from the index. If the index is unavailable, tryDrop returns nil:
+// when the index is available again, it is filled from the store. A sealed season that stays in
 // the index takes memory, but does no other harm.
 func (x *rankIndex) tryDrop(ctx context.Context, key leaderboard.SeasonKey) error {
 	err := x.Index.Drop(ctx, key)
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
-		x.log.WarnContext(ctx, "rank index of a sealed season not dropped", "err", err)
+		x.log.WarnContext(ctx, "season of the rank index not dropped", "err", err)
 		return nil
 	}
 	return err

@@ -47,15 +47,15 @@ func TestOneReaderTestsASilentIndex(t *testing.T) {
 			_, _, err := x.Standings(ctx, leaderboard.Ladder{}, nil)
 			return err
 		}
-		// readers returns how many of ten concurrent readers failed, and the time that the
-		// slowest one took. It checks the number of calls of the index.
-		readers := func(calls int64) (failed int64, took time.Duration) {
+		// readers runs ten concurrent readers. It returns how many of them failed, and the
+		// time of the slowest one. It checks the number of calls of the index.
+		readers := func(calls int64) (failed int64, slowest time.Duration) {
 			t.Helper()
 			before, start := index.calls.Load(), time.Now()
-			var all sync.WaitGroup
+			var wg sync.WaitGroup
 			var n atomic.Int64
 			for range 10 {
-				all.Go(func() {
+				wg.Go(func() {
 					err := read(t.Context())
 					if err != nil {
 						n.Add(1)
@@ -65,22 +65,22 @@ func TestOneReaderTestsASilentIndex(t *testing.T) {
 					}
 				})
 			}
-			all.Wait()
+			wg.Wait()
 			if got := index.calls.Load() - before; got != calls {
 				t.Errorf("%d calls of the index, want %d", got, calls)
 			}
 			return n.Load(), time.Since(start)
 		}
-		expect := func(what string, calls, failed int64, took time.Duration) {
+		expect := func(what string, calls, failed int64, slowest time.Duration) {
 			t.Helper()
-			if f, d := readers(calls); f != failed || d != took {
-				t.Errorf("%s: %d readers failed, the slowest after %v; want %d after %v", what, f, d, failed, took)
+			if f, d := readers(calls); f != failed || d != slowest {
+				t.Errorf("%s: %d readers failed, the slowest after %v; want %d after %v", what, f, d, failed, slowest)
 			}
 		}
 		expect("the index answers", 10, 0, 0)
 		index.silent.Store(true)
 		expect("the index does not answer", 10, 10, indexTimeout)
-		expect("directly afterwards", 0, 10, 0)
+		expect("during the cooldown", 0, 10, 0)
 		for range 2 {
 			time.Sleep(indexCooldown + time.Millisecond)
 			expect("after the cooldown", 1, 10, probeTimeout)
@@ -90,14 +90,14 @@ func TestOneReaderTestsASilentIndex(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), probeTimeout/2)
 		defer cancel()
 		if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("read whose caller leaves: %v, want DeadlineExceeded", err)
+			t.Errorf("read whose caller stops waiting: %v, want DeadlineExceeded", err)
 		}
-		expect("after a caller left", 1, 10, probeTimeout)
+		expect("after the caller of a test read stopped waiting", 1, 10, probeTimeout)
 
 		index.silent.Store(false)
 		time.Sleep(indexCooldown + time.Millisecond)
 		if err := x.load(t.Context(), &leaderboard.Board{}, leaderboard.SeasonKey{}); err != nil {
-			t.Errorf("load: %v, want that it tests the index, which answers", err)
+			t.Errorf("load: %v, want no error, because the index answers", err)
 		}
 		expect("the index answers again", 10, 0, 0)
 		x.tasks.running.Wait()

@@ -8,8 +8,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// LinkedReceipt is a user's standing in a season of a linked board, after a result of the
-// source.
+// LinkedReceipt is a user's score and rank in a season of a linked board, after a result of
+// the source.
 type LinkedReceipt struct {
 	Board  *leaderboard.Board
 	Season leaderboard.SeasonID
@@ -22,8 +22,9 @@ type LinkedReceipt struct {
 	Skipped leaderboard.Reason
 }
 
-// AddLinked sets the Linked of each receipt. The receipts are those of one Submit. A
-// result that is not applied yet, or that does not concern any linked board, has none.
+// AddLinked sets the Linked of each receipt. The receipts must be those of one Submit. The
+// receipt of a result that is not applied yet, or that concerns no linked board, gets no
+// Linked.
 func (s *Submitter) AddLinked(ctx context.Context, receipts []Receipt) error {
 	entries := map[leaderboard.SeasonKey][]leaderboard.Entry{}
 	for i := range receipts {
@@ -60,24 +61,24 @@ func (s *Submitter) linkedStandings(ctx context.Context, key leaderboard.SeasonK
 		return err
 	}
 	var ranked []leaderboard.Entry
-	for _, e := range slices.Backward(entries) { // of two entries of a user, the last one is the newest
-		of, standing := leaderboard.EntryKey{SeasonKey: key, User: e.User}, LinkedReceipt{Board: b, Season: key.Season}
-		if _, known := standings[of]; known {
+	for _, e := range slices.Backward(entries) { // the newest entry of a user comes last
+		entryKey, standing := leaderboard.EntryKey{SeasonKey: key, User: e.User}, LinkedReceipt{Board: b, Season: key.Season}
+		if _, known := standings[entryKey]; known {
 			continue
 		}
 		if e.Key != "" {
 			score := b.ScoreOf(e.Key, scoreTime(b, key.Season, s.now()))
 			standing.Score, ranked = &score, append(ranked, e)
 		}
-		standings[of] = standing
+		standings[entryKey] = standing
 	}
 	if len(ranked) == 0 {
 		return nil
 	}
-	return s.ranked(ctx, b, key.Season, ranked, func(i int, score leaderboard.Score, rank int64) {
-		of := leaderboard.EntryKey{SeasonKey: key, User: ranked[i].User}
-		e := standings[of]
+	return s.eachRanked(ctx, b, key.Season, ranked, func(i int, score leaderboard.Score, rank int64) {
+		entryKey := leaderboard.EntryKey{SeasonKey: key, User: ranked[i].User}
+		e := standings[entryKey]
 		e.Score, e.Rank = &score, rank
-		standings[of] = e
+		standings[entryKey] = e
 	})
 }

@@ -20,10 +20,12 @@ import (
 // replaces, or none. The older revision's places must then get the newer revision, which
 // does not count there (see [leaderboard.Board.FromSource]).
 //
-// For each match, a writer therefore repeats these steps until step 1 reads the result
-// that the writer offered last:
+// A writer is a call that copies results to linked boards: of the Applier, of a fill, or of a
+// repair. It offers a result to a place, that is, it applies the result there. The place may
+// refuse the result. For each match, a writer repeats these steps until step 1 reads the
+// result that the writer offered last:
 //
-//  1. Read the result that stands on the source.
+//  1. Read the result that stands on the source (the standing result).
 //  2. Offer it to every other place in which the linked board has the match.
 //  3. Offer it to its own places.
 //
@@ -42,44 +44,52 @@ import (
 //   - If a match had no result before, and the new result has revision 0, its writer begins
 //     with step 3.
 //   - If the writer itself applied S to the source, and the first place of S has S, the
-//     writer omits step 2. Whoever offered S there had done step 2: the fill of a window, which
-//     omits step 2, offers no result to its first place (see fillWindow). And if the writer repeats the
-//     work of a dead writer, that writer offered nothing but S, because it had applied S
-//     before it read the source.
+//     writer omits step 2. The writer that offered S to this place had done step 2. (The fill
+//     of a window omits step 2, but it offers no result to the result's first place: see
+//     findForWindow.)
+//     If the writer repeats the work of a dead writer, the dead writer offered only S, because
+//     it had applied S before it read the source.
 //
-// A void of a match, or its end, changes the Voids of the result that stands on the source,
-// as a newer revision would: its writer repeats the same steps.
+// If a match is voided or restored, the Voids of the result that stands on the source change.
+// The writer then repeats the same steps as after a newer revision.
 //
 // A linked board refuses a result that comes too late for its season there. An older
 // revision that came in time then still counts.
 //
 // Before a writer offers a result to a rolling board, it opens the windows that the result
-// needs (see [leaderboard.Board.NeedsWindow]). Afterwards it checks that no window has been
-// opened meanwhile, or begins again: see windows.go.
+// needs (see [leaderboard.Board.NeedsWindow]). If another window was opened meanwhile, the
+// writer begins again: see windows.go.
 
-// errLinkGone means that a linked board was deleted.
-var errLinkGone = errors.New("a linked board was deleted")
+// errLinkDeleted means that a linked board was deleted.
+var errLinkDeleted = errors.New("a linked board was deleted")
 
 // linking applies results of a source to linked boards.
 type linking struct {
 	*shared
 	source *leaderboard.Board
 	boards []*leaderboard.Board
-	whole  bool                 // the matches are all or most matches of their users
-	window leaderboard.SeasonID // if not empty, the only place that gets results: see fillWindow
+	// mostMatches means that the caller passes all or most matches of each user.
+	mostMatches bool
+	window      leaderboard.SeasonID // if not empty, the only place that gets results: see fillWindow
+	// copied is set when a result is offered. newWindow is set when the writer learns of a
+	// window after that: see openWindows.
+	copied, newWindow bool
 	// entries are the users' entries on the linked boards before and after the offers so
-	// far. It is nil if nobody reads them.
+	// far. It is nil if the caller does not need them.
 	entries map[leaderboard.EntryKey]*leaderboard.Change
+	// damaged are the users whose stored data on a linked board are damaged. The board does
+	// not get their results. If the map is nil, such data are an error.
+	damaged map[boardUser]bool
 }
 
 // linkedMatch is a match of the source whose results must reach the linked boards.
 type linkedMatch struct {
-	key     leaderboard.ResultKey
-	arrived []leaderboard.MatchResult // the results that the caller applied to the source
-	stands  *leaderboard.MatchResult  // the result that stands on the source, as read last
-	offered *leaderboard.MatchResult  // the result that was offered last
+	key      leaderboard.ResultKey
+	arrived  []leaderboard.MatchResult // the results that the caller applied to the source
+	standing *leaderboard.MatchResult  // the result that stands on the source, as read last
+	offered  *leaderboard.MatchResult  // the result that was offered last
 	// places are the seasons of linked boards to which a result was offered. The value is
-	// the reason why the season refused the result that stands, or empty.
+	// the reason why the season refused the standing result, or empty.
 	places map[leaderboard.SeasonKey]leaderboard.Reason
 }
 
@@ -89,47 +99,49 @@ type offer struct {
 	result leaderboard.MatchResult
 }
 
-// fanOut applies results, which were applied to a source with the given report, to the
-// linked boards. It adds the effects on the linked boards to the outcomes of the report.
+// fanOut applies results to the boards that are linked to a source. The results were applied
+// to the source with the given report. fanOut adds the effects on the linked boards to the
+// outcomes of the report. If the data of a user on a linked board are damaged, this board does
+// not get the user's results. Verify reports and repairs this.
 func (a *Applier) fanOut(ctx context.Context, id leaderboard.BoardID, results []leaderboard.MatchResult, report *leaderboard.ApplyReport) error {
 	for {
 		l, err := a.linksOf(ctx, id)
 		if err != nil || len(l.boards) == 0 {
 			return err
 		}
-		l.entries = map[leaderboard.EntryKey]*leaderboard.Change{}
-		var matches, single []*linkedMatch
-		of := map[leaderboard.ResultKey]*linkedMatch{}
+		l.entries, l.damaged = map[leaderboard.EntryKey]*leaderboard.Change{}, map[boardUser]bool{}
+		var matches, firstMatches []*linkedMatch
+		byKey := map[leaderboard.ResultKey]*linkedMatch{}
 		for i := range results {
 			o := &report.Outcomes[i]
 			if o.Err != nil || o.Status == leaderboard.Rejected {
 				continue
 			}
 			r := results[i].Normalize()
-			m := of[r.ResultKey]
+			m := byKey[r.ResultKey]
 			if m == nil {
 				m = &linkedMatch{key: r.ResultKey}
-				of[r.ResultKey], matches = m, append(matches, m)
+				byKey[r.ResultKey], matches = m, append(matches, m)
 			}
 			m.arrived = append(m.arrived, r)
-			if m.stands = nil; len(m.arrived) == 1 && o.Status == leaderboard.Applied && r.Revision == 0 {
-				m.stands = &r // the match's first result
+			if m.standing = nil; len(m.arrived) == 1 && o.Status == leaderboard.Applied && r.Revision == 0 {
+				m.standing = &r // the match's first result
 			}
 		}
 		for _, m := range matches {
-			if m.stands != nil {
-				single = append(single, m)
+			if m.standing != nil {
+				firstMatches = append(firstMatches, m)
 			}
 		}
-		if err = l.offerFirst(ctx, single); err == nil {
+		if err = l.offerFirst(ctx, firstMatches); err == nil {
 			err = l.converge(ctx, matches)
 		}
-		again, err := l.again(ctx, err)
-		if again {
+		repeat, err := l.mustRepeat(ctx, err)
+		if repeat {
 			continue
 		}
 		for i := range results {
-			if m := of[results[i].ResultKey]; m != nil {
+			if m := byKey[results[i].ResultKey]; m != nil {
 				report.Outcomes[i].Linked = l.effects(m)
 			}
 		}
@@ -137,10 +149,10 @@ func (a *Applier) fanOut(ctx context.Context, id leaderboard.BoardID, results []
 	}
 }
 
-// again reports whether the writer must begin again, because a linked board was deleted or
-// opened a window. Otherwise it returns err, the error of the writer's work.
-func (l *linking) again(ctx context.Context, err error) (bool, error) {
-	if errors.Is(err, errLinkGone) {
+// mustRepeat reports whether the writer must begin again, because a linked board was deleted
+// or opened a window. Otherwise it returns err, the error of the writer's work.
+func (l *linking) mustRepeat(ctx context.Context, err error) (bool, error) {
+	if errors.Is(err, errLinkDeleted) {
 		return true, nil
 	}
 	if err != nil {
@@ -163,8 +175,8 @@ func (l *linking) effects(m *linkedMatch) []leaderboard.LinkedEffect {
 }
 
 // linksOf returns the boards that are linked to a board. They were read from the store at
-// most Options.LinkTTL ago. If the store does not answer, linksOf returns its error instead
-// of older boards. So each result that is applied to the source more than LinkTTL after the
+// most Options.LinkTTL ago. If the store does not answer, linksOf returns the error, not older
+// boards. Therefore each result that is applied to the source more than LinkTTL after the
 // creation of a linked board reaches this board.
 func (s *shared) linksOf(ctx context.Context, id leaderboard.BoardID) (*linking, error) {
 	return s.linksSince(ctx, id, time.Now().Add(-s.linkTTL))
@@ -189,7 +201,7 @@ func (s *shared) linksSince(ctx context.Context, id leaderboard.BoardID, since t
 }
 
 // linkedTo returns the boards in the list of links of a source that exist and have this
-// source. It reads each board by read.
+// source. It calls read for each id in the list.
 func linkedTo(source *leaderboard.Board, read func(leaderboard.BoardID) (*leaderboard.Board, error)) (linked []*leaderboard.Board, err error) {
 	for _, id := range source.Links {
 		b, err := read(id)
@@ -212,30 +224,33 @@ func (l *linking) offerFirst(ctx context.Context, matches []*linkedMatch) error 
 		return err
 	}
 	for _, b := range l.boards {
-		var offers []offer
-		for _, m := range matches {
-			for _, season := range b.LinkedSeasons(m.stands) {
-				offers = append(offers, offer{m, b.FromSource(l.source, m.stands, season)})
+		if err := l.forIntact(ctx, b, matches, func(matches []*linkedMatch) error {
+			var offers []offer
+			for _, m := range matches {
+				for _, season := range b.LinkedSeasons(m.standing) {
+					offers = append(offers, offer{m, b.FromSource(l.source, m.standing, season)})
+				}
 			}
-		}
-		if err := l.offer(ctx, b, offers); err != nil {
+			return l.offer(ctx, b, offers)
+		}); err != nil {
 			return err
 		}
 	}
 	for _, m := range matches {
-		m.offered = m.stands
+		m.offered = m.standing
 	}
 	return nil
 }
 
-// converge repeats the three steps until every match is done.
+// converge repeats the three steps for each match until step 1 reads the result that was
+// offered last.
 func (l *linking) converge(ctx context.Context, matches []*linkedMatch) error {
 	for {
 		if err := l.readStanding(ctx, matches); err != nil {
 			return err
 		}
 		matches = slices.DeleteFunc(slices.Clone(matches), func(m *linkedMatch) bool {
-			return m.stands == nil || m.offered != nil && sameResult(m.offered, m.stands)
+			return m.standing == nil || m.offered != nil && sameResult(m.offered, m.standing)
 		})
 		if len(matches) == 0 {
 			return nil
@@ -246,12 +261,12 @@ func (l *linking) converge(ctx context.Context, matches []*linkedMatch) error {
 	}
 }
 
-// readStanding does step 1: it sets stands of each match. If the user was erased, or the
-// source or its season was deleted, stands is nil.
+// readStanding does step 1: it sets the field standing of each match. If the user was erased,
+// or the source or its season was deleted, the field is nil.
 func (l *linking) readStanding(ctx context.Context, matches []*linkedMatch) error {
 	return eachRead(ctx, len(matches), func(ctx context.Context, i int) error {
-		record, err := l.record(ctx, matches[i].key)
-		matches[i].stands = record.Result
+		record, err := l.recordOf(ctx, matches[i].key)
+		matches[i].standing = record.Result
 		return err
 	})
 }
@@ -263,31 +278,59 @@ func (l *linking) offerStanding(ctx context.Context, matches []*linkedMatch) err
 	}
 	known := l.newKnownPlaces()
 	for _, b := range l.boards {
-		found := make([]matchOffers, len(matches))
-		if err := eachRead(ctx, len(matches), func(ctx context.Context, i int) (err error) {
-			o := &found[i]
-			o.linking, o.b, o.m = l, b, matches[i]
-			if l.window != "" {
-				return o.findForWindow(ctx)
-			}
-			return o.find(ctx, known)
-		}); err != nil {
+		if err := l.forIntact(ctx, b, matches, func(matches []*linkedMatch) error { return l.offerStandingTo(ctx, b, matches, known) }); err != nil {
 			return err
-		}
-		var older, away, own []offer
-		for i := range found {
-			older, away, own = append(older, found[i].older...), append(away, found[i].away...), append(own, found[i].own...)
-		}
-		for _, offers := range [][]offer{older, away, own} {
-			if err := l.offer(ctx, b, offers); err != nil {
-				return err
-			}
 		}
 	}
 	for _, m := range matches {
-		m.offered = m.stands
+		m.offered = m.standing
 	}
 	return nil
+}
+
+// offerStandingTo does steps 2 and 3 for one linked board.
+func (l *linking) offerStandingTo(ctx context.Context, b *leaderboard.Board, matches []*linkedMatch, known *knownPlaces) error {
+	offersOf := make([]matchOffers, len(matches))
+	if err := eachRead(ctx, len(matches), func(ctx context.Context, i int) (err error) {
+		o := &offersOf[i]
+		o.linking, o.b, o.m = l, b, matches[i]
+		if l.window != "" {
+			return o.findForWindow(ctx)
+		}
+		return o.find(ctx, known)
+	}); err != nil {
+		return err
+	}
+	var replaced, replacing, own []offer
+	for i := range offersOf {
+		replaced, replacing, own = append(replaced, offersOf[i].replaced...), append(replacing, offersOf[i].replacing...), append(own, offersOf[i].own...)
+	}
+	for _, offers := range [][]offer{replaced, replacing, own} {
+		if err := l.offer(ctx, b, offers); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forIntact calls f with the matches of the users whose data on a linked board are intact. If
+// f finds damaged data of a user, forIntact adds the user to l.damaged, and logs and counts
+// this. The source, the other boards and the other users still get their results. If l.damaged
+// is nil, forIntact only calls f.
+func (l *linking) forIntact(ctx context.Context, b *leaderboard.Board, matches []*linkedMatch, f func([]*linkedMatch) error) error {
+	if l.damaged == nil {
+		return f(matches)
+	}
+	matches = slices.DeleteFunc(slices.Clone(matches), func(m *linkedMatch) bool { return l.damaged[boardUser{b.ID, m.key.User}] })
+	if len(matches) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(matches, func(x, y *linkedMatch) int { return cmp.Compare(x.key.User, y.key.User) })
+	return eachIntact(matches, func(m *linkedMatch) leaderboard.UserID { return m.key.User }, f, func(user leaderboard.UserID, err error) {
+		l.damaged[boardUser{b.ID, user}] = true
+		l.metrics.damagedCopies.Inc()
+		l.leaveOut(ctx, leaderboard.SeasonKey{Board: b.ID}, user, err)
+	})
 }
 
 // matchOffers are the results about a match that must be offered to a linked board, in this
@@ -297,35 +340,40 @@ type matchOffers struct {
 	b *leaderboard.Board
 	m *linkedMatch
 
-	older []offer // results that step 2 replaces, for other places: see keep
-	away  []offer // step 2
-	own   []offer // step 3
+	replaced  []offer // of results that step 2 replaces, to unfilled windows: see addReplaced
+	replacing []offer // step 2
+	own       []offer // step 3
 }
 
 // find finds the offers of steps 2 and 3.
 func (o *matchOffers) find(ctx context.Context, known *knownPlaces) error {
-	ownPlaces := o.b.LinkedSeasons(o.m.stands)
-	done := false
+	ownPlaces := o.b.LinkedSeasons(o.m.standing)
+	done := false // the second shortcut applies: omit step 2
 	for i, place := range ownPlaces {
-		r := o.b.FromSource(o.source, o.m.stands, place)
+		r := o.b.FromSource(o.source, o.m.standing, place)
 		o.own = append(o.own, offer{o.m, r})
 		if i > 0 {
 			continue
 		}
-		record, err := o.record(ctx, r.ResultKey)
+		record, err := o.recordOf(ctx, r.ResultKey)
 		if err != nil {
 			return err
 		}
 		done = record.Result != nil && sameResult(record.Result, &r) &&
-			slices.ContainsFunc(o.m.arrived, func(a leaderboard.MatchResult) bool { return sameResult(&a, o.m.stands) })
+			slices.ContainsFunc(o.m.arrived, func(a leaderboard.MatchResult) bool { return sameResult(&a, o.m.standing) })
 	}
 	var places []leaderboard.SeasonID
+	// The board has windows that are open, but not filled yet: see windows.go.
+	unfilled := !done && o.m.standing.Revision > 0 && o.b.Season.Kind == leaderboard.Rolling && o.b.Rolling.Filled < o.b.Rolling.Opened
+	if unfilled {
+		places = append(places, ownPlaces...)
+	}
 	if !done {
-		found, err := known.of(ctx, o.b, o.m.key.User, o.b.FromSource(o.source, o.m.stands, "").Match)
+		matchPlaces, err := known.places(ctx, o.b, o.m.key.User, o.b.FromSource(o.source, o.m.standing, "").Match)
 		if err != nil {
 			return err
 		}
-		places = append(places, found...)
+		places = append(places, matchPlaces...)
 	}
 	for i := range o.m.arrived {
 		r := &o.m.arrived[i]
@@ -338,13 +386,27 @@ func (o *matchOffers) find(ctx context.Context, known *knownPlaces) error {
 		places = append(places, o.b.LinkedSeasons(o.m.offered)...)
 	}
 	slices.Sort(places)
-	for _, p := range slices.Compact(places) {
-		if slices.Contains(ownPlaces, p) {
-			continue
+	return o.findReplaced(ctx, slices.Compact(places), ownPlaces, unfilled)
+}
+
+// findReplaced finds the offers of step 2 to the given places, except ownPlaces, the places of
+// the standing result. It also finds the offers to unfilled windows that become necessary when
+// results are replaced. Parameter unfilled means that the board may have unfilled windows.
+func (o *matchOffers) findReplaced(ctx context.Context, places, ownPlaces []leaderboard.SeasonID, unfilled bool) error {
+	for _, p := range places {
+		var replaced *leaderboard.MatchResult
+		var err error
+		if !slices.Contains(ownPlaces, p) {
+			if replaced, err = o.addReplacing(ctx, p); err == nil && replaced != nil {
+				err = o.addReplaced(replaced, ownPlaces)
+			}
+		} else if unfilled {
+			var record leaderboard.Record
+			record, err = o.recordOf(ctx, o.b.FromSource(o.source, o.m.standing, p).ResultKey)
+			replaced = record.Result
 		}
-		replaced, err := o.addAway(ctx, p)
-		if err == nil && replaced != nil {
-			err = o.keep(replaced, ownPlaces)
+		if err == nil && replaced != nil && unfilled {
+			err = o.addNewer(replaced)
 		}
 		if err != nil {
 			return err
@@ -353,52 +415,76 @@ func (o *matchOffers) find(ctx context.Context, known *knownPlaces) error {
 	return nil
 }
 
-// addOlder adds r, which arrived and is older than the standing result, to the offers to the
-// places of the standing result. A place may refuse the standing result as late. Then r
-// stands there, or, if it does not count there, replaces an even older one.
+// addNewer adds offers of the revisions that are newer than older, a result that the linked
+// board has. It offers each newer revision to the unfilled windows that contain older but not
+// this revision. Without these offers, another writer could copy older to such a window, if
+// the newer revision is late in all windows that contain it: see addReplaced.
+func (o *matchOffers) addNewer(older *leaderboard.MatchResult) error {
+	original, err := o.b.ToSource(o.source, older)
+	if err != nil {
+		return err
+	}
+	newer := []*leaderboard.MatchResult{o.m.standing}
+	for i := range o.m.arrived {
+		newer = append(newer, &o.m.arrived[i])
+	}
+	for _, r := range newer {
+		for _, p := range o.b.LinkedSeasons(&original) {
+			if p > o.b.Rolling.Filled && r.Revision > older.Revision && !slices.Contains(o.b.LinkedSeasons(r), p) {
+				o.replacing = append(o.replacing, offer{o.m, o.b.FromSource(o.source, r, p)})
+			}
+		}
+	}
+	return nil
+}
+
+// addOlder adds offers of r to the places of the standing result. r is a result that arrived,
+// and is older than the standing result. If a place refuses the standing result as late, r
+// stands there. If r does not count in the place, it still replaces an even older result.
 func (o *matchOffers) addOlder(ctx context.Context, r *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
-	if sameResult(r, o.m.stands) {
+	if sameResult(r, o.m.standing) {
 		return nil
 	}
 	for _, p := range places {
 		older := o.b.FromSource(o.source, r, p)
 		if !o.b.Counts(&older) {
-			record, err := o.record(ctx, older.ResultKey)
+			record, err := o.recordOf(ctx, older.ResultKey)
 			if err != nil {
 				return err
 			}
 			if record.Result == nil {
 				continue
 			}
-			// Both the standing result and r may be late in other places, where the result
-			// that r replaces then counts.
+			// Both the standing result and r may be late in other places. The result that r
+			// replaces then counts there.
 			own := o.b.LinkedSeasons(r)
 			both := slices.DeleteFunc(slices.Clone(places), func(p leaderboard.SeasonID) bool { return !slices.Contains(own, p) })
-			if err := o.keep(record.Result, both); err != nil {
+			if err := o.addReplaced(record.Result, both); err != nil {
 				return err
 			}
 		}
-		older.Voids = max(older.Voids, o.m.stands.Voids) // it must not count while the match is void
+		older.Voids = max(older.Voids, o.m.standing.Voids) // the older result must not count while the match is void
 		o.own = append(o.own, offer{o.m, older})
 	}
 	return nil
 }
 
-// addAway adds an offer of the standing result to the place p, if the place has the match.
+// addReplacing adds an offer of the standing result to the place p, if the place has the match.
 // It returns the result that p has, or nil.
-func (o *matchOffers) addAway(ctx context.Context, p leaderboard.SeasonID) (*leaderboard.MatchResult, error) {
-	r := o.b.FromSource(o.source, o.m.stands, p)
-	record, err := o.record(ctx, r.ResultKey)
+func (o *matchOffers) addReplacing(ctx context.Context, p leaderboard.SeasonID) (*leaderboard.MatchResult, error) {
+	r := o.b.FromSource(o.source, o.m.standing, p)
+	record, err := o.recordOf(ctx, r.ResultKey)
 	if err == nil && record.Result != nil {
-		o.away = append(o.away, offer{o.m, r})
+		o.replacing = append(o.replacing, offer{o.m, r})
 	}
 	return record.Result, err
 }
 
-// keep adds offers of a result that another offer replaces to those places that are windows and
-// not filled yet. If no process was up for days, such a window may refuse the standing result as
-// late. The replaced result then counts there, and its fill would not find it.
-func (o *matchOffers) keep(replaced *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
+// addReplaced adds offers of a result that another offer replaces. It offers the replaced
+// result to the unfilled windows among places. If no process was up for days, such a window may
+// refuse the standing result as late. The replaced result must then count in the window. The
+// fill of the window would not find it, because it is replaced.
+func (o *matchOffers) addReplaced(replaced *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
 	for _, p := range places {
 		if o.b.Season.Kind != leaderboard.Rolling || p <= o.b.Rolling.Filled {
 			continue
@@ -408,7 +494,7 @@ func (o *matchOffers) keep(replaced *leaderboard.MatchResult, places []leaderboa
 			return err
 		}
 		if r := o.b.FromSource(o.source, &original, p); o.b.Counts(&r) {
-			o.older = append(o.older, offer{o.m, r})
+			o.replaced = append(o.replaced, offer{o.m, r})
 		}
 	}
 	return nil
@@ -420,10 +506,11 @@ type knownPlaces struct {
 	*linking
 	mu      sync.Mutex // held while the maps are used, not while a function reads
 	seasons map[leaderboard.UserID]func() ([]leaderboard.SeasonKey, error)
-	// results return the seasons of each match that a linked board has of a user.
+	// results has functions that return the seasons of a user's matches on a linked board.
 	results map[boardUser]func() (map[leaderboard.MatchID][]leaderboard.SeasonID, error)
 }
 
+// boardUser identifies a user on a board.
 type boardUser struct {
 	board leaderboard.BoardID
 	user  leaderboard.UserID
@@ -437,27 +524,27 @@ func (l *linking) newKnownPlaces() *knownPlaces {
 	}
 }
 
-// once calls the function that the map has for a key. If there is none, it adds read, which
-// it calls only once.
-func once[K comparable, V any](mu *sync.Mutex, of map[K]func() (V, error), key K, read func() (V, error)) (V, error) {
+// once returns the answer of read for a key. The first call for a key calls read. The other
+// calls for this key wait for the answer, which the map keeps.
+func once[K comparable, V any](mu *sync.Mutex, answers map[K]func() (V, error), key K, read func() (V, error)) (V, error) {
 	mu.Lock()
-	if of[key] == nil {
-		of[key] = sync.OnceValues(read)
+	if answers[key] == nil {
+		answers[key] = sync.OnceValues(read)
 	}
-	f := of[key]
+	f := answers[key]
 	mu.Unlock()
 	return f()
 }
 
-// of returns the seasons in which a linked board has a match, and maybe others.
-func (k *knownPlaces) of(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (places []leaderboard.SeasonID, err error) {
+// places returns the seasons in which a linked board has a match, and maybe others.
+func (k *knownPlaces) places(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (places []leaderboard.SeasonID, err error) {
 	keys, err := once(&k.mu, k.seasons, user, func() ([]leaderboard.SeasonKey, error) { return k.store.UserSeasons(ctx, user) })
 	if err != nil {
 		return nil, err
 	}
 	keys = slices.DeleteFunc(slices.Clone(keys), func(key leaderboard.SeasonKey) bool { return key.Board != b.ID })
-	if k.whole {
-		// To read all results of the user saves reads, because most of them are needed.
+	if k.mostMatches {
+		// One read of all results of the user is cheaper than a read for each match.
 		seasons, err := once(&k.mu, k.results, boardUser{b.ID, user}, func() (map[leaderboard.MatchID][]leaderboard.SeasonID, error) {
 			return k.seasonsOfMatches(ctx, keys, user)
 		})
@@ -484,8 +571,9 @@ func (k *knownPlaces) seasonsOfMatches(ctx context.Context, keys []leaderboard.S
 	return seasons, nil
 }
 
-// record returns what the store has about a match result, or an empty record.
-func (s *shared) record(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error) {
+// recordOf returns the store's record of a match result. If the store has none, the record is
+// empty.
+func (s *shared) recordOf(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error) {
 	record, err := s.store.Result(ctx, key)
 	if errors.Is(err, leaderboard.ErrResultNotFound) {
 		err = nil
@@ -494,8 +582,9 @@ func (s *shared) record(ctx context.Context, key leaderboard.ResultKey) (leaderb
 }
 
 // offer applies results to a linked board. Their users' ranks are updated even if the
-// board has the results already: an earlier process may have died before it updated them.
+// board has the results already: an earlier process may have died before it updated the ranks.
 func (l *linking) offer(ctx context.Context, b *leaderboard.Board, offers []offer) error {
+	l.copied = true
 	for offers := range slices.Chunk(offers, MaxBatch) {
 		results := make([]leaderboard.MatchResult, len(offers))
 		for i := range offers {
@@ -503,7 +592,7 @@ func (l *linking) offer(ctx context.Context, b *leaderboard.Board, offers []offe
 		}
 		report, err := l.applyTo(ctx, b, results)
 		if errors.Is(err, leaderboard.ErrBoardNotFound) {
-			return errLinkGone
+			return errLinkDeleted
 		}
 		if err != nil {
 			return err
@@ -514,18 +603,19 @@ func (l *linking) offer(ctx context.Context, b *leaderboard.Board, offers []offe
 			}
 		}
 		if l.entries != nil {
-			l.note(offers, &report)
+			l.addEffects(offers, &report)
 		}
 	}
 	return nil
 }
 
-// note keeps the effects of offers, which were applied with the given report.
-func (l *linking) note(offers []offer, report *leaderboard.ApplyReport) {
+// addEffects adds the effects of offers, which were applied with the given report, to l.entries
+// and to the places of the matches.
+func (l *linking) addEffects(offers []offer, report *leaderboard.ApplyReport) {
 	for _, change := range report.Changes {
 		key := leaderboard.EntryKey{SeasonKey: change.After.SeasonKey, User: change.After.User}
-		if have := l.entries[key]; have != nil {
-			have.After = change.After
+		if recorded := l.entries[key]; recorded != nil {
+			recorded.After = change.After
 		} else {
 			l.entries[key] = &change
 		}
@@ -535,13 +625,13 @@ func (l *linking) note(offers []offer, report *leaderboard.ApplyReport) {
 		key := leaderboard.EntryKey{SeasonKey: r.SeasonKey, User: r.User}
 		if l.entries[key] == nil {
 			e := o.Entry
-			e.SeasonKey, e.User = r.SeasonKey, r.User // absent if the user has no entry
+			e.SeasonKey, e.User = r.SeasonKey, r.User // not set if the user has no entry
 			l.entries[key] = &leaderboard.Change{Before: e, After: e}
 		}
 		if m.places == nil {
 			m.places = map[leaderboard.SeasonKey]leaderboard.Reason{}
 		}
-		if _, known := m.places[r.SeasonKey]; !known || sameResult(r, m.stands) {
+		if _, known := m.places[r.SeasonKey]; !known || sameResult(r, m.standing) {
 			m.places[r.SeasonKey] = o.Reason
 		}
 	}
@@ -565,13 +655,13 @@ func (s *shared) refreshLinked(ctx context.Context, key leaderboard.EntryKey) er
 			if err != nil {
 				return err
 			}
-			matches = append(matches, &linkedMatch{key: r.ResultKey, stands: &r})
+			matches = append(matches, &linkedMatch{key: r.ResultKey, standing: &r})
 		}
-		l.whole = true
+		l.mostMatches, l.damaged = true, map[boardUser]bool{}
 		if err = l.offerStanding(ctx, matches); err == nil {
 			err = l.converge(ctx, matches)
 		}
-		if again, err := l.again(ctx, err); !again {
+		if repeat, err := l.mustRepeat(ctx, err); !repeat {
 			return err
 		}
 	}

@@ -1,7 +1,6 @@
 package ranking_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,24 +28,28 @@ func lapBoards(sourceSchedule leaderboard.ScheduleKind) (source leaderboard.Boar
 	schedule := func(k leaderboard.ScheduleKind) leaderboard.Schedule {
 		return leaderboard.Schedule{Kind: k, TimeZone: "UTC", Grace: century}
 	}
-	from := func(match map[string]string) *leaderboard.Source {
+	sourceOf := func(match map[string]string) *leaderboard.Source {
 		return &leaderboard.Source{Board: "laps", Match: match}
 	}
 	source = leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, TieBreakers: ties, Unit: "pt", Decimals: 1, Season: schedule(sourceSchedule), Matches: true}
 	linked = []leaderboard.Board{
-		{ID: "all", Policy: leaderboard.Sum, Season: schedule(leaderboard.None), Source: from(nil)},
-		{ID: "month", Policy: leaderboard.Sum, Divisions: []string{"team"}, Season: schedule(leaderboard.Monthly), Source: from(nil),
+		{ID: "all", Policy: leaderboard.Sum, Season: schedule(leaderboard.None), Source: sourceOf(nil)},
+		{ID: "month", Policy: leaderboard.Sum, Season: schedule(leaderboard.Monthly), Source: sourceOf(nil),
 			TieBreakers: []leaderboard.TieBreaker{{Name: "faults"}, {Name: "wins", Order: leaderboard.LowerFirst}}},
-		{ID: "year", Policy: leaderboard.Sum, Season: schedule(leaderboard.Yearly), Source: from(nil)},
-		{ID: "day", Policy: leaderboard.Best, Order: leaderboard.LowerFirst, Season: schedule(leaderboard.Daily), Source: from(nil)},
-		{ID: "ranked", Policy: leaderboard.Sum, Season: schedule(leaderboard.None), Source: from(map[string]string{"mode": "ranked"})},
-		{ID: "last", Policy: leaderboard.Latest, Season: schedule(leaderboard.Daily), Source: from(map[string]string{"mode": "ranked", "team": "red"}),
+		{ID: "year", Policy: leaderboard.Sum, Season: schedule(leaderboard.Yearly), Source: sourceOf(nil)},
+		{ID: "day", Policy: leaderboard.Best, Order: leaderboard.LowerFirst, Season: schedule(leaderboard.Daily), Source: sourceOf(nil)},
+		{ID: "ranked", Policy: leaderboard.Sum, Season: schedule(leaderboard.None), Source: sourceOf(map[string]string{"mode": "ranked"})},
+		{ID: "last", Policy: leaderboard.Latest, Season: schedule(leaderboard.Daily), Source: sourceOf(map[string]string{"mode": "ranked", "team": "red"}),
 			TieBreakers: []leaderboard.TieBreaker{{Name: "wins"}}},
 	}
 	return source, linked
 }
 
-// lap returns a random result of the source, often about a match that has others.
+// lapAttributes are the values of the attributes of laps. A value that is repeated is more
+// frequent.
+var lapAttributes = map[string][]string{"mode": {"ranked", "ranked", "casual"}, "team": {"red", "blue"}}
+
+// lap returns a random result of the source, often of a match that has other results.
 func lap(rng *rand.Rand) leaderboard.MatchResult {
 	r := points(fmt.Sprintf("u%d", rng.IntN(6)), fmt.Sprintf("m%d", rng.IntN(8)), int64(rng.IntN(20)-4))
 	r.Revision = max(0, int64(rng.IntN(6)-2))
@@ -57,98 +60,14 @@ func lap(rng *rand.Rand) leaderboard.MatchResult {
 	}
 	r.Retracted = rng.IntN(6) == 0
 	r.Attributes = map[string]string{}
-	for name, values := range map[string][]string{"mode": {"ranked", "ranked", "casual"}, "team": {"red", "blue"}} {
+	for _, name := range []string{"mode", "team"} {
+		values := lapAttributes[name]
 		if rng.IntN(5) > 0 {
 			r.Attributes[name] = values[rng.IntN(len(values))]
 		}
 	}
 	r.ReceivedAt = start
 	return r
-}
-
-// naiveSeason returns the id of the season that contains t.
-func naiveSeason(k leaderboard.ScheduleKind, t time.Time) leaderboard.SeasonID {
-	switch k {
-	case leaderboard.Yearly:
-		return leaderboard.SeasonID(t.UTC().Format("2006"))
-	case leaderboard.Monthly:
-		return leaderboard.SeasonID(t.UTC().Format("200601"))
-	case leaderboard.Daily:
-		return leaderboard.SeasonID(t.UTC().Format("20060102"))
-	default:
-		return leaderboard.SeasonAll
-	}
-}
-
-// recount computes all ladders of a linked board, or of the source, from the results that
-// stand on the source. Its lines have the form of fixture.list. They are sorted.
-func recount(source, b *leaderboard.Board, stands []leaderboard.MatchResult, hidden func(*leaderboard.MatchResult) bool) map[leaderboard.SeasonID][]string {
-	type entry struct {
-		score int64
-		ties  []int64
-		last  time.Time
-		match string
-	}
-	seasons := map[leaderboard.SeasonID]map[leaderboard.UserID]*entry{}
-	for _, r := range stands {
-		counts := !r.Retracted && !hidden(&r)
-		if b.Source != nil {
-			for name, value := range b.Source.Match {
-				counts = counts && r.Attributes[name] == value
-			}
-		}
-		if !counts {
-			continue
-		}
-		season := naiveSeason(b.Season.Kind, r.AchievedAt)
-		if seasons[season] == nil {
-			seasons[season] = map[leaderboard.UserID]*entry{}
-		}
-		var ties []int64
-		for _, tie := range b.TieBreakers {
-			i := slices.IndexFunc(source.TieBreakers, func(t leaderboard.TieBreaker) bool { return t.Name == tie.Name })
-			v := int64(0)
-			if i < len(r.TieBreakers) {
-				v = r.TieBreakers[i]
-			}
-			if tie.Order == leaderboard.HigherFirst {
-				v = -v
-			}
-			ties = append(ties, v)
-		}
-		match := string(r.Season) + "/" + string(r.Match)
-		e := seasons[season][r.User]
-		switch {
-		case e == nil:
-			seasons[season][r.User] = &entry{int64(r.Score), ties, r.AchievedAt, match}
-		case b.Policy == leaderboard.Sum:
-			e.score += int64(r.Score)
-			for i := range ties {
-				e.ties[i] += ties[i]
-			}
-		case b.Policy == leaderboard.Latest && (r.AchievedAt.After(e.last) || r.AchievedAt.Equal(e.last) && match > e.match),
-			b.Policy == leaderboard.Best && int64(r.Score) < e.score: // all Best boards of this test rank lower first
-			*e = entry{int64(r.Score), ties, r.AchievedAt, match}
-		}
-	}
-	ladders := map[leaderboard.SeasonID][]string{}
-	for season, entries := range seasons {
-		for user, e := range entries {
-			rank := 1
-			for _, o := range entries {
-				byScore := cmp.Compare(o.score, e.score)
-				if b.Order == leaderboard.HigherFirst {
-					byScore = -byScore
-				}
-				if cmp.Or(byScore, slices.Compare(o.ties, e.ties)) < 0 {
-					rank++
-				}
-			}
-			ladders[season] = append(ladders[season], fmt.Sprintf("%s %d %d", user, e.score, rank))
-		}
-		slices.Sort(ladders[season])
-	}
-	return ladders
 }
 
 // linkedFixture is a fixture with a source, whose linked boards a test creates.
@@ -168,41 +87,34 @@ func (f *linkedFixture) apply(results []leaderboard.MatchResult) error {
 			return err
 		}
 	}
-	for range 1000 {
-		report, err := f.Apply(ctx, f.source, complete)
-		if err == nil && !slices.ContainsFunc(report.Outcomes, func(o leaderboard.Outcome) bool { return o.Err != nil }) {
-			return nil
-		}
-		if err != nil && !errors.Is(err, errDied) {
-			return err
-		}
-	}
-	return errors.New("every repetition failed")
+	return applyUntilDone(ctx, f.Service, f.source, complete)
 }
 
-// check compares every ladder of a linked board with a recount.
+// check compares every ladder of a linked board, also those of its divisions, with a recount.
 func (f *linkedFixture) check(b *leaderboard.Board) {
 	f.t.Helper()
-	var stands []leaderboard.MatchResult
+	var standing []leaderboard.MatchResult
 	if err := f.Export(f.t.Context(), ranking.Selection{Board: "laps"}, false, func(r leaderboard.MatchResult) error {
-		stands = append(stands, r)
+		standing = append(standing, r)
 		return nil
 	}); err != nil {
 		f.t.Fatal(err)
 	}
-	want := recount(f.source, b, stands, func(r *leaderboard.MatchResult) bool {
+	want := recount(f.source, b, standing, func(r *leaderboard.MatchResult) bool {
 		user := r.User
 		return f.isVoid(r) || f.banned[leaderboard.BanKey{User: user}] || f.banned[leaderboard.BanKey{User: user, Board: "laps"}] || f.banned[leaderboard.BanKey{User: user, Board: b.ID}]
 	})
-	got := map[leaderboard.SeasonID][]string{}
+	got := map[leaderboard.Ladder][]string{}
 	seasons, err := f.Seasons(f.t.Context(), b)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	for _, s := range seasons {
-		if lines := f.list(ranking.Query{Board: b.ID, Season: s.ID}, 4); len(lines) > 0 {
-			slices.Sort(lines)
-			got[s.ID] = lines
+		for _, d := range divisionsOf(b) {
+			if lines := f.list(ranking.Query{Board: b.ID, Season: s.ID, Division: d}, 4); len(lines) > 0 {
+				slices.Sort(lines)
+				got[leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: s.ID}, Division: d}] = lines
+			}
 		}
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
@@ -223,9 +135,9 @@ func (f *linkedFixture) isVoid(r *leaderboard.MatchResult) bool {
 	return state.IsVoid()
 }
 
-// void voids or restores a random match of the source. It repeats the call until the call
-// succeeds, or leaves it to finishVoids.
-func (f *linkedFixture) void(rng *rand.Rand) {
+// setRandomVoid voids or restores a random match of the source. It repeats the call until the
+// call succeeds, or leaves the match to finishVoids.
+func (f *linkedFixture) setRandomVoid(rng *rand.Rand) {
 	r := lap(rng)
 	r.Season = naiveSeason(f.source.Season.Kind, r.AchievedAt)
 	key := leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: f.source.ID, Season: r.Season}, Match: r.Match}
@@ -245,39 +157,42 @@ func (f *linkedFixture) void(rng *rand.Rand) {
 // faultyStore fails some calls, before or after their effect.
 type faultyStore struct {
 	leaderboard.Store
-	mu   sync.Mutex
-	rng  *rand.Rand
-	most int // the largest number of calls between two faults; 0 means no faults
-	left int // calls until the next fault
+	mu        sync.Mutex
+	rng       *rand.Rand
+	maxCalls  int // the largest number of calls between two faults; 0 means no faults
+	remaining int // calls until the next fault
 }
 
+// fails reports whether the next step of a call must fail, and counts the step.
 func (s *faultyStore) fails() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.most == 0 {
+	if s.maxCalls == 0 {
 		return false
 	}
-	if s.left--; s.left > 0 {
+	if s.remaining--; s.remaining > 0 {
 		return false
 	}
-	s.left = 1 + s.rng.IntN(s.most)
+	s.remaining = 1 + s.rng.IntN(s.maxCalls)
 	return true
 }
 
 func (s *faultyStore) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.most = 0
+	s.maxCalls = 0
 }
 
+// faulty calls a method of the store. It may fail before the call, or after the call has
+// succeeded.
 func faulty[T any](s *faultyStore, call func() (T, error)) (T, error) {
-	var none T
+	var zero T
 	if s.fails() {
-		return none, errDied
+		return zero, errDied
 	}
 	v, err := call()
 	if err == nil && s.fails() {
-		return none, errDied
+		return zero, errDied
 	}
 	return v, err
 }
@@ -300,10 +215,11 @@ func (s *faultyStore) Result(ctx context.Context, key leaderboard.ResultKey) (le
 //   - matches that are voided and restored, bans and erasures
 //   - concurrent writers, and store calls that fail between two boards
 //   - linked boards that are created and filled meanwhile
+//   - divisions, also crossed ones, that are added, removed and filled meanwhile
 func TestLinkedBoardsEqualARecount(t *testing.T) {
-	first := seed.New(t)
-	for n := range uint64(20) {
-		rng := rand.New(rand.NewPCG(first, n))
+	runSeed := seed.New(t)
+	for n := range uint64(seed.Runs(t, 7)) {
+		rng := rand.New(rand.NewPCG(runSeed, n))
 		linkedHistory(t, rng)
 		if t.Failed() {
 			t.Fatalf("history %d failed", n)
@@ -313,7 +229,7 @@ func TestLinkedBoardsEqualARecount(t *testing.T) {
 
 func linkedHistory(t *testing.T, rng *rand.Rand) {
 	inner, index := embedded.Open(t)
-	store := &faultyStore{Store: inner, rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), most: []int{0, 1000, 5000}[rng.IntN(3)]}
+	store := &faultyStore{Store: inner, rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), maxCalls: []int{0, 1000, 5000}[rng.IntN(3)]}
 	c := &clock{t: start}
 	service := ranking.New(store, index, ranking.Options{Now: c.now, BoardTTL: time.Millisecond, LinkTTL: 2 * time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -321,6 +237,7 @@ func linkedHistory(t *testing.T, rng *rand.Rand) {
 	defer func() { cancel(); background.Wait(); service.Close() }()
 	f := &linkedFixture{&fixture{service, t, store, index, c}, nil, map[leaderboard.BanKey]bool{}}
 	source, linked := lapBoards([]leaderboard.ScheduleKind{leaderboard.None, leaderboard.Monthly}[rng.IntN(2)])
+	source.Divisions = randomDivisions(rng)
 	source = f.create(source)
 	f.source = &source
 	background.Go(func() { service.FillBoards(ctx, 5*time.Millisecond) })
@@ -330,6 +247,7 @@ func linkedHistory(t *testing.T, rng *rand.Rand) {
 	var sent []leaderboard.MatchResult
 	for len(boards) > 0 || rng.IntN(8) > 0 {
 		if len(boards) > 0 && rng.IntN(3) == 0 {
+			boards[0].Divisions = randomDivisions(rng)
 			f.create(boards[0])
 			boards = boards[1:]
 		}
@@ -352,7 +270,11 @@ func linkedHistory(t *testing.T, rng *rand.Rand) {
 		}
 		if rng.IntN(2) == 0 {
 			voids := rand.New(rand.NewPCG(rng.Uint64(), 1))
-			writers.Go(func() { f.void(voids) })
+			writers.Go(func() { f.setRandomVoid(voids) })
+		}
+		if rng.IntN(4) == 0 {
+			id, divisions := append(linked, source)[rng.IntN(len(linked)+1)].ID, randomDivisions(rng)
+			writers.Go(func() { f.divide(id, divisions) })
 		}
 		writers.Wait()
 		f.administer(rng, linked)
@@ -361,14 +283,21 @@ func linkedHistory(t *testing.T, rng *rand.Rand) {
 	if err := f.FinishVoids(ctx); err != nil {
 		t.Error(err)
 	}
-	f.check(f.source)
-	for _, b := range linked {
+	for _, b := range append(linked, source) {
 		f.waitFilled(b.ID)
 		f.check(f.board(b.ID))
 	}
 }
 
-// administer bans or erases a user sometimes.
+// divide changes the divisions of a board, if it exists.
+func (f *linkedFixture) divide(id leaderboard.BoardID, divisions []string) {
+	_, err := f.AmendBoard(f.t.Context(), id, func(b *leaderboard.Board) error { b.Divisions = divisions; return nil })
+	if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
+		f.t.Error(err)
+	}
+}
+
+// administer sometimes bans, unbans or erases a user.
 func (f *linkedFixture) administer(rng *rand.Rand, linked []leaderboard.Board) {
 	f.t.Helper()
 	user := leaderboard.UserID(fmt.Sprintf("u%d", rng.IntN(6)))
@@ -392,7 +321,7 @@ func (f *linkedFixture) administer(rng *rand.Rand, linked []leaderboard.Board) {
 	}
 }
 
-// waitFilled waits until a linked board is filled.
+// waitFilled waits until a board has all results of its source, and its divisions are filled.
 func (f *fixture) waitFilled(id leaderboard.BoardID) {
 	f.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -400,7 +329,7 @@ func (f *fixture) waitFilled(id leaderboard.BoardID) {
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		if !b.Filling() {
+		if !b.Filling() && b.RecountLease.IsZero() {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -411,8 +340,7 @@ func (f *fixture) waitFilled(id leaderboard.BoardID) {
 	}
 }
 
-// linkedPair creates a source without seasons and a linked board with seasons of a month,
-// and returns the source.
+// linkedPair returns a fixture with a source without seasons and a monthly linked board.
 func linkedPair(t *testing.T) *linkedFixture {
 	t.Helper()
 	store, index := embedded.Open(t)
@@ -434,20 +362,21 @@ var (
 	october  = ranking.Query{Board: "month", Season: "202610"}
 )
 
-func at(r leaderboard.MatchResult, revision int64, t time.Time) leaderboard.MatchResult {
+// withRevision returns r with a revision and an event time.
+func withRevision(r leaderboard.MatchResult, revision int64, t time.Time) leaderboard.MatchResult {
 	r.Revision, r.AchievedAt = revision, t
 	return r
 }
 
 func TestOlderRevisionThatArrivesLastDoesNotCountInItsSeason(t *testing.T) {
 	f := linkedPair(t)
-	f.submit("laps", at(points("ann", "m", 7), 2, start))
-	if got := f.try("laps", at(points("ann", "m", 5), 1, start.AddDate(0, -1, 0))); got.Status != leaderboard.Superseded {
+	f.submit("laps", withRevision(points("ann", "m", 7), 2, start))
+	if got := f.trySubmit("laps", withRevision(points("ann", "m", 5), 1, start.AddDate(0, -1, 0))); got.Status != leaderboard.Superseded {
 		t.Errorf("status %v, want SUPERSEDED", got.Status)
 	}
 	f.wantList(november, "ann 7 1")
 	f.wantList(october)
-	f.submit("laps", at(points("ann", "m", 4), 3, start.AddDate(0, -1, 0)))
+	f.submit("laps", withRevision(points("ann", "m", 4), 3, start.AddDate(0, -1, 0)))
 	f.wantList(november)
 	f.wantList(october, "ann 4 1")
 	r := points("ann", "m", 0)
@@ -459,25 +388,26 @@ func TestOlderRevisionThatArrivesLastDoesNotCountInItsSeason(t *testing.T) {
 func TestResultThatIsLateForALinkedSeasonIsSkippedThere(t *testing.T) {
 	f := linkedPair(t)
 	f.clock.set(time.Date(2026, 12, 1, 0, 30, 0, 0, time.UTC)) // in the grace of November
-	f.submit("laps", at(points("ann", "m1", 7), 0, start))
+	f.submit("laps", withRevision(points("ann", "m1", 7), 0, start))
 	f.clock.set(time.Date(2026, 12, 1, 1, 0, 0, 0, time.UTC))
-	f.submit("laps", at(points("ann", "m2", 5), 0, start))
-	f.submit("laps", at(points("ann", "m1", 9), 1, start))
+	f.submit("laps", withRevision(points("ann", "m2", 5), 0, start))
+	f.submit("laps", withRevision(points("ann", "m1", 9), 1, start))
 	f.wantList(november, "ann 7 1")
 	f.wantList(ranking.Query{Board: "laps"}, "ann 14 1")
 	record, err := f.store.Result(t.Context(), leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "month", Season: "202611"}, User: "ann", Match: "m2"})
 	if err != nil || len(record.Refusals) != 1 || record.Refusals[0].Reason != leaderboard.ReasonClosed {
 		t.Errorf("record %+v, error %v, want a refusal with the reason SEASON_CLOSED", record, err)
 	}
-	f.sealed(t, "month")
+	f.sealNovember(t, "month")
 	r := points("ann", "m1", 0)
 	r.Retracted, r.Revision = true, 2
 	f.submit("laps", r)
 	f.wantList(november)
 }
 
-// sealed seals the closed seasons of all boards.
-func (f *fixture) sealed(t *testing.T, id leaderboard.BoardID) {
+// sealNovember seals the closed seasons of all boards, an hour later. It checks that November is
+// sealed on the given board.
+func (f *fixture) sealNovember(t *testing.T, id leaderboard.BoardID) {
 	t.Helper()
 	f.clock.set(f.clock.now().Add(time.Hour))
 	if err := f.Sweep(t.Context()); err != nil {
@@ -485,7 +415,7 @@ func (f *fixture) sealed(t *testing.T, id leaderboard.BoardID) {
 	}
 	record, err := f.store.Season(t.Context(), leaderboard.SeasonKey{Board: id, Season: "202611"})
 	if err != nil || record.SealedAt.IsZero() {
-		t.Fatalf("the season is not sealed: %+v, %v", record, err)
+		t.Fatalf("season %+v, error %v, want a sealed season", record, err)
 	}
 }
 
@@ -494,7 +424,7 @@ func (f *fixture) sealed(t *testing.T, id leaderboard.BoardID) {
 // brings the correction to the linked season.
 func TestCorrectionOfAClosedSeasonReachesClosedLinkedSeasons(t *testing.T) {
 	for _, sealed := range []bool{false, true} {
-		t.Run(fmt.Sprintf("sealed %v", sealed), func(t *testing.T) {
+		t.Run(fmt.Sprintf("the linked season is sealed: %v", sealed), func(t *testing.T) {
 			store, index := embedded.Open(t)
 			c := &clock{t: start}
 			service := ranking.New(store, index, ranking.Options{Now: c.now, LinkTTL: time.Millisecond})
@@ -505,11 +435,11 @@ func TestCorrectionOfAClosedSeasonReachesClosedLinkedSeasons(t *testing.T) {
 			if err := f.FillLinked(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			f.submit("laps", at(points("ann", "m", 7), 0, start))
+			f.submit("laps", withRevision(points("ann", "m", 7), 0, start))
 			f.wantList(november, "ann 7 1")
 			f.clock.set(time.Date(2026, 12, 1, 1, 0, 0, 0, time.UTC))
 			if sealed {
-				f.sealed(t, "month")
+				f.sealNovember(t, "month")
 			}
 			key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "laps", Season: "202611"}, User: "ann", Match: "m"}
 			score := leaderboard.Score(4)
@@ -518,9 +448,9 @@ func TestCorrectionOfAClosedSeasonReachesClosedLinkedSeasons(t *testing.T) {
 				t.Fatalf("correction %+v, error %v, want APPLIED", got, err)
 			}
 			f.wantList(november, "ann 4 1")
-			again := at(points("ann", "m", 3), 2, start)
-			again.SeasonKey, again.ReceivedAt, again.Amends = key.SeasonKey, c.now(), true
-			report, err := store.Apply(t.Context(), f.board("laps"), []leaderboard.MatchResult{again})
+			correction := withRevision(points("ann", "m", 3), 2, start)
+			correction.SeasonKey, correction.ReceivedAt, correction.Amends = key.SeasonKey, c.now(), true
+			report, err := store.Apply(t.Context(), f.board("laps"), []leaderboard.MatchResult{correction})
 			if err != nil || report.Outcomes[0].Status != leaderboard.Applied {
 				t.Fatalf("report %+v, error %v, want APPLIED", report, err)
 			}
@@ -532,34 +462,34 @@ func TestCorrectionOfAClosedSeasonReachesClosedLinkedSeasons(t *testing.T) {
 	}
 }
 
-func TestRulesOfLinkedBoards(t *testing.T) {
+func TestSettingsOfLinkedBoards(t *testing.T) {
 	f := linkedPair(t)
 	ctx := t.Context()
 	if b := f.board("month"); b.Unit != "pt" || b.Decimals != 2 {
 		t.Errorf("the linked board has unit %q and %d decimals, want those of its source", b.Unit, b.Decimals)
 	}
 	low := leaderboard.Score(0)
-	from := func(id leaderboard.BoardID) *leaderboard.Source { return &leaderboard.Source{Board: id} }
+	sourceOf := func(id leaderboard.BoardID) *leaderboard.Source { return &leaderboard.Source{Board: id} }
 	for _, tt := range []struct {
 		board leaderboard.Board
 		field string
 	}{
-		{leaderboard.Board{ID: "x", Source: from("month")}, "source.board_id"},
-		{leaderboard.Board{ID: "x", Source: from("nothing")}, "source.board_id"},
-		{leaderboard.Board{ID: "x", Source: from("x")}, "source.board_id"},
-		{leaderboard.Board{ID: "x", Source: from("laps"), MinScore: &low}, "min_score"},
+		{leaderboard.Board{ID: "x", Source: sourceOf("month")}, "source.board_id"},
+		{leaderboard.Board{ID: "x", Source: sourceOf("nothing")}, "source.board_id"},
+		{leaderboard.Board{ID: "x", Source: sourceOf("x")}, "source.board_id"},
+		{leaderboard.Board{ID: "x", Source: sourceOf("laps"), MinScore: &low}, "min_score"},
 		{leaderboard.Board{ID: "x", Retention: time.Hour, Season: leaderboard.Schedule{Kind: leaderboard.Rolling, Days: 7}}, "source"},
-		{leaderboard.Board{ID: "x", Source: from("laps"), Season: leaderboard.Schedule{Kind: leaderboard.Rolling, Days: 7}}, "retention"},
-		{leaderboard.Board{ID: "x", Policy: leaderboard.Sum, Source: from("laps"), Floor: &low}, "floor"},
-		{leaderboard.Board{ID: "x", Source: from("laps"), TieBreakers: []leaderboard.TieBreaker{{Name: "goals"}}}, "tie_breakers[0].name"},
+		{leaderboard.Board{ID: "x", Source: sourceOf("laps"), Season: leaderboard.Schedule{Kind: leaderboard.Rolling, Days: 7}}, "retention"},
+		{leaderboard.Board{ID: "x", Policy: leaderboard.Sum, Source: sourceOf("laps"), Floor: &low}, "floor"},
+		{leaderboard.Board{ID: "x", Source: sourceOf("laps"), TieBreakers: []leaderboard.TieBreaker{{Name: "goals"}}}, "tie_breakers[0].name"},
 		{leaderboard.Board{ID: "x", Source: &leaderboard.Source{Board: "laps", Match: map[string]string{"": "y"}}}, "source.match"},
 	} {
 		_, err := f.CreateBoard(ctx, tt.board)
 		wantField(t, err, tt.field)
 	}
-	wantExists := leaderboard.Board{ID: "month", Policy: leaderboard.Best, Source: from("laps")}
-	if _, err := f.CreateBoard(ctx, wantExists); !errors.Is(err, leaderboard.ErrBoardExists) {
-		t.Errorf("CreateBoard with other rules: %v, want ErrBoardExists", err)
+	otherBoard := leaderboard.Board{ID: "month", Policy: leaderboard.Best, Source: sourceOf("laps")}
+	if _, err := f.CreateBoard(ctx, otherBoard); !errors.Is(err, leaderboard.ErrBoardExists) {
+		t.Errorf("CreateBoard of a different board with the same id: %v, want ErrBoardExists", err)
 	}
 
 	_, err := f.Submit(ctx, f.board("month"), []leaderboard.MatchResult{points("ann", "m", 1)})
@@ -569,21 +499,21 @@ func TestRulesOfLinkedBoards(t *testing.T) {
 	wantField(t, f.DeleteBoard(ctx, "laps"), "board")
 
 	for i := 1; i < leaderboard.MaxLinks; i++ {
-		f.create(leaderboard.Board{ID: leaderboard.BoardID(fmt.Sprintf("link%d", i)), Source: from("laps")})
+		f.create(leaderboard.Board{ID: leaderboard.BoardID(fmt.Sprintf("link%d", i)), Source: sourceOf("laps")})
 	}
-	_, err = f.CreateBoard(ctx, leaderboard.Board{ID: "more", Source: from("laps")})
+	_, err = f.CreateBoard(ctx, leaderboard.Board{ID: "more", Source: sourceOf("laps")})
 	wantField(t, err, "source.board_id")
 	if err := f.DeleteBoard(ctx, "link1"); err != nil {
 		t.Fatal(err)
 	}
-	f.create(leaderboard.Board{ID: "more", Source: from("laps")})
+	f.create(leaderboard.Board{ID: "more", Source: sourceOf("laps")})
 	for _, id := range f.board("laps").Links {
 		if err := f.DeleteBoard(ctx, id); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := f.DeleteBoard(ctx, "laps"); err != nil {
-		t.Errorf("DeleteBoard of a source whose linked boards are deleted: %v", err)
+		t.Errorf("DeleteBoard of a source whose linked boards are deleted: %v, want no error", err)
 	}
 }
 
@@ -591,31 +521,47 @@ func wantField(t *testing.T, err error, field string) {
 	t.Helper()
 	var fault *leaderboard.FieldError
 	if !errors.As(err, &fault) || fault.Field != field {
-		t.Errorf("error %v, want one that names the field %s", err, field)
+		t.Errorf("error %v, want an error for field %s", err, field)
 	}
 }
 
 // A linked board that is deleted and created again has all results of the source again.
 func TestLinkedBoardCreatedAgainIsFilled(t *testing.T) {
 	f := linkedPair(t)
-	f.submit("laps", at(points("ann", "m1", 7), 0, start))
+	f.submit("laps", withRevision(points("ann", "m1", 7), 0, start))
 	b := *f.board("month")
 	f.clock.set(start.Add(time.Minute))
 	if err := f.DeleteBoard(t.Context(), "month"); err != nil {
 		t.Fatal(err)
 	}
-	f.submit("laps", at(points("ann", "m2", 5), 0, start))
+	f.submit("laps", withRevision(points("ann", "m2", 5), 0, start))
 	f.create(b)
 	if !f.board("month").Filling() {
-		t.Error("the new board is not filling")
+		t.Error("the new board is not filling, want a fill in progress")
 	}
 	if err := f.FillLinked(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if f.board("month").Filling() {
-		t.Error("the new board is still filling")
+		t.Error("the new board is still filling, want it filled")
 	}
 	f.wantList(november, "ann 12 1")
+}
+
+// The source of a deleted linked board can be created again with the rules of its creation,
+// although it accepts the attributes that only the linked board declared.
+func TestSourceIsCreatedAgainAfterALinkIsDeleted(t *testing.T) {
+	f := open(t)
+	rules := leaderboard.Board{ID: "src", Policy: leaderboard.Sum, StrictSubmits: true, AcceptedAttributes: []string{"mode"}}
+	f.create(rules)
+	f.create(leaderboard.Board{ID: "copy", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "src", Match: map[string]string{"kind": "final"}}})
+	if err := f.DeleteBoard(t.Context(), "copy"); err != nil {
+		t.Fatal(err)
+	}
+	b := f.create(rules)
+	if !slices.Equal(b.AcceptedAttributes, []string{"mode", "kind"}) {
+		t.Errorf("the source accepts %q, want mode and kind", b.AcceptedAttributes)
+	}
 }
 
 // A window that is added to a linked board gets the results that the source has already.
@@ -630,7 +576,7 @@ func TestWindowAddedToALinkedBoardIsFilled(t *testing.T) {
 	if err := f.FillLinked(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.submit("laps", at(points("ann", "m", 7), 0, start))
+	f.submit("laps", withRevision(points("ann", "m", 7), 0, start))
 	amend := func(change func(*leaderboard.Board), filling bool) {
 		t.Helper()
 		b, err := f.AmendBoard(t.Context(), "cups", func(b *leaderboard.Board) error { change(b); return nil })
@@ -644,7 +590,7 @@ func TestWindowAddedToALinkedBoardIsFilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	if f.board("cups").Filling() {
-		t.Error("the board is still filling")
+		t.Error("the board is still filling, want it filled")
 	}
 	f.wantList(ranking.Query{Board: "cups", Season: "202611"}, "ann 7 1")
 }
@@ -716,13 +662,13 @@ func (s *meetingStore) UserSeasons(ctx context.Context, user leaderboard.UserID)
 // The places of the users of one batch are read concurrently.
 func TestPlacesOfUsersAreReadConcurrently(t *testing.T) {
 	store, index := embedded.Open(t)
-	f := over(t, store, index)
+	f := serviceOver(t, store, index)
 	b := f.create(leaderboard.Board{ID: "src", Policy: leaderboard.Sum})
 	f.create(leaderboard.Board{ID: "copy", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "src"}})
 	f.submit("src", points("ann", "m", 1))
 	f.submit("src", points("bob", "m", 2))
 	meeting := &meetingStore{Store: store, met: make(chan struct{})}
-	second := over(t, meeting, index)
+	second := serviceOver(t, meeting, index)
 	corrections := []leaderboard.MatchResult{points("ann", "m", 3), points("bob", "m", 4)}
 	for i := range corrections {
 		corrections[i].Revision = 1

@@ -33,29 +33,29 @@ func (r *Reader) Lookup(ctx context.Context, q Query, users []leaderboard.UserID
 	if err != nil {
 		return LookupPage{}, err
 	}
-	b, err := r.board(ctx, q.Board)
+	b, err := r.boardOf(ctx, &q)
 	if err != nil {
 		return LookupPage{}, err
 	}
 	var page LookupPage
 	err = r.read(ctx, b, q, func(v *view) error {
-		standings, seen, err := v.Standings(ctx, v.ladder, unique)
+		standings, ladderView, err := v.Standings(ctx, v.ladder, unique)
 		if err != nil {
 			return err
 		}
-		page = LookupPage{About: v.about(seen)}
-		var found []leaderboard.Standing
+		page = LookupPage{About: v.about(ladderView)}
+		var present []leaderboard.Standing
 		for i, st := range standings {
 			if st.Key == "" {
 				page.Missing = append(page.Missing, unique[i])
 			} else {
-				found = append(found, st)
+				present = append(present, st)
 			}
 		}
-		slices.SortFunc(found, func(x, y leaderboard.Standing) int {
+		slices.SortFunc(present, func(x, y leaderboard.Standing) int {
 			return int(x.Ranks.Ordinal - y.Ranks.Ordinal)
 		})
-		page.setLines(v, found)
+		page.setLines(v, present)
 		return nil
 	})
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
@@ -69,31 +69,32 @@ func uniqueUsers(users []leaderboard.UserID) ([]leaderboard.UserID, error) {
 	if len(users) == 0 || len(users) > MaxLookup {
 		return nil, &leaderboard.FieldError{Field: "user_ids", Problem: fmt.Sprintf("must have 1 to %d users, not %d", MaxLookup, len(users))}
 	}
-	seen := map[leaderboard.UserID]bool{}
+	isListed := map[leaderboard.UserID]bool{}
 	unique := make([]leaderboard.UserID, 0, len(users))
 	for i, u := range users {
 		if u.Validate() != nil {
 			return nil, &leaderboard.FieldError{Field: fmt.Sprintf("user_ids[%d]", i), Problem: "must be 1 to 128 bytes of printable UTF-8"}
 		}
-		if !seen[u] {
-			seen[u] = true
+		if !isListed[u] {
+			isListed[u] = true
 			unique = append(unique, u)
 		}
 	}
 	return unique, nil
 }
 
-// setLines sets Lines and ListRanks to standings, which must be in standing order.
+// setLines sets Lines and ListRanks from standings, which must be in standing order.
 func (p *LookupPage) setLines(v *view, standings []leaderboard.Standing) {
 	p.Lines = v.lines(standings)
-	var prev leaderboard.Standing
+	var previous leaderboard.Standing
 	for _, st := range standings {
-		st.RankAfter(&prev)
+		st.RankAfter(&previous)
 		p.ListRanks = append(p.ListRanks, st.Ranks.By(v.method))
-		prev = st
+		previous = st
 	}
 }
 
+// lookupInStore does the work of Lookup without the rank index.
 func (r *Reader) lookupInStore(ctx context.Context, b *leaderboard.Board, q Query, users []leaderboard.UserID) (LookupPage, error) {
 	v, err := r.view(ctx, b, q)
 	if err != nil {
@@ -112,15 +113,15 @@ func (r *Reader) lookupInStore(ctx context.Context, b *leaderboard.Board, q Quer
 	if err != nil {
 		return LookupPage{}, err
 	}
-	var found []leaderboard.Standing
+	var present []leaderboard.Standing
 	for i := range entries {
 		if e := &entries[i]; hasPlace(e, v.ladder.Division) {
-			found = append(found, leaderboard.Standing{User: e.User, Key: e.Key, AchievedAt: e.AchievedAt})
+			present = append(present, leaderboard.Standing{User: e.User, Key: e.Key, AchievedAt: e.AchievedAt})
 		} else {
 			page.Missing = append(page.Missing, users[i])
 		}
 	}
-	slices.SortFunc(found, func(x, y leaderboard.Standing) int { return cmp.Compare(x.SortKey(), y.SortKey()) })
-	page.setLines(v, found)
+	slices.SortFunc(present, func(x, y leaderboard.Standing) int { return cmp.Compare(x.SortKey(), y.SortKey()) })
+	page.setLines(v, present)
 	return page, nil
 }

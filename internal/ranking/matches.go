@@ -19,7 +19,7 @@ func CheckMatches(b *leaderboard.Board) error {
 
 // MatchSeason returns the season of a match of a board. If the season in key is empty, it
 // is the season in which the match has results, or was voided. MatchSeason searches the
-// newest maxSearched seasons. Errors: a [leaderboard.FieldError] if several seasons, or
+// newest maxSearchedSeasons seasons. Errors: a [leaderboard.FieldError] if several seasons, or
 // none, are found.
 func (r *Reader) MatchSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey) (leaderboard.SeasonID, error) {
 	if err := key.Match.Validate(); err != nil {
@@ -38,15 +38,15 @@ func (r *Reader) MatchSeason(ctx context.Context, b *leaderboard.Board, key lead
 		keys = append(keys, records[i].SeasonKey)
 	}
 	keys = newestSeasons(b, keys)
-	found := make([]bool, len(keys))
+	hasMatch := make([]bool, len(keys))
 	if err := eachRead(ctx, len(keys), func(ctx context.Context, i int) error {
-		of := leaderboard.MatchKey{SeasonKey: keys[i], Match: key.Match}
-		state, err := r.store.Match(ctx, of)
-		if found[i] = state.Voids > 0; found[i] || err != nil {
+		matchKey := leaderboard.MatchKey{SeasonKey: keys[i], Match: key.Match}
+		state, err := r.store.Match(ctx, matchKey)
+		if hasMatch[i] = state.Voids > 0; hasMatch[i] || err != nil {
 			return err
 		}
-		for _, err := range r.store.MatchUsers(ctx, of) {
-			found[i] = err == nil
+		for _, err := range r.store.MatchUsers(ctx, matchKey) {
+			hasMatch[i] = err == nil
 			return err
 		}
 		return nil
@@ -55,7 +55,7 @@ func (r *Reader) MatchSeason(ctx context.Context, b *leaderboard.Board, key lead
 	}
 	var seasons []leaderboard.SeasonID
 	for i, key := range keys {
-		if found[i] {
+		if hasMatch[i] {
 			seasons = append(seasons, key.Season)
 		}
 	}
@@ -68,9 +68,9 @@ func (r *Reader) MatchSeason(ctx context.Context, b *leaderboard.Board, key lead
 	return "", &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("is required, because the match has results in %d seasons: %q", len(seasons), seasons)}
 }
 
-// SetVoid voids a match, or ends its void. Until the end of the void, no result of the match
-// counts, not even one that arrives later. m has the key, the reason and the actor. If the
-// match already is as it shall be, SetVoid changes nothing, but finishes an earlier call. It
+// SetVoid voids or restores a match. While the match is void, none of its results counts, not
+// even one that arrives later. Parameter m has the key, the reason and the actor. If the match
+// already has the wanted state, SetVoid only finishes an earlier call that was interrupted. It
 // returns the state of the match.
 func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState, void bool) (leaderboard.MatchState, error) {
 	if err := errors.Join(CheckMatches(b), m.Match.Validate(), CheckReason(m.Reason)); err != nil {
@@ -89,17 +89,17 @@ func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard
 	})
 }
 
-// applyVoids stores the state of a match, and gives its Voids to all results of the match, also
-// on linked boards. Then it stores that it has done this. It may be repeated, and run
-// concurrently.
+// applyVoids stores the state of a match, and sets the Voids of all results of the match to
+// those of the state, also on linked boards. Then it sets the Applied of the match to its
+// Voids: all results have them. It may be repeated, and run concurrently.
 func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state leaderboard.MatchState) (leaderboard.MatchState, error) {
-	// The state must be stored before MatchUsers, even if the caller has read it: another
-	// process may not have finished storing it, or the store of another region.
+	// Store the state before the call of MatchUsers, even if the caller has read it from the
+	// store. Another process, or the store of another region, may still be storing it.
 	state, err := s.store.SetMatch(ctx, b, state)
-	if err != nil {
+	if err != nil || state.Voids == 0 { // the season was deleted, and the void with it
 		return state, err
 	}
-	var errs []error // of users whose data are damaged, and who must not stop the void
+	var errs []error // the errors of users whose data are damaged; the results of the others get the Voids
 	err = eachChunk(s.store.MatchUsers(ctx, state.MatchKey), fillChunk, func(users []leaderboard.UserID) error {
 		err := s.applyVoidsTo(ctx, b, state.MatchKey, users)
 		if damaged(err) {
@@ -114,8 +114,8 @@ func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state lea
 	return s.store.SetMatch(ctx, b, state)
 }
 
-// applyVoidsTo gives the Voids of a match to the results of some users. If it fails for a user,
-// it goes on with the others, and returns an error.
+// applyVoidsTo sets the Voids of some users' results to those of the match. If it fails for a
+// user, it goes on with the others, and returns an error.
 func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey, users []leaderboard.UserID) error {
 	results := make([]leaderboard.MatchResult, len(users))
 	for i, user := range users {
@@ -126,23 +126,23 @@ func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key lea
 		return err
 	}
 	var errs []error
-	failed := func(user leaderboard.UserID, err error) {
+	addError := func(user leaderboard.UserID, err error) {
 		errs = append(errs, fmt.Errorf("user %q: %w", user, err))
 	}
 	var applied []leaderboard.MatchResult
 	for i := range report.Outcomes {
 		if err := report.Outcomes[i].Err; err != nil {
-			failed(users[i], err)
+			addError(users[i], err)
 		} else {
 			applied = append(applied, results[i])
 		}
 	}
-	err = eachIntact(applied, func(results []leaderboard.MatchResult) error { return s.convergeLinked(ctx, b.ID, results) }, failed)
+	err = eachIntact(applied, userOf, func(results []leaderboard.MatchResult) error { return s.convergeLinked(ctx, b.ID, results) }, addError)
 	return errors.Join(append(errs, err)...)
 }
 
-// convergeLinked gives the linked boards the results that stand on a source for the keys of
-// results.
+// convergeLinked offers to the linked boards the results that stand on a source. Of the given
+// results, it uses only the keys.
 func (s *shared) convergeLinked(ctx context.Context, source leaderboard.BoardID, results []leaderboard.MatchResult) error {
 	for {
 		l, err := s.linksOf(ctx, source)
@@ -154,26 +154,31 @@ func (s *shared) convergeLinked(ctx context.Context, source leaderboard.BoardID,
 			matches[i] = &linkedMatch{key: results[i].ResultKey}
 		}
 		err = l.converge(ctx, matches)
-		if again, err := l.again(ctx, err); !again {
+		if repeat, err := l.mustRepeat(ctx, err); !repeat {
 			return err
 		}
 	}
 }
 
-// finishVoids applies the Voids of each match of a board whose void, or its end, was
-// interrupted, or comes from another region. If it fails for a match, it goes on with the
-// others.
-func (a *Admin) finishVoids(ctx context.Context, b *leaderboard.Board) error {
+// finishVoids finishes the calls of SetVoid that were interrupted or made in another region: it
+// sets the Voids of the results of each match whose Applied is less than its Voids. If it fails
+// for a match, it goes on with the others. Unless includeSealed is true, it omits the seasons
+// that this process knows to be sealed.
+func (a *Admin) finishVoids(ctx context.Context, b *leaderboard.Board, includeSealed bool) error {
 	if !b.Matches {
 		return nil
 	}
-	records, err := a.store.Seasons(ctx, b.ID)
+	ids, err := a.store.SeasonIDs(ctx, b.ID)
 	if err != nil {
 		return err
 	}
+	sealed := a.plans.get(b.ID).forBoard(b).sealed
 	var errs []error
-	for i := range records {
-		for m, err := range a.store.Matches(ctx, records[i].SeasonKey) {
+	for _, id := range ids {
+		if _, ok := sealed[id]; ok && !includeSealed {
+			continue
+		}
+		for m, err := range a.store.Matches(ctx, leaderboard.SeasonKey{Board: b.ID, Season: id}) {
 			if err == nil && m.Applied < m.Voids {
 				if _, err = runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.MatchState, error) { return a.applyVoids(ctx, b, m) }); err != nil {
 					err = fmt.Errorf("ranking: void of match %q in %s/%s: %w", m.Match, b.ID, m.Season, err)
@@ -222,7 +227,7 @@ func (s *Submitter) PreviewVoid(ctx context.Context, b *leaderboard.Board, key l
 	slices.Sort(users)
 	results := make([]leaderboard.MatchResult, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) error {
-		record, err := s.record(ctx, leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: users[i], Match: key.Match})
+		record, err := s.recordOf(ctx, leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: users[i], Match: key.Match})
 		if record.Result != nil {
 			results[i] = *record.Result
 			results[i].Voids = state.Voids + 1

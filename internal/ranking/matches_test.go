@@ -25,11 +25,11 @@ func (s *brokenMatch) Apply(ctx context.Context, b *leaderboard.Board, results [
 	return s.Store.Apply(ctx, b, results)
 }
 
-// If the void of one match fails, FinishVoids still applies those of the other matches.
+// If the void of one match fails, FinishVoids still applies the voids of the other matches.
 func TestFinishVoidsGoesOnAfterAnError(t *testing.T) {
 	inner, index := embedded.Open(t)
 	store := &brokenMatch{Store: inner}
-	f := over(t, store, index)
+	f := serviceOver(t, store, index)
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Matches: true})
 	for i, m := range []leaderboard.MatchID{"m1", "m2", "m3"} {
 		f.submit(b.ID, points("ann", string(m), []int64{1, 10, 100}[i]))

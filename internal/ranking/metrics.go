@@ -19,6 +19,7 @@ type metrics struct {
 	verified      prometheus.Gauge
 	differences   *prometheus.GaugeVec
 	degradedReads prometheus.Counter
+	damagedCopies prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -32,7 +33,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Boards at the last sweep, by policy."}, []string{"policy"}),
 		entries: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "index", Name: "entries",
 			Help: "Ranked users of all seasons that are not sealed, at the last sweep, by the board's policy."}, []string{"policy"}),
-		lastChange: gauge("index", "last_change_timestamp_seconds", "Time of the last change of a result that the rank index had at the last sweep."),
+		lastChange: gauge("index", "last_change_timestamp_seconds", "Time of the newest change of a result that the rank index contained at the last sweep."),
 		filled:     gauge("index", "filled_timestamp_seconds", "Time when the rank index was last found to hold every season that it should hold."),
 		swept:      gauge("sweep", "last_success_timestamp_seconds", "Time of the last sweep without an error."),
 		verified:   gauge("verify", "last_timestamp_seconds", "Time when the last verify on this process ended without an error."),
@@ -40,6 +41,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Differences that the last verify on this process found and did not repair, by kind."}, []string{"kind"}),
 		degradedReads: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "degraded_reads_total",
 			Help: "Answers from the store, without ranks, because the rank index was unavailable."}),
+		damagedCopies: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: "linked", Name: "damaged_total",
+			Help: "Times that a linked board did not get results of a user, because stored data of the user on this board are damaged. Run verify."}),
 	}
 	m.setDifferences(nil)
 	return m
@@ -59,10 +62,10 @@ func newCensus() *census {
 }
 
 // add counts the entries of a season of b.
-func (c *census) add(b *leaderboard.Board, seen leaderboard.View) {
-	c.entries[b.Policy] += seen.Size
-	if seen.AsOf.After(c.lastChange) {
-		c.lastChange = seen.AsOf
+func (c *census) add(b *leaderboard.Board, view leaderboard.View) {
+	c.entries[b.Policy] += view.Size
+	if view.AsOf.After(c.lastChange) {
+		c.lastChange = view.AsOf
 	}
 }
 
@@ -80,7 +83,7 @@ func (m *metrics) setFilled(c *census) {
 
 // setDifferences publishes the numbers of unrepaired differences.
 func (m *metrics) setDifferences(unrepaired map[DifferenceKind]int64) {
-	for _, kind := range []DifferenceKind{VoidsWrong, EntryWrong, RowMissing, RowOrphan, IndexWrong, IndexSize, FinalWrong} {
+	for _, kind := range []DifferenceKind{DataDamaged, ResultMissing, VoidsWrong, EntryWrong, RowMissing, RowOrphan, IndexWrong, IndexSize, FinalWrong} {
 		m.differences.WithLabelValues(string(kind)).Set(float64(unrepaired[kind]))
 	}
 }

@@ -42,7 +42,7 @@ func TestMetrics(t *testing.T) {
 	store, index := embedded.Open(t)
 	broken := &faults.Index{Index: index}
 	reg := prometheus.NewRegistry()
-	f := over(t, store, broken)
+	f := serviceOver(t, store, broken)
 	f.Service = ranking.New(store, broken, ranking.Options{Now: f.clock.now, Registerer: reg})
 	t.Cleanup(f.Service.Close)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
@@ -60,12 +60,12 @@ func TestMetrics(t *testing.T) {
 		"leaderboard_boards SUM": 1, "leaderboard_boards BEST": 1, "leaderboard_boards LATEST": 0, "leaderboard_boards DECAY": 0,
 		"leaderboard_index_entries SUM": 2, "leaderboard_index_entries BEST": 0, "leaderboard_degraded_reads_total": 0,
 	} {
-		if have, ok := got[name]; !ok || have != want {
-			t.Errorf("%s is %v (present: %v), want %v", name, have, ok, want)
+		if value, ok := got[name]; !ok || value != want {
+			t.Errorf("%s is %v (present: %v), want %v", name, value, ok, want)
 		}
 	}
 	if age := time.Since(time.UnixMilli(int64(1000 * got["leaderboard_index_filled_timestamp_seconds"]))); age < -time.Second || age > time.Minute {
-		t.Errorf("the index was filled %v ago, want a moment ago", age)
+		t.Errorf("the index was filled %v ago, want less than a minute ago", age)
 	}
 	if got["leaderboard_index_last_change_timestamp_seconds"] == 0 {
 		t.Error("last_change_timestamp_seconds is 0 after two submits, want a time")
@@ -85,7 +85,7 @@ func TestMetrics(t *testing.T) {
 func TestVerifyMetrics(t *testing.T) {
 	store, index := embedded.Open(t)
 	reg := prometheus.NewRegistry()
-	f := over(t, store, index)
+	f := serviceOver(t, store, index)
 	f.Service = ranking.New(store, index, ranking.Options{Now: f.clock.now, Registerer: reg})
 	t.Cleanup(f.Service.Close)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
@@ -98,17 +98,17 @@ func TestVerifyMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, repair := range []bool{false, true} {
-		found := map[string]float64{}
+		unrepaired := map[string]float64{}
 		if _, err := f.Verify(t.Context(), ranking.Selection{}, repair, nil, func(d ranking.Difference) error {
 			if !d.Repaired {
-				found["leaderboard_verify_last_differences "+string(d.Kind)]++
+				unrepaired["leaderboard_verify_last_differences "+string(d.Kind)]++
 			}
 			return nil
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if len(found) == 0 != repair {
-			t.Errorf("with repair=%v, Verify left the differences %v, want none only with repair", repair, found)
+		if len(unrepaired) == 0 != repair {
+			t.Errorf("with repair=%v, Verify left the differences %v, want none only with repair", repair, unrepaired)
 		}
 		got := metrics(t, reg)
 		if got["leaderboard_verify_last_timestamp_seconds"] == 0 {
@@ -117,8 +117,8 @@ func TestVerifyMetrics(t *testing.T) {
 		maps.DeleteFunc(got, func(name string, n float64) bool {
 			return n == 0 || len(name) < 36 || name[:36] != "leaderboard_verify_last_differences "
 		})
-		if !maps.Equal(got, found) {
-			t.Errorf("with repair=%v, the metrics show the differences %v, want the differences %v that Verify left", repair, got, found)
+		if !maps.Equal(got, unrepaired) {
+			t.Errorf("with repair=%v, the metrics show the differences %v, want the differences %v that Verify left", repair, got, unrepaired)
 		}
 	}
 }

@@ -18,8 +18,8 @@ type Page struct {
 	Lines []Line
 	// Next is the token of the next page. It is empty on the last page.
 	Next string
-	// InRange is the number of entries in PageQuery.Scores, maybe a moment later than the
-	// page. It is nil if the query has no range or Degraded is true.
+	// InRange is the number of entries in PageQuery.Scores. It may be counted shortly after
+	// the page was read. It is nil if the query has no range or Degraded is true.
 	InRange *int64
 }
 
@@ -42,7 +42,7 @@ func (q *PageQuery) validate() error {
 	if q.Start < 0 || q.Start > 0 && q.Token != "" {
 		return &leaderboard.FieldError{Field: "start_rank", Problem: "must be at least 1 and cannot be combined with page_token"}
 	}
-	if q.Start > 0 && q.Scores.given() {
+	if q.Start > 0 && q.Scores.isSet() {
 		return &leaderboard.FieldError{Field: "start_rank", Problem: "cannot be combined with min_score or max_score; use page_token"}
 	}
 	return q.Scores.validate()
@@ -56,7 +56,7 @@ func (r *Reader) Page(ctx context.Context, q PageQuery) (Page, error) {
 	if err := q.validate(); err != nil {
 		return Page{}, err
 	}
-	b, err := r.board(ctx, q.Board)
+	b, err := r.boardOf(ctx, &q.Query)
 	if err != nil {
 		return Page{}, err
 	}
@@ -66,12 +66,12 @@ func (r *Reader) Page(ctx context.Context, q PageQuery) (Page, error) {
 func (r *Reader) page(ctx context.Context, b *leaderboard.Board, q PageQuery) (Page, error) {
 	var page Page
 	err := r.read(ctx, b, q.Query, func(v *view) error {
-		standings, seen, err := v.page(ctx, q)
+		standings, ladderView, err := v.page(ctx, q)
 		if err != nil {
 			return err
 		}
-		more := len(standings) == q.Limit && standings[q.Limit-1].Ranks.Ordinal < seen.Size
-		if q.Scores.given() {
+		more := len(standings) == q.Limit && standings[q.Limit-1].Ranks.Ordinal < ladderView.Size
+		if q.Scores.isSet() {
 			if page.InRange, err = v.countIn(ctx, q.Scores); err != nil {
 				return err
 			}
@@ -82,7 +82,7 @@ func (r *Reader) page(ctx context.Context, b *leaderboard.Board, q PageQuery) (P
 		if page.Next = ""; more {
 			page.Next = v.token(standings[q.Limit-1].SortKey())
 		}
-		page.About, page.Lines = v.about(seen), v.lines(standings)
+		page.About, page.Lines = v.about(ladderView), v.lines(standings)
 		return nil
 	})
 	if errors.Is(err, leaderboard.ErrRankUnavailable) && q.Start <= 1 {
@@ -95,14 +95,14 @@ func (r *Reader) page(ctx context.Context, b *leaderboard.Board, q PageQuery) (P
 }
 
 // page returns the standings of a page. If the query has a range of scores, it returns up
-// to one standing more, and standings whose scores are worse than the range.
+// to one more standing, and the standings may have scores that are worse than the range.
 func (v *view) page(ctx context.Context, q PageQuery) ([]leaderboard.Standing, leaderboard.View, error) {
-	after, err := v.after(&q)
+	after, err := v.startKey(&q)
 	if err != nil {
 		return nil, leaderboard.View{}, err
 	}
 	n := q.Limit
-	if q.Scores.given() {
+	if q.Scores.isSet() {
 		n++
 	}
 	if after == "" {
@@ -111,14 +111,14 @@ func (v *view) page(ctx context.Context, q PageQuery) ([]leaderboard.Standing, l
 	return v.PageAfter(ctx, v.ladder, after, n, v.method)
 }
 
-// after returns the sort key after which the entries of a query begin, or "" for the top.
-func (v *view) after(q *PageQuery) (leaderboard.SortKey, error) {
-	from := v.edges(q.Scores).before
+// startKey returns the sort key after which the entries of a query begin, or "" for the top.
+func (v *view) startKey(q *PageQuery) (leaderboard.SortKey, error) {
+	rangeStart := v.edges(q.Scores).before
 	if q.Token == "" {
-		return from, nil
+		return rangeStart, nil
 	}
 	after, err := v.parseToken(q.Token)
-	return max(after, from), err
+	return max(after, rangeStart), err
 }
 
 // pageFromStore returns a page without ranks.
@@ -127,13 +127,13 @@ func (r *Reader) pageFromStore(ctx context.Context, b *leaderboard.Board, q Page
 	if err != nil {
 		return Page{}, err
 	}
-	last, err := v.after(&q)
+	after, err := v.startKey(&q)
 	if err != nil {
 		return Page{}, err
 	}
 	page := Page{About: r.aboutStore(v)}
 	var entries []leaderboard.Entry
-	if err := r.storePages.Do(ctx, storePage{v.ladder, last, q.Limit}, &entries); err != nil {
+	if err := r.storePages.Do(ctx, storePage{v.ladder, after, q.Limit}, &entries); err != nil {
 		return Page{}, err
 	}
 	entries = cut(entries, v.edges(q.Scores).beyond, func(e *leaderboard.Entry) leaderboard.RankKey { return e.Key })

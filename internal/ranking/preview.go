@@ -44,21 +44,21 @@ func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview
 	if err != nil {
 		return BanPreview{}, err
 	}
-	var have *leaderboard.Ban
+	var current *leaderboard.Ban
 	if i := slices.IndexFunc(bans, func(b leaderboard.Ban) bool { return b.Board == ban.Board }); i >= 0 {
-		stands := bans[i]
-		have, bans = &stands, slices.Delete(bans, i, i+1)
+		stored := bans[i]
+		current, bans = &stored, slices.Delete(bans, i, i+1)
 	}
 	var p BanPreview
-	p.Ban, _ = leaderboard.MergeBan(have, ban, time.Time{})
+	p.Ban, _ = leaderboard.MergeBan(current, ban, time.Time{})
 	bans = append(bans, p.Ban)
 	keys, err := a.store.UserSeasons(ctx, ban.User)
 	if err != nil {
 		return BanPreview{}, err
 	}
-	var last leaderboard.BoardID
+	var lastBoard leaderboard.BoardID
 	for _, key := range keys {
-		b, err := a.concerned(ctx, &ban, key.Board)
+		b, err := a.concernedBoard(ctx, &ban, key.Board)
 		if err != nil {
 			return BanPreview{}, err
 		}
@@ -76,9 +76,9 @@ func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview
 		if e.Key == "" || e.Hidden == hidden {
 			continue
 		}
-		if p.Seasons++; key.Board != last {
+		if p.Seasons++; key.Board != lastBoard {
 			p.Boards++
-			last = key.Board
+			lastBoard = key.Board
 		}
 		if p.Truncated = len(p.Entries) == maxEffects; p.Truncated {
 			continue
@@ -98,7 +98,7 @@ func (a *Admin) addEntryEffect(ctx context.Context, p *BanPreview, e *leaderboar
 		return err
 	}
 	effect := EntryEffect{SeasonKey: e.SeasonKey, Score: b.ScoreOf(e.Key, scoreTime(b, e.Season, a.now()))}
-	ranks, err := a.reader.ranksOf(ctx, e.SeasonKey, []leaderboard.RankKey{e.Key})
+	ranks, err := a.reader.ranksOf(ctx, b, e.Season, []leaderboard.RankKey{e.Key})
 	switch {
 	case errors.Is(err, leaderboard.ErrRankUnavailable):
 		p.Degraded = true
@@ -135,9 +135,9 @@ type SeasonEffect struct {
 	Total                       *int64    // the number of users in the overall ladder; nil if unknown
 }
 
-// PreviewAmendment returns what AmendBoard would change, and changes nothing. Stored
-// results count as before, because the settings that can change apply to later results
-// only. Errors: those of AmendBoard.
+// PreviewAmendment returns what AmendBoard would change, and changes nothing. It shows no
+// change of scores, because the settings that can change apply to later results only. Errors:
+// those of AmendBoard.
 func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (BoardPreview, error) {
 	records, err := a.store.Seasons(ctx, id)
 	if err != nil {
@@ -148,7 +148,7 @@ func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, ch
 		return BoardPreview{}, err
 	}
 	var p BoardPreview
-	if p.Board, err = b.Revise(a.amendment(records, change)); err != nil {
+	if p.Board, err = b.Revise(a.checkedChange(records, change)); err != nil {
 		return BoardPreview{}, err
 	}
 	now := a.now()
@@ -159,7 +159,7 @@ func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, ch
 	p.Changed = len(effects)
 	for i := range effects {
 		e := &effects[i]
-		if e.RemovedNext = due(e.RemovedAfter, now); e.RemovedNext {
+		if e.RemovedNext = hasCome(e.RemovedAfter, now); e.RemovedNext {
 			p.Removed++
 		}
 		if p.Truncated = i >= maxEffects; p.Truncated {
@@ -176,25 +176,25 @@ func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, ch
 // seasonEffects returns the seasons that differ between two versions of a board, the
 // oldest first.
 func seasonEffects(before, after *leaderboard.Board, records []leaderboard.SeasonRecord, now time.Time) ([]SeasonEffect, error) {
-	old, err := seasonInfos(before, records, now)
+	oldInfos, err := seasonInfos(before, records, now)
 	if err != nil {
 		return nil, err
 	}
-	next, err := seasonInfos(after, records, now)
+	newInfos, err := seasonInfos(after, records, now)
 	if err != nil {
 		return nil, err
 	}
 	known := map[leaderboard.SeasonID]SeasonInfo{}
-	for _, s := range old {
+	for _, s := range oldInfos {
 		known[s.ID] = s
 	}
 	var effects []SeasonEffect
-	for _, s := range slices.Backward(next) {
-		was, ok := known[s.ID]
-		if !ok || !was.ClosesAt.Equal(s.ClosesAt) || !was.RemovedAt.Equal(s.RemovedAt) {
+	for _, s := range slices.Backward(newInfos) {
+		old, ok := known[s.ID]
+		if !ok || !old.ClosesAt.Equal(s.ClosesAt) || !old.RemovedAt.Equal(s.RemovedAt) {
 			effects = append(effects, SeasonEffect{
-				Season: s.Season, Added: !ok, ClosesBefore: was.ClosesAt, ClosesAfter: s.ClosesAt,
-				RemovedBefore: was.RemovedAt, RemovedAfter: s.RemovedAt,
+				Season: s.Season, Added: !ok, ClosesBefore: old.ClosesAt, ClosesAfter: s.ClosesAt,
+				RemovedBefore: old.RemovedAt, RemovedAfter: s.RemovedAt,
 			})
 		}
 	}

@@ -2,6 +2,8 @@ package ranking_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,7 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// The tests in test/pipeline compare previews with the changes that the acts then make.
+// The tests in test/pipeline compare each preview with the later change.
 
 // A preview lists only the first MaxEffects entries or seasons, but counts all of them.
 func TestPreviewsAreBounded(t *testing.T) {
@@ -51,7 +53,7 @@ func TestPreviewOfABanWithoutTheIndex(t *testing.T) {
 	f.submit("b", points("ann", "m", 5))
 	index := &faults.Index{Index: f.index}
 	index.Set(faults.Refuse)
-	p, err := over(t, f.store, index).PreviewBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true})
+	p, err := serviceOver(t, f.store, index).PreviewBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true})
 	want := ranking.EntryEffect{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, Score: 5}
 	if err != nil || !p.Degraded || len(p.Entries) != 1 || p.Entries[0] != want {
 		t.Errorf("preview: %+v, %v; want the entry %+v", p, err, want)
@@ -70,7 +72,7 @@ func TestPreviewOfARetractionWithoutTheIndex(t *testing.T) {
 	index := &faults.Index{Index: f.index}
 	index.Set(faults.Refuse)
 	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "ann", Match: "m"}
-	p, err := over(t, f.store, index).PreviewRetraction(t.Context(), f.board("b"), key, nil)
+	p, err := serviceOver(t, f.store, index).PreviewRetraction(t.Context(), f.board("b"), key, nil)
 	before, after := leaderboard.Score(7), leaderboard.Score(2)
 	want := []ranking.ScoreEffect{{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, User: "ann", ScoreBefore: &before, ScoreAfter: &after}}
 	if diff := cmp.Diff(want, p.Entries); err != nil || diff != "" || !p.Degraded || p.Rank != 0 || p.Score != 2 {
@@ -79,5 +81,44 @@ func TestPreviewOfARetractionWithoutTheIndex(t *testing.T) {
 	key.Match = "none"
 	if _, err := f.PreviewRetraction(t.Context(), f.board("b"), key, nil); !errors.Is(err, leaderboard.ErrResultNotFound) {
 		t.Errorf("preview of the retraction of an unknown match: %v, want ErrResultNotFound", err)
+	}
+}
+
+// A banned user gets no rank and no place in a ladder from the end of a void, also in a season
+// in which all results of the user are void.
+func TestPreviewOfARestoredMatchOfABannedUser(t *testing.T) {
+	f := open(t)
+	source := f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, Matches: true})
+	f.create(leaderboard.Board{ID: "link", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "laps"}})
+	if err := f.FillLinked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	key := leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: "laps", Season: leaderboard.SeasonAll}, Match: "m"}
+	for user, score := range map[string]int64{"ann": 5, "bob": 2} {
+		f.submit("laps", points(user, "m", score))
+	}
+	if _, err := f.SetVoid(t.Context(), &source, leaderboard.MatchState{MatchKey: key}, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, board := range []leaderboard.BoardID{"link", "laps"} {
+		if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "ann", Board: board, Banned: true}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := f.PreviewVoid(t.Context(), &source, key, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		for _, e := range got.Entries {
+			lines = append(lines, fmt.Sprint(e.Board, " ", e.User, " ", *e.ScoreAfter, " ", e.RankAfter))
+		}
+		slices.Sort(lines)
+		want := []string{"laps ann 5 1", "laps bob 2 2", "link ann 5 0", "link bob 2 1"}
+		if board == "laps" { // hides the user on linked boards too
+			want = []string{"laps ann 5 0", "laps bob 2 1", "link ann 5 0", "link bob 2 1"}
+		}
+		if diff := cmp.Diff(want, lines); diff != "" {
+			t.Errorf("after the ban on %s (-want +got):\n%s", board, diff)
+		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 // time of the read.
 type ScoreRange struct{ Min, Max *leaderboard.Score }
 
-func (s ScoreRange) given() bool { return s.Min != nil || s.Max != nil }
+func (s ScoreRange) isSet() bool { return s.Min != nil || s.Max != nil }
 
 func (s ScoreRange) validate() error {
 	for _, bound := range []struct {
@@ -32,11 +32,10 @@ func (s ScoreRange) validate() error {
 	return nil
 }
 
-// edges are the ends of a range of scores in a ladder. An end that is empty is that of the
-// ladder.
+// edges are the ends of a range of scores in a ladder. An empty end is the end of the ladder.
 type edges struct {
 	first  leaderboard.RankKey // the smallest rank key that may be in the range
-	before leaderboard.SortKey // precedes all sort keys of the range, and follows all better ones
+	before leaderboard.SortKey // is after the sort keys of all better scores, and before those of the range
 	beyond leaderboard.RankKey // the smallest rank key that may be worse than the range
 }
 
@@ -68,23 +67,23 @@ func (v *view) countIn(ctx context.Context, s ScoreRange) (*int64, error) {
 			keys = append(keys, k)
 		}
 	}
-	counts, seen, err := v.Count(ctx, v.ladder, keys, leaderboard.Competition)
+	counts, ladderView, err := v.Count(ctx, v.ladder, keys, leaderboard.Competition)
 	if err != nil {
 		return nil, err
 	}
-	from, to := int64(0), seen.Size
+	first, end := int64(0), ladderView.Size
 	if e.first != "" {
-		from = counts[0].Standings
+		first = counts[0].Standings
 	}
 	if e.beyond != "" {
-		to = counts[len(counts)-1].Standings
+		end = counts[len(counts)-1].Standings
 	}
-	n := max(to-from, 0)
+	n := max(end-first, 0)
 	return &n, nil
 }
 
-// cut returns the first elements of a list in standing order, up to the first one whose
-// rank key is not better than beyond. An empty beyond cuts nothing.
+// cut returns the elements whose rank keys are better than beyond. The list must be in
+// standing order. An empty beyond cuts nothing.
 func cut[T any](list []T, beyond leaderboard.RankKey, key func(*T) leaderboard.RankKey) []T {
 	for i := range list {
 		if beyond != "" && key(&list[i]) >= beyond {

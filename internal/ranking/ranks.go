@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 )
@@ -32,68 +30,81 @@ func newRankWriter(boards *BoardCache, store leaderboard.Store, index *rankIndex
 }
 
 // update updates the ranks of entries. In sealed seasons, it amends the final standings
-// for the given reason. The slice changed contains the entries that the caller has
-// changed. The slice unchanged contains entries that an earlier process may have changed
-// before it died without updating the ranks.
-func (w *rankWriter) update(ctx context.Context, changed, unchanged []leaderboard.Entry, reason string) error {
-	type entries struct{ changed, unchanged []leaderboard.Entry }
+// for the given reason. Parameter updates has the entries that the caller has changed.
+// Parameter repeats has entries that an earlier process may have changed before it died
+// without updating the ranks. If it fails in a season, update goes on with the others.
+func (w *rankWriter) update(ctx context.Context, updates, repeats []leaderboard.Entry, reason string) error {
+	return eachSeason(updates, repeats, func(key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry) error {
+		return w.updateSeason(ctx, key, updates, repeats, reason)
+	})
+}
+
+// eachSeason calls f with the entries of each season. If f fails, eachSeason goes on.
+func eachSeason(updates, repeats []leaderboard.Entry, f func(key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry) error) error {
+	type entries struct{ updates, repeats []leaderboard.Entry }
 	bySeason := map[leaderboard.SeasonKey]*entries{}
-	of := func(key leaderboard.SeasonKey) *entries {
+	entriesOf := func(key leaderboard.SeasonKey) *entries {
 		if bySeason[key] == nil {
 			bySeason[key] = &entries{}
 		}
 		return bySeason[key]
 	}
-	for _, e := range changed {
-		of(e.SeasonKey).changed = append(of(e.SeasonKey).changed, e)
+	for _, e := range updates {
+		entriesOf(e.SeasonKey).updates = append(entriesOf(e.SeasonKey).updates, e)
 	}
-	for _, e := range unchanged {
-		of(e.SeasonKey).unchanged = append(of(e.SeasonKey).unchanged, e)
+	for _, e := range repeats {
+		entriesOf(e.SeasonKey).repeats = append(entriesOf(e.SeasonKey).repeats, e)
 	}
+	var errs []error
 	for key, e := range bySeason {
-		if err := w.updateSeason(ctx, key, e.changed, e.unchanged, reason); err != nil {
-			return err
-		}
+		errs = append(errs, f(key, e.updates, e.repeats))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // updateRecounted does the work of update for entries that the caller has recounted.
 func (w *rankWriter) updateRecounted(ctx context.Context, changes []leaderboard.Change, reason string) error {
-	var changed, unchanged []leaderboard.Entry
+	var updates, repeats []leaderboard.Entry
 	for i := range changes {
 		if c := &changes[i]; c.Before.Version == c.After.Version {
-			unchanged = append(unchanged, c.After)
+			repeats = append(repeats, c.After)
 		} else {
-			changed = append(changed, c.After)
+			updates = append(updates, c.After)
 		}
 	}
-	return w.update(ctx, changed, unchanged, reason)
+	return w.update(ctx, updates, repeats, reason)
 }
 
-// updateSeason does the work of update for the entries of one season.
-func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey, changed, unchanged []leaderboard.Entry, reason string) error {
-	b, err := w.boards.board(ctx, key.Board)
+// boardAge is the greatest age of the version of a board by which update decides whether a
+// season may be sealed. A request that takes less time reads its board only once. boardAge
+// is less than sealDelay, so that update knows of an early end before the season is sealed.
+const boardAge = 10 * time.Second
+
+// updateSeason does the work of update for the entries of one season. It does not use the
+// version of the board by which the caller has changed the entries, because a fill, or a
+// retry of the consumer, may have read that version long ago.
+func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry, reason string) error {
+	b, err := w.boards.boardSince(ctx, key.Board, time.Now().Add(-boardAge))
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return nil // after the entries changed, the board and its ranks were deleted
 	}
 	if err != nil {
 		return err
 	}
-	if len(changed) == 0 {
-		done, err := w.inFinalStandings(ctx, b, key, unchanged)
-		if err != nil || done {
+	if len(updates) == 0 {
+		agree, err := w.inFinalStandings(ctx, b, key, repeats)
+		if err != nil || agree {
 			return err
 		}
 	}
 	return w.amendOr(ctx, b, key, reason, func() error {
 		// The index usually has these entries already. The zero time does not change
 		// the time of the season's last change.
-		if err := w.index.tryUpdate(ctx, key, time.Time{}, unchanged); err != nil || len(changed) == 0 {
+		if err := w.index.tryUpdate(ctx, key, time.Time{}, repeats); err != nil || len(updates) == 0 {
 			return err
 		}
 		defer w.hub.notify(key)
-		return w.index.tryUpdate(ctx, key, leaderboard.Truncate(w.now()), changed)
+		return w.index.tryUpdate(ctx, key, leaderboard.Truncate(w.now()), updates)
 	})
 }
 
@@ -138,7 +149,7 @@ type amendKey struct {
 type amendment struct {
 	board  *leaderboard.Board
 	reason string
-	sealed bool // the answer: the season was sealed, and the amendment is written
+	sealed bool // set by amendBatch: the season was sealed, and the amendment is written
 }
 
 // amend recomputes the final standings of a sealed season. If the season is not sealed,
@@ -163,9 +174,12 @@ func (w *rankWriter) amendBatch(ctx context.Context, key amendKey, batch []*amen
 			reasons = append(reasons, a.reason)
 		}
 	}
-	err := w.writeFinal(ctx, batch[0].board, key.SeasonKey, strings.Join(reasons, ", "), w.store.Amend)
+	record, err := w.store.Amend(ctx, batch[0].board, key.Season, leaderboard.Amendment{At: leaderboard.Truncate(w.now()), Reason: strings.Join(reasons, ", ")})
 	if errors.Is(err, leaderboard.ErrNotSealed) {
 		return nil
+	}
+	if err == nil {
+		err = w.useFinal(ctx, record)
 	}
 	for _, a := range batch {
 		a.sealed = err == nil
@@ -173,25 +187,22 @@ func (w *rankWriter) amendBatch(ctx context.Context, key amendKey, batch []*amen
 	return err
 }
 
-// seal writes the final standings of a closed season.
+// seal writes the final standings of a closed season, unless the season is sealed.
 func (w *rankWriter) seal(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) error {
-	return w.writeFinal(ctx, b, key, "season over", w.store.Seal)
-}
-
-// writeFinal calls write, which is the store's Seal or Amend. It then drops the season
-// from the index and notifies watchers.
-func (w *rankWriter) writeFinal(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reason string,
-	write func(context.Context, *leaderboard.Board, leaderboard.SeasonID, leaderboard.Amendment) (leaderboard.SeasonRecord, error)) error {
-	record, err := write(ctx, b, key.Season, leaderboard.Amendment{At: leaderboard.Truncate(w.now()), Reason: reason})
+	record, err := w.store.Seal(ctx, b, key.Season, leaderboard.Truncate(w.now()))
 	if err != nil {
 		return err
 	}
-	w.boards.putSeason(record)
-	defer w.hub.notify(key)
-	return w.index.tryDrop(ctx, key)
+	return w.useFinal(ctx, record)
 }
 
-var errDiffers = errors.New("the final standings differ from the entry")
+// useFinal caches the record of a sealed season, whose final standings have changed. It
+// drops the season from the index and notifies watchers.
+func (w *rankWriter) useFinal(ctx context.Context, record leaderboard.SeasonRecord) error {
+	w.boards.putSeason(record)
+	defer w.hub.notify(record.SeasonKey)
+	return w.index.tryDrop(ctx, record.SeasonKey)
+}
 
 // inFinalStandings reports whether a season is sealed and its final standings agree
 // with entries. It checks the current divisions of each entry only. It does not notice
@@ -201,27 +212,26 @@ func (w *rankWriter) inFinalStandings(ctx context.Context, b *leaderboard.Board,
 	if err != nil || !w.boards.mayBeSealed(season) {
 		return false, err
 	}
-	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallelReads)
+	users, indexes := map[leaderboard.Division][]leaderboard.UserID{}, map[leaderboard.Division][]int{}
 	for i := range entries {
-		e := &entries[i]
-		for _, d := range append([]leaderboard.Division{{}}, e.Divisions...) {
-			group.Go(func() error {
-				st, err := w.store.FinalStanding(gctx, leaderboard.Ladder{SeasonKey: key, Division: d}, e.User)
-				found := err == nil
-				if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
-					return err
-				}
-				if found != e.Ranked() || found && (st.Key != e.Key || !st.AchievedAt.Equal(e.AchievedAt)) {
-					return errDiffers
-				}
-				return nil
-			})
+		for _, d := range append([]leaderboard.Division{{}}, entries[i].Divisions...) {
+			users[d], indexes[d] = append(users[d], entries[i].User), append(indexes[d], i)
 		}
 	}
-	err = group.Wait()
-	if errors.Is(err, errDiffers) || errors.Is(err, leaderboard.ErrNotSealed) {
-		return false, nil
+	for d := range users {
+		final, _, err := w.store.FinalLookup(ctx, leaderboard.Ladder{SeasonKey: key, Division: d}, users[d])
+		if errors.Is(err, leaderboard.ErrNotSealed) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		for i := range final {
+			e := &entries[indexes[d][i]]
+			if ranked := final[i].Key != ""; ranked != e.Ranked() || ranked && (final[i].Key != e.Key || !final[i].AchievedAt.Equal(e.AchievedAt)) {
+				return false, nil
+			}
+		}
 	}
-	return err == nil, err
+	return true, nil
 }

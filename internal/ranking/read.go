@@ -27,8 +27,8 @@ func eachRead(ctx context.Context, n int, read func(ctx context.Context, i int) 
 	return group.Wait()
 }
 
-// eachChunk calls f with the values of seq in order, n at a time, and at the end fewer. f
-// must not keep the slice.
+// eachChunk calls f with the values of seq in order, n at a time. The last call may have fewer.
+// f must not keep the slice.
 func eachChunk[V any](seq iter.Seq2[V, error], n int, f func([]V) error) error {
 	var chunk []V
 	for v, err := range seq {
@@ -71,10 +71,21 @@ func (r *Reader) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 
 // Query selects the ladder and the ranking method of a read.
 type Query struct {
-	Board    leaderboard.BoardID
+	Board leaderboard.BoardID
+	// Resolved is the board, if the caller has read it for the same request. If it is nil,
+	// the [Reader] reads the board.
+	Resolved *leaderboard.Board
 	Season   leaderboard.SeasonID // empty means the current season; SeasonLatest means the newest season with entries
 	Division leaderboard.Division
 	Method   leaderboard.Method
+}
+
+// boardOf returns the board of a query, which the caller must not change.
+func (r *Reader) boardOf(ctx context.Context, q *Query) (*leaderboard.Board, error) {
+	if q.Resolved != nil {
+		return q.Resolved, nil
+	}
+	return r.board(ctx, q.Board)
 }
 
 // About describes the ladder of an answer, and how recent its data is.
@@ -204,7 +215,7 @@ func (r *Reader) read(ctx context.Context, b *leaderboard.Board, q Query, f func
 	if v.sealed || !errors.Is(err, leaderboard.ErrRankUnavailable) {
 		return err
 	}
-	hasUsers, err := r.hasUsers(ctx, v.ladder.SeasonKey)
+	hasUsers, err := r.index.hasUsers(ctx, v.ladder.SeasonKey)
 	if err != nil {
 		return err
 	}
@@ -219,19 +230,10 @@ func (r *Reader) read(ctx context.Context, b *leaderboard.Board, q Query, f func
 	return f(v)
 }
 
-// hasUsers reports whether a season has any user. Seasons without users are not loaded
-// into the index, so queries for them take no memory.
-func (r *Reader) hasUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
-	for _, err := range r.store.Users(ctx, key) {
-		return err == nil, err
-	}
-	return false, nil
-}
-
-func (v *view) about(seen leaderboard.View) About {
+func (v *view) about(ladderView leaderboard.View) About {
 	return About{
 		Board: *v.board, Season: v.season, Division: v.ladder.Division, Method: v.method,
-		Total: seen.Size, AsOf: seen.AsOf, ScoredAt: v.scoredAt, Sealed: v.sealed,
+		Total: ladderView.Size, AsOf: ladderView.AsOf, ScoredAt: v.scoredAt, Sealed: v.sealed,
 		Filling: v.filling || !v.sealed && v.board.IsFilling(v.ladder.Division.Attribute),
 	}
 }
@@ -299,14 +301,10 @@ func (r *Reader) keysAt(ctx context.Context, key leaderboard.SeasonKey, position
 	return keys, err
 }
 
-// ranksOf does the work of [Applier.RanksOf].
-func (r *Reader) ranksOf(ctx context.Context, key leaderboard.SeasonKey, keys []leaderboard.RankKey) ([]int64, error) {
-	b, err := r.board(ctx, key.Board)
-	if err != nil {
-		return nil, err
-	}
+// ranksOf does the work of [Applier.RanksOf] for a season of b.
+func (r *Reader) ranksOf(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, keys []leaderboard.RankKey) ([]int64, error) {
 	ranks := make([]int64, len(keys))
-	err = r.read(ctx, b, Query{Board: b.ID, Season: key.Season}, func(v *view) error {
+	err := r.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {
 		counts, _, err := v.Count(ctx, v.ladder, keys, leaderboard.Competition)
 		for i, c := range counts {
 			ranks[i] = c.Standings + 1

@@ -17,6 +17,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/cache/memory"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
+	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 func TestPagesByEachMethod(t *testing.T) {
@@ -39,7 +40,7 @@ func TestPagesByEachMethod(t *testing.T) {
 		t.Errorf("page from position 4: %+v, %v, want d and e", page, err)
 	}
 	// If another entry rises between two pages, the second page does not repeat an
-	// entry of the first.
+	// entry of the first page.
 	first, err := f.Page(t.Context(), ranking.PageQuery{Query: q, Limit: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +151,7 @@ func TestUserReturnsNeighbors(t *testing.T) {
 			}
 		}
 		if page.Entry == nil || page.Entry.Match != "m" {
-			t.Errorf("%s: the line %+v has no Entry of match m", tt.user, page.Line)
+			t.Errorf("%s: the line %+v has no Entry of match m, want one", tt.user, page.Line)
 		}
 	}
 	page, err := f.User(t.Context(), ranking.Query{Board: "b"}, "u05", 0, false)
@@ -183,9 +184,7 @@ func TestLookupRanksUsersAmongThemselves(t *testing.T) {
 }
 
 func TestStatsAgreeWithARecount(t *testing.T) {
-	seed := rand.Uint64()
-	rng := rand.New(rand.NewPCG(seed, 3))
-	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed.New(t), 3))
 	for _, order := range []leaderboard.Order{leaderboard.HigherFirst, leaderboard.LowerFirst} {
 		f := open(t)
 		f.create(leaderboard.Board{ID: "b", Order: order})
@@ -201,21 +200,21 @@ func TestStatsAgreeWithARecount(t *testing.T) {
 			}
 			return cmp.Compare(x, y)
 		})
-		asked := leaderboard.Score(rng.Int64N(100) - 35)
+		score := leaderboard.Score(rng.Int64N(100) - 35)
 		for _, method := range []leaderboard.Method{leaderboard.Competition, leaderboard.Dense} {
 			got, err := f.Stats(t.Context(), ranking.StatsQuery{
-				Query: ranking.Query{Board: "b", Method: method}, Buckets: 7, Score: &asked, Rank: 17,
+				Query: ranking.Query{Board: "b", Method: method}, Buckets: 7, Score: &score, Rank: 17,
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if int64(*got.Best) != scores[0] || int64(*got.Worst) != scores[199] || int64(*got.ScoreAtRank) != scores[16] || got.Total != 200 {
-				t.Errorf("seed %d: stats %+v, want best %d, worst %d, %d at rank 17 and 200 users", seed, got, scores[0], scores[199], scores[16])
+				t.Errorf("stats %+v, want best %d, worst %d, %d at rank 17 and 200 users", got, scores[0], scores[199], scores[16])
 			}
 			better := map[int64]bool{}
 			n := int64(1)
 			for _, s := range scores {
-				if s > int64(asked) == (order == leaderboard.HigherFirst) && s != int64(asked) {
+				if s > int64(score) == (order == leaderboard.HigherFirst) && s != int64(score) {
 					better[s] = true
 					n++
 				}
@@ -224,7 +223,7 @@ func TestStatsAgreeWithARecount(t *testing.T) {
 				n = int64(len(better)) + 1
 			}
 			if got.RankOfScore != n {
-				t.Errorf("seed %d, %v: rank of score %d is %d, want %d", seed, order, asked, got.RankOfScore, n)
+				t.Errorf("%v: rank of score %d is %d, want %d", order, score, got.RankOfScore, n)
 			}
 			sum := int64(0)
 			for _, bucket := range got.Histogram {
@@ -235,12 +234,12 @@ func TestStatsAgreeWithARecount(t *testing.T) {
 					}
 				}
 				if bucket.Count != count {
-					t.Errorf("seed %d, %v: bucket %+v, want Count %d", seed, order, bucket, count)
+					t.Errorf("%v: bucket %+v, want Count %d", order, bucket, count)
 				}
 				sum += bucket.Count
 			}
 			if sum != 200 || len(got.Histogram) > 7 {
-				t.Errorf("seed %d, %v: %d users in %d buckets, want 200 in at most 7", seed, order, sum, len(got.Histogram))
+				t.Errorf("%v: %d users in %d buckets, want 200 in at most 7", order, sum, len(got.Histogram))
 			}
 		}
 	}
@@ -255,21 +254,21 @@ func TestLoadRestoresTheRanks(t *testing.T) {
 		f.submit("b", r)
 	}
 	want := f.list(ranking.Query{Board: "b"}, 100)
-	loaded := over(t, f.store, memory.New())
+	loaded := serviceOver(t, f.store, memory.New())
 	if loaded.Ready() {
 		t.Error("Ready before Load = true, want false")
 	}
-	seen := int64(0)
-	if err := loaded.Load(t.Context(), func(_ leaderboard.SeasonKey, done int64) { seen = done }); err != nil {
+	entries := int64(0)
+	if err := loaded.Load(t.Context(), func(_ leaderboard.SeasonKey, done int64) { entries = done }); err != nil {
 		t.Fatal(err)
 	}
-	if !loaded.Ready() || seen != 30 {
-		t.Errorf("after Load: Ready = %v, progress %d entries; want true and 30", loaded.Ready(), seen)
+	if !loaded.Ready() || entries != 30 {
+		t.Errorf("after Load: Ready = %v, progress %d entries; want true and 30", loaded.Ready(), entries)
 	}
 	if diff := gocmp.Diff(want, loaded.list(ranking.Query{Board: "b"}, 100)); diff != "" {
 		t.Errorf("the ladder after Load (-want +got):\n%s", diff)
 	}
-	lazy := over(t, f.store, memory.New()) // Load is not called: the first read loads the season
+	lazy := serviceOver(t, f.store, memory.New()) // Load is not called: the first read loads the season
 	if diff := gocmp.Diff(want, lazy.list(ranking.Query{Board: "b"}, 100)); diff != "" {
 		t.Errorf("the ladder without a call of Load (-want +got):\n%s", diff)
 	}
@@ -328,42 +327,42 @@ func TestHistogramOfSaturatedSums(t *testing.T) {
 	}
 }
 
-// The type counting is an index that counts the questions to it.
-type counting struct {
+// callCounter is an index that counts its calls.
+type callCounter struct {
 	leaderboard.Index
-	questions map[string]int // by method of the index and the ranks asked for
+	calls map[string]int // by method of the index and requested kinds of rank
 }
 
-func (c *counting) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
-	c.questions[fmt.Sprint("Standings ", methods)]++
+func (c *callCounter) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
+	c.calls[fmt.Sprint("Standings ", methods)]++
 	return c.Index.Standings(ctx, l, users, methods...)
 }
 
-func (c *counting) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
-	c.questions[fmt.Sprint("Page ", methods)]++
+func (c *callCounter) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
+	c.calls[fmt.Sprint("Page ", methods)]++
 	return c.Index.Page(ctx, l, position, n, methods...)
 }
 
-func (c *counting) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int, methods ...leaderboard.Method) (leaderboard.Neighborhood, leaderboard.View, error) {
-	c.questions[fmt.Sprint("Around ", methods)]++
+func (c *callCounter) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int, methods ...leaderboard.Method) (leaderboard.Neighborhood, leaderboard.View, error) {
+	c.calls[fmt.Sprint("Around ", methods)]++
 	return c.Index.Around(ctx, l, user, above, below, methods...)
 }
 
-func (c *counting) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey, methods ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
-	c.questions[fmt.Sprint("Count ", methods)]++
+func (c *callCounter) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey, methods ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
+	c.calls[fmt.Sprint("Count ", methods)]++
 	return c.Index.Count(ctx, l, keys, methods...)
 }
 
-func (c *counting) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
-	c.questions[fmt.Sprint("Survey ", methods)]++
+func (c *callCounter) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
+	c.calls[fmt.Sprint("Survey ", methods)]++
 	return c.Index.Survey(ctx, l, q, methods...)
 }
 
-// A call asks the index as rarely as it can, and only for the ranks of its method.
-func TestQuestionsOfACall(t *testing.T) {
+// A read calls the index as few times as possible. It requests only the ranks of its method.
+func TestReadsCallTheIndexRarely(t *testing.T) {
 	store, index := embedded.Open(t)
-	c := &counting{index, map[string]int{}}
-	f := over(t, store, c)
+	c := &callCounter{index, map[string]int{}}
+	f := serviceOver(t, store, c)
 	f.create(leaderboard.Board{ID: "b"})
 	for i := range 20 {
 		f.submit("b", points(fmt.Sprint("u", i), "m", int64(i/3)))
@@ -372,7 +371,7 @@ func TestQuestionsOfACall(t *testing.T) {
 	score := leaderboard.Score(3)
 	for _, tt := range []struct {
 		name string
-		ask  func() error
+		read func() error
 		want map[string]int
 	}{
 		{"a user with neighbors and percentile", func() error { _, err := f.User(t.Context(), q, "u7", 4, false); return err }, map[string]int{"Around [dense]": 1}},
@@ -386,12 +385,12 @@ func TestQuestionsOfACall(t *testing.T) {
 			return err
 		}, map[string]int{"Survey [dense]": 1, "Count [competition]": 1}},
 	} {
-		c.questions = map[string]int{}
-		if err := tt.ask(); err != nil {
+		c.calls = map[string]int{}
+		if err := tt.read(); err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
-		if diff := gocmp.Diff(tt.want, c.questions); diff != "" {
-			t.Errorf("%s: questions (-want +got):\n%s", tt.name, diff)
+		if diff := gocmp.Diff(tt.want, c.calls); diff != "" {
+			t.Errorf("%s: calls of the index (-want +got):\n%s", tt.name, diff)
 		}
 	}
 }

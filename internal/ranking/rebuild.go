@@ -2,11 +2,12 @@ package ranking
 
 import (
 	"context"
+	"slices"
 
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Selection selects the seasons for Verify, Rebuild or Export. The zero value selects
+// Selection selects the seasons for a call of Verify, Rebuild or Export. The zero value selects
 // all seasons of all boards. If only Board is set, Selection selects all seasons of
 // that board.
 type Selection struct {
@@ -24,6 +25,12 @@ func (sel Selection) boards(ctx context.Context, store leaderboard.Store) ([]lea
 		return nil, err
 	}
 	return []leaderboard.Board{b}, nil
+}
+
+// filledLinks returns the selected boards that are linked to a source and are not filling.
+func (sel Selection) filledLinks(ctx context.Context, store leaderboard.Store) ([]leaderboard.Board, error) {
+	boards, err := sel.boards(ctx, store)
+	return slices.DeleteFunc(boards, func(b leaderboard.Board) bool { return b.Source == nil || b.Filling() }), err
 }
 
 // eachSeason calls f for each selected season that has a record in the store. It
@@ -82,16 +89,18 @@ func (v *Verifier) rebuildSeason(ctx context.Context, b *leaderboard.Board, key 
 			return 0, err
 		}
 	}
-	for user, err := range v.store.Users(ctx, key) {
-		if err != nil {
-			return 0, err
-		}
-		if _, err := v.store.Recount(ctx, b, key.Season, user); err != nil {
-			return 0, err
-		}
-		if n++; progress != nil && n%1000 == 0 {
+	err = eachChunk(v.store.Users(ctx, key), recountChunk, func(users []leaderboard.UserID) error {
+		err := eachRead(ctx, len(users), func(ctx context.Context, i int) error {
+			_, err := v.store.Recount(ctx, b, key.Season, users[i])
+			return err
+		})
+		if n += int64(len(users)); err == nil && progress != nil && len(users) == recountChunk {
 			progress(key, n)
 		}
+		return err
+	})
+	if err != nil {
+		return 0, err
 	}
 	if progress != nil {
 		progress(key, n)

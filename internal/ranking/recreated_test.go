@@ -9,8 +9,8 @@ import (
 )
 
 // An index may still contain a season of a deleted board. A new board with the same id
-// may have rank keys of another length. Its results are applied nevertheless, and the
-// index refills the season.
+// may have rank keys of another length. The service still applies its results, and fills the
+// season of the index again.
 func TestAnIndexOfADeletedBoardIsFilledAgain(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -21,13 +21,13 @@ func TestAnIndexOfADeletedBoardIsFilledAgain(t *testing.T) {
 	if err := f.store.DeleteBoard(t.Context(), "b", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	next := sumBoard
-	next.TieBreakers = []leaderboard.TieBreaker{{Name: "wins"}}
-	next.CreatedAt = start.Add(1)
-	if err := f.store.CreateBoard(t.Context(), next); err != nil {
+	newBoard := sumBoard
+	newBoard.TieBreakers = []leaderboard.TieBreaker{{Name: "wins"}}
+	newBoard.CreatedAt = start.Add(1)
+	if err := f.store.CreateBoard(t.Context(), newBoard); err != nil {
 		t.Fatal(err)
 	}
-	again := over(t, f.store, f.index) // this process has not cached the old board
-	again.submit("b", points("new", "m", 2))
-	again.wantList(ranking.Query{Board: "b"}, "new 2 1")
+	other := serviceOver(t, f.store, f.index) // this process has not cached the old board
+	other.submit("b", points("new", "m", 2))
+	other.wantList(ranking.Query{Board: "b"}, "new 2 1")
 }

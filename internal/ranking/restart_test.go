@@ -28,16 +28,16 @@ func TestAsOfSurvivesARestart(t *testing.T) {
 	}
 	before := asOf(f, "b")
 	_, index := embedded.Open(t) // an empty index
-	again := over(t, f.store, index)
-	again.clock.set(start.Add(time.Hour))
-	if err := again.Load(t.Context(), nil); err != nil {
+	restarted := serviceOver(t, f.store, index)
+	restarted.clock.set(start.Add(time.Hour))
+	if err := restarted.Load(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := asOf(again, "b"); !got.Equal(before) || !got.Equal(start.Add(time.Minute)) {
-		t.Errorf("as of after the restart: %v, want %v as before", got, before)
+	if got := asOf(restarted, "b"); !got.Equal(before) || !got.Equal(start.Add(time.Minute)) {
+		t.Errorf("as of after the restart: %v, want %v, the time before it", got, before)
 	}
-	again.submit("b", points("cat", "m", 1))
-	if got := asOf(again, "b"); !got.Equal(start.Add(time.Hour)) {
+	restarted.submit("b", points("cat", "m", 1))
+	if got := asOf(restarted, "b"); !got.Equal(start.Add(time.Hour)) {
 		t.Errorf("as of after another change: %v, want the time of that change", got)
 	}
 }

@@ -21,33 +21,34 @@ type ResultStatus struct {
 	// Revision is the revision that Status and Reason describe.
 	Revision int64
 	// Status is Applied, Superseded, Retracted, Voided or Rejected. On a linked board, Retracted
-	// may also mean that a correction moved the result out of the season, or that it no
-	// longer matches.
+	// may also mean that a correction moved the result out of the season, or that the result
+	// lacks an attribute that the board requires.
 	Status leaderboard.Status
 	Reason leaderboard.Reason // set if Status is Rejected
 }
 
 // Result returns the state of a match result of a board. If revision is not nil, it
-// returns the state of that revision. An empty season in key means the current season, or
-// else the season that seasonOfMatch finds. Errors:
-// [leaderboard.ErrResultNotFound].
+// returns the state of that revision. If the season in key is empty, Result looks in the
+// current season, and then in the user's newest seasons. Errors:
+// [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if Result cannot find the
+// season without ambiguity.
 func (r *Reader) Result(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (ResultStatus, error) {
 	status, err := r.result(ctx, b, key, revision)
 	if key.Season != "" || !errors.Is(err, leaderboard.ErrResultNotFound) && !errors.Is(err, leaderboard.ErrSeasonNotFound) {
 		return status, err
 	}
-	season, serr := r.seasonOfMatch(ctx, b, key.User, key.Match)
-	if serr != nil {
-		if errors.Is(serr, leaderboard.ErrResultNotFound) {
-			serr = err
+	season, seasonErr := r.seasonOfMatch(ctx, b, key.User, key.Match)
+	if seasonErr != nil {
+		if errors.Is(seasonErr, leaderboard.ErrResultNotFound) {
+			seasonErr = err
 		}
-		return ResultStatus{}, serr
+		return ResultStatus{}, seasonErr
 	}
 	key.Season = season
 	return r.result(ctx, b, key, revision)
 }
 
-// result is Result without the search for the season.
+// result does the work of Result in one season. An empty season means the current one.
 func (r *Reader) result(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (ResultStatus, error) {
 	season, err := r.season(ctx, b, key.Season)
 	if err != nil {
@@ -73,24 +74,24 @@ func (r *Reader) result(ctx context.Context, b *leaderboard.Board, key leaderboa
 // status of that revision, or false if the record does not have it.
 func statusOf(b *leaderboard.Board, season leaderboard.SeasonID, record *leaderboard.Record, revision *int64) (ResultStatus, bool) {
 	status := ResultStatus{Season: season, Result: record.Result}
-	switch have := record.Result; {
-	case have != nil && (revision == nil || *revision == have.Revision):
-		status.Revision, status.Status = have.Revision, leaderboard.Applied
+	switch result := record.Result; {
+	case result != nil && (revision == nil || *revision == result.Revision):
+		status.Revision, status.Status = result.Revision, leaderboard.Applied
 		switch {
-		case b.EndedEarly(have):
+		case b.EndedEarly(result):
 			status.Status, status.Reason = leaderboard.Rejected, leaderboard.ReasonEnded
-		case !have.Retracted && have.IsVoid():
+		case !result.Retracted && result.IsVoid():
 			status.Status = leaderboard.Voided
-		case !b.Counts(have):
+		case !b.Counts(result):
 			status.Status = leaderboard.Retracted
 		}
 		return status, true
-	case have != nil && *revision < have.Revision:
+	case result != nil && *revision < result.Revision:
 		status.Revision, status.Status = *revision, leaderboard.Superseded
 	}
-	refused := slices.IndexFunc(record.Refusals, func(f leaderboard.Refusal) bool { return revision == nil || f.Revision == *revision })
-	if refused >= 0 {
-		f := record.Refusals[refused]
+	refusal := slices.IndexFunc(record.Refusals, func(f leaderboard.Refusal) bool { return revision == nil || f.Revision == *revision })
+	if refusal >= 0 {
+		f := record.Refusals[refusal]
 		status.Revision, status.Status, status.Reason = f.Revision, leaderboard.Rejected, f.Reason
 		return status, true
 	}
@@ -158,8 +159,8 @@ func (r *Reader) UserResults(ctx context.Context, b *leaderboard.Board, q Result
 	return page, nil
 }
 
-// seasonsWithResults returns the seasons of a board from which a page of a user's results
-// may come, the newest first.
+// seasonsWithResults returns the seasons of a board that may have results for a page of a
+// user's results, the newest first.
 func (r *Reader) seasonsWithResults(ctx context.Context, b *leaderboard.Board, q ResultsQuery) ([]leaderboard.SeasonID, error) {
 	if q.Season != "" {
 		season, err := r.season(ctx, b, q.Season)
@@ -179,8 +180,8 @@ func (r *Reader) seasonsWithResults(ctx context.Context, b *leaderboard.Board, q
 	return seasons, nil
 }
 
-// compareSeasons orders seasons of b by their start, and then by id. Seasons that the board
-// no longer has come before the others.
+// compareSeasons orders seasons of b by their start, and then by id. It puts seasons that b
+// does not have before the others.
 func compareSeasons(b *leaderboard.Board, x, y leaderboard.SeasonID) int {
 	start := func(id leaderboard.SeasonID) time.Time {
 		season, err := b.Season.ByID(id)

@@ -24,18 +24,19 @@ func (s *Submitter) PreviewRetraction(ctx context.Context, b *leaderboard.Board,
 	if err != nil {
 		return RetractionPreview{}, err
 	}
-	receipts, effects, err := s.PreviewRetractions(ctx, b, planOf(&r))
+	receipts, effects, err := s.PreviewRetractions(ctx, b, planOfOne(&r))
 	if err != nil {
 		return RetractionPreview{}, err
 	}
 	return RetractionPreview{receipts[0], effects}, nil
 }
 
-// Retractions are results of one board that a call retracts. [Submitter.PlanRetractions]
-// and [Submitter.PlanPurge] find them.
+// Retractions are the results of one board that a call of [Submitter.RetractAll] retracts.
+// [Submitter.PlanRetractions] finds the results with given keys. [Submitter.PlanPurge] finds
+// the results of a purge: those of one user whose event times are in an interval.
 type Retractions struct {
-	// Closed are the keys of the results whose seasons accept retractions from
-	// administrators only.
+	// Closed are the keys of the results whose seasons are closed or sealed, so that they
+	// accept retractions from administrators only.
 	Closed []leaderboard.ResultKey
 	// Keys has the key of each receipt.
 	Keys []leaderboard.ResultKey
@@ -43,21 +44,21 @@ type Retractions struct {
 	// others.
 	More bool
 
-	receipts []Receipt                 // one for each key; those of results that cannot be retracted have an Err
-	results  []leaderboard.MatchResult // the retractions
-	at       []int                     // the receipt of results[i] is receipts[at[i]]
-	from, to time.Time                 // the interval of a purge
+	receipts  []Receipt                 // one for each key; those of results that cannot be retracted have an Err
+	results   []leaderboard.MatchResult // the retractions
+	receiptOf []int                     // the receipt of results[i] is receipts[receiptOf[i]]
+	from, to  time.Time                 // the interval of a purge; zero means no bound
 }
 
-// purges reports whether the event time of r is in the interval of p. A zero time means no
+// isInInterval reports whether the event time of r is in the interval of p. A zero time means no
 // bound.
-func (p *Retractions) purges(r *leaderboard.MatchResult) bool {
+func (p *Retractions) isInInterval(r *leaderboard.MatchResult) bool {
 	return !r.AchievedAt.Before(p.from) && (p.to.IsZero() || r.AchievedAt.Before(p.to))
 }
 
-// PlanRetractions finds up to [MaxBatch] results of a board. It finds the season of a key
-// without one as [Reader.ResultSeason] does. If a result cannot be retracted, only its
-// receipt has an error: a [leaderboard.FieldError] or [leaderboard.ErrResultNotFound].
+// PlanRetractions finds up to [MaxBatch] results of a board. If a key has no season, it finds
+// the season as [Reader.ResultSeason] does. If a result cannot be retracted, only its receipt
+// has an error: a [leaderboard.FieldError] or [leaderboard.ErrResultNotFound].
 func (s *Submitter) PlanRetractions(ctx context.Context, b *leaderboard.Board, keys []leaderboard.ResultKey) (*Retractions, error) {
 	if len(keys) == 0 || len(keys) > MaxBatch {
 		return nil, &leaderboard.FieldError{Field: "results", Problem: fmt.Sprintf("must have 1 to %d results, not %d", MaxBatch, len(keys))}
@@ -86,7 +87,7 @@ func (s *Submitter) PlanRetractions(ctx context.Context, b *leaderboard.Board, k
 	}
 	for i := range results {
 		if p.receipts[i].Err == nil {
-			p.results, p.at = append(p.results, results[i]), append(p.at, i)
+			p.results, p.receiptOf = append(p.results, results[i]), append(p.receiptOf, i)
 			if closed[i] {
 				p.Closed = append(p.Closed, p.Keys[i])
 			}
@@ -95,8 +96,8 @@ func (s *Submitter) PlanRetractions(ctx context.Context, b *leaderboard.Board, k
 	return p, nil
 }
 
-// PlanPurge finds the first [MaxBatch] results of a user on a board that count and whose
-// event time is in [from, to). A zero time means no bound. An empty season means every
+// PlanPurge finds the first [MaxBatch] results of a user on a board that are not retracted and
+// whose event time is in [from, to). A zero time means no bound. An empty season means every
 // season.
 func (s *Submitter) PlanPurge(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, season leaderboard.SeasonID, from, to time.Time) (*Retractions, error) {
 	if err := errors.Join(b.CheckDirect(), user.Validate()); err != nil {
@@ -107,20 +108,20 @@ func (s *Submitter) PlanPurge(ctx context.Context, b *leaderboard.Board, user le
 		return nil, err
 	}
 	p := &Retractions{from: from, to: to}
-	for _, season := range seasons {
-		of, err := b.Season.ByID(season)
+	for _, id := range seasons {
+		season, err := b.Season.ByID(id)
 		isClosed := errors.Is(err, leaderboard.ErrSeasonNotFound)
 		if err == nil {
-			isClosed, err = s.reader.isClosed(ctx, b, of)
+			isClosed, err = s.reader.isClosed(ctx, b, season)
 		}
 		if err != nil && !isClosed {
 			return nil, err
 		}
-		for r, err := range s.store.Results(ctx, leaderboard.SeasonKey{Board: b.ID, Season: season}, user) {
+		for r, err := range s.store.Results(ctx, leaderboard.SeasonKey{Board: b.ID, Season: id}, user) {
 			if err != nil {
 				return nil, err
 			}
-			if r.Retracted || !p.purges(&r) {
+			if r.Retracted || !p.isInInterval(&r) {
 				continue
 			}
 			if p.More = len(p.results) == MaxBatch; p.More {
@@ -129,7 +130,7 @@ func (s *Submitter) PlanPurge(ctx context.Context, b *leaderboard.Board, user le
 			if isClosed {
 				p.Closed = append(p.Closed, r.ResultKey)
 			}
-			p.at, p.Keys, p.receipts = append(p.at, len(p.at)), append(p.Keys, r.ResultKey), append(p.receipts, Receipt{})
+			p.receiptOf, p.Keys, p.receipts = append(p.receiptOf, len(p.receiptOf)), append(p.Keys, r.ResultKey), append(p.receipts, Receipt{})
 			p.results = append(p.results, leaderboard.MatchResult{
 				ResultKey: r.ResultKey, Revision: r.Revision + 1, Retracted: true, ReceivedAt: leaderboard.Truncate(s.now()),
 			})
@@ -149,84 +150,92 @@ func (r *Reader) isClosed(ctx context.Context, b *leaderboard.Board, season lead
 }
 
 // RetractAll retracts results of a board. If another call changes a result meanwhile,
-// RetractAll also retracts the revision that then counts, unless a purge no longer concerns
-// it. It reserves the revisions of the retractions first. Otherwise a correction that has
-// read the result before could replace its retraction.
+// RetractAll also retracts the revision that then counts. Of a purge, it leaves out a revision
+// whose event time is outside the interval. It reserves the revisions of the retractions first.
+// Without a reservation, a correction that has already read the result could replace its
+// retraction.
 //
 // RetractAll returns a receipt for each of p.Keys. If it returns an error, some results may
 // be retracted; the caller may repeat the call. Errors: [leaderboard.ErrUnavailable] if a
 // result changes during each of many attempts.
 func (s *Submitter) RetractAll(ctx context.Context, b *leaderboard.Board, p *Retractions) ([]Receipt, error) {
-	results, at, holder := slices.Clone(p.results), p.at, rand.Text()
-	for range correctionTries {
-		err := eachRead(ctx, len(results), func(ctx context.Context, i int) error { return s.reserveRetraction(ctx, p, &results[i], holder) })
-		if err == nil {
-			err = s.deliver(ctx, b, results, at, p.receipts, s.results.Submit)
-		}
-		if err != nil {
+	results, receiptOf, holder := slices.Clone(p.results), p.receiptOf, rand.Text()
+	for attempt := range correctionTries {
+		pending := make([]bool, len(results))
+		if err := eachRead(ctx, len(results), func(ctx context.Context, i int) (err error) {
+			pending[i], err = s.reserveRetraction(ctx, p, &results[i], holder)
+			return err
+		}); err != nil {
 			return p.receipts, err
 		}
-		if results, at, err = s.superseded(ctx, p, results, at); err != nil || len(results) == 0 {
+		if attempt > 0 { // the first attempt submits all retractions, so that each key gets a receipt
+			results, receiptOf = filter(results, pending), filter(receiptOf, pending)
+		}
+		if err := s.deliver(ctx, b, results, receiptOf, p.receipts, s.results.Submit); err != nil {
 			return p.receipts, err
+		}
+		superseded := make([]bool, len(results))
+		for i := range results {
+			r := &p.receipts[receiptOf[i]]
+			superseded[i] = r.Status == leaderboard.Superseded && r.Err == nil
+		}
+		if results, receiptOf = filter(results, superseded), filter(receiptOf, superseded); len(results) == 0 {
+			return p.receipts, nil
 		}
 	}
 	return p.receipts, fmt.Errorf("ranking: match %q was changed during each of %d attempts to retract it: %w", results[0].Match, correctionTries, leaderboard.ErrUnavailable)
 }
 
-// reserveRetraction reserves the revision of the retraction r, or the next free one, unless
-// the stored result is this retraction already. It does not wait for corrections that have
-// reserved lower revisions: the retraction supersedes them. If a correction has moved the
-// result out of a purge, r gets a revision that is superseded.
-func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *leaderboard.MatchResult, holder string) error {
-	for reserved := int64(-1); ; {
-		record, err := s.record(ctx, r.ResultKey)
-		have := record.Result
-		if err != nil || have == nil || have.Retracted {
-			return err
+// filter returns the elements list[i] for which chosen[i] is true.
+func filter[T any](list []T, chosen []bool) []T {
+	var elements []T
+	for i, v := range list {
+		if chosen[i] {
+			elements = append(elements, v)
 		}
-		if have.Revision >= r.Revision { // the result has changed
-			if !p.purges(have) {
-				r.Revision = have.Revision - 1
-				return nil
-			}
-			r.Revision = have.Revision + 1
+	}
+	return elements
+}
+
+// reserveRetraction sets the revision of the retraction r to one that is higher than the stored
+// result's and that no correction has reserved, and reserves this revision. It does not wait
+// for corrections that have reserved lower revisions: the retraction supersedes them. If the
+// stored result is a retraction, r becomes a duplicate of it.
+//
+// reserveRetraction returns false if there is nothing to retract: the result was erased, or a
+// correction has moved it out of the interval of a purge. In the second case, r gets a revision
+// that is superseded.
+func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *leaderboard.MatchResult, holder string) (pending bool, err error) {
+	for reserved := int64(-1); ; {
+		record, err := s.recordOf(ctx, r.ResultKey)
+		stored := record.Result
+		switch {
+		case err != nil || stored == nil:
+			return false, err
+		case stored.Retracted:
+			r.Revision = retractionRevision(stored)
+			return true, nil
+		case !p.isInInterval(stored):
+			r.Revision = stored.Revision - 1
+			return false, nil
+		case stored.Revision >= r.Revision: // the result has changed
+			r.Revision = retractionRevision(stored)
 		}
 		if r.Revision == reserved {
-			return nil
+			return true, nil
 		}
 		for ; r.Revision <= leaderboard.MaxRevision; r.Revision++ { // no correction has a higher revision
 			now := s.now()
-			ok, err := s.store.Reserve(ctx, leaderboard.Reservation{Key: r.ResultKey, Revision: r.Revision, Holder: holder, At: now, Until: now.Add(reserveFor)})
+			granted, err := s.store.Reserve(ctx, leaderboard.Reservation{Key: r.ResultKey, Revision: r.Revision, Holder: holder, At: now, Until: now.Add(reservationTime)})
 			if err != nil {
-				return err
+				return false, err
 			}
-			if ok {
+			if granted {
 				break
 			}
 		}
 		reserved = r.Revision
 	}
-}
-
-// superseded returns the retractions that replace those of results that are superseded. The
-// receipt of the returned result i is p.receipts[next[i]].
-func (s *Submitter) superseded(ctx context.Context, p *Retractions, results []leaderboard.MatchResult, at []int) (again []leaderboard.MatchResult, next []int, err error) {
-	for i := range results {
-		receipt, r := &p.receipts[at[i]], results[i]
-		if receipt.Status != leaderboard.Superseded || receipt.Err != nil {
-			continue
-		}
-		record, err := s.record(ctx, r.ResultKey)
-		if err != nil {
-			return nil, nil, err
-		}
-		if have := record.Result; have == nil || !have.Retracted && !p.purges(have) {
-			continue // erased or moved meanwhile
-		}
-		r.Revision = retractionOf(record.Result)
-		again, next = append(again, r), append(next, at[i])
-	}
-	return again, next, nil
 }
 
 // PreviewRetractions returns what RetractAll would change, and changes nothing. The scores
@@ -240,12 +249,12 @@ func (s *Submitter) PreviewRetractions(ctx context.Context, b *leaderboard.Board
 	if err != nil {
 		return nil, Effects{}, err
 	}
-	of := map[leaderboard.EntryKey]int{}
+	changeOf := map[leaderboard.EntryKey]int{}
 	for i := range changes {
-		of[leaderboard.EntryKey{SeasonKey: changes[i].After.SeasonKey, User: changes[i].After.User}] = i
+		changeOf[leaderboard.EntryKey{SeasonKey: changes[i].After.SeasonKey, User: changes[i].After.User}] = i
 	}
 	outcomes, err := s.previewOutcomes(ctx, b, p.results, func(key leaderboard.EntryKey) leaderboard.Change {
-		if i, ok := of[key]; ok {
+		if i, ok := changeOf[key]; ok {
 			return changes[i]
 		}
 		return leaderboard.Change{}
@@ -254,19 +263,20 @@ func (s *Submitter) PreviewRetractions(ctx context.Context, b *leaderboard.Board
 		return nil, Effects{}, err
 	}
 	for i := range outcomes {
-		r, result := &p.receipts[p.at[i]], &p.results[i]
+		r, result := &p.receipts[p.receiptOf[i]], &p.results[i]
 		r.Match, r.Revision, r.Season = result.Match, result.Revision, result.Season
 		s.setOutcome(b, r, &outcomes[i], true)
-		if n, ok := of[leaderboard.EntryKey{SeasonKey: result.SeasonKey, User: result.User}]; ok {
+		if n, ok := changeOf[leaderboard.EntryKey{SeasonKey: result.SeasonKey, User: result.User}]; ok {
 			r.Rank = effects[n].RankAfter
 		}
 	}
 	return p.receipts, all, nil
 }
 
-// previewOutcomes returns the outcome that each retraction would have on b. change returns
-// the change of a user's entry by all of them.
+// previewOutcomes returns the outcome that each retraction would have on b. The function change
+// returns the change of a user's entry by all retractions.
 func (s *Submitter) previewOutcomes(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, change func(leaderboard.EntryKey) leaderboard.Change) ([]leaderboard.Outcome, error) {
+	// If results has a key several times, the later retractions find the first one stored.
 	first, hidden := map[leaderboard.ResultKey]int{}, map[leaderboard.UserID]bool{}
 	for i := range results {
 		r := &results[i]
@@ -276,22 +286,21 @@ func (s *Submitter) previewOutcomes(ctx context.Context, b *leaderboard.Board, r
 		if _, ok := hidden[r.User]; ok {
 			continue
 		}
-		bans, err := s.store.UserBans(ctx, r.User)
-		if err != nil {
+		var err error
+		if hidden[r.User], err = s.isHidden(ctx, b, r.User); err != nil {
 			return nil, err
 		}
-		hidden[r.User] = slices.ContainsFunc(bans, func(ban leaderboard.Ban) bool { return ban.Hides(b) }) // also without an entry
 	}
 	outcomes := make([]leaderboard.Outcome, len(results))
 	return outcomes, eachRead(ctx, len(results), func(ctx context.Context, i int) error {
 		r := &results[i]
-		record, err := s.record(ctx, r.ResultKey)
+		record, err := s.recordOf(ctx, r.ResultKey)
 		if err != nil {
 			return err
 		}
 		if first[r.ResultKey] < i {
-			stands := r.Normalize()
-			record.Result = &stands
+			retraction := r.Normalize()
+			record.Result = &retraction
 		}
 		d := b.Merge(leaderboard.Known{Result: record.Result, Refusals: record.Refusals}, *r)
 		c := change(leaderboard.EntryKey{SeasonKey: r.SeasonKey, User: r.User})

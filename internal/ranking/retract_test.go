@@ -11,17 +11,17 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// afterRead is a store that calls next once, after the next read of a result.
+// afterRead is a store that calls hook once, after the next read of a result.
 type afterRead struct {
 	leaderboard.Store
-	next func()
+	hook func()
 }
 
 func (s *afterRead) Result(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error) {
 	record, err := s.Store.Result(ctx, key)
-	if next := s.next; next != nil {
-		s.next = nil
-		next()
+	if hook := s.hook; hook != nil {
+		s.hook = nil
+		hook()
 	}
 	return record, err
 }
@@ -34,12 +34,12 @@ func (f *fixture) correct(key leaderboard.ResultKey, score leaderboard.Score, ac
 	}
 }
 
-// However many corrections arrive between the read and the write of a retraction, the
-// result no longer counts afterwards.
+// Any number of corrections may arrive between the read and the write of a retraction. The
+// result still does not count after the retraction.
 func TestRetractionsIncludeCorrectionsThatArriveMeanwhile(t *testing.T) {
 	store, index := embedded.Open(t)
 	reads := &afterRead{Store: store}
-	f := over(t, reads, index)
+	f := serviceOver(t, reads, index)
 	f.create(sumBoard)
 	corrections := func(key leaderboard.ResultKey, n int) {
 		for i := range n {
@@ -49,14 +49,14 @@ func TestRetractionsIncludeCorrectionsThatArriveMeanwhile(t *testing.T) {
 	for n := range 4 {
 		submit := func(match string) leaderboard.ResultKey {
 			match = fmt.Sprint(match, n)
-			f.submit("b", at(points("u", match, 5), 0, start))
+			f.submit("b", withRevision(points("u", match, 5), 0, start))
 			return leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, User: "u", Match: leaderboard.MatchID(match)}
 		}
 		one, many, purged := submit("one"), submit("many"), submit("purged")
 		b := f.board("b")
-		reads.next = func() { corrections(one, n) }
+		reads.hook = func() { corrections(one, n) }
 		if r, err := f.Retract(t.Context(), b, one, nil); err != nil || r.Status == leaderboard.Superseded || r.Score != 10 {
-			t.Errorf("Retract beside %d corrections: %+v, %v; want the score 10 of the other results", n, r, err)
+			t.Errorf("Retract during %d corrections: %+v, %v; want the score 10 of the other results", n, r, err)
 		}
 		plan, err := f.PlanRetractions(t.Context(), b, []leaderboard.ResultKey{many, many})
 		if err != nil {
@@ -64,24 +64,24 @@ func TestRetractionsIncludeCorrectionsThatArriveMeanwhile(t *testing.T) {
 		}
 		corrections(many, n)
 		if receipts, err := f.RetractAll(t.Context(), b, plan); err != nil || receipts[1].Status != leaderboard.Duplicate || receipts[1].Score != 5 {
-			t.Errorf("RetractAll beside %d corrections: %+v, %v; want DUPLICATE with the score 5 for the second", n, receipts, err)
+			t.Errorf("RetractAll after %d corrections: %+v, %v; want DUPLICATE with the score 5 for the second", n, receipts, err)
 		}
 		if plan, err = f.PlanPurge(t.Context(), b, "u", "", time.Time{}, start.Add(time.Second)); err != nil {
 			t.Fatal(err)
 		}
 		corrections(purged, n)
 		if receipts, err := f.RetractAll(t.Context(), b, plan); err != nil || len(receipts) != 1 || receipts[0].HasScore {
-			t.Errorf("a purge beside %d corrections: %+v, %v; want one receipt without a score", n, receipts, err)
+			t.Errorf("a purge after %d corrections: %+v, %v; want one receipt without a score", n, receipts, err)
 		}
 		f.wantList(ranking.Query{Board: "b"})
 	}
 }
 
-// A purge leaves alone a result that a correction moves out of its interval meanwhile.
+// A purge does not retract a result that a correction moves out of the interval meanwhile.
 func TestPurgesLeaveResultsThatMoveOutOfTheInterval(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
-	f.submit("b", at(points("u", "m", 5), 0, start))
+	f.submit("b", withRevision(points("u", "m", 5), 0, start))
 	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, User: "u", Match: "m"}
 	plan, err := f.PlanPurge(t.Context(), f.board("b"), "u", "", start, time.Time{})
 	if err != nil {
@@ -96,21 +96,21 @@ func TestPurgesLeaveResultsThatMoveOutOfTheInterval(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"}, "u 7 1")
 }
 
-// A purge of more results than fit in one call reports that more are left.
+// A purge of more results than fit in one call reports that results remain.
 func TestPurgesOfManyResultsAreRepeated(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
-	const rest = 2
-	for from := 0; from < ranking.MaxBatch+rest; from += ranking.MaxBatch {
+	const extra = 2
+	for first := 0; first < ranking.MaxBatch+extra; first += ranking.MaxBatch {
 		var batch []leaderboard.MatchResult
-		for i := from; i < min(from+ranking.MaxBatch, ranking.MaxBatch+rest); i++ {
-			batch = append(batch, at(points("u", fmt.Sprint("m", i), 1), 0, start))
+		for i := first; i < min(first+ranking.MaxBatch, ranking.MaxBatch+extra); i++ {
+			batch = append(batch, withRevision(points("u", fmt.Sprint("m", i), 1), 0, start))
 		}
 		if _, err := f.Submit(t.Context(), f.board("b"), batch); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for call, want := range []int{ranking.MaxBatch, rest, 0} {
+	for call, want := range []int{ranking.MaxBatch, extra, 0} {
 		plan, err := f.PlanPurge(t.Context(), f.board("b"), "u", "", start, time.Time{})
 		if err != nil {
 			t.Fatal(err)

@@ -28,17 +28,18 @@ func (p *process) step() error {
 // write performs a step of the process, calls the function call, and performs another
 // step.
 func write[T any](p *process, call func() (T, error)) (T, error) {
-	var none T
+	var zero T
 	if err := p.step(); err != nil {
-		return none, err
+		return zero, err
 	}
 	v, err := call()
 	if died := p.step(); died != nil {
-		return none, died
+		return zero, died
 	}
 	return v, err
 }
 
+// processStore is a store whose writes are steps of a process.
 type processStore struct {
 	leaderboard.Store
 	*process
@@ -64,6 +65,7 @@ func (s processStore) Amend(ctx context.Context, b *leaderboard.Board, season le
 	return write(s.process, func() (leaderboard.SeasonRecord, error) { return s.Store.Amend(ctx, b, season, a) })
 }
 
+// processIndex is an index whose updates are steps of a process.
 type processIndex struct {
 	leaderboard.Index
 	*process
@@ -80,7 +82,7 @@ func TestRetryCompletesTheRanks(t *testing.T) {
 	retract := func(ctx context.Context, s *ranking.Service, revision int64) error {
 		b, err := s.Board(ctx, "b")
 		if err == nil {
-			_, err = s.Retract(ctx, &b, lateRetraction("ann", "m2"), &revision)
+			_, err = s.Retract(ctx, &b, dayResult("ann", "m2"), &revision)
 		}
 		return err
 	}
@@ -114,7 +116,7 @@ func TestRetryCompletesTheRanks(t *testing.T) {
 	} {
 		for _, phase := range []ranking.SeasonPhase{ranking.Open, ranking.Closed, ranking.Sealed} {
 			t.Run(fmt.Sprintf("%s, season %s", tt.name, phase), func(t *testing.T) {
-				for at, died := 1, true; died; at++ {
+				for failAt, died := 1, true; died; failAt++ {
 					f := open(t)
 					f.create(dailyBoard)
 					for _, r := range []leaderboard.MatchResult{points("ann", "m1", 1), points("ann", "m2", 5), points("bob", "m1", 3)} {
@@ -132,10 +134,10 @@ func TestRetryCompletesTheRanks(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					p := &process{failAt: at}
-					first := over(t, processStore{f.store, p}, processIndex{f.index, p})
-					first.clock.set(f.clock.now())
-					err := tt.call(t.Context(), first.Service)
+					p := &process{failAt: failAt}
+					dying := serviceOver(t, processStore{f.store, p}, processIndex{f.index, p})
+					dying.clock.set(f.clock.now())
+					err := tt.call(t.Context(), dying.Service)
 					died = err != nil
 					if died && !errors.Is(err, errDied) {
 						t.Fatal(err)
@@ -145,7 +147,7 @@ func TestRetryCompletesTheRanks(t *testing.T) {
 					}
 					f.wantList(dayQuery, tt.want...)
 					if t.Failed() {
-						t.Fatalf("the ranks are wrong if the process dies at step %d", at)
+						t.Fatalf("the ranks are wrong if the process dies at step %d", failAt)
 					}
 				}
 			})
@@ -153,8 +155,8 @@ func TestRetryCompletesTheRanks(t *testing.T) {
 	}
 }
 
-// A duplicate result does not amend a sealed season. Nor does a refresh or an unban
-// that changes nothing.
+// A duplicate result does not amend a sealed season. A refresh or an unban that changes
+// nothing does not amend it either.
 func TestCallsWithoutAChangeDoNotAmend(t *testing.T) {
 	f := open(t)
 	b := f.create(dailyBoard)
@@ -163,7 +165,7 @@ func TestCallsWithoutAChangeDoNotAmend(t *testing.T) {
 	f.submit("b", r)
 	f.seal()
 	f.clock.set(f.clock.now().Add(time.Second))
-	if got := f.try("b", r); got.Status != leaderboard.Duplicate {
+	if got := f.trySubmit("b", r); got.Status != leaderboard.Duplicate {
 		t.Fatalf("receipt %+v, want a duplicate", got)
 	}
 	if _, err := f.Refresh(t.Context(), &b, day, "ann"); err != nil {

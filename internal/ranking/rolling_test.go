@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// week returns a query of a window of the board "week", which ends that many days after
-// start.
+// week returns a query of the window of the board "week" that ends the given number of days
+// after start.
 func week(days int) ranking.Query {
 	return ranking.Query{Board: "week", Season: leaderboard.SeasonID(start.AddDate(0, 0, days).Format("20060102"))}
 }
@@ -35,6 +35,7 @@ func (f *linkedFixture) fill() {
 	}
 }
 
+// openLinked returns a service over the store that wrap returns for an embedded store.
 func openLinked(t *testing.T, wrap func(leaderboard.Store) leaderboard.Store) *fixture {
 	t.Helper()
 	store, index := embedded.Open(t)
@@ -43,13 +44,14 @@ func openLinked(t *testing.T, wrap func(leaderboard.Store) leaderboard.Store) *f
 	return &fixture{ranking.New(wrapped, index, ranking.Options{Now: c.now, BoardTTL: time.Millisecond, LinkTTL: 30 * time.Millisecond}), t, wrapped, index, c}
 }
 
-func plain(s leaderboard.Store) leaderboard.Store { return s }
+// unwrapped returns s, for tests that need no wrapped store.
+func unwrapped(s leaderboard.Store) leaderboard.Store { return s }
 
 func TestCurrentSeasonOfARollingBoardIsTodaysWindow(t *testing.T) {
-	f := weekBoard(openLinked(t, plain), 30*24*time.Hour)
-	f.submit("laps", at(points("ann", "m1", 7), 0, start.AddDate(0, 0, -6)))
-	f.submit("laps", at(points("ann", "m2", 5), 0, start))
-	f.submit("laps", at(points("bob", "m1", 8), 0, start.AddDate(0, 0, -7)))
+	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
+	f.submit("laps", withRevision(points("ann", "m1", 7), 0, start.AddDate(0, 0, -6)))
+	f.submit("laps", withRevision(points("ann", "m2", 5), 0, start))
+	f.submit("laps", withRevision(points("bob", "m1", 8), 0, start.AddDate(0, 0, -7)))
 	f.wantList(ranking.Query{Board: "week"}, "ann 12 1")
 	f.wantList(ranking.Query{Board: "week", Season: leaderboard.SeasonLatest}, "ann 12 1")
 	f.wantList(week(-1), "bob 8 1", "ann 7 2")
@@ -71,13 +73,13 @@ func TestCurrentSeasonOfARollingBoardIsTodaysWindow(t *testing.T) {
 		}
 		return infos
 	}
-	for q, want := range map[ranking.Query]ranking.SeasonPhase{week(1): ranking.Upcoming, week(0): ranking.Open, week(-1): ranking.Closed} {
-		if got := phases()[q.Season]; got.Phase != want && want != ranking.Closed {
+	for q, want := range map[ranking.Query]ranking.SeasonPhase{week(1): ranking.Upcoming, week(0): ranking.Open, week(-1): ranking.Grace} {
+		if got := phases()[q.Season]; got.Phase != want {
 			t.Errorf("window %s is %s, want %s", q.Season, got.Phase, want)
 		}
 	}
 
-	// Days pass without any process. Until the windows are filled, answers say so.
+	// Days pass without any process. Answers report that the windows are not filled yet.
 	f.clock.set(start.AddDate(0, 0, 3))
 	page, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "week"}, Limit: 1})
 	if err != nil || page.Season.ID != week(3).Season || !page.Filling {
@@ -96,8 +98,8 @@ func TestCurrentSeasonOfARollingBoardIsTodaysWindow(t *testing.T) {
 			t.Errorf("window %s is %s, filling %v; want %s", q.Season, got.Phase, got.Filling, want)
 		}
 	}
-	// A correction that moves a result, and a retraction, amend sealed windows.
-	f.submit("laps", at(points("ann", "m2", 6), 1, start.AddDate(0, 0, 2)))
+	// A correction that moves a result amends sealed windows.
+	f.submit("laps", withRevision(points("ann", "m2", 6), 1, start.AddDate(0, 0, 2)))
 	f.wantList(week(0), "ann 7 1")
 	f.wantList(week(3), "ann 6 1")
 	_, err = f.AmendBoard(t.Context(), "week", func(b *leaderboard.Board) error { b.Retention = 0; return nil })
@@ -109,9 +111,9 @@ func TestCurrentSeasonOfARollingBoardIsTodaysWindow(t *testing.T) {
 
 // A new rolling board has no windows that are past their retention.
 func TestNewRollingBoardHasRecentWindowsOnly(t *testing.T) {
-	f := openLinked(t, plain)
+	f := openLinked(t, unwrapped)
 	f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum})
-	f.submit("laps", at(points("ann", "m", 7), 0, start.AddDate(0, 0, -9)))
+	f.submit("laps", withRevision(points("ann", "m", 7), 0, start.AddDate(0, 0, -9)))
 	f.create(leaderboard.Board{ID: "week", Policy: leaderboard.Sum, Retention: 4 * 24 * time.Hour, Source: &leaderboard.Source{Board: "laps"},
 		Season: leaderboard.Schedule{Kind: leaderboard.Rolling, Days: 7}})
 	if err := f.FillLinked(t.Context()); err != nil {
@@ -123,10 +125,10 @@ func TestNewRollingBoardHasRecentWindowsOnly(t *testing.T) {
 	}
 }
 
-// The last filled window outlives its retention until the next one is filled from it.
+// The last filled window is kept after its retention, until the next window is filled from it.
 func TestWindowIsKeptUntilTheNextIsFilled(t *testing.T) {
-	f := weekBoard(openLinked(t, plain), time.Hour)
-	f.submit("laps", at(points("ann", "m", 7), 0, start))
+	f := weekBoard(openLinked(t, unwrapped), time.Hour)
+	f.submit("laps", withRevision(points("ann", "m", 7), 0, start))
 	for _, d := range []time.Duration{4 * 24 * time.Hour, 2 * time.Hour, 2 * time.Hour} {
 		f.clock.set(f.clock.now().Add(d))
 		if err := f.Sweep(t.Context()); err != nil {
@@ -163,35 +165,66 @@ func (s *blockedStore) Apply(ctx context.Context, b *leaderboard.Board, results 
 	return s.Store.Apply(ctx, b, results)
 }
 
+// openWindow opens and fills the next window while the first blocked call waits. Then it lets
+// all calls go on, and waits for the error of applied.
+func (s *blockedStore) openWindow(t *testing.T, filler *linkedFixture, applied <-chan error) {
+	t.Helper()
+	<-s.entered
+	filler.clock.set(start.AddDate(0, 0, 1))
+	filler.fill()
+	close(s.release)
+	if err := <-applied; err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A window opens and is filled while a writer applies a result. The writer does not know the
 // window, and the fill does not find the result.
 func TestWriterNoticesThatAWindowWasOpened(t *testing.T) {
 	blocked := &blockedStore{entered: make(chan struct{}, 100), release: make(chan struct{})}
-	fill := weekBoard(openLinked(t, func(s leaderboard.Store) leaderboard.Store { blocked.Store = s; return s }), 30*24*time.Hour)
-	writer := ranking.New(blocked, fill.index, ranking.Options{Now: fill.clock.now, BoardTTL: time.Millisecond, LinkTTL: 30 * time.Millisecond})
+	filler := weekBoard(openLinked(t, func(s leaderboard.Store) leaderboard.Store { blocked.Store = s; return s }), 30*24*time.Hour)
+	writer := ranking.New(blocked, filler.index, ranking.Options{Now: filler.clock.now, BoardTTL: time.Millisecond, LinkTTL: 30 * time.Millisecond})
 	defer writer.Close()
 	applied := make(chan error)
 	go func() {
-		_, err := writer.Submitter.Submit(t.Context(), fill.source, []leaderboard.MatchResult{at(points("ann", "m", 7), 0, start)})
+		_, err := writer.Submitter.Submit(t.Context(), filler.source, []leaderboard.MatchResult{withRevision(points("ann", "m", 7), 0, start)})
 		applied <- err
 	}()
-	<-blocked.entered
-	fill.clock.set(start.AddDate(0, 0, 1))
-	fill.fill()
-	close(blocked.release)
-	if err := <-applied; err != nil {
-		t.Fatal(err)
+	blocked.openWindow(t, filler, applied)
+	filler.wantList(week(2), "ann 7 1")
+}
+
+// A window opens and is filled while a writer copies the first of two results. The second one
+// needs this window too, so the writer learns of it in between.
+func TestWriterNoticesThatAWindowWasOpenedBetweenTwoResults(t *testing.T) {
+	blocked := &blockedStore{entered: make(chan struct{}, 100), release: make(chan struct{})}
+	filler := weekBoard(openLinked(t, func(s leaderboard.Store) leaderboard.Store { blocked.Store = s; return s }), 30*24*time.Hour)
+	writer := ranking.New(blocked, filler.index, ranking.Options{Now: filler.clock.now, BoardTTL: time.Millisecond, LinkTTL: 30 * time.Millisecond})
+	defer writer.Close()
+	batch := []leaderboard.MatchResult{withRevision(points("ann", "m1", 7), 0, start), withRevision(points("bob", "m1", 5), 1, start.Add(40*time.Hour))}
+	for i := range batch {
+		batch[i].ReceivedAt = start.AddDate(0, 0, i)
+		var err error
+		if batch[i], err = writer.Complete(t.Context(), filler.source, batch[i]); err != nil {
+			t.Fatal(err)
+		}
 	}
-	fill.wantList(week(2), "ann 7 1")
+	applied := make(chan error)
+	go func() {
+		_, err := writer.Apply(t.Context(), filler.source, batch)
+		applied <- err
+	}()
+	blocked.openWindow(t, filler, applied)
+	filler.wantList(week(2), "ann 7 1", "bob 5 2")
 }
 
 // A writer died after it moved a result into the last day of a window. The fill of this
-// window does not prevent the retry from removing the result from the window before.
+// window does not prevent the retry from removing the result from the previous window.
 func TestFillLeavesTheFirstPlaceToTheWriter(t *testing.T) {
-	f := weekBoard(openLinked(t, plain), 30*24*time.Hour)
-	f.submit("laps", at(points("ann", "m", 7), 0, start))
+	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
+	f.submit("laps", withRevision(points("ann", "m", 7), 0, start))
 	f.clock.set(start.AddDate(0, 0, 1).Add(-time.Hour))
-	moved, err := f.Complete(t.Context(), f.source, at(points("ann", "m", 9), 1, start.AddDate(0, 0, 2).Add(-11*time.Hour)))
+	moved, err := f.Complete(t.Context(), f.source, withRevision(points("ann", "m", 9), 1, start.AddDate(0, 0, 2).Add(-11*time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,11 +240,11 @@ func TestFillLeavesTheFirstPlaceToTheWriter(t *testing.T) {
 	f.wantList(week(2), "ann 9 1")
 }
 
-// A void match counts in no window, and after its end in all windows again, also in those that
-// opened meanwhile.
+// A void match counts in no window. When the match is restored, it counts in all its windows,
+// even in those that opened meanwhile.
 func TestVoidMatchInRollingWindows(t *testing.T) {
-	f := weekBoard(openLinked(t, plain), 30*24*time.Hour)
-	f.submit("laps", at(points("ann", "m", 7), 0, start))
+	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
+	f.submit("laps", withRevision(points("ann", "m", 7), 0, start))
 	match := leaderboard.MatchState{MatchKey: leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: "laps", Season: leaderboard.SeasonAll}, Match: "m"}}
 	set := func(void bool) {
 		t.Helper()
@@ -231,15 +264,15 @@ func TestVoidMatchInRollingWindows(t *testing.T) {
 	}
 }
 
-// Two corrections arrive at a time, after windows closed that no process had filled. Both are
-// late there, so the first revision counts, although one of them replaces it in the window
-// before.
+// Two corrections arrive together, after windows have closed that no process has filled. Both
+// corrections are late in these windows, so the first revision counts there. It must count
+// although one of the corrections replaces it in the previous window.
 func TestLateCorrectionsKeepAnOlderRevisionForTheFill(t *testing.T) {
-	f := weekBoard(openLinked(t, plain), 30*24*time.Hour)
-	f.submit("laps", at(points("ann", "m", 7), 0, start.Add(22*time.Hour)))
+	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
+	f.submit("laps", withRevision(points("ann", "m", 7), 0, start.Add(22*time.Hour)))
 	f.clock.set(start.AddDate(0, 0, 4))
 	var batch []leaderboard.MatchResult
-	for _, r := range []leaderboard.MatchResult{at(points("ann", "m", 5), 3, start), at(points("ann", "m", 9), 1, start.AddDate(0, 0, 2))} {
+	for _, r := range []leaderboard.MatchResult{withRevision(points("ann", "m", 5), 3, start), withRevision(points("ann", "m", 9), 1, start.AddDate(0, 0, 2))} {
 		r, err := f.Complete(t.Context(), f.source, r)
 		if err != nil {
 			t.Fatal(err)
@@ -250,8 +283,124 @@ func TestLateCorrectionsKeepAnOlderRevisionForTheFill(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.fill()
-	f.wantList(week(1)) // the second correction does not count there, and no other one is late
+	f.wantList(week(1)) // the second correction replaces the first revision there, but does not count
 	f.wantList(week(2), "ann 7 1")
 	f.wantList(week(3), "ann 7 1")
 	f.wantList(week(4), "ann 5 1")
+}
+
+// A window contains the first revision of a result, and opens only after two corrections. The
+// first correction is late in all its windows, and the second one is late in this window. The
+// first revision must not count there, because the first correction has replaced it.
+func TestLateCorrectionCoversWindowsThatAreNotFilled(t *testing.T) {
+	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
+	f.submit("laps", withRevision(points("ann", "m", 7), 0, start.Add(22*time.Hour)))
+	f.clock.set(start.AddDate(0, 0, 9))
+	for _, r := range []leaderboard.MatchResult{withRevision(points("ann", "m", 9), 1, start), withRevision(points("ann", "m", 5), 2, start.AddDate(0, 0, 7))} {
+		r, err := f.Complete(t.Context(), f.source, r)
+		if err == nil {
+			err = f.apply([]leaderboard.MatchResult{r})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.fill()
+	for day := 1; day <= 8; day++ {
+		f.wantList(week(day))
+	}
+	f.wantList(week(9), "ann 5 1")
+}
+
+// wantNoSealedWindowIn checks that an index has no sealed season of a board. It returns the
+// number of sealed seasons.
+func (f *fixture) wantNoSealedWindowIn(index leaderboard.Index, id leaderboard.BoardID) (sealed int) {
+	f.t.Helper()
+	seasons, err := f.store.Seasons(f.t.Context(), id)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, s := range seasons {
+		if s.SealedAt.IsZero() {
+			continue
+		}
+		sealed++
+		if loaded, err := index.Loaded(f.t.Context(), s.SeasonKey); loaded || err != nil {
+			f.t.Errorf("the index has the sealed season %s: %v, error %v; want false", s.Season, loaded, err)
+		}
+	}
+	return sealed
+}
+
+// The index contains only the windows that are not sealed. Reads and changes of sealed windows
+// do not load them into the index. The start of a process does not load them either.
+func TestSealedWindowsAreNotInTheIndex(t *testing.T) {
+	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
+	ctx := t.Context()
+	all := ranking.Selection{}
+	set := func(void bool) error {
+		match := leaderboard.MatchState{MatchKey: leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: "laps", Season: leaderboard.SeasonAll}, Match: "m2"}}
+		_, err := f.SetVoid(ctx, f.source, match, void)
+		return err
+	}
+	f.submit("laps", withRevision(points("ann", "m1", 7), 0, start))
+	f.submit("laps", withRevision(points("ann", "m2", 5), 0, start))
+	f.submit("laps", withRevision(points("bob", "m1", 8), 0, start))
+	f.wantList(week(0), "ann 12 1", "bob 8 2")
+	f.clock.set(start.AddDate(0, 0, 3))
+	for _, step := range []struct {
+		name   string
+		call   func() error
+		sealed int
+	}{
+		{"fill", func() error { return f.FillLinked(ctx) }, 0},
+		{"sweep", func() error { return f.Sweep(ctx) }, 3},
+		{"load", func() error { return f.Load(ctx, nil) }, 3},
+		{"read", func() error {
+			f.wantList(week(1), "ann 12 1", "bob 8 2")
+			_, err := f.User(ctx, week(2), "ann", 3, true)
+			return err
+		}, 3},
+		{"void", func() error { return set(true) }, 3},
+		{"restore", func() error { return set(false) }, 3},
+		{"correction", func() error {
+			f.submit("laps", withRevision(points("ann", "m2", 4), 1, start.AddDate(0, 0, 3)))
+			return nil
+		}, 3},
+		{"ban", func() error { _, err := f.SetBan(ctx, leaderboard.Ban{User: "bob", Banned: true}); return err }, 3},
+		{"division", func() error { f.amendDivisions("week", "team"); return f.FillDivisions(ctx) }, 3},
+		{"verify", func() error {
+			_, err := f.Verify(ctx, all, true, nil, func(ranking.Difference) error { return nil })
+			return err
+		}, 3},
+		{"rebuild", func() error { _, err := f.Rebuild(ctx, all, nil); return err }, 3},
+		{"fill after the rebuild", func() error { return f.FillLinked(ctx) }, 3},
+		{"fill of the next day", func() error { f.clock.set(start.AddDate(0, 0, 4)); return f.FillLinked(ctx) }, 3},
+		{"sweep of the next day", func() error { return f.Sweep(ctx) }, 4},
+		{"load of the next day", func() error { return f.Load(ctx, nil) }, 4},
+	} {
+		if err := step.call(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		if sealed := f.wantNoSealedWindowIn(f.index, "week"); sealed != step.sealed || t.Failed() {
+			t.Fatalf("%s: %d windows are sealed, want %d and none in the index", step.name, sealed, step.sealed)
+		}
+	}
+	_, index := embedded.Open(t)
+	restarted := serviceOver(t, f.store, index)
+	restarted.clock.set(f.clock.now())
+	if err := restarted.Load(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, process := range map[string]*fixture{"the process": f.fixture, "a restarted process": restarted} {
+		process.wantNoSealedWindowIn(process.index, "week")
+		for day := 4; day <= 5; day++ {
+			key := leaderboard.SeasonKey{Board: "week", Season: week(day).Season}
+			if loaded, err := process.index.Loaded(ctx, key); !loaded || err != nil {
+				t.Errorf("%s has window %s in its index: %v, error %v; want true", name, key.Season, loaded, err)
+			}
+		}
+	}
+	f.wantList(week(0), "ann 7 1")
+	f.wantList(week(4), "ann 11 1")
 }

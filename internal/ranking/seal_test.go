@@ -41,8 +41,8 @@ func (f *fixture) seal() {
 	}
 }
 
-// lateRetraction returns the key of a result in the season with the id day.
-func lateRetraction(user, match string) leaderboard.ResultKey {
+// dayResult returns the key of a result in the season with the id day.
+func dayResult(user, match string) leaderboard.ResultKey {
 	return leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: day}, User: leaderboard.UserID(user), Match: leaderboard.MatchID(match)}
 }
 
@@ -60,7 +60,7 @@ func (c hookedContext) Err() error {
 // The final standings include changes made during the seal. The test makes the changes
 // at different moments of the seal.
 func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
-	for at, more := 1, true; more; at += 89 {
+	for call, more := 1, true; more; call += 89 {
 		f := open(t)
 		f.create(dailyBoard)
 		var batch []leaderboard.MatchResult
@@ -74,7 +74,7 @@ func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 		var wg sync.WaitGroup
 		calls := 0
 		hook := func() {
-			if calls++; calls != at {
+			if calls++; calls != call {
 				return
 			}
 			done := make(chan struct{})
@@ -83,7 +83,7 @@ func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 				if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "u000", Banned: true, Reason: "cheat"}); err != nil {
 					t.Error(err)
 				}
-				if _, err := f.Retract(t.Context(), f.board("b"), lateRetraction("u001", "m"), nil); err != nil {
+				if _, err := f.Retract(t.Context(), f.board("b"), dayResult("u001", "m"), nil); err != nil {
 					t.Error(err)
 				}
 			})
@@ -96,7 +96,7 @@ func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 			t.Fatal(err)
 		}
 		wg.Wait()
-		more = calls >= at
+		more = calls >= call
 		if !more {
 			break
 		}
@@ -105,7 +105,7 @@ func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 			t.Fatalf("sealed %v, %v; want true", page.Sealed, err)
 		}
 		if page.Total != 598 || page.Lines[0].User != "u002" {
-			t.Errorf("changes at call %d of Err: %d users, %s first; want 598 and u002", at, page.Total, page.Lines[0].User)
+			t.Errorf("changes at call %d of Err: %d users and %s first, want 598 and u002", call, page.Total, page.Lines[0].User)
 		}
 		f.Close()
 	}
@@ -128,7 +128,7 @@ func TestAmendmentsDoNotNameUsers(t *testing.T) {
 		f.clock.set(f.clock.now().Add(time.Second))
 	}
 	step(nil)
-	_, err := f.Retract(t.Context(), f.board("b"), lateRetraction("erin", "match-of-erin"), nil)
+	_, err := f.Retract(t.Context(), f.board("b"), dayResult("erin", "match-of-erin"), nil)
 	step(err)
 	_, err = f.SetBan(t.Context(), leaderboard.Ban{User: "bob", Banned: true, Reason: "erin said so"})
 	step(err)
@@ -154,8 +154,8 @@ func TestAmendmentsDoNotNameUsers(t *testing.T) {
 // cached record expires.
 func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 	f := open(t)
-	other := over(t, f.store, f.index)
-	later := func() {
+	other := serviceOver(t, f.store, f.index)
+	advance := func() {
 		f.clock.set(f.clock.now().Add(2 * time.Second))
 		other.clock.set(f.clock.now())
 	}
@@ -163,7 +163,7 @@ func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 	f.submit("b", points("ann", "m", 5))
 	f.submit("b", points("bob", "m", 3))
 	f.afterDay()
-	later()
+	advance()
 	page := func() ranking.Page {
 		t.Helper()
 		p, err := other.Page(t.Context(), ranking.PageQuery{Query: dayQuery, Limit: 1})
@@ -180,7 +180,7 @@ func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 		t.Errorf("%d users right after the seal, want 2", p.Total)
 	}
 	other.clock.set(f.clock.now())
-	later()
+	advance()
 	if p := page(); !p.Sealed {
 		t.Error("a page after the time to live of the cache is not sealed, want a sealed season")
 	}
@@ -188,7 +188,7 @@ func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	banned := f.clock.now()
-	later()
+	advance()
 	if p := page(); !p.AsOf.Equal(banned) || p.Lines[0].User != "bob" {
 		t.Errorf("page as of %v with %s first, want %v with bob first", p.AsOf, p.Lines[0].User, banned)
 	}
@@ -253,7 +253,7 @@ func TestConcurrentChangesShareAnAmendment(t *testing.T) {
 			t.Fatal(err)
 		}
 		slow := &slowAmends{Store: f.fixture.store}
-		s := over(t, slow, f.index)
+		s := serviceOver(t, slow, f.index)
 		s.clock.set(f.clock.now().Add(time.Minute))
 		var wg sync.WaitGroup
 		for i := range n {
@@ -264,7 +264,7 @@ func TestConcurrentChangesShareAnAmendment(t *testing.T) {
 					}
 					return
 				}
-				key := lateRetraction(fmt.Sprint("u", i), "m")
+				key := dayResult(fmt.Sprint("u", i), "m")
 				key.Board = "d"
 				receipt, err := s.Retract(t.Context(), s.board("d"), key, nil)
 				if err != nil || receipt.Status != leaderboard.Applied {
@@ -278,7 +278,7 @@ func TestConcurrentChangesShareAnAmendment(t *testing.T) {
 		}
 		page, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "d", Season: day}, Limit: 1})
 		if err != nil || page.Total != 0 {
-			t.Errorf("the season still has %d users, %v; want none", page.Total, err)
+			t.Errorf("the season has %d users, %v; want none", page.Total, err)
 		}
 		season, err := f.store.Season(t.Context(), leaderboard.SeasonKey{Board: "d", Season: day})
 		if err != nil {
@@ -298,11 +298,11 @@ func TestSealedSeasonStaysClosed(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}})
 	f.submit("b", points("ann", "m", 9))
-	in, err := b.Season.ByID("20261120")
+	season, err := b.Season.ByID("20261120")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.clock.set(b.ClosesAt(in).Add(2 * time.Minute))
+	f.clock.set(b.ClosesAt(season).Add(2 * time.Minute))
 	grace := func(d time.Duration) error {
 		_, err := f.AmendBoard(t.Context(), "b", func(b *leaderboard.Board) error {
 			b.Season.Grace = d
@@ -313,7 +313,7 @@ func TestSealedSeasonStaysClosed(t *testing.T) {
 	if err := grace(90 * time.Minute); err != nil {
 		t.Errorf("a longer grace while the season is closed but not sealed: %v, want no error", err)
 	}
-	f.clock.set(b.ClosesAt(in).Add(time.Hour))
+	f.clock.set(b.ClosesAt(season).Add(time.Hour))
 	if err := f.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +341,7 @@ func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 		f.submit("b", r)
 	}
 	season := leaderboard.SeasonID("20261120")
-	ask := func() map[string]any {
+	readAnswers := func() map[string]any {
 		answers := map[string]any{}
 		for _, division := range []string{"", "team:a", "team:none"} {
 			d, _ := leaderboard.ParseDivision(division)
@@ -372,18 +372,18 @@ func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 		}
 		return answers
 	}
-	before := ask()
+	before := readAnswers()
 	if err := f.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if diff := gocmp.Diff(before, ask()); diff != "" {
+	if diff := gocmp.Diff(before, readAnswers()); diff != "" {
 		t.Fatalf("answers before and after a sweep of an open season differ, want equal answers (-before +after):\n%s", diff)
 	}
-	in, err := b.Season.ByID(season)
+	window, err := b.Season.ByID(season)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.clock.set(b.ClosesAt(in).Add(2 * time.Minute))
+	f.clock.set(b.ClosesAt(window).Add(2 * time.Minute))
 	if err := f.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -392,29 +392,29 @@ func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 		t.Fatalf("page after the sweep: %+v, %v; want a sealed season", page, err)
 	}
 	if loaded, _ := f.index.Loaded(t.Context(), leaderboard.SeasonKey{Board: "b", Season: season}); loaded {
-		t.Error("the index still contains a sealed season, want none")
+		t.Error("the index contains a sealed season, want none")
 	}
-	if diff := gocmp.Diff(before, ask()); diff != "" {
+	if diff := gocmp.Diff(before, readAnswers()); diff != "" {
 		t.Fatalf("answers before and after the seal differ, want equal answers (-before +after):\n%s", diff)
 	}
 
-	later := func() { f.clock.set(f.clock.now().Add(time.Second)) }
+	advance := func() { f.clock.set(f.clock.now().Add(time.Second)) }
 	top := page.Lines[0]
-	later()
+	advance()
 	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: top.User, Banned: true, Reason: "cheat"}); err != nil {
 		t.Fatal(err)
 	}
-	later()
+	advance()
 	if _, err := f.User(t.Context(), ranking.Query{Board: "b", Season: season}, top.User, 0, false); !errors.Is(err, leaderboard.ErrEntryNotFound) {
 		t.Errorf("read of a banned user in a sealed season: %v, want ErrEntryNotFound", err)
 	}
 	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: top.User, Banned: false, Reason: ""}); err != nil {
 		t.Fatal(err)
 	}
-	if diff := gocmp.Diff(before, ask()); diff != "" {
+	if diff := gocmp.Diff(before, readAnswers()); diff != "" {
 		t.Fatalf("answers before a ban and after it was lifted differ, want equal answers (-before +after):\n%s", diff)
 	}
-	later()
+	advance()
 	if err := f.Erase(t.Context(), top.User); err != nil {
 		t.Fatal(err)
 	}
@@ -464,27 +464,27 @@ func TestRetentionIsFinal(t *testing.T) {
 	f.wantList(dayQuery)
 }
 
-// failingSweeps is the store of a process that dies during a sweep, unless died is nil.
-// hook runs after a sweep has read the seasons, unless hook is nil.
+// failingSweeps is a store whose Seal and DeleteSeason only return died, unless died is nil.
+// After each read of a season, it calls hook, unless hook is nil.
 type failingSweeps struct {
 	leaderboard.Store
 	died error
 	hook func()
 }
 
-func (s *failingSweeps) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonRecord, error) {
-	records, err := s.Store.Seasons(ctx, id)
+func (s *failingSweeps) Season(ctx context.Context, key leaderboard.SeasonKey) (leaderboard.SeasonRecord, error) {
+	record, err := s.Store.Season(ctx, key)
 	if s.hook != nil {
 		s.hook()
 	}
-	return records, err
+	return record, err
 }
 
-func (s *failingSweeps) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
+func (s *failingSweeps) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, at time.Time) (leaderboard.SeasonRecord, error) {
 	if s.died != nil {
 		return leaderboard.SeasonRecord{}, s.died
 	}
-	return s.Store.Seal(ctx, b, season, a)
+	return s.Store.Seal(ctx, b, season, at)
 }
 
 func (s *failingSweeps) DeleteSeason(ctx context.Context, key leaderboard.SeasonKey, at time.Time) error {
@@ -494,15 +494,15 @@ func (s *failingSweeps) DeleteSeason(ctx context.Context, key leaderboard.Season
 	return s.Store.DeleteSeason(ctx, key, at)
 }
 
-// The audit log has one record of each seal and each deletion by a sweep, even if a
-// process dies during the sweep, and if two processes sweep concurrently.
-func TestSweepsAreOnTheRecordOnce(t *testing.T) {
+// The audit log has one act for each seal and each deletion by a sweep, even if a process
+// dies during the sweep, and if two processes sweep concurrently.
+func TestSweepsAppendEachActOnce(t *testing.T) {
 	f := open(t)
 	b := dailyBoard
 	b.Retention = 48 * time.Hour
 	b = f.create(b)
 	f.submit("b", points("ann", "m", 9))
-	in, err := b.Season.ByID(day)
+	season, err := b.Season.ByID(day)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -514,14 +514,14 @@ func TestSweepsAreOnTheRecordOnce(t *testing.T) {
 	}
 	otherSweeps := func(died error, hook func()) {
 		t.Helper()
-		other := over(t, &failingSweeps{f.store, died, hook}, f.index)
+		other := serviceOver(t, &failingSweeps{f.store, died, hook}, f.index)
 		other.clock.set(f.clock.now().Add(time.Second))
 		if err := other.Sweep(t.Context()); !errors.Is(err, died) {
 			t.Fatalf("Sweep: %v, want %v", err, died)
 		}
 	}
 	want := []leaderboard.Act{}
-	record := func(action string, at time.Time, reason string) {
+	checkAct := func(action string, actTime time.Time, reason string) {
 		t.Helper()
 		otherSweeps(errDied, nil)
 		f.clock.set(f.clock.now().Add(time.Minute))
@@ -529,7 +529,7 @@ func TestSweepsAreOnTheRecordOnce(t *testing.T) {
 		f.clock.set(f.clock.now().Add(time.Minute))
 		sweep()
 		want = append([]leaderboard.Act{{
-			At: at, Actor: "system", Action: action, Board: "b", Season: day, ActDetail: leaderboard.ActDetail{Reason: reason},
+			At: actTime, Actor: "system", Action: action, Board: "b", Season: day, ActDetail: leaderboard.ActDetail{Reason: reason},
 		}}, want...)
 		page, err := f.Acts(t.Context(), ranking.ActQuery{Action: "season", Limit: 10})
 		if err != nil {
@@ -543,14 +543,14 @@ func TestSweepsAreOnTheRecordOnce(t *testing.T) {
 		}
 	}
 	sweep() // the season is open
-	due := b.ClosesAt(in).Add(time.Minute)
+	due := b.ClosesAt(season).Add(time.Minute)
 	f.clock.set(due.Add(time.Hour))
-	record("season.seal", due, "the season closed")
+	checkAct("season.seal", due, "the season closed")
 	sealed, err := f.store.Season(t.Context(), leaderboard.SeasonKey{Board: "b", Season: day})
 	if err != nil || sealed.SealedAt.IsZero() {
 		t.Fatalf("the season after the sweeps: %+v, %v; want a sealed season", sealed, err)
 	}
 	f.clock.set(sealed.SealedAt.Add(50 * time.Hour))
-	record("season.delete", sealed.SealedAt.Add(48*time.Hour), "the retention of the board is 48h0m0s")
+	checkAct("season.delete", sealed.SealedAt.Add(48*time.Hour), "the retention of the board is 48h0m0s")
 	f.wantList(dayQuery)
 }

@@ -29,9 +29,10 @@ type SeasonInfo struct {
 	ClosesAt time.Time // when the season stops accepting results; zero means never
 	// EndedAt is when an administrator ended the season before its time, or zero.
 	EndedAt  time.Time
-	SealedAt time.Time
+	SealedAt time.Time // zero if the season is not sealed
 	// RemovedAt is the time from which a sweep deletes the season, or the earliest such
-	// time if the season is not sealed yet. The zero time means never.
+	// time if the season is not sealed yet. The zero time means never, or that the store
+	// has no data of the season.
 	RemovedAt  time.Time
 	Filling    bool // the season of a linked board may lack results of the source
 	Amendments []leaderboard.Amendment
@@ -99,7 +100,7 @@ func seasonInfo(b *leaderboard.Board, season leaderboard.Season, record *leaderb
 	if early, ok := b.Season.EarlyEnd(season.ID); ok {
 		info.EndedAt = early.DecidedAt
 	}
-	info.Phase, info.Filling = phase(b, &info, now), b.FillingSeason(season.ID, now)
+	info.Phase, info.Filling = phaseOf(b, &info, now), b.FillingSeason(season.ID, now)
 	return info
 }
 
@@ -113,9 +114,9 @@ func (r *Reader) season(ctx context.Context, b *leaderboard.Board, id leaderboar
 	return season, err
 }
 
-// latestSeason returns the newest season that has begun and has entries. If no season has entries, it
-// returns the current season. If there is no current season, it returns the last season
-// that has started. If no season has started, it returns the first season.
+// latestSeason returns the newest season that has begun and has entries. If no season has
+// entries, it returns the current season. If there is no current season, it returns the last
+// season that has begun. If no season has begun, it returns the first season.
 func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leaderboard.Season, error) {
 	records, err := r.store.Seasons(ctx, b.ID)
 	if err != nil {
@@ -142,16 +143,17 @@ func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leader
 	}
 	current, err := b.Season.At(r.now())
 	if windows := b.Season.Windows; err != nil && len(windows) > 0 {
-		started := slices.IndexFunc(windows, func(w leaderboard.Season) bool { return w.Start.After(r.now()) })
-		if started < 0 {
-			started = len(windows)
+		upcoming := slices.IndexFunc(windows, func(w leaderboard.Season) bool { return w.Start.After(r.now()) })
+		if upcoming < 0 {
+			upcoming = len(windows)
 		}
-		return b.Season.ByID(windows[max(started-1, 0)].ID)
+		return b.Season.ByID(windows[max(upcoming-1, 0)].ID)
 	}
 	return current, err
 }
 
-// newestFirst compares the ends of seasons, because rolling windows may have equal starts.
+// newestFirst orders seasons by their ends, the latest first. The starts do not order them:
+// windows of a rolling board may have equal starts.
 func newestFirst(x, y leaderboard.Season) int { return y.End.Compare(x.End) }
 
 // total returns the number of users in the overall ladder of a season. It returns nil
@@ -159,8 +161,8 @@ func newestFirst(x, y leaderboard.Season) int { return y.End.Compare(x.End) }
 func (r *Reader) total(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (*int64, error) {
 	var total int64
 	err := r.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {
-		_, seen, err := v.Page(ctx, v.ladder, 1, 1)
-		total = seen.Size
+		_, ladderView, err := v.Page(ctx, v.ladder, 1, 1)
+		total = ladderView.Size
 		return err
 	})
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
@@ -169,7 +171,7 @@ func (r *Reader) total(ctx context.Context, b *leaderboard.Board, season leaderb
 	return &total, err
 }
 
-func phase(b *leaderboard.Board, info *SeasonInfo, now time.Time) SeasonPhase {
+func phaseOf(b *leaderboard.Board, info *SeasonInfo, now time.Time) SeasonPhase {
 	switch {
 	case !info.SealedAt.IsZero():
 		return Sealed

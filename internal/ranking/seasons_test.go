@@ -52,7 +52,7 @@ func TestLatestIsTheNewestSeasonWithEntries(t *testing.T) {
 	want(leaderboard.SeasonAll)
 }
 
-func TestSeasonErrorsNameTheNearest(t *testing.T) {
+func TestSeasonErrorsNameTheNearestSeasons(t *testing.T) {
 	f := open(t)
 	day := func(d int) time.Time { return start.AddDate(0, 0, d) }
 	f.create(leaderboard.Board{ID: "cup", Policy: leaderboard.Sum, Season: leaderboard.Schedule{

@@ -10,6 +10,7 @@ package ranking
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"sync"
@@ -30,8 +31,8 @@ type Options struct {
 	// BoardTTL is how long the settings of a board, and the record of a season, are
 	// cached. A change by another process is visible after this time. Default 1 s.
 	BoardTTL time.Duration
-	// LinkTTL is how long the list of boards that are linked to a board is cached. It must
-	// be the same in all processes. Default 1 s.
+	// LinkTTL is how long the list of the linked boards of a board is cached. It must be the
+	// same in all processes. Default 1 s.
 	LinkTTL time.Duration
 	// Results passes submitted results to the process that applies them. If it is nil,
 	// the Service applies submitted results itself.
@@ -67,6 +68,11 @@ type shared struct {
 	linkTTL time.Duration
 	metrics *metrics
 
+	name  string // distinguishes this process from others
+	plans seasonPlans
+
+	leases seasonLeases
+
 	newEnd chan struct{} // receives a value after a ban with an end was stored
 	// newLink and newRules receive a value after a board was created or amended. The loops
 	// of fillBoards then look for boards to fill.
@@ -93,12 +99,14 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	common := &shared{
 		BoardCache: boards, store: store, index: ranked, ranks: newRankWriter(boards, store, ranked, hub, tasks, o.Now),
 		hub: hub, tasks: tasks, now: o.Now, log: o.Log, linkTTL: cmp.Or(o.LinkTTL, time.Second), metrics: newMetrics(o.Registerer),
+		name: rand.Text(), plans: seasonPlans{plans: map[leaderboard.BoardID]*seasonPlan{}},
+		leases: seasonLeases{held: map[leaderboard.SeasonKey]int{}},
 		newEnd: make(chan struct{}, 1), newLink: make(chan struct{}, 1), newRules: make(chan struct{}, 1),
 	}
 	reader := newReader(common)
 	applier := &Applier{shared: common, reader: reader}
 	if o.Results == nil {
-		o.Results = direct{applier}
+		o.Results = directLog{applier}
 	}
 	return &Service{
 		shared: common, Applier: applier, Reader: reader,
@@ -115,6 +123,11 @@ type Progress func(key leaderboard.SeasonKey, done int64)
 // Load fills the index with every season that is neither sealed nor loaded. After Load
 // has returned nil, [Service.Ready] is true.
 func (s *Service) Load(ctx context.Context, progress Progress) error {
+	return s.load(ctx, progress, s.newPlan)
+}
+
+// load does the work of Load with the plans that the function plan returns.
+func (s *Service) load(ctx context.Context, progress Progress, plan func(context.Context, *leaderboard.Board) (*seasonPlan, error)) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {
 		return err
@@ -123,27 +136,21 @@ func (s *Service) Load(ctx context.Context, progress Progress) error {
 	for i := range boards {
 		b := &boards[i]
 		census.boards[b.Policy]++
-		seasons, err := s.store.Seasons(ctx, b.ID)
+		p, err := plan(ctx, b)
 		if err != nil {
 			return err
 		}
-		for _, r := range seasons {
-			if !r.SealedAt.IsZero() {
-				continue
-			}
-			loaded, err := s.index.Loaded(ctx, r.SeasonKey)
-			if err == nil && !loaded {
-				err = s.index.fill(ctx, b, r.SeasonKey, progress)
-			}
-			if err != nil {
+		for _, id := range p.unsealed {
+			key := leaderboard.SeasonKey{Board: b.ID, Season: id}
+			if err := s.loadSeason(ctx, b, key, progress); err != nil {
 				if errors.Is(err, leaderboard.ErrRankUnavailable) {
 					s.ready.Store(true)
 				}
 				return err
 			}
-			// The read may fail although the season was loaded a moment ago.
-			if _, seen, err := s.index.Page(ctx, leaderboard.Ladder{SeasonKey: r.SeasonKey}, 1, 1); err == nil {
-				census.add(b, seen)
+			// The read fails if the index has lost the season again. The census then lacks it.
+			if _, view, err := s.index.Page(ctx, leaderboard.Ladder{SeasonKey: key}, 1, 1); err == nil {
+				census.add(b, view)
 			}
 		}
 	}
@@ -152,21 +159,37 @@ func (s *Service) Load(ctx context.Context, progress Progress) error {
 	return nil
 }
 
+// loadSeason fills a season of the index, unless the season is loaded or has no users.
+func (s *Service) loadSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress) error {
+	if loaded, err := s.index.Loaded(ctx, key); loaded || err != nil {
+		return err
+	}
+	if used, err := s.index.hasUsers(ctx, key); !used || err != nil {
+		return err
+	}
+	return s.index.fill(ctx, b, key, progress)
+}
+
 // Ready reports whether a Load has succeeded, or has failed because the index is
 // unavailable. In the second case, reads that do not need the index can start.
 func (s *Service) Ready() bool { return s.ready.Load() }
 
-// SweepEvery calls [Admin.Sweep] and [Service.Load] immediately and then at every
-// interval, until ctx is done. Load fills an index that has lost its data. Between
-// these calls, SweepEvery lifts bans at their ends. If another process has stored a
-// ban, SweepEvery may lift it up to one interval late. If a call fails, SweepEvery logs
-// the error and continues at the next interval. SweepEvery also fills new linked boards, and
-// completes interrupted deletions.
+// SweepEvery calls [Admin.Sweep] immediately and then at every interval, until ctx is done.
+// After each sweep, it fills an index that has lost its data, as [Service.Load] does. Between
+// the sweeps, SweepEvery lifts bans at their ends. If another process has stored a
+// ban, SweepEvery may lift it up to one interval late. If a sweep fails, SweepEvery logs
+// the error and continues at the next interval. SweepEvery also fills new linked boards,
+// completes interrupted deletions, and calls [Admin.FinishRankChanges] every ten seconds or
+// more often.
 func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
-	var beside sync.WaitGroup
-	defer beside.Wait()
-	beside.Go(func() { s.fillBoards(ctx, interval) })
-	beside.Go(func() { s.repeat(ctx, interval, nil, "completing deletions", s.store.FinishDeletions) })
+	var background sync.WaitGroup
+	defer background.Wait()
+	background.Go(func() { s.fillBoards(ctx, interval) })
+	background.Go(func() {
+		s.repeat(ctx, min(interval, changesInterval), nil, "updating ranks after changes", s.FinishRankChanges)
+	})
+	// A deletion counts as interrupted when it is an hour old.
+	background.Go(func() { s.repeat(ctx, max(interval, time.Hour), nil, "completing deletions", s.store.FinishDeletions) })
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
@@ -175,7 +198,7 @@ func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
 		} else if err == nil {
 			s.metrics.swept.SetToCurrentTime()
 		}
-		if err := s.Load(ctx, nil); err != nil && ctx.Err() == nil {
+		if err := s.load(ctx, nil, s.plan); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "rank index not filled", "err", err)
 		}
 		s.liftBans(ctx, ticker.C, interval)

@@ -64,7 +64,7 @@ func (r *Reader) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	if err := q.validate(); err != nil {
 		return Stats{}, err
 	}
-	b, err := r.board(ctx, q.Board)
+	b, err := r.boardOf(ctx, &q.Query)
 	if err != nil {
 		return Stats{}, err
 	}
@@ -76,8 +76,8 @@ func (r *Reader) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	return stats, err
 }
 
-// The method stats reads all statistics except the histogram in one question. The edges
-// of the histogram depend on the answer to that question.
+// stats reads all statistics except the histogram by one call of Survey. The edges of the
+// histogram depend on the answer to this call.
 func (v *view) stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	const best, worst = 100, 0 // percent
 	query := leaderboard.SurveyQuery{Percents: append([]float64{best, worst}, statPercents...)}
@@ -87,11 +87,11 @@ func (v *view) stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	if q.Score != nil {
 		query.Keys = []leaderboard.RankKey{v.board.ScorePrefix(*q.Score, v.scoredAt)}
 	}
-	survey, seen, err := v.Survey(ctx, v.ladder, query, v.method)
+	survey, ladderView, err := v.Survey(ctx, v.ladder, query, v.method)
 	if err != nil {
 		return Stats{}, err
 	}
-	stats := Stats{About: v.about(seen), Best: v.score(survey.Percents[0]), Worst: v.score(survey.Percents[1])}
+	stats := Stats{About: v.about(ladderView), Best: v.score(survey.Percents[0]), Worst: v.score(survey.Percents[1])}
 	for _, counts := range survey.Counts {
 		stats.RankOfScore = counts.Standings + 1
 		if q.Method == leaderboard.Dense {
@@ -132,7 +132,7 @@ func (v *view) histogram(ctx context.Context, lo, hi leaderboard.Score, n int) (
 	var buckets []Bucket
 	// Each bucket needs two keys: the key of its best score, and the key of the score
 	// that is one worse than its worst score.
-	var edges []leaderboard.RankKey
+	var keys []leaderboard.RankKey
 	for from := lo; from <= hi; from += width {
 		to := min(from+width-1, hi)
 		buckets = append(buckets, Bucket{From: from, To: to})
@@ -140,9 +140,9 @@ func (v *view) histogram(ctx context.Context, lo, hi leaderboard.Score, n int) (
 		if v.board.Order == leaderboard.LowerFirst {
 			better, beyond = from, to+1
 		}
-		edges = append(edges, v.board.ScorePrefix(better, v.scoredAt), v.board.ScorePrefix(beyond, v.scoredAt))
+		keys = append(keys, v.board.ScorePrefix(better, v.scoredAt), v.board.ScorePrefix(beyond, v.scoredAt))
 	}
-	counts, seen, err := v.Count(ctx, v.ladder, edges, leaderboard.Competition)
+	counts, ladderView, err := v.Count(ctx, v.ladder, keys, leaderboard.Competition)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (v *view) histogram(ctx context.Context, lo, hi leaderboard.Score, n int) (
 	if v.board.Order == leaderboard.LowerFirst {
 		best, worst = worst, best
 	}
-	counts[2*best].Standings, counts[2*worst+1].Standings = 0, seen.Size
+	counts[2*best].Standings, counts[2*worst+1].Standings = 0, ladderView.Size
 	for i := range buckets {
 		buckets[i].Count = counts[2*i+1].Standings - counts[2*i].Standings
 	}

@@ -24,17 +24,17 @@ type ResultLog interface {
 	Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error)
 }
 
-// direct is the ResultLog of a process that applies submitted results itself. In such a
+// directLog is the ResultLog of a process that applies submitted results itself. In such a
 // process, a result is durable only after it is applied, so Accept is the same as
 // Submit.
-type direct struct{ applier *Applier }
+type directLog struct{ applier *Applier }
 
-func (d direct) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+func (d directLog) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	report, err := d.applier.Apply(ctx, b, results)
 	return report.Outcomes, err
 }
 
-func (d direct) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+func (d directLog) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	return d.Submit(ctx, b, results)
 }
 
@@ -83,13 +83,13 @@ type Receipt struct {
 	PersonalBest *bool
 	// Banned reports whether a ban hides the user on the board.
 	Banned bool
-	// Linked are the user's standings on the linked boards on which the match counts or
-	// counted: see [Submitter.AddLinked].
+	// Linked are the user's scores and ranks on the linked boards on which the match counts,
+	// or counted before this result: see [Submitter.AddLinked].
 	Linked []LinkedReceipt
 
-	linked      []leaderboard.LinkedEffect
-	before, own leaderboard.RankKey // the rank key of Previous, and the user's rank key now
-	passed      bool                // a later result of the same Submit changed the score
+	linked                  []leaderboard.LinkedEffect
+	previousKey, currentKey leaderboard.RankKey // the rank keys of Previous and of the user's current score
+	outdated                bool                // a later result of the same Submit changed the score
 }
 
 // Submit accepts up to [MaxBatch] results for a board. After it returns nil, valid
@@ -97,25 +97,25 @@ type Receipt struct {
 // Accepted.
 //
 // Submit sets the Board of each result. It replaces an empty Match by a new id, and a
-// zero AchievedAt by the present time. Such times increase with each result. If a
+// zero AchievedAt by the present time, which is later for each further result. If a
 // result is invalid, its receipt has the error, and the other results are not affected.
 //
 // If Submit returns an error, some results may be durable. If all results have a Match,
 // the caller may submit all of them again: results with the same match id count once.
 func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]Receipt, error) {
-	return s.take(ctx, b, results, s.results.Submit)
+	return s.completeAndSend(ctx, b, results, s.results.Submit)
 }
 
 // Accept accepts results like [Submitter.Submit], but returns as soon as the results
 // are durable. Results that another process will apply have the status Accepted and no
 // score.
 func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]Receipt, error) {
-	return s.take(ctx, b, results, s.results.Accept)
+	return s.completeAndSend(ctx, b, results, s.results.Accept)
 }
 
-// take completes and checks results, calls send with the valid results, and returns a
+// completeAndSend completes and checks results, calls send with the valid results, and returns a
 // receipt for every result.
-func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult,
+func (s *Submitter) completeAndSend(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult,
 	send func(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]leaderboard.Outcome, error)) ([]Receipt, error) {
 	if len(results) == 0 || len(results) > MaxBatch {
 		return nil, &leaderboard.FieldError{Field: "results", Problem: fmt.Sprintf("must have 1 to %d results, not %d", MaxBatch, len(results))}
@@ -123,18 +123,22 @@ func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []le
 	if err := b.CheckDirect(); err != nil {
 		return nil, err
 	}
-	door, linked, err := s.declaring(ctx, b, results)
+	current, linked, err := s.declaringBoards(ctx, b, results)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := s.storedResults(ctx, b, results)
 	if err != nil {
 		return nil, err
 	}
 	receipts := make([]Receipt, len(results))
 	valid := make([]leaderboard.MatchResult, 0, len(results))
-	at := make([]int, 0, len(results)) // valid[i] is results[at[i]]
+	receiptOf := make([]int, 0, len(results)) // the receipt of valid[i] is receipts[receiptOf[i]]
 	for i, r := range results {
-		early := door.CheckSubmit(&r, linked)
-		r, err := s.complete(ctx, b, r)
+		submitErr := current.CheckSubmit(&r, linked)
+		r, err := s.complete(ctx, b, r, stored[i])
 		if err == nil {
-			err = errors.Join(early, b.Check(&r, s.now()))
+			err = errors.Join(submitErr, b.Check(&r, s.now()))
 		}
 		receipts[i] = Receipt{Match: r.Match, Revision: r.Revision, Season: r.Season, AchievedAt: r.AchievedAt}
 		switch {
@@ -143,16 +147,40 @@ func (s *Submitter) take(ctx context.Context, b *leaderboard.Board, results []le
 		case err != nil:
 			return nil, err
 		default:
-			valid, at = append(valid, r), append(at, i)
+			valid, receiptOf = append(valid, r), append(receiptOf, i)
 		}
 	}
-	return receipts, s.deliver(ctx, b, valid, at, receipts, send)
+	return receipts, s.deliver(ctx, b, valid, receiptOf, receipts, send)
 }
 
-// complete completes a submitted result, as [Applier.Complete] does. If r names a season, it
-// must belong to that season. Without a time, r then has the time of the result that it
-// corrects.
-func (s *Submitter) complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
+// storedResults returns the stored result of each submitted result that has a season but no
+// time. The other elements, and those without a stored result, are nil.
+func (s *Submitter) storedResults(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]*leaderboard.MatchResult, error) {
+	stored := make([]*leaderboard.MatchResult, len(results))
+	var untimed []int
+	for i := range results {
+		r := &results[i]
+		if r.Season == "" || !r.AchievedAt.IsZero() || r.User.Validate() != nil || r.Match.Validate() != nil {
+			continue
+		}
+		if _, err := b.Season.ByID(r.Season); err == nil {
+			untimed = append(untimed, i)
+		}
+	}
+	err := eachRead(ctx, len(untimed), func(ctx context.Context, n int) error {
+		key := results[untimed[n]].ResultKey
+		key.Board = b.ID
+		record, err := s.recordOf(ctx, key)
+		stored[untimed[n]] = record.Result
+		return err
+	})
+	return stored, err
+}
+
+// complete completes a submitted result, as [Applier.Complete] does. If r has a season, its time
+// must be in that season. If r has a season but no time, complete sets the time of the stored
+// result that r corrects.
+func (s *Submitter) complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult, stored *leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	season := r.Season
 	if season == "" {
 		return s.applier.Complete(ctx, b, r)
@@ -164,12 +192,6 @@ func (s *Submitter) complete(ctx context.Context, b *leaderboard.Board, r leader
 		if err := errors.Join(r.User.Validate(), r.Match.Validate()); err != nil {
 			return r, err
 		}
-		r.Board = b.ID
-		record, err := s.record(ctx, r.ResultKey)
-		if err != nil {
-			return r, err
-		}
-		stored := record.Result
 		if stored == nil || stored.Retracted {
 			return r, &leaderboard.FieldError{Field: "achieved_at", Problem: fmt.Sprintf("is required, because the match has no result in season %s whose time it could keep", season)}
 		}
@@ -183,8 +205,8 @@ func (s *Submitter) complete(ctx context.Context, b *leaderboard.Board, r leader
 }
 
 // deliver calls send with results, and completes the receipts. The receipt of results[i] is
-// receipts[at[i]].
-func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, at []int, receipts []Receipt,
+// receipts[receiptOf[i]].
+func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, receiptOf []int, receipts []Receipt,
 	send func(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]leaderboard.Outcome, error)) error {
 	if len(results) == 0 {
 		return nil
@@ -198,7 +220,7 @@ func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results [
 		last[leaderboard.EntryKey{SeasonKey: results[i].SeasonKey, User: results[i].User}] = i
 	}
 	for i := range outcomes {
-		r, result := &receipts[at[i]], &results[i]
+		r, result := &receipts[receiptOf[i]], &results[i]
 		r.Match, r.Revision, r.Season = result.Match, result.Revision, result.Season
 		s.setOutcome(b, r, &outcomes[i], last[leaderboard.EntryKey{SeasonKey: result.SeasonKey, User: result.User}] == i)
 		if outcomes[i].Status == leaderboard.Duplicate && result.Assigned {
@@ -207,7 +229,7 @@ func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results [
 			}
 		}
 	}
-	return s.setRanks(ctx, b, results, outcomes, at, receipts)
+	return s.setRanks(ctx, b, results, outcomes, receiptOf, receipts)
 }
 
 // setOutcome sets the fields of a receipt that an outcome determines. The parameter last
@@ -216,16 +238,16 @@ func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results [
 func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.Outcome, last bool) {
 	r.Status, r.Reason, r.Err, r.Banned = o.Status, o.Reason, o.Err, o.Entry.Hidden
 	r.Repeated, r.Stands, r.linked = o.Repeated, o.Stands, o.Linked
-	key, at := o.After, scoreTime(b, r.Season, s.now())
-	if r.passed = !last && o.After != o.Entry.Key; !r.passed {
+	key, scoredAt := o.After, scoreTime(b, r.Season, s.now())
+	if r.outdated = !last && o.After != o.Entry.Key; !r.outdated {
 		key = o.Entry.Key
 	}
 	if r.HasScore = key != ""; r.HasScore {
-		r.Score = b.ScoreOf(key, at)
+		r.Score = b.ScoreOf(key, scoredAt)
 	}
 	if o.Before != "" && o.Changed() {
-		score := b.ScoreOf(o.Before, at)
-		r.Previous, r.before, r.own = &score, o.Before, o.Entry.Key
+		score := b.ScoreOf(o.Before, scoredAt)
+		r.Previous, r.previousKey, r.currentKey = &score, o.Before, o.Entry.Key
 	}
 	if best, ok := b.PersonalBest(o); ok {
 		r.PersonalBest = &best
@@ -245,15 +267,15 @@ func (s *Submitter) AddPreviousRanks(ctx context.Context, b *leaderboard.Board, 
 	for season, receipts := range bySeason {
 		keys := make([]leaderboard.RankKey, len(receipts))
 		for i, r := range receipts {
-			keys[i] = r.before
+			keys[i] = r.previousKey
 		}
-		ranks, err := s.reader.ranksOf(ctx, leaderboard.SeasonKey{Board: b.ID, Season: season}, keys)
+		ranks, err := s.reader.ranksOf(ctx, b, season, keys)
 		if err != nil && !errors.Is(err, leaderboard.ErrRankUnavailable) {
 			return err
 		}
 		for i, r := range receipts {
 			if err == nil {
-				r.PreviousRank = leaderboard.RankAmongOthers(ranks[i], r.before, r.own)
+				r.PreviousRank = leaderboard.RankAmongOthers(ranks[i], r.previousKey, r.currentKey)
 			}
 		}
 	}
@@ -261,20 +283,20 @@ func (s *Submitter) AddPreviousRanks(ctx context.Context, b *leaderboard.Board, 
 }
 
 // setRanks sets the ranks of receipts, and with them the scores. The receipt of
-// results[i], whose outcome is outcomes[i], is receipts[at[i]].
-func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, outcomes []leaderboard.Outcome, at []int, receipts []Receipt) error {
+// results[i], whose outcome is outcomes[i], is receipts[receiptOf[i]].
+func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, outcomes []leaderboard.Outcome, receiptOf []int, receipts []Receipt) error {
 	entries := map[leaderboard.SeasonID][]leaderboard.Entry{}
-	of := map[leaderboard.SeasonID][]*Receipt{}
+	receiptsOf := map[leaderboard.SeasonID][]*Receipt{}
 	for i := range results {
-		if r := &receipts[at[i]]; r.HasScore && r.Err == nil && !r.passed {
+		if r := &receipts[receiptOf[i]]; r.HasScore && r.Err == nil && !r.outdated {
 			e := outcomes[i].Entry
 			e.User = results[i].User
-			entries[r.Season], of[r.Season] = append(entries[r.Season], e), append(of[r.Season], r)
+			entries[r.Season], receiptsOf[r.Season] = append(entries[r.Season], e), append(receiptsOf[r.Season], r)
 		}
 	}
 	for season, entries := range entries {
-		if err := s.ranked(ctx, b, season, entries, func(i int, score leaderboard.Score, rank int64) {
-			of[season][i].Score, of[season][i].Rank = score, rank
+		if err := s.eachRanked(ctx, b, season, entries, func(i int, score leaderboard.Score, rank int64) {
+			receiptsOf[season][i].Score, receiptsOf[season][i].Rank = score, rank
 		}); err != nil {
 			return err
 		}
@@ -282,10 +304,11 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 	return nil
 }
 
-// ranked calls set with the score and the competition rank of each entry of a season whose
-// rank is known. Both are of the same moment. If another result has changed an entry since,
-// they are those of the new entry. i is the index of the entry.
-func (s *Submitter) ranked(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, entries []leaderboard.Entry, set func(i int, score leaderboard.Score, rank int64)) error {
+// eachRanked calls set with the score and the competition rank of each entry whose rank is
+// known. The entries are those of one season, and i is the index of the entry. Score and rank
+// are of the same moment. If another result has changed the entry meanwhile, they are those of
+// the new entry.
+func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, entries []leaderboard.Entry, set func(i int, score leaderboard.Score, rank int64)) error {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	users := make([]leaderboard.UserID, len(entries))
 	for i := range entries {
@@ -294,7 +317,7 @@ func (s *Submitter) ranked(ctx context.Context, b *leaderboard.Board, season lea
 	err := s.reader.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {
 		standings, _, err := v.Standings(ctx, v.ladder, users, leaderboard.Competition)
 		for i, st := range standings {
-			if st.Key != "" && (st.Key == entries[i].Key || s.current(ctx, key, &st)) {
+			if st.Key != "" && (st.Key == entries[i].Key || s.isCurrent(ctx, key, &st)) {
 				set(i, b.ScoreOf(st.Key, v.scoredAt), st.Ranks.Competition)
 			}
 		}
@@ -306,11 +329,11 @@ func (s *Submitter) ranked(ctx context.Context, b *leaderboard.Board, season lea
 	return err
 }
 
-// current reports whether a standing agrees with the user's entry in the store. It is
-// called if the standing differs from the outcome of a submit. If current returns true,
+// isCurrent reports whether a standing agrees with the user's entry in the store. It is
+// called if the standing differs from the outcome of a submit. If isCurrent returns true,
 // another result has changed the entry since. Otherwise the index lacks the submitted
 // result.
-func (s *Submitter) current(ctx context.Context, key leaderboard.SeasonKey, st *leaderboard.Standing) bool {
+func (s *Submitter) isCurrent(ctx context.Context, key leaderboard.SeasonKey, st *leaderboard.Standing) bool {
 	e, err := s.store.Entry(ctx, key, st.User)
 	return err == nil && e.Key == st.Key
 }
@@ -319,7 +342,7 @@ func (s *Submitter) current(ctx context.Context, key leaderboard.SeasonKey, st *
 // season is sealed, Retract amends the final standings. An empty season in key means
 // the current season, as in a [Query].
 //
-// If revision is nil, Retract retracts the revision that counts, also if another call
+// If revision is nil, Retract retracts the revision that counts, even if another call
 // changes the result meanwhile. Errors: [leaderboard.ErrResultNotFound] if revision is nil
 // and the store has no such result; those of [Submitter.RetractAll].
 func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (Receipt, error) {
@@ -330,16 +353,16 @@ func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leade
 	if revision != nil {
 		return s.submitOne(ctx, b, r)
 	}
-	receipts, err := s.RetractAll(ctx, b, planOf(&r))
+	receipts, err := s.RetractAll(ctx, b, planOfOne(&r))
 	if err == nil {
 		err = receipts[0].Err
 	}
 	return receipts[0], err
 }
 
-// planOf returns the plan of one retraction.
-func planOf(r *leaderboard.MatchResult) *Retractions {
-	return &Retractions{Keys: []leaderboard.ResultKey{r.ResultKey}, receipts: make([]Receipt, 1), results: []leaderboard.MatchResult{*r}, at: []int{0}}
+// planOfOne returns the Retractions that consist of the retraction r.
+func planOfOne(r *leaderboard.MatchResult) *Retractions {
+	return &Retractions{Keys: []leaderboard.ResultKey{r.ResultKey}, receipts: make([]Receipt, 1), results: []leaderboard.MatchResult{*r}, receiptOf: []int{0}}
 }
 
 // retraction returns the result that Retract submits.
@@ -360,13 +383,13 @@ func (s *Submitter) retraction(ctx context.Context, b *leaderboard.Board, key le
 		return leaderboard.MatchResult{}, err
 	}
 	if revision == nil {
-		r.Revision, err = s.nextRetraction(ctx, key)
+		r.Revision, err = s.nextRetractionRevision(ctx, key)
 	}
 	return r, err
 }
 
-// nextRetraction returns the revision for a retraction of a stored match result.
-func (s *Submitter) nextRetraction(ctx context.Context, key leaderboard.ResultKey) (int64, error) {
+// nextRetractionRevision returns the revision for a retraction of a stored match result.
+func (s *Submitter) nextRetractionRevision(ctx context.Context, key leaderboard.ResultKey) (int64, error) {
 	record, err := s.store.Result(ctx, key)
 	if err != nil {
 		return 0, err
@@ -374,11 +397,11 @@ func (s *Submitter) nextRetraction(ctx context.Context, key leaderboard.ResultKe
 	if record.Result == nil {
 		return 0, fmt.Errorf("ranking: match %q was rejected and cannot be retracted: %w", key.Match, leaderboard.ErrResultNotFound)
 	}
-	return retractionOf(record.Result), nil
+	return retractionRevision(record.Result), nil
 }
 
-// retractionOf returns the revision for a retraction of the stored result r.
-func retractionOf(r *leaderboard.MatchResult) int64 {
+// retractionRevision returns the revision for a retraction of the stored result r.
+func retractionRevision(r *leaderboard.MatchResult) int64 {
 	if r.Retracted {
 		return r.Revision // repeat the stored retraction, which is a duplicate
 	}

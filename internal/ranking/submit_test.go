@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,9 +26,9 @@ func TestSubmitReturnsScoreAndRank(t *testing.T) {
 		t.Errorf("score %d, rank %d; want 11 and rank 1", got.Score, got.Rank)
 	}
 	f.clock.set(start.Add(time.Minute))
-	again := f.try("b", points("ann", "m2", 6))
-	if again.Status != leaderboard.Duplicate || again.Score != 11 || again.Rank != 1 || !again.AchievedAt.Equal(got.AchievedAt) {
-		t.Errorf("retry: %+v, want a duplicate of %+v", again, got)
+	retry := f.trySubmit("b", points("ann", "m2", 6))
+	if retry.Status != leaderboard.Duplicate || retry.Score != 11 || retry.Rank != 1 || !retry.AchievedAt.Equal(got.AchievedAt) {
+		t.Errorf("retry: %+v, want a duplicate of %+v", retry, got)
 	}
 	page, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 10})
 	if err != nil || page.Season.ID != leaderboard.SeasonAll || page.Total != 2 || !page.AsOf.Equal(start) {
@@ -42,10 +43,10 @@ func TestBatchReceiptsAreInOrderAndIndependent(t *testing.T) {
 	f := open(t)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Floor: new(leaderboard.Score)})
 	bad := points("u\x00", "m", 1)
-	early := points("u", "m9", 1)
-	early.AchievedAt = start.Add(25 * time.Hour)
+	future := points("u", "m9", 1)
+	future.AchievedAt = start.Add(25 * time.Hour)
 	receipts, err := f.Submit(t.Context(), f.board("b"), []leaderboard.MatchResult{
-		points("u", "m1", 5), bad, points("u", "m2", -6), points("u", "m1", 5), early, points("v", "m1", 7), points("u", "m1", 4),
+		points("u", "m1", 5), bad, points("u", "m2", -6), points("u", "m1", 5), future, points("v", "m1", 7), points("u", "m1", 4),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +105,7 @@ func TestRetractRestoresTheNextBestResult(t *testing.T) {
 	if got, err = f.Retract(t.Context(), f.board("b"), key, nil); err != nil || got.Status != leaderboard.Duplicate {
 		t.Errorf("second retraction: %+v, %v, want a duplicate", got, err)
 	}
-	if got := f.try("b", r); got.Status != leaderboard.Superseded {
+	if got := f.trySubmit("b", r); got.Status != leaderboard.Superseded {
 		t.Errorf("retry of the retracted result: %+v, want SUPERSEDED", got)
 	}
 	r.Revision = 2
@@ -119,7 +120,7 @@ func TestRetractRestoresTheNextBestResult(t *testing.T) {
 	if got, err = f.Retract(t.Context(), f.board("b"), key, &revision); err != nil || got.Status != leaderboard.Applied {
 		t.Errorf("retraction before the result: %+v, %v, want APPLIED", got, err)
 	}
-	if got := f.try("b", points("ann", "unknown", 100)); got.Status != leaderboard.Superseded {
+	if got := f.trySubmit("b", points("ann", "unknown", 100)); got.Status != leaderboard.Superseded {
 		t.Errorf("the result after its retraction: %+v, want SUPERSEDED", got)
 	}
 	revision = -1
@@ -132,10 +133,10 @@ func TestResultReturnsTheStatusOfARevision(t *testing.T) {
 	f := open(t)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Floor: new(leaderboard.Score)})
 	f.submit("b", points("u", "m", 5))
-	fix := points("u", "m", 6)
-	fix.Revision = 2
-	f.submit("b", fix)
-	f.try("b", points("u", "n", -50))
+	correction := points("u", "m", 6)
+	correction.Revision = 2
+	f.submit("b", correction)
+	f.trySubmit("b", points("u", "n", -50))
 	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "u", Match: "m"}
 	status := func(match leaderboard.MatchID, revision int64) string {
 		k := key
@@ -182,7 +183,7 @@ func TestRetryAfterTheSeasonsEndCountsOnce(t *testing.T) {
 	f.clock.set(end.Add(-time.Second))
 	f.submit("b", points("u", "m", 5))
 	f.clock.set(end.Add(time.Second))
-	got := f.try("b", points("u", "m", 5))
+	got := f.trySubmit("b", points("u", "m", 5))
 	if got.Status != leaderboard.Duplicate || got.Season != "202611" || got.Score != 5 {
 		t.Errorf("retry: %+v, want a duplicate in season 202611 with score 5", got)
 	}
@@ -190,7 +191,7 @@ func TestRetryAfterTheSeasonsEndCountsOnce(t *testing.T) {
 	for revision, score := range []leaderboard.Score{7, 5} {
 		corrected := points("u", "m", int64(score))
 		corrected.Revision = int64(revision) + 1
-		if got := f.try("b", corrected); got.Reason != leaderboard.ReasonInvalid {
+		if got := f.trySubmit("b", corrected); got.Reason != leaderboard.ReasonInvalid {
 			t.Errorf("correction without a time: %+v, want a rejection as INVALID", got)
 		}
 		complete, err := f.Complete(t.Context(), f.board("b"), corrected)
@@ -213,7 +214,7 @@ func TestRetryAfterTheSeasonsEndCountsOnce(t *testing.T) {
 	}
 	f.clock.set(end.Add(time.Hour))
 	late.Match = "m4"
-	if got := f.try("b", late); got.Reason != leaderboard.ReasonClosed {
+	if got := f.trySubmit("b", late); got.Reason != leaderboard.ReasonClosed {
 		t.Errorf("result after the grace: %+v, want a rejection as SEASON_CLOSED", got)
 	}
 }
@@ -247,18 +248,18 @@ func TestReadYourWrites(t *testing.T) {
 }
 
 // lateStore is a store whose first Apply applies the results, and then waits until
-// release is closed. If unknown is true, the next Apply applies the results, but
+// release is closed. If failNext is true, the next Apply applies the results, but
 // returns an error.
 type lateStore struct {
 	leaderboard.Store
 	applied, release chan struct{}
-	unknown          bool
+	failNext         bool
 }
 
 func (s *lateStore) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	report, err := s.Store.Apply(ctx, b, results)
-	if s.unknown {
-		s.unknown = false
+	if s.failNext {
+		s.failNext = false
 		return leaderboard.ApplyReport{}, leaderboard.ErrUnavailable
 	}
 	if s.applied != nil {
@@ -280,7 +281,7 @@ func TestCancelledSubmitReachesTheIndex(t *testing.T) {
 	f.submit(b.ID, points("ada", "m1", 1))
 	late := &lateStore{Store: f.store, applied: make(chan struct{}), release: make(chan struct{})}
 	applied := late.applied
-	g := over(t, late, f.index)
+	g := serviceOver(t, late, f.index)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
@@ -298,11 +299,11 @@ func TestCancelledSubmitReachesTheIndex(t *testing.T) {
 
 	// If Apply returns an error, the result may be durable nevertheless. A retry is
 	// then a duplicate.
-	late.unknown = true
+	late.failNext = true
 	if _, err := g.Submit(t.Context(), &b, []leaderboard.MatchResult{points("ada", "m3", 2)}); !errors.Is(err, leaderboard.ErrUnavailable) {
 		t.Errorf("Submit = %v, want %v", err, leaderboard.ErrUnavailable)
 	}
-	if got := g.try(b.ID, points("ada", "m3", 2)); got.Status != leaderboard.Duplicate || got.Score != 8 {
+	if got := g.trySubmit(b.ID, points("ada", "m3", 2)); got.Status != leaderboard.Duplicate || got.Score != 8 {
 		t.Errorf("retry: %v with score %d, want a duplicate with score 8", got.Status, got.Score)
 	}
 	g.wantList(ranking.Query{Board: b.ID}, "ada 8 1")
@@ -312,7 +313,7 @@ func TestCancelledSubmitReachesTheIndex(t *testing.T) {
 func TestPanicReachesTheCaller(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
-	g := over(t, panickingStore{f.store}, f.index)
+	g := serviceOver(t, panickingStore{f.store}, f.index)
 	defer func() {
 		if got := recover(); got != "boom" {
 			t.Errorf("recovered %v, want boom", got)
@@ -328,20 +329,20 @@ func (panickingStore) Apply(context.Context, *leaderboard.Board, []leaderboard.M
 	panic("boom")
 }
 
-// appliedBehind is a ResultLog that applies results to the store, but does not update
+// storeOnlyLog is a ResultLog that applies results to the store, but does not update
 // the index. It calls afterApply before it returns the outcomes.
-type appliedBehind struct {
+type storeOnlyLog struct {
 	store      leaderboard.Store
 	afterApply func()
 }
 
-func (l *appliedBehind) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+func (l *storeOnlyLog) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	report, err := l.store.Apply(ctx, b, results)
 	l.afterApply()
 	return report.Outcomes, err
 }
 
-func (l *appliedBehind) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+func (l *storeOnlyLog) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	return l.Submit(ctx, b, results)
 }
 
@@ -352,7 +353,7 @@ func TestSubmitIsNotAnsweredFromAnIndexThatIsBehind(t *testing.T) {
 	f := open(t)
 	b := f.create(sumBoard)
 	f.submit("b", points("ann", "m1", 5))
-	log := &appliedBehind{store: f.store, afterApply: func() {}}
+	log := &storeOnlyLog{store: f.store, afterApply: func() {}}
 	api := ranking.New(f.store, f.index, ranking.Options{Now: f.clock.now, Results: log})
 	submit := func(match string) ranking.Receipt {
 		t.Helper()
@@ -367,10 +368,52 @@ func TestSubmitIsNotAnsweredFromAnIndexThatIsBehind(t *testing.T) {
 	}
 	key := leaderboard.ResultKey{User: "ann", Match: "m2"}
 	if got, err := api.Retract(t.Context(), &b, key, nil); err != nil || got.Score != 5 || got.Rank != 1 {
-		t.Errorf("retraction to the score of the index: %+v, %v; want 5 at rank 1", got, err)
+		t.Errorf("retraction after which the index is correct: %+v, %v; want 5 at rank 1", got, err)
 	}
 	log.afterApply = func() { f.submit("b", points("ann", "later", 100)) }
 	if got := submit("m3"); got.Score != 110 || got.Rank != 1 {
 		t.Errorf("submit with an index that is ahead: score %d, rank %d; want 110 at rank 1", got.Score, got.Rank)
+	}
+}
+
+// A meetingReads store lets Result return only when two calls of it are running.
+type meetingReads struct {
+	leaderboard.Store
+	running atomic.Int64
+	met     chan struct{}
+}
+
+func (s *meetingReads) Result(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error) {
+	if s.running.Add(1) == 2 {
+		close(s.met)
+	}
+	select {
+	case <-s.met:
+	case <-time.After(30 * time.Second):
+		return leaderboard.Record{}, errors.New("no second call of Result within 30 s")
+	}
+	return s.Store.Result(ctx, key)
+}
+
+// Results without a time keep the times of the stored results that they correct. For a batch,
+// the service reads these stored results concurrently.
+func TestStoredTimesAreReadConcurrently(t *testing.T) {
+	first := open(t)
+	b := first.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
+	batch := []leaderboard.MatchResult{points("ann", "m", 3), points("bob", "m", 4)}
+	for i := range batch {
+		first.submit("b", batch[i])
+		batch[i].Revision, batch[i].Season, batch[i].Score = 1, leaderboard.SeasonAll, 9
+	}
+	f := serviceOver(t, &meetingReads{Store: first.store, met: make(chan struct{})}, first.index)
+	f.clock.set(start.Add(time.Hour))
+	receipts, err := f.Submit(t.Context(), &b, batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range receipts {
+		if r.Status != leaderboard.Applied || r.AchievedAt.After(start.Add(time.Minute)) {
+			t.Errorf("receipt %+v, want status APPLIED and the time of the stored result", r)
+		}
 	}
 }

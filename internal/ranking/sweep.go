@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -15,10 +17,13 @@ import (
 // standings include them.
 const sealDelay = time.Minute
 
-// Sweep seals every closed season, and deletes sealed seasons that are past their
-// board's retention. Before this, it finishes interrupted voids. It appends
-// each seal and each deletion to the audit log before it performs the act. A seal does not
+// Sweep seals every closed season, and deletes each sealed season after the retention of its
+// board. Before this, it finishes interrupted calls of [Admin.SetVoid]. It appends each seal
+// and each deletion to the audit log before it performs the act. A seal does not
 // change answers: it makes a season cheaper to keep and to read.
+//
+// Several processes may sweep. One of them performs each act: see withLease. Sweep reads only
+// the seasons of boards that are due: see seasonPlan.
 //
 // An administrator may change a board's settings during a sweep. Sweep therefore reads each
 // board again when its turn comes, and directly before each act.
@@ -27,27 +32,54 @@ func (a *Admin) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.plans.keepOnly(boards)
 	var errs []error
 	for i := range boards {
 		b := &boards[i]
-		stands, err := a.reread(ctx, b)
-		if err == nil && stands {
-			err = errors.Join(a.finishVoids(ctx, b), a.sweepBoard(ctx, b))
+		if !b.Matches && !a.plans.isDue(b, a.now()) {
+			continue
+		}
+		exists, err := a.reread(ctx, b)
+		if err == nil && exists {
+			err = a.sweepBoard(ctx, b)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
+// sweepBoard finishes interrupted calls of SetVoid for a board, and performs the acts that are
+// due on its seasons.
 func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
-	records, err := a.store.Seasons(ctx, b.ID)
+	isDue := a.plans.isDue(b, a.now())
+	errs := []error{a.finishVoids(ctx, b, isDue)}
+	if !isDue {
+		return errors.Join(errs...)
+	}
+	plan, err := a.newPlan(ctx, b)
 	if err != nil {
-		return err
+		return errors.Join(append(errs, err)...)
 	}
-	var errs []error
-	for i := range records {
-		errs = append(errs, a.sweepSeason(ctx, b, &records[i]))
+	updated := *plan
+	updated.due = time.Time{}
+	visit := func(id leaderboard.SeasonID, sealedAt time.Time) {
+		r := leaderboard.SeasonRecord{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: id}, SealedAt: sealedAt}
+		dueAt, err := a.sweepSeason(ctx, b, &r)
+		errs = append(errs, err)
+		if !dueAt.IsZero() && (updated.due.IsZero() || dueAt.Before(updated.due)) {
+			updated.due = dueAt
+		}
 	}
+	for _, id := range plan.unsealed {
+		visit(id, time.Time{})
+	}
+	for _, id := range slices.Sorted(maps.Keys(plan.sealed)) {
+		visit(id, plan.sealed[id])
+	}
+	if hasCome(updated.due, a.now()) {
+		updated.listedAt = time.Time{} // an act has changed the list
+	}
+	a.plans.put(&updated)
 	return errors.Join(errs...)
 }
 
@@ -63,34 +95,78 @@ func (s *shared) reread(ctx context.Context, b *leaderboard.Board) (bool, error)
 	return err == nil, err
 }
 
-// sweepSeason seals or deletes a season if that is due. It sets b to the stored board before
-// it does so. If b has changed so that the act is no longer due, or due at another time, the
-// next sweep decides again.
-func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leaderboard.SeasonRecord) error {
+// sweepSeason seals or deletes a season if that is due and no other process does it. Of r,
+// it uses the key and SealedAt. It returns the time from which a sweep must look at the
+// season again, or zero for never. Before this time, only a change of the board can make an
+// act due.
+func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leaderboard.SeasonRecord) (dueAt time.Time, err error) {
 	now := a.now()
-	act, err := actDue(b, r, now)
-	if err != nil || act.Action == "" {
-		return err
+	act, err := dueAct(b, r, now)
+	if err != nil {
+		return now, err
 	}
+	if act.Action == "" {
+		nextDue, err := nextAct(b, r, now)
+		if hasCome(nextDue, now) {
+			nextDue = time.Time{} // the act is put off until the board changes
+		}
+		return nextDue, err
+	}
+	if act.Action == actSeal {
+		if hasUsers, err := a.index.hasUsers(ctx, r.SeasonKey); err != nil || !hasUsers {
+			return time.Time{}, err
+		}
+	}
+	_, err = a.withLease(ctx, r.SeasonKey, false, func(ctx context.Context) error {
+		stored, err := a.store.Season(ctx, r.SeasonKey)
+		if err != nil || !stored.SealedAt.Equal(r.SealedAt) {
+			return err // another process has performed the act
+		}
+		return a.perform(ctx, b, r, act, now)
+	})
+	return now, err
+}
+
+// nextAct returns the time when the next act on a season is due, or zero for never.
+func nextAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (time.Time, error) {
+	season, err := b.Season.ByID(r.Season)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if !r.SealedAt.IsZero() {
+		return removedAt(b, season, r.SealedAt, now), nil
+	}
+	closes := b.ClosesAt(season)
+	if closes.IsZero() {
+		return closes, nil
+	}
+	return closes.Add(sealDelay), nil
+}
+
+// perform appends an act to the audit log, and then seals or deletes the season. Before it
+// seals a season that ended early, it recounts the results after the end. Before the act, it
+// sets b to the stored board. If the act is then not due, or is due at another time, perform
+// omits it, and the next sweep decides again.
+func (a *Admin) perform(ctx context.Context, b *leaderboard.Board, r *leaderboard.SeasonRecord, act leaderboard.Act, now time.Time) error {
 	if err := a.store.AppendAct(ctx, act); err != nil {
 		return err
 	}
-	early, ended := b.Season.EarlyEnd(r.Season)
-	if ended && act.Action == actSeal {
+	early, hasEarlyEnd := b.Season.EarlyEnd(r.Season)
+	if hasEarlyEnd && act.Action == actSeal {
 		// A process with an older version of the board may have counted results after the end.
-		if _, _, err := a.afterEnd(ctx, b, b, r.Season, true); err != nil {
+		if _, _, err := a.recountAfterEnd(ctx, b, b, r.Season, true); err != nil {
 			return err
 		}
 	}
-	if stands, err := a.reread(ctx, b); err != nil || !stands {
+	if exists, err := a.reread(ctx, b); err != nil || !exists {
 		return err
 	}
-	again, err := actDue(b, r, now)
-	if err != nil || again.Action != act.Action || !again.At.Equal(act.At) {
+	current, err := dueAct(b, r, now)
+	if err != nil || current.Action != act.Action || !current.At.Equal(act.At) {
 		return err
 	}
 	if e, _ := b.Season.EarlyEnd(r.Season); !e.At.Equal(early.At) {
-		return nil // the season ended after the recount
+		return nil // an administrator ended the season early after the recount
 	}
 	if act.Action == actSeal {
 		if err := a.ranks.seal(ctx, b, r.SeasonKey); err != nil {
@@ -113,8 +189,8 @@ const (
 	actDelete = "season.delete"
 )
 
-// actDue returns the act on a season of b that is due, or an empty act.
-func actDue(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (leaderboard.Act, error) {
+// dueAct returns the act that is due on a season of b, or an empty act.
+func dueAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (leaderboard.Act, error) {
 	season, err := b.Season.ByID(r.Season)
 	if err != nil {
 		return leaderboard.Act{}, err
@@ -123,19 +199,19 @@ func actDue(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (l
 		return leaderboard.Act{}, nil // each part of the fill would amend the final standings of a sealed season
 	}
 	if b.FillingSeason(r.Season, now) {
-		return leaderboard.Act{}, nil // a window that is opened only now, after its close
+		return leaderboard.Act{}, nil // the window is being filled after its close
 	}
 	if r.SealedAt.IsZero() {
 		if !b.Closed(season, now.Add(-sealDelay)) {
 			return leaderboard.Act{}, nil
 		}
-		return dueAct(actSeal, r.SeasonKey, b.ClosesAt(season).Add(sealDelay), "the season closed"), nil
+		return newSweepAct(actSeal, r.SeasonKey, b.ClosesAt(season).Add(sealDelay), "the season closed"), nil
 	}
 	removed := removedAt(b, season, r.SealedAt, now)
-	if !due(removed, now) || r.Season == b.Rolling.Filled { // the next window is filled from it
+	if !hasCome(removed, now) || r.Season == b.Rolling.Filled { // the next window is filled from this one
 		return leaderboard.Act{}, nil
 	}
-	return dueAct(actDelete, r.SeasonKey, removed, fmt.Sprintf("the retention of the board is %v", b.Retention)), nil
+	return newSweepAct(actDelete, r.SeasonKey, removed, fmt.Sprintf("the retention of the board is %v", b.Retention)), nil
 }
 
 // removedAt returns the time from which a sweep deletes a season with results: the
@@ -149,29 +225,29 @@ func removedAt(b *leaderboard.Board, season leaderboard.Season, sealedAt, now ti
 	}
 	sealable := closes.Add(sealDelay)
 	if sealedAt.IsZero() {
-		sealedAt = later(sealable, now)
+		sealedAt = laterOf(sealable, now)
 	}
-	return later(sealedAt.Add(b.Retention), sealable)
+	return laterOf(sealedAt.Add(b.Retention), sealable)
 }
 
-func later(x, y time.Time) time.Time {
+func laterOf(x, y time.Time) time.Time {
 	if x.After(y) {
 		return x
 	}
 	return y
 }
 
-// due reports whether t has come. The zero time never comes.
-func due(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
+// hasCome reports whether t has come. The zero time never comes.
+func hasCome(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
-// dueAct returns the audit log's record of an act on a season that the service performs by
-// itself. The parameter at is the time when the act is due, not the time of the sweep. So
-// the records of several processes, or of repeated sweeps, are equal, and the log keeps
-// one.
-func dueAct(action string, key leaderboard.SeasonKey, at time.Time, reason string) leaderboard.Act {
+// newSweepAct returns the audit log's record of an act on a season that the service performs by
+// itself. Parameter dueAt is the time when the act is due, not the time of the sweep.
+// Therefore the records of several processes, or of repeated sweeps, are equal, and the log
+// keeps one.
+func newSweepAct(action string, key leaderboard.SeasonKey, dueAt time.Time, reason string) leaderboard.Act {
 	sum := sha256.Sum256([]byte(action + "\n" + string(key.Board) + "\n" + string(key.Season)))
 	return leaderboard.Act{
-		ID: fmt.Sprintf("due-%x", sum[:16]), At: leaderboard.Truncate(at), Actor: leaderboard.SystemActor,
+		ID: fmt.Sprintf("due-%x", sum[:16]), At: leaderboard.Truncate(dueAt), Actor: leaderboard.SystemActor,
 		Action: action, Board: key.Board, Season: key.Season, ActDetail: leaderboard.ActDetail{Reason: reason},
 	}
 }

@@ -12,24 +12,24 @@ import (
 // sweepHooks is a store that calls a function after some calls of a sweep.
 type sweepHooks struct {
 	leaderboard.Store
-	sealed   func(leaderboard.BoardID) // after Seal
-	appended func()                    // after AppendAct
+	afterSeal   func(leaderboard.BoardID)
+	afterAppend func() // after AppendAct
 }
 
-func (s *sweepHooks) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
-	record, err := s.Store.Seal(ctx, b, season, a)
-	s.sealed(b.ID)
+func (s *sweepHooks) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, at time.Time) (leaderboard.SeasonRecord, error) {
+	record, err := s.Store.Seal(ctx, b, season, at)
+	s.afterSeal(b.ID)
 	return record, err
 }
 
 func (s *sweepHooks) AppendAct(ctx context.Context, act leaderboard.Act) error {
 	err := s.Store.AppendAct(ctx, act)
-	s.appended()
+	s.afterAppend()
 	return err
 }
 
-// A sweep of many boards can take long. It decides about a season by the settings that the
-// board has at that moment.
+// A sweep of many boards can take long. When it reaches a season, it uses the settings that
+// the board has at this time.
 func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 	retention := func(d time.Duration) func(*leaderboard.Board) error {
 		return func(b *leaderboard.Board) error { b.Retention = d; return nil }
@@ -40,13 +40,13 @@ func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 		amend  func(*leaderboard.Board) error
 		want   string // the season of "b" after the sweep
 	}{
-		{"no change", false, retention(48 * time.Hour), "sealed"},
-		{"no change of a sealed season", true, retention(48 * time.Hour), "deleted"},
-		{"no retention", true, retention(0), "sealed"},
-		{"a longer retention", true, retention(1000 * time.Hour), "sealed"},
-		{"a longer grace", false, func(b *leaderboard.Board) error { b.Season.Grace = 1000 * time.Hour; return nil }, "open"},
-		{"a recount", true, func(b *leaderboard.Board) error { b.RecountLease = start; return nil }, "sealed"},
-		{"an early end", false, func(b *leaderboard.Board) error {
+		{"an open season, and no change", false, retention(48 * time.Hour), "sealed"},
+		{"a sealed season, and no change", true, retention(48 * time.Hour), "deleted"},
+		{"the retention is removed", true, retention(0), "sealed"},
+		{"the retention grows", true, retention(1000 * time.Hour), "sealed"},
+		{"the grace grows", false, func(b *leaderboard.Board) error { b.Season.Grace = 1000 * time.Hour; return nil }, "open"},
+		{"a recount begins", true, func(b *leaderboard.Board) error { b.RecountLease = start; return nil }, "sealed"},
+		{"the season ends early", false, func(b *leaderboard.Board) error {
 			return b.Season.EndEarly(leaderboard.EarlyEnd{ID: day, At: start.Add(-time.Minute), DecidedAt: start.AddDate(0, 0, 7)})
 		}, "open"},
 	} {
@@ -73,7 +73,7 @@ func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				hooks := &sweepHooks{Store: f.store, sealed: func(leaderboard.BoardID) {}, appended: func() {}}
+				hooks := &sweepHooks{Store: f.store, afterSeal: func(leaderboard.BoardID) {}, afterAppend: func() {}}
 				if moment == "the record of the act" {
 					if _, err := f.store.AmendBoard(t.Context(), "a", retention(0)); err != nil {
 						t.Fatal(err)
@@ -81,15 +81,15 @@ func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 					if err := f.Seal(t.Context(), "a", day); err != nil {
 						t.Fatal(err)
 					}
-					hooks.appended = amend
+					hooks.afterAppend = amend
 				} else {
-					hooks.sealed = func(id leaderboard.BoardID) {
+					hooks.afterSeal = func(id leaderboard.BoardID) {
 						if id == "a" {
 							amend()
 						}
 					}
 				}
-				s := over(t, hooks, f.index)
+				s := serviceOver(t, hooks, f.index)
 				s.clock.set(f.clock.now())
 				if err := s.Sweep(t.Context()); err != nil {
 					t.Fatal(err)
@@ -98,7 +98,7 @@ func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 					t.Fatalf("the sweep did not reach %s", moment)
 				}
 				if got := stateOf(t, f.store, "b"); got != tt.want {
-					t.Errorf("changed after %s: the season is %s, want %s", moment, got, tt.want)
+					t.Errorf("board changed after %s: the season is %s, want %s", moment, got, tt.want)
 				}
 			}
 		})
@@ -121,17 +121,17 @@ func stateOf(t *testing.T, store leaderboard.Store, id leaderboard.BoardID) stri
 	return "sealed"
 }
 
-// A season may end early during the sweep, and close again before its turn. The sweep then
-// recounts it before the seal.
+// During a sweep, a season may get an early end and close again. When the sweep reaches the
+// season, it recounts the season before the seal.
 func TestASweepRecountsASeasonThatEndsMeanwhile(t *testing.T) {
 	f := open(t)
 	for _, id := range []leaderboard.BoardID{"a", "b"} {
 		f.create(leaderboard.Board{ID: id, Policy: leaderboard.Sum, Season: dailyBoard.Season})
-		f.submit(id, timed(points("ann", "1", 5), start.Add(-time.Hour)))
-		f.submit(id, timed(points("ann", "2", 7), start))
+		f.submit(id, withTime(points("ann", "1", 5), start.Add(-time.Hour)))
+		f.submit(id, withTime(points("ann", "2", 7), start))
 	}
 	f.clock.set(start.AddDate(0, 0, 7))
-	s := over(t, &sweepHooks{f.store, func(id leaderboard.BoardID) {
+	s := serviceOver(t, &sweepHooks{f.store, func(id leaderboard.BoardID) {
 		if id != "a" {
 			return
 		}

@@ -26,18 +26,18 @@ func (t *tasks) close() {
 }
 
 // runToEnd calls write and returns its result. If ctx is done before write returns,
-// runToEnd returns the error of ctx, but write continues in the background. Otherwise
-// write could stop between the update of the store and the update of the ranks, and the
-// ranks would stay stale until the user's next result.
+// runToEnd returns the error of ctx, but write continues in the background. Otherwise write
+// could stop after it has updated the store and before it has updated the ranks. The ranks
+// would then stay stale until the user's next result.
 func runToEnd[T any](ctx context.Context, t *tasks, write func(context.Context) (T, error)) (T, error) {
 	type answer struct {
 		value    T
 		err      error
 		panicked any
 	}
-	var none T
+	var zero T
 	if err := ctx.Err(); err != nil {
-		return none, err
+		return zero, err
 	}
 	done := make(chan answer, 1)
 	t.running.Go(func() {
@@ -55,6 +55,6 @@ func runToEnd[T any](ctx context.Context, t *tasks, write func(context.Context) 
 		}
 		return a.value, a.err
 	case <-ctx.Done():
-		return none, ctx.Err()
+		return zero, ctx.Err()
 	}
 }

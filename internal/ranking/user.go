@@ -34,7 +34,7 @@ func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, nei
 	if err := user.Validate(); err != nil {
 		return UserPage{}, err
 	}
-	b, err := r.board(ctx, q.Board)
+	b, err := r.boardOf(ctx, &q)
 	if err != nil {
 		return UserPage{}, err
 	}
@@ -55,16 +55,16 @@ func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, nei
 }
 
 func (v *view) user(ctx context.Context, user leaderboard.UserID, neighbors int) (UserPage, error) {
-	n, seen, err := v.Around(ctx, v.ladder, user, neighbors, neighbors, v.method)
+	n, ladderView, err := v.Around(ctx, v.ladder, user, neighbors, neighbors, v.method)
 	if err != nil {
 		return UserPage{}, err
 	}
-	page := UserPage{About: v.about(seen), Neighbors: v.lines(n.Standings)}
+	page := UserPage{About: v.about(ladderView), Neighbors: v.lines(n.Standings)}
 	page.Neighbors[n.Of].Current = true
 	page.Line = page.Neighbors[n.Of]
 	page.ClippedAbove = n.Of < neighbors
 	page.ClippedBelow = len(n.Standings)-1-n.Of < neighbors
-	page.Percentile = percent(seen.Size-n.NotWorse, seen.Size)
+	page.Percentile = percent(ladderView.Size-n.NotWorse, ladderView.Size)
 	return page, nil
 }
 

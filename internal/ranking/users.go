@@ -10,16 +10,16 @@ import (
 //
 // Erase first bans the user, which removes the user from the ranks. This must happen
 // while the store still has the list of the user's seasons. The store's Erase deletes
-// that list at its start. If the process died then and the user were still in the
-// ranks, no other process could find and remove the user.
+// that list at its start. If the process died after this while the user was in the ranks, no
+// other process could find and remove the user.
 func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 	if err := user.Validate(); err != nil {
 		return err
 	}
 	_, err := runToEnd(ctx, a.tasks, func(ctx context.Context) (struct{}, error) {
-		const why = "erase a user"
-		hidden := leaderboard.Ban{User: user, Banned: true, Reason: why, At: leaderboard.Truncate(a.now())}
-		if err := a.setBan(ctx, hidden, why); err != nil {
+		const reason = "erase a user"
+		hidden := leaderboard.Ban{User: user, Banned: true, Reason: reason, At: leaderboard.Truncate(a.now())}
+		if err := a.setBan(ctx, hidden, reason); err != nil {
 			return struct{}{}, err
 		}
 		changes, err := a.store.Erase(ctx, user, leaderboard.Truncate(a.now()))
@@ -28,7 +28,13 @@ func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 		}
 		// Pass the entries as unchanged: the final standings lack the user already, so
 		// they need no amendment.
-		return struct{}{}, a.ranks.update(ctx, nil, entriesAfter(changes), why)
+		err = a.ranks.update(ctx, nil, entriesAfter(changes), reason)
+		for i := range changes {
+			if err == nil {
+				err = a.index.dropEmpty(ctx, changes[i].After.SeasonKey, a.index.tryDrop)
+			}
+		}
+		return struct{}{}, err
 	})
 	return err
 }

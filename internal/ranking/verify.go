@@ -21,13 +21,15 @@ type DifferenceKind string
 
 // The kinds of differences.
 const (
-	VoidsWrong DifferenceKind = "VOIDS_WRONG" // a result lacks a void, or the end of a void, of its match
-	EntryWrong DifferenceKind = "ENTRY_WRONG" // the entry is missing, should not exist, or disagrees with the results
-	RowMissing DifferenceKind = "ROW_MISSING" // a ladder in the store has no row for the entry
-	RowOrphan  DifferenceKind = "ROW_GHOST"   // a ladder in the store has a row that matches no entry
-	IndexWrong DifferenceKind = "INDEX_WRONG" // the rank index disagrees with the entry
-	IndexSize  DifferenceKind = "INDEX_SIZE"  // the number of users in the ranks differs from the number of entries
-	FinalWrong DifferenceKind = "FINAL_WRONG" // the final standings disagree with the entry
+	DataDamaged   DifferenceKind = "DATA_DAMAGED"   // stored data of the user cannot be read
+	ResultMissing DifferenceKind = "RESULT_MISSING" // a linked board lacks a result of its source
+	VoidsWrong    DifferenceKind = "VOIDS_WRONG"    // a result does not have the Voids of its match
+	EntryWrong    DifferenceKind = "ENTRY_WRONG"    // the entry is missing, should not exist, or disagrees with the results
+	RowMissing    DifferenceKind = "ROW_MISSING"    // a ladder in the store has no row for the entry
+	RowOrphan     DifferenceKind = "ROW_GHOST"      // a ladder in the store has a row that matches no entry
+	IndexWrong    DifferenceKind = "INDEX_WRONG"    // the rank index disagrees with the entry
+	IndexSize     DifferenceKind = "INDEX_SIZE"     // the number of users in the ranks differs from the number of entries
+	FinalWrong    DifferenceKind = "FINAL_WRONG"    // the final standings disagree with the entry
 )
 
 // Difference is a difference that Verify found.
@@ -44,23 +46,41 @@ type VerifyReport struct {
 	Seasons, Users, Results, Differences, Repaired int64
 }
 
-// Verify checks that the results of matches that were voided have the voids. Then it
-// recomputes the entry of every user in the selected seasons from the stored results. It compares the computed entry with the stored entry, with the rows of the
-// store's ladders, and with the rank index or the final standings.
+// Verify checks that the results of voided and restored matches have the Voids of these
+// matches. Then it recomputes the entry of every user in the selected seasons from the stored
+// results. It compares the computed entry with the stored entry, with the rows of the store's
+// ladders, and with the rank index or the final standings.
 //
-// Verify calls found for each difference. A result that arrives during a check also
+// Verify calls send for each difference. A result that arrives during a check also
 // looks like a difference, so Verify first checks each difference again. If repair is
 // true, Verify recomputes wrong entries from the stored results. From the entries, it
-// then recomputes the index or the final standings. It also starts the fill of each linked
-// board that is selected as a whole.
-func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progress Progress, found func(Difference) error) (VerifyReport, error) {
+// then recomputes the index or the final standings. It also starts a fill of each linked
+// board of which sel selects all seasons.
+//
+// Verify compares each selected linked board with its source, unless the board is being
+// filled. It cannot repair damaged data, only report their users.
+func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progress Progress, send func(Difference) error) (VerifyReport, error) {
 	var report VerifyReport
 	unrepaired := map[DifferenceKind]int64{}
 	unregistered, err := v.unregistered(ctx, sel)
 	if err != nil {
 		return report, err
 	}
+	bans, err := v.allBans(ctx)
+	if err != nil {
+		return report, err
+	}
 	voids := appliedVoids{}
+	damagedUsers := map[boardUser]bool{} // users whose data on a board are damaged
+	count := func(d Difference) error {
+		if d.Kind == DataDamaged {
+			damagedUsers[boardUser{d.Ladder.Board, d.User}] = true
+		}
+		if !d.Repaired {
+			unrepaired[d.Kind]++
+		}
+		return send(d)
+	}
 	err = sel.eachSeason(ctx, v.store, func(b *leaderboard.Board, key leaderboard.SeasonKey) error {
 		report.Seasons++
 		matches, err := v.matchBoard(ctx, b)
@@ -71,15 +91,15 @@ func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progr
 		if err != nil {
 			return err
 		}
-		c := &check{Verifier: v, b: b, matchBoard: matches, voids: voids, rules: record.Rules, key: key, repair: repair, progress: progress, report: &report}
-		c.found = func(d Difference) error {
-			if !d.Repaired {
-				unrepaired[d.Kind]++
-			}
-			return found(d)
+		c := &check{
+			Verifier: v, b: b, matchBoard: matches, voids: voids, bans: bans, rules: record.Rules, key: key,
+			repair: repair, progress: progress, send: count, report: &report,
 		}
 		return c.run(ctx, unregistered[key])
 	})
+	if err == nil {
+		err = v.verifyLinks(ctx, sel, repair, damagedUsers, &report, count)
+	}
 	if err == nil && repair {
 		err = v.refill(ctx, sel)
 	}
@@ -90,10 +110,11 @@ func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progr
 	return report, err
 }
 
-// unregistered returns the unregistered users of the selected seasons: see
+// unregistered returns the unregistered users of the selected seasons: users with results who
+// may be missing in the list of the season's users. See
 // [leaderboard.ResultStore].UnregisteredUsers.
 func (v *Verifier) unregistered(ctx context.Context, sel Selection) (map[leaderboard.SeasonKey]map[leaderboard.UserID]bool, error) {
-	found := map[leaderboard.SeasonKey]map[leaderboard.UserID]bool{}
+	users := map[leaderboard.SeasonKey]map[leaderboard.UserID]bool{}
 	for k, err := range v.store.UnregisteredUsers(ctx) {
 		if err != nil {
 			return nil, err
@@ -101,12 +122,26 @@ func (v *Verifier) unregistered(ctx context.Context, sel Selection) (map[leaderb
 		if sel.Board != "" && sel.Board != k.Board || sel.Season != "" && sel.Season != k.Season {
 			continue
 		}
-		if found[k.SeasonKey] == nil {
-			found[k.SeasonKey] = map[leaderboard.UserID]bool{}
+		if users[k.SeasonKey] == nil {
+			users[k.SeasonKey] = map[leaderboard.UserID]bool{}
 		}
-		found[k.SeasonKey][k.User] = true
+		users[k.SeasonKey][k.User] = true
 	}
-	return found, nil
+	return users, nil
+}
+
+// allBans returns all bans that hide users, by user.
+func (v *Verifier) allBans(ctx context.Context) (map[leaderboard.UserID][]leaderboard.Ban, error) {
+	all := map[leaderboard.UserID][]leaderboard.Ban{}
+	for b, err := range v.store.Bans(ctx, leaderboard.BanKey{}) {
+		if err != nil {
+			return nil, err
+		}
+		if b.Banned {
+			all[b.User] = append(all[b.User], b)
+		}
+	}
+	return all, nil
 }
 
 // check is the verification of one season.
@@ -116,16 +151,17 @@ type check struct {
 	// matchBoard is the board whose matches concern the results of b, or nil.
 	matchBoard *leaderboard.Board
 	voids      appliedVoids
+	bans       map[leaderboard.UserID][]leaderboard.Ban
 	rules      int // the divisions that the season's entries follow: see leaderboard.Board.Rules
 	key        leaderboard.SeasonKey
 	repair     bool
 	progress   Progress
-	found      func(Difference) error
+	send       func(Difference) error
 	report     *VerifyReport
 
 	ranked     map[leaderboard.Division]int64 // the number of users that each ladder should have
 	orphans    map[leaderboard.OrphanRow]bool // the orphan rows that findOrphans reported
-	ranksWrong bool                           // the ranks must be rebuilt
+	ranksWrong bool                           // the ranks must be rebuilt, because an entry was repaired
 }
 
 // run checks the registered and unregistered users of the season, the ladders of the
@@ -133,8 +169,12 @@ type check struct {
 func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]bool) error {
 	c.ranked = map[leaderboard.Division]int64{{}: 0}
 	n := int64(0)
-	check := func(user leaderboard.UserID) error {
-		if err := c.user(ctx, user); err != nil {
+	checkUser := func(user leaderboard.UserID) error {
+		err := c.compareUser(ctx, user)
+		if damaged(err) {
+			err = c.reportDamaged(ctx, user, err)
+		}
+		if err != nil {
 			return err
 		}
 		c.report.Users++
@@ -146,14 +186,14 @@ func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]boo
 	for user, err := range c.store.Users(ctx, c.key) {
 		if err == nil {
 			delete(unregistered, user) // the user may have been registered in the meantime
-			err = check(user)
+			err = checkUser(user)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	for user := range unregistered {
-		if err := check(user); err != nil {
+		if err := checkUser(user); err != nil {
 			return err
 		}
 	}
@@ -177,57 +217,80 @@ func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]boo
 	return nil
 }
 
-// user compares a user's entry with the stored results. It also adds the user to
+// compareUser compares a user's entry with the stored results. It also adds the user to
 // c.ranked for each ladder that should contain the user.
-func (c *check) user(ctx context.Context, user leaderboard.UserID) error {
-	var lacking []leaderboard.ResultKey
-	want, have, err := c.entries(ctx, user, func(r *leaderboard.MatchResult) error {
+func (c *check) compareUser(ctx context.Context, user leaderboard.UserID) error {
+	var withoutVoids []leaderboard.ResultKey // results that lack Voids of their matches
+	computed, stored, err := c.entries(ctx, user, func(r *leaderboard.MatchResult) error {
 		c.report.Results++
 		_, lacks, err := c.lacksVoids(ctx, r)
 		if lacks {
-			lacking = append(lacking, r.ResultKey)
+			withoutVoids = append(withoutVoids, r.ResultKey)
 		}
 		return err
 	})
-	for _, key := range lacking {
+	for _, key := range withoutVoids {
 		err = errors.Join(err, c.checkVoids(ctx, key))
 	}
-	if err == nil && len(lacking) > 0 {
-		want, have, err = c.entries(ctx, user, nil)
+	if err == nil && len(withoutVoids) > 0 {
+		computed, stored, err = c.entries(ctx, user, nil)
 	}
 	if err != nil {
 		return err
 	}
-	if detail := entryDifference(want, have); detail != "" {
-		if err := c.refresh(ctx); err != nil {
+	if detail := entryDifference(computed, stored); detail != "" {
+		if err := c.refresh(ctx, user); err != nil {
 			return err
 		}
-		if want, have, err = c.entries(ctx, user, nil); err != nil {
+		if computed, stored, err = c.entries(ctx, user, nil); err != nil {
 			return err
 		}
-		if detail := entryDifference(want, have); detail != "" {
-			if err := c.difference(ctx, EntryWrong, leaderboard.Division{}, user, detail); err != nil {
+		if detail := entryDifference(computed, stored); detail != "" {
+			if err := c.addDifference(ctx, EntryWrong, leaderboard.Division{}, user, detail); err != nil {
 				return err
 			}
 		}
 	}
-	want.Hidden = have.Hidden
-	if !want.Ranked() {
-		return nil
-	}
-	c.ranked[leaderboard.Division{}]++
-	for _, d := range want.Divisions {
-		c.ranked[d]++
-	}
+	c.countRanked(&computed)
 	return nil
 }
 
-// refresh reads the board and its season again. An administrator may have ended the season
-// or changed the divisions after the check began.
-func (c *check) refresh(ctx context.Context) error {
+// countRanked adds the user of an entry to c.ranked.
+func (c *check) countRanked(e *leaderboard.Entry) {
+	if !e.Ranked() {
+		return
+	}
+	c.ranked[leaderboard.Division{}]++
+	for _, d := range e.Divisions {
+		c.ranked[d]++
+	}
+}
+
+// reportDamaged reports a user whose stored data cannot be read, for the reason err. It
+// compares nothing with the user's entry, which stays as it is stored.
+func (c *check) reportDamaged(ctx context.Context, user leaderboard.UserID, err error) error {
+	stored, entryErr := c.entry(ctx, user)
+	if entryErr == nil {
+		c.countRanked(&stored)
+	} else if !damaged(entryErr) {
+		return entryErr
+	}
+	c.report.Differences++
+	return c.send(Difference{Kind: DataDamaged, Ladder: leaderboard.Ladder{SeasonKey: c.key}, User: user,
+		Detail: fmt.Sprintf("stored data cannot be read; restore them, then repair: %v", err)})
+}
+
+// refresh reads the board, its season and the user's bans again. An administrator may have
+// ended the season, changed the divisions or banned the user after the check began.
+func (c *check) refresh(ctx context.Context, user leaderboard.UserID) error {
 	if _, err := c.reread(ctx, c.b); err != nil {
 		return err
 	}
+	bans, err := c.store.UserBans(ctx, user)
+	if err != nil {
+		return err
+	}
+	c.bans[user] = bans
 	record, err := c.store.Season(ctx, c.key)
 	c.rules = record.Rules
 	return err
@@ -235,7 +298,7 @@ func (c *check) refresh(ctx context.Context) error {
 
 // entries returns a user's entry as it follows from the stored results, and as it is
 // stored. If visit is not nil, entries calls it with each result.
-func (c *check) entries(ctx context.Context, user leaderboard.UserID, visit func(*leaderboard.MatchResult) error) (want, have leaderboard.Entry, err error) {
+func (c *check) entries(ctx context.Context, user leaderboard.UserID, visit func(*leaderboard.MatchResult) error) (computed, stored leaderboard.Entry, err error) {
 	t, err := c.b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
 		for r, err := range c.store.Results(ctx, c.key, user) {
 			if err == nil && visit != nil {
@@ -247,16 +310,18 @@ func (c *check) entries(ctx context.Context, user leaderboard.UserID, visit func
 		}
 	})
 	if err == nil {
-		have, err = c.entry(ctx, user)
+		stored, err = c.entry(ctx, user)
 	}
-	want = c.b.WithRules(c.rules).Entry(&t, c.key.Season, user)
-	for rules := 0; rules <= c.b.Rules() && !c.b.RecountLease.IsZero() && !slices.Equal(want.Divisions, have.Divisions); rules++ {
-		// The divisions have changed, and the user's entry possibly follows the old ones.
-		if other := c.b.WithRules(rules).Entry(&t, c.key.Season, user); slices.Equal(other.Divisions, have.Divisions) {
-			want = other
+	computed = c.b.WithRules(c.rules).Entry(&t, c.key.Season, user)
+	hidden := slices.ContainsFunc(c.bans[user], func(b leaderboard.Ban) bool { return b.Hides(c.b) })
+	for rules := 0; rules <= c.b.Rules() && !c.b.RecountLease.IsZero() && !slices.Equal(computed.Divisions, stored.Divisions); rules++ {
+		// The divisions have changed, and the user's entry may still follow former ones.
+		if former := c.b.WithRules(rules).Entry(&t, c.key.Season, user); slices.Equal(former.Divisions, stored.Divisions) {
+			computed = former
 		}
 	}
-	return want, have, err
+	computed.Hidden = hidden && computed.Key != ""
+	return computed, stored, err
 }
 
 func (c *check) entry(ctx context.Context, user leaderboard.UserID) (leaderboard.Entry, error) {
@@ -267,25 +332,29 @@ func (c *check) entry(ctx context.Context, user leaderboard.UserID) (leaderboard
 	return e, err
 }
 
-func entryDifference(want, have leaderboard.Entry) string {
+func entryDifference(computed, stored leaderboard.Entry) string {
 	switch {
-	case want.Key != have.Key && have.Key == "":
+	case computed.Key != stored.Key && stored.Key == "":
 		return "the entry is missing"
-	case want.Key != have.Key && want.Key == "":
+	case computed.Key != stored.Key && computed.Key == "":
 		return "the entry has a score, but no result counts"
-	case want.Key != have.Key:
+	case computed.Key != stored.Key:
 		return "the score differs from the results"
-	case !want.AchievedAt.Equal(have.AchievedAt) || want.Match != have.Match || want.Metadata != have.Metadata || want.Results != have.Results:
-		return "the deciding result differs from the results"
-	case !slices.Equal(want.Divisions, have.Divisions):
-		return fmt.Sprintf("the divisions are %v, but the results give %v", have.Divisions, want.Divisions)
+	case !computed.AchievedAt.Equal(stored.AchievedAt) || computed.Match != stored.Match || computed.Metadata != stored.Metadata || computed.Results != stored.Results:
+		return "the entry's time, match, metadata or number of results differs from the results"
+	case !slices.Equal(computed.Divisions, stored.Divisions):
+		return fmt.Sprintf("the divisions are %v, but the results give %v", stored.Divisions, computed.Divisions)
+	case computed.Hidden && !stored.Hidden:
+		return "the entry is visible, but the user is banned"
+	case stored.Hidden && !computed.Hidden:
+		return "the entry is hidden, but the user is not banned"
 	}
 	return ""
 }
 
-// difference reports a difference. If c.repair is true, it first recomputes the user's
+// addDifference reports a difference. If c.repair is true, it first recomputes the user's
 // entry.
-func (c *check) difference(ctx context.Context, kind DifferenceKind, d leaderboard.Division, user leaderboard.UserID, detail string) error {
+func (c *check) addDifference(ctx context.Context, kind DifferenceKind, d leaderboard.Division, user leaderboard.UserID, detail string) error {
 	c.report.Differences++
 	diff := Difference{Kind: kind, Ladder: leaderboard.Ladder{SeasonKey: c.key, Division: d}, User: user, Detail: detail}
 	if c.repair {
@@ -298,5 +367,5 @@ func (c *check) difference(ctx context.Context, kind DifferenceKind, d leaderboa
 		c.report.Repaired++
 		diff.Repaired = true
 	}
-	return c.found(diff)
+	return c.send(diff)
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// hasRanks reports whether the ranks must have the ladder of a division. While entries are
-// recounted after a change of the board's divisions, those of removed divisions are not
-// readable, and those of added divisions are incomplete.
-func (c *check) hasRanks(d leaderboard.Division) bool {
+// mustHaveLadder reports whether the ranks must have the complete ladder of a division. After a
+// change of the board's divisions, ladders of removed divisions are not readable, and ladders of
+// added divisions are incomplete until all entries are recounted.
+func (c *check) mustHaveLadder(d leaderboard.Division) bool {
 	_, err := c.b.WithRules(c.rules).Division(d)
 	return err == nil && !c.b.IsFilling(d.Attribute)
 }
 
 // compareRanks compares the rank index or the final standings with entries.
 func (c *check) compareRanks(ctx context.Context, l leaderboard.Ladder, entries []leaderboard.Entry) error {
-	if len(entries) == 0 || !c.hasRanks(l.Division) {
+	if len(entries) == 0 || !c.mustHaveLadder(l.Division) {
 		return nil
 	}
 	users := make([]leaderboard.UserID, len(entries))
@@ -59,7 +59,7 @@ func (c *check) compareRank(ctx context.Context, v *view, kind DifferenceKind, u
 		return err
 	}
 	if st := standings[0]; e.Ranked() && (st.Key != e.Key || !st.AchievedAt.Equal(e.AchievedAt)) {
-		return c.difference(ctx, kind, v.ladder.Division, user, "the ranks disagree with the entry")
+		return c.addDifference(ctx, kind, v.ladder.Division, user, "the ranks disagree with the entry")
 	}
 	return nil
 }
@@ -71,9 +71,9 @@ func (c *check) compareRank(ctx context.Context, v *view, kind DifferenceKind, u
 // difference.
 func (c *check) checkSizes(ctx context.Context) error {
 	const tries = 3
-	left := slices.DeleteFunc(slices.Collect(maps.Keys(c.ranked)), func(d leaderboard.Division) bool { return !c.hasRanks(d) })
-	for try := 1; len(left) > 0; try++ {
-		before, err := c.ladderSizes(ctx, left)
+	divisions := slices.DeleteFunc(slices.Collect(maps.Keys(c.ranked)), func(d leaderboard.Division) bool { return !c.mustHaveLadder(d) })
+	for attempt := 1; len(divisions) > 0; attempt++ {
+		before, err := c.ladderSizes(ctx, divisions)
 		if err != nil {
 			return err
 		}
@@ -81,23 +81,23 @@ func (c *check) checkSizes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		after, err := c.ladderSizes(ctx, left)
+		after, err := c.ladderSizes(ctx, divisions)
 		if err != nil {
 			return err
 		}
 		var differ []leaderboard.Division
-		for _, d := range left {
+		for _, d := range divisions {
 			switch n := counts[d]; {
 			case min(before[d], after[d]) <= n && n <= max(before[d], after[d]):
-			case try < tries:
+			case attempt < tries:
 				differ = append(differ, d)
 			default:
-				if err := c.difference(ctx, IndexSize, d, "", fmt.Sprintf("%d users have a rank, but %d have an entry", after[d], n)); err != nil {
+				if err := c.addDifference(ctx, IndexSize, d, "", fmt.Sprintf("%d users have a rank, but %d have an entry", after[d], n)); err != nil {
 					return err
 				}
 			}
 		}
-		left = differ
+		divisions = differ
 	}
 	return nil
 }
@@ -107,8 +107,8 @@ func (c *check) ladderSizes(ctx context.Context, divisions []leaderboard.Divisio
 	sizes := map[leaderboard.Division]int64{}
 	for _, d := range divisions {
 		err := c.reader.read(ctx, c.b, Query{Board: c.key.Board, Season: c.key.Season, Division: d}, func(v *view) error {
-			_, seen, err := v.Page(ctx, v.ladder, 1, 1)
-			sizes[d] = seen.Size
+			_, ladderView, err := v.Page(ctx, v.ladder, 1, 1)
+			sizes[d] = ladderView.Size
 			return err
 		})
 		if err != nil {

@@ -11,31 +11,31 @@ import (
 const orphanDetail = "the ladder has a row that does not belong to the user's entry"
 
 // findOrphans reports the orphan rows of the store's ladders. Other reads of the store
-// may skip orphan rows. An entry that moves leaves an orphan row for a moment, so
+// may skip orphan rows. An entry that moves leaves an orphan row for a short time, so
 // findOrphans reads twice and reports only the rows that both reads find.
 func (c *check) findOrphans(ctx context.Context) error {
-	find := func(among map[leaderboard.OrphanRow]bool) (map[leaderboard.OrphanRow]bool, error) {
-		found := map[leaderboard.OrphanRow]bool{}
+	find := func(candidates map[leaderboard.OrphanRow]bool) (map[leaderboard.OrphanRow]bool, error) {
+		orphans := map[leaderboard.OrphanRow]bool{}
 		for orphan, err := range c.store.OrphanRows(ctx, c.key) {
 			if err != nil {
 				return nil, err
 			}
-			if among == nil || among[orphan] {
-				found[orphan] = true
+			if candidates == nil || candidates[orphan] {
+				orphans[orphan] = true
 			}
 		}
-		return found, nil
+		return orphans, nil
 	}
-	found, err := find(nil)
-	if err == nil && len(found) > 0 {
-		found, err = find(found)
+	orphans, err := find(nil)
+	if err == nil && len(orphans) > 0 {
+		orphans, err = find(orphans)
 	}
 	if err != nil {
 		return err
 	}
-	c.orphans = found
-	for orphan := range found {
-		if err := c.difference(ctx, RowOrphan, orphan.Division, orphan.User, orphanDetail); err != nil {
+	c.orphans = orphans
+	for orphan := range orphans {
+		if err := c.addDifference(ctx, RowOrphan, orphan.Division, orphan.User, orphanDetail); err != nil {
 			return err
 		}
 	}
@@ -78,7 +78,7 @@ func (c *check) checkLadder(ctx context.Context, d leaderboard.Division) error {
 		return err
 	}
 	if rows < c.ranked[d] {
-		return c.missingRows(ctx, l)
+		return c.reportMissingRows(ctx, l)
 	}
 	return nil
 }
@@ -89,18 +89,21 @@ func (c *check) checkLadder(ctx context.Context, d leaderboard.Division) error {
 func (c *check) checkRow(ctx context.Context, l leaderboard.Ladder, row *leaderboard.Entry) (e leaderboard.Entry, ok bool, err error) {
 	belongs := func() bool { return hasPlace(&e, l.Division) && e.SortKey() == row.SortKey() }
 	if e, err = c.entry(ctx, row.User); err != nil || belongs() {
+		if damaged(err) {
+			return e, false, nil // reported with the user
+		}
 		return e, err == nil, err
 	}
 	if c.orphans[leaderboard.OrphanRow{Division: l.Division, User: row.User, Key: row.SortKey()}] {
 		return e, false, nil
 	}
 	// If the user moved after the row was read, the row no longer exists.
-	found, err := c.hasRow(ctx, l, row)
-	if err != nil || !found {
+	exists, err := c.hasRow(ctx, l, row)
+	if err != nil || !exists {
 		return e, false, err
 	}
 	if e, err = c.entry(ctx, row.User); err == nil && !belongs() {
-		err = c.difference(ctx, RowOrphan, l.Division, row.User, orphanDetail)
+		err = c.addDifference(ctx, RowOrphan, l.Division, row.User, orphanDetail)
 	}
 	return e, false, err
 }
@@ -113,29 +116,29 @@ func (c *check) hasRow(ctx context.Context, l leaderboard.Ladder, e *leaderboard
 		if err != nil {
 			return false, err
 		}
-		if have := row.SortKey(); have >= key {
-			return have == key, nil
+		if position := row.SortKey(); position >= key {
+			return position == key, nil
 		}
 	}
 	return false, nil
 }
 
-// maxUsersInPass is the largest number of users that one pass of missingRows keeps in
+// maxUsersInPass is the largest number of users that one pass of reportMissingRows keeps in
 // memory. A user takes about 20 bytes.
 var maxUsersInPass int64 = 50_000_000
 
-// missingRows reports the users whose row is missing in a ladder. A row is missing if
+// reportMissingRows reports the users whose row is missing in a ladder. A row is missing if
 // neither of two scans of the ladder nor a read at the row's position finds it. Memory
 // limits the users that one pass can handle, so each pass handles one part of the
 // users.
-func (c *check) missingRows(ctx context.Context, l leaderboard.Ladder) error {
+func (c *check) reportMissingRows(ctx context.Context, l leaderboard.Ladder) error {
 	seed, parts := maphash.MakeSeed(), uint64(c.ranked[l.Division]/maxUsersInPass+1)
 	for part := range parts {
 		hash := func(user leaderboard.UserID) (h uint64, inPart bool) {
 			h = maphash.String(seed, string(user))
 			return h, h%parts == part
 		}
-		missing, err := c.maybeMissing(ctx, l, hash)
+		missing, err := c.missingCandidates(ctx, l, hash)
 		if err != nil {
 			return err
 		}
@@ -148,17 +151,17 @@ func (c *check) missingRows(ctx context.Context, l leaderboard.Ladder) error {
 	return nil
 }
 
-// maybeMissing returns the users of one part whose row should be in a ladder, but is
+// missingCandidates returns the users of one part whose row should be in a ladder, but is
 // found by neither of two scans. To save memory, the first scan keeps a hash of each
 // user only.
-func (c *check) maybeMissing(ctx context.Context, l leaderboard.Ladder, hash func(leaderboard.UserID) (h uint64, inPart bool)) (map[leaderboard.UserID]bool, error) {
-	seen := map[uint64]struct{}{}
+func (c *check) missingCandidates(ctx context.Context, l leaderboard.Ladder, hash func(leaderboard.UserID) (h uint64, inPart bool)) (map[leaderboard.UserID]bool, error) {
+	hasRow := map[uint64]struct{}{}
 	for row, err := range c.store.Entries(ctx, l, "") {
 		if err != nil {
 			return nil, err
 		}
 		if h, inPart := hash(row.User); inPart {
-			seen[h] = struct{}{}
+			hasRow[h] = struct{}{}
 		}
 	}
 	missing := map[leaderboard.UserID]bool{}
@@ -167,7 +170,7 @@ func (c *check) maybeMissing(ctx context.Context, l leaderboard.Ladder, hash fun
 			return nil, err
 		}
 		h, inPart := hash(user)
-		if _, ok := seen[h]; ok || !inPart {
+		if _, ok := hasRow[h]; ok || !inPart {
 			continue
 		}
 		e, err := c.entry(ctx, user)
@@ -196,8 +199,8 @@ func (c *check) checkMissing(ctx context.Context, l leaderboard.Ladder, user lea
 	if err != nil || !hasPlace(&e, l.Division) {
 		return err
 	}
-	if found, err := c.hasRow(ctx, l, &e); err != nil || found {
+	if exists, err := c.hasRow(ctx, l, &e); err != nil || exists {
 		return err
 	}
-	return c.difference(ctx, RowMissing, l.Division, user, "the ladder has no row for the user's entry")
+	return c.addDifference(ctx, RowMissing, l.Division, user, "the ladder has no row for the user's entry")
 }

@@ -2,6 +2,7 @@ package ranking_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -14,21 +15,22 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/cache/memory"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
 // verify runs Verify and returns the differences as "kind user".
 func (f *fixture) verify(repair bool) []string {
 	f.t.Helper()
-	found := []string{}
+	differences := []string{}
 	_, err := f.Verify(f.t.Context(), ranking.Selection{}, repair, nil, func(d ranking.Difference) error {
-		found = append(found, fmt.Sprintf("%s %s", d.Kind, d.User))
+		differences = append(differences, fmt.Sprintf("%s %s", d.Kind, d.User))
 		return nil
 	})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	slices.Sort(found)
-	return slices.Compact(found)
+	slices.Sort(differences)
+	return slices.Compact(differences)
 }
 
 func TestVerifyRepairsTheIndex(t *testing.T) {
@@ -115,7 +117,7 @@ func (s *corruptStore) Entries(ctx context.Context, l leaderboard.Ladder, after 
 func TestVerifyReportsWrongEntriesAndRows(t *testing.T) {
 	f := open(t)
 	corrupt := &corruptStore{Store: f.store}
-	f = over(t, corrupt, memory.New())
+	f = serviceOver(t, corrupt, memory.New())
 	b := f.create(sumBoard)
 	for i := range 5 {
 		f.submit("b", points(fmt.Sprint("u", i), "m", int64(i)))
@@ -239,7 +241,7 @@ func TestVerifyIgnoresConcurrentWrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := open(t)
 			busy := &busyStore{Store: f.store}
-			f = over(t, busy, memory.New())
+			f = serviceOver(t, busy, memory.New())
 			f.create(sumBoard)
 			for i := range 10 {
 				f.submit("b", points(fmt.Sprint("u", i), "m", int64(100-10*i)))
@@ -252,8 +254,8 @@ func TestVerifyIgnoresConcurrentWrites(t *testing.T) {
 	}
 }
 
-// Verify finds results that lack a void of their match, also copies on linked boards, and
-// gives them the void.
+// Verify finds results that do not have the Voids of their match, also copies on linked
+// boards. A repair sets the Voids of these results.
 func TestVerifyRepairsVoids(t *testing.T) {
 	f := open(t)
 	monthly := leaderboard.Schedule{Kind: leaderboard.Monthly}
@@ -270,19 +272,19 @@ func TestVerifyRepairsVoids(t *testing.T) {
 	key := leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: season}, Match: "m"}
 	voidsWrong := func(repair bool) []string {
 		t.Helper()
-		found := []string{}
+		results := []string{}
 		if _, err := f.Verify(t.Context(), ranking.Selection{}, repair, nil, func(d ranking.Difference) error {
 			if d.Kind == ranking.VoidsWrong {
-				found = append(found, fmt.Sprintf("%s %s %v", d.Ladder.Board, d.User, d.Repaired))
+				results = append(results, fmt.Sprintf("%s %s %v", d.Ladder.Board, d.User, d.Repaired))
 			}
 			return nil
 		}); err != nil {
 			t.Fatal(err)
 		}
-		slices.Sort(found)
-		return found
+		slices.Sort(results)
+		return results
 	}
-	set := func(voids int64) {
+	setVoids := func(voids int64) {
 		t.Helper()
 		if _, err := f.store.SetMatch(t.Context(), &source, leaderboard.MatchState{MatchKey: key, Voids: voids, Applied: voids}); err != nil {
 			t.Fatal(err)
@@ -291,27 +293,27 @@ func TestVerifyRepairsVoids(t *testing.T) {
 	check := func(what string, repair bool, want ...string) {
 		t.Helper()
 		if diff := gocmp.Diff(append([]string{}, want...), voidsWrong(repair)); diff != "" {
-			t.Errorf("%s: results without the void (-want +got):\n%s", what, diff)
+			t.Errorf("%s: results with wrong Voids (-want +got):\n%s", what, diff)
 		}
 	}
-	check("no void", false)
+	check("before a void", false)
 
-	set(1)
+	setVoids(1)
 	check("no result has the void", false, "b ann false", "b bob false", "best ann false", "best bob false")
-	check("the repair", true, "b ann true", "b bob true") // repairs the copies too
+	check("during the repair", true, "b ann true", "b bob true") // repairs the copies too
 	check("after the repair", false)
 	f.wantList(ranking.Query{Board: "b", Season: season}, "bob 2 1", "ann 1 2")
 	f.wantList(ranking.Query{Board: "best"}, "bob 2 1", "ann 1 2")
 
-	set(2)
+	setVoids(2)
 	r := leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: "ann", Match: "m"}, VoidOnly: true}
 	bob := r
 	bob.User = "bob"
 	if _, err := f.store.Apply(t.Context(), &source, []leaderboard.MatchResult{r, bob}); err != nil {
 		t.Fatal(err)
 	}
-	check("the copies lack the end of the void", false, "best ann false", "best bob false")
-	check("the repair of the copies", true, "best ann true", "best bob true")
+	check("the copies on the linked board are still void", false, "best ann false", "best bob false")
+	check("during the repair of the copies", true, "best ann true", "best bob true")
 	check("after the repair of the copies", false)
 	f.wantList(ranking.Query{Board: "b", Season: season}, "bob 22 1", "ann 11 2")
 	f.wantList(ranking.Query{Board: "best"}, "bob 20 1", "ann 10 2")
@@ -346,13 +348,82 @@ func TestVerifyIgnoresConcurrentChangesOfTheBoard(t *testing.T) {
 			f := open(t)
 			f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: dailyBoard.Season, Divisions: []string{"gender"}})
 			for i := range 10 {
-				f.submit("b", attributed(i))
-				f.submit("b", timed(points(fmt.Sprint("u", i), "early", 5), start.Add(-time.Hour)))
+				f.submit("b", attributedResult(i))
+				f.submit("b", withTime(points(fmt.Sprint("u", i), "early", 5), start.Add(-time.Hour)))
 			}
-			v := over(t, &usersHook{f.store, sync.OnceFunc(func() { change(f) })}, f.index)
+			v := serviceOver(t, &usersHook{f.store, sync.OnceFunc(func() { change(f) })}, f.index)
 			if got := v.verify(false); len(got) > 0 {
 				t.Errorf("differences: %v, want none", got)
 			}
 		})
+	}
+}
+
+// interruptedBans is a store whose SetBan dies after it has stored the ban, and before it changes
+// entries. Recount changes the entries.
+type interruptedBans struct {
+	leaderboard.Store
+	ban leaderboard.Ban
+}
+
+func (s *interruptedBans) SetBan(_ context.Context, b leaderboard.Ban) ([]leaderboard.Change, error) {
+	s.ban, _ = leaderboard.MergeBan(nil, b, time.Time{})
+	return nil, errDied
+}
+
+func (s *interruptedBans) UserBans(_ context.Context, user leaderboard.UserID) ([]leaderboard.Ban, error) {
+	if user != s.ban.User {
+		return nil, nil
+	}
+	return []leaderboard.Ban{s.ban}, nil
+}
+
+func (s *interruptedBans) Bans(context.Context, leaderboard.BanKey) iter.Seq2[leaderboard.Ban, error] {
+	return func(yield func(leaderboard.Ban, error) bool) { yield(s.ban, nil) }
+}
+
+func (s *interruptedBans) Recount(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
+	if user == s.ban.User {
+		if _, err := s.Store.SetBan(ctx, s.ban); err != nil {
+			return leaderboard.Change{}, err
+		}
+	}
+	return s.Store.Recount(ctx, b, season, user)
+}
+
+// Verify finds and repairs the entries of a user whose ban, or whose unban, was interrupted.
+// Rebuild repairs them too.
+func TestVerifyCompletesInterruptedBans(t *testing.T) {
+	for _, rebuild := range []bool{false, true} {
+		store, index := embedded.Open(t)
+		half := &interruptedBans{Store: store}
+		f := serviceOver(t, half, index)
+		f.create(sumBoard)
+		f.submit("b", points("ann", "m", 5))
+		f.submit("b", points("bob", "m", 3))
+		for _, banned := range []bool{true, false} {
+			f.clock.set(f.clock.now().Add(time.Hour))
+			if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: banned}); !errors.Is(err, errDied) {
+				t.Fatalf("SetBan: %v, want %v", err, errDied)
+			}
+			if got := f.verify(false); !slices.Contains(got, "ENTRY_WRONG ann") {
+				t.Errorf("differences after an interrupted SetBan with Banned %v: %v, want ENTRY_WRONG ann", banned, got)
+			}
+			if rebuild {
+				if _, err := f.Rebuild(t.Context(), ranking.Selection{}, nil); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				f.verify(true)
+			}
+			if got := f.verify(false); len(got) != 0 {
+				t.Errorf("differences after the repair: %v, want none", got)
+			}
+			want := []string{"bob 3 1"}
+			if !banned {
+				want = []string{"ann 5 1", "bob 3 2"}
+			}
+			f.wantList(ranking.Query{Board: "b"}, want...)
+		}
 	}
 }

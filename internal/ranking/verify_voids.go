@@ -8,8 +8,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// appliedVoids contains the Voids that all results of each match have, by season. It is
-// read once in a Verify.
+// appliedVoids contains the Voids that all results of each match must have, by season. Voids
+// counts how often a match was voided or restored: see [leaderboard.MatchState]. A Verify reads
+// them once.
 type appliedVoids map[leaderboard.SeasonKey]map[leaderboard.MatchID]int64
 
 // matchBoard returns the board whose matches concern the results of b: b itself, or the
@@ -31,8 +32,8 @@ func (v *Verifier) matchBoard(ctx context.Context, b *leaderboard.Board) (*leade
 	return b, nil
 }
 
-// voidsOf returns the Voids that all results of each match in a season have. Voids that
-// are being applied are not included.
+// voidsOf returns the Voids that all results of each match in a season must have, and keeps them
+// in c.voids. It does not include Voids that a call of SetVoid has not finished applying.
 func (c *check) voidsOf(ctx context.Context, key leaderboard.SeasonKey) (map[leaderboard.MatchID]int64, error) {
 	if c.voids[key] == nil {
 		applied := map[leaderboard.MatchID]int64{}
@@ -68,10 +69,10 @@ func (c *check) lacksVoids(ctx context.Context, r *leaderboard.MatchResult) (lea
 }
 
 // checkVoids reports a result of a user that lacks Voids of its match, after reading it
-// again. If c.repair is true, it gives the Voids to the user's result of the match, and to
-// its copies on linked boards.
+// again. If c.repair is true, it sets the Voids of the user's result of the match, and of its
+// copies on linked boards.
 func (c *check) checkVoids(ctx context.Context, key leaderboard.ResultKey) error {
-	record, err := c.record(ctx, key)
+	record, err := c.recordOf(ctx, key)
 	if err != nil || record.Result == nil {
 		return err
 	}
@@ -89,5 +90,5 @@ func (c *check) checkVoids(ctx context.Context, key leaderboard.ResultKey) error
 		c.report.Repaired++
 		diff.Repaired = true
 	}
-	return c.found(diff)
+	return c.send(diff)
 }

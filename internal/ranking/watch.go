@@ -11,8 +11,8 @@ import (
 
 const (
 	watchInterval  = 100 * time.Millisecond // the shortest time between two pages
-	watchReadGap   = 10 * time.Millisecond  // the shortest time between two reads, the second for a new watcher
-	watchPoll      = time.Second            // the longest time until Watch notices a change by another process
+	watchReadGap   = 10 * time.Millisecond  // the shortest time until a read for a new watcher, after another read
+	watchPoll      = time.Second            // the longest time until Watch reads a change by another process
 	watchHeartbeat = 15 * time.Second       // the longest time between two pages
 )
 
@@ -24,8 +24,8 @@ type hub struct {
 
 func newHub() *hub { return &hub{waiters: map[leaderboard.SeasonKey]chan struct{}{}} }
 
-// changed returns a channel that is closed at the next change of a season.
-func (h *hub) changed(key leaderboard.SeasonKey) <-chan struct{} {
+// nextChange returns a channel that is closed at the next change of a season.
+func (h *hub) nextChange(key leaderboard.SeasonKey) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c, ok := h.waiters[key]
@@ -36,6 +36,7 @@ func (h *hub) changed(key leaderboard.SeasonKey) <-chan struct{} {
 	return c
 }
 
+// notify wakes the watchers of a season.
 func (h *hub) notify(key leaderboard.SeasonKey) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -52,12 +53,12 @@ type feed struct {
 
 	mu       sync.Mutex
 	watchers int
-	begun    int  // number of reads that have begun
-	done     int  // number of the last read that is done
-	page     Page // of that read
+	begun    int  // the number of the last read that has begun
+	done     int  // the number of the last read that is done
+	page     Page // the page of the last read that is done
 	version  int  // the number of the last read that changed the page
 	err      error
-	read     chan struct{} // closed when the next read is done
+	readDone chan struct{} // closed when the next read is done
 	changed  chan struct{} // closed when version changes
 }
 
@@ -67,15 +68,16 @@ type feeds struct {
 	all map[PageQuery]*feed
 }
 
-// join returns the feed of a query and the number of the first read that begins after
-// join. The caller must call leave.
-func (r *Reader) join(q PageQuery) (f *feed, first int) {
+// join adds a watcher to the feed of a query, and starts the feed if the query has no feed. It returns
+// the feed and the number of the first read that begins after join. The caller must call
+// leave.
+func (r *Reader) join(q PageQuery) (f *feed, firstRead int) {
 	r.feeds.mu.Lock()
 	defer r.feeds.mu.Unlock()
 	f, ok := r.feeds.all[q]
 	if !ok {
 		ctx, stop := context.WithCancel(r.tasks.ctx)
-		f = &feed{stop: stop, soon: make(chan struct{}, 1), read: make(chan struct{}), changed: make(chan struct{})}
+		f = &feed{stop: stop, soon: make(chan struct{}, 1), readDone: make(chan struct{}), changed: make(chan struct{})}
 		r.feeds.all[q] = f
 		r.tasks.running.Go(func() { r.feed(ctx, q, f) })
 	}
@@ -89,6 +91,7 @@ func (r *Reader) join(q PageQuery) (f *feed, first int) {
 	return f, f.begun + 1
 }
 
+// leave removes a watcher from a feed. The feed ends with its last watcher.
 func (r *Reader) leave(q PageQuery, f *feed) {
 	r.feeds.mu.Lock()
 	defer r.feeds.mu.Unlock()
@@ -114,7 +117,7 @@ func (r *Reader) feed(ctx context.Context, q PageQuery, f *feed) {
 		f.mu.Lock()
 		f.begun++
 		f.mu.Unlock()
-		page, changed, err := r.watched(ctx, q)
+		page, change, err := r.readForFeed(ctx, q)
 		if err != nil {
 			r.feeds.mu.Lock()
 			r.forgetFeed(q, f)
@@ -124,29 +127,30 @@ func (r *Reader) feed(ctx context.Context, q PageQuery, f *feed) {
 			return
 		}
 		_ = wait(ctx, watchReadGap) // the loop ends if ctx is done
-		if !f.rest(ctx, nil, watchInterval-watchReadGap) {
-			f.rest(ctx, changed, watchPoll)
+		if !f.idle(ctx, nil, watchInterval-watchReadGap) {
+			f.idle(ctx, change, watchPoll)
 		}
 	}
 }
 
-// rest returns after d, or earlier if changed is closed or ctx is done. If a watcher needs
+// idle returns after d, or earlier if change is closed or ctx is done. If a watcher needs
 // a read, it returns true at once.
-func (f *feed) rest(ctx context.Context, changed <-chan struct{}, d time.Duration) (needed bool) {
+func (f *feed) idle(ctx context.Context, change <-chan struct{}, d time.Duration) (needed bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-f.soon:
 		return true
 	case <-timer.C:
-	case <-changed:
+	case <-change:
 	case <-ctx.Done():
 	}
 	return false
 }
 
-// watched reads a page. changed is closed at the next change after the read began.
-func (r *Reader) watched(ctx context.Context, q PageQuery) (page Page, changed <-chan struct{}, err error) {
+// readForFeed reads a page. It also returns a channel that is closed at the next change after
+// the read began.
+func (r *Reader) readForFeed(ctx context.Context, q PageQuery) (page Page, change <-chan struct{}, err error) {
 	b, err := r.board(ctx, q.Board)
 	if err != nil {
 		return Page{}, nil, err
@@ -155,12 +159,12 @@ func (r *Reader) watched(ctx context.Context, q PageQuery) (page Page, changed <
 	if err != nil {
 		return Page{}, nil, err
 	}
-	changed = r.hub.changed(v.ladder.SeasonKey)
+	change = r.hub.nextChange(v.ladder.SeasonKey)
 	page, err = r.page(ctx, b, q)
-	return page, changed, err
+	return page, change, err
 }
 
-// publish makes the result of a read known to the watchers.
+// publish stores the page or the error of a read, and wakes the watchers.
 func (f *feed) publish(page Page, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,38 +176,39 @@ func (f *feed) publish(page Page, err error) {
 		f.changed = make(chan struct{})
 	}
 	f.page, f.err = page, err
-	close(f.read)
-	f.read = make(chan struct{})
+	close(f.readDone)
+	f.readDone = make(chan struct{})
 }
 
 // Watch sends the page of a query. Whenever the page or the number of users in the
 // ladder changes, Watch sends the page again. It sends at most ten pages per second, so
-// one page may contain several changes. It sends at least one page every 15 seconds. If
-// a client gets no page for longer, the connection is lost.
+// one page may contain several changes. It sends at least one page every 15 seconds. By a
+// longer pause, a client recognizes a lost connection.
 //
-// All watchers of a query share one reader, and the lines of its pages, which send must
-// not change. If a query has no season, Watch changes to the next season when the current
+// All watchers of a query share one reader and the lines of its pages. send must not modify
+// these lines. If a query has no season, Watch changes to the next season when the current
 // season ends. Watch returns when ctx is done or send fails.
 func (r *Reader) Watch(ctx context.Context, q PageQuery, send func(Page) error) error {
 	if err := q.validate(); err != nil {
 		return err
 	}
-	f, first := r.join(q)
+	q.Resolved = nil // the feed reads the board again before each page
+	f, firstRead := r.join(q)
 	defer r.leave(q, f)
 	heartbeat := time.NewTimer(watchHeartbeat)
 	defer heartbeat.Stop()
-	for sent, due := 0, false; ; {
+	for sent, heartbeatDue := 0, false; ; {
 		f.mu.Lock()
-		page, version, err, changed := f.page, f.version, f.err, f.changed
-		joined := f.done >= first // the page comes from a read that began after the call of Watch
-		if !joined {
-			changed = f.read
+		page, version, err, change := f.page, f.version, f.err, f.changed
+		isNew := f.done >= firstRead // the page comes from a read that began after the call of Watch
+		if !isNew {
+			change = f.readDone
 		}
 		f.mu.Unlock()
 		if err != nil {
 			return err
 		}
-		if joined && (due || version > sent) {
+		if isNew && (heartbeatDue || version > sent) {
 			if err := send(page); err != nil {
 				return err
 			}
@@ -214,14 +219,14 @@ func (r *Reader) Watch(ctx context.Context, q PageQuery, send func(Page) error) 
 			}
 		}
 		select {
-		case <-changed:
+		case <-change:
 		case <-heartbeat.C:
-			due = true
+			heartbeatDue = true
 			continue
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		due = false
+		heartbeatDue = false
 	}
 }
 

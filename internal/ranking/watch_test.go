@@ -29,19 +29,20 @@ func (p *pageReads) Page(ctx context.Context, l leaderboard.Ladder, position int
 
 var watchedPage = ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 10}
 
-// watchers runs watchers of one page until stop is called. sent counts the pages that they get.
-func watchers(tb testing.TB, f *fixture, n int, sent *atomic.Int64) (stop func()) {
+// runWatchers runs n watchers of one page until stop is called. sent counts the pages that
+// they get.
+func runWatchers(tb testing.TB, f *fixture, n int, sent *atomic.Int64) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for range n {
-		all.Go(func() {
+		wg.Go(func() {
 			err := f.Watch(ctx, watchedPage, func(ranking.Page) error { sent.Add(1); return nil })
 			if !errors.Is(err, context.Canceled) {
 				tb.Errorf("Watch = %v, want %v", err, context.Canceled)
 			}
 		})
 	}
-	return func() { cancel(); all.Wait() }
+	return func() { cancel(); wg.Wait() }
 }
 
 // All watchers of a page share its reads: one after each change, and one a second.
@@ -50,13 +51,13 @@ func TestWatchersShareAReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, index := embedded.Open(t)
 		reads := &pageReads{Index: index}
-		f := over(t, store, reads)
+		f := serviceOver(t, store, reads)
 		defer f.Close()
 		f.create(sumBoard)
 		f.submit("b", points("ann", "m", 5))
 		before := reads.Load()
 		var sent atomic.Int64
-		stop := watchers(t, f, n, &sent)
+		stop := runWatchers(t, f, n, &sent)
 		time.Sleep(50 * time.Millisecond)
 		if got := reads.Load() - before; sent.Load() != n || got > 10 {
 			t.Errorf("%d watchers got %d pages from %d reads, want %d pages from at most 10", n, sent.Load(), got, n)
@@ -87,14 +88,15 @@ func TestWatchersShareAReader(t *testing.T) {
 	})
 }
 
-// The first page that a watcher gets includes what was submitted before Watch was called.
+// The first page that a watcher gets includes all results that were submitted before its call
+// of Watch.
 func TestAWatcherThatJoinsGetsAFreshPage(t *testing.T) {
 	f := open(t)
 	defer f.Close()
 	f.create(sumBoard)
 	f.submit("b", points("ann", "m", 0))
 	var sent atomic.Int64
-	defer watchers(t, f, 1, &sent)()
+	defer runWatchers(t, f, 1, &sent)()
 	for i := range 30 {
 		f.submit("b", points("ann", fmt.Sprint(i), 1))
 		want := leaderboard.Score(i + 1)
@@ -116,12 +118,12 @@ func TestAWatcherThatJoinsGetsAFreshPage(t *testing.T) {
 func BenchmarkWatchers(b *testing.B) {
 	for _, n := range []int{1, 10_000} {
 		for _, busy := range []bool{false, true} {
-			b.Run(fmt.Sprintf("watchers=%d/busy=%v", n, busy), func(b *testing.B) { watching(b, n, busy) })
+			b.Run(fmt.Sprintf("watchers=%d/busy=%v", n, busy), func(b *testing.B) { benchmarkWatchers(b, n, busy) })
 		}
 	}
 }
 
-func watching(b *testing.B, n int, busy bool) {
+func benchmarkWatchers(b *testing.B, n int, busy bool) {
 	store, index := embedded.Open(b)
 	reads := &pageReads{Index: index}
 	s := ranking.New(store, reads, ranking.Options{})
@@ -143,7 +145,7 @@ func watching(b *testing.B, n int, busy bool) {
 		submit()
 	}
 	var sent atomic.Int64
-	defer watchers(b, f, n, &sent)()
+	defer runWatchers(b, f, n, &sent)()
 	for sent.Load() < int64(n) {
 		time.Sleep(10 * time.Millisecond)
 	}

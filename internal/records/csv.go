@@ -38,17 +38,17 @@ func newCSVReader(r io.Reader, delimiter byte) (*csvReader, error) {
 	}
 	c := &csvReader{splitter: s, column: map[string]int{}}
 	c.reset()
-	first, err := c.readFields()
+	header, err := c.readFields()
 	if err == nil {
-		err = first.Err
+		err = header.Err
 	}
 	if errors.Is(err, io.EOF) {
 		return nil, errors.New("the input is empty; its first line must name the columns")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("line %d, which must name the columns, %w", first.Line, err)
+		return nil, fmt.Errorf("line %d, which must name the columns, %w", header.Line, err)
 	}
-	c.names = slices.Clone(first.fields)
+	c.names = slices.Clone(header.fields)
 	for i, name := range c.names {
 		if _, twice := c.column[name]; twice {
 			i = -1
@@ -58,11 +58,13 @@ func newCSVReader(r io.Reader, delimiter byte) (*csvReader, error) {
 	return c, nil
 }
 
+// reset replaces the csv.Reader by one without buffered input.
 func (c *csvReader) reset() {
 	c.csv = csv.NewReader(&c.feed)
 	c.csv.Comma, c.csv.FieldsPerRecord, c.csv.ReuseRecord = rune(c.delimiter), -1, true
 }
 
+// csvFields is a row with its fields.
 type csvFields struct {
 	Record
 	fields []string
@@ -89,9 +91,9 @@ func (c *csvReader) readFields() (csvFields, error) {
 		}
 		if err != nil {
 			c.reset() // drop the rest of the row, which the csv.Reader may have buffered
-			var parse *csv.ParseError
-			if errors.As(err, &parse) {
-				err = parse.Err
+			var parseErr *csv.ParseError
+			if errors.As(err, &parseErr) {
+				err = parseErr.Err
 			}
 			row.Err = fmt.Errorf("is not CSV: %w", err)
 		}
@@ -120,7 +122,7 @@ func (c *csvReader) Next() (Record, error) {
 }
 
 // Offset implements [Reader].
-func (c *csvReader) Offset() int64 { return c.at }
+func (c *csvReader) Offset() int64 { return c.offset }
 
 // Header implements [Reader].
 func (c *csvReader) Header() []string { return c.names }

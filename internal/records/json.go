@@ -38,6 +38,7 @@ func (j *jsonReader) Next() (Record, error) {
 	}
 }
 
+// jsonFields returns the function Record.Column of a JSON object.
 func jsonFields(raw []byte) (func(string) (Value, bool), error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &object); err != nil || object == nil {
@@ -47,8 +48,8 @@ func jsonFields(raw []byte) (func(string) (Value, bool), error) {
 }
 
 // jsonField returns the field of object with the given name. If object has no such field,
-// and the name contains a dot, jsonField looks up the part after the dot in the nested
-// object that the part before the dot names. Parameter raw is the whole record.
+// and the name contains a dot, the part before the dot names a nested object. jsonField then
+// looks up the part after the dot in this object. Parameter raw is the whole record.
 func jsonField(object map[string]json.RawMessage, name string, raw []byte) (Value, bool) {
 	value, ok := object[name]
 	if !ok {
@@ -79,7 +80,7 @@ func jsonField(object map[string]json.RawMessage, name string, raw []byte) (Valu
 }
 
 // Offset implements [Reader].
-func (j *jsonReader) Offset() int64 { return j.at }
+func (j *jsonReader) Offset() int64 { return j.offset }
 
 // Header implements [Reader].
 func (j *jsonReader) Header() []string { return nil }

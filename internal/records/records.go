@@ -106,7 +106,7 @@ func Open(r io.Reader, o Options) (Reader, error) {
 
 // detect returns the format of r: JSON if r begins with a brace, and CSV otherwise. It
 // also returns a reader of the whole content.
-func detect(r io.Reader) (format string, whole io.Reader, err error) {
+func detect(r io.Reader) (format string, content io.Reader, err error) {
 	var first [512]byte
 	n, err := io.ReadFull(r, first[:])
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {

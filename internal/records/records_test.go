@@ -67,8 +67,8 @@ func TestCSVRecords(t *testing.T) {
 		{"too few and too many fields", "a,b\n1\n1,2,3\n4,5\n", "2 line|has 1 instead of 2 columns; 3 line|has 3 instead of 2 columns; 4 line|4|5"},
 		{"bare quote", "a,b\nx\"y,2\n3,4\n", `2 line|is not CSV: bare " in non-quoted-field; 3 line|3|4`},
 		{"text after a quote", "a,b\n\"x\"y,2\n3,4\n", `2 line|is not CSV: extraneous or missing " in quoted-field; 3 line|3|4`},
-		{"open quote", "a,b\n\"x,2\n3,4\n5,6\n", "2 line|opens a quote that is not closed; 3 line|3|4; 4 line|5|6"},
-		{"open quote in the last line", "a,b\n3,4\n\"x,2", "2 line|3|4; 3 line|is not CSV: extraneous or missing \" in quoted-field"},
+		{"a quote that is not closed", "a,b\n\"x,2\n3,4\n5,6\n", "2 line|opens a quote that is not closed; 3 line|3|4; 4 line|5|6"},
+		{"a quote that is not closed in the last line", "a,b\n3,4\n\"x,2", "2 line|3|4; 3 line|is not CSV: extraneous or missing \" in quoted-field"},
 		{"long line", "a,b\n" + long + ",2\n3,4\n", "2 line|is longer than 1048576 bytes; 3 line|3|4"},
 		{"long last line", "a,b\n3,4\n" + long, "2 line|3|4; 3 line|is longer than 1048576 bytes"},
 		{"long quoted field", "a,b\n\"x\n" + long + "\",2\n3,4\n", "2 line|opens a quote that is not closed; 3 line|is longer than 1048576 bytes; 4 line|3|4"},
@@ -90,7 +90,7 @@ func TestCSVRecords(t *testing.T) {
 		"": "is empty", "\n\n": "is empty", "\xef\xbb\xbf": "is empty", "\"a\nb": "line 1", "\xff\n1\n": "not valid UTF-8", long: "longer",
 	} {
 		if _, err := newCSVReader(strings.NewReader(input), ','); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("CSV of %.10q = %v, want an error of %q", input, err, want)
+			t.Errorf("CSV of %.10q = %v, want an error that contains %q", input, err, want)
 		}
 	}
 	r, err := newCSVReader(strings.NewReader("a;b\n1,5;\"x;y\"\n"), ';')
@@ -98,7 +98,7 @@ func TestCSVRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := readRows(t, r, "a", "b"); !slices.Equal(got, []string{"2 line|1,5|x;y"}) {
-		t.Errorf("CSV with the delimiter ; has the rows %q, want one row: line 2, 1,5 and x;y", got)
+		t.Errorf("CSV with the delimiter ; has the rows %q, want one row at line 2, with the values \"1,5\" and \"x;y\"", got)
 	}
 }
 
@@ -148,11 +148,11 @@ func TestTruncatedInputIsBroken(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	cut, err := Decompress(bytes.NewReader(zipped.Bytes()[:zipped.Len()-20]))
+	truncated, err := Decompress(bytes.NewReader(zipped.Bytes()[:zipped.Len()-20]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newJSONReader(cut)
+	r, err := newJSONReader(truncated)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,19 +168,19 @@ func TestTruncatedInputIsBroken(t *testing.T) {
 	}
 }
 
-// endless is an input of n bytes that consists of copies of line.
-type endless struct {
-	line string
-	at   int
-	n    int64
+// repeatedLine is an input of about n bytes that consists of copies of line.
+type repeatedLine struct {
+	line     string
+	position int // in line
+	n        int64
 }
 
-func (e *endless) Read(p []byte) (int, error) {
+func (e *repeatedLine) Read(p []byte) (int, error) {
 	if e.n <= 0 {
 		return 0, io.EOF
 	}
-	n := copy(p, e.line[e.at:])
-	e.at = (e.at + n) % len(e.line)
+	n := copy(p, e.line[e.position:])
+	e.position = (e.position + n) % len(e.line)
 	e.n -= int64(n)
 	return n, nil
 }
@@ -188,16 +188,16 @@ func (e *endless) Read(p []byte) (int, error) {
 func TestReadersTakeConstantMemory(t *testing.T) {
 	const size = 12 << 20
 	for name, line := range map[string]string{
-		"rows": "ada,3,\"x\"\"y\"\n", "one line": "no end ", "one field": "\"no end ", "open quotes": "\"a\n" + strings.Repeat("b", 1000) + ",",
+		"short rows": "ada,3,\"x\"\"y\"\n", "one line without an end": "no end ", "one quoted field without an end": "\"no end ", "rows with quotes that are not closed": "\"a\n" + strings.Repeat("b", 1000) + ",",
 	} {
-		r, err := newCSVReader(io.MultiReader(strings.NewReader("user_id,points,z\n"), &endless{line: line, n: size}), ',')
+		r, err := newCSVReader(io.MultiReader(strings.NewReader("user_id,points,z\n"), &repeatedLine{line: line, n: size}), ',')
 		if err != nil {
 			t.Fatal(err)
 		}
 		var before, now runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		most := uint64(0)
+		peak := uint64(0)
 		for n := 0; ; n++ {
 			if _, err := r.Next(); errors.Is(err, io.EOF) {
 				break
@@ -207,10 +207,10 @@ func TestReadersTakeConstantMemory(t *testing.T) {
 			if n%100_000 == 0 {
 				runtime.GC()
 				runtime.ReadMemStats(&now)
-				most = max(most, now.HeapAlloc)
+				peak = max(peak, now.HeapAlloc)
 			}
 		}
-		if grown := int64(most) - int64(before.HeapAlloc); grown > 8<<20 {
+		if grown := int64(peak) - int64(before.HeapAlloc); grown > 8<<20 {
 			t.Errorf("%s: reading %d MiB grew the heap by %d MiB, want at most 8 MiB", name, size>>20, grown>>20)
 		}
 	}
@@ -232,8 +232,8 @@ func FuzzCSV(f *testing.F) {
 		std := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(input, byteOrderMark)))
 		std.Comma, std.FieldsPerRecord = rune(delimiter), -1
 		all, stdErr := std.ReadAll()
-		whole := stdErr == nil && utf8.Valid(input)
-		if whole && !slices.Equal(r.names, all[0]) {
+		valid := stdErr == nil && utf8.Valid(input)
+		if valid && !slices.Equal(r.names, all[0]) {
 			t.Fatalf("header %q, want %q", r.names, all[0])
 		}
 		lastLine, lastOffset, n := int64(0), int64(0), 1
@@ -249,12 +249,12 @@ func FuzzCSV(f *testing.F) {
 				t.Fatalf("a record at line %d that ends at offset %d follows a record at line %d that ends at offset %d, want greater numbers", rec.Line, r.Offset(), lastLine, lastOffset)
 			}
 			lastLine, lastOffset = rec.Line, r.Offset()
-			if whole && (n >= len(all) || rec.Err != nil || !slices.Equal(rec.fields, all[n])) {
+			if valid && (n >= len(all) || rec.Err != nil || !slices.Equal(rec.fields, all[n])) {
 				t.Fatalf("record %d is %q, %v; want the same record as encoding/csv reads, which reads %q", n, rec.fields, rec.Err, all)
 			}
 			n++
 		}
-		if whole && n != len(all) {
+		if valid && n != len(all) {
 			t.Fatalf("%d records were read, want %d as encoding/csv reads: %q", n, len(all), all)
 		}
 	})
@@ -286,7 +286,7 @@ func FuzzJSON(f *testing.F) {
 				t.Fatal(err)
 			}
 			if n >= len(want) || string(rec.Raw) != want[n] {
-				t.Fatalf("record %d is %q, want the line with that number of %q", n, rec.Raw, want)
+				t.Fatalf("record %d is %q, want the line at the same index in %q", n, rec.Raw, want)
 			}
 			if rec.Err != nil {
 				continue

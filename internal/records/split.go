@@ -7,16 +7,16 @@ import (
 	"slices"
 )
 
-// splitter splits an input into records at line ends. In CSV, a line end inside quotes
-// does not end the record.
+// splitter splits an input into records. A record ends at a line end. In CSV, a line end
+// inside quotes does not end the record.
 type splitter struct {
 	r         io.Reader
 	delimiter byte // the delimiter of CSV; 0 for JSON
 	buf       []byte
-	start     int // buf[start:] is not returned yet
+	start     int // buf[:start] has been returned
 	err       error
-	at        int64 // offset of buf[start]
-	line      int64 // the line of buf[start]
+	offset    int64 // the offset of buf[start] in the input
+	line      int64 // the number of the line of buf[start]
 }
 
 func newSplitter(r io.Reader, delimiter byte) (*splitter, error) {
@@ -24,7 +24,7 @@ func newSplitter(r io.Reader, delimiter byte) (*splitter, error) {
 	for len(s.buf) < len(byteOrderMark) && s.fill() {
 	}
 	if bytes.HasPrefix(s.buf, byteOrderMark) {
-		s.start, s.at = len(byteOrderMark), int64(len(byteOrderMark))
+		s.start, s.offset = len(byteOrderMark), int64(len(byteOrderMark))
 	}
 	if s.err != nil && !errors.Is(s.err, io.EOF) {
 		return nil, s.err
@@ -70,7 +70,7 @@ func (s *splitter) next() (rec []byte, line int64, err error) {
 		}
 		if i >= maxBytes {
 			if firstLine >= 0 {
-				return s.take(firstLine), line, errOpenQuote
+				return s.consume(firstLine), line, errOpenQuote
 			}
 			return nil, line, s.skipLine()
 		}
@@ -79,7 +79,7 @@ func (s *splitter) next() (rec []byte, line int64, err error) {
 			firstLine = i + 1
 		}
 		if c == '\n' && (s.delimiter == 0 || state != inQuotes) {
-			return s.take(i + 1), line, nil
+			return s.consume(i + 1), line, nil
 		}
 		if s.delimiter == 0 {
 			continue
@@ -107,16 +107,16 @@ func (s *splitter) lastRecord(line int64, open bool, firstLine int) ([]byte, int
 	case s.start == len(s.buf):
 		return nil, line, io.EOF
 	case open && firstLine >= 0:
-		return s.take(firstLine), line, errOpenQuote
+		return s.consume(firstLine), line, errOpenQuote
 	}
-	return s.take(len(s.buf) - s.start), line, nil
+	return s.consume(len(s.buf) - s.start), line, nil
 }
 
-// take consumes n bytes and returns them.
-func (s *splitter) take(n int) []byte {
+// consume returns the next n bytes and advances past them.
+func (s *splitter) consume(n int) []byte {
 	b := s.buf[s.start : s.start+n]
 	s.start += n
-	s.at += int64(n)
+	s.offset += int64(n)
 	s.line += int64(bytes.Count(b, []byte{'\n'}))
 	return b
 }
@@ -125,10 +125,10 @@ func (s *splitter) take(n int) []byte {
 func (s *splitter) skipLine() error {
 	for {
 		if i := bytes.IndexByte(s.buf[s.start:], '\n'); i >= 0 {
-			s.take(i + 1)
+			s.consume(i + 1)
 			return errTooLong
 		}
-		s.take(len(s.buf) - s.start)
+		s.consume(len(s.buf) - s.start)
 		if !s.fill() {
 			if !errors.Is(s.err, io.EOF) {
 				return &BrokenError{s.err}

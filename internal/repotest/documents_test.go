@@ -63,13 +63,13 @@ func TestChangelogNamesTheOldestBuild(t *testing.T) {
 		}
 		return string(text)
 	}
-	old := regexp.MustCompile(`const oldCommit = "([0-9a-f]{7})[0-9a-f]{33}"`).FindStringSubmatch(read("test/faults/upgrade_test.go"))
-	if old == nil {
+	oldCommit := regexp.MustCompile(`const oldCommit = "([0-9a-f]{7})[0-9a-f]{33}"`).FindStringSubmatch(read("test/faults/upgrade_test.go"))
+	if oldCommit == nil {
 		t.Fatal("test/faults/upgrade_test.go has no oldCommit")
 	}
 	_, section, _ := strings.Cut(read("CHANGELOG.md"), "\n### Upgrading\n")
 	section, _, _ = strings.Cut(section, "\n### ")
-	if want := "commit " + old[1] + " "; !strings.Contains(section, want) {
+	if want := "commit " + oldCommit[1] + " "; !strings.Contains(section, want) {
 		t.Errorf("the section does not contain %q: %s", want, section)
 	}
 }

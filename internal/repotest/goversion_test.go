@@ -24,10 +24,10 @@ func TestGoVersionHasOnePlace(t *testing.T) {
 	if toolchain == nil {
 		t.Fatal("go.mod has no toolchain line")
 	}
-	needs := regexp.MustCompile(`(?m)^go (\S+)$`)
+	goLine := regexp.MustCompile(`(?m)^go (\S+)$`)
 	for _, name := range trackedFiles(t, ".mod") {
 		text := read(name)
-		need := needs.FindStringSubmatch(text)
+		need := goLine.FindStringSubmatch(text)
 		if need == nil || version.Compare("go"+need[1], "go"+toolchain[1]) > 0 {
 			t.Errorf("%s needs Go %q, want at most %s, the toolchain of go.mod", name, need, toolchain[1])
 		}
@@ -47,9 +47,9 @@ func TestGoVersionHasOnePlace(t *testing.T) {
 			}
 		}
 	}
-	fixed := regexp.MustCompile(`go-version:`)
+	fixedVersion := regexp.MustCompile(`go-version:`)
 	for _, name := range trackedFiles(t, ".yml") {
-		if isUnder(name, ".github") && fixed.MatchString(read(name)) {
+		if isUnder(name, ".github") && fixedVersion.MatchString(read(name)) {
 			t.Errorf("%s sets go-version: use go-version-file: go.mod", name)
 		}
 	}

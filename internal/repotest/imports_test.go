@@ -74,6 +74,7 @@ func TestImportsPointInward(t *testing.T) {
 		".":                   {},
 		"internal/certs":      {},
 		"internal/coalesce":   {"."},
+		"internal/finals":     {"."},
 		"internal/observe":    {"."},
 		"internal/ranking":    {".", "internal/coalesce"},
 		"internal/config":     {".", "internal/certs", "internal/secret"},
@@ -81,8 +82,8 @@ func TestImportsPointInward(t *testing.T) {
 		"internal/kafka":      {".", "internal/observe"},
 		"internal/repotest":   {},
 		"storage/storagetest": {".", "test/seed"},
-		"storage/pebble":      {".", "internal/observe"},
-		"storage/cql":         {".", "schema", "internal/coalesce", "internal/observe"},
+		"storage/pebble":      {".", "internal/finals", "internal/observe"},
+		"storage/cql":         {".", "schema", "internal/coalesce", "internal/finals", "internal/observe"},
 		"schema":              {"."},
 		"cache/cachetest":     {".", "test/seed"},
 		"cache/memory":        {"."},
@@ -169,8 +170,9 @@ func TestForbiddenImports(t *testing.T) {
 	}
 }
 
-// dependencies returns the other packages of the module on which each package of the module
-// and its tests depend, directly or through other packages. All paths are short ones.
+// dependencies returns, for each package of the module, the other packages of the module
+// that the package and its tests depend on. It includes indirect dependencies. All paths
+// are as shortPath returns them.
 func dependencies(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-deps", "-test", "-f", `{{.ImportPath}}{{"\t"}}{{join .Deps ","}}`, module+"/...").Output()
@@ -180,7 +182,7 @@ func dependencies(t *testing.T) map[string]map[string]bool {
 	all := map[string]map[string]bool{}
 	for line := range strings.Lines(string(out)) {
 		path, deps, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		if path = tested(path); !isInside(path) {
+		if path = testedPackage(path); !isInside(path) {
 			continue
 		}
 		from := shortPath(path)
@@ -188,7 +190,7 @@ func dependencies(t *testing.T) map[string]map[string]bool {
 			all[from] = map[string]bool{}
 		}
 		for dep := range strings.SplitSeq(deps, ",") {
-			if dep = tested(dep); isInside(dep) && shortPath(dep) != from {
+			if dep = testedPackage(dep); isInside(dep) && shortPath(dep) != from {
 				all[from][shortPath(dep)] = true
 			}
 		}
@@ -196,15 +198,15 @@ func dependencies(t *testing.T) map[string]map[string]bool {
 	return all
 }
 
-// tested returns the path of the package that a path of "go list -test" stands for. The
-// test of the package x adds the paths "x [x.test]", "x_test [x.test]" and "x.test".
-func tested(path string) string {
+// testedPackage returns the path of the package that a path of "go list -test" stands for.
+// The test of the package x adds the paths "x [x.test]", "x_test [x.test]" and "x.test".
+func testedPackage(path string) string {
 	path, _, _ = strings.Cut(path, " ")
 	return strings.TrimSuffix(strings.TrimSuffix(path, ".test"), "_test")
 }
 
-// Only the listed parts of the module may import a driver. Tests of further parts need a
-// reason.
+// Only the listed parts of the module may import a driver. The
+// field tests lists further parts that may import it in tests only.
 func TestDriversHaveOnePlace(t *testing.T) {
 	places := map[string]struct{ code, tests []string }{
 		"github.com/cockroachdb/pebble": {code: []string{"storage/pebble", "test"}},

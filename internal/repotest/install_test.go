@@ -27,7 +27,7 @@ func TestProgramInstallsFromItsPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	if mod.Module.Path != module || len(mod.Replace) > 0 || len(mod.Exclude) > 0 {
-		t.Errorf("go.mod has the module %s, replace %v and exclude %v, want %s and neither", mod.Module.Path, mod.Replace, mod.Exclude, module)
+		t.Errorf("go.mod has the module %s, replace %v and exclude %v, want %s and no replace or exclude", mod.Module.Path, mod.Replace, mod.Exclude, module)
 	}
 	program := output("list", "-f", "{{.Name}} {{.Module.Path}}", module+"/cmd/leaderboard")
 	if got, want := strings.TrimSpace(string(program)), "main "+module; got != want {

@@ -45,9 +45,9 @@ func trackedFiles(t *testing.T, endings ...string) []string {
 // allow contains the folders and files in which the words have another meaning, for the
 // reason beside it.
 var retired = []struct {
-	words string
-	now   string
-	allow []string
+	words       string
+	replacement string
+	allow       []string
 }{
 	{"scope", "SeasonKey", []string{"api", "cmd", "test"}},                             // a permission of an API key
 	{"scopes", "SeasonKey", []string{"api", "cmd", "storage/storagetest", "store.go"}}, // the permissions of an API key
@@ -56,7 +56,7 @@ var retired = []struct {
 	{"patience patient", "timeout, circuit breaker or cooldown", nil},
 	{"told tell tells", "notifies or reports", nil},
 	{"recall recalls recalled remember remembers remembered", "cached", nil},
-	{"stretch stretches", "window", nil},
+	{"stretch stretches", "excerpt", nil},
 	{"stray strays ghost ghosts", "OrphanRow", nil},
 	{"unlisted", "UnregisteredUsers", nil},
 	{"settle settles settled settling unsettled", "Synced, or the action", nil},
@@ -80,15 +80,15 @@ func retiredWords(name, file string) map[string]string {
 	for w := range strings.FieldsSeq(compounds.Replace(strings.Join(words(name), " "))) {
 		for _, r := range retired {
 			if slices.Contains(strings.Fields(r.words), w) && !isUnder(file, r.allow...) {
-				found[w] = r.now
+				found[w] = r.replacement
 			}
 		}
 	}
 	return found
 }
 
-// retiredWhole is a map from retired names to their replacements. Longer names may contain
-// these names.
+// retiredWhole is a map from retired names to their replacements. A longer name may contain a
+// retired name.
 var retiredWhole = map[string]string{
 	"Ask": "Do", "Most": "MaxBatch", "Number": "AssignRanks", "Succeed": "RankAfter",
 	"Fine": "Up", "Refuses": "Refuse", "Hangs": "Hang", "atOnce": "batch limit",
@@ -120,8 +120,8 @@ func words(name string) []string {
 func TestRetiredNames(t *testing.T) {
 	for _, name := range trackedFiles(t) {
 		stem, _, _ := strings.Cut(filepath.Base(name), ".")
-		for w, now := range retiredWords(strings.ReplaceAll(stem, "-", "_"), name) {
-			t.Errorf("%s has the retired word %q in its name; use %s", name, w, now)
+		for w, replacement := range retiredWords(strings.ReplaceAll(stem, "-", "_"), name) {
+			t.Errorf("%s has the retired word %q in its name; use %s", name, w, replacement)
 		}
 	}
 	for _, name := range trackedFiles(t, ".go") {
@@ -131,11 +131,11 @@ func TestRetiredNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		check := func(id *ast.Ident) {
-			if now, ok := retiredWhole[id.Name]; ok {
-				t.Errorf("%s:%d: %s is a retired name; use %s", name, fset.Position(id.Pos()).Line, id.Name, now)
+			if replacement, ok := retiredWhole[id.Name]; ok {
+				t.Errorf("%s:%d: %s is a retired name; use %s", name, fset.Position(id.Pos()).Line, id.Name, replacement)
 			}
-			for w, now := range retiredWords(id.Name, name) {
-				t.Errorf("%s:%d: %s has the retired word %q; use %s", name, fset.Position(id.Pos()).Line, id.Name, w, now)
+			for w, replacement := range retiredWords(id.Name, name) {
+				t.Errorf("%s:%d: %s has the retired word %q; use %s", name, fset.Position(id.Pos()).Line, id.Name, w, replacement)
 			}
 		}
 		check(file.Name)
@@ -191,7 +191,7 @@ var phrases = map[*regexp.Regexp]string{
 // Comments and documents must not contain a retired phrase. The CHANGELOG is not
 // checked.
 func TestRetiredPhrases(t *testing.T) {
-	mark := regexp.MustCompile(`(?m)^\s*(//|--|#)\s?|\n`)
+	lineStart := regexp.MustCompile(`(?m)^\s*(//|--|#)\s?|\n`)
 	for _, name := range trackedFiles(t, ".go", ".proto", ".md", ".cql", ".lua", ".sh", ".yml", ".yaml", ".html", ".json", ".tmpl") {
 		if name == "CHANGELOG.md" || name == "internal/repotest/words_test.go" {
 			continue
@@ -200,11 +200,11 @@ func TestRetiredPhrases(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := mark.ReplaceAllString(string(data), " ") // a phrase may span lines
+		text := lineStart.ReplaceAllString(string(data), " ") // a phrase may span lines
 		for re, instead := range phrases {
 			for _, found := range re.FindAllStringIndex(text, -1) {
-				around := strings.Join(strings.Fields(text[max(0, found[0]-50):min(len(text), found[1]+30)]), " ")
-				t.Errorf("%s: %q: use %s", name, around, instead)
+				excerpt := strings.Join(strings.Fields(text[max(0, found[0]-50):min(len(text), found[1]+30)]), " ")
+				t.Errorf("%s: %q: use %s", name, excerpt, instead)
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func (w *writers) checkFinal(ctx context.Context) error {
 }
 
 func (w *writers) seal(ctx context.Context, s *Store) error {
-	_, err := s.Seal(ctx, w.board, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch, Reason: "over"})
+	_, err := s.Seal(ctx, w.board, leaderboard.SeasonAll, stepsEpoch)
 	return err
 }
 
@@ -110,7 +110,7 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 						})
 						order.run(turns[first], turns[1-first])
 						if err := errors.Join(errs[0], errs[1], w.checkFinal(ctx)); err != nil {
-							t.Fatalf("season sealed before: %v; call %d begins; turns of %v statements: %v", sealed, first, order, err)
+							t.Fatalf("the season was already sealed: %v; call %d begins; the calls take turns of %v statements: %v", sealed, first, order, err)
 						}
 					}
 				}
@@ -121,12 +121,12 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 
 // A process dies during Seal, before any one of its statements. A later Amend still
 // succeeds or returns ErrNotSealed, and the next Seal includes the change.
-func TestModelOfAChangeAfterASealThatDied(t *testing.T) {
-	for at, more := 0, true; more; at++ {
+func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
+	for index, more := 0, true; more; index++ {
 		w := newSeason(t)
 		ctx := t.Context()
-		next, die := w.conns[0].walk(func() { _ = w.seal(ctx, w.stores[0]) })
-		more = next(at)
+		step, die := w.conns[0].walk(func() { _ = w.seal(ctx, w.stores[0]) })
+		more = step(index)
 		die()
 		err := ban(ctx, w, w.stores[1])
 		if err == nil {
@@ -139,7 +139,7 @@ func TestModelOfAChangeAfterASealThatDied(t *testing.T) {
 			err = w.checkFinal(ctx)
 		}
 		if err != nil {
-			t.Fatalf("the process died before statement %d: %v", at, err)
+			t.Fatalf("the process died before statement %d: %v", index, err)
 		}
 	}
 }

@@ -9,40 +9,40 @@ import (
 )
 
 // PutAPIKey stores a key.
-func (s *Store) PutAPIKey(ctx context.Context, k leaderboard.APIKey) error {
-	k.CreatedAt = leaderboard.Truncate(k.CreatedAt)
-	if !k.ExpiresAt.IsZero() {
-		k.ExpiresAt = leaderboard.Truncate(k.ExpiresAt)
+func (s *Store) PutAPIKey(ctx context.Context, key leaderboard.APIKey) error {
+	key.CreatedAt = leaderboard.Truncate(key.CreatedAt)
+	if !key.ExpiresAt.IsZero() {
+		key.ExpiresAt = leaderboard.Truncate(key.ExpiresAt)
 	}
-	text, err := json.Marshal(&k)
+	text, err := json.Marshal(&key)
 	if err != nil {
 		return fmt.Errorf("cql: api key: %w", err)
 	}
-	body, hash := string(text), k.Hash[:]
+	body, hash := string(text), key.Hash[:]
 	for {
-		ok, err := s.conn.swap(ctx, op{createKey, []any{k.ID, hash, body}}, map[string]any{})
+		ok, err := s.conn.swap(ctx, op{createKey, []any{key.ID, hash, body}}, map[string]any{})
 		if ok || err != nil {
 			return err
 		}
 		var old string
-		if err := s.conn.read(ctx, op{selectKey, []any{k.ID}}, []any{&old}, func() bool { return true }); err != nil || old == body {
+		if err := s.conn.read(ctx, op{selectKey, []any{key.ID}}, []any{&old}, func() bool { return true }); err != nil || old == body {
 			return err
 		}
 		if old == "" {
 			continue // another call deleted the key between the two statements
 		}
-		if ok, err = s.conn.swap(ctx, op{changeKey, []any{hash, body, k.ID, old}}, map[string]any{}); ok || err != nil {
+		if ok, err = s.conn.swap(ctx, op{changeKey, []any{hash, body, key.ID, old}}, map[string]any{}); ok || err != nil {
 			return err
 		}
 	}
 }
 
 func decodeKey(body string) (leaderboard.APIKey, error) {
-	var k leaderboard.APIKey
-	if err := json.Unmarshal([]byte(body), &k); err != nil {
+	var key leaderboard.APIKey
+	if err := json.Unmarshal([]byte(body), &key); err != nil {
 		return leaderboard.APIKey{}, fmt.Errorf("cql: api key: %w: %w", leaderboard.ErrFormat, err)
 	}
-	return k, nil
+	return key, nil
 }
 
 // APIKey returns the key that has the given hash.
@@ -52,11 +52,11 @@ func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, 
 	if err != nil {
 		return leaderboard.APIKey{}, err
 	}
-	for _, k := range keys {
+	for _, key := range keys {
 		// If the key's hash has changed, a replica that has not received all of the change
 		// may still find the row by the old hash.
-		if k.Hash == hash {
-			return k, nil
+		if key.Hash == hash {
+			return key, nil
 		}
 	}
 	return leaderboard.APIKey{}, fmt.Errorf("cql: %w", leaderboard.ErrAPIKeyNotFound)

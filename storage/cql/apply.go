@@ -11,11 +11,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxTries bounds the number of attempts of a call for one user. If the season or the
-// user is deleted during an attempt, the call starts another attempt.
+// maxTries bounds the number of attempts of a call for one user. If the season or the user
+// is deleted during an attempt, or the season's rules change, the call starts another attempt.
 const maxTries = 8
 
-// Apply merges results into the stored ones. It processes users concurrently. If the
+// Apply merges results into the stored results. It processes users concurrently. If the
 // store fails on one user's results, only the outcomes of these results have an Err.
 func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	type seasonUser struct {
@@ -23,19 +23,19 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 		user   leaderboard.UserID
 	}
 	var tasks []*task
-	of := map[seasonUser]*task{}
+	byUser := map[seasonUser]*task{}
 	for i := range results {
 		r := &results[i]
 		if r.Board != b.ID {
 			return leaderboard.ApplyReport{}, &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("is %q in a result of board %q", r.Board, b.ID)}
 		}
-		w := seasonUser{r.Season, r.User}
-		if of[w] == nil {
-			of[w] = &task{s: s, b: b, seasonKey: r.SeasonKey, user: r.User}
-			tasks = append(tasks, of[w])
+		key := seasonUser{r.Season, r.User}
+		if byUser[key] == nil {
+			byUser[key] = &task{s: s, b: b, seasonKey: r.SeasonKey, user: r.User}
+			tasks = append(tasks, byUser[key])
 		}
-		of[w].results = append(of[w].results, r)
-		of[w].at = append(of[w].at, i)
+		byUser[key].results = append(byUser[key].results, r)
+		byUser[key].indexes = append(byUser[key].indexes, i)
 	}
 	report := leaderboard.ApplyReport{Outcomes: make([]leaderboard.Outcome, len(results))}
 	err := s.forEach(ctx, len(tasks), func(ctx context.Context, i int) error {
@@ -48,9 +48,9 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	failed := 0
 	for _, t := range tasks {
 		if t.err == nil && t.outcomes == nil {
-			t.err = fault(ctx, "apply", err) // the task was not started
+			t.err = wrapError(ctx, "apply", err) // the task was not started
 		}
-		for n, i := range t.at {
+		for n, i := range t.indexes {
 			if t.err != nil {
 				report.Outcomes[i] = leaderboard.Outcome{Err: t.err}
 				failed++
@@ -80,16 +80,20 @@ type task struct {
 	seasonKey leaderboard.SeasonKey
 	user      leaderboard.UserID
 	results   []*leaderboard.MatchResult
-	at        []int // the index of each result in the arguments of Apply
+	indexes   []int // the index of each result in the argument results of Apply
 
 	voids     map[leaderboard.MatchID]int64 // the Voids of the matches, on boards with Board.Matches
 	deletedAt time.Time                     // the time of the last deletion before the season's incarnation, see incarnation.deletedAt
 	outcomes  []leaderboard.Outcome
 	written   bool // the last attempt has done step 1
+	wasEmpty  bool // before the last attempt, the user's state was empty
 	change    leaderboard.Change
 	err       error
 }
 
+// run applies the results of the task, and sets its outcomes and change. It starts another
+// attempt if the season or the user was deleted during the last one, or if the season's rules
+// changed. It holds the user's lock.
 func (t *task) run(ctx context.Context) error {
 	unlock, err := t.s.lock(ctx, t.user)
 	if err != nil {
@@ -97,11 +101,14 @@ func (t *task) run(ctx context.Context) error {
 	}
 	defer unlock()
 	b := t.b
-	var outcomes []leaderboard.Outcome // those of an attempt that wrote the results, but had outdated rules
+	var outcomes []leaderboard.Outcome // the outcomes of the first attempt that wrote the results, but with outdated rules
 	for range maxTries {
+		if done, err := t.nothingToVoid(ctx); done || err != nil {
+			return err
+		}
 		inc, err := t.s.openIncarnation(ctx, b, t.seasonKey.Season)
 		if err == nil {
-			t.b, err = t.s.ruled(ctx, b, inc)
+			t.b, err = t.s.boardWithRules(ctx, b, inc)
 		}
 		if err != nil {
 			return err
@@ -124,15 +131,39 @@ func (t *task) run(ctx context.Context) error {
 			return nil
 		}
 		t.s.dropSummary(key)
-		now, err := t.s.incarnations.cachedOrRead(ctx, t.seasonKey)
+		current, err := t.s.incarnations.cachedOrRead(ctx, t.seasonKey)
 		if err != nil {
 			return err
 		}
-		if t.written && outcomes == nil && now.number == inc.number && now.rules != inc.rules {
-			outcomes = t.outcomes // the next attempt will find the results that this one wrote
+		if t.written && outcomes == nil && current.number == inc.number && current.rules != inc.rules {
+			outcomes = t.outcomes // the next attempt finds the results that this attempt wrote
 		}
 	}
 	return fmt.Errorf("cql: user %q: the user or the season was deleted %d times during one call; repeat the call: %w", t.user, maxTries, leaderboard.ErrUnavailable)
+}
+
+// nothingToVoid reports whether all results of the task are VoidOnly, and the season has no
+// data. VoidOnly results only write the Voids of stored results. If nothingToVoid returns true,
+// it has set the outcomes and the change, and the caller must not open an incarnation: a void
+// or its end must not open a deleted season.
+func (t *task) nothingToVoid(ctx context.Context) (bool, error) {
+	if slices.ContainsFunc(t.results, func(r *leaderboard.MatchResult) bool { return !r.VoidOnly }) {
+		return false, nil
+	}
+	inc, err := t.s.incarnations.cachedOrRead(ctx, t.seasonKey)
+	if err != nil || inc.openFor(t.b) {
+		return false, err
+	}
+	if _, err := t.s.liveBoard(ctx, t.b); err != nil {
+		return false, err
+	}
+	t.outcomes = make([]leaderboard.Outcome, len(t.results))
+	for i := range t.outcomes {
+		t.outcomes[i].Status = leaderboard.Duplicate
+	}
+	none := leaderboard.Entry{SeasonKey: t.seasonKey, User: t.user}
+	t.change = leaderboard.Change{Before: none, After: none}
+	return true, nil
 }
 
 // dropSummary removes a user's summary from the cache.
@@ -142,18 +173,22 @@ func (s *Store) dropSummary(key *userKey) {
 	}
 }
 
-// attempt applies the task's results. If the user's cached summary is sufficient, attempt
-// uses it. Otherwise attempt reads the user's whole state. It returns false if the season
-// or the user was deleted while attempt ran. The caller must then call attempt again.
+// attempt applies the task's results. If the user's cached summary (see summary.go) is
+// sufficient, attempt uses it. Otherwise attempt reads the user's whole state. It returns false
+// if the season or the user was deleted while attempt ran, or if the season's rules changed.
+// The caller must then start another attempt.
 func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool, error) {
 	if t.s.cache != nil {
 		if sum, ok := t.s.cache.Get(*key); ok && sum.rules == inc.rules {
-			st, changed, ok, err := t.mergeLight(ctx, key, sum)
+			st, changedIDs, ok, err := t.mergeIntoSummary(ctx, key, sum)
 			if err != nil {
 				return false, err
 			}
 			if ok {
-				return t.finishLight(ctx, key, inc, sum, st, changed)
+				if err := t.unlistErased(ctx, key, inc, &sum.statics); err != nil {
+					return false, err
+				}
+				return t.finishWithSummary(ctx, key, inc, sum, st, changedIDs)
 			}
 			t.s.dropSummary(key)
 		}
@@ -162,11 +197,15 @@ func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool
 	if err != nil {
 		return false, err
 	}
-	changed, ok, err := t.merge(st, size{st.version(), int64(len(st.matches))}, true)
+	t.wasEmpty = st.empty()
+	changedIDs, ok, err := t.merge(st, size{st.version(), int64(len(st.matches))}, true)
+	if err == nil && ok {
+		err = t.unlistErased(ctx, key, inc, &st.statics)
+	}
 	if err != nil || !ok {
 		return false, err
 	}
-	return t.finish(ctx, key, inc, st, changed)
+	return t.finish(ctx, key, inc, st, changedIDs)
 }
 
 // readUser reads a user's whole state. If the user is not registered in the season, the
@@ -182,17 +221,17 @@ func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey
 		}
 		return err
 	})
-	if err == nil && !st.known {
+	if err == nil && !st.registered {
 		st.account = acc.accountOn(b)
 	}
 	return st, err
 }
 
-// merge merges the results one after another into st, and returns the matches that must
-// be written. The size oldSize is that of the user's whole state. If isWhole is false, st
-// contains only a part of the state. If merge then needs the whole state, it returns
-// false.
-func (t *task) merge(st *state, oldSize size, isWhole bool) (changed []leaderboard.MatchID, ok bool, err error) {
+// merge merges the results one after another into st, and returns the ids of the matches
+// that must be written. The argument oldSize is the size of the user's whole state. If
+// isWhole is false, st contains only a part of the state. If merge then needs the whole
+// state, it returns false.
+func (t *task) merge(st *state, oldSize size, isWhole bool) (changedIDs []leaderboard.MatchID, ok bool, err error) {
 	t.outcomes = make([]leaderboard.Outcome, len(t.results))
 	touched := map[leaderboard.MatchID]bool{}
 	for i, r := range t.results {
@@ -202,20 +241,20 @@ func (t *task) merge(st *state, oldSize size, isWhole bool) (changed []leaderboa
 			// include it.
 			return nil, false, nil
 		}
-		in := *r
-		in.Voids = max(in.Voids, t.voids[r.Match])
-		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: m.refusals, Tally: st.tally, ErasedAt: st.account.ErasedAt, DeletedAt: t.deletedAt}, in)
-		before, newSize := t.b.RankKey(&st.tally), oldSize
+		incoming := *r
+		incoming.Voids = max(incoming.Voids, t.voids[r.Match])
+		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: m.refusals, Tally: st.tally, ErasedAt: st.account.ErasedAt, DeletedAt: t.deletedAt}, incoming)
+		keyBefore, newSize := t.b.RankKey(&st.tally), oldSize
 		if d.Put != nil {
 			newSize.version += m.versionWith(d.Put) - m.version()
 			if m.result == nil {
 				newSize.matches++
 			}
-			if refused := t.checkSize(d.Put, oldSize, newSize); refused != nil && !d.VoidsOnly {
-				d = *refused
+			if rejection := t.checkSize(d.Put, oldSize, newSize); rejection != nil && !d.VoidsOnly {
+				d = *rejection
 			}
 		}
-		t.outcomes[i] = d.Outcome(before, before)
+		t.outcomes[i] = d.Outcome(keyBefore, keyBefore)
 		if d.Refuse == nil && d.Put == nil {
 			continue
 		}
@@ -241,10 +280,10 @@ func (t *task) merge(st *state, oldSize size, isWhole bool) (changed []leaderboa
 		}
 		if !touched[r.Match] {
 			touched[r.Match] = true
-			changed = append(changed, r.Match)
+			changedIDs = append(changedIDs, r.Match)
 		}
 	}
-	return changed, true, nil
+	return changedIDs, true, nil
 }
 
 // A size is the size of a user's state in a season.
@@ -277,17 +316,17 @@ func (t *task) checkSize(r *leaderboard.MatchResult, oldSize, newSize size) *lea
 	return nil
 }
 
-// mergeLight merges the results into a cached summary. It reads nothing if the summary
+// mergeIntoSummary merges the results into a cached summary. It reads nothing if the summary
 // shows for each result either that the table has the same result, or that the match is
-// new. Otherwise mergeLight reads the matches of the results from the table. If it needs
-// the whole state, mergeLight returns false.
+// new. Otherwise mergeIntoSummary reads the matches of the results from the table. If it needs
+// the whole state, mergeIntoSummary returns false.
 //
 // Some refusals depend on the tally, and an outdated summary has a wrong tally. On a
-// board with a floor, mergeLight therefore first reads the claim, which shows whether the
-// summary is outdated. On other boards, only sums out of range and too many results lead
-// to such refusals. These are rare: mergeLight returns false, so that the caller reads
-// the whole state.
-func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *state, changed []leaderboard.MatchID, ok bool, err error) {
+// board with a Floor, mergeIntoSummary therefore first reads the claim, which shows whether
+// the summary is outdated. On other boards, only a sum that is out of range and too many
+// results lead to such refusals. In these rare cases mergeIntoSummary returns false, so that
+// the caller reads the whole state.
+func (t *task) mergeIntoSummary(ctx context.Context, key *userKey, sum summary) (st *state, changedIDs []leaderboard.MatchID, ok bool, err error) {
 	ids := map[leaderboard.MatchID]bool{}
 	for _, r := range t.results {
 		if ids[r.Match] || r.VoidOnly || r.Voids > 0 || t.voids[r.Match] > 0 {
@@ -295,13 +334,13 @@ func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *s
 		}
 		ids[r.Match] = true
 	}
-	now := sum.statics
+	current := sum.statics
 	st = &state{matches: map[leaderboard.MatchID]*match{}}
 	var reads []func(context.Context) error
 	for _, r := range t.results {
 		if stands, unseen := sum.set.lookUp(r); stands {
-			have := r.Normalize()
-			st.matches[r.Match] = &match{result: &have, counted: true}
+			stored := r.Normalize()
+			st.matches[r.Match] = &match{result: &stored, counted: true}
 		} else if !unseen {
 			reads = append(reads, func(ctx context.Context) (err error) {
 				st, err = t.s.readState(ctx, key, slices.Sorted(maps.Keys(ids)))
@@ -312,28 +351,28 @@ func (t *task) mergeLight(ctx context.Context, key *userKey, sum summary) (st *s
 	}
 	if t.b.Floor != nil {
 		reads = append(reads, func(ctx context.Context) (err error) {
-			now, err = t.s.readStatics(ctx, key)
+			current, err = t.s.readStatics(ctx, key)
 			return err
 		})
 	}
 	err = t.s.forEach(ctx, len(reads), func(ctx context.Context, i int) error { return reads[i](ctx) })
-	if err != nil || !now.same(&sum.statics) {
+	if err != nil || !current.same(&sum.statics) {
 		return nil, nil, false, err
 	}
 	st.statics, st.tally = sum.statics, sum.tally
-	if changed, ok, err = t.merge(st, sum.size, false); err != nil || !ok {
+	if changedIDs, ok, err = t.merge(st, sum.size, false); err != nil || !ok {
 		return nil, nil, false, err
 	}
-	beyond := slices.ContainsFunc(t.outcomes, func(o leaderboard.Outcome) bool { return o.Reason == leaderboard.ReasonRange })
-	return st, changed, !beyond || t.b.Floor != nil, nil
+	outOfRange := slices.ContainsFunc(t.outcomes, func(o leaderboard.Outcome) bool { return o.Reason == leaderboard.ReasonRange })
+	return st, changedIDs, !outOfRange || t.b.Floor != nil, nil
 }
 
 // writeOps returns the statements that write the changed matches. If the entry that follows
 // from st has divisions that are new for the user, a statement also adds their names to
 // the user's partition.
-func (t *task) writeOps(key *userKey, st *state, changed []leaderboard.MatchID) []op {
+func (t *task) writeOps(key *userKey, st *state, changedIDs []leaderboard.MatchID) []op {
 	var ops []op
-	for _, id := range changed {
+	for _, id := range changedIDs {
 		m := st.matches[id]
 		if m.row.payload != nil {
 			ops = append(ops, op{insertResult, append(key.args(), string(id), m.row.payload, m.high, m.low,
@@ -349,7 +388,7 @@ func (t *task) writeOps(key *userKey, st *state, changed []leaderboard.MatchID) 
 				appendRefusal(nil, f), st.account.Epoch<<epochShift|1)})
 		}
 	}
-	if len(changed) > 0 && len(t.b.Divisions) > 0 {
+	if len(changedIDs) > 0 && len(t.b.Divisions) > 0 {
 		entry := key.entry(t.b, &st.tally, &st.account, 0)
 		ops = append(ops, st.addDivisions(key, &entry)...)
 	}
@@ -357,66 +396,69 @@ func (t *task) writeOps(key *userKey, st *state, changed []leaderboard.MatchID) 
 }
 
 // writeResults does step 1 of a writer (see state.go): it writes ops, which contain the
-// changed matches, if any. On boards with Board.Matches, it then writes the Voids of the
-// task's matches that are greater by now. This is before step 2, because of two claims with
-// the same number, either may stand. It reports whether there were such Voids.
-func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, st *state, ops []op) (late bool, err error) {
-	ids := t.listed(st)
-	if err := t.listUser(ctx, key, inc, st, ids); err != nil {
-		return false, err
-	}
+// changed matches, if any. On boards with Board.Matches, it then adds the user to table
+// match_users, and reads the Voids of the task's matches again. If some have grown since the
+// task first read them, it writes these and returns voidsGrew as true.
+//
+// The caller could not write these Voids later, together with a claim: another store's claim
+// with the same number may prevail, and the summary of that store would lack the Voids.
+func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, st *state, ops []op) (voidsGrew bool, err error) {
+	ids := t.matchesToList(st)
 	if err := t.s.writeUser(ctx, ops...); err != nil {
 		return false, err
 	}
-	voids, err := t.lateVoids(ctx, key, st, ids)
+	if err := t.listUser(ctx, key, inc, st, ids); err != nil {
+		return false, err
+	}
+	voids, err := t.grownVoids(ctx, key, st, ids)
 	if err != nil {
 		return false, err
 	}
 	return len(voids) > 0, t.s.writeUser(ctx, voids...)
 }
 
-// finishLight does the three steps of a writer (see state.go) with a summary instead of
+// finishWithSummary does the three steps of a writer (see state.go) with a summary instead of
 // the whole state. It writes the changed matches, and then the entry that follows from
 // the summary.
-func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, sum summary, st *state, changed []leaderboard.MatchID) (bool, error) {
+func (t *task) finishWithSummary(ctx context.Context, key *userKey, inc incarnation, sum summary, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
 	// Step 1.
-	late, err := t.writeResults(ctx, key, inc, st, t.writeOps(key, st, changed))
+	voidsGrew, err := t.writeResults(ctx, key, inc, st, t.writeOps(key, st, changedIDs))
 	if err != nil {
 		return false, err
 	}
 	// Step 2.
 	t.written = true
-	var now statics
+	var current statics
 	live, err := t.s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
-		now, err = t.s.readStatics(ctx, key)
+		current, err = t.s.readStatics(ctx, key)
 		return err
 	})
-	if err != nil || !live || !now.known || now.account.Epoch != sum.account.Epoch {
+	if err != nil || !live || !current.registered || current.account.Epoch != sum.account.Epoch {
 		return false, err
 	}
-	if !now.same(&sum.statics) || late {
-		// Another store claimed the user, or the account changed. The other store may
-		// have cached a summary without the results that step 1 wrote. A new claim makes
-		// the other store read the whole state.
+	if !current.same(&sum.statics) || voidsGrew {
+		// Another store claimed the user, the account changed, or Voids have grown. Another
+		// store may have cached a summary without the data that step 1 wrote. A new claim
+		// makes that store read the whole state.
 		t.s.dropSummary(key)
-		if err := t.s.writeUser(ctx, t.s.newClaim(key, &now)); err != nil {
+		if err := t.s.writeUser(ctx, t.s.newClaim(key, &current)); err != nil {
 			return false, err
 		}
-		return t.conclude(ctx, key, inc, &now, claim{})
+		return t.conclude(ctx, key, inc, &current, claim{})
 	}
 	// Step 3.
-	sum.divisions, sum.tally, sum.set = st.divisions, st.tally, sum.set.add(changed, st.matches)
-	for _, id := range changed {
+	sum.divisions, sum.tally, sum.set = st.divisions, st.tally, sum.set.add(changedIDs, st.matches)
+	for _, id := range changedIDs {
 		sum.version += st.matches[id].version()
 		sum.size.matches++
 	}
-	after := key.entry(t.b, &sum.tally, &sum.account, sum.version)
-	t.change = leaderboard.Change{Before: sum.entry, After: after}
-	if after.Version != sum.entry.Version {
-		if err := t.s.place(ctx, key, inc, &sum.statics, &after, &sum.entry, nil); err != nil {
+	entry := key.entry(t.b, &sum.tally, &sum.account, sum.version)
+	t.change = leaderboard.Change{Before: sum.entry, After: entry}
+	if entry.Version != sum.entry.Version {
+		if err := t.s.place(ctx, key, inc, &sum.statics, &entry, &sum.entry, nil); err != nil {
 			return false, err
 		}
-		sum.entry = after
+		sum.entry = entry
 	}
 	t.s.cache.Add(*key, sum)
 	return true, nil
@@ -424,20 +466,20 @@ func (t *task) finishLight(ctx context.Context, key *userKey, inc incarnation, s
 
 // finish does the three steps of a writer (see state.go) with the whole state. It writes
 // the changed matches together with a claim, and then the entry that follows from the
-// whole state.
-func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *state, changed []leaderboard.MatchID) (bool, error) {
+// whole state. It returns false if the caller must start another attempt.
+func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
 	switch {
-	case len(changed) > 0:
-	case st.known && t.s.ownsClaim(st.claim):
+	case len(changedIDs) > 0:
+	case st.registered && t.s.ownsClaim(st.claim):
 		if _, err := t.writeResults(ctx, key, inc, st, nil); err != nil {
 			return false, err
 		}
 		return t.conclude(ctx, key, inc, &st.statics, claim{})
-	case !st.known && st.version() == st.account.version(): // the user has no results
+	case !st.registered && st.version() == st.account.version(): // the user has no results
 		none := key.entry(t.b, &leaderboard.Tally{}, &st.account, st.version())
 		t.change = leaderboard.Change{Before: none, After: none}
 		return true, nil
-	case st.known:
+	case st.registered:
 		// Another store holds the claim. The state may include results from another data
 		// center that the other store's summary does not include. Then the two stores
 		// could write different entries with the same version. A new claim makes the
@@ -448,21 +490,75 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 		// data center before the account. In both cases, register the user and write the
 		// account, as for a user's first result.
 	}
-	ops := t.writeOps(key, st, changed)
-	if !st.known {
+	ops := t.writeOps(key, st, changedIDs)
+	if !st.registered {
 		if err := t.s.register(ctx, t.b, key, inc, &st.statics); err != nil {
 			return false, err
 		}
-		if !st.known {
+		if !st.registered {
 			return false, nil // the user was erased after readUser, so Merge may now decide differently
 		}
-		ops = append(ops, op{setAccount, key.args(st.account.writeTime(), st.account.append(nil))})
+		ops = append(ops, key.setAccount(&st.account)...)
 	}
 	if _, err := t.writeResults(ctx, key, inc, st, append(ops, t.s.newClaim(key, &st.statics))); err != nil {
 		return false, err
 	}
 	t.written = true
+	if t.wasEmpty && st.account.Epoch == 0 {
+		done, err := t.concludeFirst(ctx, key, inc, st, changedIDs)
+		if done || err != nil {
+			return done, err
+		}
+	}
 	return t.conclude(ctx, key, inc, &st.statics, st.claim)
+}
+
+// concludeFirst does steps 2 and 3 of a writer (see state.go) for a user whose state was
+// empty before step 1. The state st is what step 1 wrote, and changedIDs are its matches. If
+// the user's state has anything else when concludeFirst reads it, concludeFirst returns
+// false: the caller must call conclude.
+//
+// Otherwise concludeFirst need not look for an older entry or older rows of the user. Only
+// step 3 of another writer Y could have written them, and step 1 of Y wrote at least an
+// account and a claim:
+//
+//   - If step 1 of Y had ended before this writer read the state for the first time, that
+//     state would not have been empty.
+//   - If step 1 of Y ended later, but before concludeFirst reads the state, this read finds
+//     the claim of Y, other results, or only the same results. In the last case, Y writes the
+//     same entry.
+//   - If step 1 of Y ends after this read, Y reads the results of both writers, and then
+//     looks for older rows itself.
+//
+// After an erasure this is not true, because rows of an earlier epoch may remain. Rows and
+// entries from another data center may arrive at any time, so no read is sure to find them:
+// the writers of that data center remove them.
+func (t *task) concludeFirst(ctx context.Context, key *userKey, inc incarnation, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
+	var current *state
+	live, err := t.s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
+		current, err = t.s.readWhole(ctx, t.b, key)
+		return err
+	})
+	if err != nil || !live || !current.isOnly(st, changedIDs) {
+		return false, err
+	}
+	want, none := current.entries(t.b, key)
+	t.change = leaderboard.Change{Before: none, After: want}
+	if want.Version != none.Version {
+		if err := t.s.place(ctx, key, inc, &current.statics, &want, &none, nil); err != nil {
+			return false, err
+		}
+	}
+	t.cacheSummary(key, current)
+	return true, nil
+}
+
+// cacheSummary caches the summary of a state, from which t.change.After follows. The store
+// must hold the claim.
+func (t *task) cacheSummary(key *userKey, st *state) {
+	if t.s.cache != nil {
+		t.s.cache.Add(*key, summary{statics: st.statics, tally: st.tally, size: size{st.version(), int64(len(st.matches))}, entry: t.change.After, rules: t.b.Rules(), set: st.matchSet()})
+	}
 }
 
 // conclude does steps 2 and 3 of a writer (see state.go) with the whole state. The
@@ -470,28 +566,28 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 // argument ownClaim is the claim that step 1 wrote, or zero if step 1 wrote no claim.
 func (t *task) conclude(ctx context.Context, key *userKey, inc incarnation, oldStatics *statics, ownClaim claim) (bool, error) {
 	st, change, live, err := t.s.derive(ctx, t.b, key, inc, ownClaim)
-	if err != nil || !live || !st.known || st.account.Epoch != oldStatics.account.Epoch {
+	if err != nil || !live || !st.registered || st.account.Epoch != oldStatics.account.Epoch {
 		return false, err
 	}
 	t.change = change
-	if t.s.cache != nil && st.claim == oldStatics.claim && t.s.ownsClaim(st.claim) {
-		t.s.cache.Add(*key, summary{statics: st.statics, tally: st.tally, size: size{st.version(), int64(len(st.matches))}, entry: change.After, rules: t.b.Rules(), set: st.matchSet()})
+	if st.claim == oldStatics.claim && t.s.ownsClaim(st.claim) {
+		t.cacheSummary(key, st)
 	}
 	return true, nil
 }
 
 // register adds a user to the season's list of users, and the season to the user's list
-// of seasons. It then reads the user's account into st. It sets st.known to true, except
-// if the user was erased after the caller had read st.account.
+// of seasons. It then reads the user's account into st. It sets st.registered to true, unless
+// the user was erased after the caller had read st.account.
 func (s *Store) register(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, st *statics) error {
-	before := st.account
-	addSeason := op{insertUserSeason, []any{userHash(key.user), string(key.Board), string(key.Season), key.incarnation, before.Epoch<<epochShift | 1}}
+	previous := st.account
+	addSeason := op{insertUserSeason, []any{userHash(key.user), string(key.Board), string(key.Season), key.incarnation, previous.Epoch<<epochShift | 1}}
 	err := s.forEach(ctx, 2, func(ctx context.Context, i int) error {
 		if i == 0 {
 			return s.conn.write(ctx, addSeason)
 		}
 		return s.conn.write(ctx, op{registerUser, []any{string(key.Board), string(key.Season), key.incarnation,
-			bucketOf(key.user, inc.buckets), string(key.user), insertTime(before.Base)}})
+			bucketOf(key.user, inc.buckets), string(key.user), insertTime(previous.Base)}})
 	})
 	if err != nil {
 		return err
@@ -501,20 +597,20 @@ func (s *Store) register(ctx context.Context, b *leaderboard.Board, key *userKey
 	// read below, and the read finds it.
 	acc, err := s.readAccount(ctx, key.user)
 	st.account = acc.accountOn(b)
-	st.known = st.account.Epoch == before.Epoch
+	st.registered = st.account.Epoch == previous.Epoch
 	return err
 }
 
 // whileOpen runs f, and concurrently reads the season's incarnation from the table. It
 // reports whether inc was still the season's open incarnation at that read.
 func (s *Store) whileOpen(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, f func(ctx context.Context) error) (bool, error) {
-	var now incarnation
+	var current incarnation
 	err := s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
 			return f(ctx)
 		}
-		now, err = s.incarnations.readAgain(ctx, seasonKey)
+		current, err = s.incarnations.readAgain(ctx, seasonKey)
 		return err
 	})
-	return now.open && now.same(&inc), err
+	return current.open && current.same(&inc), err
 }

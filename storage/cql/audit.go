@@ -19,10 +19,11 @@ import (
 //
 // AppendAct and a concurrent Erase of the act's user cannot miss each other. AppendAct
 // first adds the act to the user's list of acts, then writes the act, then reads the
-// account. Erase first writes the account, then reads the list. So either Erase finds the
-// act in the list, or AppendAct finds the erasure in the account. Whichever finds the
-// other removes the cell.
+// account. Erase first writes the account, then reads the list. So Erase finds the act in
+// the list, or AppendAct finds the erasure in the account. The call that finds the other one
+// removes the cell.
 
+// dayOf returns the number of the UTC day that contains t, counted from 1970-01-01.
 func dayOf(t time.Time) int { return int(t.Unix() / (24 * 60 * 60)) }
 
 // AppendAct appends an act to the audit log.
@@ -113,18 +114,18 @@ func (s *Store) Acts(ctx context.Context, after leaderboard.ActKey) iter.Seq2[le
 // actsOfDay yields the acts that a query returns. more is false if yield returned false.
 func (s *Store) actsOfDay(ctx context.Context, query op, yield func(leaderboard.Act, error) bool) (more bool, err error) {
 	var body, detail string
-	var bad error
+	var decodeErr error
 	more = true
 	err = s.conn.read(ctx, query, []any{&body, &detail}, func() bool {
 		var a leaderboard.Act
-		if bad = decodeAct(body, detail, &a); bad != nil {
+		if decodeErr = decodeAct(body, detail, &a); decodeErr != nil {
 			return false
 		}
 		more = yield(a, nil)
 		return more
 	})
 	if err == nil || !more {
-		err = bad
+		err = decodeErr
 	}
 	return more, err
 }

@@ -1,149 +1,15 @@
 package cql
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
-
-// userAccount is a row of table accounts: a user's bans and erasures. In the embedded
-// account, Serial and Hidden are those of the ban on every board.
-type userAccount struct {
-	account
-	bans []userBan // in the order of leaderboard.Store.UserBans
-	body []byte    // the stored column body; nil if the table has no row of the user
-}
-
-// userBan is a ban with its serial: the number of changes of the ban's field Banned since
-// the last erasure.
-type userBan struct {
-	leaderboard.Ban
-	serial uint64
-}
-
-// accountOn returns the account that a season of the board stores. The Serial of this account
-// grows with every change of a ban on the board, on its source, and on every board.
-func (a *userAccount) accountOn(board *leaderboard.Board) account {
-	acc := a.account
-	for i := range a.bans {
-		if b := &a.bans[i]; b.Board != "" && b.Concerns(board) {
-			acc.Serial += b.serial
-			acc.Hidden = acc.Hidden || b.Hides(board)
-		}
-	}
-	return acc
-}
-
-// versionBound returns an upper bound of the version that the account adds to any entry of
-// the user.
-func (a *userAccount) versionBound() uint64 {
-	v := a.version()
-	for i := range a.bans {
-		if a.bans[i].Board != "" {
-			v += a.bans[i].serial
-		}
-	}
-	return v
-}
-
-// setBan merges a state of a ban into the account. It reports whether this state stands.
-func (a *userAccount) setBan(next leaderboard.Ban) bool {
-	i, found := slices.BinarySearchFunc(a.bans, next.Board, func(b userBan, board leaderboard.BoardID) int {
-		return strings.Compare(string(b.Board), string(board))
-	})
-	var have *leaderboard.Ban
-	var serial uint64
-	if found {
-		have, serial = &a.bans[i].Ban, a.bans[i].serial
-	} else if next.Board == "" {
-		serial = a.Serial
-	}
-	banned := found && have.Banned
-	next, stands := leaderboard.MergeBan(have, next, a.ErasedAt)
-	if !stands {
-		return false
-	}
-	if next.Banned != banned {
-		serial++
-	}
-	if next.Board == "" {
-		a.Serial, a.Hidden = serial, next.Banned
-	}
-	a.bans = slices.Clone(a.bans)
-	if found {
-		a.bans[i] = userBan{next, serial}
-	} else {
-		a.bans = slices.Insert(a.bans, i, userBan{next, serial})
-	}
-	return true
-}
-
-// bansFormat is the first byte of a body that contains bans.
-const bansFormat = 2
-
-// append appends the row's body. If the user has no bans, the body is the encoded account
-// only.
-func (a *userAccount) append(dst []byte) ([]byte, error) {
-	if len(a.bans) == 0 {
-		return a.account.append(dst), nil
-	}
-	own := a.account.append(nil)
-	dst = appendString(append(dst, bansFormat), string(own))
-	dst = binary.AppendUvarint(dst, uint64(len(a.bans)))
-	for i := range a.bans {
-		text, err := json.Marshal(&a.bans[i].Ban)
-		if err != nil {
-			return nil, fmt.Errorf("cql: encode a ban: %w", err)
-		}
-		dst = appendString(binary.AppendUvarint(dst, a.bans[i].serial), string(text))
-	}
-	return dst, nil
-}
-
-// decodeUserAccount decodes a row of table accounts. text is the column ban. In rows that
-// an older version wrote, the body contains no bans, and this column contains the ban on
-// every board.
-func decodeUserAccount(body []byte, text string) (a userAccount, err error) {
-	a.body = bytes.Clone(body)
-	if len(body) == 0 || body[0] != bansFormat {
-		if a.account, err = decodeAccount(body); err == nil && text != "" {
-			a.bans = []userBan{{serial: a.Serial}}
-			err = decodeBan([]byte(text), &a.bans[0].Ban)
-		}
-		return a, err
-	}
-	d := decoder{b: body[1:]}
-	if a.account, err = decodeAccount(d.next(d.uvarint())); err != nil {
-		return a, err
-	}
-	for n := d.uvarint(); n > 0 && !d.bad; n-- {
-		b := userBan{serial: d.uvarint()}
-		if err := decodeBan(d.next(d.uvarint()), &b.Ban); err != nil {
-			return a, err
-		}
-		a.bans = append(a.bans, b)
-	}
-	if d.bad || len(d.b) > 0 {
-		return a, errFormat("account")
-	}
-	return a, nil
-}
-
-func decodeBan(text []byte, b *leaderboard.Ban) error {
-	if err := json.Unmarshal(text, b); err != nil {
-		return fmt.Errorf("cql: ban: %w: %w", leaderboard.ErrFormat, err)
-	}
-	return nil
-}
 
 // SetBan merges the state of a ban, and hides or shows the user's entries.
 func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.Change, error) {
@@ -152,37 +18,89 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 		return nil, err
 	}
 	defer unlock()
-	acc, err := s.changeAccount(ctx, ban.User, func(ctx context.Context, a *userAccount) (bool, error) {
-		if !a.setBan(ban) {
-			return false, nil
-		}
-		// The row of table ban_ends is written before the ban, so that every ban with an
-		// end has a row.
-		return true, s.putBanEnd(ctx, banOf(a, ban.Board))
+	c := &storedChange{User: ban.User}
+	acc, err := s.storeBan(ctx, ban, func(value []byte) error {
+		c.Ban = value
+		return s.announceAccount(ctx, c)
 	})
 	if err != nil {
 		return nil, err
 	}
-	keys, err := s.userSeasons(ctx, ban.User)
+	keys, err := s.seasonsOf(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	changes := make([]leaderboard.Change, len(keys))
 	err = s.forEach(ctx, len(keys), func(ctx context.Context, i int) (err error) {
-		changes[i], err = s.updateSeason(ctx, &keys[i], &ban, &acc)
+		changes[i], err = s.updateSeason(ctx, &keys[i], &ban, &acc, false)
 		return err
 	})
 	return withNewVersion(changes), err
 }
 
-// banOf returns the ban on a board, or nil. The empty board means every board.
-func banOf(a *userAccount, board leaderboard.BoardID) *leaderboard.Ban {
-	for i := range a.bans {
-		if a.bans[i].Board == board {
-			return &a.bans[i].Ban
+// storeBan merges a state of a ban into the user's account (see account.go). If the state
+// changes the account, storeBan first calls announce with the value of the element that it
+// then adds to the set of bans. It returns the account after the change.
+func (s *Store) storeBan(ctx context.Context, ban leaderboard.Ban, announce func(value []byte) error) (userAccount, error) {
+	for {
+		acc, err := s.readAccount(ctx, ban.User)
+		if err != nil {
+			return userAccount{}, err
 		}
+		merged, stands := leaderboard.MergeBan(banOf(&acc, ban.Board), ban, acc.ErasedAt)
+		if !stands {
+			return acc, nil
+		}
+		element, err := newBanElement(acc.Epoch, &merged)
+		if err != nil {
+			return userAccount{}, err
+		}
+		if err := announce(element.value); err != nil {
+			return userAccount{}, err
+		}
+		updated, err := s.addBan(ctx, &merged, element)
+		if err != nil || updated.Epoch == acc.Epoch {
+			return updated, err
+		}
+		// The user was erased meanwhile, so the ban does not count. Decide again.
 	}
-	return nil
+}
+
+// addBan adds e, the element for a state of a ban, to the user's account. It returns the
+// account after the change. If the user was erased meanwhile, addBan removes the element.
+func (s *Store) addBan(ctx context.Context, ban *leaderboard.Ban, e element) (userAccount, error) {
+	// The row of table ban_ends is written before the ban, so that every ban with an end has
+	// a row.
+	if err := s.putBanEnd(ctx, ban); err != nil {
+		return userAccount{}, err
+	}
+	hash := userHash(ban.User)
+	if err := s.conn.write(ctx, op{setBan, []any{elementAdded, e.name, e.value, hash}}); err != nil {
+		return userAccount{}, err
+	}
+	acc, err := s.readAccount(ctx, ban.User)
+	if err == nil && slices.Contains(acc.outdated, e.name) {
+		// The user was erased meanwhile, and the erasure may not have found the ban.
+		err = s.conn.write(ctx, acc.removeBans(hash, []string{e.name})...)
+	}
+	return acc, err
+}
+
+// repeatBan adds a state of a ban that another process has set, and returns the account after
+// the change. It adds the state even if a greater state stands, because the serial (see
+// account.go) depends on all states. But if the user was erased after the other process had
+// read the account, repeatBan does not add the state. In this case the other process decides
+// again, or has died before it acknowledged the ban.
+func (s *Store) repeatBan(ctx context.Context, user leaderboard.UserID, value []byte) (userAccount, error) {
+	epoch, ban, err := decodeBanElement(value)
+	if err != nil {
+		return userAccount{}, err
+	}
+	acc, err := s.readAccount(ctx, user)
+	if err == nil && acc.Epoch <= epoch {
+		acc, err = s.addBan(ctx, &ban, newElement(value))
+	}
+	return acc, err
 }
 
 // UserBans returns the bans of a user.
@@ -198,20 +116,20 @@ func (s *Store) UserBans(ctx context.Context, user leaderboard.UserID) ([]leader
 	return bans, nil
 }
 
-// Bans yields the bans of all users, ordered by the token of the user.
+// Bans yields the bans of all users. The users are ordered by the tokens of their hashes, the
+// order in which Cassandra keeps partitions.
 func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[leaderboard.Ban, error] {
 	return func(yield func(leaderboard.Ban, error) bool) {
 		query := op{selectAccounts, nil}
 		if after.User != "" {
 			query = op{selectAccountsFrom, []any{userHash(after.User)}}
 		}
-		var body []byte
-		var text string
-		var bad error
+		var row accountRow
+		var decodeErr error
 		stopped := false
-		err := s.conn.read(ctx, query, []any{&body, &text}, func() bool {
+		err := s.conn.read(ctx, query, row.dest(), func() bool {
 			var acc userAccount
-			if acc, bad = decodeUserAccount(take(&body), text); bad != nil {
+			if acc, decodeErr = row.decode(); decodeErr != nil {
 				return false
 			}
 			for i := range acc.bans {
@@ -226,7 +144,7 @@ func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[le
 			return true
 		})
 		if err == nil {
-			err = bad
+			err = decodeErr
 		}
 		if err != nil && !stopped {
 			yield(leaderboard.Ban{}, err)
@@ -237,14 +155,16 @@ func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[le
 // # The ends of bans
 //
 // BansEnding finds bans by the time of their end in table ban_ends. SetBan writes a row
-// of this table before it writes the ban. A row may not belong to a ban: another ban
-// replaced it, the user was erased, or the process died before it wrote the ban. Such a
-// row has no effect, because BansEnding compares each row with the user's account. SetBan
-// does not remove it: a user who was erased may get the same ban again, and the deletion
-// would then hide the row.
+// of this table before it writes the ban. A row may belong to no ban: another ban replaced
+// its ban, the user was erased, or the process died before it wrote the ban. Such a row has
+// no effect, because BansEnding compares each row with the user's account. SetBan does not
+// remove the row: a user who was erased may get the same ban again, and the deletion would
+// then hide the row of the new ban.
 
+// hasEnd reports whether b is a ban with an end. b may be nil.
 func hasEnd(b *leaderboard.Ban) bool { return b != nil && !b.Until.IsZero() }
 
+// putBanEnd writes the row of table ban_ends for a ban with an end.
 func (s *Store) putBanEnd(ctx context.Context, b *leaderboard.Ban) error {
 	if !hasEnd(b) {
 		return nil
@@ -252,12 +172,13 @@ func (s *Store) putBanEnd(ctx context.Context, b *leaderboard.Ban) error {
 	return s.conn.write(ctx, op{insertBanEnd, []any{b.Until.UnixMicro(), userHash(b.User), string(b.Board), insertTime(uint64(b.Revision))}})
 }
 
-// staleBanEnd is the time from a ban's end after which BansEnding removes the row of
-// table ban_ends if the account has no ban with this end. SetBan writes the row and the
-// ban within a much shorter time.
+// staleBanEnd is how long after a ban's end BansEnding removes the row of table ban_ends, if
+// the account has no ban with this end. Within this time, a SetBan that has written the row
+// also writes the ban.
 const staleBanEnd = time.Hour
 
-// BansEnding yields the bans that end before a time.
+// BansEnding yields the bans that end before a time. It removes rows of table ban_ends that
+// have belonged to no ban for longer than staleBanEnd.
 func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[leaderboard.Ban, error] {
 	return func(yield func(leaderboard.Ban, error) bool) {
 		type end struct {

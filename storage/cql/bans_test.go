@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -11,64 +12,109 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
-func TestUserAccountRoundTrip(t *testing.T) {
-	acc := userAccount{account: account{Serial: 3, Hidden: true, Epoch: 1, Base: 1 << 54, ErasedAt: stepsEpoch}}
-	for _, b := range []leaderboard.Ban{
+// bannedRow returns a row with the states of bans, all set in one epoch.
+func bannedRow(t *testing.T, epoch int64, bans ...leaderboard.Ban) *accountRow {
+	t.Helper()
+	row := &accountRow{bans: map[string][]byte{}, erasures: map[string][]byte{}}
+	for i := range bans {
+		e, err := newBanElement(epoch, &bans[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		row.bans[e.name] = e.value
+	}
+	return row
+}
+
+func TestBanElementRoundTrip(t *testing.T) {
+	for _, want := range []leaderboard.Ban{
 		{User: "ü", Board: "b", Revision: 7, Banned: true, Reason: "\"x\"", Actor: "key:1", At: stepsEpoch.Add(1e9), Until: stepsEpoch.AddDate(0, 0, 1)},
 		{User: "ü", Revision: 1 << 50, Banned: true, At: stepsEpoch.Add(1e9)},
 		{User: "ü", Board: "c", Revision: 9, At: stepsEpoch.Add(1e9)},
 	} {
-		if !acc.setBan(b) {
-			t.Fatalf("the ban %+v has no effect, want it to be set", b)
+		e, err := newBanElement(1<<19, &want)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	body, err := acc.append(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := decodeUserAccount(body, "")
-	acc.body = body
-	if d := cmp.Diff(acc, got, cmp.AllowUnexported(userAccount{}, userBan{})); err != nil || d != "" {
-		t.Errorf("the decoded account differs, error %v (-want +got):\n%s", err, d)
-	}
-	for n := range body {
-		if _, err := decodeUserAccount(body[:n], ""); !errors.Is(err, leaderboard.ErrFormat) {
-			t.Errorf("decoding the first %d of %d bytes: error %v, want ErrFormat", n, len(body), err)
+		epoch, got, err := decodeBanElement(e.value)
+		if d := cmp.Diff(want, got); err != nil || epoch != 1<<19 || d != "" {
+			t.Errorf("the decoded ban has epoch %d and error %v, want %d (-want +got):\n%s", epoch, err, 1<<19, d)
 		}
-	}
-	if _, err := decodeUserAccount(append(bytes.Clone(body), 0), ""); !errors.Is(err, leaderboard.ErrFormat) {
-		t.Errorf("decoding one byte too many: error %v, want ErrFormat", err)
+		for n := range e.value {
+			if _, _, err := decodeBanElement(e.value[:n]); !errors.Is(err, leaderboard.ErrFormat) {
+				t.Errorf("decoding the first %d of %d bytes: error %v, want ErrFormat", n, len(e.value), err)
+			}
+		}
 	}
 }
 
-// A row that an older version wrote has the ban on every board in column ban. Lifting
-// this ban raises the version of the user's entries.
-func TestAPlainBanStaysABanOnEveryBoard(t *testing.T) {
+func TestErasureRoundTrip(t *testing.T) {
+	want := erasure{stepsEpoch, 1 << 60, erasureStep}
+	value := want.element().value
+	if got, err := decodeErasure(value); err != nil || got != want {
+		t.Errorf("the decoded erasure is %+v, error %v; want %+v", got, err, want)
+	}
+	for n := range value {
+		if _, err := decodeErasure(value[:n]); !errors.Is(err, leaderboard.ErrFormat) {
+			t.Errorf("decoding the first %d of %d bytes: error %v, want ErrFormat", n, len(value), err)
+		}
+	}
+}
+
+// A row that an older version wrote has the ban on every board in column ban, or all bans in
+// column body. Lifting a ban raises the version of the user's entries. The next erasure
+// removes the bans.
+func TestBansOfAnOlderVersionStand(t *testing.T) {
 	old := account{Serial: 5, Hidden: true}
-	text, err := json.Marshal(map[string]any{"User": "u", "Banned": true, "Reason": "cheated", "At": stepsEpoch})
+	ban := leaderboard.Ban{User: "u", Banned: true, Reason: "cheated", At: stepsEpoch}
+	text, err := json.Marshal(&ban)
 	if err != nil {
 		t.Fatal(err)
 	}
-	acc, err := decodeUserAccount(old.append(nil), string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := leaderboard.Ban{User: "u", Banned: true, Reason: "cheated", At: stepsEpoch}
-	if d := cmp.Diff(want, acc.bans[0].Ban); d != "" || acc.accountOn(&leaderboard.Board{ID: "b"}) != old {
-		t.Errorf("account %+v (-want +got):\n%s", acc.accountOn(&leaderboard.Board{ID: "b"}), d)
-	}
-	if !acc.setBan(leaderboard.Ban{User: "u", At: stepsEpoch}) || acc.accountOn(&leaderboard.Board{ID: "b"}) != (account{Serial: 6}) {
-		t.Errorf("after lifting the ban, the account is %+v, want Serial 6 and not hidden", acc.accountOn(&leaderboard.Board{ID: "b"}))
+	all := appendString([]byte{oldBansFormat}, string(old.append(nil)))
+	all = appendString(append(all, 1, 5), string(text)) // one ban, with serial 5
+	written := int64(77)
+	b := &leaderboard.Board{ID: "b"}
+	for _, row := range []*accountRow{{body: old.append(nil), ban: string(text)}, {body: all}} {
+		row.written = &written
+		acc, err := row.decode()
+		if d := cmp.Diff([]leaderboard.Ban{ban}, []leaderboard.Ban{acc.bans[0].Ban}); err != nil || d != "" || acc.accountOn(b) != old {
+			t.Errorf("account %+v, error %v, want %+v; its bans (-want +got):\n%s", acc.accountOn(b), err, old, d)
+		}
+		lifted := bannedRow(t, 0, leaderboard.Ban{User: "u", Revision: 1, At: stepsEpoch})
+		row.bans = lifted.bans
+		if acc, err = row.decode(); err != nil || acc.accountOn(b) != (account{Serial: 6}) {
+			t.Errorf("after lifting the ban, the account is %+v, error %v; want Serial 6 and not hidden", acc.accountOn(b), err)
+		}
+		e, err := acc.nextErasure(stepsEpoch, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row.erasures = map[string][]byte{"e": e.element().value}
+		if acc, err = row.decode(); err != nil || len(acc.bans) != 0 || acc.accountOn(b) != (account{Epoch: 1, Base: 6 + erasureStep, ErasedAt: stepsEpoch}) {
+			t.Errorf("after the erasure, the account is %+v, error %v; want epoch 1 and a base above the version 6", acc, err)
+		}
+		remove := acc.removeBans(userHash("u"), acc.names)
+		if last := remove[len(remove)-1]; last.stmt != stripAccount || last.args[0] != int64(78) || bytes.Contains(last.args[1].([]byte), []byte("cheated")) {
+			t.Errorf("the erasure runs %+v, want a write without the ban, at a timestamp after that of the ban", remove)
+		} else {
+			row.body, row.ban = last.args[1].([]byte), ""
+		}
+		want := acc.accountOn(b)
+		if acc, err = row.decode(); err != nil || acc.accountOn(b) != want {
+			t.Errorf("after the ban was removed, the account is %+v, error %v; want %+v", acc.accountOn(b), err, want)
+		}
 	}
 }
 
 // A change of a ban raises the versions of entries only on the boards that the ban
-// concerns.
+// concerns. The order in which the states of bans arrive has no effect.
 func TestBansRaiseTheVersionWhereTheyCount(t *testing.T) {
-	var acc userAccount
-	for _, step := range []struct {
+	var states []leaderboard.Ban
+	for i, step := range []struct {
 		board      leaderboard.BoardID
 		banned     bool
 		onB, other account
@@ -79,9 +125,56 @@ func TestBansRaiseTheVersionWhereTheyCount(t *testing.T) {
 		{"b", false, account{Serial: 3, Hidden: true}, account{Serial: 1, Hidden: true}},
 		{"", false, account{Serial: 4}, account{Serial: 2}},
 	} {
-		acc.setBan(leaderboard.Ban{User: "u", Board: step.board, Banned: step.banned, At: stepsEpoch})
+		states = append(states, leaderboard.Ban{User: "u", Board: step.board, Banned: step.banned, Revision: int64(i + 1)})
+		acc, err := bannedRow(t, 0, states...).decode()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if acc.accountOn(&leaderboard.Board{ID: "b"}) != step.onB || acc.accountOn(&leaderboard.Board{ID: "c"}) != step.other {
 			t.Errorf("after step %+v: the accounts on boards b and c are %+v and %+v, want %+v and %+v", step, acc.accountOn(&leaderboard.Board{ID: "b"}), acc.accountOn(&leaderboard.Board{ID: "c"}), step.onB, step.other)
+		}
+	}
+}
+
+// More elements of an account never lower its version. If they change whether the user is
+// hidden, or the epoch, they raise the version. Of two erasures that did not know of each
+// other, the second to arrive raises the base by at least erasureStep.
+func TestTheVersionOfAnAccountGrows(t *testing.T) {
+	seed := stepsSeed(t)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 2000 {
+		states := make([]leaderboard.Ban, rng.IntN(6))
+		for i := range states {
+			states[i] = leaderboard.Ban{User: "u", Board: []leaderboard.BoardID{"", "b"}[rng.IntN(2)], Revision: int64(rng.IntN(5)), Banned: rng.IntN(2) == 0}
+		}
+		full, partial := bannedRow(t, 0, states...), bannedRow(t, 0, states[:rng.IntN(len(states)+1)]...)
+		if rng.IntN(3) == 0 {
+			for range 2 {
+				acc, err := (&accountRow{}).decode()
+				if err != nil {
+					t.Fatal(err)
+				}
+				e, err := acc.nextErasure(stepsEpoch.Add(time.Duration(rng.IntN(100))*time.Second), rng.Uint64N(1<<56))
+				if err != nil {
+					t.Fatal(err)
+				}
+				full.erasures[e.element().name] = e.element().value
+			}
+			for name, value := range full.erasures {
+				partial.erasures[name] = value
+				break
+			}
+		}
+		fullAcc, fullErr := full.decode()
+		partialAcc, partialErr := partial.decode()
+		if err := errors.Join(fullErr, partialErr); err != nil {
+			t.Fatal(err)
+		}
+		b := &leaderboard.Board{ID: "b"}
+		x, y := partialAcc.accountOn(b), fullAcc.accountOn(b)
+		if same := x.Hidden == y.Hidden && x.Epoch == y.Epoch; y.version() < x.version() || !same && y.version() == x.version() ||
+			x.Epoch < y.Epoch && y.Base < x.Base+erasureStep {
+			t.Fatalf("the account with a part of the elements is %+v, and with all elements %+v; want a greater version\nstates %+v", x, y, states)
 		}
 	}
 }
@@ -127,22 +220,10 @@ func TestBansEndingGoesOnAfterADamagedAccount(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	acc, err := s.readAccount(t.Context(), "u")
-	if err != nil {
+	if err := s.conn.write(t.Context(), op{setBan, []any{elementAdded, "damaged", []byte{9}, userHash("u")}}); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := s.conn.swap(t.Context(), op{changeAccount, []any{[]byte{9}, userHash("u"), acc.body}}, map[string]any{}); !ok || err != nil {
-		t.Fatalf("swap of the account: %v, %v", ok, err)
-	}
-	var got []leaderboard.UserID
-	var faults []error
-	for b, err := range s.BansEnding(t.Context(), stepsEpoch.AddDate(0, 0, 1)) {
-		if err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		got = append(got, b.User)
-	}
+	got, faults := storagetest.BansEnding(t.Context(), s, stepsEpoch.AddDate(0, 0, 1))
 	if len(faults) != 1 || !errors.Is(faults[0], leaderboard.ErrFormat) || !slices.Equal(got, []leaderboard.UserID{"v"}) {
 		t.Errorf("BansEnding yields the bans of %q and the errors %v, want v and one ErrFormat", got, faults)
 	}

@@ -20,30 +20,32 @@ type storedBoard struct {
 // readBoard returns a board, or [leaderboard.ErrBoardNotFound]. If the board is being
 // deleted, it returns that error and a value in which only the field buckets is set.
 func (s *Store) readBoard(ctx context.Context, id leaderboard.BoardID) (storedBoard, error) {
-	var k storedBoard
-	err := s.conn.read(ctx, op{selectBoard, []any{string(id)}}, []any{&k.body, &k.buckets}, func() bool { return true })
+	var stored storedBoard
+	err := s.conn.read(ctx, op{selectBoard, []any{string(id)}}, []any{&stored.body, &stored.buckets}, func() bool { return true })
 	if err != nil {
 		return storedBoard{}, err
 	}
-	if k.body == "" {
-		return k, notFound(id)
+	if stored.body == "" {
+		return stored, errBoardNotFound(id)
 	}
-	return k, k.decode()
+	return stored, stored.decode()
 }
 
-func (k *storedBoard) decode() error {
-	if err := json.Unmarshal([]byte(k.body), &k.board); err != nil {
+func (stored *storedBoard) decode() error {
+	if err := json.Unmarshal([]byte(stored.body), &stored.board); err != nil {
 		return fmt.Errorf("cql: board: %w: %w", leaderboard.ErrFormat, err)
 	}
 	return nil
 }
 
-// sameBoard reports whether k and b are the same board. Two boards may have the same id,
+// sameBoard reports whether stored and b are the same board. Two boards may have the same id,
 // one after the other; they differ in their time of creation.
-func sameBoard(k, b *leaderboard.Board) bool {
-	return k.ID == b.ID && k.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt))
+func sameBoard(stored, b *leaderboard.Board) bool {
+	return stored.ID == b.ID && stored.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt))
 }
 
+// encodeBoard returns the JSON of b. It first truncates b.CreatedAt to the resolution of stored
+// instants.
 func encodeBoard(b *leaderboard.Board) (string, error) {
 	b.CreatedAt = leaderboard.Truncate(b.CreatedAt)
 	body, err := json.Marshal(b)
@@ -64,33 +66,32 @@ func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 		if ok || err != nil {
 			return err
 		}
-		k, err := s.readBoard(ctx, b.ID)
+		stored, err := s.readBoard(ctx, b.ID)
 		if err == nil {
-			if !k.board.SameAs(&b) {
+			if !stored.board.SameAs(&b) {
 				return fmt.Errorf("cql: board %q: %w", b.ID, leaderboard.ErrBoardExists)
 			}
 			return nil
 		}
-		if k.body != "" || k.buckets == 0 {
+		if stored.body != "" || stored.buckets == 0 {
 			if errors.Is(err, leaderboard.ErrBoardNotFound) {
 				continue // another call removed the board between the two statements
 			}
 			return err
 		}
-		// An old board has the id, and its deletion is running or was interrupted. Before
-		// the new board is created, the incarnations of all seasons of the old board must
-		// end, so that the new board does not contain the old board's data.
+		// An old board has the id, and its deletion is running or was interrupted. The
+		// incarnations of all its seasons must end before the new board is created.
+		// Otherwise the new board would contain the old board's data.
 		//
-		// The deletion may have been interrupted before it wrote its time. The time of
-		// the new board's creation is later than the deletion, so write this time
-		// instead.
+		// The deletion may have been interrupted before it wrote its time. The new board
+		// begins at b.CreatedAt, so write it as the time of the deletion.
 		if err := s.setDeleted(ctx, leaderboard.SeasonKey{Board: b.ID}, b.CreatedAt); err != nil {
 			return err
 		}
 		if err := s.endIncarnations(ctx, b.ID); err != nil {
 			return err
 		}
-		ok, err = s.conn.swap(ctx, op{reviveBoard, []any{body, s.buckets, string(b.ID), k.buckets}}, map[string]any{})
+		ok, err = s.conn.swap(ctx, op{reviveBoard, []any{body, s.buckets, string(b.ID), stored.buckets}}, map[string]any{})
 		if ok || err != nil {
 			return err
 		}
@@ -99,25 +100,25 @@ func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 
 // Board returns a board.
 func (s *Store) Board(ctx context.Context, id leaderboard.BoardID) (leaderboard.Board, error) {
-	k, err := s.readBoard(ctx, id)
-	return k.board, err
+	stored, err := s.readBoard(ctx, id)
+	return stored.board, err
 }
 
-// Boards returns all boards by id.
+// Boards returns all boards in the order of their ids.
 func (s *Store) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 	var id string
-	var k storedBoard
-	all, err := gather(ctx, s.conn, op{stmt: selectBoards}, []any{&id, &k.body, &k.buckets}, func() (storedBoard, error) {
-		row := k
+	var stored storedBoard
+	all, err := gather(ctx, s.conn, op{stmt: selectBoards}, []any{&id, &stored.body, &stored.buckets}, func() (storedBoard, error) {
+		row := stored
 		if row.body == "" {
 			return row, nil
 		}
 		return row, row.decode()
 	})
 	var boards []leaderboard.Board
-	for _, k := range all {
-		if k.body != "" {
-			boards = append(boards, k.board)
+	for _, stored := range all {
+		if stored.body != "" {
+			boards = append(boards, stored.board)
 		}
 	}
 	return boards, err
@@ -126,19 +127,19 @@ func (s *Store) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 // AmendBoard changes a board's settings.
 func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	for {
-		k, err := s.readBoard(ctx, id)
+		stored, err := s.readBoard(ctx, id)
 		if err != nil {
 			return leaderboard.Board{}, err
 		}
-		amended, err := k.board.Revise(change)
+		amended, err := stored.board.Revise(change)
 		if err != nil {
 			return leaderboard.Board{}, err
 		}
 		body, err := encodeBoard(&amended)
-		if err != nil || body == k.body {
+		if err != nil || body == stored.body {
 			return amended, err
 		}
-		ok, err := s.conn.swap(ctx, op{amendBoard, []any{body, string(id), k.body}}, map[string]any{})
+		ok, err := s.conn.swap(ctx, op{amendBoard, []any{body, string(id), stored.body}}, map[string]any{})
 		if ok || err != nil {
 			return amended, err
 		}
@@ -149,14 +150,14 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 // FinishDeletions completes it.
 func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time.Time) error {
 	for {
-		k, err := s.readBoard(ctx, id)
-		if err != nil && k.buckets == 0 {
+		stored, err := s.readBoard(ctx, id)
+		if err != nil && stored.buckets == 0 {
 			return err
 		}
-		if k.body == "" {
+		if stored.body == "" {
 			break
 		}
-		ok, err := s.conn.swap(ctx, op{closeBoard, []any{string(id), k.body}}, map[string]any{})
+		ok, err := s.conn.swap(ctx, op{closeBoard, []any{string(id), stored.body}}, map[string]any{})
 		if err != nil {
 			return err
 		}

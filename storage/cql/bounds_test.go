@@ -92,9 +92,9 @@ func TestVersionsNearTheirBound(t *testing.T) {
 	}
 }
 
-// If a user has the maximum number of matches, the store refuses results of other
-// matches, so that it can read all results of the user in one attempt. It still applies
-// corrections of stored matches.
+// If a user has the maximum number of matches, the store refuses results of other matches.
+// So it can read all results of the user in one attempt. It still applies corrections of
+// stored matches.
 func TestTooManyMatchesAreRefused(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {
 		t.Run(fmt.Sprintf("cache of %d users", cacheUsers), func(t *testing.T) {

@@ -10,10 +10,13 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -31,6 +34,7 @@ type recorder struct {
 // A cost is the work that a call causes on the servers.
 type cost struct{ statements, rows, bytes int }
 
+// note records operations that the store runs as one statement or batch.
 func (r *recorder) note(verb string, ops ...op) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -40,12 +44,13 @@ func (r *recorder) note(verb string, ops ...op) {
 			verb = "  and"
 		}
 		fmt.Fprintf(&r.text, "%-5s %s\n      %s\n", verb, o.stmt, renderArguments(o.args))
-		r.cost.bytes += o.size()
+		r.cost.bytes += o.approxBytes()
 	}
 }
 
 var uuids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
+// renderArguments returns the arguments as text. Random UUIDs become the word UUID.
 func renderArguments(args []any) string {
 	var out []string
 	for _, a := range args {
@@ -86,9 +91,9 @@ func (r *recorder) write(ctx context.Context, ops ...op) error {
 	return r.conn.write(ctx, ops...)
 }
 
-func (r *recorder) swap(ctx context.Context, q op, have map[string]any) (bool, error) {
+func (r *recorder) swap(ctx context.Context, q op, row map[string]any) (bool, error) {
 	r.note("swap", q)
-	return r.conn.swap(ctx, q, have)
+	return r.conn.swap(ctx, q, row)
 }
 
 // The golden file contains the statements of each call, in their order, with their
@@ -119,7 +124,7 @@ func TestCallsAreGolden(t *testing.T) {
 		{"Apply of a better result", func() error { return w.apply(ctx, s, "n 9 red") }},
 		{"Apply of a better result in another division", func() error { return w.apply(ctx, s, "o 12 blue") }},
 		{"Apply of a worse result", func() error { return w.apply(ctx, s, "p 1 blue") }},
-		{"Apply of a retraction of the best", func() error { return w.apply(ctx, s, "o r1 retracted") }},
+		{"Apply of a retraction of the best result", func() error { return w.apply(ctx, s, "o r1 retracted") }},
 		{"Apply of a result out of bounds", func() error {
 			r := w.result("q 1")
 			r.Score = 1 << 60
@@ -160,7 +165,7 @@ func TestCallsAreGolden(t *testing.T) {
 			return err
 		}},
 		{"Recount of a correct entry", func() error { _, err := s.Recount(ctx, &b, seasonKey.Season, "u"); return err }},
-		{"SetBan, lifted", func() error { _, err := s.SetBan(ctx, leaderboard.Ban{User: "u"}); return err }},
+		{"SetBan that lifts a ban", func() error { _, err := s.SetBan(ctx, leaderboard.Ban{User: "u"}); return err }},
 		{"SetBan on the board, with an end", func() error {
 			_, err := s.SetBan(ctx, leaderboard.Ban{User: "u", Board: b.ID, Banned: true, At: stepsEpoch, Until: stepsEpoch.AddDate(0, 0, 1)})
 			return err
@@ -178,7 +183,7 @@ func TestCallsAreGolden(t *testing.T) {
 			}
 			return nil
 		}},
-		{"SetBan on the board, lifted", func() error {
+		{"SetBan that lifts a ban on the board", func() error {
 			_, err := s.SetBan(ctx, leaderboard.Ban{User: "u", Board: b.ID, At: stepsEpoch})
 			return err
 		}},
@@ -190,12 +195,22 @@ func TestCallsAreGolden(t *testing.T) {
 			return err
 		}},
 		{"Seal", func() error {
-			_, err := s.Seal(ctx, &b, seasonKey.Season, leaderboard.Amendment{At: stepsEpoch})
+			_, err := s.Seal(ctx, &b, seasonKey.Season, stepsEpoch)
 			return err
 		}},
+		{"SeasonIDs", func() error { _, err := s.SeasonIDs(ctx, b.ID); return err }},
 		{"FinalStandings", func() error { _, _, err := s.FinalStandings(ctx, red, 1, 10); return err }},
 		{"Erase", func() error { _, err := s.Erase(ctx, "u", stepsEpoch); return err }},
 		{"DeleteSeason", func() error { return s.DeleteSeason(ctx, seasonKey, time.Time{}) }},
+		{"RankChanges and FinishRankChange of the first change", func() error {
+			for c, err := range s.RankChanges(ctx) {
+				if err == nil {
+					err = s.FinishRankChange(ctx, c, func([]leaderboard.Entry) error { return nil })
+				}
+				return err
+			}
+			return errors.New("there is no change")
+		}},
 		{"FinishDeletions", func() error { return s.FinishDeletions(ctx) }},
 		{"DeleteBoard", func() error { return s.DeleteBoard(ctx, b.ID, time.Time{}) }},
 	} {
@@ -207,6 +222,7 @@ func TestCallsAreGolden(t *testing.T) {
 	golden(t, "calls.golden", rec.text.String())
 }
 
+// golden compares a text with a golden file. With the flag -update, it first writes the file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -315,4 +331,53 @@ func TestDuplicateResultReadsNoHistory(t *testing.T) {
 	if rec.cost.statements > 2 || rec.cost.rows > 2 {
 		t.Errorf("50 duplicates cost %+v, want only the reads of the user's static cells and of the season's row", rec.cost)
 	}
+}
+
+// slowBoards is a session that counts the reads of a board and lets each take a second.
+type slowBoards struct {
+	conn
+	reads atomic.Int64
+}
+
+func (c *slowBoards) read(ctx context.Context, q op, dest []any, row func() bool) error {
+	if q.stmt == selectBoard {
+		c.reads.Add(1)
+		time.Sleep(time.Second)
+	}
+	return c.conn.read(ctx, q, dest, row)
+}
+
+// Recounts of many users share the reads of their board.
+func TestRecountsShareReadsOfTheBoard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &slowBoards{conn: newModel(nil)}
+		s := open(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
+		b := stepsBoard(leaderboard.Sum)
+		ctx := t.Context()
+		if err := s.CreateBoard(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+		const users = 100
+		w := &writers{board: &b, clock: stepsEpoch}
+		for i := range users {
+			w.user = leaderboard.UserID(fmt.Sprint("u", i))
+			if err := w.apply(ctx, s, "m 5"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.reads.Store(0)
+		var recounts errgroup.Group
+		for i := range users {
+			recounts.Go(func() error {
+				_, err := s.Recount(ctx, &b, leaderboard.SeasonAll, leaderboard.UserID(fmt.Sprint("u", i)))
+				return err
+			})
+		}
+		if err := recounts.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if n := c.reads.Load(); n > 5 {
+			t.Errorf("%d recounts read the board %d times, want at most 5", users, n)
+		}
+	})
 }

@@ -25,13 +25,15 @@ import (
 // payload with the greater bytes, as [leaderboard.Board.Merge] does.
 const epochShift = 43
 
+// resultTime returns the timestamp of a result.
 func resultTime(epoch, revision int64) int64 { return epoch<<epochShift | (revision + 1) }
 
 // revisionOf is the inverse of resultTime.
 func revisionOf(timestamp int64) int64 { return timestamp&(1<<epochShift-1) - 1 }
 
 // The timestamp of an entry or a ladder row is twice the version of the user's entry. An
-// insertion adds one. So if one version both deletes and inserts a row, the row exists.
+// insertion adds one. So if a row is both deleted and inserted at one version, the row
+// exists.
 func insertTime(version uint64) int64 { return int64(2*version + 1) }
 
 func deleteTime(version uint64) int64 { return int64(2 * version) }
@@ -47,8 +49,10 @@ func versionCovering(timestamp int64) uint64 { return (uint64(timestamp) + 1) / 
 // all cells of the board that was created later prevail.
 const madeShift = 42 // enough for milliseconds until the year 2109
 
-func openTime(number int, made int64) int64 {
-	return int64(number+1)<<madeShift | min(max(made/1000, 0), 1<<madeShift-1)
+// openTime returns the timestamp for an incarnation with a number, and for a board that was
+// created at a time in Unix microseconds.
+func openTime(number int, createdMicros int64) int64 {
+	return int64(number+1)<<madeShift | min(max(createdMicros/1000, 0), 1<<madeShift-1)
 }
 
 const (
@@ -56,9 +60,9 @@ const (
 	// sweepTime.
 	maxVersion = 1 << 61
 	// versionRoom is a reserve of versions below maxVersion, so that every user can still
-	// be banned and erased. No result raises a version into it, with two exceptions:
-	// retractions may use half of it, and results that data centers accept concurrently
-	// may use some of the other half.
+	// be banned and erased. Retractions may use half of this reserve. Results that data
+	// centers accept concurrently may use some of the other half. No other result raises
+	// a version into the reserve.
 	versionRoom = 1 << 58
 	// maxResultVersion is the highest version that an entry may reach by a result. One
 	// user can have 1.1 million results per season if the revisions are Unix
@@ -77,17 +81,17 @@ const (
 	maxEpoch = 1<<(62-epochShift) - 1
 	// lastErasureStep replaces erasureStep if the version of the erasure would otherwise
 	// be above maxResultVersion. The erasure then sets a version that retractions cannot
-	// reach. There, only bans raise the version, and each ban raises it by one.
+	// reach. Above this version, only bans raise the version, each by one.
 	lastErasureStep = 1 << 32
 )
 
 // codecFormat is the first byte of every blob.
 const codecFormat = 1
 
-// account contains the state of a user's bans and erasures. The entry depends on it, so
-// each season stores a copy beside the user's results.
+// account contains the state of a user's bans and erasures. The entry depends on this state,
+// so each season stores a copy of it beside the user's results.
 type account struct {
-	Serial   uint64 // counts the changes of Hidden since the last erasure
+	Serial   uint64 // counts the changes of the bans since the last erasure: see account.go
 	Hidden   bool   // a ban hides the user
 	Epoch    int64  // counts the erasures
 	Base     uint64 // the version with which entries started after the last erasure
@@ -187,8 +191,8 @@ func decodeEntry(seasonKey leaderboard.SeasonKey, user leaderboard.UserID, b []b
 	return e, nil
 }
 
-// standingOf returns e's sort key without the user, which is a column of its own.
-func standingOf(e *leaderboard.Entry) []byte {
+// standingColumn returns e's sort key without the user, which is a column of its own.
+func standingColumn(e *leaderboard.Entry) []byte {
 	key := e.SortKey()
 	return []byte(key[:len(key)-len(e.User)])
 }
@@ -207,6 +211,7 @@ func appendRefusal(dst []byte, f *leaderboard.Refusal) []byte {
 	return append(dst, f.Reason...)
 }
 
+// decodeRefusal is the inverse of refusalItem and appendRefusal.
 func decodeRefusal(item, b []byte) (leaderboard.Refusal, error) {
 	var f leaderboard.Refusal
 	if len(item) != 8+len(f.Content) || len(b) < 9 || b[0] != codecFormat {
@@ -242,6 +247,7 @@ func contenderItem(revision int64, payload []byte) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(revision)), sum[:16]...)
 }
 
+// userHash returns the SHA-256 of a user id. It is the column user_hash of several tables.
 func userHash(user leaderboard.UserID) []byte {
 	sum := sha256.Sum256([]byte(user))
 	return sum[:]
@@ -254,6 +260,7 @@ func bucketOf(user leaderboard.UserID, n int) int {
 	return int(binary.BigEndian.Uint64(sum[:8]) % uint64(n))
 }
 
+// appendString appends the length and the bytes of s.
 func appendString[S ~string](dst []byte, s S) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
@@ -265,6 +272,7 @@ type decoder struct {
 	bad bool
 }
 
+// next returns the next n bytes.
 func (d *decoder) next(n uint64) []byte {
 	if n > uint64(len(d.b)) {
 		d.b, d.bad = nil, true
@@ -304,6 +312,7 @@ func (d *decoder) time() time.Time {
 
 func (d *decoder) string() string { return string(d.next(d.uvarint())) }
 
+// errFormat returns the error for a damaged blob, which what names.
 func errFormat(what string) error {
 	return fmt.Errorf("cql: %s: %w", what, leaderboard.ErrFormat)
 }

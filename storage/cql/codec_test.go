@@ -39,7 +39,8 @@ func FuzzDecodeEntry(f *testing.F) {
 	})
 }
 
-func checkDecoded(t *testing.T, b []byte, err error, again func() []byte) {
+// checkDecoded checks that err is ErrFormat, or that the decoded value is encoded as b.
+func checkDecoded(t *testing.T, b []byte, err error, encode func() []byte) {
 	t.Helper()
 	if err != nil {
 		if !errors.Is(err, leaderboard.ErrFormat) {
@@ -47,7 +48,7 @@ func checkDecoded(t *testing.T, b []byte, err error, again func() []byte) {
 		}
 		return
 	}
-	if got := again(); !bytes.Equal(got, b) {
+	if got := encode(); !bytes.Equal(got, b) {
 		t.Errorf("the blob %x is accepted, but its value is encoded as %x, want equal blobs", b, got)
 	}
 }
@@ -63,13 +64,13 @@ func FuzzDecodeRefusal(f *testing.F) {
 	})
 }
 
-// rowOf is a session in which every read returns one row.
-type rowOf struct {
+// oneRow is a session in which every read returns the same row.
+type oneRow struct {
 	conn
 	values []any
 }
 
-func (r rowOf) read(_ context.Context, _ op, dest []any, row func() bool) error {
+func (r oneRow) read(_ context.Context, _ op, dest []any, row func() bool) error {
 	for i, v := range r.values {
 		assign(dest[i], v)
 	}
@@ -86,9 +87,9 @@ func FuzzMatchRow(f *testing.F) {
 	f.Add(int8(kindRepair), []byte{1}, []byte{5}, []byte{}, []byte{}, int64(1))
 	f.Add(int8(9), []byte{}, []byte{}, []byte{}, []byte{}, int64(0))
 	f.Fuzz(func(t *testing.T, kind int8, item, payload, high, low []byte, written int64) {
-		s := open(rowOf{values: []any{"m", kind, item, payload, high, low, written}}, Options{CacheUsers: -1})
+		s := open(oneRow{values: []any{"m", kind, item, payload, high, low, written}}, Options{CacheUsers: -1})
 		key := &userKey{codecSeasonKey, 0, "u"}
-		err := s.eachMatch(t.Context(), key, op{selectUser, key.args()}, func(m *match, _ leaderboard.MatchID, _ uint64) bool {
+		_, err := s.eachMatch(t.Context(), key, op{selectUser, key.args()}, func(m *match, _ leaderboard.MatchID, _ uint64) bool {
 			if m != nil {
 				m.needsContender()
 				m.version()
@@ -107,7 +108,7 @@ func FuzzStatics(f *testing.F) {
 	f.Add(a.append(nil), make([]byte, 16))
 	f.Add([]byte{}, []byte{1})
 	f.Fuzz(func(t *testing.T, acc, owner []byte) {
-		s := open(rowOf{values: []any{acc, map[string]any{"dc1": owner}, map[string]any{}}}, Options{DataCenter: "dc1", CacheUsers: -1})
+		s := open(oneRow{values: []any{acc, map[string]any{"dc1": owner}, map[string]any{}}}, Options{DataCenter: "dc1", CacheUsers: -1})
 		if _, err := s.readStatics(t.Context(), &userKey{codecSeasonKey, 0, "u"}); err != nil && !errors.Is(err, leaderboard.ErrFormat) {
 			t.Errorf("error %v, want %v", err, leaderboard.ErrFormat)
 		}
@@ -118,7 +119,7 @@ func FuzzDecodeSeal(f *testing.F) {
 	f.Add(`{"generation":"x","sealed_at":"2026-03-01T00:00:00Z","erasures":2}`)
 	f.Add(`{`)
 	f.Fuzz(func(t *testing.T, body string) {
-		s := open(rowOf{values: []any{body}}, Options{CacheUsers: -1})
+		s := open(oneRow{values: []any{body}}, Options{CacheUsers: -1})
 		if _, err := s.readSeal(t.Context(), codecSeasonKey, incarnation{}); err != nil && !errors.Is(err, leaderboard.ErrFormat) {
 			t.Errorf("error %v, want %v", err, leaderboard.ErrFormat)
 		}
@@ -135,9 +136,9 @@ func TestTimestamps(t *testing.T) {
 		if deleteTime(version+1) <= insertTime(version) {
 			t.Errorf("version %d: the deletion of the next version does not remove the insertion, want it removed", version)
 		}
-		for _, at := range []int64{insertTime(version), deleteTime(version)} {
-			if c := versionCovering(at); deleteTime(c) < at || c > 0 && deleteTime(c-1) >= at {
-				t.Errorf("versionCovering(%d) = %[3]d, want %[2]d", at, at/2, c)
+		for _, timestamp := range []int64{insertTime(version), deleteTime(version)} {
+			if c := versionCovering(timestamp); deleteTime(c) < timestamp || c > 0 && deleteTime(c-1) >= timestamp {
+				t.Errorf("versionCovering(%d) = %[3]d, want %[2]d", timestamp, (timestamp+1)/2, c)
 			}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // the kinds of the differences that the store's reading methods then show.
 type damage struct {
 	name  string
-	plant func(p *planter)
+	plant func(p *planter) // writes the fault
 	kinds []differenceKind
 }
 
@@ -45,26 +45,29 @@ func (p *planter) write(ops ...op) {
 	}
 }
 
+// row returns the statement that writes a ladder row of the user with a score that is not
+// the score of the user's entry.
 func (p *planter) row(division string, score leaderboard.Score, timestamp int64) op {
 	b := stepsBoard(leaderboard.Best)
 	orphan := p.entry
 	orphan.Key = b.ScorePrefix(score, stepsEpoch)
-	return op{insertRow, append(p.key.ladderArgs(p.inc, division), standingOf(&orphan), string(p.key.user), int64(1), timestamp)}
+	return op{insertRow, append(p.key.ladderArgs(p.inc, division), standingColumn(&orphan), string(p.key.user), int64(1), timestamp)}
 }
 
+// put returns the statement that writes an entry of the user.
 func (p *planter) put(e leaderboard.Entry, timestamp int64) op {
 	return op{insertEntry, []any{string(p.key.Board), string(p.key.Season), p.key.incarnation, bucketOf(p.key.user, p.inc.buckets), string(p.key.user),
 		appendEntry(nil, &e), timestamp}}
 }
 
-// deleteUser deletes the user's row of user_entries: the registration and the entry.
+// deleteUser returns the statement that deletes the user's row of user_entries: the registration and the entry.
 func (p *planter) deleteUser() op {
 	return op{deleteEntry, []any{clock(), string(p.key.Board), string(p.key.Season), p.key.incarnation, bucketOf(p.key.user, p.inc.buckets), string(p.key.user)}}
 }
 
-// deleteLadderRow deletes the row of the user's entry in a division.
+// deleteLadderRow returns the statement that deletes the row of the user's entry in a division.
 func (p *planter) deleteLadderRow(division string) op {
-	return op{deleteRow, append(p.key.ladderArgs(p.inc, division, clock()), standingOf(&p.entry), string(p.key.user))}
+	return op{deleteRow, append(p.key.ladderArgs(p.inc, division, clock()), standingColumn(&p.entry), string(p.key.user))}
 }
 
 // clock returns the timestamp of a statement that an operator runs by hand.
@@ -81,7 +84,7 @@ var damages = []damage{
 	{"a row deleted by hand", func(p *planter) { p.write(p.deleteLadderRow("")) }, []differenceKind{rowMissing}},
 	{"a user deleted by hand", func(p *planter) { p.write(p.deleteUser()) },
 		[]differenceKind{entryWrong, orphanRow, orphanRow}},
-	{"a user deleted by hand, with all rows", func(p *planter) {
+	{"a user and all ladder rows deleted by hand", func(p *planter) {
 		p.write(p.deleteUser())
 		for _, division := range []string{"", "team:red"} {
 			p.write(p.deleteLadderRow(division))
@@ -125,11 +128,11 @@ func (w *writers) differences(ctx context.Context) ([]difference, error) {
 			users[k.User] = true
 		}
 	}
-	var found []difference
+	var all []difference
 	for user := range users {
-		have, err := w.third.Entry(ctx, key, user)
+		stored, err := w.third.Entry(ctx, key, user)
 		if errors.Is(err, leaderboard.ErrEntryNotFound) {
-			have, err = leaderboard.Entry{SeasonKey: key, User: user}, nil
+			stored, err = leaderboard.Entry{SeasonKey: key, User: user}, nil
 		}
 		if err != nil {
 			return nil, err
@@ -139,19 +142,19 @@ func (w *writers) differences(ctx context.Context) ([]difference, error) {
 			return nil, err
 		}
 		want := w.board.Entry(&tally, key.Season, user)
-		if !cmp.Equal(want, have, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(leaderboard.Entry{}, "Version", "Hidden")) {
-			found = append(found, difference{entryWrong, user})
+		if !cmp.Equal(want, stored, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(leaderboard.Entry{}, "Version", "Hidden")) {
+			all = append(all, difference{entryWrong, user})
 		}
-		if !registered[user] || !have.Ranked() {
+		if !registered[user] || !stored.Ranked() {
 			continue
 		}
-		for _, d := range append([]leaderboard.Division{{}}, have.Divisions...) {
-			listed, err := w.inLadder(ctx, leaderboard.Ladder{SeasonKey: key, Division: d}, &have)
+		for _, d := range append([]leaderboard.Division{{}}, stored.Divisions...) {
+			exists, err := w.inLadder(ctx, leaderboard.Ladder{SeasonKey: key, Division: d}, &stored)
 			if err != nil {
 				return nil, err
 			}
-			if !listed {
-				found = append(found, difference{rowMissing, user})
+			if !exists {
+				all = append(all, difference{rowMissing, user})
 			}
 		}
 	}
@@ -159,9 +162,9 @@ func (w *writers) differences(ctx context.Context) ([]difference, error) {
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, difference{orphanRow, row.User})
+		all = append(all, difference{orphanRow, row.User})
 	}
-	return found, nil
+	return all, nil
 }
 
 // inLadder reports whether a ladder contains a row with the sort key of the entry.
@@ -207,14 +210,14 @@ func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 			}
 			differences := func() []difference {
 				t.Helper()
-				found, err := w.differences(ctx)
+				list, err := w.differences(ctx)
 				if err != nil {
 					t.Fatal(err)
 				}
-				return found
+				return list
 			}
-			if found := differences(); len(found) > 0 {
-				t.Fatalf("before the damage there are the differences %v, want none", found)
+			if list := differences(); len(list) > 0 {
+				t.Fatalf("before the damage there are the differences %v, want none", list)
 			}
 			d.plant(&planter{t, c, userKey{key, inc.number, "u"}, inc, entry})
 			var kinds []differenceKind
@@ -232,8 +235,8 @@ func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 					t.Fatal(err)
 				}
 			}
-			if found := differences(); len(found) > 0 {
-				t.Errorf("after Recount there are the differences %v, want none", found)
+			if list := differences(); len(list) > 0 {
+				t.Errorf("after Recount there are the differences %v, want none", list)
 			}
 			if err := w.check(ctx); err != nil {
 				t.Error(err)
@@ -251,7 +254,7 @@ func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 }
 
 // All replicas lose the results of a user. After Recount has removed the entry, the user's
-// new results count, although their versions begin again.
+// new results count, although the user's versions start from a small number again.
 func TestModelOfLostResults(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")
@@ -287,10 +290,36 @@ func TestRecountRepairsDamage(t *testing.T) {
 	})
 }
 
+// A writer waits while its user is erased, and then writes rows of this user. The user's next
+// result removes these rows.
+func TestModelOfTheFirstResultAfterAnErasure(t *testing.T) {
+	for index, more := 0, true; more; index++ {
+		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
+		ctx := t.Context()
+		if err := w.apply(ctx, w.third, "m 20 red", "n 10 blue"); err != nil {
+			t.Fatal(err)
+		}
+		step, _ := w.conns[0].walk(func() { _ = w.apply(ctx, w.stores[0], "o 50 blue") })
+		more = step(index)
+		if err := erase(ctx, w, w.third); err != nil {
+			t.Fatal(err)
+		}
+		for step(1000) {
+		}
+		w.clock = stepsEpoch.Add(time.Hour) // the results arrive after the erasure
+		if err := w.apply(ctx, w.third, "p 5 red", "q 6 blue"); err != nil {
+			t.Fatal(err)
+		}
+		for row, err := range w.third.OrphanRows(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}) {
+			t.Errorf("the writer waited before statement %d: after the next result, OrphanRows yields %v, error %v; want no rows", index, row, err)
+		}
+	}
+}
+
 // A writer waits while its user is erased, and then writes rows of this user. OrphanRows
 // finds these rows in every ladder, and Recount removes them.
 func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
-	for at, more := 0, true; more; at++ {
+	for index, more := 0, true; more; index++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
 		ctx := t.Context()
 		for _, user := range []leaderboard.UserID{"u", "other"} {
@@ -300,12 +329,12 @@ func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 			}
 		}
 		w.user = "u"
-		next, _ := w.conns[0].walk(func() { _ = w.apply(ctx, w.stores[0], "o 50 blue") })
-		more = next(at)
+		step, _ := w.conns[0].walk(func() { _ = w.apply(ctx, w.stores[0], "o 50 blue") })
+		more = step(index)
 		if err := erase(ctx, w, w.third); err != nil {
 			t.Fatal(err)
 		}
-		for next(1000) {
+		for step(1000) {
 		}
 		key := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 		orphans := func() (n int) {
@@ -323,8 +352,8 @@ func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 		if _, err := w.third.Recount(ctx, w.board, key.Season, "u"); err != nil {
 			t.Fatal(err)
 		}
-		if left := orphans(); left > 0 {
-			t.Errorf("the writer waited before statement %d: the erased user has %d orphan rows before Recount and %d after it, want 0 after it", at, n, left)
+		if remaining := orphans(); remaining > 0 {
+			t.Errorf("the writer waited before statement %d: the erased user has %d orphan rows before Recount and %d after it, want 0 after it", index, n, remaining)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // While the local data center has no quorum, a write fails with ErrUnavailable, although
 // the other data center would acknowledge it. The same write succeeds once the local data
-// center has a quorum again.
+// center has a quorum again. Meanwhile, the other data center still bans and erases users.
 func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	c := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc1", "dc2"}, Logf: t.Logf})
 	o := realOptions(c.Addrs(), "leaving")
@@ -21,8 +21,6 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	if err := ApplySchema(t.Context(), o, map[string]int{"dc1": 2, "dc2": 1}, nil); err != nil {
 		t.Fatal(err)
 	}
-	// unfiltered is a session with the same settings, but without the filter of nodes. It
-	// asks nodes of the other data center, so the test shows that the filter is needed.
 	if err := o.complete(); err != nil {
 		t.Fatal(err)
 	}
@@ -30,6 +28,8 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// unfiltered is a session with the same settings, but without the filter of nodes. It
+	// asks nodes of the other data center, so the test shows that the filter is needed.
 	cfg.HostFilter = nil
 	unfiltered, err := cfg.CreateSession()
 	if err != nil {
@@ -41,6 +41,13 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	remote := o
+	remote.DataCenter = "dc2"
+	other, err := Open(t.Context(), remote)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
 	b := stepsBoard(leaderboard.Sum)
 	if err := s.CreateBoard(t.Context(), b); err != nil {
 		t.Fatal(err)
@@ -70,12 +77,24 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 		if err != nil {
 			t.Errorf("the driver without the filter returns the error %v, want an answer of the other data center; without it, this test proves nothing", err)
 		}
-		begun := time.Now()
+		start := time.Now()
 		if err := apply(1 + i); !errors.Is(err, leaderboard.ErrUnavailable) {
 			t.Errorf("%s down: Apply = %v, want %v", down[0].Name, err, leaderboard.ErrUnavailable)
 		} else {
-			t.Logf("%s down: Apply failed after %v: %v", down[0].Name, time.Since(begun).Round(time.Millisecond), err)
+			t.Logf("%s down: Apply failed after %v: %v", down[0].Name, time.Since(start).Round(time.Millisecond), err)
 		}
+	}
+	// The other data center bans, unbans and erases users meanwhile.
+	for _, banned := range []bool{true, false} {
+		if err := whileBusy(t.Context(), func() error {
+			_, err := other.SetBan(t.Context(), leaderboard.Ban{User: "v", Banned: banned, At: stepsEpoch})
+			return err
+		}); err != nil {
+			t.Errorf("SetBan with banned %v in the other data center: %v", banned, err)
+		}
+	}
+	if err := whileBusy(t.Context(), func() error { _, err := other.Erase(t.Context(), "v", stepsEpoch); return err }); err != nil {
+		t.Errorf("Erase in the other data center: %v", err)
 	}
 	// While the local nodes are down, Open returns ErrUnavailable for the existing data
 	// center, and ErrDataCenter for a data center that does not exist.

@@ -14,50 +14,50 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A deletion is a test of a writer and a deletion of the writer's board, which run in
-// turns. Another writer runs between two of the turns.
+// A deletion tests a writer and a deletion of the writer's board, which run in turns. Another
+// writer runs after one of the turns.
 type deletion struct {
 	*writers
-	between int  // the turn after which the other writer runs
-	warm    bool // the season is open before the deletion
+	otherTurn  int  // the index of the turn after which the other writer runs
+	openBefore bool // the season is open before the deletion
 }
 
 // run runs the calls in the turns of a schedule. It returns an error if the outcome is
 // wrong.
 func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 	seasonKey := leaderboard.SeasonKey{Board: d.board.ID, Season: leaderboard.SeasonAll}
-	if d.warm {
+	if d.openBefore {
 		if err := d.apply(ctx, d.stores[0], "warm 1"); err != nil {
 			return err
 		}
 	}
-	var applied, deleted, between error
-	writer, _ := d.conns[0].walk(func() { applied = d.apply(ctx, d.stores[0], "m 5 red") })
-	deleter, _ := d.conns[1].walk(func() { deleted = d.stores[1].DeleteBoard(ctx, d.board.ID, time.Time{}) })
+	var applyErr, deleteErr, otherErr error
+	writer, _ := d.conns[0].walk(func() { applyErr = d.apply(ctx, d.stores[0], "m 5 red") })
+	deleter, _ := d.conns[1].walk(func() { deleteErr = d.stores[1].DeleteBoard(ctx, d.board.ID, time.Time{}) })
 	turns := []func(int) bool{writer, deleter}
 	if first == 1 {
 		turns = []func(int) bool{deleter, writer}
 	}
 	for i, n := range order {
 		turns[i%2](n)
-		if i == d.between {
-			between = d.apply(ctx, d.third, "n 7 blue")
+		if i == d.otherTurn {
+			otherErr = d.apply(ctx, d.third, "n 7 blue")
 		}
 	}
 	for _, turn := range turns {
 		for turn(1000) {
 		}
 	}
-	if deleted != nil {
-		return fmt.Errorf("DeleteBoard: %w", deleted)
+	if deleteErr != nil {
+		return fmt.Errorf("DeleteBoard: %w", deleteErr)
 	}
-	for _, err := range []error{applied, between} {
+	for _, err := range []error{applyErr, otherErr} {
 		if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 			return fmt.Errorf("Apply: %w", err)
 		}
 	}
-	// The deleted board accepts no results: neither of a new user nor of a user whose
-	// results the deletion removed.
+	// The deleted board rejects results of a new user, and of a user whose results the
+	// deletion removed.
 	d.user = "late"
 	if err := d.apply(ctx, d.stores[0], "late 1"); !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return fmt.Errorf("Apply of another user's result after the deletion: error %v, want %v", err, leaderboard.ErrBoardNotFound)
@@ -67,15 +67,15 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 		return fmt.Errorf("Apply after the deletion: error %v, want %v", err, leaderboard.ErrBoardNotFound)
 	}
 
-	again := *d.board
-	again.CreatedAt = again.CreatedAt.Add(time.Hour)
-	if err := d.third.CreateBoard(ctx, again); err != nil {
+	recreated := *d.board
+	recreated.CreatedAt = recreated.CreatedAt.Add(time.Hour)
+	if err := d.third.CreateBoard(ctx, recreated); err != nil {
 		return err
 	}
 	old := d.board
-	d.board = &again
+	d.board = &recreated
 	for i, s := range []*Store{d.third, d.stores[0]} {
-		if seasons, err := s.Seasons(ctx, again.ID); err != nil || len(seasons) > 0 {
+		if seasons, err := s.Seasons(ctx, recreated.ID); err != nil || len(seasons) > 0 {
 			return fmt.Errorf("store %d: the new board has the seasons %v, error %v; want none", i, seasons, err)
 		}
 		for user, err := range s.Users(ctx, seasonKey) {
@@ -104,16 +104,16 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 // statements, no data of the deleted board remains, and a new board with the same id
 // accepts results.
 func TestModelOfADeletion(t *testing.T) {
-	for _, warm := range []bool{false, true} {
-		for between := range 2 {
-			t.Run(fmt.Sprintf("season open before %v, other writer after turn %d", warm, between+1), func(t *testing.T) {
+	for _, openBefore := range []bool{false, true} {
+		for otherTurn := range 2 {
+			t.Run(fmt.Sprintf("the season is open before the deletion: %v, the other writer runs after turn %d", openBefore, otherTurn+1), func(t *testing.T) {
 				t.Parallel()
 				for _, order := range schedules(2, 8) {
 					for first := range 2 {
 						w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Sum), "u")
-						d := &deletion{w, between, warm}
+						d := &deletion{w, otherTurn, openBefore}
 						if err := d.run(t.Context(), first, order); err != nil {
-							t.Fatalf("call %d begins, turns of %v statements: %v", first, order, err)
+							t.Fatalf("call %d begins, the calls take turns of %v statements: %v", first, order, err)
 						}
 					}
 				}
@@ -129,7 +129,7 @@ type readGate struct {
 }
 
 func (g *readGate) read(ctx context.Context, q op, dest []any, row func() bool) error {
-	if slices.Contains([]string{selectFinalLadder, selectFinalPage, selectFinalPosition}, q.stmt) {
+	if slices.Contains([]string{selectFinalSizes, selectFinalPages, selectFinalRange, selectFinalOf, selectFinalFence}, q.stmt) {
 		g.beforeRead()
 	}
 	return g.conn.read(ctx, q, dest, row)
@@ -147,50 +147,70 @@ func TestModelOfAReaderBesideADeletion(t *testing.T) {
 			}
 			return err
 		},
+		"users": func(ctx context.Context, s *Store) error {
+			got, total, err := s.FinalLookup(ctx, ladder, []leaderboard.UserID{"u0", "u1", "nobody"})
+			if err == nil && (got[0].Key == "" || got[1].Key == "" || got[2].Key != "" || total != 3) {
+				return fmt.Errorf("standings %+v of %d, want the standings of u0 and u1, of 3", got, total)
+			}
+			return err
+		},
+		"the standings after a key": func(ctx context.Context, s *Store) error {
+			page, _, total, err := s.FinalAfter(ctx, ladder, "", 10)
+			if err == nil && (len(page) != 3 || total != 3) {
+				return fmt.Errorf("%d standings of %d, want 3 of 3", len(page), total)
+			}
+			return err
+		},
 		"a user": func(ctx context.Context, s *Store) error {
-			_, err := s.FinalStanding(ctx, ladder, "u1")
+			n, total, err := s.FinalAround(ctx, ladder, "u1", 2, 2)
+			if err == nil && (len(n.Standings) != 3 || total != 3 || n.NotWorse == 0) {
+				return fmt.Errorf("neighborhood %+v of %d, want 3 of 3", n, total)
+			}
 			return err
 		},
 	}
 	const longest = 20 // approximately the number of statements of the deletion
 	for name, read := range reads {
 		t.Run(name, func(t *testing.T) {
-			// at is the number of the read before which the deletion runs its statements.
-			for at := range 3 {
+			// The deletion runs its statements before the read with this index.
+			for readIndex := range 3 {
 				for n := range longest {
-					synctest.Test(t, func(t *testing.T) { readBesideADeletion(t, read, at, n+1) })
+					synctest.Test(t, func(t *testing.T) { readBesideADeletion(t, read, readIndex, n+1) })
 				}
 			}
 		})
 	}
 }
 
-func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error, at, statements int) {
+// readBesideADeletion runs the given number of statements of a deletion before the read with
+// the index, and checks the answers.
+func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error, readIndex, statements int) {
 	w := newSeason(t)
 	ctx := t.Context()
 	if err := w.seal(ctx, w.third); err != nil {
 		t.Fatal(err)
 	}
-	var failed error
+	var deleteErr error
 	deleter, _ := w.conns[1].walk(func() {
-		failed = w.stores[1].DeleteSeason(ctx, leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, time.Time{})
+		deleteErr = w.stores[1].DeleteSeason(ctx, leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, time.Time{})
 	})
 	gate := &readGate{conn: w.third.conn}
 	reader := open(gate, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
-	done := 0
+	reader.parallel = 1 // one read at a time
+	reads := 0
 	gate.beforeRead = func() {
 		synctest.Wait() // wait until all statements that run concurrently with this read have ended
-		if done++; done == at+1 {
+		if reads++; reads == readIndex+1 {
 			deleter(statements)
 		}
 	}
 	if err := read(ctx, reader); err != nil && !errors.Is(err, leaderboard.ErrNotSealed) {
-		t.Errorf("%d statements of the deletion before read %d: %v", statements, at+1, err)
+		t.Errorf("%d statements of the deletion before read %d: %v", statements, readIndex+1, err)
 	}
 	for deleter(1000) {
 	}
-	if failed != nil {
-		t.Errorf("DeleteSeason: %v", failed)
+	if deleteErr != nil {
+		t.Errorf("DeleteSeason: %v", deleteErr)
 	}
 	if err := read(ctx, reader); !errors.Is(err, leaderboard.ErrNotSealed) {
 		t.Errorf("a read after the deletion: error %v, want %v", err, leaderboard.ErrNotSealed)
@@ -212,7 +232,7 @@ func TestModelOfInterruptedDeletions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
-			for at, more := 0, true; more; at++ {
+			for index, more := 0, true; more; index++ {
 				m := newModel(nil)
 				b := stepsBoard(leaderboard.Sum)
 				b.Matches = true
@@ -220,61 +240,103 @@ func TestModelOfInterruptedDeletions(t *testing.T) {
 				if err := errors.Join(w.apply(ctx, w.stores[0], "m 5 red"), w.apply(ctx, w.stores[1], "n 7 blue"), w.seal(ctx, w.third)); err != nil {
 					t.Fatal(err)
 				}
-				next, die := w.conns[0].walk(func() { _ = remove(ctx, w) })
-				more = next(at)
+				step, die := w.conns[0].walk(func() { _ = remove(ctx, w) })
+				more = step(index)
 				die()
 				// The first call may only write the time of the deletion.
-				deleted := stepsEpoch.AddDate(0, 0, 1)
+				deletedAt := stepsEpoch.AddDate(0, 0, 1)
 				err := erase(ctx, w, w.stores[1])
-				for _, now := range []time.Time{deleted.Add(time.Minute), deleted.Add(2 * deletionTimeout)} {
+				for _, now := range []time.Time{deletedAt.Add(time.Minute), deletedAt.Add(2 * deletionTimeout)} {
 					w.third.now = func() time.Time { return now }
 					err = errors.Join(err, w.third.FinishDeletions(ctx))
 				}
 				if err != nil {
-					t.Fatalf("the process died before statement %d: %v", at, err)
+					t.Fatalf("the process died before statement %d: %v", index, err)
 				}
-				if found := m.mentions(user); len(found) > 0 {
-					t.Fatalf("the process died before statement %d: the tables %v mention the erased user", at, found)
+				if tables := m.mentions(user); len(tables) > 0 {
+					t.Fatalf("the process died before statement %d: the tables %v mention the erased user", index, tables)
 				}
-				if b, err := w.third.Board(ctx, "b"); name == "season" && err != nil || name == "board" && at > 3 && !errors.Is(err, leaderboard.ErrBoardNotFound) {
-					t.Errorf("the process died before statement %d: board %v, error %v", at, b.ID, err)
+				if b, err := w.third.Board(ctx, "b"); name == "season" && err != nil || name == "board" && index > 3 && !errors.Is(err, leaderboard.ErrBoardNotFound) {
+					t.Errorf("a process died before statement %d of the deletion of a %s: the board is %q, error %v; want the board only if the deletion was of a season", index, name, b.ID, err)
 				}
 			}
 		})
 	}
 }
 
+// A board is created again with fewer buckets while its deletion is interrupted. The
+// completed deletion also removes the data in the buckets that the new board does not have.
+func TestDeletionsRemoveAllBuckets(t *testing.T) {
+	ctx := t.Context()
+	m := newModel(nil)
+	b := stepsBoard(leaderboard.Sum)
+	b.Matches = true
+	w := newWriters(t, sharedModel(m), b, "u")
+	wideStore := open(newSteps(m), Options{DataCenter: "dc1", Buckets: 64, CacheUsers: 10})
+	deletedAt := stepsEpoch.AddDate(0, 0, 1)
+	recreate := func(s *Store, at time.Time) error {
+		w.board.CreatedAt, w.clock = at, at
+		return s.CreateBoard(ctx, *w.board)
+	}
+	if err := errors.Join(w.third.DeleteBoard(ctx, "b", time.Time{}), recreate(wideStore, stepsEpoch.Add(time.Hour))); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		w.user = leaderboard.UserID(fmt.Sprintf("old-user-%d", i))
+		if err := w.apply(ctx, wideStore, "m 5 red"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step, die := w.conns[1].walk(func() { _ = w.stores[1].DeleteBoard(ctx, "b", deletedAt) })
+	step(4) // the board is closed, and the time is written
+	die()
+	w.user = "new-user"
+	if err := errors.Join(recreate(w.third, deletedAt.Add(time.Second)), w.apply(ctx, w.third, "n 7 red")); err != nil {
+		t.Fatal(err)
+	}
+	w.third.now = func() time.Time { return deletedAt.Add(2 * deletionTimeout) }
+	if err := w.third.FinishDeletions(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if tables := m.mentions("old-user"); len(tables) > 0 {
+		t.Errorf("the tables %v mention users of the deleted board", tables)
+	}
+	if tables := m.mentions("new-user"); len(tables) == 0 {
+		t.Error("no table mentions the user of the new board")
+	}
+}
+
 // While FinishDeletions completes the deletion of a board, a new board gets the id. In any
 // order of the statements, the new board and its data stay.
 func TestModelOfACompletedDeletionBesideANewBoard(t *testing.T) {
-	for before := range 60 { // more than the number of statements of FinishDeletions
+	for count := range 60 { // more than the number of statements of FinishDeletions
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Sum), "u")
 		ctx := t.Context()
 		if err := w.apply(ctx, w.third, "old 5 red"); err != nil {
 			t.Fatal(err)
 		}
-		deleted := stepsEpoch.AddDate(0, 0, 1)
-		next, die := w.conns[1].walk(func() { _ = w.stores[1].DeleteBoard(ctx, "b", deleted) })
-		next(4) // the board is closed, and the time is written
+		deletedAt := stepsEpoch.AddDate(0, 0, 1)
+		step, die := w.conns[1].walk(func() { _ = w.stores[1].DeleteBoard(ctx, "b", deletedAt) })
+		step(4) // the board is closed, and the time is written
 		die()
-		w.stores[0].now = func() time.Time { return deleted.Add(2 * deletionTimeout) }
-		var finished error
-		finish, _ := w.conns[0].walk(func() { finished = w.stores[0].FinishDeletions(ctx) })
-		finish(before)
-		fresh := stepsBoard(leaderboard.Sum)
-		fresh.CreatedAt = deleted.Add(3 * deletionTimeout)
-		w.board, w.clock = &fresh, fresh.CreatedAt
-		if err := errors.Join(w.third.CreateBoard(ctx, fresh), w.apply(ctx, w.third, "new 7 red")); err != nil {
-			t.Fatalf("%d statements before: %v", before, err)
+		w.stores[0].now = func() time.Time { return deletedAt.Add(2 * deletionTimeout) }
+		var finishErr error
+		finish, _ := w.conns[0].walk(func() { finishErr = w.stores[0].FinishDeletions(ctx) })
+		finish(count)
+		newBoard := stepsBoard(leaderboard.Sum)
+		newBoard.CreatedAt = deletedAt.Add(3 * deletionTimeout)
+		w.board, w.clock = &newBoard, newBoard.CreatedAt
+		if err := errors.Join(w.third.CreateBoard(ctx, newBoard), w.apply(ctx, w.third, "new 7 red")); err != nil {
+			t.Fatalf("%d statements of FinishDeletions before the new board: %v", count, err)
 		}
 		for finish(1000) {
 		}
-		if err := errors.Join(finished, w.check(ctx)); err != nil {
-			t.Fatalf("%d statements before: %v", before, err)
+		if err := errors.Join(finishErr, w.check(ctx)); err != nil {
+			t.Fatalf("%d statements of FinishDeletions before the new board: %v", count, err)
 		}
 		e, err := w.third.Entry(ctx, leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, "u")
 		if err != nil || e.Results != 1 || e.Match != "new" {
-			t.Fatalf("%d statements before: the entry on the new board is %+v, error %v; want the match new", before, e, err)
+			t.Fatalf("%d statements of FinishDeletions before the new board: the entry on the new board is %+v, error %v; want the match new", count, e, err)
 		}
 	}
 }
@@ -282,7 +344,7 @@ func TestModelOfACompletedDeletionBesideANewBoard(t *testing.T) {
 // mentions returns the tables with a row that contains a text.
 func (m *model) mentions(text string) (tables []string) {
 	for table, partitions := range m.replicas[0] {
-		found := false
+		mentioned := false
 		for key, p := range partitions {
 			rows := slices.Collect(maps.Values(p.rows))
 			if p.static != nil {
@@ -290,11 +352,11 @@ func (m *model) mentions(text string) (tables []string) {
 			}
 			for _, r := range rows {
 				if cells, ok := r.visible(p.deleted); ok {
-					found = found || strings.Contains(fmt.Sprintf("%v %v %v", m.keys[key], r.key, cells), text)
+					mentioned = mentioned || strings.Contains(fmt.Sprintf("%v %v %v", m.keys[key], r.key, cells), text)
 				}
 			}
 		}
-		if found {
+		if mentioned {
 			tables = append(tables, table)
 		}
 	}
@@ -325,12 +387,12 @@ func TestModelOfASealBesideADeletion(t *testing.T) {
 	}
 	all = append(all, orders(t, longest)[longest:]...)
 	for _, sealed := range []bool{false, true} {
-		t.Run(fmt.Sprintf("sealed before: %v", sealed), func(t *testing.T) {
+		t.Run(fmt.Sprintf("the season is already sealed: %v", sealed), func(t *testing.T) {
 			t.Parallel()
 			for _, order := range all {
 				for first := range 2 {
 					if err := sealBesideADeletion(t, sealed, first, order); err != nil {
-						t.Fatalf("call %d begins, turns of %v statements: %v", first, order, err)
+						t.Fatalf("call %d begins, the calls take turns of %v statements: %v", first, order, err)
 					}
 				}
 			}
@@ -338,6 +400,8 @@ func TestModelOfASealBesideADeletion(t *testing.T) {
 	}
 }
 
+// sealBesideADeletion runs a Seal, and a deletion with a later result, in the turns of a
+// schedule. It returns an error if the outcome is wrong.
 func sealBesideADeletion(t *testing.T, sealed bool, first int, order schedule) error {
 	w := newSeason(t)
 	ctx := t.Context()

@@ -60,10 +60,11 @@ func (d *disk) nodetool(t *testing.T, args ...string) string {
 	return out
 }
 
+// compact flushes and compacts the ladder tables.
 func (d *disk) compact(t *testing.T) {
 	t.Helper()
-	for _, what := range []string{"flush", "compact"} {
-		d.nodetool(t, append([]string{what, "--", d.keyspace}, ladderTables...)...)
+	for _, command := range []string{"flush", "compact"} {
+		d.nodetool(t, append([]string{command, "--", d.keyspace}, ladderTables...)...)
 	}
 }
 
@@ -104,18 +105,18 @@ func (d *disk) sizes(t *testing.T) map[string]float64 {
 // about uncompressed partitions. LEADERBOARD_DISK_USERS sets the number of users that the
 // test writes.
 func TestDiskPartitionsStaySmall(t *testing.T) {
-	const largest, users = 100e6, 25e6
+	const maxBytes, users = 100e6, 25e6
 	d := newDisk(t)
 	for _, table := range ladderTables {
 		d.exec(t, "ALTER TABLE "+table+" WITH compression = {'enabled': false}")
 	}
-	measured := envInt("LEADERBOARD_DISK_USERS", 4_000)
+	written := envInt("LEADERBOARD_DISK_USERS", 4_000)
 	for n, kind := range []struct {
 		name    string
 		board   leaderboard.Board
 		result  func(r *leaderboard.MatchResult, user, i int)
 		ladders float64 // the number of ladders in which each user has a row
-		exceeds bool    // the partitions are larger than 100 MB
+		exceeds bool    // the larger partition has more than 100 MB
 	}{
 		{name: "ids of 16 bytes", ladders: 1, result: func(r *leaderboard.MatchResult, user, i int) {
 			r.User, r.Match = leaderboard.UserID(fmt.Sprintf("user-%011d", user)), leaderboard.MatchID(fmt.Sprintf("match-%010d", i))
@@ -154,7 +155,7 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 			// and then a better result. The test calls place to write the entries that
 			// follow from these results.
 			place := func(better bool) {
-				err := s.forEach(t.Context(), measured, func(ctx context.Context, user int) error {
+				err := s.forEach(t.Context(), written, func(ctx context.Context, user int) error {
 					var tally leaderboard.Tally
 					var version uint64
 					key := userKey{SeasonKey: seasonKey, incarnation: inc.number}
@@ -183,16 +184,16 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 			}
 			place(false)
 			before := d.sizes(t)
-			row, entry := before["leaderboard"]/float64(measured)/kind.ladders, before["user_entries"]/float64(measured)
+			row, entry := before["leaderboard"]/float64(written)/kind.ladders, before["user_entries"]/float64(written)
 			t.Logf("%d users: %.1f bytes per row of leaderboard, %.1f per row of user_entries; partitions of 25 million users in %d buckets: %.0f MB and %.0f MB",
-				measured, row, entry, defaultBuckets, row*users/defaultBuckets/1e6, entry*users/defaultBuckets/1e6)
-			if size := max(row, entry) * users / defaultBuckets; size > largest != kind.exceeds {
-				t.Errorf("the larger partition has %.0f MB, so it exceeds the limit: %v, want %v", size/1e6, size > largest, kind.exceeds)
+				written, row, entry, defaultBuckets, row*users/defaultBuckets/1e6, entry*users/defaultBuckets/1e6)
+			if size := max(row, entry) * users / defaultBuckets; size > maxBytes != kind.exceeds {
+				t.Errorf("the larger partition has %.0f MB, so it exceeds the limit: %v, want %v", size/1e6, size > maxBytes, kind.exceeds)
 			}
 			place(true)
 			after := d.sizes(t)
 			t.Logf("after one improvement per user: %.1f bytes more per row of leaderboard, %.1f per row of user_entries",
-				(after["leaderboard"]-before["leaderboard"])/float64(measured)/kind.ladders, (after["user_entries"]-before["user_entries"])/float64(measured))
+				(after["leaderboard"]-before["leaderboard"])/float64(written)/kind.ladders, (after["user_entries"]-before["user_entries"])/float64(written))
 		})
 	}
 }
@@ -217,7 +218,7 @@ func (s *tracedSession) read(ctx context.Context, q op, dest []any, row func() b
 			break
 		}
 	}
-	return fault(ctx, "read", iter.Close())
+	return wrapError(ctx, "read", iter.Close())
 }
 
 // Trace records the id of a trace. The driver calls it after each read.
@@ -231,7 +232,7 @@ var tombstonesRead = regexp.MustCompile(`^Read \d+ live rows and (\d+) tombstone
 
 // tombstones returns the number of tombstones that Cassandra scanned in the reads since
 // the last call of tombstones.
-func (s *tracedSession) tombstones(t *testing.T) (all int) {
+func (s *tracedSession) tombstones(t *testing.T) (total int) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,9 +241,9 @@ func (s *tracedSession) tombstones(t *testing.T) (all int) {
 	for _, id := range s.reads {
 		// Cassandra writes a trace some time after the answer. The trace of a PREPARE
 		// contains no rows.
-		var took *int
-		for tries := 0; took == nil && tries < 300; tries++ {
-			err := s.Query("SELECT duration FROM system_traces.sessions WHERE session_id = ?", id).Consistency(gocql.One).Scan(&took)
+		var duration *int
+		for tries := 0; duration == nil && tries < 300; tries++ {
+			err := s.Query("SELECT duration FROM system_traces.sessions WHERE session_id = ?", id).Consistency(gocql.One).Scan(&duration)
 			if err != nil && !errors.Is(err, gocql.ErrNotFound) {
 				t.Fatal(err)
 			}
@@ -252,7 +253,7 @@ func (s *tracedSession) tombstones(t *testing.T) (all int) {
 		for activity := ""; iter.Scan(&activity); {
 			if m := tombstonesRead.FindStringSubmatch(activity); m != nil {
 				n, _ := strconv.Atoi(m[1])
-				all += n
+				total += n
 			}
 		}
 		if err := iter.Close(); err != nil {
@@ -260,7 +261,7 @@ func (s *tracedSession) tombstones(t *testing.T) (all int) {
 		}
 	}
 	s.reads = nil
-	return all
+	return total
 }
 
 // A user who improves 10,000 times leaves 10,000 tombstones below the top. Reading the
@@ -287,7 +288,7 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	for i := range users {
 		apply(fmt.Sprintf("user-%03d", i), fmt.Sprintf("m %d", i))
 	}
-	// The writes are those of the store. They can run concurrently, because their
+	// The store's own method does the writes. They can run concurrently, because their
 	// timestamps order them.
 	inc, err := writer.incarnations.readAgain(ctx, seasonKey)
 	if err != nil {
@@ -309,30 +310,30 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	top := func() int {
 		t.Helper()
 		s := open(reader, d.options)
-		at := 0
+		position := 0
 		for e, err := range s.Entries(ctx, leaderboard.Ladder{SeasonKey: seasonKey}, "") {
 			if err != nil {
 				t.Fatal(err)
 			}
 			want := leaderboard.UserID("best")
-			if at > 0 {
-				want = leaderboard.UserID(fmt.Sprintf("user-%03d", users-at))
+			if position > 0 {
+				want = leaderboard.UserID(fmt.Sprintf("user-%03d", users-position))
 			}
 			if e.User != want {
-				t.Fatalf("place %d: %q, want %q", at+1, e.User, want)
+				t.Fatalf("place %d: %q, want %q", position+1, e.User, want)
 			}
-			if at++; at == 100 {
+			if position++; position == 100 {
 				break
 			}
 		}
-		if at != 100 {
-			t.Fatalf("Entries yields %d users, want 100", at)
+		if position != 100 {
+			t.Fatalf("Entries yields %d users, want 100", position)
 		}
 		return reader.tombstones(t)
 	}
-	for _, when := range []string{"written", "compacted within gc_grace_seconds"} {
+	for _, state := range []string{"after the writes", "after a compaction within gc_grace_seconds"} {
 		if n := top(); n != improvements {
-			t.Errorf("%s: reading the top 100 scanned %d tombstones, want %d", when, n, improvements)
+			t.Errorf("%s: reading the top 100 scanned %d tombstones, want %d", state, n, improvements)
 		}
 		d.compact(t)
 	}

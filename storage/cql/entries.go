@@ -14,66 +14,70 @@ import (
 type storedEntry struct {
 	entry   *leaderboard.Entry // nil if there is no row, or if the row has no entry
 	written int64              // the write timestamp of entry
-	listed  bool               // the table has the row, with or without an entry
+	// rowExists means that the table has the row, with or without an entry.
+	rowExists bool
 }
 
-func (st *storedEntry) is(e *leaderboard.Entry) bool {
+// equals reports whether the row contains exactly the entry e.
+func (st *storedEntry) equals(e *leaderboard.Entry) bool {
 	return st.entry != nil && bytes.Equal(appendEntry(nil, st.entry), appendEntry(nil, e))
 }
 
-func (st *storedEntry) entryOr(e leaderboard.Entry) leaderboard.Entry {
+// entryOr returns the stored entry, or none if the row has no entry.
+func (st *storedEntry) entryOr(none leaderboard.Entry) leaderboard.Entry {
 	if st.entry == nil {
-		return e
+		return none
 	}
 	return *st.entry
 }
 
+// readEntry reads a user's row of table user_entries.
 func (s *Store) readEntry(ctx context.Context, key *userKey, inc incarnation) (storedEntry, error) {
 	var blob []byte
 	var written *int64
 	q := op{selectEntry, []any{string(key.Board), string(key.Season), key.incarnation, bucketOf(key.user, inc.buckets), string(key.user)}}
-	listed := false
+	rowExists := false
 	err := s.conn.read(ctx, q, []any{&blob, &written}, func() bool {
-		listed = true
+		rowExists = true
 		return true
 	})
 	if err != nil || blob == nil {
-		return storedEntry{listed: listed}, err
+		return storedEntry{rowExists: rowExists}, err
 	}
 	entry, err := decodeEntry(key.SeasonKey, key.user, blob)
-	return storedEntry{&entry, orZero(written), listed}, err
+	return storedEntry{&entry, orZero(written), rowExists}, err
 }
 
 // Entry returns a user's entry.
 func (s *Store) Entry(ctx context.Context, seasonKey leaderboard.SeasonKey, user leaderboard.UserID) (leaderboard.Entry, error) {
-	var have storedEntry
+	var stored storedEntry
 	err := s.withIncarnation(ctx, seasonKey, func(ctx context.Context, inc incarnation) (err error) {
-		have, err = s.readEntry(ctx, &userKey{seasonKey, inc.number, user}, inc)
+		stored, err = s.readEntry(ctx, &userKey{seasonKey, inc.number, user}, inc)
 		return err
 	})
-	if err == nil && (have.entry == nil || have.entry.Key == "") {
+	if err == nil && (stored.entry == nil || stored.entry.Key == "") {
 		err = fmt.Errorf("cql: user %q in season %q of board %q: %w", user, seasonKey.Season, seasonKey.Board, leaderboard.ErrEntryNotFound)
 	}
 	if err != nil {
 		return leaderboard.Entry{}, err
 	}
-	return *have.entry, nil
+	return *stored.entry, nil
 }
 
 // perBucket runs stmt on the partition of each bucket of a season, one partition after
-// the other. For each row, the driver sets the variables in dest, and perBucket calls
-// value. If value returns ok as true, perBucket yields v; otherwise it skips the row. If
-// the season was deleted, perBucket yields nothing.
+// the other. For each row, the driver sets the variables to which dest points, and
+// perBucket calls value. If value returns ok as true, perBucket yields v; otherwise it
+// skips the row. If the season has no open incarnation, perBucket yields nothing.
 func perBucket[T any](ctx context.Context, s *Store, seasonKey leaderboard.SeasonKey, stmt string, dest []any, value func() (v T, ok bool, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
 		inc, err := s.incarnations.readAgain(ctx, seasonKey)
 		for bucket := 0; err == nil && inc.open && bucket < inc.buckets; bucket++ {
 			stopped := false
-			var bad error
+			var valueErr error
 			err = s.conn.read(ctx, op{stmt, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number, bucket}}, dest, func() bool {
 				v, ok, err := value()
-				if bad = err; err != nil || !ok {
+				if valueErr = err; err != nil || !ok {
 					return err == nil
 				}
 				stopped = !yield(v, nil)
@@ -83,7 +87,7 @@ func perBucket[T any](ctx context.Context, s *Store, seasonKey leaderboard.Seaso
 				return
 			}
 			if err == nil {
-				err = bad
+				err = valueErr
 			}
 		}
 		if err != nil {
@@ -93,9 +97,9 @@ func perBucket[T any](ctx context.Context, s *Store, seasonKey leaderboard.Seaso
 }
 
 // Users yields the registered users: those with a row in table user_entries. Apply
-// registers a user before it writes the user's first result. So if no data are damaged,
-// every user with results is registered. A user whose first result is not yet written may
-// also be registered.
+// registers a user before it writes the user's first result. So unless data are damaged,
+// every user with results is registered. Users may also yield a user whose first result is
+// not written yet.
 func (s *Store) Users(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
 	return func(yield func(leaderboard.UserID, error) bool) {
 		var user string
@@ -127,29 +131,29 @@ func (s *Store) usersIn(ctx context.Context, seasonKey leaderboard.SeasonKey, in
 		func() (leaderboard.UserID, error) { return leaderboard.UserID(user), nil })
 }
 
-// UnregisteredUsers yields the users that have results, but no row in table user_entries.
-// Only damaged data have such users. In table match_results, the partition of every user
-// with results has a static cell: the copy of the user's account. UnregisteredUsers reads
-// these cells.
+// UnregisteredUsers yields the users who have results, but no row in table user_entries.
+// Such users exist in damaged data only. In table match_results, the partition of every user
+// with results has a static cell: the copy of the user's account. UnregisteredUsers finds
+// the users with results by these cells.
 func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
 	return func(yield func(leaderboard.EntryKey, error) bool) {
 		l := listing{s: s, yield: yield, incarnations: map[leaderboard.SeasonKey]incarnation{}}
 		var board, season, user string
 		var number int
 		var account []byte
-		var bad error
+		var flushErr error
 		err := s.conn.read(ctx, op{selectEveryUser, nil}, []any{&board, &season, &number, &user, &account}, func() bool {
 			if take(&account) != nil {
 				seasonKey := leaderboard.SeasonKey{Board: leaderboard.BoardID(board), Season: leaderboard.SeasonID(season)}
 				l.users = append(l.users, userKey{seasonKey, number, leaderboard.UserID(user)})
 			}
 			if len(l.users) == maxListed {
-				bad = l.flush(ctx)
+				flushErr = l.flush(ctx)
 			}
-			return bad == nil && !l.stopped
+			return flushErr == nil && !l.stopped
 		})
 		if err == nil {
-			err = bad
+			err = flushErr
 		}
 		if err == nil && !l.stopped {
 			err = l.flush(ctx)
@@ -164,7 +168,7 @@ func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.Ent
 const maxListed = 500
 
 // A listing collects users with results, looks them up in table user_entries, and yields
-// the users who have no row there.
+// those without a row in this table.
 type listing struct {
 	s            *Store
 	yield        func(leaderboard.EntryKey, error) bool
@@ -173,9 +177,9 @@ type listing struct {
 	stopped      bool
 }
 
-// flush looks up l.users, yields the unregistered ones, and empties l.users.
+// flush looks up l.users, yields the unregistered users, and empties l.users.
 func (l *listing) flush(ctx context.Context) error {
-	wanted := map[bucket][]string{}
+	usersOf := map[bucket][]string{}
 	for _, k := range l.users {
 		inc, ok := l.incarnations[k.SeasonKey]
 		if !ok {
@@ -186,12 +190,12 @@ func (l *listing) flush(ctx context.Context) error {
 			l.incarnations[k.SeasonKey] = inc
 		}
 		if inc.open && inc.number == k.incarnation {
-			b := bucket{k.SeasonKey, k.incarnation, bucketOf(k.user, inc.buckets)}
-			wanted[b] = append(wanted[b], string(k.user))
+			b := bucket{k.SeasonKey, k.incarnation, bucketOf(k.user, inc.buckets), ""}
+			usersOf[b] = append(usersOf[b], string(k.user))
 		}
 	}
 	l.users = l.users[:0]
-	for b, users := range wanted {
+	for b, users := range usersOf {
 		var user string
 		var entry []byte
 		q := op{selectEntries, []any{string(b.Board), string(b.Season), b.incarnation, b.number, users}}

@@ -20,7 +20,7 @@ type incarnation struct {
 	open    bool  // a first result has opened it, and it has not ended
 	made    int64 // CreatedAt of the board for which it was opened, in Unix microseconds
 	buckets int   // the number of partitions of each ladder
-	swept   int   // the data of incarnations below this number has been removed
+	swept   int   // the data of all incarnations below this number was removed
 	// rules determines the divisions that writers use: see [leaderboard.Board.Rules]. It is
 	// a part of every user's state: see state.go.
 	rules int
@@ -44,6 +44,8 @@ func (inc *incarnation) openFor(b *leaderboard.Board) bool {
 	return inc.open && inc.made == b.CreatedAt.UnixMicro()
 }
 
+// readIncarnation reads the season's row, without the cache. A season without a row has an
+// incarnation that is not open.
 func (s *Store) readIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey) (incarnation, error) {
 	var row seasonRow
 	err := s.conn.read(ctx, op{selectSeason, []any{string(seasonKey.Board), string(seasonKey.Season)}}, row.dest(), func() bool { return true })
@@ -58,6 +60,7 @@ type seasonRow struct {
 	rules          *int64 // see rulesCell
 }
 
+// dest returns the variables into which a read scans the row.
 func (r *seasonRow) dest() []any {
 	return []any{&r.number, &r.opened, &r.made, &r.buckets, &r.swept, &r.rules}
 }
@@ -70,6 +73,7 @@ const rulesBits = 8
 // its own timestamp, so the greatest cell prevails.
 func rulesCell(number, rules int) int64 { return int64(number)<<rulesBits | int64(rules) }
 
+// incarnation returns the season's current incarnation. Rules of an earlier one are ignored.
 func (r *seasonRow) incarnation() incarnation {
 	inc := incarnation{number: orZero(r.number), swept: orZero(r.swept), made: orZero(r.made), buckets: orZero(r.buckets)}
 	inc.open = r.opened != nil && *r.opened == inc.number
@@ -79,6 +83,7 @@ func (r *seasonRow) incarnation() incarnation {
 	return inc
 }
 
+// orZero returns *p, or zero if p is nil: the value of a column that may be null.
 func orZero[T any](p *T) T {
 	if p == nil {
 		var zero T
@@ -138,9 +143,9 @@ func (ins *incarnations) readAgain(ctx context.Context, s leaderboard.SeasonKey)
 func (ins *incarnations) update(s leaderboard.SeasonKey, inc incarnation) incarnation {
 	ins.mu.Lock()
 	defer ins.mu.Unlock()
-	was := ins.cached[s]
-	if was.boardSeen && was.same(&inc) {
-		inc.boardSeen, inc.deletedAt = true, was.deletedAt
+	previous := ins.cached[s]
+	if previous.boardSeen && previous.same(&inc) {
+		inc.boardSeen, inc.deletedAt = true, previous.deletedAt
 	}
 	delete(ins.cached, s)
 	// Only open seasons are cached. Otherwise requests with unknown season ids could fill
@@ -161,8 +166,8 @@ func (s *Store) readIncarnations(ctx context.Context, seasonKey leaderboard.Seas
 		return err
 	}
 	inc = s.incarnations.update(seasonKey, inc)
-	for _, to := range group {
-		*to = inc
+	for _, result := range group {
+		*result = inc
 	}
 	return nil
 }
@@ -173,16 +178,15 @@ func (ins *incarnations) setBoardSeen(s leaderboard.SeasonKey, inc incarnation) 
 	ins.mu.Lock()
 	defer ins.mu.Unlock()
 	inc.boardSeen = true
-	if k, ok := ins.cached[s]; ok && k.same(&inc) {
-		k.boardSeen, k.deletedAt = true, inc.deletedAt
-		ins.cached[s] = k
+	if cached, ok := ins.cached[s]; ok && cached.same(&inc) {
+		cached.boardSeen, cached.deletedAt = true, inc.deletedAt
+		ins.cached[s] = cached
 	}
 	return inc
 }
 
 // openIncarnation returns the open incarnation of a season of b. If none is open, it opens
-// one.
-// It returns [leaderboard.ErrBoardNotFound] if b was deleted.
+// one. It returns [leaderboard.ErrBoardNotFound] if b was deleted.
 //
 // DeleteBoard first marks b as deleted, and then ends the open incarnations. A writer
 // that read b before may still open an incarnation after both steps. So an open
@@ -191,9 +195,9 @@ func (ins *incarnations) setBoardSeen(s leaderboard.SeasonKey, inc incarnation) 
 // deletion of the board marks it later. That deletion then finds the open incarnation and
 // ends it.
 //
-// The divisions of b may have changed before the incarnation was opened. Then it is possible
-// that no other call gives the incarnation the rules of the board. So openIncarnation does
-// it, unless the season is sealed.
+// The divisions of b may have changed before the incarnation was opened. Then StartRecount
+// possibly did not find the incarnation. So openIncarnation gives it the rules of the board,
+// unless the season is sealed.
 func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (incarnation, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
@@ -204,16 +208,16 @@ func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 		if inc, err = s.incarnations.readAgain(ctx, seasonKey); err != nil {
 			return incarnation{}, err
 		}
-		k, err := s.readBoard(ctx, b.ID)
+		stored, err := s.readBoard(ctx, b.ID)
 		if err != nil {
 			return incarnation{}, err
 		}
 		made := b.CreatedAt.UnixMicro()
 		switch {
-		case !sameBoard(&k.board, b), inc.open && inc.made > made:
-			return incarnation{}, notFound(b.ID)
+		case !sameBoard(&stored.board, b), inc.open && inc.made > made:
+			return incarnation{}, errBoardNotFound(b.ID)
 		case inc.openFor(b):
-			if raised, err := s.raiseRules(ctx, seasonKey, inc, k.board.Rules()); err != nil {
+			if raised, err := s.raiseRules(ctx, seasonKey, inc, stored.board.Rules()); err != nil {
 				return incarnation{}, err
 			} else if raised {
 				continue
@@ -227,14 +231,17 @@ func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 		case inc.open:
 			// This incarnation was opened for an old board with the same id, after the
 			// deletion of the old board had ended the old board's open incarnations. No
-			// writer has opened this incarnation for b: if one had, inc.made would be b's
+			// writer has opened this incarnation for b. Otherwise inc.made would be b's
 			// creation time, because the cells of the board that was created later
 			// prevail (see openTime).
 			if _, err := s.endIncarnation(ctx, seasonKey, inc); err != nil {
 				return incarnation{}, err
 			}
 		default:
-			err := s.conn.write(ctx, op{openSeason, []any{openTime(inc.number, made), inc.number, made, k.buckets, string(seasonKey.Board), string(seasonKey.Season)}})
+			// The recorded number of buckets tells sweep where the incarnation may have data.
+			err := s.conn.write(ctx,
+				op{setBuckets, []any{int64(stored.buckets), stored.buckets, string(seasonKey.Board), deletionRow(seasonKey.Season)}},
+				op{openSeason, []any{openTime(inc.number, made), inc.number, made, stored.buckets, string(seasonKey.Board), string(seasonKey.Season)}})
 			if err != nil {
 				return incarnation{}, err
 			}
@@ -242,8 +249,8 @@ func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 	}
 }
 
-// raiseRules sets the rules of an incarnation. It reports false, and does nothing, if the
-// incarnation has these rules or greater ones, or if the season is sealed.
+// raiseRules sets the rules of an incarnation, and reports whether it has. It does nothing
+// if the incarnation has these or greater rules, or if the season is sealed.
 func (s *Store) raiseRules(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, rules int) (bool, error) {
 	if inc.rules >= rules {
 		return false, nil
@@ -256,10 +263,10 @@ func (s *Store) raiseRules(ctx context.Context, seasonKey leaderboard.SeasonKey,
 	return true, s.conn.write(ctx, op{setRules, []any{cell, cell, string(seasonKey.Board), string(seasonKey.Season)}})
 }
 
-// ruled returns b with the rules of an incarnation. If b is too old to have them, ruled
-// reads the board from the table. The data center may receive the rules of the incarnation
-// before the board; ruled then returns [leaderboard.ErrUnavailable].
-func (s *Store) ruled(ctx context.Context, b *leaderboard.Board, inc incarnation) (*leaderboard.Board, error) {
+// boardWithRules returns b with the rules of an incarnation. If b is too old to have them,
+// boardWithRules reads the board from the table. The data center may receive the rules of the
+// incarnation before the board; boardWithRules then returns [leaderboard.ErrUnavailable].
+func (s *Store) boardWithRules(ctx context.Context, b *leaderboard.Board, inc incarnation) (*leaderboard.Board, error) {
 	if inc.rules > b.Rules() {
 		var err error
 		if b, err = s.liveBoard(ctx, b); err != nil {
@@ -272,40 +279,52 @@ func (s *Store) ruled(ctx context.Context, b *leaderboard.Board, inc incarnation
 	return b.WithRules(inc.rules), nil
 }
 
-// StartRecount sets the rules of all open seasons, also of those without users: another
-// process may be about to register the first one. A season that is opened later gets its
-// rules by openIncarnation.
+// StartRecount sets the rules of all open seasons that are not sealed. These include seasons
+// without users, because another process may be about to register the first user.
+// openIncarnation sets the rules of a season that is opened later. StartRecount first announces
+// the change to the other data centers (see changes.go), which then set the rules too.
 func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
 	if _, err := s.liveBoard(ctx, b); err != nil {
 		return nil, err
 	}
+	c := storedChange{Board: b.ID, Made: b.CreatedAt.UnixMicro(), Rules: b.Rules()}
+	if err := s.announceElsewhere(ctx, &c); err != nil {
+		return nil, err
+	}
+	return s.raiseAllRules(ctx, b)
+}
+
+// raiseAllRules sets the rules of all open seasons of b that are not sealed. It returns the
+// open seasons that have the rules of b, sealed ones too.
+func (s *Store) raiseAllRules(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
 	rows, err := s.seasonRows(ctx, b.ID)
 	if err != nil {
 		return nil, err
 	}
-	rows = slices.DeleteFunc(rows, func(r seasonOf) bool { return !r.openFor(b) })
-	follows := make([]bool, len(rows))
+	rows = slices.DeleteFunc(rows, func(r seasonIncarnation) bool { return !r.openFor(b) })
+	hasRules := make([]bool, len(rows))
 	if err := s.forEach(ctx, len(rows), func(ctx context.Context, i int) error {
 		raised, err := s.raiseRules(ctx, leaderboard.SeasonKey{Board: b.ID, Season: rows[i].season}, rows[i].incarnation, b.Rules())
-		follows[i] = raised || rows[i].rules >= b.Rules()
+		hasRules[i] = raised || rows[i].rules >= b.Rules()
 		return err
 	}); err != nil {
 		return nil, err
 	}
 	var seasons []leaderboard.SeasonID
 	for i := range rows {
-		if follows[i] {
+		if hasRules[i] {
 			seasons = append(seasons, rows[i].season)
 		}
 	}
 	return seasons, nil
 }
 
-// deletionRow returns the key of a row of table seasons that records a deletion. The
-// row's column board_made is the time of the last deletion of the season. For the empty
-// season id, it is the time of the last deletion of the board. The key begins with a tab,
-// which no season id contains, because ids are printable. Readers of seasons ignore such
-// a row, because it is never open.
+// deletionRow returns the key of a row of table seasons that records a deletion. Column
+// board_made of the row is the time of the last deletion of the season. For the empty season
+// id, it is the time of the last deletion of the board. Column buckets is the greatest number
+// of buckets that an incarnation of the season had. The key begins with a tab, which no
+// season id contains, because ids are printable. Readers of seasons ignore such a row,
+// because it is never open.
 func deletionRow(season leaderboard.SeasonID) string { return "\t" + string(season) }
 
 // setDeleted records the time of the deletion of a season, or of a board if the season id
@@ -329,7 +348,15 @@ func (s *Store) deletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 	return time.UnixMicro(last).UTC(), nil
 }
 
-func notFound(id leaderboard.BoardID) error {
+// mostBuckets returns the greatest number of buckets that an incarnation of a season had. It
+// is 0 if only older versions of the store opened incarnations.
+func (s *Store) mostBuckets(ctx context.Context, seasonKey leaderboard.SeasonKey) (int, error) {
+	var buckets *int
+	err := s.conn.read(ctx, op{selectBuckets, []any{string(seasonKey.Board), deletionRow(seasonKey.Season)}}, []any{&buckets}, func() bool { return true })
+	return orZero(buckets), err
+}
+
+func errBoardNotFound(id leaderboard.BoardID) error {
 	return fmt.Errorf("cql: board %q: %w", id, leaderboard.ErrBoardNotFound)
 }
 
@@ -345,18 +372,18 @@ func (s *Store) withIncarnation(ctx context.Context, seasonKey leaderboard.Seaso
 		if err != nil {
 			return err
 		}
-		tried := inc
-		var failed error
+		previous := inc
+		var readErr error
 		err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
-			if i == 0 && tried.open {
-				failed = f(ctx, tried)
+			if i == 0 && previous.open {
+				readErr = f(ctx, previous)
 			} else if i == 1 {
 				inc, err = s.incarnations.readAgain(ctx, seasonKey)
 			}
 			return err
 		})
-		if err == nil && inc.same(&tried) && inc.buckets == tried.buckets {
-			return failed
+		if err == nil && inc.same(&previous) && inc.buckets == previous.buckets {
+			return readErr
 		}
 	}
 }

@@ -14,9 +14,9 @@ import (
 
 // Entries yields the ranked entries of a ladder.
 //
-// A writer that stopped halfway may have left a row that no entry has. Therefore Entries
-// also reads the entry of each row's user. It yields the entry only if the row follows
-// from the entry's key and divisions.
+// A writer that stopped halfway may have left an orphan row. Therefore Entries also reads
+// the entry of each row's user. It yields the entry only if the row follows from the entry's
+// key and divisions.
 func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		inc, err := s.incarnations.readAgain(ctx, l.SeasonKey)
@@ -43,11 +43,11 @@ const (
 	lastLadderPage  = 500
 )
 
-// A bucketReader reads one bucket of a ladder, page by page.
+// A bucketReader reads one bucket of a ladder, page by page. It omits orphan rows.
 type bucketReader struct {
 	s      *Store
 	ladder leaderboard.Ladder
-	e      incarnation
+	inc    incarnation
 	bucket int
 
 	after *cursor // the next page begins after this row; nil means the top
@@ -72,7 +72,7 @@ func (s *Store) openLadder(ctx context.Context, l leaderboard.Ladder, inc incarn
 	}
 	h := make(readerHeap, inc.buckets)
 	err = s.forEach(ctx, inc.buckets, func(ctx context.Context, i int) error {
-		h[i] = &bucketReader{s: s, ladder: l, e: inc, bucket: i, after: start, size: firstLadderPage}
+		h[i] = &bucketReader{s: s, ladder: l, inc: inc, bucket: i, after: start, size: firstLadderPage}
 		return h[i].fill(ctx)
 	})
 	h = slices.DeleteFunc(h, func(r *bucketReader) bool { return r == nil || len(r.page) == 0 })
@@ -80,6 +80,7 @@ func (s *Store) openLadder(ctx context.Context, l leaderboard.Ladder, inc incarn
 	return h, err
 }
 
+// readerHeap implements [heap.Interface]. The reader with the best first entry comes first.
 type readerHeap []*bucketReader
 
 // removeFirst removes the best entry from the heap.
@@ -105,11 +106,11 @@ func (s *Store) cursorAt(ctx context.Context, seasonKey leaderboard.SeasonKey, k
 	if key == "" {
 		return nil, nil
 	}
-	k, err := s.readBoard(ctx, seasonKey.Board)
+	stored, err := s.readBoard(ctx, seasonKey.Board)
 	if err != nil {
 		return nil, err
 	}
-	n := min(k.board.RankKeyBytes()+8, len(key))
+	n := min(stored.board.RankKeyBytes()+8, len(key))
 	return &cursor{[]byte(key[:n]), string(key[n:])}, nil
 }
 
@@ -167,7 +168,7 @@ func (r *bucketReader) entryOf(entries map[leaderboard.UserID]leaderboard.Entry,
 
 // fetchRows fetches the next page of rows, including orphan rows.
 func (r *bucketReader) fetchRows(ctx context.Context) ([]cursor, error) {
-	args := []any{string(r.ladder.Board), string(r.ladder.Season), r.e.number, r.ladder.Division.String(), r.bucket}
+	args := []any{string(r.ladder.Board), string(r.ladder.Season), r.inc.number, r.ladder.Division.String(), r.bucket}
 	q := op{selectTop, append(args, r.size)}
 	if r.after != nil {
 		q = op{selectAfter, append(args, r.after.standing, r.after.user, r.size)}
@@ -194,7 +195,7 @@ func (r *bucketReader) readEntries(ctx context.Context, rows []cursor) (map[lead
 	}
 	var user string
 	var blob []byte
-	q := op{selectEntries, []any{string(r.ladder.Board), string(r.ladder.Season), r.e.number, r.bucket, slices.Sorted(maps.Keys(users))}}
+	q := op{selectEntries, []any{string(r.ladder.Board), string(r.ladder.Season), r.inc.number, r.bucket, slices.Sorted(maps.Keys(users))}}
 	list, err := gather(ctx, r.s.conn, q, []any{&user, &blob}, func() (leaderboard.Entry, error) {
 		if blob == nil {
 			return leaderboard.Entry{User: leaderboard.UserID(user)}, nil
@@ -215,11 +216,11 @@ func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey)
 		inc, err := s.incarnations.readAgain(ctx, seasonKey)
 		var divisions []string
 		if err == nil && inc.open {
-			divisions, err = s.divisionsOf(ctx, seasonKey, inc)
+			divisions, err = s.ladderNames(ctx, seasonKey, inc)
 		}
 		for i := 0; err == nil && i < len(divisions)*inc.buckets; i++ {
 			var stopped bool
-			if stopped, err = s.orphanRowsIn(ctx, seasonKey, inc, divisions[i/inc.buckets], i%inc.buckets, yield); stopped {
+			if stopped, err = s.orphanRowsOfBucket(ctx, seasonKey, inc, divisions[i/inc.buckets], i%inc.buckets, yield); stopped {
 				return
 			}
 		}
@@ -229,12 +230,14 @@ func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey)
 	}
 }
 
-func (s *Store) orphanRowsIn(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, division string, bucket int, yield func(leaderboard.OrphanRow, error) bool) (stopped bool, err error) {
+// orphanRowsOfBucket yields the orphan rows of one bucket of a ladder. It returns stopped as
+// true if yield returned false.
+func (s *Store) orphanRowsOfBucket(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, division string, bucket int, yield func(leaderboard.OrphanRow, error) bool) (stopped bool, err error) {
 	d, err := leaderboard.ParseDivision(division)
 	if err != nil {
 		return false, fmt.Errorf("cql: %w", err)
 	}
-	r := &bucketReader{s: s, ladder: leaderboard.Ladder{SeasonKey: seasonKey, Division: d}, e: inc, bucket: bucket, size: lastLadderPage}
+	r := &bucketReader{s: s, ladder: leaderboard.Ladder{SeasonKey: seasonKey, Division: d}, inc: inc, bucket: bucket, size: lastLadderPage}
 	for !r.end {
 		rows, err := r.fetchRows(ctx)
 		if err != nil || len(rows) == 0 {
@@ -257,16 +260,16 @@ func (s *Store) orphanRowsIn(ctx context.Context, seasonKey leaderboard.SeasonKe
 	return false, nil
 }
 
-// divisionsOf returns the names of a season's ladders, sorted: "" for the overall ladder,
+// ladderNames returns the names of a season's ladders, sorted: "" for the overall ladder,
 // and every division in which a registered user may have a row.
-func (s *Store) divisionsOf(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) ([]string, error) {
+func (s *Store) ladderNames(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) ([]string, error) {
 	all := map[string]bool{"": true}
 	for bucket := range inc.buckets {
 		users, err := s.usersIn(ctx, seasonKey, inc, bucket)
 		if err != nil {
 			return nil, err
 		}
-		divisions, err := s.divisionsBy(ctx, seasonKey, inc, users)
+		divisions, err := s.divisionsOfUsers(ctx, seasonKey, inc, users)
 		if err != nil {
 			return nil, err
 		}
@@ -275,15 +278,15 @@ func (s *Store) divisionsOf(ctx context.Context, seasonKey leaderboard.SeasonKey
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// divisionsBy returns the divisions in which the given users may have rows.
-func (s *Store) divisionsBy(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, users []leaderboard.UserID) (map[string]bool, error) {
+// divisionsOfUsers returns the divisions in which the given users may have rows.
+func (s *Store) divisionsOfUsers(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, users []leaderboard.UserID) (map[string]bool, error) {
 	var mu sync.Mutex
 	all := map[string]bool{}
 	err := s.forEach(ctx, len(users), func(ctx context.Context, i int) error {
-		fixed, err := s.readStatics(ctx, &userKey{seasonKey, inc.number, users[i]})
+		static, err := s.readStatics(ctx, &userKey{seasonKey, inc.number, users[i]})
 		mu.Lock()
 		defer mu.Unlock()
-		maps.Copy(all, fixed.divisions)
+		maps.Copy(all, static.divisions)
 		return err
 	})
 	return all, err

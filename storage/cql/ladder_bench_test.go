@@ -84,10 +84,10 @@ func (l *benchLadder) place(ctx context.Context, user int, oldScore, newScore, v
 }
 
 func (l *benchLadder) move(ctx context.Context, user int) error {
-	from := l.scores[user]
+	oldScore := l.scores[user]
 	l.scores[user] += 1 + uint64(rand.IntN(1000))
 	l.versions[user]++
-	return l.place(ctx, user, from, l.scores[user], l.versions[user])
+	return l.place(ctx, user, oldScore, l.scores[user], l.versions[user])
 }
 
 func (l *benchLadder) find(ctx context.Context, user int) error {

@@ -26,12 +26,12 @@ func TestResultsLeaveFewTombstones(t *testing.T) {
 	if err := w.apply(ctx, s, "first 1"); err != nil {
 		t.Fatal(err)
 	}
-	deleted := func() (n int) {
+	deletedRows := func() (n int) {
 		n = strings.Count(rec.text.String(), "DELETE FROM leaderboard")
 		rec.text.Reset()
 		return n
 	}
-	deleted()
+	deletedRows()
 	for batch := range 3 {
 		var results []leaderboard.MatchResult
 		for i := range 100 {
@@ -40,7 +40,7 @@ func TestResultsLeaveFewTombstones(t *testing.T) {
 		if err := w.send(ctx, s, results); err != nil {
 			t.Fatal(err)
 		}
-		if n := deleted(); n != 1 {
+		if n := deletedRows(); n != 1 {
 			t.Errorf("100 improvements in one Apply deleted %d rows, want 1", n)
 		}
 	}
@@ -49,7 +49,7 @@ func TestResultsLeaveFewTombstones(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := deleted(); n != 0 {
+	if n := deletedRows(); n != 0 {
 		t.Errorf("100 results without improvement deleted %d rows, want 0", n)
 	}
 }
@@ -59,8 +59,8 @@ func TestResultsLeaveFewTombstones(t *testing.T) {
 // betweenPages. Before the second read of the user's results, the process dies.
 type twoPageSession struct {
 	conn
-	at           string // the first match of the second page
-	entry        chan struct{}
+	secondPage   string        // the first match of the second page
+	entryRead    chan struct{} // closed when the store has read the user's entry
 	betweenPages func()
 	once         sync.Once
 	reads        int
@@ -68,10 +68,10 @@ type twoPageSession struct {
 
 func (c *twoPageSession) read(ctx context.Context, q op, dest []any, row func() bool) error {
 	page := func(second bool) error {
-		return c.conn.read(ctx, q, dest, func() bool { return (*dest[0].(*string) >= c.at) != second || row() })
+		return c.conn.read(ctx, q, dest, func() bool { return (*dest[0].(*string) >= c.secondPage) != second || row() })
 	}
 	if q.stmt == selectEntry {
-		defer c.once.Do(func() { close(c.entry) })
+		defer c.once.Do(func() { close(c.entryRead) })
 	}
 	if q.stmt != selectUser {
 		return c.conn.read(ctx, q, dest, row)
@@ -82,7 +82,7 @@ func (c *twoPageSession) read(ctx context.Context, q op, dest []any, row func() 
 	if err := page(false); err != nil {
 		return err
 	}
-	<-c.entry
+	<-c.entryRead
 	c.betweenPages()
 	return page(true)
 }
@@ -94,10 +94,14 @@ func TestModelOfARowThatStays(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")
 	ctx := t.Context()
-	if err := w.apply(ctx, w.stores[0], "b 5"); err != nil {
+	results := []string{"b 5"}
+	for i := range headRows { // so many that readHead does not read them all
+		results = append(results, fmt.Sprintf("c%d 1", i))
+	}
+	if err := w.apply(ctx, w.stores[0], results...); err != nil {
 		t.Fatal(err)
 	}
-	c := &twoPageSession{conn: m, at: "m", entry: make(chan struct{})}
+	c := &twoPageSession{conn: m, secondPage: "m", entryRead: make(chan struct{})}
 	s := open(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
 	c.betweenPages = func() {
 		for _, r := range []string{"a 100", "x 1", "y 1", "z 1"} {
@@ -107,7 +111,7 @@ func TestModelOfARowThatStays(t *testing.T) {
 		}
 	}
 	if _, err := s.Recount(ctx, w.board, leaderboard.SeasonAll, "u"); !errors.Is(err, errDied) {
-		t.Fatal(err)
+		t.Fatalf("Recount: error %v, want %v", err, errDied)
 	}
 	if err := w.check(ctx); err != nil {
 		t.Error(err)

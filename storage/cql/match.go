@@ -16,11 +16,11 @@ const (
 	kindResult    = 0
 	kindRefusal   = 1
 	kindContender = 2 // a payload that prevailed over another payload of the same revision
-	kindVoid      = 4 // the Voids of the result
 	kindRepair    = 3 // a number that Recount adds to the version, so that its repair prevails
+	kindVoid      = 4 // the Voids of the result
 )
 
-// A match is the state of one match of a user.
+// A match is what table match_results contains about one match of a user.
 type match struct {
 	result   *leaderboard.MatchResult // the result that stands
 	refusals []leaderboard.Refusal
@@ -30,7 +30,7 @@ type match struct {
 	contenders []contender
 	high, low  []byte    // see fingerprint
 	row        contender // the row of kindResult
-	voids      int64     // the row of kindVoid
+	voids      int64     // the Voids in the row of kindVoid
 }
 
 // A contender is a payload with its revision.
@@ -39,6 +39,7 @@ type contender struct {
 	payload  []byte
 }
 
+// compare orders contenders by revision, then by payload. The greatest contender stands.
 func (c *contender) compare(o *contender) int {
 	if c.revision != o.revision {
 		if c.revision < o.revision {
@@ -51,28 +52,31 @@ func (c *contender) compare(o *contender) int {
 
 // eachMatch runs a query and calls visit for each match in the answer, ordered by match
 // id. For each row of kindRepair, it calls visit with a nil match and the number that the
-// row adds to the version. It stops if visit returns false.
-func (s *Store) eachMatch(ctx context.Context, key *userKey, q op, visit func(m *match, id leaderboard.MatchID, repair uint64) bool) error {
+// row adds to the version. It stops if visit returns false. The query may select further
+// columns before those of a match: eachMatch scans them into extraDest. It returns the number
+// of rows that it has read.
+func (s *Store) eachMatch(ctx context.Context, key *userKey, q op, visit func(m *match, id leaderboard.MatchID, repair uint64) bool, extraDest ...any) (rows int, err error) {
 	var id string
 	var kind *int8
 	var item, payload, high, low []byte
 	var written *int64
-	var bad error
+	var rowErr error
 	var m *match
 	var current leaderboard.MatchID
 	flush := func() bool {
 		if m == nil {
 			return true
 		}
-		done := m
+		complete := m
 		m = nil
-		if bad = done.setStanding(key.result(current)); bad != nil {
+		if rowErr = complete.setStanding(key.result(current)); rowErr != nil {
 			return false
 		}
-		return visit(done, current, 0)
+		return visit(complete, current, 0)
 	}
 	more := true
-	err := s.conn.read(ctx, q, []any{&id, &kind, &item, &payload, &high, &low, &written}, func() bool {
+	err = s.conn.read(ctx, q, append(extraDest, &id, &kind, &item, &payload, &high, &low, &written), func() bool {
+		rows++
 		if kind == nil {
 			return true // the partition has static cells but no rows
 		}
@@ -85,7 +89,7 @@ func (s *Store) eachMatch(ctx context.Context, key *userKey, q op, visit func(m 
 		if *kind == kindRepair {
 			weight, n := binary.Uvarint(payload)
 			if n <= 0 {
-				bad = errFormat("repair")
+				rowErr = errFormat("repair")
 				return false
 			}
 			more = visit(nil, "", weight)
@@ -94,16 +98,16 @@ func (s *Store) eachMatch(ctx context.Context, key *userKey, q op, visit func(m 
 		if m == nil {
 			m = &match{}
 		}
-		bad = m.add(*kind, take(&item), take(&payload), take(&high), take(&low), orZero(written))
-		return bad == nil
+		rowErr = m.add(*kind, take(&item), take(&payload), take(&high), take(&low), orZero(written))
+		return rowErr == nil
 	})
-	if err == nil && bad == nil && more {
+	if err == nil && rowErr == nil && more {
 		flush()
 	}
 	if err == nil {
-		err = bad
+		err = rowErr
 	}
-	return err
+	return rows, err
 }
 
 // add adds the content of a row to m.

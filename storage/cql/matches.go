@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,16 +15,16 @@ import (
 // # Why no result misses a void
 //
 // The Voids of a result are a part of the user's state (see state.go): a row of kindVoid,
-// whose greatest value prevails. So a writer of Voids is a writer like any other, and the
-// entry follows from the Voids in the end. It remains to show that each result gets the
-// Voids of its match. On a board with Board.Matches, the writer W of a result does these
+// whose greatest value prevails. So the argument in state.go applies to a writer of Voids
+// too, and the last entry follows from the Voids. It remains to show that each result gets
+// the Voids of its match. On a board with Board.Matches, the writer W of a result does these
 // steps:
 //
-//  1. Write the user into table match_users.
-//  2. Write the result, unless the table has it.
+//  1. Write the result, unless the table has it.
+//  2. Write the user into table match_users.
 //  3. Read the state of the match. If it has greater Voids, write them to the result.
 //
-// The writer V of a void, or of the end of a void, does these steps:
+// The writer V of a void, or of the end of a void, does other steps:
 //
 //  1. Write the state of the match (SetMatch).
 //  2. Read the users in table match_users (MatchUsers).
@@ -37,17 +36,32 @@ import (
 // and finds the result.
 //
 // If W dies before the end of step 3, it has not acknowledged the result, so the sender sends
-// it again, and the next writer does the steps. If V dies, the state shows that its Voids are
-// not applied everywhere, and another process does steps 1 to 3 again.
+// it again, and the next writer does the steps. Until then the result may count although its
+// match is void. If V dies, the state shows that its Voids are not applied everywhere, and
+// another process does steps 1 to 3 again.
 //
 // With several data centers, a quorum of one data center may lack recent writes of the
-// others. But each data center has a writer W of each result (see state.go), and a writer V:
-// a state has one Applied for each data center, and each data center repeats the steps of V
-// until its own Applied is equal to Voids. So the argument is true for the writers of each
-// data center alone. This also writes the entries to the index of each data center, and
-// makes its stores drop their summaries of the users. A claim for every data center, written
-// with the Voids, would be no substitute: a store of another data center may read the claim
-// before the Voids arrive there, and then cache a summary without them.
+// others. But each data center has a writer W of each result (see state.go). It also has a
+// writer V: a state has one Applied for each data center, and each data center repeats the
+// steps of V until its own Applied is equal to Voids. So the argument is true for the writers
+// of each data center alone. The repeated steps also write the entries to the index of the
+// data center, and make its stores drop their summaries of the users (see
+// summary.go). A claim for every data center, written with the Voids, could not replace these
+// steps. A store of another data center may read the claim before the Voids arrive in its data
+// center, and then cache a summary without the Voids.
+
+// # Why no erased user stays in table match_users
+//
+// Each writer W of a result does step 1 before step 2. An erasure E begins a new epoch of the
+// user (see codec.go), then reads the user's results, and then removes the user from the matches of these
+// results. The timestamp of this removal is greater than the timestamps of all writes of
+// earlier epochs. So if E reads the result of W, it does not matter when W does step 2.
+//
+// Otherwise E had begun the new epoch before W ended step 1, and W finds this epoch before it
+// acknowledges the result. W then begins again, or has died, and the sender sends the result
+// again. In both cases a writer W' reads the new epoch. If the result was received before the
+// erasure, it is rejected, and W' removes the user from the match (see [task.unlistErased]).
+// Otherwise it counts in the new epoch, and the user belongs in the table.
 
 // matchArgs returns the arguments of a statement: the other arguments, then the key of an
 // incarnation of a season.
@@ -55,7 +69,8 @@ func matchArgs(s leaderboard.SeasonKey, incarnation int, others ...any) []any {
 	return append(others, string(s.Board), string(s.Season), incarnation)
 }
 
-// readStates runs a query on table match_states.
+// readStates returns the states that a query on table match_states finds. Their Applied is
+// that of this data center.
 func (s *Store) readStates(ctx context.Context, key leaderboard.SeasonKey, q op) ([]leaderboard.MatchState, error) {
 	var match string
 	var body []byte
@@ -81,6 +96,7 @@ func (t *task) readVoids(ctx context.Context, key *userKey) (map[leaderboard.Mat
 	return t.s.voidsOf(ctx, key, ids)
 }
 
+// voidsOf returns the Voids of the given matches. It sorts ids.
 func (s *Store) voidsOf(ctx context.Context, key *userKey, ids []leaderboard.MatchID) (map[leaderboard.MatchID]int64, error) {
 	voids := map[leaderboard.MatchID]int64{}
 	slices.Sort(ids)
@@ -97,9 +113,9 @@ func (s *Store) voidsOf(ctx context.Context, key *userKey, ids []leaderboard.Mat
 	return voids, nil
 }
 
-// listed returns the matches of the task's results that have a result in st. A VoidOnly
+// matchesToList returns the matches of the task's results that have a result in st. A VoidOnly
 // result is left out: its caller has found the user in table match_users.
-func (t *task) listed(st *state) (ids []leaderboard.MatchID) {
+func (t *task) matchesToList(st *state) (ids []leaderboard.MatchID) {
 	if !t.b.Matches {
 		return nil
 	}
@@ -116,7 +132,8 @@ func (t *task) listed(st *state) (ids []leaderboard.MatchID) {
 // rows in table match_users. No match has this id.
 const markMatch = ""
 
-// listUser writes the user into table match_users, for the given matches.
+// listUser adds the user to table match_users, for the given matches. Before the first row
+// that this store writes in an incarnation, listUser writes the row with markMatch.
 func (t *task) listUser(ctx context.Context, key *userKey, inc incarnation, st *state, ids []leaderboard.MatchID) error {
 	if len(ids) == 0 {
 		return nil
@@ -134,25 +151,41 @@ func (t *task) listUser(ctx context.Context, key *userKey, inc incarnation, st *
 	})
 }
 
-// listsMatches reports whether an incarnation may have rows in table match_users.
-func (s *Store) listsMatches(ctx context.Context, key leaderboard.SeasonKey, inc incarnation) (bool, error) {
+// hasMatchUsers reports whether an incarnation may have rows in table match_users.
+func (s *Store) hasMatchUsers(ctx context.Context, key leaderboard.SeasonKey, inc incarnation) (bool, error) {
 	states, err := s.readStates(ctx, key, op{selectStates, matchArgs(key, inc.number)})
 	return len(states) > 0, err
 }
 
-// unlistUser removes the user from table match_users. The timestamp must be greater than
-// those of all writes that it removes.
-func (s *Store) unlistUser(ctx context.Context, key *userKey, inc incarnation, st *state, timestamp int64) error {
-	ids := slices.Sorted(maps.Keys(st.matches))
+// unlistUser removes the user from table match_users, for the given matches. The bucket is
+// the user's bucket in the incarnation. The timestamp must be greater than the timestamps of
+// all writes that it removes.
+func (s *Store) unlistUser(ctx context.Context, key *userKey, bucket int, ids []leaderboard.MatchID, timestamp int64) error {
 	return s.forEach(ctx, len(ids), func(ctx context.Context, i int) error {
 		return s.conn.write(ctx, op{deleteMatchUser, append(matchArgs(key.SeasonKey, key.incarnation, timestamp),
-			string(ids[i]), bucketOf(key.user, inc.buckets), string(key.user))})
+			string(ids[i]), bucket, string(key.user))})
 	})
 }
 
-// lateVoids returns the statements that give the results of the given matches greater Voids,
-// which were written after the task read the states of the matches.
-func (t *task) lateVoids(ctx context.Context, key *userKey, st *state, ids []leaderboard.MatchID) ([]op, error) {
+// unlistErased handles the task's results that were received before the user's last erasure.
+// It removes the user from their matches in table match_users, because an earlier writer of
+// such a result may have added the user.
+func (t *task) unlistErased(ctx context.Context, key *userKey, inc incarnation, st *statics) error {
+	if !t.b.Matches {
+		return nil
+	}
+	var ids []leaderboard.MatchID
+	for i, r := range t.results {
+		if t.outcomes[i].Reason == leaderboard.ReasonErased {
+			ids = append(ids, r.Match)
+		}
+	}
+	return t.s.unlistUser(ctx, key, bucketOf(key.user, inc.buckets), ids, st.account.Epoch<<epochShift)
+}
+
+// grownVoids reads the Voids of the given matches again. It returns the statements that write
+// the Voids which are greater than those of the result in st.
+func (t *task) grownVoids(ctx context.Context, key *userKey, st *state, ids []leaderboard.MatchID) ([]op, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -175,35 +208,61 @@ func voidOp(key *userKey, st *state, id leaderboard.MatchID, voids int64) op {
 }
 
 // SetMatch merges the state of a match into the stored state.
+//
+// The season may be deleted before or during the call. Then the call must not write the state
+// into the next incarnation. A deletion writes its time before it ends the incarnation. So a
+// call that reads that the incarnation has ended also reads this time, and sees that the state
+// is older.
 func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState) (leaderboard.MatchState, error) {
 	m.At = leaderboard.Truncate(m.At)
 	for range maxTries {
-		inc, err := s.openIncarnation(ctx, b, m.Season)
-		if err != nil {
-			return leaderboard.MatchState{}, err
+		inc, deleted, err := s.incarnationFor(ctx, b, &m)
+		if err != nil || deleted && !inc.open {
+			return leaderboard.MatchState{MatchKey: m.MatchKey}, err
 		}
 		args := append(matchArgs(m.SeasonKey, inc.number), string(m.Match))
 		ops := []op{{setState, append([]any{m.Voids, appendMatchState(nil, &m)}, args...)}}
 		if m.Applied > 0 {
 			ops = append(ops, op{setApplied, append([]any{m.Applied, s.dc, m.Applied}, args...)})
 		}
-		if err := s.conn.write(ctx, ops...); err != nil {
-			return leaderboard.MatchState{}, err
+		if !deleted {
+			if err := s.conn.write(ctx, ops...); err != nil {
+				return leaderboard.MatchState{}, err
+			}
 		}
-		var stands leaderboard.MatchState
+		var stored leaderboard.MatchState
 		live, err := s.whileOpen(ctx, m.SeasonKey, inc, func(ctx context.Context) (err error) {
-			stands, err = s.matchIn(ctx, m.MatchKey, inc)
+			stored, err = s.matchStateIn(ctx, m.MatchKey, inc)
 			return err
 		})
 		if err != nil || live {
-			return stands, err
+			return stored, err
 		}
 	}
 	return leaderboard.MatchState{}, fmt.Errorf("cql: match %q: the season was deleted %d times during one call; repeat the call: %w", m.Match, maxTries, leaderboard.ErrUnavailable)
 }
 
-// matchIn returns the state of a match in an incarnation.
-func (s *Store) matchIn(ctx context.Context, key leaderboard.MatchKey, inc incarnation) (leaderboard.MatchState, error) {
+// incarnationFor returns the open incarnation for the state of a match, and reports whether
+// the last deletion of the season deletes the state. If no incarnation is open, it opens one,
+// unless the deletion deletes the state.
+func (s *Store) incarnationFor(ctx context.Context, b *leaderboard.Board, m *leaderboard.MatchState) (inc incarnation, deleted bool, err error) {
+	inc, err = s.incarnations.cachedOrRead(ctx, m.SeasonKey)
+	if err == nil && !inc.openFor(b) {
+		var at time.Time
+		if at, err = s.deletedAt(ctx, m.SeasonKey); err == nil && m.DeletedBy(at) {
+			_, err = s.liveBoard(ctx, b)
+			return incarnation{}, true, err
+		}
+	}
+	if err == nil {
+		inc, err = s.openIncarnation(ctx, b, m.Season)
+	}
+	return inc, m.DeletedBy(inc.deletedAt), err
+}
+
+// matchStateIn returns the state of a match in an incarnation. If the match was never voided,
+// only the MatchKey is set.
+func (s *Store) matchStateIn(ctx context.Context, key leaderboard.MatchKey, inc incarnation) (leaderboard.MatchState, error) {
 	states, err := s.readStates(ctx, key.SeasonKey, op{selectState, append(matchArgs(key.SeasonKey, inc.number), []string{string(key.Match)})})
 	if err != nil || len(states) == 0 {
 		return leaderboard.MatchState{MatchKey: key}, err
@@ -215,7 +274,7 @@ func (s *Store) matchIn(ctx context.Context, key leaderboard.MatchKey, inc incar
 func (s *Store) Match(ctx context.Context, key leaderboard.MatchKey) (leaderboard.MatchState, error) {
 	m := leaderboard.MatchState{MatchKey: key}
 	err := s.withIncarnation(ctx, key.SeasonKey, func(ctx context.Context, inc incarnation) (err error) {
-		m, err = s.matchIn(ctx, key, inc)
+		m, err = s.matchStateIn(ctx, key, inc)
 		return err
 	})
 	return m, err
@@ -246,17 +305,17 @@ func (s *Store) MatchUsers(ctx context.Context, key leaderboard.MatchKey) iter.S
 	return func(yield func(leaderboard.UserID, error) bool) {
 		inc, err := s.incarnations.readAgain(ctx, key.SeasonKey)
 		for first := 0; err == nil && inc.open && first < inc.buckets; first += s.parallel {
-			found := make([][]leaderboard.UserID, min(s.parallel, inc.buckets-first))
-			err = s.forEach(ctx, len(found), func(ctx context.Context, i int) (err error) {
+			lists := make([][]leaderboard.UserID, min(s.parallel, inc.buckets-first))
+			err = s.forEach(ctx, len(lists), func(ctx context.Context, i int) (err error) {
 				var user string
-				found[i], err = gather(ctx, s.conn, op{selectMatchUsers, append(matchArgs(key.SeasonKey, inc.number), string(key.Match), first+i)}, []any{&user},
+				lists[i], err = gather(ctx, s.conn, op{selectMatchUsers, append(matchArgs(key.SeasonKey, inc.number), string(key.Match), first+i)}, []any{&user},
 					func() (leaderboard.UserID, error) { return leaderboard.UserID(user), nil })
 				return err
 			})
 			if err != nil {
 				break
 			}
-			for _, user := range slices.Concat(found...) {
+			for _, user := range slices.Concat(lists...) {
 				if !yield(user, nil) {
 					return
 				}
@@ -277,12 +336,13 @@ func appendMatchState(dst []byte, m *leaderboard.MatchState) []byte {
 	return append(append(append(dst, m.Actor...), 0), m.Reason...)
 }
 
+// decodeMatchState is the inverse of appendMatchState. It does not change the key of m.
 func decodeMatchState(m *leaderboard.MatchState, b []byte) error {
-	const fixed = 1 + 8 + 8
-	if len(b) < fixed || b[0] != codecFormat {
+	const headBytes = 1 + 8 + 8
+	if len(b) < headBytes || b[0] != codecFormat {
 		return errFormat("state of a match")
 	}
-	actor, reason, ok := strings.Cut(string(b[fixed:]), "\x00")
+	actor, reason, ok := strings.Cut(string(b[headBytes:]), "\x00")
 	if !ok {
 		return errFormat("state of a match")
 	}

@@ -1,14 +1,17 @@
 package cql
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
 
 // A match of many users, such as a mass start, is spread over the partitions of
-// match_users, and its void reaches all users. LEADERBOARD_MATCH_USERS sets their number.
+// match_users, and its void reaches all users. LEADERBOARD_MATCH_USERS is the number of users.
 func TestAVoidReachesAllUsersOfAMatch(t *testing.T) {
 	const buckets = 64
 	users := envInt("LEADERBOARD_MATCH_USERS", 1000)
@@ -32,14 +35,14 @@ func TestAVoidReachesAllUsersOfAMatch(t *testing.T) {
 			batch = nil
 		}
 	}
-	most := 0
+	largest := 0
 	for _, p := range m.replicas[0]["match_users"] {
-		most = max(most, len(p.rows))
+		largest = max(largest, len(p.rows))
 	}
-	if mean := users / buckets; most > mean+mean/2+20 {
-		t.Errorf("the largest partition of match_users has %d rows, want about %d", most, mean)
+	if mean := users / buckets; largest > mean+mean/2+20 {
+		t.Errorf("the largest partition of match_users has %d rows, want about %d", largest, mean)
 	}
-	t.Logf("%d users: the largest of %d partitions has %d rows", users, len(m.replicas[0]["match_users"]), most)
+	t.Logf("%d users: the largest of %d partitions has %d rows", users, len(m.replicas[0]["match_users"]), largest)
 
 	ladder := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}}
 	for voids, want := range []int{users, 0, users} {
@@ -61,7 +64,7 @@ func TestAVoidReachesAllUsersOfAMatch(t *testing.T) {
 	}
 }
 
-// MatchUsers keeps the users of some partitions in memory, not those of the whole match.
+// MatchUsers keeps the users of some partitions in memory, not the users of the whole match.
 func TestMatchUsersReadsSomePartitionsAtATime(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 100, CacheUsers: 10})
@@ -89,17 +92,108 @@ func TestMatchUsersReadsSomePartitionsAtATime(t *testing.T) {
 	if got, want := rec.cost.statements, s.parallel+1; got > want {
 		t.Errorf("the first user needs %d statements, want at most %d", got, want)
 	}
-	seen := map[leaderboard.UserID]bool{}
+	yielded := map[leaderboard.UserID]bool{}
 	for user, err := range s.MatchUsers(ctx, key) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if seen[user] {
+		if yielded[user] {
 			t.Errorf("MatchUsers yields user %q twice", user)
 		}
-		seen[user] = true
+		yielded[user] = true
 	}
-	if len(seen) != 500 {
-		t.Errorf("MatchUsers yields %d users, want 500", len(seen))
+	if len(yielded) != 500 {
+		t.Errorf("MatchUsers yields %d users, want 500", len(yielded))
 	}
+}
+
+// A writer of a result dies or waits before any one of its statements, and the user is
+// erased. The result is sent again. Then table match_users does not mention the user. If the
+// writer died, no other table does either. A writer that waited may leave orphan rows.
+func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
+	const user = "a-user-to-forget"
+	b := stepsBoard(leaderboard.Best)
+	b.Matches = true
+	for _, hasResults := range []bool{false, true} {
+		for _, dies := range []bool{false, true} {
+			t.Run(fmt.Sprintf("the user has results: %v, the writer dies: %v", hasResults, dies), func(t *testing.T) {
+				t.Parallel()
+				for index, more := 0, true; more; index++ {
+					m := newModel(nil)
+					w := newWriters(t, sharedModel(m), b, user)
+					ctx := t.Context()
+					if hasResults {
+						if err := w.apply(ctx, w.stores[0], "m 5 red"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					r := []leaderboard.MatchResult{w.result("x 50 blue")}
+					var applyErr error
+					step, die := w.conns[0].walk(func() { applyErr = w.send(ctx, w.stores[0], r) })
+					more = step(index)
+					if dies {
+						die()
+						applyErr = nil
+					}
+					err := erase(ctx, w, w.stores[1])
+					for !dies && step(1000) {
+					}
+					restarted := open(m, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
+					if err := errors.Join(err, applyErr, w.send(ctx, restarted, r)); err != nil {
+						t.Fatalf("the writer stopped after %d statements: %v", index, err)
+					}
+					if tables := m.mentions(user); slices.Contains(tables, "match_users") || dies && len(tables) > 0 {
+						t.Fatalf("the writer stopped after %d statements: the tables %v mention the erased user", index, tables)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A process voids a match, and another deletes the season. In any order of their statements,
+// the deleted season stays closed, and a result that comes later counts.
+func TestModelOfAVoidBesideADeletion(t *testing.T) {
+	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
+	b := stepsBoard(leaderboard.Sum)
+	b.Matches = true
+	for _, order := range append(orders(t, 30), schedule{100}) {
+		for first := range 2 {
+			w := newWriters(t, sharedModel(newModel(nil)), b, "u")
+			ctx := t.Context()
+			if err := w.apply(ctx, w.stores[0], "m 1", "x 5"); err != nil {
+				t.Fatal(err)
+			}
+			calls := [2]func() error{
+				func() error { return void("x", 1)(ctx, w, w.stores[0]) },
+				func() error { return w.stores[1].DeleteSeason(ctx, key, stepsEpoch.Add(time.Minute)) },
+			}
+			if err := w.race(calls, first, order); err != nil {
+				t.Fatalf("call %d begins, the calls take turns of %v statements: %v", first, order, err)
+			}
+			state, err := w.third.Match(ctx, leaderboard.MatchKey{SeasonKey: key, Match: "x"})
+			inc, incErr := w.third.readIncarnation(ctx, key)
+			if err := errors.Join(err, incErr); err != nil || state.Voids > 0 || inc.open {
+				t.Fatalf("call %d begins, the calls take turns of %v statements: the match is %+v and the season open: %v, error %v; want no void and no season", first, order, state, inc.open, err)
+			}
+			w.clock = stepsEpoch.Add(time.Hour)
+			if err := errors.Join(w.apply(ctx, w.stores[0], "x 7"), w.check(ctx)); err != nil {
+				t.Fatal(err)
+			}
+			if e, err := w.third.Entry(ctx, key, w.user); err != nil || b.ScoreOf(e.Key, w.clock) != 7 {
+				t.Fatalf("call %d begins, the calls take turns of %v statements: the entry is %+v, error %v; want 7 points", first, order, e, err)
+			}
+		}
+	}
+}
+
+// race runs one call of each store in the turns of a schedule.
+func (w *writers) race(calls [2]func() error, first int, order schedule) error {
+	var errs [2]error
+	var turns [2]func(int) bool
+	for i := range turns {
+		turns[i], _ = w.conns[i].walk(func() { errs[i] = calls[i]() })
+	}
+	order.run(turns[first], turns[1-first])
+	return errors.Join(errs[:]...)
 }

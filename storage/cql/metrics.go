@@ -10,20 +10,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics contains the metrics of the driver for one session. The driver's policies count
-// some of them, and each session has its own policies.
+// metrics contains the metrics of the driver for one session.
 type metrics struct {
-	open     prometheus.Gauge
-	connects *prometheus.CounterVec
-	retries  prometheus.Counter
-	nodes    *nodeStates
+	connections prometheus.Gauge
+	connects    *prometheus.CounterVec
+	retries     prometheus.Counter
+	nodes       *nodeStates
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	const namespace, subsystem = "leaderboard", "cassandra"
 	f := promauto.With(reg)
 	m := &metrics{
-		open: f.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "connections",
+		connections: f.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "connections",
 			Help: "Open connections to nodes of Cassandra."}),
 		connects: f.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "connects_total",
 			Help: "Attempts to connect to a node of Cassandra, by outcome: ok or failed."}, []string{"outcome"}),
@@ -59,11 +58,13 @@ func (m *metrics) ObserveConnect(c gocql.ObservedConnect) {
 	m.connects.WithLabelValues(outcome).Inc()
 }
 
+// observers is a [gocql.ConnectObserver] that notifies several others.
 type observers []gocql.ConnectObserver
 
+// ObserveConnect implements [gocql.ConnectObserver].
 func (o observers) ObserveConnect(c gocql.ObservedConnect) {
-	for _, each := range o {
-		each.ObserveConnect(c)
+	for _, observer := range o {
+		observer.ObserveConnect(c)
 	}
 }
 
@@ -73,22 +74,24 @@ type countedRetries struct {
 	retries prometheus.Counter
 }
 
-// GetRetryType is called only after Attempt has allowed another attempt. The driver then
-// sends the statement again, unless the error is final.
+// GetRetryType counts a retry, unless the error is final. The driver calls it only after
+// Attempt has allowed another attempt.
 func (c countedRetries) GetRetryType(err error) gocql.RetryType {
-	how := c.RetryPolicy.GetRetryType(err)
-	if how != gocql.Rethrow {
+	retry := c.RetryPolicy.GetRetryType(err)
+	if retry != gocql.Rethrow {
 		c.retries.Inc()
 	}
-	return how
+	return retry
 }
 
-// nodeStates knows the nodes that the driver may use. The driver keeps their states.
+// nodeStates contains the nodes that the driver may use. The driver updates the state of a
+// node, up or down, in its HostInfo.
 type nodeStates struct {
 	mu  sync.Mutex
 	all map[string]*gocql.HostInfo // by host id
 }
 
+// count returns the number of nodes that are up, or that are down.
 func (n *nodeStates) count(up bool) float64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -140,8 +143,8 @@ func (o *Options) dial(ctx context.Context, network, address string) (net.Conn, 
 	if err != nil || o.metrics == nil || !ok {
 		return conn, err
 	}
-	o.metrics.open.Inc()
-	return &countedConn{TCPConn: tcp, closed: sync.OnceFunc(o.metrics.open.Dec)}, nil
+	o.metrics.connections.Inc()
+	return &countedConn{TCPConn: tcp, closed: sync.OnceFunc(o.metrics.connections.Dec)}, nil
 }
 
 // countedConn embeds *net.TCPConn and not the interface net.Conn, because the driver needs

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// failedQuery is a query whose number of attempts so far is its value.
+// A failedQuery is a query that has failed. Its value is the number of attempts.
 type failedQuery int
 
 func (q failedQuery) Attempts() int                   { return int(q) }
@@ -37,31 +37,31 @@ func counter(t *testing.T, reg *prometheus.Registry, name, label string) float64
 }
 
 // The metric retries_total counts the statements that the driver sends again. It does not
-// count those that fail for good.
+// count statements that the driver does not send again.
 func TestRetriesAreCounted(t *testing.T) {
 	reg, cfg := prometheus.NewRegistry(), gocql.NewCluster()
-	cfg.RetryPolicy, cfg.PoolConfig.HostSelectionPolicy = retries{}, gocql.RoundRobinHostPolicy()
+	cfg.RetryPolicy, cfg.PoolConfig.HostSelectionPolicy = retryPolicy{}, gocql.RoundRobinHostPolicy()
 	newMetrics(reg).observe(cfg)
-	counted := 0.0
+	previous := 0.0
 	for _, tt := range []struct {
-		name  string
-		query failedQuery
-		err   error
-		again float64
+		name    string
+		query   failedQuery
+		err     error
+		retries float64
 	}{
 		{"a node does not answer", 1, gocql.ErrTimeoutNoResponse, 1},
-		{"a node refuses for now", 1, &gocql.RequestErrUnavailable{}, 1},
+		{"too few replicas are up", 1, &gocql.RequestErrUnavailable{}, 1},
 		{"the last attempt fails", maxRetries + 1, gocql.ErrTimeoutNoResponse, 0},
 		{"the statement is not valid", 1, invalid{}, 0},
 	} {
 		if cfg.RetryPolicy.Attempt(tt.query) { // as the driver does after a failure
 			cfg.RetryPolicy.GetRetryType(tt.err)
 		}
-		now := counter(t, reg, "leaderboard_cassandra_retries_total", "")
-		if now-counted != tt.again {
-			t.Errorf("%s: counted %v retries, want %v", tt.name, now-counted, tt.again)
+		total := counter(t, reg, "leaderboard_cassandra_retries_total", "")
+		if total-previous != tt.retries {
+			t.Errorf("%s: counted %v retries, want %v", tt.name, total-previous, tt.retries)
 		}
-		counted = now
+		previous = total
 	}
 }
 
@@ -72,13 +72,13 @@ func (invalid) Code() int       { return gocql.ErrCodeInvalid }
 func (invalid) Message() string { return "invalid" }
 func (invalid) Error() string   { return "invalid" }
 
-// The metric connects_total counts attempts to connect by outcome. The observer that the
-// session had before is still called.
+// The metric connects_total counts attempts to connect by outcome. An observer that the
+// session already has is also called.
 func TestConnectsAreCounted(t *testing.T) {
 	reg, cfg := prometheus.NewRegistry(), gocql.NewCluster()
 	cfg.PoolConfig.HostSelectionPolicy = gocql.RoundRobinHostPolicy()
-	var before seen
-	cfg.ConnectObserver = &before
+	var earlier connectCount
+	cfg.ConnectObserver = &earlier
 	newMetrics(reg).observe(cfg)
 	for _, err := range []error{nil, errors.New("refused"), nil} {
 		cfg.ConnectObserver.ObserveConnect(gocql.ObservedConnect{Err: err})
@@ -88,12 +88,12 @@ func TestConnectsAreCounted(t *testing.T) {
 			t.Errorf("connects with the outcome %s: %v, want %v", outcome, got, want)
 		}
 	}
-	if before != 3 {
-		t.Errorf("the earlier observer was called %d times, want 3", before)
+	if earlier != 3 {
+		t.Errorf("the earlier observer was called %d times, want 3", earlier)
 	}
 }
 
-// seen counts the attempts to connect that it observes.
-type seen int
+// A connectCount counts the attempts to connect that it observes.
+type connectCount int
 
-func (s *seen) ObserveConnect(gocql.ObservedConnect) { *s++ }
+func (s *connectCount) ObserveConnect(gocql.ObservedConnect) { *s++ }

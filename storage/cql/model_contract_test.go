@@ -3,7 +3,6 @@ package cql
 import (
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
@@ -25,7 +24,7 @@ func TestModelKeepsTheContract(t *testing.T) {
 // The store gives the same answers if replicas lag, because every quorum has a replica
 // with the latest data.
 func TestModelHistories(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
+	seed := stepsSeed(t)
 	storagetest.RunHistories(t, func(testing.TB) leaderboard.Store {
 		seed++
 		return modelStore(newModel(rand.New(rand.NewPCG(seed, 0))))

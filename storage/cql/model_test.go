@@ -15,21 +15,21 @@ import (
 	"sync"
 )
 
-// A model is a model of Cassandra for the statements of this package. It has three
-// replicas. Of two writes of a cell, a replica keeps the write with the greater
-// timestamp. At equal timestamps, it keeps the deletion; of two insertions, it keeps the
-// one with the greater bytes. A write reaches two random replicas before it returns, and
-// the third replica later. A read merges two random replicas and repairs both.
+// A model simulates Cassandra for the statements of this package. It has three replicas. Of
+// two writes of a cell, a replica keeps the write with the greater timestamp. At equal
+// timestamps, it keeps the deletion; of two insertions, it keeps the one with the greater
+// bytes. A write reaches two random replicas before it returns, and the third replica later.
+// A read merges two random replicas and repairs both.
 //
 // Other tests check the contract on real servers. Tests use the model if they need very
-// many runs, or orders of statements that are unlikely on servers: every order of two
-// writers' steps, and random orders of three writers' steps, on replicas that lag.
+// many runs, or orders of statements that are unlikely on servers. Examples are every order
+// of two writers' steps, and random orders of three writers' steps on replicas that lag.
 type model struct {
 	mu       sync.Mutex
 	rng      *rand.Rand // if nil, the model uses one replica only
 	replicas [3]replica
-	late     []func()
-	keys     map[string][]any // partition keys by their text
+	pending  []func()         // the writes that have not reached their third replica
+	keys     map[string][]any // partition keys by their keyText
 	now      int64            // the last timestamp of a lightweight transaction
 }
 
@@ -69,22 +69,25 @@ var (
 		"match_results": {"board", "season", "edition", "user_id"},
 		"user_entries":  {"board", "season", "edition", "division", "bucket"},
 		"leaderboard":   {"board", "season", "edition", "division", "bucket"},
-		"seals":         {"board", "season", "edition"}, "ban_ends": {"realm"},
+		"seals":         {"board", "season", "edition"}, "ban_ends": {"realm"}, "rank_changes": {"data_center", "bucket"},
 		"audit": {"day"}, "audit_days": {"realm"}, "audit_users": {"user_hash"},
 		"reservations": {"match_hash"},
 		"match_users":  {"board", "season", "edition", "match_id", "bucket"}, "match_states": {"board", "season", "edition"},
+		"final_fences":  {"board", "season", "generation", "division"},
 		"final_ladders": {"board", "season", "generation"}, "final_positions": {"board", "season", "generation", "user_id"},
 		"final_standings": {"board", "season", "generation", "division", "page"}, "api_keys": {"realm"},
 	}
 	clusteringColumns = map[string][]string{
 		"boards": {"board"}, "seasons": {"season"}, "user_scopes": {"board", "season", "edition"},
 		"match_results": {"match_id", "kind", "item"}, "user_entries": {"user_id"}, "leaderboard": {"standing", "user_id"},
-		"final_ladders": {"division"}, "final_standings": {"position"}, "final_positions": {"division"}, "api_keys": {"id"},
-		"ban_ends": {"until_at", "user_hash", "board"}, "match_users": {"user_id"}, "match_states": {"match_id"},
+		"final_fences": {"standing"}, "final_ladders": {"division"}, "final_standings": {"position"}, "final_positions": {"division"}, "api_keys": {"id"},
+		"ban_ends": {"until_at", "user_hash", "board"}, "rank_changes": {"id"}, "match_users": {"user_id"}, "match_states": {"match_id"},
 		"audit": {"newest", "id"}, "audit_days": {"day"}, "audit_users": {"newest", "id"},
 	}
-	staticColumns     = []string{"account", "owners", "divisions"}
-	collectionColumns = []string{"owners", "divisions", "erased", "applied_in"}
+	staticColumns = map[string][]string{
+		"match_results": {"account", "owners", "divisions"}, "final_standings": {"standings", "tail"},
+	}
+	collectionColumns = []string{"owners", "divisions", "erased", "applied_in", "bans", "erasures"}
 )
 
 // A parsedStatement is a statement in parts. Each argument is a "?".
@@ -95,24 +98,27 @@ type parsedStatement struct {
 	where       [][2]string
 	after       bool // the rows must come after a given row
 	distinct    bool
+	descending  bool
 	limit       string
 	timestamp   string
 	condition   [][2]string // column and value; for IF EXISTS and IF NOT EXISTS, the column is "exists"
 }
 
 var (
-	selectForm = regexp.MustCompile(`^SELECT (?:DISTINCT )?(.+) FROM (\w+)(?: WHERE (.+?))?(?: LIMIT (\?|\d+))?$`)
+	selectForm = regexp.MustCompile(`^SELECT (?:DISTINCT )?(.+) FROM (\w+)(?: WHERE (.+?))?( ORDER BY \w+ DESC)?(?: LIMIT (\?|\d+))?$`)
 	insertForm = regexp.MustCompile(`^INSERT INTO (\w+) \((.+?)\) VALUES \((.+?)\)(?: IF (NOT EXISTS))?(?: USING TIMESTAMP (\?|\d+))?$`)
 	updateForm = regexp.MustCompile(`^UPDATE (\w+)(?: USING TIMESTAMP (\?|\d+))? SET (.+?) WHERE (.+?)(?: IF (.+))?$`)
 	afterForm  = regexp.MustCompile(` AND \(\w+, \w+\) > \(\?, \?\)$`)
 	deleteForm = regexp.MustCompile(`^DELETE FROM (\w+)(?: USING TIMESTAMP (\?|\d+))? WHERE (.+?)(?: IF (.+))?$`)
 )
 
+// pairs returns the column and the value of each term of a condition. If the operator is not
+// =, it follows the column.
 func pairs(text string) (out [][2]string) {
 	for _, term := range strings.Split(text, " AND ") {
 		column, value, _ := strings.Cut(term, " ")
 		op, value, _ := strings.Cut(value, " ")
-		if op == "IN" || op == ">=" || op == ">" || op == "<" {
+		if op == "IN" || op == ">=" || op == ">" || op == "<" || op == "<=" {
 			column += " " + op
 		}
 		out = append(out, [2]string{column, value})
@@ -120,12 +126,14 @@ func pairs(text string) (out [][2]string) {
 	return out
 }
 
+// parseStatement returns the parts of a statement. See parse for a cached result.
 func parseStatement(stmt string) *parsedStatement {
 	p := &parsedStatement{verb: stmt[:strings.Index(stmt, " ")]}
 	switch p.verb {
 	case "SELECT":
 		f := selectForm.FindStringSubmatch(stmt)
-		p.table, p.columns, p.limit = f[2], strings.Split(f[1], ", "), f[4]
+		p.table, p.columns, p.limit = f[2], strings.Split(f[1], ", "), f[5]
+		p.descending = f[4] != ""
 		p.distinct = strings.HasPrefix(stmt, "SELECT DISTINCT ")
 		where := f[3]
 		if loc := afterForm.FindStringIndex(where); loc != nil {
@@ -208,8 +216,8 @@ func compareValues(x, y any) int {
 
 func compareKeys(x, y []any) int { return slices.CompareFunc(x, y, compareValues) }
 
-// text returns a text that is different for different keys.
-func text(values ...any) string {
+// keyText returns a text that is different for different keys.
+func keyText(values ...any) string {
 	var b []byte
 	for _, v := range values {
 		switch v := v.(type) {
@@ -225,6 +233,7 @@ func text(values ...any) string {
 	return string(b)
 }
 
+// beats reports whether a replica keeps c and not o.
 func (c modelCell) beats(o modelCell) bool {
 	if c.timestamp != o.timestamp {
 		return c.timestamp > o.timestamp
@@ -239,7 +248,7 @@ func (r *modelRow) set(column string, c modelCell) {
 	if r.cells == nil {
 		r.cells = map[string]modelCell{}
 	}
-	if have, ok := r.cells[column]; !ok || c.beats(have) {
+	if stored, ok := r.cells[column]; !ok || c.beats(stored) {
 		r.cells[column] = c
 	}
 }
@@ -279,7 +288,7 @@ func (r replica) partition(table, key string) *partition {
 	return r[table][key]
 }
 
-// visible returns those cells of a row that no deletion covers. It reports whether the row
+// visible returns the cells of a row that no deletion covers. It reports whether the row
 // exists.
 func (r *modelRow) visible(deleted int64) (map[string]any, bool) {
 	deleted = max(deleted, r.deleted)
@@ -292,8 +301,9 @@ func (r *modelRow) visible(deleted int64) (map[string]any, bool) {
 	return out, len(out) > 0 || r.live > deleted
 }
 
-// changeOf returns the partition that a statement writes, and a function that applies the
-// statement to a copy of this partition.
+// changeOf returns the table and the partition that a statement writes, and a function that
+// applies the statement to this partition of one replica. If the statement has no timestamp,
+// it gets the timestamp now.
 func (m *model) changeOf(q op, now int64) (table, key string, f func(*partition)) {
 	p := parse(q.stmt)
 	args := arguments{q.args}
@@ -311,7 +321,7 @@ func (m *model) changeOf(q op, now int64) (table, key string, f func(*partition)
 		case "+":
 			rv := reflect.ValueOf(args.take("?"))
 			for i := range rv.Len() {
-				elements[column+"\x00"+fmt.Sprint(rv.Index(i).Interface())] = modelCell{value: true2}
+				elements[column+"\x00"+fmt.Sprint(rv.Index(i).Interface())] = modelCell{value: inSet}
 			}
 		default:
 			values[column] = args.take(v)
@@ -328,11 +338,11 @@ func (m *model) changeOf(q op, now int64) (table, key string, f func(*partition)
 	for _, c := range partitionColumns[p.table] {
 		pk = append(pk, values[c])
 	}
-	whole := false
+	wholePartition := false
 	for _, c := range clusteringColumns[p.table] {
 		v, ok := values[c]
 		if !ok {
-			whole = true
+			wholePartition = true
 			continue
 		}
 		ck = append(ck, v)
@@ -340,21 +350,21 @@ func (m *model) changeOf(q op, now int64) (table, key string, f func(*partition)
 	isKey := func(c string) bool {
 		return slices.Contains(partitionColumns[p.table], c) || slices.Contains(clusteringColumns[p.table], c)
 	}
-	key = text(pk...)
+	key = keyText(pk...)
 	m.keys[key] = pk
 	return p.table, key, func(part *partition) {
 		if p.verb == "DELETE" {
-			if whole {
+			if wholePartition {
 				part.deleted = max(part.deleted, timestamp)
 			} else {
-				r := part.row(text(ck...))
+				r := part.row(keyText(ck...))
 				r.key, r.deleted = ck, max(r.deleted, timestamp)
 			}
 			return
 		}
 		target := part.static
-		if !whole {
-			target = part.row(text(ck...))
+		if !wholePartition {
+			target = part.row(keyText(ck...))
 			target.key = ck
 			if p.verb == "INSERT" {
 				target.live = max(target.live, timestamp)
@@ -371,10 +381,12 @@ func (m *model) changeOf(q op, now int64) (table, key string, f func(*partition)
 	}
 }
 
-const true2 = "in the set"
+// inSet is the value of a cell for an element of a set.
+const inSet = "in the set"
 
 var parsedStatements sync.Map // by text
 
+// parse returns the parts of a statement. It parses each text once.
 func parse(stmt string) *parsedStatement {
 	p, ok := parsedStatements.Load(stmt)
 	if !ok {
@@ -396,14 +408,14 @@ func (m *model) write(ctx context.Context, ops ...op) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := ctx.Err(); err != nil {
-		return fault(ctx, "write", err)
+		return wrapError(ctx, "write", err)
 	}
 	m.apply(ops, 0)
 	return nil
 }
 
 // apply writes to two replicas immediately and to the third replica later. A statement
-// without a timestamp gets the given one.
+// without a timestamp gets the timestamp now.
 func (m *model) apply(ops []op, now int64) {
 	a, b, c := m.pickReplicas()
 	var first string
@@ -420,12 +432,12 @@ func (m *model) apply(ops []op, now int64) {
 		}
 		f(m.replicas[a].partition(table, key))
 		f(m.replicas[b].partition(table, key))
-		m.late = append(m.late, func() { f(m.replicas[c].partition(table, key)) })
+		m.pending = append(m.pending, func() { f(m.replicas[c].partition(table, key)) })
 	}
-	for len(m.late) > 0 && m.rng.IntN(3) == 0 {
-		i := m.rng.IntN(len(m.late))
-		m.late[i]()
-		m.late = slices.Delete(m.late, i, i+1)
+	for len(m.pending) > 0 && m.rng.IntN(3) == 0 {
+		i := m.rng.IntN(len(m.pending))
+		m.pending[i]()
+		m.pending = slices.Delete(m.pending, i, i+1)
 	}
 }
 
@@ -445,11 +457,11 @@ func (m *model) readPartition(table, key string) *partition {
 
 func (m *model) read(ctx context.Context, q op, dest []any, row func() bool) error {
 	m.mu.Lock()
-	found, err := m.find(ctx, q)
+	rows, err := m.find(ctx, q)
 	m.mu.Unlock()
-	for _, values := range found {
+	for _, values := range rows {
 		if err := ctx.Err(); err != nil {
-			return fault(ctx, "read", err)
+			return wrapError(ctx, "read", err)
 		}
 		for i, v := range values {
 			assign(dest[i], v)
@@ -464,7 +476,7 @@ func (m *model) read(ctx context.Context, q op, dest []any, row func() bool) err
 // find returns the rows of a SELECT.
 func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fault(ctx, "read", err)
+		return nil, wrapError(ctx, "read", err)
 	}
 	p := parse(q.stmt)
 	if p.distinct {
@@ -486,24 +498,43 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 	if p.limit != "" {
 		limit = reflect.ValueOf(args.take(p.limit)).Int()
 	}
+	for _, c := range partitionColumns[p.table] {
+		list, ok := values[c+" IN"]
+		if !ok {
+			continue
+		}
+		delete(values, c+" IN")
+		var out [][]any
+		for i := range reflect.ValueOf(list).Len() {
+			inPartition := maps.Clone(values)
+			inPartition[c] = reflect.ValueOf(list).Index(i).Interface()
+			out = append(out, m.findIn(p, inPartition, after, limit)...)
+		}
+		return out, nil
+	}
+	return m.findIn(p, values, after, limit), nil
+}
+
+// findIn returns the rows of a SELECT in one partition.
+func (m *model) findIn(p *parsedStatement, values map[string]any, after []any, limit int64) [][]any {
 	var pk []any
 	for _, c := range partitionColumns[p.table] {
 		pk = append(pk, values[c])
 		delete(values, c)
 	}
-	part := m.readPartition(p.table, text(pk...))
+	part := m.readPartition(p.table, keyText(pk...))
 	keys := map[string]any{}
 	for c, v := range values {
 		if name, _, _ := strings.Cut(c, " "); slices.Contains(clusteringColumns[p.table], name) {
 			keys[c] = v
 		}
 	}
-	type found struct {
+	type candidate struct {
 		row   *modelRow
 		cells map[string]any
 	}
-	var rows []found
-	look := func(r *modelRow) {
+	var rows []candidate
+	addCandidate := func(r *modelRow) {
 		if r == nil || after != nil && compareKeys(r.key, after) <= 0 {
 			return
 		}
@@ -511,33 +542,40 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 			return // skip the more expensive checks below
 		}
 		if cells, ok := r.visible(part.deleted); ok && matches(p.table, r, cells, values) {
-			rows = append(rows, found{r, cells})
+			rows = append(rows, candidate{r, cells})
 		}
 	}
 	if key, ok := keyIn(p.table, values); ok {
-		look(part.rows[key])
+		addCandidate(part.rows[key])
 	} else {
 		for _, r := range part.rows {
-			look(r)
+			addCandidate(r)
 		}
-		slices.SortFunc(rows, func(x, y found) int { return compareKeys(x.row.key, y.row.key) })
+		slices.SortFunc(rows, func(x, y candidate) int { return compareKeys(x.row.key, y.row.key) })
+		if p.descending {
+			slices.Reverse(rows)
+		}
 	}
 	static, hasStatic := part.static.visible(part.deleted)
 	var out [][]any
-	give := func(r *modelRow, cells map[string]any) {
+	addLine := func(r *modelRow, cells map[string]any) {
 		var line []any
 		for _, c := range p.columns {
-			line = append(line, column(p.table, c, r, cells, static))
+			if i := slices.Index(partitionColumns[p.table], c); i >= 0 {
+				line = append(line, pk[i])
+			} else {
+				line = append(line, column(p.table, c, r, cells, static))
+			}
 		}
 		out = append(out, line)
 	}
 	for _, r := range rows[:min(int64(len(rows)), limit)] {
-		give(r.row, r.cells)
+		addLine(r.row, r.cells)
 	}
 	if len(rows) == 0 && hasStatic && len(values) == 0 {
-		give(nil, nil)
+		addLine(nil, nil)
 	}
-	return out, nil
+	return out
 }
 
 // findPartitions returns the rows of a SELECT DISTINCT without conditions.
@@ -584,7 +622,7 @@ func (m *model) findEvery(p *parsedStatement, args []any) (out [][]any) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		part := m.readPartition(p.table, key)
-		if len(args) > 0 && key < text(args[0]) || part.rows[""] == nil {
+		if len(args) > 0 && key < keyText(args[0]) || part.rows[""] == nil {
 			continue
 		}
 		if cells, ok := part.rows[""].visible(part.deleted); ok {
@@ -608,31 +646,36 @@ func keyIn(table string, values map[string]any) (string, bool) {
 		}
 		ck = append(ck, v)
 	}
-	return text(ck...), true
+	return keyText(ck...), true
 }
 
+// matches reports whether a row satisfies the conditions want: values by column and operator.
 func matches(table string, r *modelRow, cells map[string]any, want map[string]any) bool {
 	for c, v := range want {
 		name, op, _ := strings.Cut(c, " ")
-		have := column(table, name, r, cells, nil)
+		got := column(table, name, r, cells, nil)
 		switch {
 		case op == "IN":
-			if !slices.Contains(v.([]string), have.(string)) {
+			if !slices.Contains(v.([]string), got.(string)) {
 				return false
 			}
 		case op == ">=":
-			if compareValues(have, v) < 0 {
+			if compareValues(got, v) < 0 {
 				return false
 			}
 		case op == ">":
-			if compareValues(have, v) <= 0 {
+			if compareValues(got, v) <= 0 {
 				return false
 			}
 		case op == "<":
-			if compareValues(have, v) >= 0 {
+			if compareValues(got, v) >= 0 {
 				return false
 			}
-		case have == nil || compareValues(have, v) != 0:
+		case op == "<=":
+			if compareValues(got, v) > 0 {
+				return false
+			}
+		case got == nil || compareValues(got, v) != 0:
 			return false
 		}
 	}
@@ -647,7 +690,7 @@ func column(table, name string, r *modelRow, cells, static map[string]any) any {
 		}
 		return r.key[i]
 	}
-	if slices.Contains(staticColumns, name) && table == "match_results" {
+	if slices.Contains(staticColumns[table], name) {
 		cells = static
 	}
 	if slices.Contains(collectionColumns, name) {
@@ -721,7 +764,7 @@ func (m *model) swap(ctx context.Context, q op, _ map[string]any) (bool, error) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := ctx.Err(); err != nil {
-		return false, fault(ctx, "swap", err)
+		return false, wrapError(ctx, "swap", err)
 	}
 	m.now++
 	p := parse(q.stmt)
@@ -749,8 +792,8 @@ func (m *model) swap(ctx context.Context, q op, _ map[string]any) (bool, error) 
 			}
 			continue
 		}
-		want, have := args.take(c[1]), column(table, c[0], nil, cells, nil)
-		if (want == nil) != (have == nil) || want != nil && compareValues(want, have) != 0 {
+		want, got := args.take(c[1]), column(table, c[0], nil, cells, nil)
+		if (want == nil) != (got == nil) || want != nil && compareValues(want, got) != 0 {
 			return false, nil
 		}
 	}
@@ -760,6 +803,7 @@ func (m *model) swap(ctx context.Context, q op, _ map[string]any) (bool, error) 
 	return true, nil
 }
 
+// conditionArgs returns the number of arguments in the condition of a lightweight transaction.
 func conditionArgs(p *parsedStatement) (n int) {
 	for _, c := range p.condition {
 		if c[1] == "?" {

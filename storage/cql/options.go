@@ -40,7 +40,7 @@ type Options struct {
 	// Keyspace is the name of the keyspace with the tables. Default leaderboard.
 	Keyspace string
 	// Rack is the name of the local rack. If it is set, the store first asks the replicas
-	// in this rack. If they do not answer, it asks other nodes of the data center.
+	// in this rack. If these do not answer, it asks other nodes of the data center.
 	Rack string
 	// Username and Password are the credentials, if the nodes require them.
 	Username, Password string
@@ -74,6 +74,8 @@ type Options struct {
 	metrics *metrics // the metrics of a Store's session
 }
 
+// complete sets the defaults. It returns an error if a required setting is missing, or if
+// the number of buckets is out of range.
 func (o *Options) complete() error {
 	var errs []error
 	if len(o.Hosts) == 0 {
@@ -153,8 +155,8 @@ func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	attempts := &attempts{}
-	cfg.ConnectObserver = attempts
+	connects := &connectErrors{}
+	cfg.ConnectObserver = connects
 	if o.metrics != nil {
 		o.metrics.observe(cfg)
 	}
@@ -163,7 +165,7 @@ func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	}
 	gs, err := cfg.CreateSession()
 	if err != nil {
-		if rejected := o.checkRejection(attempts.last()); rejected != nil {
+		if rejected := o.checkRejection(connects.last()); rejected != nil {
 			return nil, rejected
 		}
 		if missing := o.checkDataCenter(cfg.HostFilter.(*localNodes)); missing != nil {
@@ -241,11 +243,11 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	cfg.ProtoVersion = 4
 	cfg.NumConns = o.Connections
 	cfg.ConnectTimeout, cfg.Timeout, cfg.WriteTimeout = o.ConnectTimeout, o.Timeout, o.Timeout
-	// Retries use the same consistency level: see retries.
+	// Retries use the same consistency level: see retryPolicy.
 	cfg.Consistency, cfg.SerialConsistency = gocql.LocalQuorum, gocql.Serial
-	cfg.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(o.nodes(), gocql.ShuffleReplicas())
+	cfg.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(o.hostPolicy(), gocql.ShuffleReplicas())
 	cfg.HostFilter = &localNodes{dataCenter: o.DataCenter}
-	cfg.RetryPolicy = retries{}
+	cfg.RetryPolicy = retryPolicy{}
 	cfg.DefaultIdempotence = true
 	// Timestamps are computed from the written data, never from this machine's clock.
 	cfg.DefaultTimestamp = false
@@ -259,9 +261,9 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	return cfg, nil
 }
 
-// nodes returns the policy by which the driver chooses the next node. With every policy,
-// the filter [localNodes] excludes nodes of other data centers.
-func (o *Options) nodes() gocql.HostSelectionPolicy {
+// hostPolicy returns the policy by which the driver chooses the node for a statement. The
+// filter [localNodes] excludes nodes of other data centers.
+func (o *Options) hostPolicy() gocql.HostSelectionPolicy {
 	if o.Rack != "" {
 		return gocql.RackAwareRoundRobinPolicy(o.DataCenter, o.Rack)
 	}
@@ -274,13 +276,14 @@ const (
 	retryMax   = 400 * time.Millisecond
 )
 
-// retries is the driver's policy of retries. It retries a statement on the next node,
-// after a delay. The delay doubles with each retry, and a half of it is random. A retry
+// retryPolicy makes the driver retry a statement on the next node, after a delay. The delay
+// doubles with each retry, up to retryMax, and half of it is random. A retry
 // is safe because the statement contains its timestamp. Conditional statements do not use
 // this policy.
-type retries struct{}
+type retryPolicy struct{}
 
-func (retries) Attempt(q gocql.RetryableQuery) bool {
+// Attempt waits for the delay, and reports whether the driver may retry the statement.
+func (retryPolicy) Attempt(q gocql.RetryableQuery) bool {
 	if q.Attempts() > maxRetries {
 		return false
 	}
@@ -295,17 +298,17 @@ func (retries) Attempt(q gocql.RetryableQuery) bool {
 	}
 }
 
-func (retries) GetRetryType(err error) gocql.RetryType {
+func (retryPolicy) GetRetryType(err error) gocql.RetryType {
 	var request gocql.RequestError
-	if errors.As(err, &request) && !mayPass(request.Code()) {
+	if errors.As(err, &request) && !isTransient(request.Code()) {
 		return gocql.Rethrow
 	}
 	return gocql.RetryNextHost
 }
 
-// mayPass reports whether a request that failed with the code may succeed later,
+// isTransient reports whether a request that failed with the code may succeed later,
 // or on another node.
-func mayPass(code int) bool {
+func isTransient(code int) bool {
 	switch code {
 	case gocql.ErrCodeServer, gocql.ErrCodeUnavailable, gocql.ErrCodeOverloaded, gocql.ErrCodeBootstrapping,
 		gocql.ErrCodeWriteTimeout, gocql.ErrCodeReadTimeout, gocql.ErrCodeReadFailure, gocql.ErrCodeWriteFailure,

@@ -47,14 +47,14 @@ func TestDriverSettings(t *testing.T) {
 	if policy := fmt.Sprintf("%T", cfg.PoolConfig.HostSelectionPolicy); policy != "*gocql.tokenAwareHostPolicy" {
 		t.Errorf("the driver chooses nodes by %s, want *gocql.tokenAwareHostPolicy", policy)
 	}
-	// The driver asks replicas first, and never those of another data center. It does not
+	// The driver asks replicas first, and never replicas of another data center. It does not
 	// export this setting.
-	next := reflect.ValueOf(cfg.PoolConfig.HostSelectionPolicy).Elem()
-	if next.FieldByName("nonLocalReplicasFallback").Bool() || !next.FieldByName("shuffleReplicas").Bool() {
+	policy := reflect.ValueOf(cfg.PoolConfig.HostSelectionPolicy).Elem()
+	if policy.FieldByName("nonLocalReplicasFallback").Bool() || !policy.FieldByName("shuffleReplicas").Bool() {
 		t.Error("the policy of the driver has other settings, want random replicas, and none of another data center")
 	}
-	if next = next.FieldByName("fallback").Elem().Elem(); next.Type().Name() != "dcAwareRR" || next.FieldByName("local").String() != "dc1" {
-		t.Errorf("if no replica is available, the driver chooses nodes by %v, want round robin in dc1", next)
+	if policy = policy.FieldByName("fallback").Elem().Elem(); policy.Type().Name() != "dcAwareRR" || policy.FieldByName("local").String() != "dc1" {
+		t.Errorf("if no replica is available, the driver chooses nodes by %v, want round robin in dc1", policy)
 	}
 	// TestTheDriverNeverLeavesTheDataCenter shows what happens without the filter.
 	if nodes, ok := cfg.HostFilter.(*localNodes); !ok || nodes.dataCenter != "dc1" || nodes.Accept(&gocql.HostInfo{}) {
@@ -62,6 +62,10 @@ func TestDriverSettings(t *testing.T) {
 	}
 	if cfg.ProtoVersion != 4 || cfg.Port != 9142 || cfg.Keyspace != "lb" {
 		t.Errorf("protocol %d, port %d, keyspace %q, want 4, 9142 and \"lb\"", cfg.ProtoVersion, cfg.Port, cfg.Keyspace)
+	}
+	// A read of final standings relies on finding each of two pages whole or not at all.
+	if cfg.PageSize < 2*finalPage {
+		t.Errorf("the driver fetches %d rows at a time, want at least two pages of %d final standings", cfg.PageSize, finalPage)
 	}
 	// A retry must ask another node, at the same consistency level. Other retry types
 	// ignore the error or lower the consistency level. Then the store could accept the
@@ -73,7 +77,7 @@ func TestDriverSettings(t *testing.T) {
 	}
 }
 
-// The number of buckets is the one that the board was created with, not the store's
+// A board keeps the number of buckets with which it was created, whatever the store's
 // setting. So stores with different settings read the same ladder.
 func TestTheBoardDeterminesTheBuckets(t *testing.T) {
 	m := newModel(nil)

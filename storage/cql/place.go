@@ -13,12 +13,12 @@ import (
 // contains the bytes of the sort key without the user id.
 type rowKey struct{ division, standing string }
 
-// rowKeys returns the rows that an entry has in its ladders.
+// rowKeys returns the keys of the rows that an entry must have in the ladders.
 func rowKeys(e *leaderboard.Entry) []rowKey {
 	if !e.Ranked() {
 		return nil
 	}
-	standing := string(standingOf(e))
+	standing := string(standingColumn(e))
 	out := []rowKey{{"", standing}}
 	for _, d := range e.Divisions {
 		out = append(out, rowKey{d.String(), standing})
@@ -26,6 +26,7 @@ func rowKeys(e *leaderboard.Entry) []rowKey {
 	return out
 }
 
+// rowKeysOf returns the keys of rows.
 func rowKeysOf(rows []row) []rowKey {
 	out := make([]rowKey, len(rows))
 	for i, r := range rows {
@@ -47,18 +48,28 @@ func (k *userKey) ladderArgs(inc incarnation, division string, others ...any) []
 	return append(others, string(k.Board), string(k.Season), k.incarnation, division, bucketOf(k.user, inc.buckets))
 }
 
-// bucket identifies a partition of table user_entries, and the partition of the overall
-// ladder that has the same key.
+// A bucket identifies a partition of a ladder. In table user_entries, the partition of the
+// same users has the key of the bucket in the overall ladder.
 type bucket struct {
 	leaderboard.SeasonKey
 	incarnation, number int
+	division            string
 }
 
-// mostWrites bounds the number of changed entries in one batch.
+// mostWrites bounds the number of users whose changes are in one batch.
 const mostWrites = 64
 
-// writeBucket writes the concurrent changes of several entries in one bucket as one
+// writeBuckets writes changes of one user's rows. The map has the statements of each
+// division. If several users of one bucket change concurrently, their statements become one
 // batch.
+func (s *Store) writeBuckets(ctx context.Context, key *userKey, inc incarnation, divisions map[string][]op) error {
+	names := slices.Sorted(maps.Keys(divisions))
+	return s.forEach(ctx, len(names), func(ctx context.Context, i int) error {
+		return s.writes.Do(ctx, bucket{key.SeasonKey, key.incarnation, bucketOf(key.user, inc.buckets), names[i]}, divisions[names[i]])
+	})
+}
+
+// writeBucket writes the changes of a group of users in one bucket as one batch.
 func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
 	return s.conn.write(ctx, slices.Concat(group...)...)
 }
@@ -67,9 +78,9 @@ func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
 // rows contains the user's rows that the caller has read. st contains the static cells of
 // the user's partition.
 //
-// The entry may have divisions that are not in the partition yet: a crossed division
-// combines values of several results, which different writers may have written. place
-// first adds their names.
+// place first adds to st, and to the user's partition, the names of divisions that they lack.
+// The entry may have such divisions: a crossed division combines values of several results,
+// and different writers may have written these results.
 //
 // place inserts the rows of divisions before it writes the entry, and deletes rows of
 // divisions after it has written the entry. So every row of the stored entry exists at
@@ -82,44 +93,36 @@ func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, st *st
 			key.user, key.Season, key.Board, leaderboard.ErrInvalid)
 	}
 	want := rowKeys(entry)
-	var leave []rowKey
+	var obsolete []rowKey
 	for _, rk := range append(rows, rowKeys(oldEntry)...) {
-		if !slices.Contains(want, rk) && !slices.Contains(leave, rk) {
-			leave = append(leave, rk)
+		if !slices.Contains(want, rk) && !slices.Contains(obsolete, rk) {
+			obsolete = append(obsolete, rk)
 		}
 	}
 	insert := func(rk rowKey) op {
 		return op{insertRow, append(key.ladderArgs(inc, rk.division), []byte(rk.standing), string(key.user), int64(entry.Version), insertTime(entry.Version))}
 	}
-	var main []op
-	var others []op
-	gone := map[string][]op{}
+	inserts, deletes := map[string][]op{}, map[string][]op{}
 	for _, rk := range want {
-		if rk.division == "" {
-			main = append(main, insert(rk))
-		} else {
-			others = append(others, insert(rk))
-		}
+		inserts[rk.division] = append(inserts[rk.division], insert(rk))
 	}
-	for _, rk := range leave {
-		gone[rk.division] = append(gone[rk.division], op{deleteRow,
+	for _, rk := range obsolete {
+		deletes[rk.division] = append(deletes[rk.division], op{deleteRow,
 			append(key.ladderArgs(inc, rk.division, deleteTime(entry.Version)), []byte(rk.standing), string(key.user))})
 	}
 	if err := s.writeUser(ctx, st.addDivisions(key, entry)...); err != nil {
 		return err
 	}
-	if err := s.forEach(ctx, len(others), func(ctx context.Context, i int) error { return s.conn.write(ctx, others[i]) }); err != nil {
-		return err
+	overall := append(append(inserts[""], deletes[""]...), op{insertEntry, []any{string(key.Board), string(key.Season), key.incarnation,
+		bucketOf(key.user, inc.buckets), string(key.user), appendEntry(nil, entry), insertTime(entry.Version)}})
+	delete(inserts, "")
+	delete(deletes, "")
+	for _, divisions := range []map[string][]op{inserts, {"": overall}, deletes} {
+		if err := s.writeBuckets(ctx, key, inc, divisions); err != nil {
+			return err
+		}
 	}
-	main = append(main, gone[""]...)
-	delete(gone, "")
-	main = append(main, op{insertEntry, []any{string(key.Board), string(key.Season), key.incarnation, bucketOf(key.user, inc.buckets), string(key.user),
-		appendEntry(nil, entry), insertTime(entry.Version)}})
-	if err := s.writes.Do(ctx, bucket{key.SeasonKey, key.incarnation, bucketOf(key.user, inc.buckets)}, main); err != nil {
-		return err
-	}
-	divisions := slices.Sorted(maps.Keys(gone))
-	return s.forEach(ctx, len(divisions), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[divisions[i]]...) })
+	return nil
 }
 
 // derive does steps 2 and 3 of a writer (see state.go). It reads the user's whole state,
@@ -128,14 +131,14 @@ func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, st *st
 // readResolved). derive returns live as false if the incarnation ended before derive had
 // read the state.
 func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, ownClaim claim) (st *state, change leaderboard.Change, live bool, err error) {
-	var have storedEntry
+	var stored storedEntry
 	var rows []row
 	live, err = s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
 		// If the entry is newer than the state, the entry's writer has read results that
 		// this read missed. A second read of the state finds these results.
 		for range 2 {
-			st, have, rows, err = s.inspect(ctx, b, key, inc, ownClaim)
-			if err != nil || have.entry == nil || have.entry.Version <= st.version()+uint64(b.Rules()) {
+			st, stored, rows, err = s.inspect(ctx, b, key, inc, ownClaim)
+			if err != nil || stored.entry == nil || stored.entry.Version <= st.version()+uint64(b.Rules()) {
 				break
 			}
 		}
@@ -145,16 +148,16 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 		return nil, change, live, err
 	}
 	want, none := st.entries(b, key)
-	change.Before, change.After = have.entryOr(none), want
+	change.Before, change.After = stored.entryOr(none), want
 	switch {
-	case have.entry != nil && have.entry.Version > want.Version:
+	case stored.entry != nil && stored.entry.Version > want.Version:
 		// The entry came from another data center, and its results have not arrived here
 		// yet. Do not replace it. The returned change contains the entry that follows
 		// from the results in this data center, so the index of this data center receives
 		// that entry. The index must not receive the stored entry. When all results have
 		// arrived, the correct entry may differ but have the same version, and the index
 		// would ignore it.
-	case have.is(&want) && !rowsDiffer(rows, &want), have.entry == nil && want.Version == none.Version:
+	case stored.equals(&want) && !rowsDiffer(rows, &want), stored.entry == nil && want.Version == none.Version:
 	default:
 		err = s.place(ctx, key, inc, &st.statics, &want, &change.Before, rowKeysOf(rows))
 	}
@@ -182,32 +185,32 @@ func rowsDiffer(rows []row, e *leaderboard.Entry) bool {
 // inspect reads a user's whole state and the stored entry, and then the user's rows in
 // the ladders. The argument ownClaim is the claim that the caller wrote in step 1, or zero
 // if the caller wrote no claim (see readResolved).
-func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, ownClaim claim) (st *state, have storedEntry, rows []row, err error) {
+func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, ownClaim claim) (st *state, stored storedEntry, rows []row, err error) {
 	err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
 			st, err = s.readResolved(ctx, b, key, ownClaim)
 		} else {
-			have, err = s.readEntry(ctx, key, inc)
+			stored, err = s.readEntry(ctx, key, inc)
 		}
 		return err
 	})
 	if err == nil {
 		rows, err = s.userRows(ctx, key, inc, slices.Sorted(maps.Keys(st.divisions)))
 	}
-	return st, have, rows, err
+	return st, stored, rows, err
 }
 
 // userRows returns the rows of a user in the overall ladder and in the divisions.
 func (s *Store) userRows(ctx context.Context, key *userKey, inc incarnation, divisions []string) ([]row, error) {
 	divisions = append(divisions, "")
-	found := make([][]row, len(divisions))
+	lists := make([][]row, len(divisions))
 	err := s.forEach(ctx, len(divisions), func(ctx context.Context, i int) (err error) {
 		var standing []byte
 		var written *int64
-		found[i], err = gather(ctx, s.conn, op{selectUserRows, append(key.ladderArgs(inc, divisions[i]), string(key.user))}, []any{&standing, &written}, func() (row, error) {
+		lists[i], err = gather(ctx, s.conn, op{selectUserRows, append(key.ladderArgs(inc, divisions[i]), string(key.user))}, []any{&standing, &written}, func() (row, error) {
 			return row{rowKey{divisions[i], string(standing)}, orZero(written)}, nil
 		})
 		return err
 	})
-	return slices.Concat(found...), err
+	return slices.Concat(lists...), err
 }

@@ -51,8 +51,7 @@ func realOptions(addrs []string, keyspace string) Options {
 	return Options{Hosts: addrs, DataCenter: "dc1", Keyspace: keyspace, Buckets: 3, Connections: 2, Timeout: time.Minute}
 }
 
-// busyTime bounds the time of retries if nodes refuse a call because other tests keep the
-// nodes busy.
+// busyTime bounds the time for which a test retries a call that busy nodes refuse.
 const busyTime = 5 * time.Minute
 
 // createOnce creates the keyspace in its first call, and returns k.
@@ -146,16 +145,16 @@ func (t *tenant) renameKeys(q op) op {
 	return out
 }
 
-func (t *tenant) hash(of []byte) []byte {
-	sum := sha256.Sum256(append([]byte(t.prefix()), of...))
+func (t *tenant) hash(storeHash []byte) []byte {
+	sum := sha256.Sum256(append([]byte(t.prefix()), storeHash...))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.hashes[string(sum[:])] = of
+	t.hashes[string(sum[:])] = storeHash
 	return sum[:]
 }
 
-// restore replaces the value of a column by the value that the store wrote. It reports
-// whether the row belongs to the tenant.
+// restore replaces the value of a column by the value that the store wrote. It returns false
+// if the value shows that the row belongs to another tenant.
 func (t *tenant) restore(column string, dest any) (ok bool) {
 	switch v := dest.(type) {
 	case *string:
@@ -181,8 +180,8 @@ func (t *tenant) restore(column string, dest any) (ok bool) {
 }
 
 // argumentColumns returns the column of each argument of a statement. The column of a
-// timestamp or a key of a collection is "". The result omits the last arguments, those of
-// tuples, limits and conditions, because they need no prefix.
+// timestamp or a key of a collection is "". The result omits the last arguments, which
+// belong to tuples, limits and conditions, because they need no prefix.
 func argumentColumns(stmt string) []string {
 	p := parse(stmt)
 	var out []string
@@ -238,8 +237,8 @@ func (t *tenant) write(ctx context.Context, ops ...op) error {
 	return t.conn.write(ctx, renamed...)
 }
 
-func (t *tenant) swap(ctx context.Context, q op, have map[string]any) (bool, error) {
-	return t.conn.swap(ctx, t.renameKeys(q), have)
+func (t *tenant) swap(ctx context.Context, q op, row map[string]any) (bool, error) {
+	return t.conn.swap(ctx, t.renameKeys(q), row)
 }
 
 func (*tenant) close() {}
@@ -248,13 +247,13 @@ func (*tenant) close() {}
 type retryingConn struct{ conn }
 
 func (r retryingConn) read(ctx context.Context, q op, dest []any, row func() bool) error {
-	begun := false
+	visited := false
 	return whileBusy(ctx, func() error {
 		err := r.conn.read(ctx, q, dest, func() bool {
-			begun = true
+			visited = true
 			return row()
 		})
-		if err != nil && begun {
+		if err != nil && visited {
 			err = backoff.Permanent(err) // a retry would call row again for the same rows
 		}
 		return err
@@ -265,9 +264,9 @@ func (r retryingConn) write(ctx context.Context, ops ...op) error {
 	return whileBusy(ctx, func() error { return r.conn.write(ctx, ops...) })
 }
 
-func (r retryingConn) swap(ctx context.Context, q op, have map[string]any) (ok bool, err error) {
+func (r retryingConn) swap(ctx context.Context, q op, row map[string]any) (ok bool, err error) {
 	err = whileBusy(ctx, func() (err error) {
-		ok, err = r.conn.swap(ctx, q, have)
+		ok, err = r.conn.swap(ctx, q, row)
 		return err
 	})
 	return ok, err
@@ -293,8 +292,9 @@ func (k *keyspace) store() *Store { return open(k.tenant(), k.options) }
 // milliseconds.
 var sizes = storagetest.Sizes{Histories: 2, RowsDivisor: 10, RoundsDivisor: 5}
 
-// The store keeps its contract with the decorator that serve adds. TestHistories, and the
-// same suite on the model, run without it.
+// The store keeps its contract on real servers, also with the decorator that the command
+// serve adds. TestHistories, and the suite on the model of Cassandra, run without the
+// decorator.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	k := shared.createOnce(t)
@@ -312,7 +312,7 @@ func TestOpenRefusesWhatItCannotServe(t *testing.T) {
 		change func(*Options)
 		want   error
 	}{
-		{"another data center", func(o *Options) { o.DataCenter = "dc9" }, schema.ErrDataCenter},
+		{"a data center that does not exist", func(o *Options) { o.DataCenter = "dc9" }, schema.ErrDataCenter},
 		{"a keyspace that does not exist", func(o *Options) { o.Keyspace = "nowhere" }, leaderboard.ErrUnavailable},
 		{"a keyspace without the store's tables", func(o *Options) { o.Keyspace = "system_auth" }, schema.ErrOlder},
 	} {

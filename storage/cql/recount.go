@@ -28,102 +28,157 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
-	none := leaderboard.Entry{SeasonKey: seasonKey, User: user}
-	var change leaderboard.Change
-	var raised claim
-	placed := uint64(0)
+	r := &recounting{Store: s, seasonKey: seasonKey, user: user, inc: inc}
 	for try := range maxTries {
 		stored, err := s.liveBoard(ctx, b) // b may lack a change, such as an early end of the season
-		if err != nil || !inc.openFor(stored) {
+		if err != nil || !r.inc.openFor(stored) {
+			none := leaderboard.Entry{SeasonKey: seasonKey, User: user}
 			return leaderboard.Change{Before: none, After: none}, err
 		}
-		ruled, err := s.ruled(ctx, stored, inc)
+		inSeason, err := s.boardWithRules(ctx, stored, r.inc)
 		if err != nil {
 			return leaderboard.Change{}, err
 		}
-		key := &userKey{seasonKey, inc.number, user}
-		s.dropSummary(key)
-		var st *state
-		var have storedEntry
-		var rows []row
-		live, err := s.whileOpen(ctx, seasonKey, inc, func(ctx context.Context) (err error) {
-			st, have, rows, err = s.inspect(ctx, ruled, key, inc, raised)
-			return err
-		})
-		if err != nil {
+		if done, err := r.attempt(ctx, inSeason, try > 0); err != nil {
 			return leaderboard.Change{}, err
+		} else if done {
+			return r.change, nil
 		}
-		if !live { // the season was deleted, or its rules changed
-			if inc, err = s.incarnations.cachedOrRead(ctx, seasonKey); err != nil {
-				return leaderboard.Change{}, err
-			}
-			raised, placed = claim{}, 0
-			continue
-		}
-		if !st.known {
-			change, ok, err := s.removeUnregistered(ctx, ruled, key, inc)
-			if err != nil || ok {
-				return change, err
-			}
-			continue // another call registered the user after inspect had read the state
-		}
-		want, none := st.entries(ruled, key)
-		before := have.entryOr(none)
-		if change.Before.User == "" {
-			change.Before = before
-		}
-		change.After = want
-		if have.is(&want) && !rowsDiffer(rows, &want) || have.entry == nil && have.listed && want.Version == none.Version {
-			return change, nil
-		}
-		reach := have.written
-		if have.is(&want) {
-			reach = 0
-		}
-		for _, r := range rows {
-			if !slices.Contains(rowKeys(&want), r.rowKey) {
-				reach = max(reach, r.written)
-			}
-		}
-		if try > 0 && want.Version == placed {
-			// place has written the entry at this version, but the entry is still wrong.
-			// So another write prevails, and its timestamp cannot be read. Presumably an
-			// operator deleted a row by hand, with a timestamp from a clock.
-			reach = time.Now().Add(time.Minute).UnixMicro()
-		}
-		if reach > deleteTime(want.Version) {
-			if err := s.raiseVersion(ctx, key, st, versionCovering(reach)-want.Version); err != nil {
-				return leaderboard.Change{}, err
-			}
-			raised = st.claim
-			continue
-		}
-		if err := s.place(ctx, key, inc, &st.statics, &want, &before, rowKeysOf(rows)); err != nil {
-			return leaderboard.Change{}, err
-		}
-		placed = want.Version
 	}
 	return leaderboard.Change{}, fmt.Errorf("cql: user %q in season %q of board %q: the entry changed in every attempt to repair it; repeat the call: %w",
 		user, season, b.ID, leaderboard.ErrUnavailable)
 }
 
-// removeUnregistered removes the entry and the rows of a user without a registration in the
-// season. If an erasure overtook a slow writer, this writer may have written them after the
-// erasure. If the user is registered afterwards, removeUnregistered returns false, and the
-// caller must repair the user's entry.
+// recounting is the state of a call of Recount.
+type recounting struct {
+	*Store
+	seasonKey leaderboard.SeasonKey
+	user      leaderboard.UserID
+	inc       incarnation
+
+	change leaderboard.Change
+	raised claim  // the claim of the last raiseVersion, or zero
+	placed uint64 // the version at which the last attempt has written the entry, or 0
+}
+
+// attempt repairs the user's entry and rows by board b. It returns true if they were correct.
+// Otherwise the caller must call attempt again, with retry set, to check the repair.
+func (r *recounting) attempt(ctx context.Context, b *leaderboard.Board, retry bool) (done bool, err error) {
+	key := &userKey{r.seasonKey, r.inc.number, r.user}
+	r.dropSummary(key)
+	var st *state
+	var stored storedEntry
+	var rows []row
+	live, err := r.whileOpen(ctx, r.seasonKey, r.inc, func(ctx context.Context) (err error) {
+		st, stored, rows, err = r.inspect(ctx, b, key, r.inc, r.raised)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	if !live { // the season was deleted, or its rules changed: the next attempt uses the new incarnation
+		r.raised, r.placed = claim{}, 0
+		r.inc, err = r.incarnations.cachedOrRead(ctx, r.seasonKey)
+		return false, err
+	}
+	if !st.registered {
+		// If removeUnregistered returns false, another call registered the user after inspect
+		// had read the state.
+		change, done, err := r.removeUnregistered(ctx, b, key, r.inc)
+		if done {
+			r.change = change
+		}
+		return done, err
+	}
+	copied, erased, err := r.copyAccount(ctx, b, key, &st.account)
+	if err != nil || copied {
+		return false, err
+	}
+	if erased != nil {
+		r.change = *erased
+		return true, nil
+	}
+	want, none := st.entries(b, key)
+	previous := stored.entryOr(none)
+	if r.change.Before.User == "" {
+		r.change.Before = previous
+	}
+	r.change.After = want
+	if stored.equals(&want) && !rowsDiffer(rows, &want) || stored.entry == nil && stored.rowExists && want.Version == none.Version {
+		return true, nil
+	}
+	timestamp := greatestTimestamp(&stored, rows, &want)
+	if retry && want.Version == r.placed {
+		// place has written the entry at this version, but the entry is still wrong.
+		// So another write prevails, and its timestamp cannot be read. Presumably an
+		// operator deleted a row by hand, with a timestamp from a clock.
+		timestamp = time.Now().Add(time.Minute).UnixMicro()
+	}
+	if timestamp > deleteTime(want.Version) {
+		err := r.raiseVersion(ctx, key, st, versionCovering(timestamp)-want.Version)
+		r.raised = st.claim
+		return false, err
+	}
+	err = r.place(ctx, key, r.inc, &st.statics, &want, &previous, rowKeysOf(rows))
+	r.placed = want.Version
+	return false, err
+}
+
+// greatestTimestamp returns the greatest timestamp of the stored cells that differ from the
+// entry want.
+func greatestTimestamp(stored *storedEntry, rows []row, want *leaderboard.Entry) int64 {
+	timestamp := stored.written
+	if stored.equals(want) {
+		timestamp = 0
+	}
+	for _, r := range rows {
+		if !slices.Contains(rowKeys(want), r.rowKey) {
+			timestamp = max(timestamp, r.written)
+		}
+	}
+	return timestamp
+}
+
+// copyAccount copies the user's account to the season, unless seasonAcc, the season's copy, is
+// current. The copy is outdated if a process died after it had changed the account. copyAccount
+// returns copied as true if it has written a newer copy. If the season still has data from
+// before an erasure of the user, copyAccount erases the data and returns the change.
+func (s *Store) copyAccount(ctx context.Context, b *leaderboard.Board, key *userKey, seasonAcc *account) (copied bool, erased *leaderboard.Change, err error) {
+	userAcc, err := s.readAccount(ctx, key.user)
+	if err != nil {
+		return false, nil, err
+	}
+	acc := userAcc.accountOn(b)
+	if acc.Epoch > seasonAcc.Epoch {
+		if err := s.announceElsewhere(ctx, userAcc.erasuresIn(key)); err != nil {
+			return false, nil, err
+		}
+		change, err := s.eraseIn(ctx, key, &acc)
+		return false, &change, err
+	}
+	if acc.Epoch < seasonAcc.Epoch || acc.Serial <= seasonAcc.Serial {
+		return false, nil, nil
+	}
+	return true, nil, s.conn.write(ctx, key.setAccount(&acc)...)
+}
+
+// removeUnregistered removes the entry and the rows of a user who is not registered in the
+// season. A slow writer may have written them after an erasure. If another call registers the
+// user meanwhile, removeUnregistered returns false, and the caller must repair the user's
+// entry.
 func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation) (leaderboard.Change, bool, error) {
-	whole, err := s.readAccount(ctx, key.user)
+	userAcc, err := s.readAccount(ctx, key.user)
 	if err != nil {
 		return leaderboard.Change{}, false, err
 	}
-	acc := whole.accountOn(b)
+	acc := userAcc.accountOn(b)
 	none := key.entry(b, &leaderboard.Tally{}, &acc, acc.version())
 	change := leaderboard.Change{Before: none, After: none}
-	have, err := s.readEntry(ctx, key, inc)
+	stored, err := s.readEntry(ctx, key, inc)
 	if err != nil {
 		return change, false, err
 	}
-	divisions, err := s.divisionsOf(ctx, key.SeasonKey, inc)
+	divisions, err := s.ladderNames(ctx, key.SeasonKey, inc)
 	if err != nil {
 		return change, false, err
 	}
@@ -133,58 +188,70 @@ func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, ke
 	}
 	// Writers register a user before they write the entry. So if the user is registered
 	// now, the entry and the rows that were just read may be valid.
-	if now, err := s.readStatics(ctx, key); err != nil || now.known {
+	if current, err := s.readStatics(ctx, key); err != nil || current.registered {
 		return change, false, err
 	}
-	if have.entry == nil && len(rows) == 0 {
+	if stored.entry == nil && len(rows) == 0 {
 		return change, true, nil
 	}
-	change.Before = have.entryOr(none)
-	reach := have.written
+	change.Before = stored.entryOr(none)
+	timestamp := stored.written
 	for _, r := range rows {
-		reach = max(reach, r.written)
+		timestamp = max(timestamp, r.written)
 	}
-	if reach > deleteTime(acc.Base) {
-		return change, false, s.registerAbove(ctx, b, key, inc, &acc, reach)
+	if timestamp > deleteTime(acc.Base) {
+		return change, false, s.registerAbove(ctx, b, key, inc, &acc, timestamp)
 	}
-	var gone []op
+	var deletions []op
 	for _, r := range rows {
-		gone = append(gone, op{deleteRow, append(key.ladderArgs(inc, r.division, deleteTime(acc.Base)), []byte(r.standing), string(key.user))})
+		deletions = append(deletions, op{deleteRow, append(key.ladderArgs(inc, r.division, deleteTime(acc.Base)), []byte(r.standing), string(key.user))})
 	}
-	gone = append(gone, op{deleteEntry, []any{deleteTime(acc.Base), string(key.Board), string(key.Season), key.incarnation,
+	deletions = append(deletions, op{deleteEntry, []any{deleteTime(acc.Base), string(key.Board), string(key.Season), key.incarnation,
 		bucketOf(key.user, inc.buckets), string(key.user)}})
-	return change, true, s.forEach(ctx, len(gone), func(ctx context.Context, i int) error { return s.conn.write(ctx, gone[i]) })
+	return change, true, s.forEach(ctx, len(deletions), func(ctx context.Context, i int) error { return s.conn.write(ctx, deletions[i]) })
 }
 
-// registerAbove registers a user whose results were lost, but whose entry or rows have a
-// timestamp up to reach. Deletions with this timestamp would hide the entries that the user
-// gets later, because the user's versions begin again. registerAbove therefore gives the user
-// a version that covers reach.
-func (s *Store) registerAbove(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, acc *account, reach int64) error {
+// registerAbove registers a user whose results were lost, but whose entry or rows have
+// timestamps up to the given one. A deletion with a timestamp that covers these would hide
+// the user's later entries, because their versions start from a small number again. So
+// registerAbove instead gives the user's state a version that covers the timestamp.
+func (s *Store) registerAbove(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, acc *account, timestamp int64) error {
 	st := &state{statics: statics{account: *acc}}
-	if err := s.register(ctx, b, key, inc, &st.statics); err != nil || !st.known {
+	if err := s.register(ctx, b, key, inc, &st.statics); err != nil || !st.registered {
 		return err
 	}
-	if err := s.conn.write(ctx, op{setAccount, key.args(st.account.writeTime(), st.account.append(nil))}); err != nil {
+	if err := s.conn.write(ctx, key.setAccount(&st.account)...); err != nil {
 		return err
 	}
-	if covering := versionCovering(reach); covering > st.version() {
+	if covering := versionCovering(timestamp); covering > st.version() {
 		return s.raiseVersion(ctx, key, st, covering-st.version())
 	}
 	return nil
 }
 
 // liveBoard returns the stored board with b's id and time of creation. It returns
-// [leaderboard.ErrBoardNotFound] if this board was deleted.
+// [leaderboard.ErrBoardNotFound] if b was deleted, even if a new board has its id. The read
+// begins after the call of liveBoard. Concurrent calls share a read, because a recount of
+// many users calls liveBoard for each user. The caller must not change the board.
 func (s *Store) liveBoard(ctx context.Context, b *leaderboard.Board) (*leaderboard.Board, error) {
-	k, err := s.readBoard(ctx, b.ID)
-	if err == nil && !sameBoard(&k.board, b) {
-		err = notFound(b.ID)
+	var stored storedBoard
+	err := s.boards.Do(ctx, b.ID, &stored)
+	if err == nil && !sameBoard(&stored.board, b) {
+		err = errBoardNotFound(b.ID)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &k.board, nil
+	return &stored.board, nil
+}
+
+// readBoards reads a board once for a group of concurrent calls.
+func (s *Store) readBoards(ctx context.Context, id leaderboard.BoardID, group []*storedBoard) error {
+	stored, err := s.readBoard(ctx, id)
+	for _, result := range group {
+		*result = stored
+	}
+	return err
 }
 
 // raiseVersion writes a row of kindRepair that increases the version of a user's state.
@@ -192,5 +259,6 @@ func (s *Store) raiseVersion(ctx context.Context, key *userKey, st *state, incre
 	item := binary.BigEndian.AppendUint64(nil, st.version()+increment)
 	return s.writeUser(ctx,
 		op{insertItem, append(key.args(), "", int8(kindRepair), item, binary.AppendUvarint(nil, increment), st.account.Epoch<<epochShift|1)},
+		key.noteRaise(st, "", kindRepair, item),
 		s.newClaim(key, &st.statics))
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -18,52 +19,60 @@ import (
 // center later, in any order.
 type region struct {
 	*model
-	sea *sea
-	far int // the index of the other data center
+	link   *link
+	remote int // the index of the other data center
 }
 
-// A sea is the network between two data centers.
-type sea struct {
-	mu     sync.Mutex
-	rng    *rand.Rand
-	shores [2]*model
-	afloat []func()
+// A link is the network between two data centers.
+type link struct {
+	mu      sync.Mutex
+	rng     *rand.Rand
+	models  [2]*model // one for each data center
+	pending []func()  // the writes that have not arrived in the other data center
 }
 
-func newSea(rng *rand.Rand) *sea {
-	return &sea{rng: rng, shores: [2]*model{newModel(rand.New(rand.NewPCG(rng.Uint64(), 0))), newModel(rand.New(rand.NewPCG(rng.Uint64(), 0)))}}
+func newLink(rng *rand.Rand) *link {
+	return &link{rng: rng, models: [2]*model{newModel(rand.New(rand.NewPCG(rng.Uint64(), 0))), newModel(rand.New(rand.NewPCG(rng.Uint64(), 0)))}}
 }
 
-func (s *sea) region(i int) region { return region{s.shores[i], s, 1 - i} }
+func (s *link) region(i int) region { return region{s.models[i], s, 1 - i} }
 
 func (r region) write(ctx context.Context, ops ...op) error {
 	if err := r.model.write(ctx, ops...); err != nil {
 		return err
 	}
-	r.sea.ship(r.far, ops)
+	r.link.send(r.remote, ops)
 	return nil
 }
 
-// ship sends ops to the other data center, and lets a random part of the sent writes
-// arrive.
-func (s *sea) ship(to int, ops []op) {
+// send sends ops to a data center, and delivers a random part of the pending writes.
+func (s *link) send(dataCenter int, ops []op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.afloat = append(s.afloat, func() {
-		m := s.shores[to]
+	s.pending = append(s.pending, func() {
+		m := s.models[dataCenter]
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.apply(ops, 0)
 	})
-	for len(s.afloat) > 0 && s.rng.IntN(5) == 0 {
-		s.land()
+	for len(s.pending) > 0 && s.rng.IntN(5) == 0 {
+		s.deliver()
 	}
 }
 
-func (s *sea) land() {
-	i, end := s.rng.IntN(len(s.afloat)), len(s.afloat)-1
-	s.afloat[i]()
-	s.afloat[i], s.afloat = s.afloat[end], s.afloat[:end]
+func (s *link) deliverAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.pending) > 0 {
+		s.deliver()
+	}
+}
+
+// deliver applies a random pending write.
+func (s *link) deliver() {
+	i, end := s.rng.IntN(len(s.pending)), len(s.pending)-1
+	s.pending[i]()
+	s.pending[i], s.pending = s.pending[end], s.pending[:end]
 }
 
 // Two regions receive the same results, in different orders, and some results twice. Each
@@ -72,11 +81,11 @@ func (s *sea) land() {
 // from all results. The index of each region has the same entry, although each index
 // receives updates only from the processes of its region.
 func TestModelOfTwoRegions(t *testing.T) {
-	for _, matches := range []bool{false, true} {
-		t.Run(fmt.Sprintf("voids=%v", matches), func(t *testing.T) {
+	for _, scenario := range []string{"results", "voids", "accounts", "divisions"} {
+		t.Run(scenario, func(t *testing.T) {
 			seed := stepsSeed(t)
 			for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 150)) {
-				if err := twoRegions(t, rand.New(rand.NewPCG(seed, i)), matches); err != nil {
+				if err := twoRegions(t, rand.New(rand.NewPCG(seed, i)), scenario); err != nil {
 					t.Fatalf("run %d: %v", i, err)
 				}
 			}
@@ -84,13 +93,16 @@ func TestModelOfTwoRegions(t *testing.T) {
 	}
 }
 
-// twoRegions plays one run. If matches is true, one region voids and restores a match
-// meanwhile. The other region applies this in its sweeps, one of which runs at the end.
-func twoRegions(t *testing.T, rng *rand.Rand, matches bool) error {
+// twoRegions does one run of a scenario. In the scenario voids, one region voids and restores
+// a match meanwhile. In the scenario accounts, both regions ban, unban and erase the user
+// meanwhile. In the scenario divisions, one region changes the divisions of the board. Each
+// region applies the changes of the other region in its sweeps, also at the end.
+func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
+	matches := scenario == "voids"
 	ctx := t.Context()
 	b := stepsBoard([]leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest}[rng.IntN(3)])
 	b.Matches = matches
-	s := newSea(rng)
+	s := newLink(rng)
 	var regions [2]*writers
 	for i := range regions {
 		regions[i] = newWriters(t, func() conn { return s.region(i) }, b, "u")
@@ -104,7 +116,7 @@ func twoRegions(t *testing.T, rng *rand.Rand, matches bool) error {
 		results = append(results, regions[0].result(text))
 	}
 	type process struct {
-		next func(int) bool
+		step func(int) bool
 		err  error
 	}
 	var running []*process
@@ -114,9 +126,14 @@ func twoRegions(t *testing.T, rng *rand.Rand, matches bool) error {
 		steps := newSteps(s.region(i))
 		store := open(steps, Options{DataCenter: fmt.Sprintf("dc%d", i+1), Buckets: 2, CacheUsers: 10})
 		store.parallel = 1
-		p.next, _ = steps.walk(func() {
+		store.dataCenters = func(context.Context) ([]string, error) { return []string{"dc1", "dc2"}, nil }
+		p.step, _ = steps.walk(func() {
 			for _, call := range calls {
-				if p.err = call(store); p.err != nil {
+				// The deletions of an erasure may arrive before the erasure. Then callers retry.
+				for p.err = call(store); errors.Is(p.err, leaderboard.ErrUnavailable); p.err = call(store) {
+					s.deliverAll()
+				}
+				if p.err != nil {
 					return
 				}
 			}
@@ -128,10 +145,10 @@ func twoRegions(t *testing.T, rng *rand.Rand, matches bool) error {
 		// applies the results that are mirrored from the other region. So both may change
 		// one user concurrently.
 		var parts [2][]leaderboard.MatchResult
-		for _, at := range rng.Perm(len(results)) {
-			for times := 1 + rng.IntN(5)/4; times > 0; times-- {
+		for _, index := range rng.Perm(len(results)) {
+			for copies := 1 + rng.IntN(5)/4; copies > 0; copies-- {
 				part := rng.IntN(2)
-				parts[part] = append(parts[part], results[at])
+				parts[part] = append(parts[part], results[index])
 			}
 		}
 		for _, todo := range parts {
@@ -151,26 +168,49 @@ func twoRegions(t *testing.T, rng *rand.Rand, matches bool) error {
 		start(i, calls...)
 		start(1-i, func(store *Store) error { return finishVoids(ctx, regions[1-i], store) })
 	}
+	if scenario == "accounts" {
+		for i, w := range regions {
+			start(i, accountCalls(ctx, rng, w)...)
+			start(i, func(store *Store) error { return finishChanges(ctx, w, store) })
+		}
+	}
+	if scenario == "divisions" {
+		i := rng.IntN(2)
+		divisions := [][]string{{"club"}, {"club", "team"}, {}}[rng.IntN(3)]
+		start(i, func(store *Store) error { return divide(divisions...)(ctx, regions[i], store) })
+		start(1-i, func(store *Store) error {
+			// In the model, a change of a board does not reach the other data center by itself.
+			_, err := store.AmendBoard(ctx, b.ID, func(b *leaderboard.Board) error { b.Divisions = divisions; return nil })
+			return errors.Join(err, finishChanges(ctx, regions[1-i], store))
+		})
+	}
 	for len(running) > 0 {
 		i := rng.IntN(len(running))
-		if !running[i].next(1 + rng.IntN(8)) {
+		if !running[i].step(1 + rng.IntN(8)) {
 			if running[i].err != nil {
 				return running[i].err
 			}
 			running = append(running[:i], running[i+1:]...)
 		}
 	}
-	for len(s.afloat) > 0 {
-		s.land()
+	for len(s.pending) > 0 {
+		s.deliver()
 	}
-	for i, w := range regions { // the next sweep of each region
-		if err := finishVoids(ctx, w, stores[i][len(stores[i])-1]); err != nil {
-			return err
+	for range 2 { // the next sweeps of each region; the first one may find more seasons of the user
+		for i, w := range regions {
+			store := stores[i][len(stores[i])-1]
+			if err := errors.Join(finishVoids(ctx, w, store), finishChanges(ctx, w, store)); err != nil {
+				return err
+			}
+			for len(s.pending) > 0 {
+				s.deliver()
+			}
 		}
 	}
 	if err := checkRegions(ctx, s, regions); err != nil {
 		return fmt.Errorf("results %v: %w", results, err)
 	}
+	regions[0].clock = stepsEpoch.Add(time.Hour) // after all erasures
 	later := []leaderboard.MatchResult{regions[0].result("later 7 red")}
 	for i, w := range regions {
 		if err := w.send(ctx, stores[i][rng.IntN(2)], later); err != nil {
@@ -183,10 +223,68 @@ func twoRegions(t *testing.T, rng *rand.Rand, matches bool) error {
 	return nil
 }
 
+// accountCalls returns random calls that ban, unban or erase the user of w.
+func accountCalls(ctx context.Context, rng *rand.Rand, w *writers) (calls []func(*Store) error) {
+	for range 1 + rng.IntN(3) {
+		ban := leaderboard.Ban{User: w.user, Banned: rng.IntN(2) == 0, Revision: int64(rng.IntN(4)), At: stepsEpoch.Add(time.Duration(rng.IntN(90)) * time.Second)}
+		erase := rng.IntN(6) == 0
+		calls = append(calls, func(store *Store) error {
+			var changes []leaderboard.Change
+			var err error
+			if erase {
+				changes, err = store.Erase(ctx, w.user, stepsEpoch.Add(time.Minute))
+			} else {
+				changes, err = store.SetBan(ctx, ban)
+			}
+			w.notifyChanges(changes)
+			return err
+		})
+	}
+	return calls
+}
+
+// finishChanges finishes all changes that are stored for the data center of s.
+func finishChanges(ctx context.Context, w *writers, s *Store) error {
+	for c, err := range s.RankChanges(ctx) {
+		if err == nil {
+			err = s.FinishRankChange(ctx, c, func(entries []leaderboard.Entry) error {
+				w.notify(entries...)
+				if c.Board != "" {
+					return w.recountAll(ctx, s)
+				}
+				return nil
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recountAll recounts all users of the season.
+func (w *writers) recountAll(ctx context.Context, s *Store) error {
+	b, err := s.Board(ctx, w.board.ID)
+	if err != nil {
+		return err
+	}
+	for user, err := range s.Users(ctx, leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}) {
+		if err != nil {
+			return err
+		}
+		change, err := s.Recount(ctx, &b, leaderboard.SeasonAll, user)
+		if err != nil {
+			return err
+		}
+		w.notify(change.After)
+	}
+	return nil
+}
+
 // checkRegions checks both regions after all writes have arrived.
-func checkRegions(ctx context.Context, s *sea, regions [2]*writers) error {
-	for len(s.afloat) > 0 {
-		s.land()
+func checkRegions(ctx context.Context, s *link, regions [2]*writers) error {
+	for len(s.pending) > 0 {
+		s.deliver()
 	}
 	for i, w := range regions {
 		if err := errors.Join(w.check(ctx), w.checkIndex(ctx)); err != nil {
@@ -196,10 +294,10 @@ func checkRegions(ctx context.Context, s *sea, regions [2]*writers) error {
 	return nil
 }
 
-// Two regions receive the same results of a board with a floor, in different orders, so one
-// region may refuse what the other accepts. When all writes have arrived, both regions have
-// the same results: all that one of them accepted. Their sum may be below the floor. The
-// entry is the same in both regions, but may lack results until both recount it.
+// Two regions receive the same results of a board with a floor, in different orders. So one
+// region may refuse a result that the other region accepts. When all writes have arrived, both
+// regions have every result that a region accepted. The sum of these results may be below the
+// floor. The entry is the same in both regions, but may lack results until both recount it.
 func TestModelOfAFloorInTwoRegions(t *testing.T) {
 	seed := stepsSeed(t)
 	var n floorCounts
@@ -210,19 +308,21 @@ func TestModelOfAFloorInTwoRegions(t *testing.T) {
 	}
 	t.Logf("%+v", n)
 	if n.differed == 0 || n.below == 0 || n.lacking == 0 {
-		t.Error("one of these numbers is 0, want at least 1, because a region knows only the results that it has applied")
+		t.Errorf("a number of %+v is 0, want at least 1, because a region knows only the results that it has applied", n)
 	}
 }
 
+// floorCounts counts the effects of different orders of results in all runs.
 type floorCounts struct {
 	differed int // results that one region accepted and the other one refused
 	below    int // sums below the floor
 	lacking  int // entries that lacked results before they were recounted
 }
 
+// twoRegionsWithAFloor does one run, and adds to n what it finds.
 func twoRegionsWithAFloor(t *testing.T, rng *rand.Rand, n *floorCounts) error {
 	ctx := t.Context()
-	s := newSea(rng)
+	s := newLink(rng)
 	b := stepsBoard(leaderboard.Sum)
 	b.Floor = new(leaderboard.Score)
 	var regions [2]*writers
@@ -239,8 +339,8 @@ func twoRegionsWithAFloor(t *testing.T, rng *rand.Rand, n *floorCounts) error {
 	if err != nil {
 		return err
 	}
-	for len(s.afloat) > 0 {
-		s.land()
+	for len(s.pending) > 0 {
+		s.deliver()
 	}
 	if want < *b.Floor {
 		n.below++
@@ -253,7 +353,7 @@ func twoRegionsWithAFloor(t *testing.T, rng *rand.Rand, n *floorCounts) error {
 			return err
 		}
 		if e := b.Entry(&tally, key.Season, "u"); e.Key != "" && b.ScoreOf(e.Key, stepsEpoch) != want || e.Key == "" && want != 0 {
-			return fmt.Errorf("the results of region %d follow from other results than those that a region accepted, of %v", i, results)
+			return fmt.Errorf("of the results %v, region %d does not have exactly those that at least one region accepted", results, i)
 		}
 		if entries[i], err = w.third.Entry(ctx, key, "u"); err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
 			return err
@@ -270,30 +370,31 @@ func twoRegionsWithAFloor(t *testing.T, rng *rand.Rand, n *floorCounts) error {
 			return err
 		}
 	}
-	for len(s.afloat) > 0 {
-		s.land()
+	for len(s.pending) > 0 {
+		s.deliver()
 	}
 	return errors.Join(regions[0].check(ctx), regions[1].check(ctx))
 }
 
-// applyInTwoRegions applies each result once in each region. It returns the sum of the
-// results that a region accepted.
+// applyInTwoRegions applies each result once in each region, and counts in n the results that
+// only one region accepted. It returns the sum of the results that at least one region
+// accepted.
 func applyInTwoRegions(ctx context.Context, rng *rand.Rand, regions [2]*writers, results []leaderboard.MatchResult, n *floorCounts) (leaderboard.Score, error) {
 	todo := [2][]int{rng.Perm(len(results)), rng.Perm(len(results))}
-	accepted := make([]int, len(results)) // by how many regions
+	accepted := make([]int, len(results)) // the number of regions that accepted each result
 	for len(todo[0])+len(todo[1]) > 0 {
 		i := rng.IntN(2)
 		if len(todo[i]) == 0 {
 			i = 1 - i
 		}
-		at := todo[i][0]
+		index := todo[i][0]
 		todo[i] = todo[i][1:]
-		report, err := regions[i].stores[0].Apply(ctx, regions[i].board, results[at:at+1])
+		report, err := regions[i].stores[0].Apply(ctx, regions[i].board, results[index:index+1])
 		if err != nil {
 			return 0, err
 		}
 		if report.Outcomes[0].Status != leaderboard.Rejected {
-			accepted[at]++
+			accepted[index]++
 		}
 	}
 	sum := leaderboard.Score(0)

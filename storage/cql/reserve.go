@@ -17,7 +17,7 @@ type reservation struct {
 	Until    time.Time `json:"until"`
 }
 
-// Reserve stores a reservation, unless another one of the match is in force.
+// Reserve stores a reservation, unless another reservation of the match is in force.
 func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, error) {
 	text, err := json.Marshal(reservation{r.Revision, r.Holder, leaderboard.Truncate(r.Until)})
 	if err != nil {
@@ -31,11 +31,11 @@ func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, e
 		}
 		write := op{createReservation, []any{match, body}}
 		if old != "" {
-			var have reservation
-			if err := json.Unmarshal([]byte(old), &have); err != nil {
+			var current reservation
+			if err := json.Unmarshal([]byte(old), &current); err != nil {
 				return false, fmt.Errorf("cql: reservation: %w: %w", leaderboard.ErrFormat, err)
 			}
-			if !r.Grants(&leaderboard.Reservation{Revision: have.Revision, Holder: have.Holder, Until: have.Until}) {
+			if !r.Grants(&leaderboard.Reservation{Revision: current.Revision, Holder: current.Holder, Until: current.Until}) {
 				return false, nil
 			}
 			write = op{changeReservation, []any{body, match, old}}
@@ -47,8 +47,8 @@ func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, e
 	return false, fmt.Errorf("cql: match %q: %d other reservations during one call; repeat the call: %w", r.Key.Match, maxTries, leaderboard.ErrUnavailable)
 }
 
-// matchHash returns a hash of a result's key. Each part has its length before it, so
-// different keys are different texts.
+// matchHash returns a hash of a result's key. The length of each part precedes the part, so
+// different keys give different texts.
 func matchHash(key leaderboard.ResultKey) []byte {
 	var text []byte
 	for _, part := range []string{string(key.Board), string(key.Season), string(key.User), string(key.Match)} {

@@ -44,7 +44,7 @@ func (s *Store) Records(ctx context.Context, seasonKey leaderboard.SeasonKey, us
 		inc, err := s.incarnations.readAgain(ctx, seasonKey)
 		if err == nil && inc.open {
 			key := &userKey{seasonKey, inc.number, user}
-			err = s.eachMatch(ctx, key, op{selectUserAfter, append(key.args(), string(after))}, func(m *match, id leaderboard.MatchID, _ uint64) bool {
+			_, err = s.eachMatch(ctx, key, op{selectUserAfter, append(key.args(), string(after))}, func(m *match, id leaderboard.MatchID, _ uint64) bool {
 				if m != nil && (m.result != nil || len(m.refusals) > 0) {
 					more = yield(leaderboard.MatchRecord{Match: id, Record: m.record()}, nil)
 				}
@@ -57,14 +57,14 @@ func (s *Store) Records(ctx context.Context, seasonKey leaderboard.SeasonKey, us
 	}
 }
 
-// Results yields the results of a user in a season that stand or are retracted.
+// Results yields a user's results that stand in a season, retractions too.
 func (s *Store) Results(ctx context.Context, seasonKey leaderboard.SeasonKey, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
 	return func(yield func(leaderboard.MatchResult, error) bool) {
 		inc, err := s.incarnations.readAgain(ctx, seasonKey)
 		more := true
 		if err == nil && inc.open {
 			key := &userKey{seasonKey, inc.number, user}
-			err = s.eachMatch(ctx, key, op{selectUser, key.args()}, func(m *match, _ leaderboard.MatchID, _ uint64) bool {
+			_, err = s.eachMatch(ctx, key, op{selectUser, key.args()}, func(m *match, _ leaderboard.MatchID, _ uint64) bool {
 				if m != nil && m.result != nil {
 					more = yield(*m.result, nil)
 				}

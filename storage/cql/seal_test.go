@@ -2,36 +2,41 @@ package cql
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/open-leaderboard/leaderboard"
 )
 
 // finalRows returns the number of rows that a model has of each generation.
 func finalRows(m *model) map[string]int {
-	found := map[string]int{}
-	for _, table := range []string{"final_ladders", "final_standings", "final_positions"} {
+	rows := map[string]int{}
+	for _, table := range []string{"final_ladders", "final_standings", "final_positions", "final_fences"} {
 		for key, p := range m.replicas[0][table] {
+			if _, ok := p.static.visible(p.deleted); ok {
+				rows[strings.Split(key, ";")[2]]++
+			}
 			for _, r := range p.rows {
 				if _, ok := r.visible(p.deleted); ok {
-					found[strings.Split(key, ";")[2]]++
+					rows[strings.Split(key, ";")[2]]++
 				}
 			}
 		}
 	}
-	return found
+	return rows
 }
 
 // If a process dies during Seal, the rows that it wrote remain. A Seal one day later
 // removes these rows, and so does a deletion of the season. If a Seal ends while another
 // Seal waits, the other Seal removes its own rows when it continues.
 func TestModelOfAnInterruptedSeal(t *testing.T) {
-	const dies, sleeps = false, true
-	for _, wakes := range []bool{dies, sleeps} {
-		for at, more := 0, true; more; at++ {
+	for _, resumes := range []bool{false, true} { // the process dies, or waits and then continues
+		for index, more := 0, true; more; index++ {
 			m := newModel(nil)
 			w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")
 			ctx := t.Context()
@@ -42,35 +47,36 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			seal := func(s *Store, reason string) error {
-				_, err := s.Seal(ctx, w.board, seasonKey.Season, leaderboard.Amendment{At: w.clock.AddDate(0, 0, len(reason)), Reason: reason})
+			seal := func(s *Store, day int) error {
+				_, err := s.Seal(ctx, w.board, seasonKey.Season, w.clock)
+				if err == nil {
+					_, err = s.Amend(ctx, w.board, seasonKey.Season, leaderboard.Amendment{At: w.clock.AddDate(0, 0, day)})
+				}
 				return err
 			}
-			if at%2 == 0 {
-				if err := seal(w.third, "first"); err != nil {
+			if index%2 == 0 {
+				if err := seal(w.third, 1); err != nil {
 					t.Fatal(err)
 				}
 			}
-			var failed error
-			next, die := w.conns[0].walk(func() { failed = seal(w.stores[0], "dies") })
-			more = next(at)
-			if !wakes {
+			var sealErr error
+			step, die := w.conns[0].walk(func() { sealErr = seal(w.stores[0], 2) })
+			more = step(index)
+			if !resumes {
 				die()
-			}
-			if !wakes {
 				w.third.now = func() time.Time { return time.Now().Add(pendingTimeout + time.Minute) }
 			}
 			if err := w.apply(ctx, w.third, "n 50 blue"); err != nil {
 				t.Fatal(err)
 			}
-			if err := seal(w.third, "again"); err != nil {
+			if err := seal(w.third, 3); err != nil {
 				t.Fatal(err)
 			}
-			if wakes {
-				for next(1000) {
+			if resumes {
+				for step(1000) {
 				}
-				if failed != nil {
-					t.Fatalf("Seal waited before statement %d: %v", at, failed)
+				if sealErr != nil {
+					t.Fatalf("Seal waited before statement %d: %v", index, sealErr)
 				}
 			}
 			x, err := w.third.readSeal(ctx, seasonKey, incarnation{})
@@ -81,9 +87,9 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			found := finalRows(m)
-			if found[string(name)] == 0 || len(found) != 1 || len(x.Pending) > 0 {
-				t.Errorf("Seal continues: %v, waited before statement %d: rows of generations %v, pending %v, want those of %s", wakes, at, found, x.Pending, name)
+			rows := finalRows(m)
+			if rows[string(name)] == 0 || len(rows) != 1 || len(x.Pending) > 0 {
+				t.Errorf("the process stopped before statement %d, and continued: %v; the numbers of rows by generation are %v, and %v is pending; want only rows of %s", index, resumes, rows, x.Pending, name)
 			}
 			top, total, err := w.third.FinalStandings(ctx, leaderboard.Ladder{SeasonKey: seasonKey}, 1, 10)
 			if err != nil || total != 3 || top[0].User != w.user || w.board.ScoreOf(top[0].Key, w.clock) != 50 {
@@ -92,9 +98,42 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 			if err := w.third.DeleteSeason(ctx, seasonKey, time.Time{}); err != nil {
 				t.Fatal(err)
 			}
-			if found := finalRows(m); len(found) > 0 {
-				t.Errorf("the deleted season has rows of the generations %v, want none", found)
+			if rows := finalRows(m); len(rows) > 0 {
+				t.Errorf("the deleted season has rows of the generations %v, want none", rows)
 			}
+		}
+	}
+}
+
+// Two processes seal a season concurrently, or one process is paused during its Seal. In any
+// order of their statements, the season has no amendment, one generation remains, and both
+// calls return the same record.
+func TestModelOfTwoSeals(t *testing.T) {
+	const longest = 40 // approximately the number of statements of one Seal
+	var all []schedule
+	for k := range longest {
+		all = append(all, schedule{k + 1, 1000}) // the whole second Seal runs between two statements of the first
+	}
+	for _, order := range append(all, orders(t, longest)[longest:]...) {
+		w := newSeason(t)
+		ctx := t.Context()
+		var errs [2]error
+		var records [2]leaderboard.SeasonRecord
+		var turns [2]func(int) bool
+		for i := range turns {
+			turns[i], _ = w.conns[i].walk(func() {
+				records[i], errs[i] = w.stores[i].Seal(ctx, w.board, leaderboard.SeasonAll, stepsEpoch.AddDate(0, 0, i))
+			})
+		}
+		order.run(turns[0], turns[1])
+		if err := errors.Join(errs[0], errs[1], w.checkFinal(ctx)); err != nil {
+			t.Fatalf("the calls take turns of %v statements: %v", order, err)
+		}
+		if d := cmp.Diff(records[0], records[1]); d != "" || len(records[0].Amendments) > 0 {
+			t.Fatalf("the calls take turns of %v statements: the records are %+v, want equal records without amendments", order, records)
+		}
+		if rows := finalRows(w.third.conn.(*model)); len(rows) != 1 {
+			t.Fatalf("the calls take turns of %v statements: rows of generations %v, want one generation", order, rows)
 		}
 	}
 }

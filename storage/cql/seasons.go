@@ -10,18 +10,19 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A seasonOf is a season's id and incarnation.
-type seasonOf struct {
+// A seasonIncarnation is a season's id and incarnation.
+type seasonIncarnation struct {
 	season leaderboard.SeasonID
 	incarnation
 }
 
-// seasonRows returns the seasons of a board by id, including deleted seasons.
-func (s *Store) seasonRows(ctx context.Context, id leaderboard.BoardID) ([]seasonOf, error) {
+// seasonRows returns the seasons of a board in the order of their ids, including deleted
+// seasons.
+func (s *Store) seasonRows(ctx context.Context, id leaderboard.BoardID) ([]seasonIncarnation, error) {
 	var season string
 	var r seasonRow
-	return gather(ctx, s.conn, op{selectSeasons, []any{string(id)}}, append([]any{&season}, r.dest()...), func() (seasonOf, error) {
-		return seasonOf{leaderboard.SeasonID(season), r.incarnation()}, nil
+	return gather(ctx, s.conn, op{selectSeasons, []any{string(id)}}, append([]any{&season}, r.dest()...), func() (seasonIncarnation, error) {
+		return seasonIncarnation{leaderboard.SeasonID(season), r.incarnation()}, nil
 	})
 }
 
@@ -31,9 +32,9 @@ func (s *Store) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderbo
 	if err != nil {
 		return nil, err
 	}
-	rows = slices.DeleteFunc(rows, func(r seasonOf) bool { return !r.open })
+	rows = slices.DeleteFunc(rows, func(r seasonIncarnation) bool { return !r.open })
 	records := make([]leaderboard.SeasonRecord, len(rows))
-	found := make([]bool, len(rows))
+	nonEmpty := make([]bool, len(rows))
 	err = s.forEach(ctx, len(rows), func(ctx context.Context, i int) error {
 		seasonKey := leaderboard.SeasonKey{Board: id, Season: rows[i].season}
 		seal, err := s.readSeal(ctx, seasonKey, rows[i].incarnation)
@@ -41,19 +42,31 @@ func (s *Store) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderbo
 			return err
 		}
 		records[i] = seal.record(seasonKey, rows[i].incarnation)
-		found[i] = seal.sealed()
-		if !found[i] {
-			found[i], err = s.anyUser(ctx, seasonKey, rows[i].incarnation)
+		nonEmpty[i] = seal.sealed()
+		if !nonEmpty[i] {
+			nonEmpty[i], err = s.hasUser(ctx, seasonKey, rows[i].incarnation)
 		}
 		return err
 	})
 	var out []leaderboard.SeasonRecord
 	for i, r := range records {
-		if found[i] {
+		if nonEmpty[i] {
 			out = append(out, r)
 		}
 	}
 	return out, err
+}
+
+// SeasonIDs returns the seasons of a board that have an open incarnation.
+func (s *Store) SeasonIDs(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonID, error) {
+	rows, err := s.seasonRows(ctx, id)
+	var ids []leaderboard.SeasonID
+	for _, r := range rows {
+		if r.open {
+			ids = append(ids, r.season)
+		}
+	}
+	return ids, err
 }
 
 // Season returns the record of a season.
@@ -72,18 +85,23 @@ func (s *Store) ChangedAt(context.Context, leaderboard.SeasonKey) (time.Time, er
 	return time.Time{}, nil
 }
 
-// anyUser reports whether a season has a registered user. Before its first result, and
+// DeletedAt returns the time of the last deletion of a season or of its board.
+func (s *Store) DeletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) (time.Time, error) {
+	return s.deletedAt(ctx, seasonKey)
+}
+
+// hasUser reports whether a season has a registered user. Before its first result, and
 // after the erasure of all its users, a season has none.
-func (s *Store) anyUser(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (bool, error) {
-	found := false
+func (s *Store) hasUser(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (bool, error) {
+	exists := false
 	var user string
-	for bucket := 0; bucket < inc.buckets && !found; bucket++ {
+	for bucket := 0; bucket < inc.buckets && !exists; bucket++ {
 		q := op{selectAnyUser, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number, bucket}}
-		if err := s.conn.read(ctx, q, []any{&user}, func() bool { found = true; return false }); err != nil {
+		if err := s.conn.read(ctx, q, []any{&user}, func() bool { exists = true; return false }); err != nil {
 			return false, err
 		}
 	}
-	return found, nil
+	return exists, nil
 }
 
 // DeleteSeason removes all data of a season. If it is interrupted, FinishDeletions
@@ -140,9 +158,9 @@ func (s *Store) FinishDeletions(ctx context.Context) error {
 // has the id.
 func (s *Store) finishBoard(ctx context.Context, id leaderboard.BoardID) error {
 	key := leaderboard.SeasonKey{Board: id}
-	now := s.now() // before the read: a board that is created after the read is newer
-	k, err := s.readBoard(ctx, id)
-	if k.body != "" || k.buckets == 0 {
+	now := s.now() // before readBoard, so that a board that is created after readBoard is newer than now
+	stored, err := s.readBoard(ctx, id)
+	if stored.body != "" || stored.buckets == 0 {
 		if errors.Is(err, leaderboard.ErrBoardNotFound) {
 			err = nil
 		}
@@ -161,16 +179,16 @@ func (s *Store) finishBoard(ctx context.Context, id leaderboard.BoardID) error {
 	return s.removeData(ctx, id)
 }
 
-// interrupted reports whether the last deletion of a season has lasted for so long that
-// its process must have died.
+// interrupted reports whether the last deletion of a season began at least deletionTimeout
+// ago, so that its process has presumably died.
 func (s *Store) interrupted(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
 	at, err := s.deletedAt(ctx, key)
 	return err == nil && s.now().Sub(at) >= deletionTimeout, err
 }
 
-// sweepBoard removes the data of all ended incarnations of those seasons of a board for
-// which due returns true.
-func (s *Store) sweepBoard(ctx context.Context, id leaderboard.BoardID, due func(context.Context, leaderboard.SeasonKey) (bool, error)) error {
+// sweepBoard removes the data of all ended incarnations of a board's seasons. It skips
+// seasons for which shouldSweep returns false.
+func (s *Store) sweepBoard(ctx context.Context, id leaderboard.BoardID, shouldSweep func(context.Context, leaderboard.SeasonKey) (bool, error)) error {
 	rows, err := s.seasonRows(ctx, id)
 	if err != nil {
 		return err
@@ -180,7 +198,7 @@ func (s *Store) sweepBoard(ctx context.Context, id leaderboard.BoardID, due func
 		if row.swept >= row.number {
 			continue
 		}
-		ok, err := due(ctx, key)
+		ok, err := shouldSweep(ctx, key)
 		if err == nil && ok {
 			err = s.sweep(ctx, key, row.incarnation)
 		}
@@ -215,7 +233,7 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 	}
 	// If a board exists now, it is a new board with the same id. The rows may be
 	// incarnations of the new board, which must stay open.
-	if k, err := s.readBoard(ctx, id); k.body != "" || err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
+	if stored, err := s.readBoard(ctx, id); stored.body != "" || err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
 	}
 	return s.forEach(ctx, len(rows), func(ctx context.Context, i int) error {
@@ -231,10 +249,17 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 // its rows. An Apply does not. If sweep found the user of these rows, its deletions also
 // remove later writes, because sweepTime is greater than all other timestamps. Otherwise
 // the rows stay, but no call reads them.
+//
+// The ended incarnations may have had more buckets than the newest one, if a board was created
+// again. So sweep uses the greatest number that any incarnation of the season had.
 func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
+	buckets, err := s.mostBuckets(ctx, seasonKey)
+	if err != nil {
+		return err
+	}
 	for number := inc.swept; number < inc.number; number++ {
 		old := inc
-		old.number = number
+		old.number, old.buckets = number, max(inc.buckets, buckets)
 		if err := s.sweepIncarnation(ctx, seasonKey, old); err != nil {
 			return err
 		}
@@ -246,67 +271,80 @@ func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc 
 	return nil
 }
 
+// sweepIncarnation removes the data of an ended incarnation. Before that, it announces the end
+// to the indexes (see changes.go).
 func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
+	if err := s.announceEnd(ctx, seasonKey, inc); err != nil {
+		return err
+	}
 	if err := s.sweepFinal(ctx, seasonKey, inc); err != nil {
 		return err
 	}
-	listed, err := s.listsMatches(ctx, seasonKey, inc)
+	withMatchUsers, err := s.hasMatchUsers(ctx, seasonKey, inc)
 	if err != nil {
 		return err
 	}
-	partition := func(division string, bucket int) []any {
-		return []any{sweepTime, string(seasonKey.Board), string(seasonKey.Season), inc.number, division, bucket}
-	}
 	for bucket := range inc.buckets {
-		users, err := s.usersIn(ctx, seasonKey, inc, bucket)
-		if err != nil {
-			return err
-		}
-		divisions, err := s.divisionsBy(ctx, seasonKey, inc, users)
-		if err != nil {
-			return err
-		}
-		// Only the users' partitions of match_results contain the names of the divisions.
-		// An interrupted sweep must find these names again. So sweep deletes the rows of
-		// the divisions before these partitions.
-		names := slices.Sorted(maps.Keys(divisions))
-		err = s.forEach(ctx, len(names), func(ctx context.Context, i int) error {
-			return s.conn.write(ctx, op{deleteRows, partition(names[i], bucket)})
-		})
-		if err != nil {
-			return err
-		}
-		err = s.forEach(ctx, len(users), func(ctx context.Context, i int) error {
-			key := userKey{seasonKey, inc.number, users[i]}
-			if listed {
-				st, err := s.readState(ctx, &key, nil)
-				if err != nil {
-					return err
-				}
-				if err := s.unlistUser(ctx, &key, inc, st, sweepTime); err != nil {
-					return err
-				}
-			}
-			if err := s.conn.write(ctx, op{deleteUser, key.args(sweepTime)}); err != nil {
-				return err
-			}
-			return s.conn.write(ctx, op{deleteUserSeason, []any{sweepTime, userHash(users[i]), string(seasonKey.Board), string(seasonKey.Season), inc.number}})
-		})
-		if err != nil {
+		if err := s.sweepUsers(ctx, seasonKey, inc, bucket, withMatchUsers); err != nil {
 			return err
 		}
 	}
 	for bucket := range inc.buckets {
-		if err := s.conn.write(ctx, op{deleteRows, partition("", bucket)}); err != nil {
+		if err := s.conn.write(ctx, deleteRowsOf(seasonKey, inc, "", bucket)); err != nil {
 			return err
 		}
 		if err := s.conn.write(ctx, op{deleteEntries, []any{sweepTime, string(seasonKey.Board), string(seasonKey.Season), inc.number, bucket}}); err != nil {
 			return err
 		}
 	}
-	if !listed {
+	if !withMatchUsers {
 		return nil
 	}
-	// An interrupted sweep must find the mark in this partition again.
+	// This partition contains the row with markMatch. It is deleted last, so that the next
+	// sweep after an interrupted one finds this row.
 	return s.conn.write(ctx, op{deleteStates, matchArgs(seasonKey, inc.number, sweepTime)})
+}
+
+// deleteRowsOf returns the operation that deletes the rows of a bucket of a ladder in a sweep.
+func deleteRowsOf(seasonKey leaderboard.SeasonKey, inc incarnation, division string, bucket int) op {
+	return op{deleteRows, []any{sweepTime, string(seasonKey.Board), string(seasonKey.Season), inc.number, division, bucket}}
+}
+
+// sweepUsers removes the users of a bucket, and their rows in the ladders of divisions. If
+// withMatchUsers is true, it also removes the users from table match_users.
+func (s *Store) sweepUsers(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, bucket int, withMatchUsers bool) error {
+	users, err := s.usersIn(ctx, seasonKey, inc, bucket)
+	if err != nil {
+		return err
+	}
+	divisions, err := s.divisionsOfUsers(ctx, seasonKey, inc, users)
+	if err != nil {
+		return err
+	}
+	// Only the users' partitions of match_results contain the names of the divisions.
+	// An interrupted sweep must find these names again. So sweep deletes the rows of
+	// the divisions before these partitions.
+	names := slices.Sorted(maps.Keys(divisions))
+	err = s.forEach(ctx, len(names), func(ctx context.Context, i int) error {
+		return s.conn.write(ctx, deleteRowsOf(seasonKey, inc, names[i], bucket))
+	})
+	if err != nil {
+		return err
+	}
+	return s.forEach(ctx, len(users), func(ctx context.Context, i int) error {
+		key := userKey{seasonKey, inc.number, users[i]}
+		if withMatchUsers {
+			st, err := s.readState(ctx, &key, nil)
+			if err != nil {
+				return err
+			}
+			if err := s.unlistUser(ctx, &key, bucket, slices.Sorted(maps.Keys(st.matches)), sweepTime); err != nil {
+				return err
+			}
+		}
+		if err := s.conn.write(ctx, op{deleteUser, key.args(sweepTime)}); err != nil {
+			return err
+		}
+		return s.conn.write(ctx, op{deleteUserSeason, []any{sweepTime, userHash(users[i]), string(seasonKey.Board), string(seasonKey.Season), inc.number}})
+	})
 }

@@ -54,27 +54,29 @@ func (unauthenticated) Challenge([]byte) ([]byte, gocql.Authenticator, error) {
 
 func (unauthenticated) Success([]byte) error { return nil }
 
-// attempts keeps the last error of a connection to a node, because CreateSession returns
-// only the text of this error.
-type attempts struct {
+// connectErrors keeps the error of the last failed attempt to connect to a node, because
+// CreateSession returns only the text of this error.
+type connectErrors struct {
 	mu   sync.Mutex
 	addr string
 	err  error
 }
 
-func (a *attempts) ObserveConnect(c gocql.ObservedConnect) {
+// ObserveConnect implements [gocql.ConnectObserver].
+func (e *connectErrors) ObserveConnect(c gocql.ObservedConnect) {
 	if c.Err == nil {
 		return
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.addr, a.err = c.Host.ConnectAddressAndPort(), c.Err
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.addr, e.err = c.Host.ConnectAddressAndPort(), c.Err
 }
 
-func (a *attempts) last() (addr string, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.addr, a.err
+// last returns the address of the node and the error, or nil if every attempt succeeded.
+func (e *connectErrors) last() (addr string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.addr, e.err
 }
 
 // checkRejection examines the error of a connection to the node at addr. If the node has

@@ -3,12 +3,10 @@ package cql
 import (
 	"bufio"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -20,8 +18,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/authority"
 )
 
-// nodeWithUsers is a fake Cassandra node: it answers the handshake of CQL, asks for
-// credentials, and refuses them.
+// nodeWithUsers answers the connections of l as a Cassandra node that requires credentials
+// and refuses all of them.
 func nodeWithUsers(l net.Listener) {
 	const (
 		opError, opStartup, opAuthenticate, opOptions, opSupported, opAuthResponse = 0x00, 0x01, 0x03, 0x05, 0x06, 0x0f
@@ -64,8 +62,8 @@ func nodeWithUsers(l net.Listener) {
 	}
 }
 
-// For each wrong or missing credential, Open returns an error of one line that names the
-// node and the setting to correct.
+// If a password, a certificate or a TLS setting is wrong or missing, Open returns an error of
+// one line that names the node and the setting to correct.
 func TestRejectedCredentials(t *testing.T) {
 	ca, err := authority.New(t.TempDir(), "ca")
 	if err != nil {
@@ -79,16 +77,10 @@ func TestRejectedCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
+	config, err := ca.Server(pair)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(ca.File)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(text)
 	listen := func(c *tls.Config) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -101,8 +93,8 @@ func TestRejectedCredentials(t *testing.T) {
 		go nodeWithUsers(l)
 		return l.Addr().String()
 	}
-	open := listen(nil)
-	secured := listen(&tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert})
+	plain := listen(nil)
+	secured := listen(config)
 	mine := &certs.Client{CA: ca.File, Cert: pair.Cert, Key: pair.Key}
 	for _, tt := range []struct {
 		name string
@@ -111,14 +103,14 @@ func TestRejectedCredentials(t *testing.T) {
 		tls  *certs.Client
 		want string
 	}{
-		{"a wrong password", open, "ada", nil, `rejects user "ada": correct cassandra.username and cassandra.password`},
+		{"a wrong password", plain, "ada", nil, `rejects user "ada": correct cassandra.username and cassandra.password`},
 		{"a wrong password over TLS", secured, "ada", mine, `rejects user "ada": correct cassandra.username and cassandra.password`},
-		{"no password", open, "", nil, "requires credentials: set cassandra.username and cassandra.password"},
+		{"no password", plain, "", nil, "requires credentials: set cassandra.username and cassandra.password"},
 		{"a certificate of an unknown authority", secured, "ada", &certs.Client{CA: other.File}, "cassandra.tls.ca"},
 		{"a certificate for another host name", secured, "ada", &certs.Client{CA: ca.File, ServerName: "db.example"}, "cassandra.tls.server_name"},
 		{"no client certificate", secured, "ada", &certs.Client{CA: ca.File}, "set cassandra.tls.cert and cassandra.tls.key"},
 		{"no TLS", secured, "ada", nil, "may require cassandra.tls.enabled"},
-		{"TLS to a node that does not use TLS", open, "ada", mine, "see cassandra.tls.enabled"},
+		{"TLS to a node that does not use TLS", plain, "ada", mine, "see cassandra.tls.enabled"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -169,30 +161,30 @@ func TestRackSettings(t *testing.T) {
 		policy := cfg.PoolConfig.HostSelectionPolicy
 		policy.Init(new(gocql.Session))
 		inRack := map[string]bool{}
-		for i, at := range []string{"dc1 rack1", "dc1 rack2", "dc2 rack1", "dc1 rack1", "dc1 rack2", "dc2 rack2"} {
-			dataCenter, in, _ := strings.Cut(at, " ")
-			h := node(t, fmt.Sprintf("10.0.0.%d", i+1), dataCenter, in)
+		for i, place := range []string{"dc1 rack1", "dc1 rack2", "dc2 rack1", "dc1 rack1", "dc1 rack2", "dc2 rack2"} {
+			dataCenter, nodeRack, _ := strings.Cut(place, " ")
+			h := node(t, fmt.Sprintf("10.0.0.%d", i+1), dataCenter, nodeRack)
 			if cfg.HostFilter.Accept(h) { // as the driver does
 				policy.AddHost(h)
-				inRack[h.HostID()] = in == rack
+				inRack[h.HostID()] = nodeRack == rack
 			}
 		}
-		var seen []*gocql.HostInfo
+		var asked []*gocql.HostInfo
 		first := map[string]bool{}
 		for range 8 {
-			seen = nil
+			asked = nil
 			for next := policy.Pick(nil); ; {
 				h := next()
 				if h == nil {
 					break
 				}
-				seen = append(seen, h.Info())
+				asked = append(asked, h.Info())
 			}
-			if len(seen) != 4 {
-				t.Fatalf("rack %q: the driver asks %d nodes, want the 4 nodes of dc1", rack, len(seen))
+			if len(asked) != 4 {
+				t.Fatalf("rack %q: the driver asks %d nodes, want the 4 nodes of dc1", rack, len(asked))
 			}
-			first[seen[0].HostID()] = true
-			for i, h := range seen {
+			first[asked[0].HostID()] = true
+			for i, h := range asked {
 				if rack != "" && inRack[h.HostID()] != (i < 2) {
 					t.Errorf("rack %q: the driver asks node %s of %s as number %d, want the nodes of the rack first", rack, h.HostID(), h.Rack(), i+1)
 				}
@@ -204,8 +196,8 @@ func TestRackSettings(t *testing.T) {
 		if rack == "" {
 			continue
 		}
-		policy.HostDown(seen[0])
-		policy.HostDown(seen[1])
+		policy.HostDown(asked[0])
+		policy.HostDown(asked[1])
 		if h := policy.Pick(nil)(); h == nil || h.Info().Rack() == rack || h.Info().DataCenter() != "dc1" {
 			t.Errorf("rack %q is down: the driver asks %v, want a node of the other rack of dc1", rack, h)
 		}

@@ -1,11 +1,15 @@
 package cql
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -39,9 +43,9 @@ import (
 //   - All other writers write at smaller timestamps. So Cassandra keeps the entry of L.
 //
 // This is true for every order of the writers' steps, even if a writer repeats a step or
-// waits long between two steps. Until all writers have completed step 3, two writers may
-// write different entries with the same version, if each has read a part of the state
-// that the other has not read. Cassandra then keeps one of the two entries.
+// waits long between two steps. Before all writers have completed step 3, each of two
+// writers may have read a part of the state that the other has not read. They may then write
+// different entries with the same version, and Cassandra keeps one of the two entries.
 //
 // If a writer dies before the end of step 3, it has not acknowledged its result, so the
 // sender sends the result again. The writer that receives it finds the result in the
@@ -52,12 +56,12 @@ import (
 // The divisions of the board may change. Processes cache boards, so for a while two writers
 // may know different divisions. Therefore the rules of a season, the number of changes that
 // its entries follow, are a part of each user's state. The row of the season contains the
-// rules ([incarnation.rules]); they only grow, and so does the version, which is the sum of
-// the rules and the versions of all other parts. The argument above then remains true:
+// rules ([incarnation.rules]). The rules only grow. So the version only grows too: it is the
+// sum of the rules and the versions of all other parts. The argument above then remains true:
 //
 //   - Each writer reads the rules in step 2, together with the rest of the state
 //     ([Store.whileOpen]), and writes the entry that follows from them. If the writer began
-//     with other rules, it begins again with those that it has read.
+//     with other rules, it begins again with the rules that it has read.
 //   - StartRecount writes the rules: this is step 1 of a writer. The Recount of each user
 //     is steps 2 and 3 of the same writer. After StartRecount, the caller reads the list
 //     of users. If the list lacks a user, the user is registered later, and the writer that
@@ -90,23 +94,35 @@ func (k *userKey) args(others ...any) []any {
 	return append(others, string(k.Board), string(k.Season), k.incarnation, string(k.user))
 }
 
+// setAccount returns the operations that write the account of the user in the season. They also
+// delete the user's data of earlier epochs in the season. A slow writer may write such data
+// late, and erasures skip a season that already has an account of their epoch.
+func (k *userKey) setAccount(acc *account) []op {
+	ops := []op{{setAccount, k.args(acc.writeTime(), acc.append(nil))}}
+	if acc.Epoch > 0 {
+		ops = append(ops, op{deleteUser, k.args(acc.Epoch << epochShift)})
+	}
+	return ops
+}
+
 func (k *userKey) result(match leaderboard.MatchID) leaderboard.ResultKey {
 	return leaderboard.ResultKey{SeasonKey: k.SeasonKey, User: k.user, Match: match}
 }
 
 // statics contains the static cells of a user's partition in table match_results.
 type statics struct {
-	account account
-	known   bool  // the cell with the account exists, so the user is registered in the season
-	claim   claim // the claim in this data center
+	account    account
+	registered bool  // the cell with the account exists, so the user is registered in the season
+	claim      claim // the claim in this data center: see summary.go
+	raises     int   // the number of elements that noteRaise has added
 	// divisions contains the names of all divisions in which the user may have rows.
 	divisions map[string]bool
 }
 
-// addDivisions adds the names of the entry's divisions to st. It returns the statement that
-// adds those names to the user's partition that it does not contain yet, if any. The names
-// must be written before the rows of the divisions, because repairs and erasures find the
-// user's rows by these names.
+// addDivisions adds the names of the entry's divisions to st. If the user's partition lacks
+// some of these names, addDivisions returns a statement that adds the missing names. The
+// names must be written before the rows of the divisions, because repairs and erasures find
+// the user's rows by these names.
 func (st *statics) addDivisions(key *userKey, e *leaderboard.Entry) []op {
 	var added []string
 	for _, d := range e.Divisions {
@@ -127,9 +143,9 @@ func (st *statics) addDivisions(key *userKey, e *leaderboard.Entry) []op {
 }
 
 // same reports whether st and o are equal except for the divisions. If they are, a summary
-// that was computed with o is still valid for st.
+// (see summary.go) that was computed with o is also valid for st.
 func (st *statics) same(o *statics) bool {
-	return st.known == o.known && st.claim == o.claim && st.account == o.account
+	return st.registered == o.registered && st.claim == o.claim && st.account == o.account && st.raises == o.raises
 }
 
 // A state is a user's state in a season: the whole state, or a part with some of the
@@ -141,29 +157,65 @@ type state struct {
 	tally   leaderboard.Tally // the tally of all results
 }
 
+// raisePrefix begins the name of an element of noteRaise. No name of a data center contains a
+// tab.
+const raisePrefix = "\traise "
+
+// noteRaise returns the operation that adds an element to the column owners. The element stands
+// for a row that raises the version of the user's state, but is not a result.
+//
+// Writers in each data center apply every result, so no summary lacks a result for long. But
+// such a row is written in one data center only, together with a claim for this data center. The
+// element makes the stores of the other data centers drop their summaries when the row arrives.
+func (k *userKey) noteRaise(st *state, match leaderboard.MatchID, kind int8, item []byte) op {
+	text := append(appendString([]byte{byte(kind)}, string(match)), item...)
+	sum := sha256.Sum256(text)
+	return op{setOwner, k.args(st.account.Epoch<<epochShift|1, raisePrefix+hex.EncodeToString(sum[:8]), []byte{codecFormat})}
+}
+
 // readStatics reads the static cells of a user's partition.
 func (s *Store) readStatics(ctx context.Context, key *userKey) (statics, error) {
-	var acc []byte
-	var owners map[string][]byte
-	var divisions []string
-	err := s.conn.read(ctx, op{selectStatics, key.args()}, []any{&acc, &owners, &divisions}, func() bool { return true })
+	var cells staticCells
+	err := s.conn.read(ctx, op{selectStatics, key.args()}, cells.dest(), func() bool { return true })
 	if err != nil {
 		return statics{}, err
 	}
+	return cells.decode(s.dc)
+}
+
+// staticCells contains the static cells of a user's partition as they are stored.
+type staticCells struct {
+	account   []byte
+	owners    map[string][]byte
+	divisions []string
+}
+
+// dest returns the variables into which a read scans the cells.
+func (c *staticCells) dest() []any { return []any{&c.account, &c.owners, &c.divisions} }
+
+// decode returns the static cells, with the claim in the given data center.
+func (c *staticCells) decode(dataCenter string) (statics, error) {
 	st := statics{divisions: map[string]bool{}}
-	for _, d := range divisions {
+	for _, d := range c.divisions {
 		st.divisions[d] = true
 	}
-	if own := owners[s.dc]; own != nil {
+	if own := c.owners[dataCenter]; own != nil {
 		if len(own) != len(st.claim) {
 			return statics{}, errFormat("claim")
 		}
 		st.claim = claim(own)
 	}
-	if acc != nil {
-		st.known = true
-		st.account, err = decodeAccount(acc)
+	for name := range c.owners {
+		if strings.HasPrefix(name, raisePrefix) {
+			st.raises++
+		}
 	}
+	if c.account == nil {
+		return st, nil
+	}
+	st.registered = true
+	var err error
+	st.account, err = decodeAccount(c.account)
 	return st, err
 }
 
@@ -181,7 +233,7 @@ func (s *Store) readState(ctx context.Context, key *userKey, matches []leaderboa
 		}
 	}
 	for _, q := range queries {
-		if err := s.readMatches(ctx, key, q, st); err != nil {
+		if _, err := s.readMatches(ctx, key, q, st); err != nil {
 			return nil, fmt.Errorf("user %q: %w", key.user, err)
 		}
 	}
@@ -196,28 +248,50 @@ func textsOf[S ~string](ids []S) []string {
 	return texts
 }
 
-func (s *Store) readMatches(ctx context.Context, key *userKey, q op, st *state) error {
+// readMatches adds to st the matches that a query returns. See eachMatch for the argument
+// extraDest and for the returned number of rows.
+func (s *Store) readMatches(ctx context.Context, key *userKey, q op, st *state, extraDest ...any) (rows int, err error) {
 	return s.eachMatch(ctx, key, q, func(m *match, id leaderboard.MatchID, repair uint64) bool {
 		if m != nil {
 			st.matches[id] = m
 		}
 		st.repairs += repair
 		return true
-	})
+	}, extraDest...)
 }
 
 // version returns the version of the entry that follows from the state, without the rules
 // of the season, which [userKey.entry] adds. Every change of the state that can affect the
-// entry increases the version. If a result is replaced by
-// one with a higher revision, the version grows by the difference of the revisions. A
-// contender row adds one. A change of a ban adds one. An erasure raises the version above
-// all earlier versions.
+// entry increases the version. If a result with a higher revision replaces a result, the
+// version grows by the difference of the revisions. A contender row adds one. A change of a
+// ban adds one. An erasure raises the version above all earlier versions.
 func (st *state) version() uint64 {
 	v := st.account.version() + st.repairs
 	for _, m := range st.matches {
 		v += m.version()
 	}
 	return v
+}
+
+// empty reports whether the user's partition has no cells.
+func (st *state) empty() bool {
+	return !st.registered && st.claim == claim{} && st.raises == 0 && len(st.divisions) == 0 && len(st.matches) == 0 && st.repairs == 0
+}
+
+// isOnly reports whether st contains only what the writer of o has written: the static cells
+// of o, and the matches of o with the ids changedIDs.
+func (st *state) isOnly(o *state, changedIDs []leaderboard.MatchID) bool {
+	if !st.same(&o.statics) || !maps.Equal(st.divisions, o.divisions) || len(st.matches) != len(changedIDs) || st.repairs > 0 {
+		return false
+	}
+	for _, id := range changedIDs {
+		m, written := st.matches[id], o.matches[id]
+		if m == nil || !bytes.Equal(m.payload, written.payload) || m.needsContender() || len(m.contenders) > 0 ||
+			len(m.refusals) != len(written.refusals) || m.voids != written.voids {
+			return false
+		}
+	}
+	return true
 }
 
 // match returns the state of a match. If st has none, match adds an empty one.
@@ -236,6 +310,7 @@ func (st *state) setTally(b *leaderboard.Board) (err error) {
 	return err
 }
 
+// results yields the results that stand, in any order.
 func (st *state) results() iter.Seq2[leaderboard.MatchResult, error] {
 	return func(yield func(leaderboard.MatchResult, error) bool) {
 		for _, m := range st.matches {
@@ -254,23 +329,36 @@ func (k *userKey) entry(b *leaderboard.Board, t *leaderboard.Tally, a *account, 
 	return e
 }
 
+// headRows is the greatest number of rows that readHead reads.
+const headRows = 32
+
 // readWhole reads a user's whole state and sets its tally.
 func (s *Store) readWhole(ctx context.Context, b *leaderboard.Board, key *userKey) (*state, error) {
-	var st *state
-	var fixed statics
-	err := s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
-		if i == 0 {
-			fixed, err = s.readStatics(ctx, key)
-		} else {
-			st, err = s.readState(ctx, key, nil)
+	st, whole, err := s.readHead(ctx, key)
+	if err == nil && !whole {
+		static := st.statics
+		if st, err = s.readState(ctx, key, nil); err == nil {
+			st.statics = static
 		}
-		return err
-	})
+	}
 	if err != nil {
 		return nil, err
 	}
-	st.statics = fixed
 	return st, st.setTally(b)
+}
+
+// readHead reads the static cells and the first rows of a user's partition, by one
+// statement. It reports whether these rows are all. Otherwise only the static cells of the
+// returned state are valid.
+func (s *Store) readHead(ctx context.Context, key *userKey) (st *state, whole bool, err error) {
+	var cells staticCells
+	st = &state{matches: map[leaderboard.MatchID]*match{}}
+	rows, err := s.readMatches(ctx, key, op{selectUserHead, append(key.args(), headRows)}, st, cells.dest()...)
+	if err != nil {
+		return nil, false, fmt.Errorf("user %q: %w", key.user, err)
+	}
+	st.statics, err = cells.decode(s.dc)
+	return st, rows < headRows, err
 }
 
 // readResolved reads a user's whole state: step 2 of a writer. If a result in the state
@@ -280,9 +368,9 @@ func (s *Store) readWhole(ctx context.Context, b *leaderboard.Board, key *userKe
 //
 // If the state contains another claim than ownClaim, the claim of another store X has
 // prevailed. Possibly X has not read the results that the caller wrote. So readResolved
-// writes a claim with a greater number, which makes X read the whole state again. Once is
-// enough: if another store claims the user after readResolved began to read, that store
-// also reads the caller's results.
+// writes a claim with a greater number, which makes X read the whole state again. One such
+// claim is enough: if another store claims the user after readResolved began to read, that
+// store also reads the caller's results.
 func (s *Store) readResolved(ctx context.Context, b *leaderboard.Board, key *userKey, ownClaim claim) (*state, error) {
 	for {
 		st, err := s.readWhole(ctx, b, key)
@@ -294,8 +382,9 @@ func (s *Store) readResolved(ctx context.Context, b *leaderboard.Board, key *use
 		var ops []op
 		for _, id := range slices.Sorted(maps.Keys(st.matches)) {
 			if m := st.matches[id]; m.needsContender() {
-				ops = append(ops, op{insertItem, append(key.args(), string(id), int8(kindContender),
-					contenderItem(m.result.Revision, m.payload), m.payload, st.account.Epoch<<epochShift|1)})
+				item := contenderItem(m.result.Revision, m.payload)
+				ops = append(ops, op{insertItem, append(key.args(), string(id), int8(kindContender), item, m.payload, st.account.Epoch<<epochShift|1)},
+					key.noteRaise(st, id, kindContender, item))
 			}
 		}
 		if len(ops) == 0 && !lost {
@@ -323,8 +412,8 @@ func (s *Store) writeUser(ctx context.Context, ops ...op) error {
 	}
 	for len(ops) > 0 {
 		n, size := 0, 0
-		for n < len(ops) && (n == 0 || size+ops[n].size() <= maxBatchBytes) {
-			size += ops[n].size()
+		for n < len(ops) && (n == 0 || size+ops[n].approxBytes() <= maxBatchBytes) {
+			size += ops[n].approxBytes()
 			n++
 		}
 		if err := s.conn.write(ctx, ops[:n]...); err != nil {
@@ -335,8 +424,8 @@ func (s *Store) writeUser(ctx context.Context, ops ...op) error {
 	return nil
 }
 
-// size returns the approximate size of the statement in bytes.
-func (o *op) size() int {
+// approxBytes returns the approximate size of the statement in bytes.
+func (o *op) approxBytes() int {
 	const overhead = 100
 	n := overhead
 	for _, a := range o.args {

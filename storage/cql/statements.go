@@ -11,8 +11,9 @@ package cql
 //   - The table user_scopes contains the seasons of each user.
 //   - The column realm is always 0, so that each of the tables boards, api_keys, ban_ends
 //     and audit_days is a single partition.
-//   - The column ban of table accounts contains the ban on every board, in rows that an
-//     older version wrote. In newer rows, the column body contains all bans.
+//   - The columns body and ban of table accounts contain bans and erasures that an older
+//     version wrote, by lightweight transactions. The columns bans and erasures contain
+//     the later ones.
 const (
 	selectBoards = `SELECT board, body, buckets FROM boards WHERE realm = 0`
 	selectBoard  = `SELECT body, buckets FROM boards WHERE realm = 0 AND board = ?`
@@ -27,12 +28,15 @@ const (
 	selectDeleted  = `SELECT board_made FROM seasons WHERE board = ? AND season IN ?`
 	setDeleted     = `UPDATE seasons USING TIMESTAMP ? SET board_made = ? WHERE board = ? AND season = ?`
 	openSeason     = `UPDATE seasons USING TIMESTAMP ? SET opened = ?, board_made = ?, buckets = ? WHERE board = ? AND season = ?`
+	setBuckets     = `UPDATE seasons USING TIMESTAMP ? SET buckets = ? WHERE board = ? AND season = ?`
+	selectBuckets  = `SELECT buckets FROM seasons WHERE board = ? AND season = ?`
 	endIncarnation = `UPDATE seasons USING TIMESTAMP ? SET edition = ? WHERE board = ? AND season = ?`
 	setRules       = `UPDATE seasons USING TIMESTAMP ? SET rules = ? WHERE board = ? AND season = ?`
 	sweptSeason    = `UPDATE seasons USING TIMESTAMP ? SET swept = ? WHERE board = ? AND season = ?`
 
 	selectUser      = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
 	selectUserAfter = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? AND match_id > ?`
+	selectUserHead  = `SELECT account, owners, divisions, match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? LIMIT ?`
 	selectStatics   = `SELECT account, owners, divisions FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? LIMIT 1`
 	selectEveryUser = `SELECT DISTINCT board, season, edition, user_id, account FROM match_results`
 	selectMatches   = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? AND match_id IN ?`
@@ -74,11 +78,16 @@ const (
 	createReservation = `INSERT INTO reservations (match_hash, body) VALUES (?, ?) IF NOT EXISTS`
 	changeReservation = `UPDATE reservations SET body = ? WHERE match_hash = ? IF body = ?`
 
-	selectAccount      = `SELECT body, ban FROM accounts WHERE user_hash = ?`
-	selectAccounts     = `SELECT body, ban FROM accounts`
-	selectAccountsFrom = `SELECT body, ban FROM accounts WHERE token(user_hash) >= token(?)`
-	createAccount      = `INSERT INTO accounts (user_hash, body) VALUES (?, ?) IF NOT EXISTS`
-	changeAccount      = `UPDATE accounts SET body = ?, ban = null WHERE user_hash = ? IF body = ?`
+	selectAccount      = `SELECT body, ban, bans, erasures, WRITETIME(body) FROM accounts WHERE user_hash = ?`
+	selectAccounts     = `SELECT body, ban, bans, erasures, WRITETIME(body) FROM accounts`
+	selectAccountsFrom = `SELECT body, ban, bans, erasures, WRITETIME(body) FROM accounts WHERE token(user_hash) >= token(?)`
+	setBan             = `UPDATE accounts USING TIMESTAMP ? SET bans[?] = ? WHERE user_hash = ?`
+	setErasure         = `UPDATE accounts USING TIMESTAMP ? SET erasures[?] = ? WHERE user_hash = ?`
+	stripAccount       = `UPDATE accounts USING TIMESTAMP ? SET body = ?, ban = null WHERE user_hash = ?`
+
+	selectRankChanges = `SELECT id, body FROM rank_changes WHERE data_center = ? AND bucket = ?`
+	insertRankChange  = `INSERT INTO rank_changes (data_center, bucket, id, body) VALUES (?, ?, ?, ?) USING TIMESTAMP 1`
+	deleteRankChange  = `DELETE FROM rank_changes USING TIMESTAMP 2 WHERE data_center = ? AND bucket = ? AND id = ?`
 
 	selectBanEnds = `SELECT until_at, user_hash, board FROM ban_ends WHERE realm = 0 AND until_at < ?`
 	insertBanEnd  = `INSERT INTO ban_ends (realm, until_at, user_hash, board) VALUES (0, ?, ?, ?) USING TIMESTAMP ?`
@@ -103,20 +112,29 @@ const (
 	changeSeal = `UPDATE seals SET body = ? WHERE board = ? AND season = ? AND edition = ? IF body = ?`
 	removeSeal = `DELETE FROM seals WHERE board = ? AND season = ? AND edition = ? IF body = ?`
 
-	selectFinalLadders  = `SELECT division, standings FROM final_ladders WHERE board = ? AND season = ? AND generation = ?`
-	selectFinalLadder   = `SELECT standings, erased FROM final_ladders WHERE board = ? AND season = ? AND generation = ? AND division = ?`
+	selectFinalLadders  = `SELECT division, standings, erased FROM final_ladders WHERE board = ? AND season = ? AND generation = ?`
+	selectFinalSizes    = `SELECT division, standings, erased FROM final_ladders WHERE board = ? AND season = ? AND generation = ? AND division IN ?`
 	insertFinalLadder   = `INSERT INTO final_ladders (board, season, generation, division, standings) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP 1`
 	eraseFinalPosition  = `UPDATE final_ladders USING TIMESTAMP 1 SET erased = erased + ? WHERE board = ? AND season = ? AND generation = ? AND division = ?`
 	deleteFinalLadders  = `DELETE FROM final_ladders USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ?`
 	selectFinalPage     = `SELECT position, user_id, rank_key, achieved_at, competition, dense FROM final_standings WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ? AND position >= ? LIMIT ?`
+	selectFinalPages    = `SELECT page, standings, tail, position, user_id, rank_key, achieved_at, competition, dense FROM final_standings WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page IN ?`
+	selectFinalRange    = `SELECT page, standings, tail, position, user_id, rank_key, achieved_at, competition, dense FROM final_standings WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page IN ? AND position >= ? AND position <= ?`
+	setFinalTail        = `UPDATE final_standings USING TIMESTAMP 1 SET standings = ?, tail = ? WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ?`
 	selectFinalUsers    = `SELECT user_id FROM final_standings WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ?`
 	insertFinalStanding = `INSERT INTO final_standings (board, season, generation, division, page, position, user_id, rank_key, achieved_at, competition, dense) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1`
 	deleteFinalStanding = `DELETE FROM final_standings USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ? AND position = ?`
 	deleteFinalPage     = `DELETE FROM final_standings USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ?`
 	selectFinalPosition = `SELECT position FROM final_positions WHERE board = ? AND season = ? AND generation = ? AND user_id = ? AND division = ?`
-	selectFinalPlaces   = `SELECT division, position FROM final_positions WHERE board = ? AND season = ? AND generation = ? AND user_id = ?`
-	insertFinalPosition = `INSERT INTO final_positions (board, season, generation, user_id, division, position) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP 1`
+	selectFinalPlaces   = `SELECT division, position, rank_key, achieved_at FROM final_positions WHERE board = ? AND season = ? AND generation = ? AND user_id = ?`
+	selectFinalOf       = `SELECT user_id, position, rank_key, achieved_at, competition, dense, not_worse FROM final_positions WHERE board = ? AND season = ? AND generation = ? AND user_id IN ? AND division = ?`
+	insertFinalPosition = `INSERT INTO final_positions (board, season, generation, user_id, division, position, rank_key, achieved_at, competition, dense, not_worse) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1`
 	deleteFinalPlaces   = `DELETE FROM final_positions USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND user_id = ?`
+
+	selectFinalFence  = `SELECT page FROM final_fences WHERE board = ? AND season = ? AND generation = ? AND division = ? AND standing <= ? ORDER BY standing DESC LIMIT 1`
+	insertFinalFence  = `INSERT INTO final_fences (board, season, generation, division, standing, page) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP 1`
+	deleteFinalFence  = `DELETE FROM final_fences USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND division = ? AND standing = ?`
+	deleteFinalFences = `DELETE FROM final_fences USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND division = ?`
 
 	selectKeys    = `SELECT id, body FROM api_keys WHERE realm = 0`
 	selectKey     = `SELECT body FROM api_keys WHERE realm = 0 AND id = ?`

@@ -20,22 +20,23 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A steppedSession stops before each statement and waits for the test.
+// A steppedSession stops before each statement and waits for the test, while a call that walk
+// has started runs.
 type steppedSession struct {
 	conn
 	mu      sync.Mutex
-	walking bool
-	at      chan bool // receives true before each statement, and false when the call has returned
+	walking bool      // such a call runs
+	arrived chan bool // receives true before each statement, and false when the call has returned
 	turn    chan bool // the test sends true to continue; false means that the process dies
 }
 
 var errDied = errors.New("the process died")
 
 func newSteps(c conn) *steppedSession {
-	return &steppedSession{conn: c, at: make(chan bool), turn: make(chan bool)}
+	return &steppedSession{conn: c, arrived: make(chan bool), turn: make(chan bool)}
 }
 
-// step waits for the test before a statement.
+// step waits for the test before a statement. It returns errDied if the process dies.
 func (s *steppedSession) step() error {
 	s.mu.Lock()
 	walking := s.walking
@@ -43,7 +44,7 @@ func (s *steppedSession) step() error {
 	if !walking {
 		return nil
 	}
-	s.at <- true
+	s.arrived <- true
 	if !<-s.turn {
 		return errDied
 	}
@@ -64,17 +65,17 @@ func (s *steppedSession) write(ctx context.Context, ops ...op) error {
 	return s.conn.write(ctx, ops...)
 }
 
-func (s *steppedSession) swap(ctx context.Context, q op, have map[string]any) (bool, error) {
+func (s *steppedSession) swap(ctx context.Context, q op, row map[string]any) (bool, error) {
 	if err := s.step(); err != nil {
 		return false, err
 	}
-	return s.conn.swap(ctx, q, have)
+	return s.conn.swap(ctx, q, row)
 }
 
-// walk starts a call. The call then waits before each statement. The returned function next
-// runs up to n statements of the call, and reports whether the call has more statements.
-// The returned function die makes all further statements of the call fail.
-func (s *steppedSession) walk(call func()) (next func(n int) (more bool), die func()) {
+// walk starts a call. The call then waits before each statement. walk returns two functions.
+// The first, step, runs up to n statements of the call, and reports whether the call has
+// more. The second, die, makes all further statements of the call fail.
+func (s *steppedSession) walk(call func()) (step func(n int) (more bool), die func()) {
 	s.mu.Lock()
 	s.walking = true
 	s.mu.Unlock()
@@ -83,19 +84,19 @@ func (s *steppedSession) walk(call func()) (next func(n int) (more bool), die fu
 		s.mu.Lock()
 		s.walking = false
 		s.mu.Unlock()
-		s.at <- false
+		s.arrived <- false
 	}()
-	more := <-s.at
+	more := <-s.arrived
 	return func(n int) bool {
 			for ; more && n > 0; n-- {
 				s.turn <- true
-				more = <-s.at
+				more = <-s.arrived
 			}
 			return more
 		}, func() {
 			for more {
 				s.turn <- false
-				more = <-s.at
+				more = <-s.arrived
 			}
 		}
 }
@@ -143,7 +144,7 @@ type writers struct {
 	clock  time.Time
 
 	mu      sync.Mutex
-	updates []leaderboard.Entry // the entries of the user that were sent to an index
+	updates []leaderboard.Entry // the entries of the user that notify received
 }
 
 // notify records the entries that callers of the stores would send to an index.
@@ -157,17 +158,18 @@ func (w *writers) notify(entries ...leaderboard.Entry) {
 	}
 }
 
+// notifyChanges calls notify with the entries after the changes.
 func (w *writers) notifyChanges(changes []leaderboard.Change) {
 	for i := range changes {
 		w.notify(changes[i].After)
 	}
 }
 
-// checkIndex simulates an index: of the entries that were sent to it, the index keeps the
-// first one with the highest version. If this entry differs from the stored entry,
-// checkIndex returns an error.
+// checkIndex simulates an index, which keeps an entry with the highest version of those that
+// were sent to it. If any entry with this version differs from the stored entry, checkIndex
+// returns an error.
 func (w *writers) checkIndex(ctx context.Context) error {
-	have, err := w.third.Entry(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, w.user)
+	stored, err := w.third.Entry(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, w.user)
 	if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
 		return err
 	}
@@ -182,13 +184,13 @@ func (w *writers) checkIndex(ctx context.Context) error {
 			continue
 		}
 		ranked = e.Key != ""
-		e.Version = have.Version // the stored version may have grown without another change of the entry
-		if d := cmp.Diff(have, e, cmpopts.EquateEmpty()); (have.Key != "" || ranked) && d != "" {
+		e.Version = stored.Version // the stored version may have grown without another change of the entry
+		if d := cmp.Diff(stored, e, cmpopts.EquateEmpty()); (stored.Key != "" || ranked) && d != "" {
 			return fmt.Errorf("the index has another entry, with version %d (-stored +index):\n%s", last, d)
 		}
 	}
-	if have.Key != "" && !ranked {
-		return fmt.Errorf("the stored entry %+v was not sent to the index, want it sent", have)
+	if stored.Key != "" && !ranked {
+		return fmt.Errorf("the stored entry %+v was not sent to the index, want it sent", stored)
 	}
 	return nil
 }
@@ -278,20 +280,20 @@ func (w *writers) check(ctx context.Context) error {
 		return err
 	}
 	want := b.Entry(&tally, s.Season, w.user)
-	have, err := w.third.Entry(ctx, s, w.user)
+	got, err := w.third.Entry(ctx, s, w.user)
 	if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
 		return err
 	}
 	if errors.Is(err, leaderboard.ErrEntryNotFound) {
-		have = leaderboard.Entry{SeasonKey: s, User: w.user}
+		got = leaderboard.Entry{SeasonKey: s, User: w.user}
 	}
 	acc, err := w.third.readAccount(ctx, w.user)
 	if err != nil {
 		return err
 	}
 	hidden := acc.accountOn(w.board).Hidden
-	want.Version, want.Hidden = have.Version, hidden && want.Key != ""
-	if d := cmp.Diff(want, have, cmpopts.EquateEmpty()); d != "" {
+	want.Version, want.Hidden = got.Version, hidden && want.Key != ""
+	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 		return fmt.Errorf("the entry does not follow from the results (-want +got):\n%s", d)
 	}
 	for _, division := range []string{"", "team:red", "team:blue", "club:red", "club:blue"} {
@@ -319,7 +321,8 @@ func (w *writers) check(ctx context.Context) error {
 	return nil
 }
 
-// checkVoids checks that each result of the user has the Voids of its match.
+// checkVoids checks that each result of the user has the Voids of its match: the number of
+// times that the match was voided or restored.
 func (w *writers) checkVoids(ctx context.Context) error {
 	s := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 	for r, err := range w.third.Results(ctx, s, w.user) {
@@ -339,10 +342,10 @@ func (w *writers) checkVoids(ctx context.Context) error {
 
 // An encounter is a test of two concurrent calls.
 type encounter struct {
-	name   string
-	policy leaderboard.Policy
-	before func(ctx context.Context, w *writers) error
-	calls  [2]func(ctx context.Context, w *writers, s *Store) error
+	name    string
+	policy  leaderboard.Policy
+	prepare func(ctx context.Context, w *writers) error
+	calls   [2]func(ctx context.Context, w *writers, s *Store) error
 	// stands contains the expected score of each match after both calls. It is nil if the
 	// scores depend on the order of the calls.
 	stands map[leaderboard.MatchID]leaderboard.Score
@@ -359,38 +362,38 @@ func applies(results ...string) func(context.Context, *writers, *Store) error {
 	return func(ctx context.Context, w *writers, s *Store) error { return w.apply(ctx, s, results...) }
 }
 
-// byFirst makes the first store apply results, so that this store has the claim and a
+// firstApplies makes the first store apply results, so that this store has the claim and a
 // summary of the user.
-func byFirst(results ...string) func(context.Context, *writers) error {
+func firstApplies(results ...string) func(context.Context, *writers) error {
 	return func(ctx context.Context, w *writers) error { return w.apply(ctx, w.stores[0], results...) }
 }
 
 var encounters = []encounter{
-	{"two new results", leaderboard.Sum, byFirst("m 1"),
+	{"two new results", leaderboard.Sum, firstApplies("m 1"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 10"), applies("y 100")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 10, "y": 100}},
 	{"a user's first results", leaderboard.Sum, func(context.Context, *writers) error { return nil },
 		[2]func(context.Context, *writers, *Store) error{applies("x 10 red"), applies("y 100 blue")},
 		map[leaderboard.MatchID]leaderboard.Score{"x": 10, "y": 100}},
-	{"one moves, one stays", leaderboard.Best, byFirst("m 5 red"),
+	{"one result is better than the best one, the other is not", leaderboard.Best, firstApplies("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), applies("y 3")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 5, "x": 50, "y": 3}},
-	{"both move", leaderboard.Best, byFirst("m 5 red"),
+	{"both results are better than the best one", leaderboard.Best, firstApplies("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), applies("y 60 red")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 5, "x": 50, "y": 60}},
-	{"other content of one revision", leaderboard.Sum, byFirst("m 1"),
+	{"two payloads of one revision", leaderboard.Sum, firstApplies("m 1"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 10"), applies("x 20")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 20}},
-	{"other content of one revision, smaller last", leaderboard.Best, byFirst("m 1"),
+	{"two payloads of one revision, the greater one first", leaderboard.Best, firstApplies("m 1"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 20"), applies("x 10")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 20}},
-	{"a result and its correction", leaderboard.Sum, byFirst("m 1"),
+	{"a result and its correction", leaderboard.Sum, firstApplies("m 1"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 10"), applies("x 4 r1")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 4}},
-	{"a result and the retraction of the best", leaderboard.Best, byFirst("m 5", "n 50 red"),
+	{"a result and the retraction of the best result", leaderboard.Best, firstApplies("m 5", "n 50 red"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 20"), applies("n r1 retracted")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 5, "x": 20}},
-	{"an old score comes back", leaderboard.Best, func(ctx context.Context, w *writers) error {
+	{"a retraction, and a correction that keeps the score", leaderboard.Best, func(ctx context.Context, w *writers) error {
 		return errors.Join(w.apply(ctx, w.stores[0], "m 5"), w.apply(ctx, w.stores[1], "n 50"))
 	}, [2]func(context.Context, *writers, *Store) error{applies("n r1 retracted"), applies("m 5 r1")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 5}},
@@ -398,61 +401,61 @@ var encounters = []encounter{
 		return errors.Join(w.apply(ctx, w.stores[0], "m 1"), w.apply(ctx, w.stores[1], "n 2"))
 	}, [2]func(context.Context, *writers, *Store) error{applies("x 10"), applies("y 100")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "n": 2, "x": 10, "y": 100}},
-	{"two results in two calls, and one", leaderboard.Sum, byFirst("m 1"),
+	{"two calls of one store, and one call of the other", leaderboard.Sum, firstApplies("m 1"),
 		[2]func(context.Context, *writers, *Store) error{func(ctx context.Context, w *writers, s *Store) error {
 			return errors.Join(w.apply(ctx, s, "x 10"), w.apply(ctx, s, "z 1000"))
 		}, applies("y 100")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 10, "y": 100, "z": 1000}},
-	{"the same result twice", leaderboard.Sum, byFirst("m 1"),
-		[2]func(context.Context, *writers, *Store) error{twice, twice},
+	{"the same result twice", leaderboard.Sum, firstApplies("m 1"),
+		[2]func(context.Context, *writers, *Store) error{applySame, applySame},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "same": 10}},
 	{"a user's first result twice", leaderboard.Sum, func(context.Context, *writers) error { return nil },
-		[2]func(context.Context, *writers, *Store) error{twice, twice},
+		[2]func(context.Context, *writers, *Store) error{applySame, applySame},
 		map[leaderboard.MatchID]leaderboard.Score{"same": 10}},
-	{"a ban", leaderboard.Best, byFirst("m 5 red"),
+	{"a result and a ban", leaderboard.Best, firstApplies("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), ban}, nil},
 	{"a ban and a user's first result", leaderboard.Best, func(context.Context, *writers) error { return nil },
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), ban}, nil},
-	{"a recount", leaderboard.Best, byFirst("m 5 red"),
+	{"a result and a recount", leaderboard.Best, firstApplies("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), recount}, nil},
 	{"a recount and a user's first result", leaderboard.Best, func(context.Context, *writers) error { return nil },
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), recount}, nil},
-	{"an erasure", leaderboard.Best, byFirst("m 5 red"),
+	{"a result and an erasure", leaderboard.Best, firstApplies("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, noResults},
 	{"an erasure and a user's first result", leaderboard.Sum, func(context.Context, *writers) error { return nil },
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, noResults},
-	{"an erasure and a ban", leaderboard.Best, byFirst("m 5 red"),
+	{"an erasure and a ban", leaderboard.Best, firstApplies("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{erase, ban}, noResults},
 	{"an erasure and the end of a ban", leaderboard.Best, func(ctx context.Context, w *writers) error {
 		return errors.Join(w.apply(ctx, w.stores[0], "m 5 red"), ban(ctx, w, w.stores[1]))
 	}, [2]func(context.Context, *writers, *Store) error{erase, unban}, noResults},
-	{"an erasure, and the end of a ban that does not exist", leaderboard.Best, byFirst("m 5 red"),
+	{"an erasure, and the end of a ban that does not exist", leaderboard.Best, firstApplies("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{erase, unban}, noResults},
-	{"two bans, each with an erasure", leaderboard.Best, byFirst("m 5 red"),
+	{"two bans, each with an erasure", leaderboard.Best, firstApplies("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{banAndErase, banAndErase}, noResults},
 	{"a ban with an erasure, and a user's first result", leaderboard.Sum, func(context.Context, *writers) error { return nil },
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), banAndErase}, noResults},
-	{"two bans", leaderboard.Best, byFirst("m 5 red"),
+	{"a ban and its end", leaderboard.Best, firstApplies("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{ban, unban}, map[leaderboard.MatchID]leaderboard.Score{"m": 5}},
-	{"a change of divisions", leaderboard.Best, byFirst("m 5 red"),
+	{"a result and a change of divisions", leaderboard.Best, firstApplies("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), divide("club")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 5, "x": 50}},
 	{"a change of divisions and a user's first result", leaderboard.Sum, func(context.Context, *writers) error { return nil },
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), divide("club", "team")},
 		map[leaderboard.MatchID]leaderboard.Score{"x": 50}},
-	{"a change of divisions and two calls", leaderboard.Sum, func(ctx context.Context, w *writers) error {
+	{"two results and a change of divisions", leaderboard.Sum, func(ctx context.Context, w *writers) error {
 		return errors.Join(w.apply(ctx, w.stores[0], "m 1"), w.apply(ctx, w.stores[1], "n 2 blue"))
 	}, [2]func(context.Context, *writers, *Store) error{func(ctx context.Context, w *writers, s *Store) error {
 		return errors.Join(w.apply(ctx, s, "x 10"), w.apply(ctx, s, "z 1000 red"))
 	}, divide("club")}, map[leaderboard.MatchID]leaderboard.Score{"m": 1, "n": 2, "x": 10, "z": 1000}},
-	{"a change of divisions and a ban", leaderboard.Best, byFirst("m 5 red"),
+	{"a change of divisions and a ban", leaderboard.Best, firstApplies("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{ban, divide("club")}, nil},
-	{"two changes of divisions", leaderboard.Best, byFirst("m 5 red"),
+	{"two changes of divisions", leaderboard.Best, firstApplies("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{divide(), divide("club")}, nil},
 }
 
-// noResults is expected after an erasure. The results of all encounters are received before
-// it.
+// noResults are the results that stand after an erasure. Every result was received before the
+// time of the erasure, so the erasure removes the result even if it is applied later.
 var noResults = map[leaderboard.MatchID]leaderboard.Score{}
 
 // divide changes the divisions of the board, and recounts all users.
@@ -484,22 +487,24 @@ func divide(divisions ...string) func(context.Context, *writers, *Store) error {
 
 // voidEncounters are encounters with voids of matches.
 var voidEncounters = []encounter{
-	{name: "a result and the void of its match", policy: leaderboard.Sum, before: byFirst("m 1"),
+	{name: "a result and the void of its match", policy: leaderboard.Sum, prepare: firstApplies("m 1"),
 		calls:  [2]func(context.Context, *writers, *Store) error{applies("x 10"), void("x", 1)},
 		stands: map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 10}},
-	{name: "a user's first result and the void of its match", policy: leaderboard.Best, before: func(context.Context, *writers) error { return nil },
+	{name: "a user's first result and the void of its match", policy: leaderboard.Best, prepare: func(context.Context, *writers) error { return nil },
 		calls:  [2]func(context.Context, *writers, *Store) error{applies("x 10 red"), void("x", 1)},
 		stands: map[leaderboard.MatchID]leaderboard.Score{"x": 10}},
-	{name: "a correction and the void of its match", policy: leaderboard.Best, before: byFirst("m 1", "x 5 red"),
+	{name: "a correction and the void of its match", policy: leaderboard.Best, prepare: firstApplies("m 1", "x 5 red"),
 		calls:  [2]func(context.Context, *writers, *Store) error{applies("x 4 r1"), void("x", 1)},
 		stands: map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 4}},
-	{name: "a result and the end of the void of its match", policy: leaderboard.Sum, before: func(ctx context.Context, w *writers) error {
+	{name: "a result and the end of the void of its match", policy: leaderboard.Sum, prepare: func(ctx context.Context, w *writers) error {
 		return errors.Join(w.apply(ctx, w.stores[0], "m 1", "x 5"), void("x", 1)(ctx, w, w.stores[1]))
 	}, calls: [2]func(context.Context, *writers, *Store) error{applies("x 7 r1", "y 100"), void("x", 2)},
 		stands: map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 7, "y": 100}},
-	{name: "a void and its end", policy: leaderboard.Sum, before: byFirst("m 1", "x 5"),
+	{name: "a void and its end", policy: leaderboard.Sum, prepare: firstApplies("m 1", "x 5"),
 		calls: [2]func(context.Context, *writers, *Store) error{void("x", 1), void("x", 2)}, stands: map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 5}},
-	{name: "an erasure and a void", policy: leaderboard.Sum, before: byFirst("m 1", "x 5"),
+	{name: "an erasure and a result of a match", policy: leaderboard.Best, prepare: firstApplies("m 5 red"),
+		calls: [2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, stands: noResults},
+	{name: "an erasure and a void", policy: leaderboard.Sum, prepare: firstApplies("m 1", "x 5"),
 		calls: [2]func(context.Context, *writers, *Store) error{void("x", 1), erase}, stands: noResults},
 }
 
@@ -544,7 +549,8 @@ func finishVoids(ctx context.Context, w *writers, s *Store) error {
 	return nil
 }
 
-func twice(ctx context.Context, w *writers, s *Store) error {
+// applySame applies the same result, with the same times, in each call.
+func applySame(ctx context.Context, w *writers, s *Store) error {
 	r := w.result("same 10")
 	r.AchievedAt, r.ReceivedAt = stepsEpoch, stepsEpoch
 	return w.send(ctx, s, []leaderboard.MatchResult{r})
@@ -575,41 +581,39 @@ func erase(ctx context.Context, w *writers, s *Store) error {
 	return err
 }
 
-// meet runs the calls of an encounter in the turns of a schedule, and checks the outcome.
+// meet runs the calls of the encounter in the turns of a schedule, and checks the outcome.
 // The argument first is the index of the call that begins.
 func (e *encounter) meet(ctx context.Context, w *writers, first int, order schedule) error {
-	if err := e.before(ctx, w); err != nil {
-		return fmt.Errorf("before: %w", err)
+	if err := e.prepare(ctx, w); err != nil {
+		return fmt.Errorf("prepare: %w", err)
 	}
-	var errs [2]error
-	var turns [2]func(int) bool
-	for i := range turns {
-		turns[i], _ = w.conns[i].walk(func() { errs[i] = e.calls[i](ctx, w, w.stores[i]) })
+	calls := [2]func() error{
+		func() error { return e.calls[0](ctx, w, w.stores[0]) },
+		func() error { return e.calls[1](ctx, w, w.stores[1]) },
 	}
-	order.run(turns[first], turns[1-first])
-	if err := errors.Join(errs[:]...); err != nil {
+	if err := w.race(calls, first, order); err != nil {
 		return err
 	}
-	return e.aftermath(ctx, w, first)
+	return e.checkOutcome(ctx, w, first)
 }
 
-// aftermath checks the outcome of an encounter. It also checks that both stores apply
-// later results correctly; the store with the index first begins.
-func (e *encounter) aftermath(ctx context.Context, w *writers, first int) error {
+// checkOutcome checks the outcome of an encounter. It also checks that both stores apply
+// later results correctly, beginning with w.stores[first].
+func (e *encounter) checkOutcome(ctx context.Context, w *writers, first int) error {
 	if err := errors.Join(w.check(ctx), w.checkIndex(ctx)); err != nil {
 		return err
 	}
 	if e.stands != nil {
-		have := map[leaderboard.MatchID]leaderboard.Score{}
+		got := map[leaderboard.MatchID]leaderboard.Score{}
 		for r, err := range w.third.Results(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, w.user) {
 			if err != nil {
 				return err
 			}
 			if !r.Retracted {
-				have[r.Match] = r.Score
+				got[r.Match] = r.Score
 			}
 		}
-		if d := cmp.Diff(e.stands, have); d != "" {
+		if d := cmp.Diff(e.stands, got); d != "" {
 			return fmt.Errorf("results that stand (-want +got):\n%s", d)
 		}
 	}
@@ -636,8 +640,9 @@ func (e *encounter) aftermath(ctx context.Context, w *writers, first int) error 
 }
 
 // orders returns the schedules that a test tries: all schedules of one turn, and random
-// schedules of two and three turns. With LEADERBOARD_STEPS_TURNS=2 it returns all
-// schedules of two turns; the tests then take minutes.
+// schedules of two and three turns. A turn has at most longest statements. With
+// LEADERBOARD_STEPS_TURNS=2, orders returns all schedules of two turns; the tests then take
+// minutes.
 func orders(t testing.TB, longest int) []schedule {
 	if n := envInt("LEADERBOARD_STEPS_TURNS", 0); n > 0 {
 		return schedules(n, longest)
@@ -670,11 +675,11 @@ func stepsSeed(t testing.TB) uint64 {
 	return seed
 }
 
-func envInt(name string, otherwise int) int {
+func envInt(name string, fallback int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
 	}
-	return otherwise
+	return fallback
 }
 
 // Two concurrent writers leave a correct entry, in every order of their statements. The
@@ -689,7 +694,7 @@ func TestModelOfTwoWriters(t *testing.T) {
 				for first := range 2 {
 					w := newWriters(t, sharedModel(newModel(nil)), e.board(), "u")
 					if err := e.meet(t.Context(), w, first, order); err != nil {
-						t.Fatalf("store %d begins, turns of %v statements: %v", first, order, err)
+						t.Fatalf("store %d begins, the calls take turns of %v statements: %v", first, order, err)
 					}
 				}
 			}
@@ -715,7 +720,7 @@ func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
 				}
 				w := newWriters(t, sharedModel(newModel(rng)), e.board(), "u")
 				if err := e.meet(t.Context(), w, rng.IntN(2), order); err != nil {
-					t.Fatalf("run %d: turns of %v statements: %v", i, order, err)
+					t.Fatalf("run %d: the calls take turns of %v statements: %v", i, order, err)
 				}
 			}
 		})
@@ -728,27 +733,27 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			for at, more := 0, true; more; at++ {
+			for index, more := 0, true; more; index++ {
 				w := newWriters(t, sharedModel(newModel(nil)), e.board(), "u")
 				ctx := t.Context()
-				if err := e.before(ctx, w); err != nil {
+				if err := e.prepare(ctx, w); err != nil {
 					t.Fatal(err)
 				}
 				clock := w.clock
-				next, die := w.conns[0].walk(func() { _ = e.calls[0](ctx, w, w.stores[0]) })
-				more = next(at)
+				step, die := w.conns[0].walk(func() { _ = e.calls[0](ctx, w, w.stores[0]) })
+				more = step(index)
 				die()
 				if err := e.calls[1](ctx, w, w.stores[1]); err != nil {
 					t.Fatal(err)
 				}
 				w.clock = clock
-				again := open(w.conns[0].conn, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
-				if err := e.calls[0](ctx, w, again); err != nil {
+				restarted := open(w.conns[0].conn, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
+				if err := e.calls[0](ctx, w, restarted); err != nil {
 					t.Fatal(err)
 				}
-				w.stores[0] = again
-				if err := e.aftermath(ctx, w, at%2); err != nil {
-					t.Fatalf("the process died before statement %d: %v", at, err)
+				w.stores[0] = restarted
+				if err := e.checkOutcome(ctx, w, index%2); err != nil {
+					t.Fatalf("the process died before statement %d: %v", index, err)
 				}
 			}
 		})
@@ -757,18 +762,19 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 
 // Each of three processes applies a list of results, as a consumer does, on replicas that
 // lag. Their statements run in a random order. If a process dies, another one continues
-// its list after the last acknowledged result, or a few results before. No result is
+// its list after the last acknowledged result, or up to two results earlier. No result is
 // lost.
 func TestModelOfManyWriters(t *testing.T) {
 	seed := stepsSeed(t)
 	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 100)) {
-		if err := crowd(t, rand.New(rand.NewPCG(seed, i))); err != nil {
+		if err := runThreeProcesses(t, rand.New(rand.NewPCG(seed, i))); err != nil {
 			t.Fatalf("run %d: %v", i, err)
 		}
 	}
 }
 
-func crowd(t *testing.T, rng *rand.Rand) error {
+// runThreeProcesses does one run, and returns an error if the outcome is wrong.
+func runThreeProcesses(t *testing.T, rng *rand.Rand) error {
 	connect := sharedModel(newModel(rng))
 	policy := []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest}[rng.IntN(3)]
 	w := newWriters(t, connect, stepsBoard(policy), "u")
@@ -776,20 +782,20 @@ func crowd(t *testing.T, rng *rand.Rand) error {
 	type process struct {
 		conn *steppedSession
 		todo []leaderboard.MatchResult
-		done int // results acknowledged
-		next func(int) bool
+		done int // the number of acknowledged results
+		step func(int) bool
 		die  func()
 		err  error
 	}
 	// The result of each match that must stand, computed independently of the store.
 	want := map[leaderboard.MatchID]leaderboard.MatchResult{}
-	var crowd []*process
-	begin := func(p *process) {
+	var processes []*process
+	start := func(p *process) {
 		p.conn = newSteps(connect())
 		p.err = nil
 		store := open(p.conn, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
 		store.parallel = 1
-		p.next, p.die = p.conn.walk(func() {
+		p.step, p.die = p.conn.walk(func() {
 			for p.done < len(p.todo) {
 				n := min(1+p.done%2, len(p.todo)-p.done)
 				if p.err = w.send(ctx, store, p.todo[p.done:p.done+n]); p.err != nil {
@@ -808,16 +814,16 @@ func crowd(t *testing.T, rng *rand.Rand) error {
 			}
 			r := w.result(text)
 			p.todo = append(p.todo, r)
-			have, ok := want[r.Match]
-			if !ok || r.Revision > have.Revision ||
-				r.Revision == have.Revision && bytes.Compare(r.AppendPayload(nil), have.AppendPayload(nil)) > 0 {
+			best, ok := want[r.Match]
+			if !ok || r.Revision > best.Revision ||
+				r.Revision == best.Revision && bytes.Compare(r.AppendPayload(nil), best.AppendPayload(nil)) > 0 {
 				want[r.Match] = r
 			}
 		}
-		begin(p)
-		crowd = append(crowd, p)
+		start(p)
+		processes = append(processes, p)
 	}
-	running := slices.Clone(crowd)
+	running := slices.Clone(processes)
 	for len(running) > 0 {
 		i := rng.IntN(len(running))
 		p := running[i]
@@ -825,8 +831,8 @@ func crowd(t *testing.T, rng *rand.Rand) error {
 		case rng.IntN(40) == 0:
 			p.die()
 			p.done = max(p.done-rng.IntN(3), 0)
-			begin(p)
-		case !p.next(1 + rng.IntN(8)):
+			start(p)
+		case !p.step(1 + rng.IntN(8)):
 			if p.err != nil {
 				return p.err
 			}
@@ -880,54 +886,54 @@ func TestModelOfAFloor(t *testing.T) {
 	}
 }
 
-// A writer loses its claim to another store, writes a result, and dies. The other store's
-// summary may not include this result. When the other store receives this result, the
-// result counts.
+// A store whose claim was replaced by another store's claim writes a result, and dies. The
+// other store's summary may lack this result. After the other store has received the result
+// too, the result counts.
 func TestModelOfAnUnclaimedResult(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest} {
-		for at, more := 0, true; more; at++ {
+		for index, more := 0, true; more; index++ {
 			w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(policy), "u")
 			ctx := t.Context()
 			if err := errors.Join(w.apply(ctx, w.stores[0], "m 5"), w.apply(ctx, w.stores[1], "n 6")); err != nil {
 				t.Fatal(err)
 			}
 			r := []leaderboard.MatchResult{w.result("x 50 red")}
-			next, die := w.conns[0].walk(func() { _ = w.send(ctx, w.stores[0], r) })
-			more = next(at)
+			step, die := w.conns[0].walk(func() { _ = w.send(ctx, w.stores[0], r) })
+			more = step(index)
 			die()
 			for range 2 {
 				if err := w.send(ctx, w.stores[1], r); err != nil {
 					t.Fatal(err)
 				}
 				if err := w.check(ctx); err != nil {
-					t.Fatalf("%v board, the process died before statement %d: %v", policy, at, err)
+					t.Fatalf("%v board, the process died before statement %d: %v", policy, index, err)
 				}
 			}
 		}
 	}
 }
 
-// A writer loses its claim to another store, writes a result, and dies. The other store
-// then receives a result of the same match with another revision or other content. After
-// it has received both results, the entry is correct.
+// A store whose claim was replaced by another store's claim writes a result, and dies. The
+// other store then receives a result of the same match with another revision or other
+// content. After it has received both results, the entry is correct.
 func TestModelOfADifferentUnclaimedResult(t *testing.T) {
-	for _, left := range []string{"x 50 red r1", "x 50 red", "x r1 retracted", "x 5 blue r2"} {
-		for at, more := 0, true; more; at++ {
+	for _, result := range []string{"x 50 red r1", "x 50 red", "x r1 retracted", "x 5 blue r2"} {
+		for index, more := 0, true; more; index++ {
 			w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Sum), "u")
 			ctx := t.Context()
 			if err := errors.Join(w.apply(ctx, w.stores[0], "m 5"), w.apply(ctx, w.stores[1], "n 6")); err != nil {
 				t.Fatal(err)
 			}
-			r := []leaderboard.MatchResult{w.result(left)}
-			next, die := w.conns[0].walk(func() { _ = w.send(ctx, w.stores[0], r) })
-			more = next(at)
+			r := []leaderboard.MatchResult{w.result(result)}
+			step, die := w.conns[0].walk(func() { _ = w.send(ctx, w.stores[0], r) })
+			more = step(index)
 			die()
 			err := errors.Join(w.apply(ctx, w.stores[1], "x 20 blue"), w.apply(ctx, w.stores[1], "o 7"), w.send(ctx, w.stores[1], r))
 			if err == nil {
 				err = errors.Join(w.check(ctx), w.checkIndex(ctx))
 			}
 			if err != nil {
-				t.Fatalf("the result %q, written by a process that died before statement %d: %v", left, at, err)
+				t.Fatalf("the result %q, written by a process that died before statement %d: %v", result, index, err)
 			}
 		}
 	}

@@ -1,6 +1,29 @@
 // Package cql is the [leaderboard.Store] on Cassandra. Any number of processes may use
-// one keyspace concurrently. README.md describes the tables. state.go explains why the
-// store needs no locks.
+// one keyspace concurrently. README.md states the guarantees and caveats. state.go
+// explains why the store needs no locks.
+//
+// The migrations in schema/cql describe the tables. In addition:
+//   - accounts has the sets bans and erasures. Older versions of the store wrote body and ban.
+//   - The column edition is the number of a season's incarnation. The column standing is
+//     the sort key without the user id.
+//   - match_results has static cells: a copy of the user's account, claims (summary.go), and
+//     all divisions in which the user may have rows.
+//   - match_users lists the users of a match, spread over the buckets. A paused writer may
+//     add a user after an erasure of the user. The next writer of the result removes the
+//     user again (matches.go).
+//   - match_states has the states of matches that were voided. Its column applied_in has the
+//     Voids that each data center has applied ([leaderboard.MatchState]); the column applied is
+//     unused. A row without a match id marks an incarnation with rows in match_users.
+//   - final_standings has static cells: the size of the ladder, and the position at which the
+//     last tie of the page ends. final_fences has the first standing of each page. not_worse
+//     of final_positions is the position at which the user's tie ends (finalread.go).
+//   - rank_changes has the bans, erasures, deletions and changes of divisions that the index
+//     of each data center may lack (changes.go).
+//   - A row of user_entries without an entry means that a writer has registered the user, but
+//     has not written the entry yet.
+//   - A row of seasons whose season begins with a tab has the time of a deletion (see
+//     deletionRow). The column rules counts the changes of the board's divisions that the
+//     season's entries follow (state.go).
 package cql
 
 import (
@@ -27,7 +50,9 @@ const (
 // user run one after another. Calls of different Stores may run concurrently.
 type Store struct {
 	conn conn
-	dc   string
+	dc   string // the name of the local data center
+	// dataCenters returns the data centers with replicas of the tables.
+	dataCenters func(context.Context) ([]string, error)
 	// name is random. It distinguishes this store's claims from those of other stores.
 	name    [8]byte
 	buckets int // the number of partitions of each ladder of a new board
@@ -36,13 +61,18 @@ type Store struct {
 	// maxMatches bounds the number of matches of one user in one season, so that the
 	// store can read all of them within the timeout of a call.
 	maxMatches int64
-	now        func() time.Time // used only for the ages of pending generations and of ends of bans
+	// now is the clock for the ages of pending generations, of ends of bans and of deletions.
+	// If an interrupted deletion has written no time, FinishDeletions writes the time of now.
+	now func() time.Time
 
 	incarnations incarnations
-	writes       coalesce.Group[bucket, []op]
+	boards       coalesce.Group[leaderboard.BoardID, *storedBoard] // concurrent reads of one board: see liveBoard
+	writes       coalesce.Group[bucket, []op]                      // concurrent writes to one bucket: see writeBuckets
 	users        userLocks
-	cache        *lru.Cache[userKey, summary] // nil disables caching
-	marked       sync.Map                     // the keys, without users, of the incarnations that have the mark markMatch
+	cache        *lru.Cache[userKey, summary]       // nil disables caching
+	pages        *pageCache                         // pages of final standings
+	announced    *lru.Cache[announcement, struct{}] // see announce
+	marked       sync.Map                           // the incarnations that have a row with markMatch, each as a userKey without a user
 }
 
 var _ leaderboard.Store = (*Store)(nil)
@@ -65,15 +95,21 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		gs.Close()
 		return nil, fmt.Errorf("cql: keyspace %q: %w", o.Keyspace, err)
 	}
-	return open(session{gs}, o), nil
+	s := open(session{gs}, o)
+	s.dataCenters = replicatedTo(gs, o.Keyspace)
+	return s, nil
 }
 
+// open returns a store that uses the connection c. The options must be complete.
 func open(c conn, o Options) *Store {
-	s := &Store{conn: c, dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel, maxMatches: defaultMaxMatches, now: time.Now}
+	s := &Store{conn: c, dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel, maxMatches: defaultMaxMatches, now: time.Now, pages: newPageCache()}
 	if _, err := rand.Read(s.name[:]); err != nil {
 		panic(err) // rand.Read never returns an error
 	}
+	s.dataCenters = func(context.Context) ([]string, error) { return []string{s.dc}, nil }
+	s.announced, _ = lru.New[announcement, struct{}](maxAnnounced) // New only fails if the size is below 1
 	s.incarnations.reads.Call = s.readIncarnations
+	s.boards.Call = s.readBoards
 	s.writes.Call, s.writes.MaxBatch = s.writeBucket, mostWrites
 	if o.CacheUsers > 0 {
 		s.cache, _ = lru.New[userKey, summary](o.CacheUsers) // New only fails if the size is below 1
@@ -93,12 +129,14 @@ type userLocks struct {
 	locks map[leaderboard.UserID]*userLock
 }
 
+// userLock is the lock of one user.
 type userLock struct {
 	held  chan struct{} // full while the lock is held
 	calls int           // number of calls that hold the lock or wait for it
 }
 
-// lock waits until no other call of this store works on the user.
+// lock waits until no other call of this store works on the user. Other calls of lock for
+// the user then wait until the caller calls unlock.
 func (s *Store) lock(ctx context.Context, user leaderboard.UserID) (unlock func(), err error) {
 	u := &s.users
 	u.mu.Lock()
@@ -129,7 +167,8 @@ func (s *Store) lock(ctx context.Context, user leaderboard.UserID) (unlock func(
 }
 
 // forEach calls f with every index from 0 to n-1. Up to s.parallel calls run concurrently.
-// After the first error, forEach starts no more calls, and returns this error.
+// After the first error, forEach cancels the ctx of the running calls and starts no more. It
+// waits for the running calls, and returns the first error.
 func (s *Store) forEach(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	if n == 1 {
 		return f(ctx, 0)
@@ -161,18 +200,18 @@ func (s *Store) forEach(ctx context.Context, n int, f func(ctx context.Context, 
 // these calls, in the order of the rows.
 func gather[T any](ctx context.Context, c conn, q op, dest []any, value func() (T, error)) ([]T, error) {
 	var out []T
-	var bad error
+	var valueErr error
 	err := c.read(ctx, q, dest, func() bool {
 		v, err := value()
 		if err != nil {
-			bad = err
+			valueErr = err
 			return false
 		}
 		out = append(out, v)
 		return true
 	})
 	if err == nil {
-		err = bad
+		err = valueErr
 	}
 	return out, err
 }

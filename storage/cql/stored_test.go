@@ -154,8 +154,8 @@ func replaySample(t *testing.T, c conn) []string {
 }
 
 // storedKeyspace is a file with a keyspace that commit c7bc028 wrote to a Cassandra node.
-// It contains one CQL statement per line, after a description in the first lines. The
-// answers in storedSample are those of that commit for this keyspace.
+// It contains one CQL statement per line, after a description in the first lines. That
+// commit gave the answers in storedSample for this keyspace.
 const storedKeyspace = "testdata/keyspace.cql.gz"
 
 // keyspaceStoredAt is a time later than all timestamps in storedKeyspace. If the
@@ -204,7 +204,7 @@ func changeSchema(t *testing.T, o Options, keyspace string, statements ...string
 			if err == nil {
 				err = gs.AwaitSchemaAgreement(t.Context())
 			}
-			return fault(t.Context(), stmt, err)
+			return wrapError(t.Context(), stmt, err)
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -213,7 +213,7 @@ func changeSchema(t *testing.T, o Options, keyspace string, statements ...string
 }
 
 // storedStatements returns the statements of storedKeyspace that create tables and
-// indexes, and those that write rows.
+// indexes, and the statements that write rows.
 func storedStatements(t *testing.T) (tables []string, rows []op) {
 	t.Helper()
 	for line := range strings.Lines(string(unzip(t, storedKeyspace))) {

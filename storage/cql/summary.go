@@ -56,7 +56,7 @@ import (
 //   - If the list does not contain the match, the store writes the result without a read.
 //     If the table already has the same result, the store writes the same bytes again,
 //     and the result now counts. If the table has another, unacknowledged result of the
-//     match, the new result counts until the sender sends the other one again. The
+//     match, the new result counts until the sender sends the other result again. The
 //     outcome is the same as if the new result had arrived first.
 
 // A summary is the cached state of a user whose claim the store holds.
@@ -65,7 +65,7 @@ type summary struct {
 	size
 	tally leaderboard.Tally
 	entry leaderboard.Entry
-	rules int // the tally and the entry follow these divisions: see incarnation.rules
+	rules int // the rules that the tally and the entry follow: see incarnation.rules
 	set   matchSet
 }
 
@@ -110,6 +110,8 @@ func elementOf(id leaderboard.MatchID, standing *leaderboard.MatchResult) matchE
 
 func compareElements(x, y matchElement) int { return cmp.Compare(x.id, y.id) }
 
+// matchSet returns the set of all matches of st, which must be a whole state. It is nil if
+// there are too many.
 func (st *state) matchSet() matchSet {
 	if len(st.matches) > maxMatchSet {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The store applies a correction even if 32 bits of the hash of its revision and content
-// equal 32 bits of the hash of the result that stands.
+// The store applies a correction even if 32 bits of its hash equal those of the result that
+// stands. The hash covers the revision and the content.
 func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Best)
@@ -27,20 +27,20 @@ func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 		}{r.Revision, r.ContentID()}) >> 32)
 	}
 	const scores = 300_000 // enough for about twenty collisions between the two revisions
-	first := map[uint32]leaderboard.Score{}
+	scoreByHash := map[uint32]leaderboard.Score{}
 	for score := range leaderboard.Score(scores) {
 		r := result(0, score)
-		first[shortHash(&r)] = score
+		scoreByHash[shortHash(&r)] = score
 	}
-	tried := 0
+	collisions := 0
 	for score := range leaderboard.Score(scores) {
 		correction := result(1, score)
-		was, ok := first[shortHash(&correction)]
+		originalScore, ok := scoreByHash[shortHash(&correction)]
 		if !ok {
 			continue
 		}
-		original := result(0, was)
-		user := leaderboard.UserID(rune('a' + tried)) // one user for each collision
+		original := result(0, originalScore)
+		user := leaderboard.UserID(rune('a' + collisions)) // one user for each collision
 		for i, r := range []*leaderboard.MatchResult{&original, &correction} {
 			r.User = user
 			report, err := s.Apply(t.Context(), &b, []leaderboard.MatchResult{*r})
@@ -48,7 +48,7 @@ func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := report.Outcomes[0].Status; got != leaderboard.Applied {
-				t.Errorf("Apply of revision %d with score %d after score %d returns status %v, want %v", i, r.Score, was, got, leaderboard.Applied)
+				t.Errorf("Apply of revision %d with score %d after score %d returns status %v, want %v", i, r.Score, originalScore, got, leaderboard.Applied)
 			}
 		}
 		e, err := s.Entry(t.Context(), original.SeasonKey, user)
@@ -58,9 +58,9 @@ func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 		if got := b.ScoreOf(e.Key, stepsEpoch); got != score {
 			t.Errorf("the entry has score %d, want the score %d of the correction", got, score)
 		}
-		if tried++; tried == 3 {
+		if collisions++; collisions == 3 {
 			return
 		}
 	}
-	t.Fatalf("found %d collisions in %d scores, want 3", tried, scores)
+	t.Fatalf("found %d collisions in %d scores, want 3", collisions, scores)
 }

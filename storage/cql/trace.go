@@ -20,15 +20,17 @@ type tracer struct{}
 
 // ObserveQuery implements [gocql.QueryObserver].
 func (tracer) ObserveQuery(ctx context.Context, q gocql.ObservedQuery) {
-	record(ctx, q.Start, q.End, q.Host, q.Attempt, q.Err, q.Statement)
+	recordSpan(ctx, q.Start, q.End, q.Host, q.Attempt, q.Err, q.Statement)
 }
 
 // ObserveBatch implements [gocql.BatchObserver].
 func (tracer) ObserveBatch(ctx context.Context, b gocql.ObservedBatch) {
-	record(ctx, b.Start, b.End, b.Host, b.Attempt, b.Err, b.Statements...)
+	recordSpan(ctx, b.Start, b.End, b.Host, b.Attempt, b.Err, b.Statements...)
 }
 
-func record(ctx context.Context, begun, ended time.Time, node *gocql.HostInfo, attempt int, err error, statements ...string) {
+// recordSpan records a span of one attempt, if the caller's span is sampled. The name of the
+// span contains the verb of the statement, or BATCH.
+func recordSpan(ctx context.Context, start, end time.Time, node *gocql.HostInfo, attempt int, err error, statements ...string) {
 	t := observe.Tracer(ctx)
 	if t == nil || len(statements) == 0 {
 		return
@@ -37,7 +39,7 @@ func record(ctx context.Context, begun, ended time.Time, node *gocql.HostInfo, a
 	if len(statements) > 1 {
 		verb = "BATCH"
 	}
-	_, span := t.Start(ctx, "cassandra "+verb, trace.WithTimestamp(begun), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+	_, span := t.Start(ctx, "cassandra "+verb, trace.WithTimestamp(start), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
 		attribute.String("db.system.name", "cassandra"), attribute.String("db.query.text", strings.Join(distinct(statements), "; ")),
 		attribute.Int("db.operation.batch.size", len(statements))))
 	if node != nil {
@@ -49,7 +51,7 @@ func record(ctx context.Context, begun, ended time.Time, node *gocql.HostInfo, a
 	if err != nil { // the text of the error may contain arguments
 		span.SetStatus(codes.Error, fmt.Sprintf("%T", err))
 	}
-	span.End(trace.WithTimestamp(ended))
+	span.End(trace.WithTimestamp(end))
 }
 
 // distinct returns statements without repetitions.

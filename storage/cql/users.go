@@ -12,50 +12,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// readAccount returns a user's account, or a zero userAccount if the user has none.
-func (s *Store) readAccount(ctx context.Context, user leaderboard.UserID) (userAccount, error) {
-	return s.readAccountHash(ctx, userHash(user))
-}
-
-func (s *Store) readAccountHash(ctx context.Context, hash []byte) (userAccount, error) {
-	var body []byte
-	var ban string
-	err := s.conn.read(ctx, op{selectAccount, []any{hash}}, []any{&body, &ban}, func() bool { return true })
-	if err != nil || body == nil {
-		return userAccount{}, err
-	}
-	return decodeUserAccount(body, ban)
-}
-
-// changeAccount reads a user's account, applies the function change to it, and writes
-// the result. If the function returns false, changeAccount writes nothing. If another
-// process changes the account between the read and the write, changeAccount repeats the
-// steps with the newer account.
-func (s *Store) changeAccount(ctx context.Context, user leaderboard.UserID, change func(context.Context, *userAccount) (bool, error)) (userAccount, error) {
-	for {
-		old, err := s.readAccount(ctx, user)
-		if err != nil {
-			return userAccount{}, err
-		}
-		next := old
-		write, err := change(ctx, &next)
-		if err != nil || !write {
-			return next, err
-		}
-		if next.body, err = next.append(nil); err != nil {
-			return userAccount{}, err
-		}
-		hash := userHash(user)
-		q := op{changeAccount, []any{next.body, hash, old.body}}
-		if old.body == nil {
-			q = op{createAccount, []any{hash, next.body}}
-		}
-		if ok, err := s.conn.swap(ctx, q, map[string]any{}); ok || err != nil {
-			return next, err
-		}
-	}
-}
-
 // userSeasons returns a key for each open incarnation in which the user is registered,
 // ordered by board and season.
 func (s *Store) userSeasons(ctx context.Context, user leaderboard.UserID) ([]userKey, error) {
@@ -67,15 +23,15 @@ func (s *Store) userSeasons(ctx context.Context, user leaderboard.UserID) ([]use
 	if err != nil {
 		return nil, err
 	}
-	open := make([]bool, len(keys))
+	isOpen := make([]bool, len(keys))
 	err = s.forEach(ctx, len(keys), func(ctx context.Context, i int) error {
 		inc, err := s.incarnations.readAgain(ctx, keys[i].SeasonKey)
-		open[i] = inc.open && inc.number == keys[i].incarnation
+		isOpen[i] = inc.open && inc.number == keys[i].incarnation
 		return err
 	})
 	var out []userKey
 	for i, k := range keys {
-		if open[i] {
+		if isOpen[i] {
 			out = append(out, k)
 		}
 	}
@@ -93,15 +49,19 @@ func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]lea
 	return seasonKeys, err
 }
 
-// withNewVersion returns the changes that give the entry another version.
+// withNewVersion returns the changes that give the entry another version. It reuses the memory
+// of the argument.
 func withNewVersion(changes []leaderboard.Change) []leaderboard.Change {
 	return slices.DeleteFunc(changes, func(c leaderboard.Change) bool { return c.Before.Version == c.After.Version })
 }
 
-// updateSeason writes a copy of the account, which the given ban has changed, into a season, and
-// updates the user's entry in the season. It does nothing if the ban does not concern the
-// season's board.
-func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard.Ban, whole *userAccount) (leaderboard.Change, error) {
+// updateSeason brings a season up to date after the given ban has changed the account. It
+// writes a copy of the account into the season, and updates the user's entry there. It does
+// nothing if the ban does not concern the season's board. If the season has data from before
+// an erasure, it erases the data instead. The caller must set announced only if table
+// rank_changes already has all erasures of the account, with this season, for the other data
+// centers.
+func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard.Ban, userAcc *userAccount, announced bool) (leaderboard.Change, error) {
 	for range maxTries {
 		b, inc, err := s.boardOf(ctx, key)
 		if err != nil {
@@ -111,17 +71,22 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 			return leaderboard.Change{}, nil // if inc is not of b, the season or the board was deleted after userSeasons listed it
 		}
 		s.dropSummary(key)
-		acc := whole.accountOn(&b)
+		acc := userAcc.accountOn(&b)
 		st, err := s.readStatics(ctx, key)
 		if err != nil {
 			return leaderboard.Change{}, err
 		}
-		if st.known && st.account.Epoch < acc.Epoch {
+		if st.registered && st.account.Epoch < acc.Epoch {
 			// An erasure has not come to this season yet. The season must not get an account
 			// of the new epoch while it has data from before the erasure.
+			if !announced {
+				if err := s.announceElsewhere(ctx, userAcc.erasuresIn(key)); err != nil {
+					return leaderboard.Change{}, err
+				}
+			}
 			return s.eraseIn(ctx, key, &acc)
 		}
-		if !st.known && acc.Serial > 0 {
+		if !st.registered && acc.Serial > 0 {
 			// Either another writer is about to register the user, with the account from
 			// before the ban, or an erasure has just removed the season from the user's list.
 			// In the second case the account must not be written without registering the user:
@@ -132,13 +97,15 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 			}
 			acc = st.account
 		}
-		if !st.known || st.account.Epoch > acc.Epoch {
-			return leaderboard.Change{}, nil // the user was erased after the change of the ban
+		if !st.registered || st.account.Epoch > acc.Epoch {
+			return leaderboard.Change{}, nil // the user was erased after the ban had changed the account
 		}
-		if err := s.conn.write(ctx, op{setAccount, key.args(acc.writeTime(), acc.append(nil))}); err != nil {
+		// The claim makes other stores drop their summaries of the user, even if they have read
+		// this account. derive may read data from another data center that a summary lacks.
+		if err := s.writeUser(ctx, append(key.setAccount(&acc), s.newClaim(key, &st))...); err != nil {
 			return leaderboard.Change{}, err
 		}
-		_, change, live, err := s.derive(ctx, &b, key, inc, claim{})
+		_, change, live, err := s.derive(ctx, &b, key, inc, st.claim)
 		if err != nil || live {
 			return change, err
 		}
@@ -150,7 +117,7 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 // board has the rules of the incarnation. If the board was deleted, the returned board is
 // zero.
 func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, incarnation, error) {
-	k, err := s.readBoard(ctx, key.Board)
+	stored, err := s.readBoard(ctx, key.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
 		err = nil
 	}
@@ -158,10 +125,10 @@ func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, i
 		return leaderboard.Board{}, incarnation{}, err
 	}
 	inc, err := s.incarnations.readAgain(ctx, key.SeasonKey)
-	if err != nil || !inc.openFor(&k.board) {
-		return k.board, inc, err
+	if err != nil || !inc.openFor(&stored.board) {
+		return stored.board, inc, err
 	}
-	b, err := s.ruled(ctx, &k.board, inc)
+	b, err := s.boardWithRules(ctx, &stored.board, inc)
 	if err != nil {
 		return leaderboard.Board{}, incarnation{}, err
 	}
@@ -192,24 +159,18 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 		if err != nil {
 			return nil, err
 		}
-		have, err := s.readEntry(ctx, &keys[i], inc)
+		stored, err := s.readEntry(ctx, &keys[i], inc)
 		if err != nil {
 			return nil, err
 		}
-		if have.entry != nil {
-			highest = max(highest, have.entry.Version)
+		if stored.entry != nil {
+			highest = max(highest, stored.entry.Version)
 		}
 	}
-	acc, err := s.changeAccount(ctx, user, func(_ context.Context, a *userAccount) (bool, error) {
-		if at.After(a.ErasedAt) {
-			a.ErasedAt = at
-		}
-		if a.Base = erasedBase(max(a.versionBound(), highest)); a.Base > maxVersion || a.Epoch >= maxEpoch {
-			return false, &leaderboard.FieldError{Field: "user_id", Problem: "was erased and banned too often; use another id"}
-		}
-		a.Epoch++
-		a.Serial, a.Hidden, a.bans = 0, false, nil
-		return true, nil
+	c := &storedChange{User: user}
+	acc, err := s.storeErasure(ctx, user, at, highest, func(value []byte) error {
+		c.Erasures = [][]byte{value}
+		return s.announceAccount(ctx, c)
 	})
 	if err != nil {
 		return nil, err
@@ -220,7 +181,7 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	// Read the list of seasons again, because another writer may have registered the user
 	// in more seasons. A writer that registers the user after this read finds the new
 	// epoch in the account.
-	if keys, err = s.userSeasons(ctx, user); err != nil {
+	if keys, err = s.seasonsOf(ctx, c); err != nil {
 		return nil, err
 	}
 	changes := make([]leaderboard.Change, len(keys))
@@ -238,7 +199,7 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 	if err != nil || !inc.openFor(&b) {
 		return leaderboard.Change{}, err // the season's deletion removes the data
 	}
-	st, have, rows, err := s.inspect(ctx, &b, key, inc, claim{})
+	st, stored, rows, err := s.inspect(ctx, &b, key, inc, claim{})
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
@@ -247,7 +208,7 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 	}
 	after := leaderboard.Entry{SeasonKey: key.SeasonKey, User: key.user, Version: acc.version()}
 	_, none := st.entries(&b, key)
-	before := have.entryOr(none)
+	before := stored.entryOr(none)
 
 	divisions := map[string][]op{"": nil}
 	for _, rk := range append(rowKeysOf(rows), rowKeys(&before)...) {
@@ -267,16 +228,16 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 	// the rows of the ladders by the divisions in the partition of the results, so delete
 	// this partition after the rows. It finds the partition by the user's list of
 	// seasons, so remove the season from the list last.
-	cover := acc.Epoch << epochShift
+	timestamp := acc.Epoch << epochShift
 	if b.Matches {
-		if err := s.unlistUser(ctx, key, inc, st, cover); err != nil {
+		if err := s.unlistUser(ctx, key, bucketOf(key.user, inc.buckets), slices.Sorted(maps.Keys(st.matches)), timestamp); err != nil {
 			return leaderboard.Change{}, err
 		}
 	}
-	if err := s.conn.write(ctx, op{deleteUser, key.args(cover)}); err != nil {
+	if err := s.conn.write(ctx, op{deleteUser, key.args(timestamp)}); err != nil {
 		return leaderboard.Change{}, err
 	}
-	err = s.conn.write(ctx, op{deleteUserSeason, []any{cover, userHash(key.user), string(key.Board), string(key.Season), key.incarnation}})
+	err = s.conn.write(ctx, op{deleteUserSeason, []any{timestamp, userHash(key.user), string(key.Board), string(key.Season), key.incarnation}})
 	return leaderboard.Change{Before: before, After: after}, err
 }
 

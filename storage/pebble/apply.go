@@ -76,7 +76,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	return out, nil
 }
 
-// A chunk is the part of an Apply that is written as one batch.
+// chunk is the part of an Apply that is written as one batch.
 type chunk struct {
 	users   []leaderboard.UserID
 	changes []leaderboard.Change
@@ -133,27 +133,27 @@ func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, 
 	return nil
 }
 
-// applyUser decides the outcomes of one user's results, and adds the user's changed rows
-// to the batch. The indexes idx select these results. If applyUser returns an error, it has
-// not changed the batch.
-func (s *Store) applyUser(ctx context.Context, batch *pebble.Batch, bd *board, user leaderboard.UserID, idx []int,
+// applyUser decides the outcomes of one user's results, sets them in outcomes, and adds the
+// user's changed rows to the batch. indexes has the positions of these results in results. If
+// the rows of the user cannot be read, applyUser returns an error and adds nothing.
+func (s *Store) applyUser(ctx context.Context, batch *pebble.Batch, bd *board, user leaderboard.UserID, indexes []int,
 	results []leaderboard.MatchResult, outcomes []leaderboard.Outcome,
 ) ([]leaderboard.Change, error) {
 	var states []*userState // one for each season
-	of := make([]*userState, len(idx))
-	for n, i := range idx {
+	stateOf := make([]*userState, len(indexes))
+	for n, i := range indexes {
 		season := results[i].Season
-		at := slices.IndexFunc(states, func(st *userState) bool { return st.season == season })
-		if at < 0 {
+		position := slices.IndexFunc(states, func(st *userState) bool { return st.season == season })
+		if position < 0 {
 			st, err := s.loadUser(bd, season, user)
 			if err != nil {
 				return nil, err
 			}
-			at, states = len(states), append(states, st)
+			position, states = len(states), append(states, st)
 		}
-		of[n] = states[at]
+		stateOf[n] = states[position]
 		var err error
-		if outcomes[i], err = states[at].merge(ctx, &results[i]); err != nil {
+		if outcomes[i], err = states[position].merge(ctx, &results[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -166,8 +166,8 @@ func (s *Store) applyUser(ctx context.Context, batch *pebble.Batch, bd *board, u
 		}
 		writes = append(writes, write)
 	}
-	for n, i := range idx {
-		outcomes[i].Entry = of[n].after
+	for n, i := range indexes {
+		outcomes[i].Entry = stateOf[n].after
 	}
 	for _, write := range writes {
 		if err := write(); err != nil {

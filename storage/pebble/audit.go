@@ -63,14 +63,14 @@ func (s *Store) appendAct(batch *pebble.Batch, a leaderboard.Act) error {
 func (s *Store) eraseActs(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID) error {
 	prefix := actsOf(user)
 	if err := s.scan(ctx, prefix, keyAfter(prefix), func(key, _ []byte) (bool, error) {
-		place := append([]byte{kindAct}, key[len(prefix):]...)
+		rowKey := append([]byte{kindAct}, key[len(prefix):]...)
 		var a leaderboard.Act
-		found, err := s.getJSON(place, &a)
+		found, err := s.getJSON(rowKey, &a)
 		if err != nil || !found {
 			return true, err
 		}
 		a = a.Redacted()
-		return true, setJSON(batch, place, &a)
+		return true, setJSON(batch, rowKey, &a)
 	}); err != nil {
 		return err
 	}

@@ -16,8 +16,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// decodeBans decodes the value of a ban row. In format 1, the value is one ban: the
-// ban on every board. In this format, a lifted ban has no row.
+// decodeBans decodes the value of a ban row. In format 1 of the store, the value is one ban,
+// which holds on every board, and a lifted ban has no row.
 func decodeBans(b []byte) (bans []leaderboard.Ban, err error) {
 	if len(b) > 0 && b[0] == '{' {
 		bans = make([]leaderboard.Ban, 1)
@@ -132,59 +132,61 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 	return changes, nil
 }
 
-func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, next leaderboard.Ban) ([]leaderboard.Change, error) {
+// setBan merges a ban into the user's bans. It adds the writes to the batch, and returns the
+// changes of entries that the ban hides or shows.
+func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, ban leaderboard.Ban) ([]leaderboard.Change, error) {
 	var e erasure
-	if _, err := s.get(erasedKey(hashOf(next.User)), e.decode); err != nil {
+	if _, err := s.get(erasedKey(hashOf(ban.User)), e.decode); err != nil {
 		return nil, err
 	}
-	bans, err := s.bansOf(next.User)
+	bans, err := s.bansOf(ban.User)
 	if err != nil {
 		return nil, err
 	}
-	i, found := slices.BinarySearchFunc(bans, next.Board, func(b leaderboard.Ban, board leaderboard.BoardID) int {
+	i, found := slices.BinarySearchFunc(bans, ban.Board, func(b leaderboard.Ban, board leaderboard.BoardID) int {
 		return strings.Compare(string(b.Board), string(board))
 	})
-	var have *leaderboard.Ban
+	var stored *leaderboard.Ban
 	if found {
-		have = &bans[i]
+		stored = &bans[i]
 	}
-	next, changed := leaderboard.MergeBan(have, next, e.at)
+	ban, changed := leaderboard.MergeBan(stored, ban, e.at)
 	if !changed {
 		return nil, nil
 	}
-	if found && hasEnd(have) {
-		if err := batch.Delete(banEndKey(have), nil); err != nil {
+	if found && hasEnd(stored) {
+		if err := batch.Delete(banEndKey(stored), nil); err != nil {
 			return nil, err
 		}
 	}
-	if hasEnd(&next) {
-		if err := batch.Set(banEndKey(&next), nil, nil); err != nil {
+	if hasEnd(&ban) {
+		if err := batch.Set(banEndKey(&ban), nil, nil); err != nil {
 			return nil, err
 		}
 	}
 	if found {
-		bans[i] = next
+		bans[i] = ban
 	} else {
-		bans = slices.Insert(bans, i, next)
+		bans = slices.Insert(bans, i, ban)
 	}
 	value, err := json.Marshal(bans)
 	if err != nil {
 		return nil, fmt.Errorf("pebble: encode: %w", err)
 	}
-	if err := batch.Set(banKey(next.User), value, nil); err != nil {
+	if err := batch.Set(banKey(ban.User), value, nil); err != nil {
 		return nil, err
 	}
-	return s.setHidden(ctx, batch, next.User, bans, next.At)
+	return s.setHidden(ctx, batch, ban.User, bans, ban.At)
 }
 
 // setHidden hides or shows the user's entries, as the bans require. It adds the writes to
-// the batch and returns the changes, which are made at the given time.
+// the batch and returns the changes. at is the time of the changes.
 func (s *Store) setHidden(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID, bans []leaderboard.Ban, at time.Time) ([]leaderboard.Change, error) {
-	states, dangling, err := s.userStates(ctx, user)
+	states, danglingNotes, err := s.userStates(ctx, user)
 	if err != nil {
 		return nil, err
 	}
-	for _, key := range dangling {
+	for _, key := range danglingNotes {
 		if err := batch.Delete(key, nil); err != nil {
 			return nil, err
 		}

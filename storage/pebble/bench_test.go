@@ -24,13 +24,13 @@ import (
 func compareToFloor(b *testing.B, workers int, op, floor func(i int) error) {
 	b.Helper()
 	run := func(f func(int) error) (wall, cpu time.Duration) {
-		start, used := time.Now(), processTime(b)
-		var next atomic.Int64
+		start, startCPU := time.Now(), processTime(b)
+		var calls atomic.Int64
 		var wg sync.WaitGroup
 		for range workers {
 			wg.Go(func() {
 				for {
-					i := int(next.Add(1)) - 1
+					i := int(calls.Add(1)) - 1
 					if i >= b.N {
 						return
 					}
@@ -42,7 +42,7 @@ func compareToFloor(b *testing.B, workers int, op, floor func(i int) error) {
 			})
 		}
 		wg.Wait()
-		return time.Since(start), processTime(b) - used
+		return time.Since(start), processTime(b) - startCPU
 	}
 	run(floor) // warms the caches for both
 	b.ResetTimer()
@@ -96,9 +96,9 @@ func writeFloor(s *Store, results []leaderboard.MatchResult) error {
 	return writeRows(s, results, true, pebble.Sync)
 }
 
-// writeRows writes the rows of results. If moved is true, it also removes the ladder rows
+// writeRows writes the rows of results. If replace is true, it also removes the ladder rows
 // of earlier entries.
-func writeRows(s *Store, results []leaderboard.MatchResult, moved bool, how *pebble.WriteOptions) error {
+func writeRows(s *Store, results []leaderboard.MatchResult, replace bool, opts *pebble.WriteOptions) error {
 	rowKey := makeSeasonRowKey(1, testSeason.Season)
 	bd := s.board("b")
 	batch := s.db.NewBatch()
@@ -107,7 +107,7 @@ func writeRows(s *Store, results []leaderboard.MatchResult, moved bool, how *peb
 		st.row.tally = bd.Add(st.row.tally, &r)
 		old := st.entry()
 		old.AchievedAt = old.AchievedAt.Add(-time.Millisecond)
-		now := st.entry()
+		updated := st.entry()
 		row, err := st.row.append(nil)
 		if err != nil {
 			return err
@@ -118,15 +118,15 @@ func writeRows(s *Store, results []leaderboard.MatchResult, moved bool, how *peb
 		if err := batch.Set(rowKey.user(r.User), row, nil); err != nil {
 			return err
 		}
-		var leave []placement
-		if moved {
-			leave = bd.placements(rowKey, &old)
+		var oldRows []placement
+		if replace {
+			oldRows = bd.placements(rowKey, &old)
 		}
-		if err := replaceRows(batch, leave, bd.placements(rowKey, &now)); err != nil {
+		if err := replaceRows(batch, oldRows, bd.placements(rowKey, &updated)); err != nil {
 			return err
 		}
 	}
-	return batch.Commit(how)
+	return batch.Commit(opts)
 }
 
 // benchSizes returns the numbers of entries to measure with: 1 million, and also
@@ -144,11 +144,11 @@ func BenchmarkStore(b *testing.B) {
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {
 			s := openBench(b, nil)
-			start, used := time.Now(), processTime(b)
+			start, startCPU := time.Now(), processTime(b)
 			applied := min(n, 1e6)
-			fill(b, s, applied)
-			wall, cpu := time.Since(start), processTime(b)-used
-			fillRows(b, s, applied, n)
+			loadUsers(b, s, applied)
+			wall, cpu := time.Since(start), processTime(b)-startCPU
+			loadRows(b, s, applied, n)
 			b.Run("load", func(b *testing.B) {
 				for b.Loop() { // empty: the load was measured above
 				}
@@ -175,7 +175,7 @@ func BenchmarkStore(b *testing.B) {
 }
 
 // benchMatch counts the match numbers that benchmarkApply has used, so that each run uses
-// new ones. fill uses the numbers from 0 to the number of users minus 1.
+// new ones. loadUsers uses the numbers from 0 to the number of users minus 1.
 var benchMatch atomic.Int64
 
 func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
@@ -193,10 +193,10 @@ func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
 	}, func(i int) error { return writeFloor(floor, batch(i)) })
 }
 
-// BenchmarkApplyToUserWith measures Apply for a user with 10 and with 10,000 results. The
+// BenchmarkApplyToUserWithResults measures Apply for a user with 10 and with 10,000 results. The
 // cost of one more result must be the same for both. The stores are in memory, so the
 // benchmark does not measure the disk.
-func BenchmarkApplyToUserWith(b *testing.B) {
+func BenchmarkApplyToUserWithResults(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s, floor := openBench(b, vfs.NewMem()), openBench(b, vfs.NewMem())
@@ -214,8 +214,8 @@ func BenchmarkApplyToUserWith(b *testing.B) {
 	}
 }
 
-// fill applies one result for each of n users, then flushes.
-func fill(b *testing.B, s *Store, n int) {
+// loadUsers applies one result for each of n users, then flushes.
+func loadUsers(b *testing.B, s *Store, n int) {
 	b.Helper()
 	results := make([]leaderboard.MatchResult, 0, 5000)
 	for from := 0; from < n; from += len(results) {
@@ -230,10 +230,10 @@ func fill(b *testing.B, s *Store, n int) {
 	}
 }
 
-// fillRows writes the rows of the users with the numbers first to n-1. It calls Pebble
+// loadRows writes the rows of the users with the numbers first to n-1. It calls Pebble
 // directly, because this is faster than Apply. BenchmarkStore uses it for all users
 // after the first million.
-func fillRows(b *testing.B, s *Store, first, n int) {
+func loadRows(b *testing.B, s *Store, first, n int) {
 	b.Helper()
 	results := make([]leaderboard.MatchResult, 0, 5000)
 	for ; first < n; first += len(results) {
@@ -269,7 +269,7 @@ func benchmarkEntry(b *testing.B, s *Store, users int) {
 // Pebble's bloom filters answer most of these reads, without a read of a block.
 func BenchmarkEntryOfUnknownUser(b *testing.B) {
 	s := openBench(b, nil)
-	fill(b, s, 200_000)
+	loadUsers(b, s, 200_000)
 	for i := 0; b.Loop(); i++ {
 		if _, err := s.Entry(context.Background(), testSeason, leaderboard.UserID(fmt.Sprint("nobody-", i))); err == nil {
 			b.Fatal("Entry of an unknown user returns no error, want ErrEntryNotFound")
@@ -277,8 +277,8 @@ func BenchmarkEntryOfUnknownUser(b *testing.B) {
 	}
 }
 
-// page reads the 100 entries after a sort key.
-func page(s *Store, l leaderboard.Ladder, after leaderboard.SortKey) error {
+// readPage reads the 100 entries after a sort key.
+func readPage(s *Store, l leaderboard.Ladder, after leaderboard.SortKey) error {
 	n := 0
 	for _, err := range s.Entries(context.Background(), l, after) {
 		if err != nil {
@@ -291,8 +291,8 @@ func page(s *Store, l leaderboard.Ladder, after leaderboard.SortKey) error {
 	return fmt.Errorf("the page has %d entries, want 100", n)
 }
 
-// pageFloor reads the same rows with Pebble alone.
-func pageFloor(s *Store, from []byte) error {
+// readPageFloor reads the 100 rows from a key on, with Pebble alone.
+func readPageFloor(s *Store, from []byte) error {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from})
 	if err != nil {
 		return err
@@ -320,9 +320,9 @@ func benchmarkPage(b *testing.B, s *Store, users int) {
 		}
 	}
 	prefix := makeSeasonRowKey(1, testSeason.Season).ladder([]byte{slotOverall})
-	at := func(i int) leaderboard.SortKey { return keys[i*7919%len(keys)] }
-	compareToFloor(b, 1, func(i int) error { return page(s, l, at(i)) },
-		func(i int) error { return pageFloor(s, append(prefix[:len(prefix):len(prefix)], at(i)...)) })
+	key := func(i int) leaderboard.SortKey { return keys[i*7919%len(keys)] }
+	compareToFloor(b, 1, func(i int) error { return readPage(s, l, key(i)) },
+		func(i int) error { return readPageFloor(s, append(prefix[:len(prefix):len(prefix)], key(i)...)) })
 }
 
 // BenchmarkTop100After10000Improvements measures the first page of a ladder after one
@@ -331,8 +331,8 @@ func benchmarkPage(b *testing.B, s *Store, users int) {
 // (a tombstone) of each deleted row.
 func BenchmarkTop100After10000Improvements(b *testing.B) {
 	s, floor := openBench(b, nil), openBench(b, nil)
-	fill(b, s, 10_000)
-	fill(b, floor, 10_000)
+	loadUsers(b, s, 10_000)
+	loadUsers(b, floor, 10_000)
 	for i := range 10 {
 		results := make([]leaderboard.MatchResult, 1000)
 		for j := range results {
@@ -343,7 +343,7 @@ func BenchmarkTop100After10000Improvements(b *testing.B) {
 		}
 	}
 	l := leaderboard.Ladder{SeasonKey: testSeason}
-	compareToFloor(b, 1, func(int) error { return page(s, l, "") }, func(int) error { return page(floor, l, "") })
+	compareToFloor(b, 1, func(int) error { return readPage(s, l, "") }, func(int) error { return readPage(floor, l, "") })
 }
 
 // benchmarkScan measures Scan, which fills an index at start.
@@ -370,9 +370,12 @@ func benchmarkScan(b *testing.B, s *Store, users int) {
 func BenchmarkSeal(b *testing.B) {
 	const users = 100_000
 	s := openBench(b, nil)
-	fill(b, s, users)
+	loadUsers(b, s, users)
+	if _, err := s.Seal(context.Background(), testBoard(), testSeason.Season, testEpoch); err != nil {
+		b.Fatal(err)
+	}
 	for i := 0; b.Loop(); i++ {
-		if _, err := s.Seal(context.Background(), testBoard(), testSeason.Season, leaderboard.Amendment{At: testEpoch.Add(time.Duration(i) * time.Second)}); err != nil {
+		if _, err := s.Amend(context.Background(), testBoard(), testSeason.Season, leaderboard.Amendment{At: testEpoch.Add(time.Duration(i) * time.Second)}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -17,14 +17,14 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// A board is a stored board. It is immutable: AmendBoard stores a new one.
+// board is a stored board. It is immutable: AmendBoard stores a new one.
 type board struct {
 	leaderboard.Board
 	number  uint32
-	sealing gate // held during a seal, a change of the divisions, and the deletion of the board or a season
-	// slots points to the board's EveryDivision. Keys and rows contain indexes in this
-	// list. All versions of the board share the pointer, because a reader that has an older
-	// version may read newer rows.
+	sealing gate // held during a seal, a change of the divisions, and the deletion of the board or of one of its seasons
+	// slots points to the list that Board.EveryDivision returns: all divisions that the board
+	// has or had. Keys and rows contain indexes in this list. All versions of the board share
+	// the pointer, because a reader that has an older version may read newer rows.
 	slots *atomic.Pointer[[]string]
 }
 
@@ -59,6 +59,7 @@ type catalog struct {
 	last     uint32 // the number of the newest board
 }
 
+// with returns a copy of c that also holds bd. without returns a copy that does not hold it.
 func (c *catalog) with(bd *board) *catalog {
 	out := &catalog{maps.Clone(c.byID), maps.Clone(c.byNumber), max(c.last, bd.number)}
 	out.byID[bd.ID], out.byNumber[bd.number] = bd, bd
@@ -128,9 +129,9 @@ func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 		return err
 	}
 	boards := s.boards.Load()
-	if have := boards.byID[b.ID]; have != nil {
+	if stored := boards.byID[b.ID]; stored != nil {
 		unlock()
-		if !have.SameAs(&b) {
+		if !stored.SameAs(&b) {
 			return fmt.Errorf("pebble: board %q: %w", b.ID, leaderboard.ErrBoardExists)
 		}
 		return s.syncVisible(ctx)
@@ -195,9 +196,10 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 var errDivisions = errors.New("pebble: the divisions change")
 
 // amendBoard does the work of AmendBoard. A change of divisions needs the board's sealing
-// gate, so that no seal runs; noSeal means that the caller holds it. The change also holds
-// all stripes, so every later change of a user uses the new divisions.
-func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, noSeal bool, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
+// gate, so that no seal runs at the same time. If the caller does not hold this gate
+// (holdsSealing is false), amendBoard returns errDivisions and changes nothing. A change of
+// divisions also holds all stripes, so every later change of a user uses the new divisions.
+func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, holdsSealing bool, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	unlock, err := s.lockAdmin(ctx)
 	if err != nil {
 		return leaderboard.Board{}, err
@@ -216,7 +218,7 @@ func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, noSeal b
 	}
 	unlockUsers := func() {}
 	if err == nil && amended.Rules() != bd.Rules() {
-		if err = errDivisions; noSeal {
+		if err = errDivisions; holdsSealing {
 			unlockUsers, err = s.lockAllUsers(ctx)
 		}
 	}
@@ -256,37 +258,38 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time
 		return fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
 	}
 	batch := s.db.NewBatch()
-	known, err := s.setDeleted(batch, leaderboard.SeasonKey{Board: id}, at)
+	onVisible, err := s.setDeleted(batch, leaderboard.SeasonKey{Board: id}, at)
 	if err == nil {
 		err = batch.Delete(boardKey(id), nil)
 	}
 	if err != nil {
 		unlock()
-		return unavailable("write", err)
+		return errUnavailable("write", err)
 	}
-	return s.removeData(ctx, batch, bd, boardPrefix(bd.number), known, func() {
+	return s.removeData(ctx, batch, bd, boardPrefix(bd.number), onVisible, func() {
 		s.boards.Store(boards.without(bd))
 		unlock()
 	})
 }
 
-// removeData adds the removal of all data of bd with the prefix to the batch, and commits
-// the batch. It holds all stripes until readers see the removal, so no concurrent Apply
-// leaves rows behind. It then calls onVisible and onDone, in this order. If it returns
-// before the commit starts, it calls only onDone.
+// removeData adds the removal of all data of bd with the prefix to the batch, commits the
+// batch, and removes season notes that have become useless. It holds all stripes until
+// readers see the removal, so no concurrent Apply leaves rows behind. As soon as readers see
+// the removal, it calls onVisible and then onDone. If it returns an error before the commit
+// starts, it calls only onDone.
 func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, prefix []byte, onVisible, onDone func()) error {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
 		onDone()
 		return err
 	}
-	before := s.db.NewSnapshot()
-	defer before.Close()
+	snapshot := s.db.NewSnapshot()
+	defer snapshot.Close()
 	changes := changeKey(prefix)
 	if err := errors.Join(batch.DeleteRange(prefix, keyAfter(prefix), nil), batch.DeleteRange(changes, keyAfter(changes), nil)); err != nil {
 		unlock()
 		onDone()
-		return unavailable("write", err)
+		return errUnavailable("write", err)
 	}
 	err = s.commit(ctx, batch, func() {
 		s.orphanMu.Lock()
@@ -303,12 +306,12 @@ func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, 
 	// The season notes of the users (kindSeasons in keys.go) are still stored. Readers
 	// ignore a note without a user row, and SetBan and Erase delete it. Therefore a
 	// failure of removeNotes is harmless, and removeData ignores it.
-	_ = s.removeNotes(ctx, before, bd, prefix)
+	_ = s.removeNotes(ctx, snapshot, bd, prefix)
 	return nil
 }
 
-// removeNotes removes the season notes of all users who have a row with the prefix in the
-// snapshot. The snapshot was taken before the removal of these rows. If a user has a new
+// removeNotes removes the season notes of all users who have a user row under the prefix in
+// the snapshot, which shows the store before the removal of these rows. If a user has a new
 // row since then, removeNotes keeps the user's note.
 func (s *Store) removeNotes(ctx context.Context, snapshot pebble.Reader, bd *board, prefix []byte) error {
 	seasons, err := seasonsUnder(ctx, snapshot, prefix)

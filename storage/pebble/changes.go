@@ -27,10 +27,10 @@ func (s *Store) ChangedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 	return s.changes[string(changeKey(makeSeasonRowKey(bd.number, seasonKey.Season)))], nil
 }
 
-// noteChange adds to the batch the write of the time of a change in a season. If a later
-// change is known, noteChange writes that time again. Concurrent batches may become
-// visible in another order. The stored time is then that of a change shortly before the
-// last one, until the next change.
+// noteChange records the time of a change in a season: in memory, and by a write that it adds
+// to the batch. If it knows of a later change, it writes that time again. Readers may see
+// concurrent batches in another order than their calls of noteChange. The stored time is
+// then the time of a slightly earlier change, until the next change.
 func (s *Store) noteChange(batch *pebble.Batch, season seasonRowKey, at time.Time) error {
 	key := changeKey(season)
 	s.changesMu.Lock()
@@ -42,8 +42,8 @@ func (s *Store) noteChange(batch *pebble.Batch, season seasonRowKey, at time.Tim
 	return batch.Set(key, binary.BigEndian.AppendUint64(nil, uint64(at.UnixMicro())), nil)
 }
 
-// forgetChanges removes the times of changes under the prefix of a season's or a board's
-// data from memory.
+// forgetChanges removes from memory the times of changes in a season or in all seasons of a
+// board. The argument is the prefix of the season's or the board's data.
 func (s *Store) forgetChanges(data []byte) {
 	s.changesMu.Lock()
 	defer s.changesMu.Unlock()

@@ -36,8 +36,9 @@ func (s *Store) lock(ctx context.Context, g gate) error {
 
 // stripes is the number of locks that users share. Each of these locks is a stripe, and
 // each user belongs to one stripe. An operation that changes a user holds the user's
-// stripe. Four operations concern all users and hold all stripes: the removal of a board
-// or season, a change of a board's divisions, the start of a seal, and the end of a seal.
+// stripe. An operation that concerns all users holds all stripes: the removal of a board or
+// season, a change of a board's divisions, a change of a match's state, the start of a seal,
+// and the end of a seal.
 //
 // To prevent deadlocks, locks are taken in this order: the board's sealing gate,
 // the admin gate, then stripes by ascending number.
@@ -90,25 +91,27 @@ func (s *Store) lockAdmin(ctx context.Context) (unlock func(), err error) {
 }
 
 // commit writes b and returns nil once b is durable. As soon as readers see b, commit
-// calls applied, which releases the locks of the caller. If the store fails earlier,
-// commit never calls applied; callers that wait for these locks then return the error of
-// the failure. If the store fails, or if ctx is done before b is durable, commit returns
-// [leaderboard.ErrUnavailable]. Then b may or may not be applied.
+// calls onVisible, which releases the locks of the caller.
+//
+// If the store fails, or if ctx is done before b is durable, commit returns
+// [leaderboard.ErrUnavailable]. The caller then does not know whether b was written. If the
+// store fails before readers see b, commit never calls onVisible. The locks stay locked, and
+// callers that wait for them return the error of the failure.
 //
 // The write runs in a separate goroutine, because a failed write blocks its goroutine
 // forever (see guardFS).
-func (s *Store) commit(ctx context.Context, b *pebble.Batch, applied func()) error {
-	return s.waitForCommit(ctx, s.startCommit(b, applied))
+func (s *Store) commit(ctx context.Context, b *pebble.Batch, onVisible func()) error {
+	return s.waitForCommit(ctx, s.startCommit(b, onVisible))
 }
 
-// startCommit starts a commit and does not wait for its end. The caller passes the
-// returned channel to waitForCommit.
-func (s *Store) startCommit(b *pebble.Batch, applied func()) <-chan error {
+// startCommit starts a commit and does not wait for its end. It returns a channel that receives
+// the result, for waitForCommit.
+func (s *Store) startCommit(b *pebble.Batch, onVisible func()) <-chan error {
 	done := make(chan error, 1)
 	s.commits.Add(1)
 	go func() {
 		defer s.commits.Done()
-		done <- s.write(b, applied)
+		done <- s.write(b, onVisible)
 	}()
 	return done
 }
@@ -118,13 +121,14 @@ func (s *Store) waitForCommit(ctx context.Context, done <-chan error) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return unavailable("write", ctx.Err())
+		return errUnavailable("write", ctx.Err())
 	case <-s.failed:
 		return s.failure()
 	}
 }
 
-func (s *Store) write(b *pebble.Batch, applied func()) (err error) {
+// write does the work of commit in the goroutine of the write.
+func (s *Store) write(b *pebble.Batch, onVisible func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = s.fail(fmt.Errorf("panic: %v", r))
@@ -138,7 +142,7 @@ func (s *Store) write(b *pebble.Batch, applied func()) (err error) {
 	if err != nil {
 		return s.fail(err)
 	}
-	applied()
+	onVisible()
 	if err := b.SyncWait(); err != nil {
 		return s.fail(err)
 	}
@@ -146,9 +150,9 @@ func (s *Store) write(b *pebble.Batch, applied func()) (err error) {
 	return b.Close()
 }
 
-// syncVisible makes every visible write durable. If a method finds its data already
-// stored, it must call syncVisible before it returns nil, because the earlier write of
-// these data may be visible but not yet durable.
+// syncVisible makes every write durable that readers can see. If a method finds its data
+// already stored, it must call syncVisible before it returns nil: readers see the earlier
+// write of these data perhaps before it is durable.
 func (s *Store) syncVisible(ctx context.Context) error {
 	if err := s.failure(); err != nil {
 		return err
@@ -158,7 +162,7 @@ func (s *Store) syncVisible(ctx context.Context) error {
 	}
 	b := s.db.NewBatch()
 	if err := b.LogData(nil, nil); err != nil {
-		return unavailable("write", err)
+		return errUnavailable("write", err)
 	}
 	return s.commit(ctx, b, func() {})
 }
@@ -185,11 +189,11 @@ func (s *Store) failure() error {
 	}
 }
 
-func unavailable(what string, err error) error {
+func errUnavailable(operation string, err error) error {
 	if errors.Is(err, leaderboard.ErrUnavailable) {
 		return err
 	}
-	return fmt.Errorf("pebble: %s: %w: %w", what, leaderboard.ErrUnavailable, err)
+	return fmt.Errorf("pebble: %s: %w: %w", operation, leaderboard.ErrUnavailable, err)
 }
 
 // quietLogger is the engine's logger. It discards messages, because stores do not log. On an

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -15,34 +14,26 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	testseed "github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-var crashSeed = flag.Uint64("crashseed", 0, "the `seed` of the crash test to repeat; 0 runs each test with several new seeds")
-
-// runSeeds calls test with n new seeds. If -crashseed is set, it calls test only with that
-// seed.
+// runSeeds calls test with new seeds, as often as [testseed.Runs] returns for n.
 func runSeeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
-	first := *crashSeed
-	if first == 0 {
-		first = uint64(time.Now().UnixNano())
-	} else {
-		n = 1
-	}
-	for i := range n {
-		seed := first + uint64(i)
-		if !t.Run(fmt.Sprint(i), func(t *testing.T) { test(t, rand.New(rand.NewPCG(seed, 0))) }) {
-			t.Fatalf("seed %d failed; repeat with: go test -run '^%s$' -crashseed %d", seed, t.Name(), seed)
+	first := testseed.New(t)
+	for i := range testseed.Runs(t, n) {
+		n := first + uint64(i)
+		if !t.Run(fmt.Sprint(i), func(t *testing.T) { test(t, rand.New(rand.NewPCG(n, 0))) }) {
+			t.Fatalf("run %d failed; repeat it with: %s=%d go test -run '^%s$/^0$'", i, testseed.Variable, n, t.Name())
 		}
 	}
 }
 
-// A log records the results that a test sent to the store, and those that the store
+// A log records the results that a test sent to the store, and the results that the store
 // acknowledged. A result is acknowledged if Apply returned no error for it.
 type log struct {
 	mu    sync.Mutex
@@ -76,7 +67,7 @@ func (l *log) ack(results []leaderboard.MatchResult, outcomes []leaderboard.Outc
 	defer l.mu.Unlock()
 	for i, r := range results {
 		if outcomes[i].Err == nil {
-			if have, ok := l.acked[r.ResultKey]; !ok || r.Revision > have {
+			if highest, ok := l.acked[r.ResultKey]; !ok || r.Revision > highest {
 				l.acked[r.ResultKey] = r.Revision
 			}
 		}
@@ -157,13 +148,13 @@ func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int
 		}
 		users++
 	}
-	wholeLadders(t, s, users)
+	checkLadders(t, s, users)
 }
 
 // After a crash that loses unsynced data, the store still has every acknowledged result,
 // and every user's entry and ladder rows follow from the user's results.
 func TestCrashKeepsAcknowledgedResults(t *testing.T) {
-	runSeeds(t, 6, func(t *testing.T, rng *rand.Rand) {
+	runSeeds(t, 3, func(t *testing.T, rng *rand.Rand) {
 		fs := vfs.NewCrashableMem()
 		l := newLog()
 		s := mustOpen(t, "data", Options{FS: fs})
@@ -174,15 +165,13 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			enough := make(chan struct{})
 			var once sync.Once
-			var writes sync.WaitGroup
 			var wg sync.WaitGroup
-			writes.Add(1)
 			for w := range 4 {
-				left := 1 + rng.IntN(40)
-				own := rand.New(rand.NewPCG(rng.Uint64(), 0))
+				remaining := 1 + rng.IntN(40)
+				writerRNG := rand.New(rand.NewPCG(rng.Uint64(), 0))
 				wg.Go(func() {
-					err := l.load(ctx, s, own, w, func() {
-						if left--; left == 0 {
+					err := l.load(ctx, s, writerRNG, w, func() {
+						if remaining--; remaining == 0 {
 							once.Do(func() { close(enough) })
 						}
 					})
@@ -214,10 +203,10 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 	})
 }
 
-// A seal that a crash interrupts leaves the previous final standings unchanged.
-func TestCrashDuringSealKeepsPreviousStandings(t *testing.T) {
+// An amendment that a crash interrupts leaves the previous final standings unchanged.
+func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 	const n = 3000
-	runSeeds(t, 3, func(t *testing.T, rng *rand.Rand) {
+	runSeeds(t, 2, func(t *testing.T, rng *rand.Rand) {
 		fs := vfs.NewCrashableMem()
 		s := mustOpen(t, "data", Options{FS: fs})
 		b := testBoard()
@@ -234,19 +223,19 @@ func TestCrashDuringSealKeepsPreviousStandings(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		seal := func(day int) error {
-			_, err := s.Seal(t.Context(), b, testSeason.Season, leaderboard.Amendment{At: testEpoch.AddDate(0, 0, day)})
+		amend := func(day int) error {
+			_, err := s.Amend(t.Context(), b, testSeason.Season, leaderboard.Amendment{At: testEpoch.AddDate(0, 0, day)})
 			return err
 		}
 		apply(1)
-		if err := seal(1); err != nil {
+		if _, err := s.Seal(t.Context(), b, testSeason.Season, testEpoch); err != nil {
 			t.Fatal(err)
 		}
 		apply(2)
 		done := make(chan error, 1)
-		go func() { done <- seal(2) }()
-		// Crash during the seal. Each syncVisible waits for a write, so the seal writes
-		// some of its batches during this loop.
+		go func() { done <- amend(2) }()
+		// Crash during the amendment. syncVisible waits until all visible writes are durable,
+		// so the amendment can write some of its batches during this loop.
 		commits := rng.IntN(12)
 		for range commits {
 			if err := s.syncVisible(t.Context()); err != nil {
@@ -280,10 +269,10 @@ func TestCrashDuringSealKeepsPreviousStandings(t *testing.T) {
 			scores[b.ScoreOf(st.Key, testEpoch)]++
 		}
 		if len(scores) != 1 || sealed && scores[2] != n {
-			t.Fatalf("the numbers of final standings by score are %v; want one score only, and score 2 if the second seal ended before the crash (ended: %v)", scores, sealed)
+			t.Fatalf("the numbers of final standings by score are %v; want one score only, and score 2 if the amendment ended before the crash (ended: %v)", scores, sealed)
 		}
-		// The next seal removes the rows of the interrupted one.
-		if err := seal(3); err != nil {
+		// The next amendment removes the rows of the interrupted one.
+		if err := amend(3); err != nil {
 			t.Fatal(err)
 		}
 		key := makeSeasonRowKey(s.board("b").number, testSeason.Season)
@@ -302,13 +291,13 @@ func TestCrashDuringSealKeepsPreviousStandings(t *testing.T) {
 }
 
 // If a write to a file fails, the store acknowledges no later write, and has every result
-// that it acknowledged before. In some runs only one write fails, in others also every
-// later one.
+// that it acknowledged before. In some runs, only one write fails; in other runs, every later
+// write fails too.
 func TestFailedWriteStopsTheStore(t *testing.T) {
-	runSeeds(t, 40, func(t *testing.T, rng *rand.Rand) {
+	runSeeds(t, 15, func(t *testing.T, rng *rand.Rand) {
 		mem := vfs.NewCrashableMem()
-		forever := rng.IntN(2) == 0
-		after := rng.IntN(60)
+		permanent := rng.IntN(2) == 0
+		successes := rng.IntN(60)
 		var mu sync.Mutex
 		armed, ops := false, 0
 		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -320,7 +309,7 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 			if !armed {
 				return nil
 			}
-			if ops++; ops > after && (forever || ops == after+1) {
+			if ops++; ops > successes && (permanent || ops == successes+1) {
 				return errorfs.ErrInjected
 			}
 			return nil
@@ -335,10 +324,10 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 		mu.Unlock()
 		var wg sync.WaitGroup
 		for w := range 4 {
-			own := rand.New(rand.NewPCG(rng.Uint64(), 0))
+			writerRNG := rand.New(rand.NewPCG(rng.Uint64(), 0))
 			wg.Go(func() {
 				n := 0
-				err := l.load(t.Context(), s, own, w, func() {
+				err := l.load(t.Context(), s, writerRNG, w, func() {
 					if n++; n%10 == 0 && w == 0 {
 						// Flush, so that also writes to Pebble's tables can fail and not
 						// only writes to its log.
@@ -371,9 +360,9 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 			}
 		}
 		acked := l.acknowledged()
-		again := mustOpen(t, "data", Options{FS: mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})})
-		l.verify(t, again, acked)
-		mustClose(t, again)
+		reopened := mustOpen(t, "data", Options{FS: mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})})
+		l.verify(t, reopened, acked)
+		mustClose(t, reopened)
 		mu.Lock()
 		armed = false // goroutines of the failed store may still retry; let them succeed and end
 		mu.Unlock()
@@ -474,7 +463,7 @@ func TestKillKeepsAcknowledgedResults(t *testing.T) {
 			if n == 0 {
 				_, err := Open(dir, Options{})
 				if err == nil || !strings.Contains(err.Error(), "another process") {
-					t.Errorf("Open of a directory in use: error %v, want one about another process", err)
+					t.Errorf("Open of a directory in use: error %v, want an error about another process", err)
 				}
 			}
 			if n == 50+round*100 {
@@ -500,7 +489,7 @@ func TestKillKeepsAcknowledgedResults(t *testing.T) {
 	for range s.Users(t.Context(), testSeason) {
 		n++
 	}
-	wholeLadders(t, s, n)
+	checkLadders(t, s, n)
 	mustClose(t, s)
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/finals"
 )
 
 // A finalLadder reads the final standings of one ladder from a snapshot of the store.
@@ -15,7 +16,7 @@ type finalLadder struct {
 	bd       *board
 	snapshot *pebble.Snapshot
 	rowKey   seasonRowKey
-	slot     []byte // names the ladder in keys; nil if the board has no such division
+	slot     []byte // names the ladder in keys; nil if the board never had the division
 	sealRow
 }
 
@@ -26,13 +27,13 @@ func (s *Store) openFinal(ctx context.Context, l leaderboard.Ladder) (*finalLadd
 	}
 	bd := s.board(l.Board)
 	if bd == nil {
-		return nil, notSealed(l.SeasonKey)
+		return nil, errNotSealed(l.SeasonKey)
 	}
 	f := &finalLadder{bd: bd, snapshot: s.db.NewSnapshot(), rowKey: makeSeasonRowKey(bd.number, l.Season)}
 	f.slot, _ = bd.slot(l.Division)
 	found, err := get(f.snapshot, f.rowKey.kind(dataSeal), func(b []byte) error { return decodeJSON(b, &f.sealRow) })
 	if err == nil && !found {
-		err = notSealed(l.SeasonKey)
+		err = errNotSealed(l.SeasonKey)
 	}
 	if err != nil {
 		f.snapshot.Close()
@@ -41,82 +42,154 @@ func (s *Store) openFinal(ctx context.Context, l leaderboard.Ladder) (*finalLadd
 	return f, nil
 }
 
-func notSealed(s leaderboard.SeasonKey) error {
+func errNotSealed(s leaderboard.SeasonKey) error {
 	return fmt.Errorf("pebble: season %q of board %q: %w", s.Season, s.Board, leaderboard.ErrNotSealed)
 }
 
-// FinalStandings implements [leaderboard.Store].
-func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, position int64, n int) ([]leaderboard.Standing, int64, error) {
+// readFinal calls read with the final standings of a ladder, and returns the number of these
+// standings. If the board never had the ladder's division, it returns 0 and does not call
+// read.
+func (s *Store) readFinal(ctx context.Context, l leaderboard.Ladder, read func(*finalLadder) error) (int64, error) {
 	f, err := s.openFinal(ctx, l)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	defer f.snapshot.Close()
 	if f.slot == nil {
-		return nil, 0, nil
+		return 0, nil
 	}
 	var total uint64
 	if _, err := get(f.snapshot, f.rowKey.finalCount(f.Generation, f.slot), func(b []byte) (err error) {
 		total, err = decodeUvarint(b)
 		return err
 	}); err != nil {
-		return nil, 0, err
+		return 0, err
 	}
+	return int64(total), read(f)
+}
+
+// pageFrom returns up to n standings, beginning at a position.
+func (f *finalLadder) pageFrom(ctx context.Context, position int64, n int) ([]leaderboard.Standing, error) {
 	if n <= 0 {
-		return nil, int64(total), nil
+		return nil, nil
 	}
 	var out []leaderboard.Standing
 	prefix := f.rowKey.finalPlaces(f.Generation, f.slot)
-	from := f.rowKey.finalPlace(f.Generation, f.slot, max(position, 1))
-	err = scan(ctx, f.snapshot, from, keyAfter(prefix), func(key, value []byte) (bool, error) {
+	lower := f.rowKey.finalPlace(f.Generation, f.slot, max(position, 1))
+	err := scan(ctx, f.snapshot, lower, keyAfter(prefix), func(key, value []byte) (bool, error) {
 		standing, err := f.bd.decodeStanding(int64(binary.BigEndian.Uint64(key[len(prefix):])), value)
 		out = append(out, standing)
 		return len(out) < n, err
 	})
+	return out, err
+}
+
+// standings returns the ladder in the form that package finals needs to answer questions.
+func (f *finalLadder) standings() (finals.Ladder, error) {
+	prefix := f.rowKey.finalPlaces(f.Generation, f.slot)
+	it, err := f.snapshot.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: keyAfter(prefix)})
+	if err != nil {
+		return finals.Ladder{}, errUnavailable("read", err)
+	}
+	l := finals.Ladder{From: f.pageFrom}
+	if it.Last() {
+		l.Last = int64(binary.BigEndian.Uint64(it.Key()[len(prefix):]))
+	}
+	if err := it.Close(); err != nil {
+		return l, errUnavailable("read", err)
+	}
+	return l, nil
+}
+
+// standingOf returns a user's standing. If the user has none, its Key is empty.
+func (f *finalLadder) standingOf(user leaderboard.UserID) (leaderboard.Standing, error) {
+	standing := leaderboard.Standing{User: user}
+	var position uint64
+	found, err := get(f.snapshot, append(f.rowKey.finalUser(f.Generation, user), f.slot...), func(b []byte) (err error) {
+		position, err = decodeUvarint(b)
+		return err
+	})
+	if err == nil && found {
+		_, err = get(f.snapshot, f.rowKey.finalPlace(f.Generation, f.slot, int64(position)), func(b []byte) (err error) {
+			standing, err = f.bd.decodeStanding(int64(position), b)
+			return err
+		})
+	}
+	return standing, err
+}
+
+// FinalStandings implements [leaderboard.Store].
+func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, position int64, n int) (page []leaderboard.Standing, total int64, err error) {
+	total, err = s.readFinal(ctx, l, func(f *finalLadder) (err error) {
+		page, err = f.pageFrom(ctx, position, n)
+		return err
+	})
 	if err != nil {
 		return nil, 0, err
 	}
-	return out, int64(total), nil
+	return page, total, nil
 }
 
-// FinalStanding implements [leaderboard.Store].
-func (s *Store) FinalStanding(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID) (leaderboard.Standing, error) {
-	f, err := s.openFinal(ctx, l)
-	if err != nil {
-		return leaderboard.Standing{}, err
+// FinalLookup implements [leaderboard.Store].
+func (s *Store) FinalLookup(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) ([]leaderboard.Standing, int64, error) {
+	standings := make([]leaderboard.Standing, len(users))
+	for i, user := range users {
+		standings[i].User = user
 	}
-	defer f.snapshot.Close()
-	var standing leaderboard.Standing
-	found := false
-	if f.slot != nil {
-		var position uint64
-		found, err = get(f.snapshot, append(f.rowKey.finalUser(f.Generation, user), f.slot...), func(b []byte) (err error) {
-			position, err = decodeUvarint(b)
-			return err
-		})
-		if err == nil && found {
-			found, err = get(f.snapshot, f.rowKey.finalPlace(f.Generation, f.slot, int64(position)), func(b []byte) (err error) {
-				standing, err = f.bd.decodeStanding(int64(position), b)
+	total, err := s.readFinal(ctx, l, func(f *finalLadder) error {
+		for i, user := range users {
+			err := ctx.Err()
+			if err == nil {
+				standings[i], err = f.standingOf(user)
+			}
+			if err != nil {
 				return err
-			})
+			}
 		}
-	}
-	switch {
-	case err != nil:
-		return leaderboard.Standing{}, err
-	case !found:
-		return leaderboard.Standing{}, fmt.Errorf("pebble: final standing of user %q: %w", user, leaderboard.ErrEntryNotFound)
-	}
-	return standing, nil
+		return nil
+	})
+	return standings, total, err
 }
 
-// eraseFinal adds to the batch the removal of a user's final standings in a season. It
-// removes them from every generation. The other standings keep their ranks. If a seal is
-// in progress, eraseFinal skips the generation that the seal writes; endSeal removes the
-// user from it.
+// FinalAround implements [leaderboard.Store].
+func (s *Store) FinalAround(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) (leaderboard.Neighborhood, int64, error) {
+	n := leaderboard.Neighborhood{}
+	total, err := s.readFinal(ctx, l, func(f *finalLadder) error {
+		st, err := f.standingOf(user)
+		if err != nil || st.Key == "" {
+			return err
+		}
+		standings, err := f.standings()
+		if err == nil {
+			n, err = standings.Around(ctx, &st, above, below)
+		}
+		return err
+	})
+	if err == nil && len(n.Standings) == 0 {
+		err = fmt.Errorf("pebble: final standing of user %q: %w", user, leaderboard.ErrEntryNotFound)
+	}
+	return n, total, err
+}
+
+// FinalAfter implements [leaderboard.Store].
+func (s *Store) FinalAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) (page []leaderboard.Standing, better leaderboard.Counts, total int64, err error) {
+	total, err = s.readFinal(ctx, l, func(f *finalLadder) error {
+		standings, err := f.standings()
+		if err == nil {
+			page, better, err = standings.After(ctx, after, n)
+		}
+		return err
+	})
+	return page, better, total, err
+}
+
+// eraseFinal adds to the batch the removal of a user's final standings in a season, in every
+// generation. The other standings keep their ranks. If a seal of the season is in progress,
+// eraseFinal skips the generation that the seal writes, and adds the user to the list by which
+// endSeal removes the user from that generation.
 func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userState) error {
 	seasonKey := leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}
-	var inProgress uint32 // the generation of the seal in progress; 0 if there is none
+	var inProgress uint32 // the generation of the seal in progress; 0 if no seal is in progress
 	s.sealMu.Lock()
 	if sl := s.seals[seasonKey]; sl != nil {
 		inProgress = sl.generation
@@ -125,18 +198,18 @@ func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userSta
 	s.sealMu.Unlock()
 	prefix := st.rowKey.kind(dataFinal)
 	counts := map[string]uint64{}
-	for next := prefix; next != nil; {
-		from := next
-		next = nil
+	for start := prefix; start != nil; {
+		from := start
+		start = nil
 		var generation uint32
 		if err := s.scan(ctx, from, keyAfter(prefix), func(key, _ []byte) (bool, error) {
 			generation = binary.BigEndian.Uint32(key[len(prefix):])
-			next = st.rowKey.finalGeneration(generation + 1)
+			start = st.rowKey.finalGeneration(generation + 1)
 			return false, nil
 		}); err != nil {
 			return err
 		}
-		if next == nil || generation == inProgress {
+		if start == nil || generation == inProgress {
 			continue
 		}
 		if err := s.eraseGeneration(ctx, batch, st.rowKey, generation, st.user, counts); err != nil {
@@ -147,9 +220,9 @@ func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userSta
 }
 
 // eraseGeneration removes a user's final standings from one generation. For each of the
-// user's ladders it also reduces the number of standings by one. It adds these writes to
-// the batch. One batch may reduce the same number several times, so the map counts keeps
-// the latest value by row key.
+// user's ladders it also reduces the stored number of standings by one. It adds these writes
+// to the batch. One batch may reduce the same number several times, so eraseGeneration keeps
+// the latest values in the map counts, by the key of the number's row.
 func (s *Store) eraseGeneration(ctx context.Context, batch *pebble.Batch, rowKey seasonRowKey, generation uint32, user leaderboard.UserID, counts map[string]uint64) error {
 	prefix := rowKey.finalUser(generation, user)
 	return s.scan(ctx, prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {

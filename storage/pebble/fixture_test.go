@@ -10,6 +10,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
+// testEpoch is the time at which the test board is created. Results have times after it.
 var testEpoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 func testBoard() *leaderboard.Board {
@@ -43,9 +44,9 @@ func mustClose(t testing.TB, s *Store) {
 	}
 }
 
-// wholeLadders checks the test season: every entry follows from its user's results, no
+// checkLadders checks the test season: every entry follows from its user's results, no
 // row is an orphan row, and the overall ladder has n rows.
-func wholeLadders(t *testing.T, s *Store, n int) {
+func checkLadders(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for user := range s.Users(t.Context(), testSeason) {
 		c, err := s.Recount(t.Context(), testBoard(), testSeason.Season, user)
@@ -53,9 +54,9 @@ func wholeLadders(t *testing.T, s *Store, n int) {
 			t.Fatalf("Recount of user %q returned the change %+v, error %v; want no change", user, c, err)
 		}
 	}
-	found, err := s.findOrphanRows(t.Context(), s.board("b"), testSeason.Season)
-	if err != nil || len(found) > 0 {
-		t.Fatalf("the season has the orphan rows %v, error %v; want none", found, err)
+	orphanRows, err := s.findOrphanRows(t.Context(), s.board("b"), testSeason.Season)
+	if err != nil || len(orphanRows) > 0 {
+		t.Fatalf("the season has the orphan rows %v, error %v; want none", orphanRows, err)
 	}
 	rows := 0
 	for _, err := range s.Entries(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, "") {

@@ -16,8 +16,8 @@ import (
 // without delay, depending on the file.
 //
 // The blocked goroutine belongs to the engine or to a commit. Once the store has failed,
-// no caller waits for this goroutine. Reads continue, because the engine holds no lock
-// that reads need while it writes.
+// no caller waits for this goroutine. Reads continue, because during a write
+// the engine holds no lock that reads need.
 //
 // On a real disk, guardFS also creates files and directories that only their owner may
 // read. The engine itself would let everybody read them.
@@ -26,7 +26,7 @@ type guardFS struct {
 	dir   string      // the store's directory, in the form that PathDir returns for its files
 	disk  bool        // the files are on a real disk, not in memory
 	armed atomic.Bool // false during Open, because Open returns the errors of writes
-	fail  func(error)
+	fail  func(error) // makes the store fail
 
 	syncSeconds prometheus.Histogram
 }
@@ -62,8 +62,9 @@ func (g *guardFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opt
 	return f, err
 }
 
-// check returns nil if err is nil. It returns err if the write was outside the store's
-// directory, or if Open still runs. Otherwise it makes the store fail and never returns.
+// check handles err, the error of a write. inDir reports whether the write was in the store's
+// directory. If err is nil, if the write was outside the directory, or if Open still runs,
+// check returns err. Otherwise it makes the store fail and never returns.
 func (g *guardFS) check(inDir bool, err error) error {
 	if err == nil || !inDir || !g.armed.Load() {
 		return err
@@ -72,8 +73,10 @@ func (g *guardFS) check(inDir bool, err error) error {
 	select {}
 }
 
+// holds reports whether a file is in the store's directory.
 func (g *guardFS) holds(name string) bool { return g.PathDir(name) == g.dir }
 
+// file wraps a file that was opened for writing, or handles the error of opening it.
 func (g *guardFS) file(f vfs.File, name string, inDir bool, err error) (vfs.File, error) {
 	if err := g.check(inDir, err); err != nil {
 		return nil, err

@@ -19,19 +19,19 @@ import (
 //	b  board id, raw                           number of the board, 4 bytes, and the board as JSON
 //	k  API key id, raw                         the key as JSON
 //	h  hash, 32 bytes; API key id, raw         nothing
-//	n  user id, raw                            the bans as a JSON array; in format 1, the ban on every board as a JSON object, while the user is banned
+//	n  user id, raw                            the user's bans as a JSON array; in format 1, a single ban, which holds on all boards, as a JSON object
 //	t  end of a ban, 8 bytes; user id with length; board id, raw   nothing
 //	a  complement of the time of an act, 8 bytes; act id, raw    the act as JSON
-//	w  SHA-256 of a user id; the rest of an act's key    nothing; the row means that the act concerns the user
-//	x  board id with length; season, raw       time of the deletion of the season, in Unix microseconds, 8 bytes; if the season is empty, of the deletion of the board
+//	w  SHA-256 of a user id; the key of an act without its first byte    nothing; the row means that the act concerns the user
+//	x  board id with length; season id, raw     time of the deletion of the season, or of the board if the season id is empty, in Unix microseconds, 8 bytes
 //	c  season                                  time of the last change of the season's entries, in Unix microseconds, 8 bytes
-//	e  SHA-256 of a user id                    time of the erasure, and the version from which later entries of the user continue
+//	e  SHA-256 of a user id                    time of the user's erasure, and the version after which the versions of the user's later entries begin
 //	u  user id with length; season              nothing; the row is a season note: it means that the user may have a user row in this season
-//	d  season; s                                the seal as JSON
+//	d  season; s                                the sealRow as JSON
 //	d  season; u; user id, raw                  the user row: version, hidden, time of the erasure, rules, tally
-//	d  season; r; user id with length; match id, raw   the record: the result that stands, refusals
+//	d  season; r; user id with length; match id, raw   the leaderboard.Record: the result that stands, refusals
 //	d  season; m; match id with length; user id, raw   nothing; the user has a record of the match; on boards with Board.Matches only
-//	d  season; v; match id, raw                 state of the match: Voids and Applied, uvarints; At; reason and actor with length
+//	d  season; v; match id, raw                 the leaderboard.MatchState: Voids and Applied, uvarints; At; reason and actor with length
 //	d  season; l; slot; sort key                the fields of the entry that its sort key does not hold
 //	d  season; f; generation, 4; n; slot        number of final standings of a ladder, uvarint
 //	d  season; f; generation, 4; p; slot; position, 8   final standing

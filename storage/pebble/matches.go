@@ -11,12 +11,13 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// # Why no result misses a void
+// # Why no result misses a change of its match's state
 //
-// An Apply holds the stripe of its user from before it reads the state of the match until
-// readers see the result and the row of the match's user. SetMatch holds all stripes while
-// it writes the state. So a result is either visible before SetMatch writes the state, and
-// MatchUsers then yields its user, or its Apply reads the new state.
+// Before an Apply reads the state of the match, it takes the stripe of its user. It releases
+// the stripe when readers see the result and the row that names the user of the match.
+// SetMatch holds all stripes while it writes the state. Therefore one of two cases holds:
+//   - Readers see the result before SetMatch writes the state. MatchUsers yields its user.
+//   - Apply reads the new state.
 
 // SetMatch implements [leaderboard.Store].
 func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState) (leaderboard.MatchState, error) {
@@ -29,27 +30,30 @@ func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboar
 		return leaderboard.MatchState{}, err
 	}
 	bd, err := s.liveBoard(b)
-	var have leaderboard.MatchState
+	var stored leaderboard.MatchState
 	if err == nil {
-		have, err = s.matchState(bd, m.MatchKey)
+		stored, err = s.matchState(bd, m.MatchKey)
 	}
 	if err != nil {
 		unlock()
 		return leaderboard.MatchState{}, err
 	}
-	if m = leaderboard.MergeMatch(have, m); m == have {
+	if m.DeletedBy(s.deletedAt(m.SeasonKey)) {
+		m = stored
+	}
+	if m = leaderboard.MergeMatch(stored, m); m == stored {
 		unlock()
 		return m, s.syncVisible(ctx)
 	}
 	batch := s.db.NewBatch()
 	if err := batch.Set(makeSeasonRowKey(bd.number, m.Season).matchState(m.Match), appendMatchState(nil, &m), nil); err != nil {
 		unlock()
-		return leaderboard.MatchState{}, unavailable("write", err)
+		return leaderboard.MatchState{}, errUnavailable("write", err)
 	}
 	return m, s.commit(ctx, batch, unlock)
 }
 
-// matchState returns the state of a match.
+// matchState reads the state of a match. Without a stored state, only the MatchKey is set.
 func (s *Store) matchState(bd *board, key leaderboard.MatchKey) (leaderboard.MatchState, error) {
 	m := leaderboard.MatchState{MatchKey: key}
 	_, err := s.get(makeSeasonRowKey(bd.number, key.Season).matchState(key.Match), func(b []byte) (err error) {

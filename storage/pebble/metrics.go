@@ -100,8 +100,8 @@ func (f *guardFile) timeSync(sync func() error) error {
 	if !f.log {
 		return sync()
 	}
-	begun := time.Now()
+	start := time.Now()
 	err := sync()
-	f.g.syncSeconds.Observe(time.Since(begun).Seconds())
+	f.g.syncSeconds.Observe(time.Since(start).Seconds())
 	return err
 }

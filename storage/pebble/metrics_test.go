@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
 )
 
-// values returns the value of each metric by name. The value of a histogram is its count.
-func values(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
+// metricValues returns the value of each metric by name. The value of a histogram is its count.
+func metricValues(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {
@@ -35,11 +35,11 @@ func TestMetricsOfAStoreOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	before := values(t, reg)["leaderboard_embedded_sync_seconds"]
+	before := metricValues(t, reg)["leaderboard_embedded_sync_seconds"]
 	if err := s.CreateBoard(t.Context(), leaderboard.Board{ID: "b"}); err != nil {
 		t.Fatal(err)
 	}
-	got := values(t, reg)
+	got := metricValues(t, reg)
 	if got["leaderboard_embedded_sync_seconds"] <= before {
 		t.Errorf("the metric counts %v syncs before a durable write and %v after it, want more after it", before, got["leaderboard_embedded_sync_seconds"])
 	}
@@ -76,7 +76,7 @@ func TestMetricsOfAFailedStore(t *testing.T) {
 	if err := s.CreateBoard(t.Context(), leaderboard.Board{ID: "b"}); !errors.Is(err, leaderboard.ErrUnavailable) {
 		t.Fatalf("CreateBoard on a broken disk: error %v, want ErrUnavailable", err)
 	}
-	if got := values(t, reg)["leaderboard_embedded_failed"]; got != 1 {
+	if got := metricValues(t, reg)["leaderboard_embedded_failed"]; got != 1 {
 		t.Errorf("leaderboard_embedded_failed is %v after a failed write, want 1", got)
 	}
 }

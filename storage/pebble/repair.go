@@ -21,9 +21,9 @@ func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey)
 	}
 	return func(yield func(leaderboard.OrphanRow, error) bool) {
 		s.orphanMu.Lock()
-		found, err := s.findOrphanRows(ctx, bd, seasonKey.Season)
+		rowsOf, err := s.findOrphanRows(ctx, bd, seasonKey.Season)
 		if err == nil {
-			s.orphans[seasonKey] = found // Recount removes the orphan rows of the latest search
+			s.orphans[seasonKey] = rowsOf // a later Recount removes these rows
 		}
 		s.orphanMu.Unlock()
 		if err != nil {
@@ -31,7 +31,7 @@ func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey)
 			return
 		}
 		ladders := len(makeSeasonRowKey(bd.number, seasonKey.Season).kind(dataLadder))
-		for user, rows := range found {
+		for user, rows := range rowsOf {
 			for _, row := range rows {
 				slot, key, _ := cutSlot(row.key[ladders:])
 				if !yield(leaderboard.OrphanRow{Division: bd.divisionOf(slot), User: user, Key: leaderboard.SortKey(key)}, nil) {
@@ -66,42 +66,43 @@ func (s *Store) orphanRowsOf(ctx context.Context, bd *board, season leaderboard.
 	seasonKey := leaderboard.SeasonKey{Board: bd.ID, Season: season}
 	s.orphanMu.Lock()
 	defer s.orphanMu.Unlock()
-	found, ok := s.orphans[seasonKey]
+	rowsOf, ok := s.orphans[seasonKey]
 	if !ok {
 		var err error
-		if found, err = s.findOrphanRows(ctx, bd, season); err != nil {
+		if rowsOf, err = s.findOrphanRows(ctx, bd, season); err != nil {
 			return nil, err
 		}
-		s.orphans[seasonKey] = found
+		s.orphans[seasonKey] = rowsOf
 	}
-	return found[user], nil
+	return rowsOf[user], nil
 }
 
+// findOrphanRows searches a season for orphan rows, in one consistent state of the store.
 func (s *Store) findOrphanRows(ctx context.Context, bd *board, season leaderboard.SeasonID) (orphans, error) {
-	found := orphans{}
+	rowsOf := orphans{}
 	rowKey := makeSeasonRowKey(bd.number, season)
-	moment := s.db.NewSnapshot()
-	defer moment.Close()
+	snapshot := s.db.NewSnapshot()
+	defer snapshot.Close()
 	prefix := rowKey.kind(dataLadder)
-	err := scan(ctx, moment, prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {
+	err := scan(ctx, snapshot, prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {
 		_, sortKey, ok := cutSlot(key[len(prefix):])
 		_, _, user, err := leaderboard.SortKey(sortKey).Split(bd.RankKeyBytes())
 		if !ok || err != nil {
 			return false, errors.Join(errFormat("ladder row"), err)
 		}
 		st := userState{s: s, bd: bd, season: season, user: user, rowKey: rowKey}
-		if _, err := get(moment, rowKey.user(user), st.row.decode); err != nil && !errors.Is(err, leaderboard.ErrFormat) {
+		if _, err := get(snapshot, rowKey.user(user), st.row.decode); err != nil && !errors.Is(err, leaderboard.ErrFormat) {
 			return false, err
 		}
 		e := st.entry()
 		if !slices.ContainsFunc(bd.placements(rowKey, &e), func(p placement) bool {
 			return bytes.Equal(p.key, key) && bytes.Equal(p.value, value)
 		}) {
-			found[user] = append(found[user], placement{bytes.Clone(key), bytes.Clone(value)})
+			rowsOf[user] = append(rowsOf[user], placement{bytes.Clone(key), bytes.Clone(value)})
 		}
 		return true, nil
 	})
-	return found, err
+	return rowsOf, err
 }
 
 // Recount implements [leaderboard.Store].
@@ -156,7 +157,7 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
-	have, err := st.row.append(nil)
+	oldRow, err := st.row.append(nil)
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
@@ -173,15 +174,15 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 		return leaderboard.Change{}, err
 	}
 	st.row.hidden, st.row.erasedAt, st.row.rules = fresh.hidden, fresh.erasedAt, fresh.rules
-	want, err := st.row.append(nil)
+	newRow, err := st.row.append(nil)
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
 
-	placed := bd.placements(st.rowKey, &st.before)
-	wrong := damaged || st.exists != hasRecords || !bytes.Equal(have, want) || len(orphanRows) > 0
+	ladderRows := bd.placements(st.rowKey, &st.before)
+	wrong := damaged || st.exists != hasRecords || !bytes.Equal(oldRow, newRow) || len(orphanRows) > 0
 	if !wrong && hasRecords {
-		same, err := s.hasRows(append(placed, placement{seasonsKey(user, bd.number, season), nil}))
+		same, err := s.hasRows(append(ladderRows, placement{seasonsKey(user, bd.number, season), nil}))
 		if err != nil {
 			return leaderboard.Change{}, err
 		}
@@ -196,13 +197,13 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	change := leaderboard.Change{Before: st.before, After: st.after}
 	if !hasRecords { // the user has no data in this season, so remove all rows
 		err = errors.Join(batch.Delete(st.rowKey.user(user), nil), batch.Delete(seasonsKey(user, bd.number, season), nil))
-		return change, errors.Join(err, replaceRows(batch, append(placed, orphanRows...), nil))
+		return change, errors.Join(err, replaceRows(batch, append(ladderRows, orphanRows...), nil))
 	}
-	placed = append(placed, orphanRows...)
+	ladderRows = append(ladderRows, orphanRows...)
 	err = batch.Set(seasonsKey(user, bd.number, season), nil, nil)
 	row, rowErr := st.row.append(nil)
 	return change, errors.Join(err, rowErr, batch.Set(st.rowKey.user(user), row, nil),
-		replaceRows(batch, placed, bd.placements(st.rowKey, &st.after)))
+		replaceRows(batch, ladderRows, bd.placements(st.rowKey, &st.after)))
 }
 
 // loadDamagedUser loads a user, as loadUser does. If the user's row is damaged, the state
@@ -220,8 +221,9 @@ func (s *Store) loadDamagedUser(bd *board, season leaderboard.SeasonID, user lea
 	return st, true, nil
 }
 
-// followOrphanRows raises the version of the user's row to those of the orphan rows. If the
-// row is damaged, the first readable orphan row gives the entry before the change.
+// followOrphanRows raises the version of the user's row to the highest version of the orphan
+// rows. If the row is damaged, followOrphanRows also sets st.before to the entry of the first
+// readable orphan row.
 func (st *userState) followOrphanRows(orphanRows []placement, damaged bool) {
 	for _, p := range orphanRows {
 		slot, sortKey, _ := cutSlot(p.key[len(st.rowKey)+1:])
@@ -236,8 +238,8 @@ func (st *userState) followOrphanRows(orphanRows []placement, damaged bool) {
 	}
 }
 
-// hasRecords reports whether the user of st has records. Then the user has an entry. The
-// user's row does not matter: it may be missing.
+// hasRecords reports whether the user of st has records. It does not read the user's row,
+// because this row may be missing.
 func (s *Store) hasRecords(ctx context.Context, st *userState) (found bool, err error) {
 	prefix := st.rowKey.records(st.user)
 	err = s.scan(ctx, prefix, keyAfter(prefix), func(_, _ []byte) (bool, error) {
@@ -263,7 +265,7 @@ func (s *Store) hasRows(rows []placement) (bool, error) {
 
 // StartRecount implements [leaderboard.Store]. The rows of a user show which divisions the
 // entry follows, and AmendBoard has waited for all changes of users that used the previous
-// divisions. So there is nothing to write.
+// divisions. So StartRecount writes nothing.
 func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
 	if _, err := s.liveBoard(b); err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
 // OrphanRows yields the ladder rows that do not follow from a user row, and Recount
@@ -32,14 +33,14 @@ func TestRecountRemovesOrphanRows(t *testing.T) {
 		want[leaderboard.OrphanRow{Division: d, User: "u", Key: orphan.SortKey()}] = true
 	}
 	orphans := func() map[leaderboard.OrphanRow]bool {
-		found := map[leaderboard.OrphanRow]bool{}
+		rows := map[leaderboard.OrphanRow]bool{}
 		for orphan, err := range s.OrphanRows(t.Context(), testSeason) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			found[orphan] = true
+			rows[orphan] = true
 		}
-		return found
+		return rows
 	}
 	if d := cmp.Diff(want, orphans()); d != "" {
 		t.Errorf("orphan rows (-want +got):\n%s", d)
@@ -47,8 +48,8 @@ func TestRecountRemovesOrphanRows(t *testing.T) {
 	if _, err := s.Recount(t.Context(), testBoard(), "all", "u"); err != nil {
 		t.Fatal(err)
 	}
-	if found := orphans(); len(found) > 0 {
-		t.Errorf("after Recount there are the orphan rows %v, want none", found)
+	if rows := orphans(); len(rows) > 0 {
+		t.Errorf("after Recount the orphan rows %v remain, want none", rows)
 	}
 }
 
@@ -85,7 +86,7 @@ func TestRecountRegistersUsers(t *testing.T) {
 	if got := unregistered(); got != nil || mustEntry(t, s, "u").Results != 2 {
 		t.Errorf("after Recount, UnregisteredUsers yields %q and the entry is %+v, want no users and 2 results", got, mustEntry(t, s, "u"))
 	}
-	wholeLadders(t, s, 3)
+	checkLadders(t, s, 3)
 }
 
 // Recount repairs damage to any row that follows from a user's records. If the records
@@ -114,7 +115,7 @@ func TestRecountRepairs(t *testing.T) {
 			other.Match = "other"
 			set(t, s, rows[0].key, s.board("b").placements(makeSeasonRowKey(1, "all"), &other)[0].value)
 		}},
-		{"there are orphan rows with another time and another division", func(t *testing.T, s *Store, rowKey seasonRowKey, rows []placement) {
+		{"two orphan rows have another time and another division", func(t *testing.T, s *Store, rowKey seasonRowKey, rows []placement) {
 			orphan := mustEntry(t, s, "u")
 			orphan.AchievedAt = orphan.AchievedAt.Add(time.Second)
 			orphan.Divisions[0].Value = "X"
@@ -122,7 +123,7 @@ func TestRecountRepairs(t *testing.T) {
 				set(t, s, p.key, p.value)
 			}
 		}},
-		{"there is an orphan row among the hidden entries", func(t *testing.T, s *Store, rowKey seasonRowKey, rows []placement) {
+		{"an orphan row is among the hidden entries", func(t *testing.T, s *Store, rowKey seasonRowKey, rows []placement) {
 			orphan := mustEntry(t, s, "u")
 			orphan.Hidden = true
 			for _, p := range s.board("b").placements(rowKey, &orphan) {
@@ -174,7 +175,7 @@ func TestRecountRepairs(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.After.Version <= want.Version {
-				t.Errorf("the version is %d before Recount and %d after it, want a higher one after it", want.Version, c.After.Version)
+				t.Errorf("the version is %d before Recount and %d after it, want a higher version after it", want.Version, c.After.Version)
 			}
 			want.Version = c.After.Version
 			users, rows := []leaderboard.UserID{"u", "v"}, 2
@@ -190,7 +191,7 @@ func TestRecountRepairs(t *testing.T) {
 			if d := cmp.Diff(want, c.After); d != "" {
 				t.Errorf("After (-want +got):\n%s", d)
 			}
-			wholeLadders(t, s, rows)
+			checkLadders(t, s, rows)
 			var got []leaderboard.UserID
 			for user, err := range s.Users(t.Context(), testSeason) {
 				if err != nil {
@@ -212,7 +213,7 @@ func TestRecountRepairs(t *testing.T) {
 	}
 }
 
-// If the rows of one user cannot be read, Apply still applies the results of other users.
+// If the rows of one user are damaged, Apply still applies the results of other users.
 func TestApplyReportsADamagedUserAlone(t *testing.T) {
 	s := openTest(t)
 	mustApply(t, s, testResult("u", "1", 0, 5), testResult("v", "1", 0, 5))
@@ -234,8 +235,8 @@ func TestApplyReportsADamagedUserAlone(t *testing.T) {
 	}
 }
 
-// The bans of other users end even if those of one user are damaged.
-func TestBansEndingGoesOnAfterADamagedUser(t *testing.T) {
+// BansEnding yields the bans of other users even if the bans of one user are damaged.
+func TestBansEndingYieldsBansAfterADamagedUser(t *testing.T) {
 	s := openTest(t)
 	for i, user := range []leaderboard.UserID{"u", "v"} {
 		ban := leaderboard.Ban{User: user, Banned: true, At: testEpoch, Until: testEpoch.Add(time.Duration(i+1) * time.Hour)}
@@ -246,15 +247,7 @@ func TestBansEndingGoesOnAfterADamagedUser(t *testing.T) {
 	if err := s.db.Set(banKey("u"), []byte("?"), pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
-	var got []leaderboard.UserID
-	var faults []error
-	for b, err := range s.BansEnding(t.Context(), testEpoch.AddDate(0, 0, 1)) {
-		if err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		got = append(got, b.User)
-	}
+	got, faults := storagetest.BansEnding(t.Context(), s, testEpoch.AddDate(0, 0, 1))
 	if len(faults) != 1 || !errors.Is(faults[0], leaderboard.ErrFormat) || !slices.Equal(got, []leaderboard.UserID{"v"}) {
 		t.Errorf("BansEnding yields the bans of %q and the errors %v, want v and one ErrFormat", got, faults)
 	}

@@ -7,11 +7,11 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// purgeInterval is the shortest time between two searches for reservations that have ended.
+// purgeInterval is the shortest time between two removals of all ended reservations.
 const purgeInterval = time.Second
 
-// Reserve implements [leaderboard.Store]. Only this process uses the data, so it keeps the
-// reservations in memory.
+// Reserve implements [leaderboard.Store]. No other process can open the store, so Reserve keeps
+// the reservations in memory only.
 func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -21,13 +21,13 @@ func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, e
 	}
 	s.reservedMu.Lock()
 	defer s.reservedMu.Unlock()
-	if have, ok := s.reserved[r.Key]; ok && !r.Grants(&have) {
+	if stored, ok := s.reserved[r.Key]; ok && !r.Grants(&stored) {
 		return false, nil
 	}
 	if r.At.Sub(s.purgedAt).Abs() >= purgeInterval {
 		s.purgedAt = r.At
-		for key, have := range s.reserved {
-			if !have.Until.After(r.At) {
+		for key, stored := range s.reserved {
+			if !stored.Until.After(r.At) {
 				delete(s.reserved, key)
 			}
 		}

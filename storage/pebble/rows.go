@@ -71,21 +71,22 @@ func (d *decoder) string() string { return string(d.bytes()) }
 func (d *decoder) readRest() []byte { return d.next(uint64(len(d.b))) }
 
 // checkEnd returns an error if a read failed or bytes remain.
-func (d *decoder) checkEnd(what string) error {
+func (d *decoder) checkEnd(kind string) error {
 	if d.bad || len(d.b) > 0 {
-		return errFormat(what)
+		return errFormat(kind)
 	}
 	return nil
 }
 
-func errFormat(what string) error {
-	return fmt.Errorf("pebble: %s: %w", what, leaderboard.ErrFormat)
+func errFormat(kind string) error {
+	return fmt.Errorf("pebble: %s: %w", kind, leaderboard.ErrFormat)
 }
 
 func appendTime(dst []byte, t time.Time) []byte { return binary.AppendVarint(dst, t.UnixMicro()) }
 
-// rowFormat is the first byte of every row, except for records whose result has Voids. These
-// begin with rowFormatVoids.
+// rowFormat is the first byte of user rows, erasures, records, states of matches, ladder rows
+// and final standings. If the field Voids of a record's result is not 0, the record begins
+// with rowFormatVoids instead.
 const (
 	rowFormat      = 1
 	rowFormatVoids = 2
@@ -102,7 +103,7 @@ const (
 type userRow struct {
 	version  uint64    // the version of the entry
 	hidden   bool      // a ban hides the user on the board
-	erasedAt time.Time // the time of the user's latest erasure; zero if there was none
+	erasedAt time.Time // the time of the user's latest erasure; zero if the user was never erased
 	rules    int       // the divisions that the entry follows: see leaderboard.Board.Rules
 	tally    leaderboard.Tally
 }
@@ -146,10 +147,10 @@ func (r *userRow) decode(b []byte) error {
 	return nil
 }
 
-// An erasure contains the data that the store keeps of an erased user.
+// erasure has the data that the store keeps about an erased user.
 type erasure struct {
 	at      time.Time
-	version uint64 // the version from which new entries of the user continue
+	version uint64 // the versions of the user's later entries are greater
 }
 
 func (e erasure) append(dst []byte) []byte {
@@ -255,7 +256,7 @@ type placement struct{ key, value []byte }
 // placements returns the ladder rows of an entry: one row in the overall ladder and one
 // for each of the entry's divisions. A hidden entry has only one row, in the slot of
 // hidden entries. The sort key in a row's key contains some fields of the entry. The
-// row's value contains the others.
+// row's value contains the other fields.
 func (bd *board) placements(rowKey seasonRowKey, e *leaderboard.Entry) []placement {
 	if e.Key == "" {
 		return nil

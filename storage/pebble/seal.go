@@ -22,43 +22,44 @@ type sealRow struct {
 	Generation uint32                  `json:"generation"`
 	SealedAt   time.Time               `json:"sealed_at"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
-	Rules      int                     `json:"rules,omitempty"` // those of the board at the first seal
+	Rules      int                     `json:"rules,omitempty"` // the board's Rules at the first seal
 }
 
 func (r *sealRow) record(s leaderboard.SeasonKey) leaderboard.SeasonRecord {
 	return leaderboard.SeasonRecord{SeasonKey: s, SealedAt: r.SealedAt, Amendments: r.Amendments, Rules: r.Rules}
 }
 
-// A seal is a seal in progress.
+// seal describes a seal or an amendment in progress.
 type seal struct {
-	generation uint32
+	generation uint32               // the generation that it writes
 	erased     []leaderboard.UserID // the users who were erased after the seal started
 }
 
 // Seal implements [leaderboard.Store].
-func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
-	return s.makeFinal(ctx, b, season, a, false)
+func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, at time.Time) (leaderboard.SeasonRecord, error) {
+	return s.makeFinal(ctx, b, season, leaderboard.Amendment{At: at}, false)
 }
 
 // Amend implements [leaderboard.Store]. If a Seal of the season is in progress, Amend
-// waits for its end, because this Seal may have read the entries before the caller
-// changed them. Amend then computes and writes the final standings again.
+// waits for its end: this Seal may have read the entries before the caller of Amend changed
+// them. Amend then computes and writes the final standings again.
 func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
 	record, err := s.makeFinal(ctx, b, season, a, true)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
-		err = notSealed(leaderboard.SeasonKey{Board: b.ID, Season: season})
+		err = errNotSealed(leaderboard.SeasonKey{Board: b.ID, Season: season})
 	}
 	return record, err
 }
 
-// makeFinal computes and writes the final standings of a season. If mustBeSealed is true
-// and the season is not sealed, it returns [leaderboard.ErrNotSealed].
+// makeFinal computes and writes the final standings of a season. If amend is false and the
+// season is sealed, it changes nothing. If amend is true and the season is not sealed, it
+// returns [leaderboard.ErrNotSealed].
 //
 // makeFinal reads one snapshot and writes its standings as a new generation. To bound
 // memory, it writes them in many batches. The last batch sets the season's generation to
 // the new one and removes the previous one. Therefore readers see exactly one of the two
 // generations, even after a crash.
-func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, mustBeSealed bool) (leaderboard.SeasonRecord, error) {
+func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, amend bool) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	fail := func(err error) (leaderboard.SeasonRecord, error) {
 		return leaderboard.SeasonRecord{}, fmt.Errorf("seal of season %q of board %q: %w", season, b.ID, err)
@@ -80,18 +81,21 @@ func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season lead
 	if err == nil {
 		err = s.failure() // if the store has failed, the generation that was read may not be on disk
 	}
-	if err == nil && mustBeSealed && !found {
-		err = notSealed(seasonKey)
+	if err == nil && amend && !found {
+		err = errNotSealed(seasonKey)
 	}
 	if err != nil {
 		return fail(err)
+	}
+	if found && !amend {
+		return row.record(seasonKey), nil
 	}
 	row.Generation++
 	a.At = leaderboard.Truncate(a.At)
 	switch {
 	case !found:
 		row.SealedAt, row.Rules = a.At, bd.Rules()
-	case !a.At.Equal(row.SealedAt) && !slices.ContainsFunc(row.Amendments, func(o leaderboard.Amendment) bool {
+	case !slices.ContainsFunc(row.Amendments, func(o leaderboard.Amendment) bool {
 		return o.At.Equal(a.At) && o.Reason == a.Reason
 	}):
 		row.Amendments = append(row.Amendments, a)
@@ -113,9 +117,9 @@ func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season lead
 }
 
 // beginSeal registers a seal in s.seals, and returns the snapshot from which makeFinal
-// computes the final standings. It holds all stripes during both steps. Therefore each
-// erasure either is complete in the snapshot, or starts later and finds the registered
-// seal.
+// computes the final standings. It holds all stripes during both steps. So one of two cases
+// holds for each erasure: it is complete in the snapshot, or it starts later and finds the
+// registered seal.
 func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, generation uint32) (*pebble.Snapshot, error) {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
@@ -158,8 +162,8 @@ func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, ro
 		unlock()
 		return err
 	}
-	// The commit continues even if ctx is done. Therefore the next holder of the sealing
-	// gate finds either a sealed season or a failed store.
+	// endSeal waits for the commit even if ctx is done. Therefore the next holder of the
+	// sealing gate finds either the new generation or a failed store.
 	return s.commit(context.WithoutCancel(ctx), batch, unlock)
 }
 
@@ -178,7 +182,7 @@ func (s *Store) abandonSeal(seasonKey leaderboard.SeasonKey, rowKey seasonRowKey
 // sealBatchBytes is the approximate size of the batches of a seal.
 const sealBatchBytes = 1 << 20
 
-// writeFinal writes the final standings of all ladders of a season as a generation.
+// writeFinal writes the final standings of all ladders of a season as one generation.
 func (s *Store) writeFinal(ctx context.Context, snapshot *pebble.Snapshot, bd *board, season leaderboard.SeasonID, generation uint32) error {
 	rowKey := makeSeasonRowKey(bd.number, season)
 	batch := s.db.NewBatch()
@@ -200,7 +204,7 @@ func (s *Store) writeFinal(ctx context.Context, snapshot *pebble.Snapshot, bd *b
 	it, err := snapshot.NewIter(&pebble.IterOptions{
 		LowerBound: append(bytes.Clone(ladders), slotOverall), UpperBound: keyAfter(ladders)})
 	if err != nil {
-		return unavailable("read", err)
+		return errUnavailable("read", err)
 	}
 	defer func() { _ = it.Close() }() // it.Error below returns the same error
 	for ok := it.First(); ok; ok = it.Valid() {
@@ -227,7 +231,7 @@ func (s *Store) writeFinal(ctx context.Context, snapshot *pebble.Snapshot, bd *b
 		}
 	}
 	if err := it.Error(); err != nil {
-		return unavailable("read", err)
+		return errUnavailable("read", err)
 	}
 	return s.commit(ctx, batch, func() {})
 }
@@ -241,7 +245,7 @@ func ladderRows(ctx context.Context, it *pebble.Iterator, bd *board, season lead
 			var e leaderboard.Entry
 			value, err := it.ValueAndErr()
 			if err != nil {
-				err = unavailable("read", err)
+				err = errUnavailable("read", err)
 			} else {
 				e, err = bd.decodeEntry(season, slot, it.Key()[len(prefix):], value)
 			}

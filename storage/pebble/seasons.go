@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"iter"
 	"slices"
 	"time"
 
@@ -12,32 +13,42 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// seasonsUnder returns the seasons that have rows with the prefix, ordered by id. It leaves
-// out seasons that have only states of matches. The prefix is that of a board's keys or of one season's keys.
+// seasonsUnder returns the seasons that have rows whose keys begin with prefix, ordered by id:
+// the prefix of a board or of one season. It leaves out a season whose only rows are states
+// of matches.
 func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons []leaderboard.SeasonID, err error) {
 	end := keyAfter(prefix)
-	for next := prefix; next != nil; {
-		from := next
-		next = nil
+	for start := prefix; start != nil; {
+		from := start
+		start = nil
 		if err := scan(ctx, r, from, end, func(key, _ []byte) (bool, error) {
 			number, season, rest, ok := parseSeasonKey(key[1:])
 			if !ok {
 				return false, errFormat("key of a season")
 			}
-			if !bytes.HasPrefix(rest, []byte{dataVoid}) { // this kind is the last one, so the season has no other rows
+			if !bytes.HasPrefix(rest, []byte{dataVoid}) { // dataVoid sorts after all other kinds, so the season has no other rows
 				seasons = append(seasons, season)
 			}
-			next = keyAfter(makeSeasonRowKey(number, season))
+			start = keyAfter(makeSeasonRowKey(number, season))
 			return false, nil
 		}); err != nil {
 			return nil, err
 		}
-		if bytes.Compare(next, end) >= 0 {
-			next = nil
+		if bytes.Compare(start, end) >= 0 {
+			start = nil
 		}
 	}
 	slices.Sort(seasons)
 	return seasons, nil
+}
+
+// SeasonIDs implements [leaderboard.Store].
+func (s *Store) SeasonIDs(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonID, error) {
+	bd := s.board(id)
+	if bd == nil {
+		return nil, ctx.Err()
+	}
+	return seasonsUnder(ctx, s.db, boardPrefix(bd.number))
 }
 
 // Seasons implements [leaderboard.Store].
@@ -70,6 +81,8 @@ func (s *Store) Season(ctx context.Context, seasonKey leaderboard.SeasonKey) (le
 	return s.seasonOf(bd, seasonKey.Season)
 }
 
+// seasonOf returns the record of a season. If the season is not sealed, the record has the
+// board's current Rules.
 func (s *Store) seasonOf(bd *board, season leaderboard.SeasonID) (leaderboard.SeasonRecord, error) {
 	var row sealRow
 	sealed, err := s.getJSON(makeSeasonRowKey(bd.number, season).kind(dataSeal), &row)
@@ -90,16 +103,27 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	}
 	defer bd.sealing.unlock()
 	batch := s.db.NewBatch()
-	known, err := s.setDeleted(batch, seasonKey, at)
+	onVisible, err := s.setDeleted(batch, seasonKey, at)
 	if err != nil {
-		return unavailable("write", err)
+		return errUnavailable("write", err)
 	}
-	return s.removeData(ctx, batch, bd, makeSeasonRowKey(bd.number, seasonKey.Season), known, func() {})
+	return s.removeData(ctx, batch, bd, makeSeasonRowKey(bd.number, seasonKey.Season), onVisible, func() {})
 }
 
-// FinishDeletions implements [leaderboard.Store]. A deletion is one batch, so none is
-// interrupted.
+// FinishDeletions implements [leaderboard.Store]. A deletion is one batch, so a
+// crash leaves no deletion unfinished.
 func (s *Store) FinishDeletions(context.Context) error { return nil }
+
+// RankChanges implements [leaderboard.Store]. Each start of the process loads the index from
+// the store, so no index lacks a change.
+func (s *Store) RankChanges(context.Context) iter.Seq2[leaderboard.RankChange, error] {
+	return func(func(leaderboard.RankChange, error) bool) {}
+}
+
+// FinishRankChange implements [leaderboard.Store].
+func (s *Store) FinishRankChange(_ context.Context, _ leaderboard.RankChange, update func([]leaderboard.Entry) error) error {
+	return update(nil)
+}
 
 // setDeleted adds the write of the time of a deletion to the batch. If this time is zero,
 // or if it is not later than the stored time, setDeleted adds nothing. The caller must call
@@ -113,11 +137,17 @@ func (s *Store) setDeleted(batch *pebble.Batch, seasonKey leaderboard.SeasonKey,
 	return func() { s.deleted.Store(seasonKey, at) }, batch.Set(deletedKey(seasonKey), value, nil)
 }
 
-// deletionOf returns the stored time of a deletion, or zero.
+// deletionOf returns the stored time of the last deletion of a season, or zero. With an empty
+// season id, it returns the time for the board.
 func (s *Store) deletionOf(seasonKey leaderboard.SeasonKey) time.Time {
-	at, _ := s.deleted.Load(seasonKey)
-	last, _ := at.(time.Time)
-	return last
+	value, _ := s.deleted.Load(seasonKey)
+	at, _ := value.(time.Time)
+	return at
+}
+
+// DeletedAt implements [leaderboard.Store].
+func (s *Store) DeletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) (time.Time, error) {
+	return s.deletedAt(seasonKey), ctx.Err()
 }
 
 // deletedAt returns the time of the last deletion of a season or of its board, or zero.

@@ -57,12 +57,12 @@ type Store struct {
 	db *pebble.DB
 	fs *guardFS
 
-	boards  atomic.Pointer[catalog] // set only while admin is held; removing a board also needs all stripes
+	boards  atomic.Pointer[catalog] // replaced only by the holder of admin; the removal of a board also needs all stripes
 	admin   gate                    // held during a change of boards or API keys, and during an erasure
-	stripes [stripes]gate           // each is held during a change of one of its users
+	stripes [stripes]gate           // a stripe is held during a change of one of its users: see the constant stripes
 
 	commits  sync.WaitGroup // counts the goroutines that write batches
-	unsynced atomic.Int64   // number of writes that may be visible but not yet durable
+	unsynced atomic.Int64   // the number of writes that readers may see, but that may not be durable yet
 	failOnce sync.Once
 	failed   chan struct{} // closed once the store has failed
 	failErr  error         // set before failed is closed
@@ -78,8 +78,8 @@ type Store struct {
 	changes   map[string]time.Time // the time of the last change of each season, by changeKey
 
 	reservedMu sync.Mutex
-	reserved   map[leaderboard.ResultKey]leaderboard.Reservation
-	purgedAt   time.Time // when Reserve last removed the reservations that had ended
+	reserved   map[leaderboard.ResultKey]leaderboard.Reservation // see Reserve
+	purgedAt   time.Time                                         // when Reserve last removed the reservations that had ended
 
 	orphanMu sync.Mutex
 	orphans  map[leaderboard.SeasonKey]orphans // the orphan rows of each season that orphanRowsOf or OrphanRows has searched
@@ -88,7 +88,7 @@ type Store struct {
 var _ leaderboard.Store = (*Store)(nil)
 
 // Open opens the store in dir. If dir is empty or missing, Open creates the store. If a
-// newer version wrote the store, or if dir contains another database, Open returns
+// newer version of this program wrote the store, or if dir contains another database, Open returns
 // [leaderboard.ErrFormat]. If dir is in use, Open returns another error.
 func Open(dir string, opts Options) (*Store, error) {
 	if dir == "" {
@@ -114,7 +114,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	if s.db, err = s.open(dir, opts); err != nil {
 		return nil, fmt.Errorf("pebble: open %q: %w", dir, openError(dir, opts.FS, err))
 	}
-	if err := s.load(opts.readOnly); err != nil {
+	if err := s.loadState(opts.readOnly); err != nil {
 		return nil, errors.Join(fmt.Errorf("pebble: open %q: %w", dir, err), s.Close())
 	}
 	if opts.Registerer != nil {
@@ -180,15 +180,15 @@ func openError(dir string, fs vfs.FS, err error) error {
 	}
 	lock, lockErr := pebble.LockDirectory(dir, fs)
 	if lockErr != nil {
-		return fmt.Errorf("another process uses it, or this process has no permission to write to it; stop the other process, grant the permission, or name another directory: %w", lockErr)
+		return fmt.Errorf("another process uses the directory, or this process has no permission to write to it; stop the other process, grant the permission, or name another directory: %w", lockErr)
 	}
 	return errors.Join(err, lock.Close())
 }
 
-// load reads the format version, the boards and the times of deletions. If the store is
-// empty or has an older format, load writes the format version. If readOnly is true, load
+// loadState reads the format version, the boards and the times of deletions. If the store is
+// empty or has an older format, loadState writes the format version. If readOnly is true, loadState
 // writes nothing, and an empty store is an error.
-func (s *Store) load(readOnly bool) error {
+func (s *Store) loadState(readOnly bool) error {
 	var version uint64
 	found, err := s.get(keyFormat, func(b []byte) (err error) {
 		version, err = decodeUvarint(b)
@@ -218,7 +218,7 @@ func (s *Store) load(readOnly bool) error {
 	if version < formatVersion && !readOnly {
 		b := s.db.NewBatch()
 		if err := b.Set(keyFormat, binary.AppendUvarint(nil, formatVersion), nil); err != nil {
-			return unavailable("write", err)
+			return errUnavailable("write", err)
 		}
 		if err := s.commit(context.Background(), b, func() {}); err != nil {
 			return err
@@ -242,7 +242,7 @@ func (s *Store) Close() error {
 	select {
 	case err := <-done:
 		if err != nil {
-			return unavailable("close", err)
+			return errUnavailable("close", err)
 		}
 		return nil
 	case <-s.failed:
@@ -251,8 +251,8 @@ func (s *Store) Close() error {
 }
 
 // Backup copies the store to dir, which must not exist. The copy contains every write
-// that was durable at the call of Backup. It contains each concurrent write completely or
-// not at all. Where possible, Backup makes hard links of files instead of copies. [Open]
+// that was durable when the caller called Backup. It contains each concurrent write
+// completely or not at all. Where possible, Backup makes hard links of files instead of copies. [Open]
 // can open the copy. Backup also writes the file [ChecksumsFile] to dir.
 func (s *Store) Backup(ctx context.Context, dir string) error {
 	if err := ctx.Err(); err != nil {
@@ -282,11 +282,12 @@ func get(r pebble.Reader, key []byte, decode func([]byte) error) (found bool, er
 	case errors.Is(err, pebble.ErrNotFound):
 		return false, nil
 	case err != nil:
-		return false, unavailable("read", err)
+		return false, errUnavailable("read", err)
 	}
 	return true, errors.Join(decode(value), closer.Close())
 }
 
+// has reports whether the key exists.
 func (s *Store) has(key []byte) (bool, error) {
 	return s.get(key, func([]byte) error { return nil })
 }
@@ -327,11 +328,11 @@ func scan(ctx context.Context, r pebble.Reader, lower, upper []byte, visit func(
 	}
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
-		return unavailable("read", err)
+		return errUnavailable("read", err)
 	}
 	defer func() {
 		if closeErr := it.Close(); err == nil && closeErr != nil {
-			err = unavailable("read", closeErr)
+			err = errUnavailable("read", closeErr)
 		}
 	}()
 	n := 0
@@ -341,7 +342,7 @@ func scan(ctx context.Context, r pebble.Reader, lower, upper []byte, visit func(
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return unavailable("read", err)
+			return errUnavailable("read", err)
 		}
 		if more, err := visit(it.Key(), value); !more || err != nil {
 			return err
@@ -364,8 +365,8 @@ func scanRows[T any](ctx context.Context, s *Store, lower, upper []byte, decode 
 			return !stopped, nil
 		})
 		if err != nil && !stopped {
-			var none T
-			yield(none, err)
+			var zero T
+			yield(zero, err)
 		}
 	}
 }
@@ -375,8 +376,8 @@ func scanRows[T any](ctx context.Context, s *Store, lower, upper []byte, decode 
 const firstPage, largestPage = 32, 1024
 
 // pageRows yields the decoded rows in [lower, upper). It reads a page of rows, yields them,
-// and then reads the next page from the state that the store has at that time.
-// Unlike scanRows, it therefore keeps no iterator open while the caller works.
+// and then reads the next page from the current state of the store. Unlike scanRows, it
+// keeps no iterator open while the caller works.
 func pageRows[T any](ctx context.Context, s *Store, lower, upper []byte, decode func(key, value []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var page []T
@@ -400,8 +401,8 @@ func pageRows[T any](ctx context.Context, s *Store, lower, upper []byte, decode 
 				}
 			}
 			if err != nil {
-				var none T
-				yield(none, err)
+				var zero T
+				yield(zero, err)
 				return
 			}
 			if len(page) < size {

@@ -20,7 +20,7 @@ func openMem(t testing.TB) leaderboard.Store {
 	return s
 }
 
-func TestHistories(t *testing.T) {
+func TestRandomHistories(t *testing.T) {
 	storagetest.RunHistories(t, openMem, storagetest.Sizes{Histories: 20})
 }
 

@@ -13,14 +13,15 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
+// hashOf returns the hash that stands for a user in keys that remain after an erasure.
 func hashOf(user leaderboard.UserID) [32]byte { return sha256.Sum256([]byte(user)) }
 
 // userStates returns the state of a user in each season in which the user has a user row,
 // ordered by board and season. It finds the seasons by the user's season notes
-// (kindSeasons in keys.go). dangling contains the keys of the notes without a user row,
-// for example after the season was deleted. A caller that changes the user must hold the
+// (kindSeasons in keys.go). danglingNotes has the keys of the notes of seasons in which the
+// user has no user row, for example because the season was deleted. A caller that changes the user must hold the
 // user's stripe.
-func (s *Store) userStates(ctx context.Context, user leaderboard.UserID) (states []*userState, dangling [][]byte, err error) {
+func (s *Store) userStates(ctx context.Context, user leaderboard.UserID) (states []*userState, danglingNotes [][]byte, err error) {
 	boards := s.boards.Load()
 	prefix := seasonsPrefix(user)
 	err = s.scan(ctx, prefix, keyAfter(prefix), func(key, _ []byte) (bool, error) {
@@ -38,13 +39,13 @@ func (s *Store) userStates(ctx context.Context, user leaderboard.UserID) (states
 				return true, nil
 			}
 		}
-		dangling = append(dangling, slices.Clone(key))
+		danglingNotes = append(danglingNotes, slices.Clone(key))
 		return true, nil
 	})
 	slices.SortFunc(states, func(x, y *userState) int {
 		return cmp.Or(cmp.Compare(x.bd.ID, y.bd.ID), cmp.Compare(x.season, y.season))
 	})
-	return states, dangling, err
+	return states, danglingNotes, err
 }
 
 // UserSeasons implements [leaderboard.Store].
@@ -127,8 +128,8 @@ func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard
 		changes = append(changes, leaderboard.Change{
 			Before: st.before, After: leaderboard.Entry{SeasonKey: seasonKey, User: user, Version: e.version}})
 	}
-	seasonKeys := seasonsPrefix(user)
-	if err := batch.DeleteRange(seasonKeys, keyAfter(seasonKeys), nil); err != nil {
+	notes := seasonsPrefix(user)
+	if err := batch.DeleteRange(notes, keyAfter(notes), nil); err != nil {
 		return nil, err
 	}
 	if err := s.eraseBans(batch, user); err != nil {

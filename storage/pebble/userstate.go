@@ -21,18 +21,20 @@ type userState struct {
 	rowKey seasonRowKey
 
 	row    userRow
-	exists bool // the store has a user row of the user
-	before leaderboard.Entry
-	after  leaderboard.Entry
+	exists bool              // the store has a row of the user in this season
+	before leaderboard.Entry // the entry at the start of the operation
+	after  leaderboard.Entry // the entry that the operation writes
 
 	records map[leaderboard.MatchID]*leaderboard.Record // the records read so far
 	changed map[leaderboard.MatchID]bool                // the records to write
-	put     bool                                        // a result is new or replaced, so the entry's version must grow
+	hasPut  bool                                        // a result is new or replaced, so the entry's version must grow
 
-	stored []leaderboard.MatchResult // the user's stored results; nil before the second call of count
-	counts int                       // the number of calls of count so far
+	stored   []leaderboard.MatchResult // the user's stored results; nil before the second call of recountTally
+	recounts int                       // the number of calls of recountTally so far
 }
 
+// loadUser reads the state of a user in a season. If the user has no row, the state has the row
+// of a new user.
 func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (*userState, error) {
 	st := &userState{
 		s: s, bd: bd, season: season, user: user, rowKey: makeSeasonRowKey(bd.number, season),
@@ -50,7 +52,8 @@ func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboar
 	return st, nil
 }
 
-// newUserRow returns the user row of a user who has no records in a season of a board.
+// newUserRow returns the first user row of a user in a season of a board. It has no results,
+// but it follows the user's bans and erasure.
 func (s *Store) newUserRow(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (userRow, error) {
 	var e erasure
 	erased, err := s.get(erasedKey(hashOf(user)), e.decode)
@@ -70,8 +73,9 @@ func (s *Store) newUserRow(bd *board, season leaderboard.SeasonID, user leaderbo
 	return row, err
 }
 
-// rulesOf returns the Rules of the entries that are new in a season: those of the board
-// when the season was sealed, or else those of the board now.
+// rulesOf returns the Rules of a new entry in a season: how many changes of the board's
+// divisions the entry follows. In a sealed season, these are the board's Rules at the first
+// seal. Otherwise they are the board's current Rules.
 func (s *Store) rulesOf(bd *board, season leaderboard.SeasonID) (int, error) {
 	if bd.Rules() == 0 {
 		return 0, nil
@@ -80,18 +84,20 @@ func (s *Store) rulesOf(bd *board, season leaderboard.SeasonID) (int, error) {
 	return record.Rules, err
 }
 
-// entry returns the entry that follows from st.row. If AmendBoard has changed the divisions
-// after the caller read st.bd, the row may already follow the newer divisions.
+// entry returns the entry that follows from st.row. The row may follow newer divisions than
+// st.bd has, if AmendBoard changed them after the caller read st.bd. entry then uses the
+// current board.
 func (st *userState) entry() leaderboard.Entry {
 	bd := st.bd
-	if now := st.s.boards.Load().byNumber[bd.number]; st.row.rules > bd.Rules() && now != nil {
-		bd = now
+	if current := st.s.boards.Load().byNumber[bd.number]; st.row.rules > bd.Rules() && current != nil {
+		bd = current
 	}
 	e := bd.WithRules(st.row.rules).Entry(&st.row.tally, st.season, st.user)
 	e.Hidden, e.Version = st.row.hidden, st.row.version
 	return e
 }
 
+// record returns the user's record of a match. It keeps the record in st.records.
 func (st *userState) record(match leaderboard.MatchID) (*leaderboard.Record, error) {
 	if rec := st.records[match]; rec != nil {
 		return rec, nil
@@ -110,7 +116,8 @@ func (st *userState) record(match leaderboard.MatchID) (*leaderboard.Record, err
 	return rec, nil
 }
 
-// merge merges r into the state and returns the outcome of r, without Outcome.Entry.
+// merge merges r into the record of its match and into the tally. It returns the outcome of r,
+// without Outcome.Entry.
 func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (leaderboard.Outcome, error) {
 	rec, err := st.record(r.Match)
 	if err != nil {
@@ -136,10 +143,10 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 	if d.Put != nil {
 		rec.Result = d.Put
 		st.changed[r.Match] = true
-		st.put = true
+		st.hasPut = true
 		st.row.tally = d.Tally
 		if d.Recount {
-			if err := st.count(ctx); err != nil {
+			if err := st.recountTally(ctx); err != nil {
 				return leaderboard.Outcome{}, err
 			}
 		}
@@ -147,10 +154,10 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 	return d.Outcome(before, st.bd.RankKey(&st.row.tally)), nil
 }
 
-// count computes the tally from all results of the user. The second call in an operation
+// recountTally computes the tally from all results of the user. The second call in an operation
 // keeps the stored results in memory, so that later calls do not read them again.
-func (st *userState) count(ctx context.Context) (err error) {
-	if st.counts++; st.counts == 2 && st.exists {
+func (st *userState) recountTally(ctx context.Context) (err error) {
+	if st.recounts++; st.recounts == 2 && st.exists {
 		for r, err := range st.s.results(ctx, st.bd, st.season, st.user) {
 			if err != nil {
 				return err
@@ -198,13 +205,15 @@ func (st *userState) results(ctx context.Context) iter.Seq2[leaderboard.MatchRes
 // finish computes the entry after all merges. It returns the change of the entry, and a
 // function that adds the changed rows to the batch.
 func (st *userState) finish(batch *pebble.Batch) (leaderboard.Change, func() error) {
-	if st.put {
+	if st.hasPut {
 		st.row.version++
 	}
 	st.after = st.entry()
 	return leaderboard.Change{Before: st.before, After: st.after}, func() error { return st.write(batch) }
 }
 
+// write adds the changed rows to the batch: records, the user row, ladder rows and the season
+// note.
 func (st *userState) write(batch *pebble.Batch) error {
 	if len(st.changed) == 0 {
 		return nil
@@ -224,14 +233,14 @@ func (st *userState) write(batch *pebble.Batch) error {
 			return err
 		}
 	}
-	if st.put || !st.exists {
+	if st.hasPut || !st.exists {
 		return st.writeEntry(batch)
 	}
 	return nil
 }
 
 // writeEntry adds the write of the user row to the batch. It also replaces the ladder rows of
-// st.before by those of st.after.
+// st.before with those of st.after.
 func (st *userState) writeEntry(batch *pebble.Batch) error {
 	row, err := st.row.append(nil)
 	if err != nil {
@@ -243,7 +252,7 @@ func (st *userState) writeEntry(batch *pebble.Batch) error {
 	return replaceRows(batch, st.bd.placements(st.rowKey, &st.before), st.bd.placements(st.rowKey, &st.after))
 }
 
-// replaceRows replaces old rows by new ones. It adds to the batch the write of each new
+// replaceRows replaces old rows with new ones. It adds to the batch the write of each new
 // row. It also adds the removal of each old row, unless a new row has the same key.
 func replaceRows(batch *pebble.Batch, oldRows, newRows []placement) error {
 	for _, old := range oldRows {

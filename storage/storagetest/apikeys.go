@@ -7,7 +7,7 @@ import (
 )
 
 var apiKeyTests = []test{
-	{"PutAPIKey keeps a key and replaces one with the same id", func(f *fixture) {
+	{"PutAPIKey stores a key, and replaces a key with the same id", func(f *fixture) {
 		old := leaderboard.APIKey{ID: "k", Name: "game é", Hash: [32]byte{1, 0, 255}, Scopes: []string{"read", "submit"}, CreatedAt: epoch}
 		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, old))
 		got, err := f.APIKey(f.ctx, old.Hash)
@@ -16,28 +16,28 @@ var apiKeyTests = []test{
 		if !got.ExpiresAt.IsZero() {
 			f.Errorf("ExpiresAt is %v, want the zero time", got.ExpiresAt)
 		}
-		next := leaderboard.APIKey{ID: "k", Hash: [32]byte{2}, Scopes: []string{"admin"}, CreatedAt: epoch, ExpiresAt: epoch.AddDate(1, 0, 0)}
-		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, next))
-		f.ok("PutAPIKey again", f.PutAPIKey(f.ctx, next))
+		replacement := leaderboard.APIKey{ID: "k", Hash: [32]byte{2}, Scopes: []string{"admin"}, CreatedAt: epoch, ExpiresAt: epoch.AddDate(1, 0, 0)}
+		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, replacement))
+		f.ok("PutAPIKey again", f.PutAPIKey(f.ctx, replacement))
 		_, err = f.APIKey(f.ctx, old.Hash)
 		f.wantErr("APIKey by the old hash", err, leaderboard.ErrAPIKeyNotFound)
-		got, err = f.APIKey(f.ctx, next.Hash)
+		got, err = f.APIKey(f.ctx, replacement.Hash)
 		f.ok("APIKey", err)
-		f.equal("APIKey", next, got)
+		f.equal("APIKey", replacement, got)
 	}},
 	{"PutAPIKey keeps the boards of a key and its Insecure flag", func(f *fixture) {
 		old := leaderboard.APIKey{ID: "k", Hash: [32]byte{1}, Scopes: []string{"admin"}, CreatedAt: epoch}
 		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, old))
-		bound := old
-		bound.Boards = []leaderboard.BoardID{"a board: 100% é/", "..", "*", "\"quoted\", <b>&", leaderboard.BoardID(strings.Repeat("\u2028é", 25))}
-		bound.BoardPrefixes, bound.Insecure = []string{"eu-", " ", "\\", "e\u0301"}, true
-		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, bound))
+		restricted := old
+		restricted.Boards = []leaderboard.BoardID{"a board: 100% é/", "..", "*", "\"quoted\", <b>&", leaderboard.BoardID(strings.Repeat("\u2028é", 25))}
+		restricted.BoardPrefixes, restricted.Insecure = []string{"eu-", " ", "\\", "e\u0301"}, true
+		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, restricted))
 		got, err := f.APIKey(f.ctx, old.Hash)
 		f.ok("APIKey", err)
-		f.equal("APIKey", bound, got)
+		f.equal("APIKey", restricted, got)
 		keys, err := f.APIKeys(f.ctx)
 		f.ok("APIKeys", err)
-		f.equal("APIKeys", []leaderboard.APIKey{bound}, keys)
+		f.equal("APIKeys", []leaderboard.APIKey{restricted}, keys)
 		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, old))
 		got, err = f.APIKey(f.ctx, old.Hash)
 		f.ok("APIKey", err)

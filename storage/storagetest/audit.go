@@ -60,14 +60,14 @@ var auditTests = []test{
 		f.equal("Acts", []leaderboard.Act{a}, f.actsAfter(leaderboard.ActKey{}))
 	}},
 	{"Erase removes the detail of the acts that concern the user", func(f *fixture) {
-		of := f.appendAct("1", epoch, "u")
+		concerned := f.appendAct("1", epoch, "u")
 		other := f.appendAct("2", epoch.Add(time.Second), "uu")
-		without := f.appendAct("3", epoch.Add(2*time.Second), "")
-		redacted := of
+		unconcerned := f.appendAct("3", epoch.Add(2*time.Second), "")
+		redacted := concerned
 		redacted.ActDetail, redacted.Erased = leaderboard.ActDetail{}, true
 		for range 2 {
 			f.erase("u", epoch.Add(time.Minute))
-			f.equal("Acts", []leaderboard.Act{without, other, redacted}, f.actsAfter(leaderboard.ActKey{}))
+			f.equal("Acts", []leaderboard.Act{unconcerned, other, redacted}, f.actsAfter(leaderboard.ActKey{}))
 		}
 	}},
 	{"after Erase, AppendAct removes the detail of an act if its time is not after the erasure", func(f *fixture) {

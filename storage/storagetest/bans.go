@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 
@@ -48,7 +49,7 @@ var banTests = []test{
 			f.apply(board, f.result(board, "u", "m", 0, 5))
 		}
 		f.equal("changes", 2, len(f.setBan(leaderboard.Ban{User: "u", Board: "a", Banned: true, At: f.clock})))
-		f.apply(b, inSeason("s2", inSecond(f.result(b, "u", "m", 0, 6))))
+		f.apply(b, inSeason("s2", inSecondSeason(f.result(b, "u", "m", 0, 6))))
 		f.equal("linked board", users(), f.ladder(firstSeason(b), ""))
 		f.equal("later season of the linked board", users(), f.ladder(secondSeason(b), ""))
 		f.equal("other board", users("u"), f.ladder(firstSeason(other), ""))
@@ -65,9 +66,9 @@ var banTests = []test{
 		f.apply(a, f.result(a, "u", "m", 0, 5))
 		f.apply(b, f.result(b, "u", "m", 0, 7))
 		for _, step := range []struct {
-			board   leaderboard.BoardID
-			banned  bool
-			onA, on []leaderboard.UserID
+			board    leaderboard.BoardID
+			banned   bool
+			onA, onB []leaderboard.UserID
 		}{
 			{"a", true, users(), users("u")},
 			{"", true, users(), users()},
@@ -78,10 +79,10 @@ var banTests = []test{
 		} {
 			f.setBan(leaderboard.Ban{User: "u", Board: step.board, Banned: step.banned, At: f.clock})
 			f.equal("ladder of the board", step.onA, f.ladder(firstSeason(a), ""))
-			f.equal("ladder of the other board", step.on, f.ladder(firstSeason(b), ""))
+			f.equal("ladder of the other board", step.onB, f.ladder(firstSeason(b), ""))
 		}
 	}},
-	{"calls of SetBan lead to the same bans in any order", func(f *fixture) {
+	{"the order of calls of SetBan does not matter", func(f *fixture) {
 		var states []leaderboard.Ban
 		for i, banned := range []bool{true, false, true, false} {
 			states = append(states, leaderboard.Ban{User: "u", Board: "b", Revision: int64(1 + i/2), Banned: banned, At: epoch.Add(time.Duration(i))},
@@ -103,7 +104,7 @@ var banTests = []test{
 			f.apply(b, f.result(b, "u", "m", 0, 5))
 		}
 	}},
-	{"a replay of [ban, unban] ends without a ban", func(f *fixture) {
+	{"a ban that is set again after it was lifted has no effect", func(f *fixture) {
 		ban := leaderboard.Ban{User: "u", Revision: 5, Banned: true, At: epoch}
 		unban := leaderboard.Ban{User: "u", Revision: 6, At: epoch}
 		for _, s := range []leaderboard.Ban{ban, unban, ban, unban, ban} {
@@ -111,7 +112,7 @@ var banTests = []test{
 		}
 		f.equal("ban", unban, f.banOn("u", ""))
 	}},
-	{"SetBan assigns a revision that is higher than the stored one", func(f *fixture) {
+	{"SetBan assigns a revision that is higher than the stored revision", func(f *fixture) {
 		f.setBan(leaderboard.Ban{User: "u", Revision: 1 << 52, Banned: true, At: epoch})
 		f.setBan(leaderboard.Ban{User: "u", At: epoch})
 		f.equal("lifted", leaderboard.Ban{User: "u", Revision: 1<<52 + 1, At: epoch}, f.banOn("u", ""))
@@ -158,7 +159,7 @@ var banTests = []test{
 			}
 		}
 	}},
-	{"BansEnding yields a ban that was replaced, erased and set again at the time of the first one", func(f *fixture) {
+	{"BansEnding yields a ban that equals an earlier ban, which was replaced and then erased", func(f *fixture) {
 		first := leaderboard.Ban{User: "u", Board: "b", Banned: true, Until: banEnd(1), At: epoch}
 		permanent := first
 		permanent.Until = time.Time{}
@@ -171,4 +172,17 @@ var banTests = []test{
 		first.Revision = epoch.UnixMicro()
 		f.equal("BansEnding", []leaderboard.Ban{first}, ending)
 	}},
+}
+
+// BansEnding returns the users of the bans that [leaderboard.UserStore].BansEnding yields, and
+// the errors that it yields in place of damaged bans.
+func BansEnding(ctx context.Context, s leaderboard.Store, before time.Time) (users []leaderboard.UserID, faults []error) {
+	for b, err := range s.BansEnding(ctx, before) {
+		if err != nil {
+			faults = append(faults, err)
+		} else {
+			users = append(users, b.User)
+		}
+	}
+	return users, faults
 }

@@ -12,13 +12,13 @@ import (
 
 var boardTests = []test{
 	{"CreateBoard keeps a valid new board", func(f *fixture) {
-		low, most, floor := leaderboard.Score(-5), leaderboard.Score(1<<53), leaderboard.Score(-3)
+		low, highest, floor := leaderboard.Score(-5), leaderboard.Score(1<<53), leaderboard.Score(-3)
 		b := bestBoard("a board: 100% é/")
 		b.Title, b.Unit, b.Decimals = "A <title> & \"more\" é", "s", 3
 		b.Order, b.Policy = leaderboard.LowerFirst, leaderboard.Sum
 		b.TieBreakers = []leaderboard.TieBreaker{{Name: "wins", Order: leaderboard.HigherFirst}, {Name: "losses", Order: leaderboard.LowerFirst}}
 		b.Season.TimeZone = "Europe/Berlin"
-		b.MinScore, b.MaxScore, b.Floor, b.Retention = &low, &most, &floor, 365*24*time.Hour
+		b.MinScore, b.MaxScore, b.Floor, b.Retention = &low, &highest, &floor, 365*24*time.Hour
 		f.ok("CreateBoard", f.CreateBoard(f.ctx, b))
 		got, err := f.Board(f.ctx, b.ID)
 		f.ok("Board", err)
@@ -35,7 +35,7 @@ var boardTests = []test{
 		f.ok("CreateBoard of the same board", f.CreateBoard(f.ctx, same))
 		other := *b
 		other.Policy = leaderboard.Best
-		f.wantErr("CreateBoard of a board with the same id and other rules", f.CreateBoard(f.ctx, other), leaderboard.ErrBoardExists)
+		f.wantErr("CreateBoard of a board with the same id and another policy", f.CreateBoard(f.ctx, other), leaderboard.ErrBoardExists)
 		got, err := f.Board(f.ctx, "b")
 		f.ok("Board", err)
 		f.equal("Board", *b, got)
@@ -67,16 +67,16 @@ var boardTests = []test{
 		f.equal("board", sumBoard("a"), boards[1])
 	}},
 	{"AmendBoard replaces the board by the changed copy and returns it", func(f *fixture) {
-		next := *f.create(bestBoard("b"))
-		most := leaderboard.Score(10)
-		next.Title, next.MaxScore, next.Season.Grace = "new", &most, time.Hour
-		next.Season.Windows = append(next.Season.Windows, leaderboard.Season{ID: "s3", Start: epoch.AddDate(0, 0, 20), End: epoch.AddDate(0, 0, 30)})
-		got, err := f.AmendBoard(f.ctx, "b", replaceBy(next))
+		amended := *f.create(bestBoard("b"))
+		highest := leaderboard.Score(10)
+		amended.Title, amended.MaxScore, amended.Season.Grace = "new", &highest, time.Hour
+		amended.Season.Windows = append(amended.Season.Windows, leaderboard.Season{ID: "s3", Start: epoch.AddDate(0, 0, 20), End: epoch.AddDate(0, 0, 30)})
+		got, err := f.AmendBoard(f.ctx, "b", replaceBy(amended))
 		f.ok("AmendBoard", err)
-		f.equal("returned", next, got)
+		f.equal("returned", amended, got)
 		got, err = f.Board(f.ctx, "b")
 		f.ok("Board", err)
-		f.equal("kept", next, got)
+		f.equal("kept", amended, got)
 		r := f.apply(&got, inSeason("s3", f.result(&got, "u", "m", 0, 11))).Outcomes[0]
 		f.equal("reason of a result beyond the new bound", leaderboard.ReasonInvalid, r.Reason)
 	}},
@@ -85,22 +85,22 @@ var boardTests = []test{
 		b.Private = true
 		f.equal("created", &b, f.create(b))
 		for _, private := range []bool{true, false, true} {
-			next := b
-			next.Private = private
-			got, err := f.AmendBoard(f.ctx, "b", replaceBy(next))
+			amended := b
+			amended.Private = private
+			got, err := f.AmendBoard(f.ctx, "b", replaceBy(amended))
 			f.ok("AmendBoard", err)
-			f.equal("returned", next, got)
+			f.equal("returned", amended, got)
 			got, err = f.Board(f.ctx, "b")
 			f.ok("Board", err)
-			f.equal("kept", next, got)
+			f.equal("kept", amended, got)
 		}
 		public := b
 		public.Private = false
 		f.wantErr("CreateBoard of the public board", f.CreateBoard(f.ctx, public), leaderboard.ErrBoardExists)
 	}},
 	{"concurrent amendments do not undo each other", func(f *fixture) {
-		before := *f.create(sumBoard("b"))
-		const each = 5
+		original := *f.create(sumBoard("b"))
+		const amendments = 5
 		// Each setting has one writer. When a writer amends the board, the board must
 		// contain the writer's previous amendment. It may also contain the amendment
 		// that the writer is making, because a store may apply an amendment twice, for
@@ -116,14 +116,14 @@ var boardTests = []test{
 		var wg sync.WaitGroup
 		for _, setting := range settings {
 			wg.Go(func() {
-				last := setting.get(&before)
-				for i := range each {
-					made := before
-					setting.set(&made, i+1)
-					next := setting.get(&made)
+				last := setting.get(&original)
+				for i := range amendments {
+					copied := original
+					setting.set(&copied, i+1)
+					amended := setting.get(&copied)
 					_, err := f.AmendBoard(f.ctx, "b", func(b *leaderboard.Board) error {
-						if have := setting.get(b); have != last && have != next {
-							f.Errorf("AmendBoard passes the setting %q to the function, want %q, the value of the writer's previous amendment", have, last)
+						if current := setting.get(b); current != last && current != amended {
+							f.Errorf("AmendBoard passes the setting %q to the function, want %q, the value of the writer's previous amendment", current, last)
 						}
 						setting.set(b, i+1)
 						return nil
@@ -131,16 +131,16 @@ var boardTests = []test{
 					if err != nil {
 						f.Error(err)
 					}
-					last = next
+					last = amended
 				}
 			})
 		}
 		wg.Wait()
 		got, err := f.Board(f.ctx, "b")
 		f.ok("Board", err)
-		want := before
+		want := original
 		for _, setting := range settings {
-			setting.set(&want, each)
+			setting.set(&want, amendments)
 		}
 		f.equal("board", want, got)
 	}},
@@ -150,12 +150,12 @@ var boardTests = []test{
 	}},
 	{"AmendBoard returns the error of the given function, and errors of Board.Amend", func(f *fixture) {
 		b := f.create(sumBoard("b"))
-		next := *b
-		next.Policy = leaderboard.Best
-		_, err := f.AmendBoard(f.ctx, "b", replaceBy(next))
+		amended := *b
+		amended.Policy = leaderboard.Best
+		_, err := f.AmendBoard(f.ctx, "b", replaceBy(amended))
 		f.wantErr("AmendBoard", err, leaderboard.ErrInvalid)
 		_, err = f.AmendBoard(f.ctx, "b", func(b *leaderboard.Board) error {
-			b.Title = "not taken"
+			b.Title = "not stored"
 			return leaderboard.ErrInvalid
 		})
 		f.wantErr("AmendBoard with a function that fails", err, leaderboard.ErrInvalid)
@@ -163,15 +163,15 @@ var boardTests = []test{
 		f.ok("Board", err)
 		f.equal("Board", *b, got)
 	}},
-	{"DeleteBoard removes a board and everything kept under it", func(f *fixture) {
+	{"DeleteBoard removes a board and all its data", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		other := f.create(bestBoard("b2"))
-		f.fill(b)
-		f.fill(other)
+		f.populate(b)
+		f.populate(other)
 		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
 		_, err := f.Board(f.ctx, "b")
 		f.wantErr("Board", err, leaderboard.ErrBoardNotFound)
-		f.keepsNothing(*b)
+		f.checkNoData(*b)
 		f.equal("the other board", users("v", "u"), f.ladder(firstSeason(other), "gender:F"))
 		_, n, err := f.FinalStandings(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(other)}, 1, 1)
 		f.ok("FinalStandings", err)
@@ -179,53 +179,53 @@ var boardTests = []test{
 	}},
 	{"a board created later with the same id starts empty", func(f *fixture) {
 		b := f.create(bestBoard("b"))
-		f.fill(b)
+		f.populate(b)
 		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
-		again := bestBoard("b")
-		again.CreatedAt, again.Order = epoch.Add(time.Minute), leaderboard.LowerFirst
-		b = f.create(again)
-		f.keepsNothing(again)
+		recreated := bestBoard("b")
+		recreated.CreatedAt, recreated.Order = epoch.Add(time.Minute), leaderboard.LowerFirst
+		b = f.create(recreated)
+		f.checkNoData(recreated)
 		f.apply(b, f.result(b, "w", "m", 0, 1))
 		f.equal("ladder", users("w"), f.ladder(firstSeason(b), ""))
 		_, err := f.SetBan(f.ctx, leaderboard.Ban{User: "u", Banned: true})
 		f.ok("SetBan", err)
 		f.equal("ladder", users("w"), f.ladder(firstSeason(b), ""))
 	}},
-	{"after a deletion, the store rejects results that were received at its time or earlier", func(f *fixture) {
+	{"the store rejects results that were received at or before the time of a deletion", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		other := f.create(bestBoard("b2"))
 		old := []leaderboard.MatchResult{
 			inSeason("s1", f.result(b, "u", "m", 0, 1)), inSeason("s2", f.result(b, "u", "m", 0, 2)), inSeason("s3", f.result(b, "never", "m", 0, 3)),
 		}
 		f.apply(b, old[:2]...)
-		at := f.clock
-		check := func(what string, b *leaderboard.Board, deleted ...leaderboard.SeasonID) {
+		deletedAt := f.clock
+		check := func(moment string, b *leaderboard.Board, deleted ...leaderboard.SeasonID) {
 			f.Helper()
 			for _, r := range old {
 				r.Board = b.ID
 				report, err := f.Apply(f.ctx, b, []leaderboard.MatchResult{r})
-				f.ok("Apply "+what, err)
+				f.ok("Apply "+moment, err)
 				want := leaderboard.Reason("")
 				if slices.Contains(deleted, r.Season) {
 					want = leaderboard.ReasonDeleted
 				}
-				f.equal("reason "+what+" in "+string(r.Season), want, report.Outcomes[0].Reason)
+				f.equal("reason "+moment+" in "+string(r.Season), want, report.Outcomes[0].Reason)
 			}
 		}
 		s1 := leaderboard.SeasonKey{Board: "b", Season: "s1"}
-		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, s1, at))
+		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, s1, deletedAt))
 		check("after the deletion of a season", b, "s1")
-		f.ok("DeleteSeason, at an earlier time", f.DeleteSeason(f.ctx, s1, at.Add(-time.Hour)))
+		f.ok("DeleteSeason, at an earlier time", f.DeleteSeason(f.ctx, s1, deletedAt.Add(-time.Hour)))
 		check("after a deletion at an earlier time", b, "s1")
 		late := inSeason("s1", f.result(b, "u", "later", 0, 4))
 		f.apply(b, late)
 		f.equal("ladder", users("u"), f.ladder(s1, ""))
-		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", at))
-		again := bestBoard("b")
-		again.CreatedAt = at.Add(-time.Minute) // the time of a creation must not cause rejections
-		b = f.create(again)
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", deletedAt))
+		recreated := bestBoard("b")
+		recreated.CreatedAt = deletedAt.Add(-time.Minute) // the time of a creation must not cause rejections
+		b = f.create(recreated)
 		check("after the deletion of a board", b, "s1", "s2", "s3")
-		f.keepsNothing(again)
+		f.checkNoData(recreated)
 		f.apply(b, late)
 		f.equal("ladder of the new board", users("u"), f.ladder(s1, ""))
 		check("of another board", other)
@@ -260,10 +260,10 @@ var boardTests = []test{
 			}
 			f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
 			wg.Wait()
-			again := sumBoard("b")
-			again.CreatedAt = f.clock
-			f.create(again)
-			f.keepsNothing(again)
+			recreated := sumBoard("b")
+			recreated.CreatedAt = f.clock
+			f.create(recreated)
+			f.checkNoData(recreated)
 			f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
 		}
 	}},

@@ -2,9 +2,11 @@ package storagetest
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"math/big"
 	"slices"
 	"strings"
@@ -16,13 +18,15 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-func diff(what string, want, got any) error {
+// diff returns an error that shows the difference of want and got, or nil if they are equal.
+func diff(subject string, want, got any) error {
 	if d := gocmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
-		return fmt.Errorf("%s (-want +got):\n%s", what, d)
+		return fmt.Errorf("%s (-want +got):\n%s", subject, d)
 	}
 	return nil
 }
 
+// collect returns the elements of a sequence up to its first error, and this error.
 func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	var out []T
 	for v, err := range seq {
@@ -39,7 +43,7 @@ func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 func (p *replay) checkKey(want *line, board leaderboard.BoardID, key leaderboard.RankKey) error {
 	if want == nil || key == "" {
 		if want != nil || key != "" {
-			return fmt.Errorf("rank key is %x, want one of %+v", string(key), want)
+			return fmt.Errorf("rank key is %x, want the key of %+v", string(key), want)
 		}
 		return nil
 	}
@@ -301,8 +305,8 @@ func (p *replay) compareLadder(l leaderboard.Ladder, ladder []leaderboard.Entry,
 		lines[ln.user] = ln
 	}
 	for i, e := range ladder {
-		x := lines[e.User]
-		if x == nil {
+		current := lines[e.User]
+		if current == nil {
 			return fmt.Errorf("user %q is unexpected or appears twice, want each expected user once", e.User)
 		}
 		if err := diff("entry", entries[e.User], e); err != nil {
@@ -313,15 +317,15 @@ func (p *replay) compareLadder(l leaderboard.Ladder, ladder []leaderboard.Entry,
 			continue
 		}
 		prev := ladder[i-1]
-		before := p.model.line(l.SeasonKey, prev.User)
-		c, ok := p.model.compare(b, before, x)
+		prevLine := p.model.line(l.SeasonKey, prev.User)
+		c, ok := p.model.compare(b, prevLine, current)
 		if !ok {
 			c = strings.Compare(string(prev.Key), string(e.Key))
 		}
 		if c > 0 || (c == 0) != (prev.Key == e.Key) {
 			return fmt.Errorf("at index %d, user %q follows %q; the model's comparison of %q with %q returns %d, and their rank keys are equal: %v; want a result below 0, or 0 if the keys are equal", i, e.User, prev.User, prev.User, e.User, c, prev.Key == e.Key)
 		}
-		if cmp.Or(c, before.achievedAt.Compare(x.achievedAt), strings.Compare(string(prev.User), string(e.User))) >= 0 {
+		if cmp.Or(c, prevLine.achievedAt.Compare(current.achievedAt), strings.Compare(string(prev.User), string(e.User))) >= 0 {
 			return fmt.Errorf("at index %d, user %q follows %q, want the reverse order because of their times and ids", i, e.User, prev.User)
 		}
 	}
@@ -392,22 +396,86 @@ func (p *replay) compareFinal(s leaderboard.SeasonKey) error {
 		if err := diff(fmt.Sprintf("FinalStandings(%v)", l), want.final[d], got); err != nil {
 			return err
 		}
-		for user := range p.users {
-			st, err := p.store.FinalStanding(p.ctx, l, user)
-			i := slices.IndexFunc(want.final[d], func(st leaderboard.Standing) bool { return st.User == user })
-			if i < 0 {
-				if !errors.Is(err, leaderboard.ErrEntryNotFound) {
-					return fmt.Errorf("FinalStanding(%v, %q) = %+v, error %w; want ErrEntryNotFound", l, user, st, err)
-				}
-				continue
-			}
-			if err != nil {
-				return fmt.Errorf("FinalStanding(%v, %q): %w", l, user, err)
-			}
-			if err := diff(fmt.Sprintf("FinalStanding(%v, %q)", l, user), want.final[d][i], st); err != nil {
-				return err
-			}
+		if err := p.compareFinalReads(l, want.final[d]); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// compareFinalReads compares the reads of users and of neighbors in the final standings of a
+// ladder.
+func (p *replay) compareFinalReads(l leaderboard.Ladder, want []leaderboard.Standing) error {
+	var users []leaderboard.UserID
+	var places []leaderboard.Standing
+	for user := range p.users {
+		st := leaderboard.Standing{User: user}
+		if i := slices.IndexFunc(want, func(st leaderboard.Standing) bool { return st.User == user }); i >= 0 {
+			st = want[i]
+		}
+		users, places = append(users, user), append(places, st)
+	}
+	got, total, err := p.store.FinalLookup(p.ctx, l, users)
+	if err == nil {
+		err = errors.Join(diff(fmt.Sprintf("FinalLookup(%v)", l), places, got), diff("total", int64(len(want)), total))
+	}
+	if err != nil {
+		return fmt.Errorf("FinalLookup(%v): %w", l, err)
+	}
+	const checks = 5
+	step := max(len(want)/checks, 1)
+	for i := 0; i < len(want); i += step {
+		st := &want[i]
+		first := slices.IndexFunc(want, func(o leaderboard.Standing) bool { return o.Ranks.Ordinal >= st.Ranks.Ordinal-1 })
+		last := i
+		for last+1 < len(want) && want[last+1].Ranks.Ordinal <= st.Ranks.Ordinal+2 {
+			last++
+		}
+		// Erased users may have had the positions after the last standing with the key.
+		notWorse, worse := st.Ranks.Ordinal, int64(math.MaxInt64)
+		for _, o := range want[i:] {
+			if o.Key == st.Key {
+				notWorse = o.Ranks.Ordinal
+			} else {
+				worse = min(worse, o.Ranks.Ordinal)
+			}
+		}
+		around, n, err := p.store.FinalAround(p.ctx, l, st.User, 1, 2)
+		if err == nil {
+			notWorse = min(max(notWorse, around.NotWorse), worse-1)
+			err = errors.Join(diff("FinalAround", leaderboard.Neighborhood{
+				Standings: want[first : last+1], Of: i - first, NotWorse: notWorse,
+			}, around), diff("total", int64(len(want)), n))
+		}
+		if err != nil {
+			return fmt.Errorf("FinalAround(%v, %q): %w", l, st.User, err)
+		}
+		after, _, _, err := p.store.FinalAfter(p.ctx, l, st.SortKey(), 2)
+		if err == nil {
+			err = diff("FinalAfter", want[i+1:min(i+3, len(want))], after)
+		}
+		if err != nil {
+			return fmt.Errorf("FinalAfter(%v) of user %q: %w", l, st.User, err)
+		}
+		_, better, n, err := p.store.FinalAfter(p.ctx, l, leaderboard.SortKey(st.Key), 0)
+		if err == nil {
+			err = diff("FinalAfter", leaderboard.Counts{Standings: st.Ranks.Competition - 1, Distinct: st.Ranks.Dense - 1}, better)
+		}
+		if err != nil || n != int64(len(want)) {
+			return fmt.Errorf("FinalAfter(%v) of the rank key of user %q, total %d: %w", l, st.User, n, err)
+		}
+	}
+	return nil
+}
+
+// finalStanding returns a user's final standing, or [leaderboard.ErrEntryNotFound].
+func finalStanding(ctx context.Context, store leaderboard.Store, l leaderboard.Ladder, user leaderboard.UserID) (leaderboard.Standing, error) {
+	got, _, err := store.FinalLookup(ctx, l, []leaderboard.UserID{user})
+	if err == nil && got[0].Key == "" {
+		err = leaderboard.ErrEntryNotFound
+	}
+	if err != nil {
+		return leaderboard.Standing{}, err
+	}
+	return got[0], nil
 }

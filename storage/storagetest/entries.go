@@ -95,7 +95,7 @@ var entryTests = []test{
 			between.User += "\x00"
 			got, err = collect(f.Entries(f.ctx, l, between.SortKey()))
 			f.ok("Entries", err)
-			f.equal(fmt.Sprintf("number of entries after the least sort key greater than that of entry %d", i), len(all)-i-1, len(got))
+			f.equal(fmt.Sprintf("number of entries after a sort key between entry %d and the next", i), len(all)-i-1, len(got))
 			got, err = collect(f.Entries(f.ctx, l, leaderboard.SortKey(all[i].Key)))
 			f.ok("Entries", err)
 			f.equal(fmt.Sprintf("number of entries after the rank key of entry %d", i), len(all)-i/2*2, len(got))
@@ -126,11 +126,11 @@ var entryTests = []test{
 	}},
 	{"OrphanRows yields nothing if no data is damaged", func(f *fixture) {
 		b := f.create(bestBoard("b"))
-		f.fill(b)
+		f.populate(b)
 		for i, gender := range []string{"F", "M", "X", "F"} {
 			f.apply(b, withAttributes(f.result(b, "moves", leaderboard.MatchID(fmt.Sprint(i)), 0, leaderboard.Score(i)), "gender", gender, "country", fmt.Sprint("c", i)))
 		}
-		f.ban("v", true)
+		f.setBanned("v", true)
 		f.erase("u", f.clock)
 		for _, s := range []leaderboard.SeasonKey{firstSeason(b), secondSeason(b), {Board: "none", Season: "s1"}} {
 			orphans, err := collect(f.OrphanRows(f.ctx, s))
@@ -228,9 +228,9 @@ var recountTests = []test{
 		}
 		f.equal("ladder", users("u"), f.ladder(s, ""))
 		f.equal("score", "5", f.score(&b, s, "u"))
-		next := f.result(old, "u", "3", 0, 1)
-		next.AchievedAt = early.AchievedAt
-		f.apply(&b, next)
+		another := f.result(old, "u", "3", 0, 1)
+		another.AchievedAt = early.AchievedAt
+		f.apply(&b, another)
 		f.equal("score after another result", "6", f.score(&b, s, "u"))
 		refused := f.result(old, "u", "4", 0, 1)
 		for range 2 {
@@ -278,24 +278,24 @@ var recountTests = []test{
 				running = false
 			default:
 			}
-			_, rerr := f.Recount(f.ctx, b, "all", "u")
-			err = errors.Join(err, rerr)
+			_, recountErr := f.Recount(f.ctx, b, "all", "u")
+			err = errors.Join(err, recountErr)
 			f.ok("Recount or Apply", err)
 		}
 		f.equal("score", fmt.Sprint(len(results)), f.score(b, firstSeason(b), "u"))
 		f.equal("ladder", users("u"), f.ladder(firstSeason(b), ""))
 	}},
-	{"after StartRecount, new entries follow the changed divisions, and each other entry does after a Recount", func(f *fixture) {
+	{"after StartRecount, new entries follow the changed divisions; an older entry follows them after its Recount", func(f *fixture) {
 		old := f.create(bestBoard("b"))
 		women := func(user leaderboard.UserID, match leaderboard.MatchID) leaderboard.MatchResult {
 			return withAttributes(f.result(old, user, match, 0, 5), "gender", "F", "country", "KEN", "club", "x")
 		}
 		f.apply(old, women("u", "1"), women("v", "1"), inSeason("s2", women("u", "1")))
-		_, err := f.Seal(f.ctx, old, "s2", leaderboard.Amendment{At: f.clock})
+		_, err := f.Seal(f.ctx, old, "s2", f.clock)
 		f.ok("Seal", err)
-		next := *old
-		next.Divisions = []string{"country", "club+gender"}
-		b, err := f.AmendBoard(f.ctx, "b", replaceBy(next))
+		amended := *old
+		amended.Divisions = []string{"country", "club+gender"}
+		b, err := f.AmendBoard(f.ctx, "b", replaceBy(amended))
 		f.ok("AmendBoard", err)
 		seasons, err := f.StartRecount(f.ctx, &b)
 		f.ok("StartRecount", err)

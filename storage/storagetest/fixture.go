@@ -11,15 +11,15 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A fixture is a running test and its store. Some of its methods call the store. They end
-// the test if the store returns an unexpected error.
+// fixture is a running test and its store. The methods that call the store end the test if
+// the store returns an unexpected error.
 type fixture struct {
 	*testing.T
 	leaderboard.Store
 	limits Limits
 	sizes  Sizes
 	ctx    context.Context
-	clock  time.Time
+	clock  time.Time // the time of the latest result
 }
 
 // rows returns the number of rows that a test writes: n, reduced by Sizes.RowsDivisor.
@@ -30,34 +30,34 @@ func (f *fixture) rows(n int) int { return max(n/f.sizes.RowsDivisor, min(n, 30)
 func (f *fixture) rounds(n int) int { return max(n/f.sizes.RoundsDivisor, 2) }
 
 // ok checks that err is nil. Otherwise, it ends the test.
-func (f *fixture) ok(what string, err error) {
+func (f *fixture) ok(subject string, err error) {
 	f.Helper()
 	if err != nil {
-		f.Fatalf("%s: %v", what, err)
+		f.Fatalf("%s: %v", subject, err)
 	}
 }
 
 // wantErr checks that err wraps want. Otherwise, it marks the test as failed.
-func (f *fixture) wantErr(what string, err, want error) {
+func (f *fixture) wantErr(subject string, err, want error) {
 	f.Helper()
 	if !errors.Is(err, want) {
-		f.Errorf("%s: error %v, want %v", what, err, want)
+		f.Errorf("%s: error %v, want %v", subject, err, want)
 	}
 }
 
 // equal checks that got equals want. Otherwise, it ends the test.
-func (f *fixture) equal(what string, want, got any) {
+func (f *fixture) equal(subject string, want, got any) {
 	f.Helper()
-	if err := diff(what, want, got); err != nil {
+	if err := diff(subject, want, got); err != nil {
 		f.Fatal(err)
 	}
 }
 
 // replaceBy returns an argument for AmendBoard: a function that replaces the whole board
-// by next.
-func replaceBy(next leaderboard.Board) func(*leaderboard.Board) error {
+// by the given one.
+func replaceBy(board leaderboard.Board) func(*leaderboard.Board) error {
 	return func(b *leaderboard.Board) error {
-		*b = next
+		*b = board
 		return nil
 	}
 }
@@ -98,8 +98,8 @@ func (f *fixture) create(b leaderboard.Board) *leaderboard.Board {
 	return &b
 }
 
-// result returns a result in b's first season. In each call, the result's times are one
-// second later than in the previous call.
+// result returns a result in b's first season. It advances the clock by one second, and gives
+// the result this time.
 func (f *fixture) result(b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID, revision int64, score leaderboard.Score) leaderboard.MatchResult {
 	f.clock = f.clock.Add(time.Second)
 	r := leaderboard.MatchResult{Revision: revision, Score: score, AchievedAt: f.clock, ReceivedAt: f.clock}
@@ -118,7 +118,7 @@ func (f *fixture) retraction(b *leaderboard.Board, user leaderboard.UserID, matc
 }
 
 // withAttributes returns r with other attributes. The arguments are the name and the value
-// of the first attribute, then those of the second, and so on.
+// of the first attribute, then the name and the value of the second, and so on.
 func withAttributes(r leaderboard.MatchResult, attributes ...string) leaderboard.MatchResult {
 	r.Attributes = map[string]string{}
 	for i := 0; i < len(attributes); i += 2 {
@@ -133,8 +133,9 @@ func inSeason(season leaderboard.SeasonID, r leaderboard.MatchResult) leaderboar
 	return r
 }
 
-// inSecond returns r with a time in the second season of bestBoard.
-func inSecond(r leaderboard.MatchResult) leaderboard.MatchResult {
+// inSecondSeason returns r with an event time in the second season of bestBoard. It does not
+// change r.Season.
+func inSecondSeason(r leaderboard.MatchResult) leaderboard.MatchResult {
 	r.AchievedAt = epoch.AddDate(0, 0, 12)
 	return r
 }
@@ -153,8 +154,9 @@ func (f *fixture) apply(b *leaderboard.Board, results ...leaderboard.MatchResult
 	return report
 }
 
-// ban bans a user or lifts the ban, and returns the changes ordered by season.
-func (f *fixture) ban(user leaderboard.UserID, banned bool) []leaderboard.Change {
+// setBanned bans a user on every board or lifts this ban. It returns the changes ordered by
+// season.
+func (f *fixture) setBanned(user leaderboard.UserID, banned bool) []leaderboard.Change {
 	f.Helper()
 	changes, err := f.SetBan(f.ctx, leaderboard.Ban{User: user, Banned: banned, Reason: "cheats", At: f.clock})
 	f.ok("SetBan", err)
@@ -193,14 +195,19 @@ func (f *fixture) erase(user leaderboard.UserID, at time.Time) []leaderboard.Cha
 	return changes
 }
 
-// fill fills b's first season with results, a refused result and final standings.
-func (f *fixture) fill(b *leaderboard.Board) {
+// populate writes results, a refused result and final standings into b's first season.
+func (f *fixture) populate(b *leaderboard.Board) {
 	f.Helper()
 	late := f.result(b, "u", "late", 0, 1)
 	late.ReceivedAt = epoch.AddDate(1, 0, 0)
 	f.apply(b, withAttributes(f.result(b, "u", "m", 0, 5), "gender", "F"), withAttributes(f.result(b, "v", "m", 0, 7), "gender", "F"), late)
-	_, err := f.Seal(f.ctx, b, firstSeason(b).Season, leaderboard.Amendment{At: f.clock})
+	_, err := f.Seal(f.ctx, b, firstSeason(b).Season, f.clock)
 	f.ok("Seal", err)
+}
+
+// finalStanding returns a user's final standing, or [leaderboard.ErrEntryNotFound].
+func (f *fixture) finalStanding(l leaderboard.Ladder, user leaderboard.UserID) (leaderboard.Standing, error) {
+	return finalStanding(f.ctx, f.Store, l, user)
 }
 
 // entry returns a user's entry. Its Key is empty if the user has no entry.
@@ -238,10 +245,11 @@ func (f *fixture) ladder(s leaderboard.SeasonKey, division string) []leaderboard
 	return users
 }
 
+// users returns its arguments as a slice.
 func users(ids ...leaderboard.UserID) []leaderboard.UserID { return ids }
 
-// keepsNothing checks that the store has no data of b's first season.
-func (f *fixture) keepsNothing(b leaderboard.Board) {
+// checkNoData checks that the store has no data of b's first season.
+func (f *fixture) checkNoData(b leaderboard.Board) {
 	f.Helper()
 	s := firstSeason(&b)
 	f.equal("ladder", users(), f.ladder(s, ""))
@@ -261,8 +269,8 @@ func (f *fixture) keepsNothing(b leaderboard.Board) {
 	f.wantErr("Entry", err, leaderboard.ErrEntryNotFound)
 	_, _, err = f.FinalStandings(f.ctx, leaderboard.Ladder{SeasonKey: s}, 1, 1)
 	f.wantErr("FinalStandings", err, leaderboard.ErrNotSealed)
-	_, err = f.FinalStanding(f.ctx, leaderboard.Ladder{SeasonKey: s}, "u")
-	f.wantErr("FinalStanding", err, leaderboard.ErrNotSealed)
+	_, err = f.finalStanding(leaderboard.Ladder{SeasonKey: s}, "u")
+	f.wantErr("final standing", err, leaderboard.ErrNotSealed)
 	seasons, err := f.Seasons(f.ctx, b.ID)
 	f.ok("Seasons", err)
 	for _, r := range seasons {

@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A writer picks values from these lists. A faulty key layout would confuse some of the
-// ids, or sort them incorrectly.
+// A writer picks values from these lists. A store with a faulty layout of keys would confuse
+// some of the ids, or sort them incorrectly.
 var (
 	userPool = []leaderboard.UserID{"a", "aa", "a b", "b", "é", "a:b/c%", "\U0001F600", leaderboard.UserID(strings.Repeat("z", leaderboard.MaxIDBytes)), "~"}
 	matches  = []leaderboard.MatchID{"1", "10", "2", "m/é", "x", leaderboard.MatchID(strings.Repeat("q", leaderboard.MaxIDBytes))}
@@ -21,22 +21,22 @@ var (
 	points    = []leaderboard.Score{0, 0, 1, 1, 2, 3, 5, 10, -1, -4}
 )
 
-// A writer generates the steps of a history.
+// writer generates the steps of a history.
 type writer struct {
 	rng    *rand.Rand
 	users  []leaderboard.UserID
-	sent   []leaderboard.MatchResult
-	bans   []leaderboard.Ban
-	clock  time.Time // the time of the latest call of tick
-	large  bool      // whether some scores are as large as ±2^53
-	closes bool      // whether some results arrive about when their season closes
+	sent   []leaderboard.MatchResult // all results generated so far
+	bans   []leaderboard.Ban         // all bans generated so far
+	clock  time.Time                 // the time of the latest call of tick
+	large  bool                      // whether some scores are as large as ±2^53
+	closes bool                      // whether some results arrive about when their season closes
 }
 
 const grace = 30 * 24 * time.Hour
 
 func (w *writer) chance(percent int) bool { return w.rng.IntN(100) < percent }
 
-func pick[T any](rng *rand.Rand, from []T) T { return from[rng.IntN(len(from))] }
+func pick[T any](rng *rand.Rand, list []T) T { return list[rng.IntN(len(list))] }
 
 // tick advances the clock by at most one second and returns the new time.
 func (w *writer) tick() time.Time {
@@ -52,9 +52,9 @@ func newWriter(rng *rand.Rand) *writer {
 	return w
 }
 
-// newBoard generates a board. If floor is false, the board accepts every score: it has no
+// newBoard generates a board. If bounded is false, the board accepts every score: it has no
 // minimum for sums and no maximum score.
-func (w *writer) newBoard(id leaderboard.BoardID, floor bool) leaderboard.Board {
+func (w *writer) newBoard(id leaderboard.BoardID, bounded bool) leaderboard.Board {
 	b := leaderboard.Board{
 		ID: id, Order: leaderboard.Order(w.rng.IntN(2)), Policy: leaderboard.Policy(w.rng.IntN(4)),
 		CreatedAt: w.tick().AddDate(0, 0, -25),
@@ -62,16 +62,16 @@ func (w *writer) newBoard(id leaderboard.BoardID, floor bool) leaderboard.Board 
 	if b.Policy == leaderboard.Decay {
 		b.HalfLife = pick(w.rng, []time.Duration{time.Hour, 24 * time.Hour, 365 * 24 * time.Hour, 1234567 * time.Microsecond * 1000})
 	}
-	if b.Policy == leaderboard.Sum && floor && w.chance(60) {
+	if b.Policy == leaderboard.Sum && bounded && w.chance(60) {
 		low := pick(w.rng, []leaderboard.Score{0, -3})
 		b.Floor = &low
 	}
 	for i := range pick(w.rng, []int{0, 0, 1, 3}) {
 		b.TieBreakers = append(b.TieBreakers, leaderboard.TieBreaker{Name: fmt.Sprintf("t%d", i), Order: leaderboard.Order(w.rng.IntN(2))})
 	}
-	if floor && w.chance(30) {
-		most := leaderboard.Score(500)
-		b.MaxScore = &most
+	if bounded && w.chance(30) {
+		highest := leaderboard.Score(500)
+		b.MaxScore = &highest
 	}
 	b.Divisions = pick(w.rng, divisions)
 	if w.chance(60) {
@@ -92,17 +92,17 @@ func (w *writer) newBoard(id leaderboard.BoardID, floor bool) leaderboard.Board 
 
 // newResult generates a result. It may be related to a previous result.
 func (w *writer) newResult(b *leaderboard.Board) leaderboard.MatchResult {
-	var before []leaderboard.MatchResult
+	var earlier []leaderboard.MatchResult
 	for _, r := range w.sent {
 		if r.Board == b.ID {
-			before = append(before, r)
+			earlier = append(earlier, r)
 		}
 	}
-	r := w.fresh(b)
-	if len(before) > 0 {
-		old := pick(w.rng, before)
+	r := w.unrelatedResult(b)
+	if len(earlier) > 0 {
+		old := pick(w.rng, earlier)
 		switch n := w.rng.IntN(100); {
-		case n < 40: // a new result; its ids may by chance be those of a previous result
+		case n < 40: // a new result; its ids may by chance equal the ids of a previous result
 		case n < 55: // repeated
 			received := r.ReceivedAt
 			if r = old; w.chance(70) {
@@ -126,7 +126,8 @@ func (w *writer) newResult(b *leaderboard.Board) leaderboard.MatchResult {
 	return r
 }
 
-func (w *writer) fresh(b *leaderboard.Board) leaderboard.MatchResult {
+// unrelatedResult generates a result without regard to the previous results.
+func (w *writer) unrelatedResult(b *leaderboard.Board) leaderboard.MatchResult {
 	r := leaderboard.MatchResult{
 		ResultKey: leaderboard.ResultKey{User: pick(w.rng, w.users), Match: pick(w.rng, matches), SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}},
 		Score:     pick(w.rng, points),

@@ -39,15 +39,15 @@ func RunHistories(t *testing.T, newStore func(testing.TB) leaderboard.Store, siz
 			t.Fatalf("%s: %v", historiesVariable, err)
 		}
 	}
-	first := seed.New(t)
+	runSeed := seed.New(t)
 	for i := range n {
-		n := first + uint64(i)
-		history := generate(rand.New(rand.NewPCG(n, 1)))
+		historySeed := runSeed + uint64(i)
+		history := generate(rand.New(rand.NewPCG(historySeed, 1)))
 		run := func(h []op) error { return runHistory(t, newStore, h) }
 		err := run(history)
 		if err == nil {
-			history = generateOrderFree(rand.New(rand.NewPCG(n, 2)))
-			run = func(h []op) error { return runShuffled(t, newStore, h, n) }
+			history = generateOrderFree(rand.New(rand.NewPCG(historySeed, 2)))
+			run = func(h []op) error { return runShuffled(t, newStore, h, historySeed) }
 			err = run(history)
 		}
 		if err != nil {
@@ -56,7 +56,7 @@ func RunHistories(t *testing.T, newStore func(testing.TB) leaderboard.Store, siz
 			for _, o := range short {
 				fmt.Fprintf(&text, "\t%v\n", o)
 			}
-			t.Fatalf("history %d; repeat with: %s=1 %s=%d go test -run '^%s$'\n%v\nafter:\n%s", i+1, historiesVariable, seed.Variable, n, t.Name(), err, text.String())
+			t.Fatalf("history %d; repeat with: %s=1 %s=%d go test -run '^%s$'\n%v\nafter:\n%s", i+1, historiesVariable, seed.Variable, historySeed, t.Name(), err, text.String())
 		}
 	}
 }
@@ -81,8 +81,8 @@ const (
 	opCompare
 )
 
-// An op is one step of a history. No step needs another step: if some steps are removed,
-// the rest is a valid history.
+// op is one step of a history. No step needs another step: without some of its steps, a
+// history is still valid.
 type op struct {
 	kind    kind
 	board   leaderboard.Board // the new board, the amended board, or the board of the results
@@ -251,13 +251,13 @@ func shrink(history []op, err error, run func([]op) error) ([]op, error) {
 func reduce[T any](list []T, fails func([]T) bool) []T {
 	for size := (len(list) + 1) / 2; size > 0; {
 		smaller := false
-		for from := 0; from < len(list); {
-			to := min(from+size, len(list))
-			without := slices.Concat(list[:from], list[to:])
-			if fails(without) {
-				list, smaller = without, true
+		for start := 0; start < len(list); {
+			end := min(start+size, len(list))
+			shorter := slices.Concat(list[:start], list[end:])
+			if fails(shorter) {
+				list, smaller = shorter, true
 			} else {
-				from = to
+				start = end
 			}
 		}
 		if !smaller || size > len(list) {

@@ -9,13 +9,15 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
+// matchBoard returns a Sum board whose matches can be void.
 func matchBoard() leaderboard.Board {
 	b := sumBoard("b")
 	b.Matches = true
 	return b
 }
 
-// setVoids sets the Voids of match m, and gives them to the results of the match.
+// setVoids sets the Voids of match m and of its results. The match is void if the number is
+// odd.
 func (f *fixture) setVoids(b *leaderboard.Board, voids int64) leaderboard.ApplyReport {
 	f.Helper()
 	key := leaderboard.MatchKey{SeasonKey: firstSeason(b), Match: "m"}
@@ -72,7 +74,35 @@ var matchTests = []test{
 		_, err = f.SetMatch(f.ctx, b, first)
 		f.wantErr("SetMatch", err, leaderboard.ErrBoardNotFound)
 	}},
-	{"a VoidOnly result gives the stored result the Voids, and changes the entry", func(f *fixture) {
+	{"SetMatch changes nothing if a deletion of the season deletes the state", func(f *fixture) {
+		b := f.create(matchBoard())
+		r := f.result(b, "u", "m", 0, 5)
+		f.apply(b, r)
+		state := leaderboard.MatchState{MatchKey: matchKey(&r), Voids: 1, Reason: "r", Actor: "ann", At: f.clock}
+		_, err := f.SetMatch(f.ctx, b, state)
+		f.ok("SetMatch", err)
+		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, r.SeasonKey, f.clock))
+		none := leaderboard.MatchState{MatchKey: state.MatchKey}
+		for _, applied := range []int64{0, 1} {
+			state.Applied = applied
+			got, err := f.SetMatch(f.ctx, b, state)
+			f.ok("SetMatch after the deletion", err)
+			f.equal("SetMatch after the deletion", none, got)
+		}
+		f.clock = f.clock.Add(time.Hour)
+		later := f.result(b, "u", "m", 0, 7)
+		later.ReceivedAt = f.clock
+		f.apply(b, later)
+		f.equal("score after the deletion", "7", f.score(b, r.SeasonKey, "u"))
+		got, err := f.SetMatch(f.ctx, b, state)
+		f.ok("SetMatch in the new season", err)
+		f.equal("SetMatch in the new season", none, got)
+		state.At = f.clock
+		got, err = f.SetMatch(f.ctx, b, state)
+		f.ok("SetMatch of a later void", err)
+		f.equal("SetMatch of a later void", state, got)
+	}},
+	{"a VoidOnly result sets the Voids of the stored result, and changes the entry", func(f *fixture) {
 		b := f.create(matchBoard())
 		s := firstSeason(b)
 		u := f.result(b, "u", "m", 0, 5)
@@ -98,7 +128,7 @@ var matchTests = []test{
 		f.equal("changes of a repeated void", 0, len(f.setVoids(b, 1).Changes))
 		f.setVoids(b, 2)
 		f.equal("scores after the end of the void", "7 7 - 1", scores())
-		// A user without a result of the match stays as before.
+		// A void does not change a user without a result of the match.
 		report, err = f.Apply(f.ctx, b, []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{SeasonKey: s, User: "nobody", Match: "m"}, VoidOnly: true}})
 		f.ok("Apply", err)
 		f.equal("changes of a user without results", 0, len(report.Changes))
@@ -107,7 +137,7 @@ var matchTests = []test{
 		slices.Sort(ids)
 		f.equal("Users", users("u", "v", "w", "x"), ids)
 	}},
-	{"Apply gives each result that is stored after SetMatch its Voids, whatever arrives", func(f *fixture) {
+	{"a result that is stored after SetMatch has the Voids of its match", func(f *fixture) {
 		b := f.create(matchBoard())
 		s := firstSeason(b)
 		f.setVoids(b, 1)
@@ -126,7 +156,7 @@ var matchTests = []test{
 		f.apply(b, f.result(b, "u", "m", 5, 1))
 		f.equal("score after its return", "3", f.score(b, s, "u"))
 	}},
-	{"a result that is stored again gets the Voids of its match", func(f *fixture) {
+	{"a repeated or older result gives the stored result the Voids of its match", func(f *fixture) {
 		b := f.create(matchBoard())
 		s := firstSeason(b)
 		r := f.result(b, "u", "m", 1, 5)
@@ -142,7 +172,7 @@ var matchTests = []test{
 		f.equal("status of an older revision", leaderboard.Superseded, report.Outcomes[0].Status)
 		f.equal("score", "5", f.score(b, s, "u"))
 	}},
-	{"results of a linked board keep the greatest Voids that they were applied with", func(f *fixture) {
+	{"results of a linked board keep the greatest Voids with which they were applied", func(f *fixture) {
 		f.create(matchBoard())
 		link := sumBoard("link")
 		link.Source = &leaderboard.Source{Board: "b"}
@@ -165,17 +195,17 @@ var matchTests = []test{
 		s := firstSeason(b)
 		f.apply(b, f.result(b, "u", "m", 0, 5), f.result(b, "u", "mm", 0, 5), f.result(b, "v", "m", 0, 7), f.result(b, "w", "n", 0, 7), f.retraction(b, "x", "m", 0))
 		f.apply(b, f.result(b, "u", "m", 1, 6))
-		match := func(want ...leaderboard.UserID) {
+		checkUsers := func(want ...leaderboard.UserID) {
 			f.Helper()
 			got, err := collect(f.MatchUsers(f.ctx, leaderboard.MatchKey{SeasonKey: s, Match: "m"}))
 			f.ok("MatchUsers", err)
 			slices.Sort(got)
 			f.equal("MatchUsers", want, got)
 		}
-		match("u", "v", "x")
+		checkUsers("u", "v", "x")
 		f.erase("u", f.clock)
-		match("v", "x")
+		checkUsers("v", "x")
 		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, s, time.Time{}))
-		match()
+		checkUsers()
 	}},
 }

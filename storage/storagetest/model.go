@@ -11,9 +11,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A model is a naive store: it keeps plain lists and computes every answer from all data.
-// It shares no code with the tested code for any rule, so it does not repeat the faults
-// of that code.
+// model is a naive store: it keeps plain lists and computes every answer from all data.
+// It has its own code for every rule of the contract, so it does not repeat the faults of the
+// tested code.
 type model struct {
 	boards map[leaderboard.BoardID]leaderboard.Board
 	// records holds the records of all users in all seasons.
@@ -29,7 +29,7 @@ type model struct {
 // ladders.
 type sealedSeason struct {
 	record    leaderboard.SeasonRecord
-	divisions []string // those of the board at the first seal
+	divisions []string // the divisions of the board at the first seal
 	final     map[leaderboard.Division][]leaderboard.Standing
 }
 
@@ -49,10 +49,12 @@ func newModel() *model {
 type wantOutcome struct {
 	status   leaderboard.Status
 	reason   leaderboard.Reason
-	repeated bool // the store has refused the same result before
+	repeated bool // the store had refused the same result before
 	stands   bool // of two results in conflict, the new one stands
 }
 
+// apply applies a result and returns its outcome. A stored result then has the Voids of its
+// match: the number of times that the match was made void or was restored.
 func (m *model) apply(r leaderboard.MatchResult) wantOutcome {
 	o := m.applyContent(r)
 	if rec := m.records[r.ResultKey]; rec != nil && rec.Result != nil {
@@ -68,7 +70,7 @@ func matchKey(r *leaderboard.MatchResult) leaderboard.MatchKey {
 	return leaderboard.MatchKey{SeasonKey: r.SeasonKey, Match: r.Match}
 }
 
-// setVoids sets the Voids of a match, of which all results then have these Voids.
+// setVoids sets the Voids of a match and of all its results.
 func (m *model) setVoids(state leaderboard.MatchState) {
 	m.matches[state.MatchKey] = state
 	for key, rec := range m.records {
@@ -91,6 +93,17 @@ func (m *model) matchUsers(match leaderboard.MatchKey) (users []leaderboard.User
 	return users
 }
 
+// isDeleted reports whether a deletion of the season or of its board has deleted the state of
+// a match.
+func (m *model) isDeleted(state *leaderboard.MatchState) bool {
+	for _, s := range []leaderboard.SeasonKey{state.SeasonKey, {Board: state.Board}} {
+		if at, ok := m.deleted[s]; ok && !state.At.After(at) {
+			return true
+		}
+	}
+	return false
+}
+
 // applyContent applies a result without the Voids of its match.
 func (m *model) applyContent(r leaderboard.MatchResult) wantOutcome {
 	amends := r.Amends
@@ -109,8 +122,8 @@ func (m *model) applyContent(r leaderboard.MatchResult) wantOutcome {
 	if rec == nil {
 		rec = &leaderboard.Record{}
 	}
-	have := rec.Result
-	if have != nil && have.Revision > r.Revision {
+	stored := rec.Result
+	if stored != nil && stored.Revision > r.Revision {
 		return wantOutcome{status: leaderboard.Superseded}
 	}
 	for _, f := range rec.Refusals {
@@ -119,9 +132,9 @@ func (m *model) applyContent(r leaderboard.MatchResult) wantOutcome {
 		}
 	}
 	var status leaderboard.Status
-	if have != nil && have.Revision == r.Revision {
-		switch c := compareContents(&r, have); {
-		case c == 0 && r.Assigned && r.AchievedAt.Before(have.AchievedAt):
+	if stored != nil && stored.Revision == r.Revision {
+		switch c := compareContents(&r, stored); {
+		case c == 0 && r.Assigned && r.AchievedAt.Before(stored.AchievedAt):
 			rec.Result = &r
 			return wantOutcome{status: leaderboard.Duplicate}
 		case c == 0:
@@ -203,14 +216,14 @@ func compareContents(x, y *leaderboard.MatchResult) int {
 	return text(x.Metadata, y.Metadata)
 }
 
-// refusal returns the reason why r must not replace the stored result old. It returns ""
-// if r may replace old. amends means that the season may be closed.
+// refusal returns the reason why r must not replace the stored result old, or "" if r may
+// replace it. old is nil if no result is stored. If amends is true, a closed season accepts r.
 func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboard.Reason {
 	b := m.boards[r.Board]
-	if b.Source == nil && !r.Retracted && m.ended(r) {
+	if b.Source == nil && !r.Retracted && m.isEnded(r) {
 		return leaderboard.ReasonEnded
 	}
-	if !m.counts(r) {
+	if !m.isCounted(r) {
 		return ""
 	}
 	lo, hi := leaderboard.Score(-1<<53), leaderboard.Score(1<<53)
@@ -249,7 +262,7 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 	for i, v := range m.ties(r) {
 		tiesAfter[i] += v
 	}
-	if old != nil && m.counts(old) {
+	if old != nil && m.isCounted(old) {
 		after -= int64(old.Score)
 		for i, v := range m.ties(old) {
 			tiesAfter[i] -= v
@@ -277,6 +290,7 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 	return ""
 }
 
+// totals returns the sums of the scores and of each of n tie-breakers.
 func totals(results []leaderboard.MatchResult, n int) (score int64, ties []int64) {
 	ties = make([]int64, n)
 	for i := range results {
@@ -291,7 +305,7 @@ func totals(results []leaderboard.MatchResult, n int) (score int64, ties []int64
 // countingResults returns the results that count, of one user in one season. They are
 // ordered by match id.
 func (m *model) countingResults(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
-	counting := slices.DeleteFunc(m.standingResults(s, user), func(r leaderboard.MatchResult) bool { return !m.counts(&r) })
+	counting := slices.DeleteFunc(m.standingResults(s, user), func(r leaderboard.MatchResult) bool { return !m.isCounted(&r) })
 	for i := range counting {
 		counting[i].TieBreakers = m.ties(&counting[i])
 	}
@@ -312,8 +326,8 @@ func (m *model) ties(r *leaderboard.MatchResult) []int64 {
 	return ties
 }
 
-// ended reports whether the season of r ended early, at the event time of r or before.
-func (m *model) ended(r *leaderboard.MatchResult) bool {
+// isEnded reports whether the season of r ended early, at the event time of r or before.
+func (m *model) isEnded(r *leaderboard.MatchResult) bool {
 	for _, e := range m.boards[r.Board].Season.Ends {
 		if e.ID == r.Season && !r.AchievedAt.Before(e.At) {
 			return true
@@ -322,11 +336,11 @@ func (m *model) ended(r *leaderboard.MatchResult) bool {
 	return false
 }
 
-// counts reports whether a result that stands counts. A linked board counts a result only
+// isCounted reports whether a result that stands counts. A linked board counts a result only
 // if it matches and its event time is in its season.
-func (m *model) counts(r *leaderboard.MatchResult) bool {
+func (m *model) isCounted(r *leaderboard.MatchResult) bool {
 	b := m.boards[r.Board]
-	if m.ended(r) {
+	if m.isEnded(r) {
 		return false
 	}
 	if r.Retracted || r.Voids%2 != 0 || b.Source == nil {
@@ -415,33 +429,33 @@ func (m *model) erase(user leaderboard.UserID, at time.Time) {
 
 // setBan merges the state of a ban into the model's state. Of two states, the one with the
 // higher revision stands. At equal revisions, the state that bans the user stands. If both
-// ban the user, the one with the later end stands.
-func (m *model) setBan(next leaderboard.Ban) {
-	key := leaderboard.BanKey{User: next.User, Board: next.Board}
-	have, found := m.bans[key]
-	endless := func(b leaderboard.Ban) time.Time {
+// ban the user, the state with the later end stands.
+func (m *model) setBan(ban leaderboard.Ban) {
+	key := leaderboard.BanKey{User: ban.User, Board: ban.Board}
+	stored, exists := m.bans[key]
+	endOf := func(b leaderboard.Ban) time.Time {
 		if b.Until.IsZero() {
 			return epoch.AddDate(1000, 0, 0)
 		}
 		return b.Until
 	}
-	erasedAt, erased := m.erased[next.User]
+	erasedAt, erased := m.erased[ban.User]
 	switch {
-	case next.Revision == 0 && !next.Banned && !have.Banned:
+	case ban.Revision == 0 && !ban.Banned && !stored.Banned:
 		return
-	case next.Revision == 0:
-		next.Revision = max(have.Revision+1, next.At.UnixMicro())
-	case erased && !next.At.After(erasedAt):
+	case ban.Revision == 0:
+		ban.Revision = max(stored.Revision+1, ban.At.UnixMicro())
+	case erased && !ban.At.After(erasedAt):
 		return
-	case found && next.Revision < have.Revision:
+	case exists && ban.Revision < stored.Revision:
 		return
-	case found && next.Revision == have.Revision:
-		if have.Banned && !next.Banned ||
-			have.Banned == next.Banned && cmp.Or(endless(next).Compare(endless(have)), next.At.Compare(have.At)) <= 0 {
+	case exists && ban.Revision == stored.Revision:
+		if stored.Banned && !ban.Banned ||
+			stored.Banned == ban.Banned && cmp.Or(endOf(ban).Compare(endOf(stored)), ban.At.Compare(stored.At)) <= 0 {
 			return
 		}
 	}
-	m.bans[key] = next
+	m.bans[key] = ban
 }
 
 // isBanned reports whether a ban hides a user on a board.
@@ -473,8 +487,8 @@ func (m *model) deleteSeason(s leaderboard.SeasonKey, at time.Time) {
 }
 
 func (m *model) deleteBoard(id leaderboard.BoardID, at time.Time) {
-	if all := (leaderboard.SeasonKey{Board: id}); at.After(m.deleted[all]) {
-		m.deleted[all] = micros(at)
+	if boardKey := (leaderboard.SeasonKey{Board: id}); at.After(m.deleted[boardKey]) {
+		m.deleted[boardKey] = micros(at)
 	}
 	maps.DeleteFunc(m.records, func(key leaderboard.ResultKey, _ *leaderboard.Record) bool { return key.Board == id })
 	maps.DeleteFunc(m.matches, func(key leaderboard.MatchKey, _ leaderboard.MatchState) bool { return key.Board == id })
@@ -486,18 +500,18 @@ func (m *model) deleteBoard(id leaderboard.BoardID, at time.Time) {
 // compared these ladders with the model.
 func (m *model) seal(s leaderboard.SeasonKey, a leaderboard.Amendment, ladders map[leaderboard.Division][]leaderboard.Entry) {
 	a.At = micros(a.At)
-	have := m.sealed[s]
-	if have == nil {
-		have = &sealedSeason{record: leaderboard.SeasonRecord{SeasonKey: s, SealedAt: a.At, Rules: len(m.boards[s.Board].PastDivisions)}, divisions: m.boards[s.Board].Divisions}
-		m.sealed[s] = have
-	} else if !a.At.Equal(have.record.SealedAt) && !slices.ContainsFunc(have.record.Amendments, func(o leaderboard.Amendment) bool {
+	sealed := m.sealed[s]
+	if sealed == nil {
+		sealed = &sealedSeason{record: leaderboard.SeasonRecord{SeasonKey: s, SealedAt: a.At, Rules: len(m.boards[s.Board].PastDivisions)}, divisions: m.boards[s.Board].Divisions}
+		m.sealed[s] = sealed
+	} else if !slices.ContainsFunc(sealed.record.Amendments, func(o leaderboard.Amendment) bool {
 		return o.At.Equal(a.At) && o.Reason == a.Reason
 	}) {
-		have.record.Amendments = append(slices.Clone(have.record.Amendments), a)
+		sealed.record.Amendments = append(slices.Clone(sealed.record.Amendments), a)
 	}
-	have.final = map[leaderboard.Division][]leaderboard.Standing{}
+	sealed.final = map[leaderboard.Division][]leaderboard.Standing{}
 	for d, entries := range ladders {
-		have.final[d] = assignRanks(entries)
+		sealed.final[d] = assignRanks(entries)
 	}
 }
 

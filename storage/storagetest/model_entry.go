@@ -12,7 +12,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A line is an entry as the model computes it.
+// line is an entry as the model computes it.
 type line struct {
 	user       leaderboard.UserID
 	score      int64      // unused on decay boards
@@ -31,6 +31,7 @@ type line struct {
 // precision is the precision of decayed sums, in bits.
 const precision = 400
 
+// eventOrder compares results by event time, then by match id.
 func eventOrder(x, y leaderboard.MatchResult) int {
 	return cmp.Or(x.AchievedAt.Compare(y.AchievedAt), strings.Compare(string(x.Match), string(y.Match)))
 }
@@ -44,22 +45,22 @@ func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 	}
 	slices.SortFunc(results, eventOrder)
 	l := &line{user: user, results: int64(len(results)), hidden: m.isBanned(user, s.Board)}
-	var decides leaderboard.MatchResult
+	var deciding leaderboard.MatchResult
 	switch b.Policy {
 	case leaderboard.Best:
-		decides = slices.MinFunc(results, func(x, y leaderboard.MatchResult) int {
+		deciding = slices.MinFunc(results, func(x, y leaderboard.MatchResult) int {
 			return cmp.Or(inOrder(b.Order, int64(x.Score), int64(y.Score)),
 				compareTies(b.TieBreakers, padded(x.TieBreakers, b), padded(y.TieBreakers, b)), eventOrder(x, y))
 		})
-		l.score, l.ties = int64(decides.Score), padded(decides.TieBreakers, b)
+		l.score, l.ties = int64(deciding.Score), padded(deciding.TieBreakers, b)
 	case leaderboard.Latest:
-		decides = results[len(results)-1]
-		l.score, l.ties = int64(decides.Score), padded(decides.TieBreakers, b)
+		deciding = results[len(results)-1]
+		l.score, l.ties = int64(deciding.Score), padded(deciding.TieBreakers, b)
 	default:
-		decides = results[0]
+		deciding = results[0]
 		for _, r := range results {
 			if r.Score != 0 || slices.ContainsFunc(r.TieBreakers, func(v int64) bool { return v != 0 }) {
-				decides = r
+				deciding = r
 			}
 		}
 		l.score, l.ties = totals(results, len(b.TieBreakers))
@@ -68,7 +69,7 @@ func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 	if b.Policy == leaderboard.Decay {
 		l.decay(results, b.HalfLife)
 	}
-	l.achievedAt, l.match, l.metadata = decides.AchievedAt, decides.Match, decides.Metadata
+	l.achievedAt, l.match, l.metadata = deciding.AchievedAt, deciding.Match, deciding.Metadata
 	names := b.Divisions
 	if sealed := m.sealed[s]; sealed != nil {
 		names = sealed.divisions
@@ -95,13 +96,15 @@ func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 	return l
 }
 
+// padded returns the tie-breakers with zeros for those that are missing.
 func padded(ties []int64, b leaderboard.Board) []int64 {
 	out := make([]int64, len(b.TieBreakers))
 	copy(out, ties)
 	return out
 }
 
-func (l *line) decay(results []leaderboard.MatchResult, half time.Duration) {
+// decay sets the fields of a line of a decay board.
+func (l *line) decay(results []leaderboard.MatchResult, halfLife time.Duration) {
 	l.score = 0
 	l.decayed, l.greatest = newFloat(), newFloat()
 	var terms []string
@@ -110,7 +113,7 @@ func (l *line) decay(results []leaderboard.MatchResult, half time.Duration) {
 			continue
 		}
 		term := newFloat().SetInt64(int64(r.Score))
-		term.Mul(term, twoTo(r.AchievedAt, half))
+		term.Mul(term, twoTo(r.AchievedAt, halfLife))
 		l.decayed.Add(l.decayed, term)
 		if magnitude := newFloat().Abs(term); magnitude.Cmp(l.greatest) > 0 {
 			l.greatest = magnitude
@@ -133,29 +136,30 @@ var roots = sync.OnceValue(func() (roots [precision]*big.Float) {
 	return roots
 })
 
-// twoTo returns 2^(t/half), with t in microseconds since 1970.
-func twoTo(t time.Time, half time.Duration) *big.Float {
-	h := half.Microseconds()
-	whole, part := t.UnixMicro()/h, t.UnixMicro()%h
-	if part < 0 {
-		whole, part = whole-1, part+h
+// twoTo returns 2^(t/halfLife), with t in microseconds since 1970.
+func twoTo(t time.Time, halfLife time.Duration) *big.Float {
+	h := halfLife.Microseconds()
+	quotient, remainder := t.UnixMicro()/h, t.UnixMicro()%h
+	if remainder < 0 {
+		quotient, remainder = quotient-1, remainder+h
 	}
 	// Compute 2^(part/h) from the binary digits of part/h: digit i contributes roots[i].
 	v := newFloat().SetInt64(1)
 	for _, root := range roots() {
-		if part *= 2; part >= h {
-			part -= h
+		if remainder *= 2; remainder >= h {
+			remainder -= h
 			v.Mul(v, root)
 		}
 	}
-	return v.SetMantExp(v, int(whole))
+	return v.SetMantExp(v, int(quotient))
 }
 
 // scoreAt returns the decayed sum at the time t, not rounded.
-func (l *line) scoreAt(t time.Time, half time.Duration) *big.Float {
-	return newFloat().Quo(l.decayed, twoTo(t, half))
+func (l *line) scoreAt(t time.Time, halfLife time.Duration) *big.Float {
+	return newFloat().Quo(l.decayed, twoTo(t, halfLife))
 }
 
+// inOrder compares two values. The better one is smaller.
 func inOrder(o leaderboard.Order, x, y int64) int {
 	if o == leaderboard.LowerFirst {
 		return cmp.Compare(x, y)

@@ -10,15 +10,17 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A replay applies operations to a store and to the model, and compares their answers.
+// replay applies the steps of a history to a store and to the model, and compares their
+// answers.
 type replay struct {
 	ctx   context.Context
 	store leaderboard.Store
 	model *model
 	// seen holds the last entry that the store returned for each season and user.
 	seen map[leaderboard.SeasonKey]map[leaderboard.UserID]leaderboard.Entry
-	// keys and users contain all seasons and users of the history so far. compareAll
-	// reads them all, so it also checks that the store has no data of deleted ones.
+	// keys and users contain all seasons and users of the history so far. compareAll reads
+	// all of them, so it also checks that the store has no data of deleted seasons and
+	// erased users.
 	keys  map[leaderboard.SeasonKey]bool
 	users map[leaderboard.UserID]bool
 }
@@ -44,6 +46,7 @@ func (p *replay) recordSeen(s leaderboard.SeasonKey, user leaderboard.UserID, e 
 	p.seen[s][user] = e
 }
 
+// do does one step of a history in the store and in the model.
 func (p *replay) do(o op) error {
 	key := leaderboard.SeasonKey{Board: o.id, Season: o.season}
 	switch o.kind {
@@ -91,9 +94,9 @@ func (p *replay) createBoard(b leaderboard.Board) error {
 }
 
 func (p *replay) deleteBoard(id leaderboard.BoardID, at time.Time) error {
-	_, there := p.model.boards[id]
+	_, exists := p.model.boards[id]
 	err := p.store.DeleteBoard(p.ctx, id, at)
-	if !there {
+	if !exists {
 		if !errors.Is(err, leaderboard.ErrBoardNotFound) {
 			return fmt.Errorf("DeleteBoard of an unknown board: error %w, want ErrBoardNotFound", err)
 		}
@@ -112,18 +115,18 @@ func (p *replay) deleteBoard(id leaderboard.BoardID, at time.Time) error {
 }
 
 // amendBoard changes a board's grace.
-func (p *replay) amendBoard(next leaderboard.Board) error {
-	have, ok := p.model.boards[next.ID]
+func (p *replay) amendBoard(change leaderboard.Board) error {
+	amended, ok := p.model.boards[change.ID]
 	if !ok {
 		return nil
 	}
-	have.Season.Grace = next.Season.Grace
-	got, err := p.store.AmendBoard(p.ctx, next.ID, replaceBy(have))
+	amended.Season.Grace = change.Season.Grace
+	got, err := p.store.AmendBoard(p.ctx, change.ID, replaceBy(amended))
 	if err != nil {
 		return fmt.Errorf("AmendBoard: %w", err)
 	}
-	p.model.boards[next.ID] = have
-	return diff("AmendBoard", have, got)
+	p.model.boards[change.ID] = amended
+	return diff("AmendBoard", amended, got)
 }
 
 // void voids a match, or restores it if it is void.
@@ -137,6 +140,11 @@ func (p *replay) void(board leaderboard.Board, key leaderboard.MatchKey, at time
 	got, err := p.store.SetMatch(p.ctx, &b, state)
 	if err != nil {
 		return fmt.Errorf("SetMatch: %w", err)
+	}
+	if p.model.isDeleted(&state) {
+		stored := p.model.matches[key]
+		stored.MatchKey = key
+		return diff("SetMatch of a state that a deletion covers", stored, got)
 	}
 	state.Applied = p.model.matches[key].Applied
 	if err := diff("SetMatch", state, got); err != nil {
@@ -172,17 +180,17 @@ func (p *replay) void(board leaderboard.Board, key leaderboard.MatchKey, at time
 }
 
 // changeDivisions changes a board's divisions and recounts its users.
-func (p *replay) changeDivisions(next leaderboard.Board) error {
-	have, ok := p.model.boards[next.ID]
+func (p *replay) changeDivisions(change leaderboard.Board) error {
+	amended, ok := p.model.boards[change.ID]
 	if !ok {
 		return nil
 	}
-	have.Divisions = next.Divisions
-	b, err := p.store.AmendBoard(p.ctx, next.ID, replaceBy(have))
+	amended.Divisions = change.Divisions
+	b, err := p.store.AmendBoard(p.ctx, change.ID, replaceBy(amended))
 	if err != nil {
 		return fmt.Errorf("AmendBoard: %w", err)
 	}
-	p.model.boards[next.ID] = b
+	p.model.boards[change.ID] = b
 	seasons, err := p.store.StartRecount(p.ctx, &b)
 	if err != nil {
 		return fmt.Errorf("StartRecount: %w", err)
@@ -229,11 +237,11 @@ func (p *replay) apply(board leaderboard.Board, results []leaderboard.MatchResul
 		}
 		return nil
 	}
-	given := b
+	callerBoard := b
 	if len(results)%2 == 0 { // another process may have changed the divisions since the caller read the board
-		given = *b.WithRules(0)
+		callerBoard = *b.WithRules(0)
 	}
-	report, err := p.store.Apply(p.ctx, &given, results)
+	report, err := p.store.Apply(p.ctx, &callerBoard, results)
 	if err != nil {
 		return fmt.Errorf("Apply: %w", err)
 	}
@@ -270,31 +278,31 @@ func (p *replay) apply(board leaderboard.Board, results []leaderboard.MatchResul
 
 // checkChanges checks each change: Before must equal the last entry that the store
 // returned, and After must equal the model's entry.
-func (p *replay) checkChanges(what string, changes []leaderboard.Change) error {
-	type who struct {
+func (p *replay) checkChanges(method string, changes []leaderboard.Change) error {
+	type userSeason struct {
 		leaderboard.SeasonKey
 		leaderboard.UserID
 	}
-	once := map[who]bool{}
+	listed := map[userSeason]bool{}
 	for _, c := range changes {
 		s, user := c.After.SeasonKey, c.After.User
 		if c.Before.SeasonKey != s || c.Before.User != user {
-			return fmt.Errorf("%s: a change has Before of %q in %v, but After of %q in %v; want the same user and season", what, c.Before.User, c.Before.SeasonKey, user, s)
+			return fmt.Errorf("%s: a change has Before of %q in %v, but After of %q in %v; want the same user and season", method, c.Before.User, c.Before.SeasonKey, user, s)
 		}
-		if once[who{s, user}] {
-			return fmt.Errorf("%s returns two changes of user %q in %v, want at most one", what, user, s)
+		if listed[userSeason{s, user}] {
+			return fmt.Errorf("%s returns two changes of user %q in %v, want at most one", method, user, s)
 		}
-		once[who{s, user}] = true
+		listed[userSeason{s, user}] = true
 		if c.After.Version <= c.Before.Version {
-			return fmt.Errorf("%s: the change of user %q has version %d before and %d after, want a higher one after", what, user, c.Before.Version, c.After.Version)
+			return fmt.Errorf("%s: the change of user %q has version %d before and %d after, want a higher version after", method, user, c.Before.Version, c.After.Version)
 		}
 		if prev := p.lastSeen(s, user); prev.Key != "" || c.Before.Key != "" {
-			if err := diff(what+": Before of user "+string(user), prev, c.Before); err != nil {
+			if err := diff(method+": Before of user "+string(user), prev, c.Before); err != nil {
 				return err
 			}
 		}
 		if err := p.checkEntry(s, user, c.After); err != nil {
-			return fmt.Errorf("%s: After: %w", what, err)
+			return fmt.Errorf("%s: After: %w", method, err)
 		}
 		p.recordSeen(s, user, c.After)
 	}
@@ -343,24 +351,24 @@ func (p *replay) recount(s leaderboard.SeasonKey, user leaderboard.UserID) error
 
 // endSeason ends a season early, unless that is not possible, and recounts all users.
 func (p *replay) endSeason(s leaderboard.SeasonKey, at time.Time) error {
-	have, ok := p.model.boards[s.Board]
+	stored, ok := p.model.boards[s.Board]
 	if !ok {
 		return nil
 	}
-	next := have.Clone()
-	if next.Season.EndEarly(leaderboard.EarlyEnd{ID: s.Season, At: at, DecidedAt: epoch.AddDate(0, 0, 25)}) != nil {
+	amended := stored.Clone()
+	if amended.Season.EndEarly(leaderboard.EarlyEnd{ID: s.Season, At: at, DecidedAt: epoch.AddDate(0, 0, 25)}) != nil {
 		return nil //nolint:nilerr // another early end is before this time, or this is the start of the season
 	}
-	got, err := p.store.AmendBoard(p.ctx, s.Board, replaceBy(next))
+	got, err := p.store.AmendBoard(p.ctx, s.Board, replaceBy(amended))
 	if err == nil {
-		err = diff("AmendBoard", next, got)
+		err = diff("AmendBoard", amended, got)
 	}
 	if err != nil {
 		return fmt.Errorf("AmendBoard: %w", err)
 	}
-	p.model.boards[s.Board] = next
+	p.model.boards[s.Board] = amended
 	for user := range p.users {
-		c, err := p.store.Recount(p.ctx, &next, s.Season, user)
+		c, err := p.store.Recount(p.ctx, &amended, s.Season, user)
 		if err != nil {
 			return fmt.Errorf("Recount: %w", err)
 		}
@@ -373,7 +381,22 @@ func (p *replay) endSeason(s leaderboard.SeasonKey, at time.Time) error {
 }
 
 func (p *replay) seal(s leaderboard.SeasonKey, a leaderboard.Amendment) error {
-	return p.makeFinal(s, a, "Seal", p.store.Seal)
+	seal := func(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
+		return p.store.Seal(ctx, b, season, a.At)
+	}
+	sealed := p.model.sealed[s]
+	if sealed == nil {
+		return p.makeFinal(s, a, "Seal", seal)
+	}
+	b := p.model.boards[s.Board]
+	record, err := seal(p.ctx, &b, s.Season, a)
+	if err != nil {
+		return fmt.Errorf("Seal of a sealed season: %w", err)
+	}
+	if err := diff("Seal of a sealed season", sealed.record, record); err != nil {
+		return err
+	}
+	return p.compareFinal(s)
 }
 
 func (p *replay) amendSeason(s leaderboard.SeasonKey, a leaderboard.Amendment) error {
@@ -388,7 +411,7 @@ func (p *replay) amendSeason(s leaderboard.SeasonKey, a leaderboard.Amendment) e
 }
 
 // makeFinal calls Seal or Amend for a season.
-func (p *replay) makeFinal(s leaderboard.SeasonKey, a leaderboard.Amendment, what string,
+func (p *replay) makeFinal(s leaderboard.SeasonKey, a leaderboard.Amendment, method string,
 	call func(context.Context, *leaderboard.Board, leaderboard.SeasonID, leaderboard.Amendment) (leaderboard.SeasonRecord, error)) error {
 	b, ok := p.model.boards[s.Board]
 	if !ok {
@@ -407,10 +430,10 @@ func (p *replay) makeFinal(s leaderboard.SeasonKey, a leaderboard.Amendment, wha
 	}
 	record, err := call(p.ctx, &b, s.Season, a)
 	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", method, err)
 	}
 	p.model.seal(s, a, ladders)
-	if err := diff(what, p.model.sealed[s].record, record); err != nil {
+	if err := diff(method, p.model.sealed[s].record, record); err != nil {
 		return err
 	}
 	return p.compareFinal(s)

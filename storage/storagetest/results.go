@@ -25,25 +25,25 @@ var applyTests = []test{
 		f.equal("score after a revision that does not match", "2", f.score(linked, firstSeason(linked), "u"))
 		f.apply(linked, ranked("m", 0, 5))
 		f.equal("score after a repetition of the older revision", "2", f.score(linked, firstSeason(linked), "u"))
-		f.apply(linked, inSecond(ranked("n", 1, 3)))
+		f.apply(linked, inSecondSeason(ranked("n", 1, 3)))
 		f.equal("ladder after a revision with a time in another season", users(), f.ladder(firstSeason(linked), ""))
 		f.apply(linked, ranked("n", 2, 4))
 		f.equal("score after a revision with a time in the season", "4", f.score(linked, firstSeason(linked), "u"))
-		late := inSecond(ranked("m", 2, 1))
+		late := inSecondSeason(ranked("m", 2, 1))
 		late.ReceivedAt = epoch.AddDate(1, 0, 0)
 		f.equal("late revision that does not count", leaderboard.Applied, f.apply(linked, late).Outcomes[0].Status)
 		late = ranked("m", 3, 1)
 		late.ReceivedAt = epoch.AddDate(1, 0, 0)
 		f.equal("late revision that would count", leaderboard.ReasonClosed, f.apply(linked, late).Outcomes[0].Reason)
 	}},
-	{"Apply merges results into the stored ones by Merge", func(f *fixture) {
+	{"Apply merges results into the stored results by Board.Merge", func(f *fixture) {
 		b := sumBoard("b")
 		floor := leaderboard.Score(0)
 		b.Floor = &floor
 		board := f.create(b)
 		first := f.result(board, "u", "m", 1, 5)
-		again := first
-		again.ReceivedAt = first.ReceivedAt.Add(time.Hour)
+		repeated := first
+		repeated.ReceivedAt = first.ReceivedAt.Add(time.Hour)
 		for i, step := range []struct {
 			r      leaderboard.MatchResult
 			status leaderboard.Status
@@ -51,7 +51,7 @@ var applyTests = []test{
 			score  string
 		}{
 			{first, leaderboard.Applied, "", "5"},
-			{again, leaderboard.Duplicate, "", "5"},
+			{repeated, leaderboard.Duplicate, "", "5"},
 			{f.result(board, "u", "m", 0, 9), leaderboard.Superseded, "", "5"},
 			{f.result(board, "u", "m", 1, 6), leaderboard.Conflict, "", "6"},
 			{f.result(board, "u", "m", 1, 4), leaderboard.Conflict, "", "6"},
@@ -143,7 +143,7 @@ var applyTests = []test{
 		}
 		f.equal("statuses", []leaderboard.Status{leaderboard.Rejected, leaderboard.Applied, leaderboard.Applied, leaderboard.Applied}, got)
 	}},
-	{"the Entry of an outcome is the entry after the whole Apply", func(f *fixture) {
+	{"the Entry of an outcome is the entry after all results of the Apply", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		report := f.apply(b, f.result(b, "u", "1", 0, 1), inSeason("s2", f.result(b, "u", "1", 0, 3)), f.result(b, "u", "2", 0, 2))
 		f.equal("Entry of the first outcome", f.entry(firstSeason(b), "u"), report.Outcomes[0].Entry)
@@ -175,7 +175,7 @@ var applyTests = []test{
 			{Before: leaderboard.Entry{SeasonKey: secondSeason(b), User: "u"}, After: f.entry(secondSeason(b), "u")},
 		}, report.Changes)
 		if c := report.Changes[0]; c.After.Version <= c.Before.Version {
-			f.Errorf("the version is %d before Apply and %d after it, want a higher one after it", c.Before.Version, c.After.Version)
+			f.Errorf("the version is %d before Apply and %d after it, want a higher version after it", c.Before.Version, c.After.Version)
 		}
 	}},
 	{"results and entries of one user change together", func(f *fixture) {
@@ -202,8 +202,8 @@ var applyTests = []test{
 			results, err := collect(f.Results(f.ctx, s, "u"))
 			f.ok("Results", err)
 			after := f.entry(s, "u")
-			torn := before.Version == after.Version && before.Results != int64(len(results))
-			if torn && f.limits.EntriesFollow == "" || len(results)%2 != 0 {
+			inconsistent := before.Version == after.Version && before.Results != int64(len(results))
+			if inconsistent && f.limits.EntriesFollow == "" || len(results)%2 != 0 {
 				f.Errorf("Entry counts %d results, then Results yields %d, then Entry counts %d; want an even number from Results, and three equal numbers if the entry's version did not change in between", before.Results, len(results), after.Results)
 			}
 			n := 0
@@ -229,17 +229,17 @@ var applyTests = []test{
 		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
 		_, err = f.Apply(f.ctx, b, []leaderboard.MatchResult{r})
 		f.wantErr("Apply to a deleted board", err, leaderboard.ErrBoardNotFound)
-		again := sumBoard("b")
-		again.CreatedAt = f.clock
-		now := f.create(again)
+		recreated := sumBoard("b")
+		recreated.CreatedAt = f.clock
+		newBoard := f.create(recreated)
 		_, err = f.Apply(f.ctx, b, []leaderboard.MatchResult{r})
 		f.wantErr("Apply to the deleted board while a new board has its id", err, leaderboard.ErrBoardNotFound)
 		_, err = f.Recount(f.ctx, b, r.Season, "u")
 		f.wantErr("Recount", err, leaderboard.ErrBoardNotFound)
-		_, err = f.Seal(f.ctx, b, r.Season, leaderboard.Amendment{At: f.clock})
+		_, err = f.Seal(f.ctx, b, r.Season, f.clock)
 		f.wantErr("Seal", err, leaderboard.ErrBoardNotFound)
-		f.apply(now, r)
-		f.equal("score", "1", f.score(now, firstSeason(now), "u"))
+		f.apply(newBoard, r)
+		f.equal("score", "1", f.score(newBoard, firstSeason(newBoard), "u"))
 	}},
 	{"Apply accepts many corrections of one user", func(f *fixture) {
 		for _, b := range []*leaderboard.Board{f.create(sumBoard("sum")), f.create(bestBoard("best"))} {
@@ -261,7 +261,7 @@ var applyTests = []test{
 }
 
 var resultTests = []test{
-	{"of the callers that reserve a revision of a match result, one succeeds", func(f *fixture) {
+	{"if several callers reserve a revision of a match result, exactly one succeeds", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		key := f.result(b, "u", "m", 0, 1).ResultKey
 		reserve := func(key leaderboard.ResultKey, revision int64, holder string, after time.Duration) bool {
@@ -277,16 +277,16 @@ var resultTests = []test{
 			after    time.Duration
 			want     bool
 		}{
-			{"the first", 5, "a", 0, true},
-			{"the holder again", 5, "a", time.Second, true},
-			{"another holder", 5, "b", 2 * time.Second, false},
-			{"another holder, a lower revision", 4, "b", 2 * time.Second, false},
-			{"the holder, a lower revision", 4, "a", 2 * time.Second, false},
-			{"another holder, a higher revision", 6, "b", 3 * time.Second, true},
+			{"the first holder", 5, "a", 0, true},
+			{"the holder repeats its call", 5, "a", time.Second, true},
+			{"another holder with the same revision", 5, "b", 2 * time.Second, false},
+			{"another holder with a lower revision", 4, "b", 2 * time.Second, false},
+			{"the holder with a lower revision", 4, "a", 2 * time.Second, false},
+			{"another holder with a higher revision", 6, "b", 3 * time.Second, true},
 			{"the former holder", 6, "a", 4 * time.Second, false},
-			{"before the end", 6, "a", 63*time.Second - time.Microsecond, false},
-			{"at the end", 6, "a", 63 * time.Second, true},
-			{"after that", 6, "b", 64 * time.Second, false},
+			{"another holder before the reservation ends", 6, "a", 63*time.Second - time.Microsecond, false},
+			{"another holder when the reservation ends", 6, "a", 63 * time.Second, true},
+			{"the former holder after the new reservation", 6, "b", 64 * time.Second, false},
 		} {
 			f.equal(tt.name, tt.want, reserve(key, tt.revision, tt.holder, tt.after))
 		}
@@ -298,18 +298,18 @@ var resultTests = []test{
 			f.equal(fmt.Sprint("another match: ", other), true, reserve(other, 1, "c", 65*time.Second))
 		}
 		var wg sync.WaitGroup
-		var won atomic.Int64
+		var successes atomic.Int64
 		for i := range 8 {
 			wg.Go(func() {
 				if ok, err := f.Reserve(f.ctx, leaderboard.Reservation{Key: key, Revision: 9, Holder: fmt.Sprint(i), At: epoch, Until: epoch.Add(time.Hour)}); ok && err == nil {
-					won.Add(1)
+					successes.Add(1)
 				}
 			})
 		}
 		wg.Wait()
-		f.equal("concurrent callers that succeed", int64(1), won.Load())
+		f.equal("concurrent callers that succeed", int64(1), successes.Load())
 	}},
-	{"a closed season accepts a result that amends it, and nothing else", func(f *fixture) {
+	{"a closed season accepts only results that amend it", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		late := f.result(b, "u", "m", 0, 7)
 		late.AchievedAt, late.Season = b.Season.Windows[0].Start, b.Season.Windows[0].ID
@@ -323,7 +323,7 @@ var resultTests = []test{
 		f.equal("status with Amends", leaderboard.Applied, report.Outcomes[0].Status)
 		rec, err := f.Result(f.ctx, late.ResultKey)
 		f.ok("Result", err)
-		f.equal("the stored result is the same as others", false, rec.Result.Amends)
+		f.equal("Amends of the stored result", false, rec.Result.Amends)
 		late.Amends = false
 		report, err = f.Apply(f.ctx, b, []leaderboard.MatchResult{late})
 		f.ok("Apply", err)
@@ -339,12 +339,12 @@ var resultTests = []test{
 		rec, err := f.Result(f.ctx, r.ResultKey)
 		f.ok("Result", err)
 		f.equal("Result", leaderboard.Record{Result: &r}, rec)
-		gone := f.retraction(board, "u", r.Match, 4)
-		f.apply(board, gone)
+		retracted := f.retraction(board, "u", r.Match, 4)
+		f.apply(board, retracted)
 		rec, err = f.Result(f.ctx, r.ResultKey)
 		f.ok("Result", err)
-		gone = normalize(gone)
-		f.equal("Result when retracted", leaderboard.Record{Result: &gone}, rec)
+		retracted = normalize(retracted)
+		f.equal("Result when retracted", leaderboard.Record{Result: &retracted}, rec)
 	}},
 	{"Result returns ErrResultNotFound if the store has no Record of the match result", func(f *fixture) {
 		b := f.create(sumBoard("b"))
@@ -377,35 +377,35 @@ var resultTests = []test{
 		f.equal("Record", leaderboard.Record{Refusals: want}, rec)
 		_, err = f.Entry(f.ctx, firstSeason(board), "u")
 		f.wantErr("Entry", err, leaderboard.ErrEntryNotFound)
-		stands := f.result(board, "u", "m", 3, 1)
-		f.apply(board, stands)
-		rec, err = f.Result(f.ctx, stands.ResultKey)
+		accepted := f.result(board, "u", "m", 3, 1)
+		f.apply(board, accepted)
+		rec, err = f.Result(f.ctx, accepted.ResultKey)
 		f.ok("Result", err)
-		f.equal("Record with a result", leaderboard.Record{Result: &stands, Refusals: want}, rec)
+		f.equal("Record with a result", leaderboard.Record{Result: &accepted, Refusals: want}, rec)
 	}},
 	{"Results yields the results that stand or are retracted, ordered by match id", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		refused := f.result(b, "u", "0", 0, 1<<60)
-		ten, two, gone := f.result(b, "u", "10", 0, 1), f.result(b, "u", "2", 0, 1), f.retraction(b, "u", "1", 0)
-		f.apply(b, two, refused, ten, gone, f.result(b, "v", "1", 0, 1), f.result(b, "uu", "1", 0, 1))
+		ten, two, retracted := f.result(b, "u", "10", 0, 1), f.result(b, "u", "2", 0, 1), f.retraction(b, "u", "1", 0)
+		f.apply(b, two, refused, ten, retracted, f.result(b, "v", "1", 0, 1), f.result(b, "uu", "1", 0, 1))
 		got, err := collect(f.Results(f.ctx, firstSeason(b), "u"))
 		f.ok("Results", err)
-		f.equal("Results", []leaderboard.MatchResult{normalize(gone), ten, two}, got)
+		f.equal("Results", []leaderboard.MatchResult{normalize(retracted), ten, two}, got)
 		got, err = collect(f.Results(f.ctx, firstSeason(b), "nobody"))
 		f.ok("Results", err)
 		f.equal("Results of an unknown user", 0, len(got))
 	}},
-	{"Records yields the records after a match, ordered by match id, refused ones too", func(f *fixture) {
+	{"Records yields the records after a match, including refused results, ordered by match id", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		refused := f.result(b, "u", "1", 0, 1<<60)
-		ten, two, gone := f.result(b, "u", "10", 0, 1), f.result(b, "u", "2", 0, 1), f.retraction(b, "u", "11", 0)
-		f.apply(b, two, refused, ten, gone, f.result(b, "v", "1", 0, 1), f.result(b, "uu", "1", 0, 1))
-		gone = normalize(gone)
+		ten, two, retracted := f.result(b, "u", "10", 0, 1), f.result(b, "u", "2", 0, 1), f.retraction(b, "u", "11", 0)
+		f.apply(b, two, refused, ten, retracted, f.result(b, "v", "1", 0, 1), f.result(b, "uu", "1", 0, 1))
+		retracted = normalize(retracted)
 		all := []leaderboard.MatchRecord{
 			{Match: "1", Record: leaderboard.Record{Refusals: []leaderboard.Refusal{
 				{Reason: leaderboard.ReasonInvalid, Content: refused.ContentID(), ReceivedAt: refused.ReceivedAt}}}},
 			{Match: "10", Record: leaderboard.Record{Result: &ten}},
-			{Match: "11", Record: leaderboard.Record{Result: &gone}},
+			{Match: "11", Record: leaderboard.Record{Result: &retracted}},
 			{Match: "2", Record: leaderboard.Record{Result: &two}},
 		}
 		for after, want := range map[leaderboard.MatchID][]leaderboard.MatchRecord{"": all, "1": all[1:], "10": all[2:], "105": all[2:], "2": nil} {
@@ -419,9 +419,9 @@ var resultTests = []test{
 	}},
 	{"UnregisteredUsers yields nothing if no data is damaged", func(f *fixture) {
 		b := f.create(bestBoard("b"))
-		f.fill(b)
+		f.populate(b)
 		f.apply(b, f.result(b, "refused", "m", 0, 1<<60), f.retraction(b, "retracted", "m", 0), inSeason("s2", f.result(b, "u", "m", 0, 0)))
-		f.ban("v", true)
+		f.setBanned("v", true)
 		f.erase("u", f.clock)
 		unregistered, err := collect(f.UnregisteredUsers(f.ctx))
 		f.ok("UnregisteredUsers", err)

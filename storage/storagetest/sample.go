@@ -18,11 +18,11 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// The sample is a small, fixed sequence of calls that stores data of every kind. Tests
-// use it to check that the current version reads data that an older version wrote. The
-// older version wrote the sample with [WriteSample]. The repository contains the written
-// data and the older version's answers to [DescribeSample]. The current version opens
-// this data. It must give the same answers, also after [ExtendSample].
+// The sample is a small, fixed sequence of calls that stores data of every kind. With it,
+// tests check that the current version reads data that an older version wrote. The
+// repository contains two things that the older version produced: the data that [WriteSample]
+// wrote, and its answers in [DescribeSample] and [ExtendSample]. From this data, the current
+// version must produce the same answers.
 const (
 	sampleUsers   = 18
 	sampleMatches = 6
@@ -138,13 +138,14 @@ func (w *sampleWriter) note(question string, answer any, err error) {
 	w.lines, w.err = append(w.lines, string(line)), err
 }
 
-func (w *sampleWriter) apply(id leaderboard.BoardID, first, n, batch int) {
+// apply applies n results of a board in batches, and notes the outcomes and the changes.
+func (w *sampleWriter) apply(id leaderboard.BoardID, startDay, n, batch int) {
 	b, err := w.store.Board(w.ctx, id)
 	if err != nil {
 		w.note("Board", nil, err)
 		return
 	}
-	results, err := sampleResults(&b, first, n)
+	results, err := sampleResults(&b, startDay, n)
 	if err != nil {
 		w.note("results", nil, err)
 		return
@@ -193,6 +194,12 @@ func (w *sampleWriter) makeFinal(id leaderboard.BoardID, season leaderboard.Seas
 	w.note(fmt.Sprintf("final standings of %s/%s", id, season), record, err)
 }
 
+func (w *sampleWriter) seal(id leaderboard.BoardID, season leaderboard.SeasonID, at time.Time) {
+	w.makeFinal(id, season, at, "", func(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
+		return w.store.Seal(ctx, b, season, a.At)
+	})
+}
+
 // WriteSample writes the sample to an empty store, and returns the store's answers.
 func WriteSample(ctx context.Context, store leaderboard.Store) ([]string, error) {
 	w := &sampleWriter{ctx: ctx, store: store}
@@ -216,7 +223,7 @@ func WriteSample(ctx context.Context, store leaderboard.Store) ([]string, error)
 	}
 	w.note("PutAPIKey", "key0", store.PutAPIKey(ctx, sampleAPIKey("key0", "secret3", "read")))
 	w.note("DeleteAPIKey", nil, store.DeleteAPIKey(ctx, "key2"))
-	w.makeFinal("cup", "s1", sampleStart.AddDate(0, 0, 13), "", store.Seal)
+	w.seal("cup", "s1", sampleStart.AddDate(0, 0, 13))
 	w.ban(sampleUser(1), true, sampleStart.AddDate(0, 0, 14))
 	w.ban(sampleUser(2), true, sampleStart.AddDate(0, 0, 14))
 	w.erase(sampleUser(3), sampleStart.AddDate(0, 0, 21))
@@ -225,8 +232,8 @@ func WriteSample(ctx context.Context, store leaderboard.Store) ([]string, error)
 	w.ban(sampleUser(4), true, sampleStart.AddDate(0, 0, 15))
 	w.ban("nobody yet", true, sampleStart.AddDate(0, 0, 15))
 	w.makeFinal("cup", "s1", sampleStart.AddDate(0, 0, 16), "a ban", store.Amend)
-	w.makeFinal("cup", "s2", sampleStart.AddDate(0, 0, 23), "", store.Seal)
-	w.makeFinal("purse", leaderboard.SeasonAll, sampleStart.AddDate(0, 0, 29), "", store.Seal)
+	w.seal("cup", "s2", sampleStart.AddDate(0, 0, 23))
+	w.seal("purse", leaderboard.SeasonAll, sampleStart.AddDate(0, 0, 29))
 	w.apply("purse", 1, 30, 7)
 	if _, err := store.AmendBoard(ctx, "race", func(b *leaderboard.Board) error {
 		b.Title, b.Decimals = "Race", 2
@@ -237,8 +244,8 @@ func WriteSample(ctx context.Context, store leaderboard.Store) ([]string, error)
 	return w.lines, w.err
 }
 
-// ExtendSample writes more to a store that holds the sample, and returns the store's
-// answers.
+// ExtendSample makes further calls that write to a store with the sample, and returns the
+// store's answers.
 func ExtendSample(ctx context.Context, store leaderboard.Store) ([]string, error) {
 	w := &sampleWriter{ctx: ctx, store: store}
 	for _, id := range []leaderboard.BoardID{"cup", "race", "purse", "form ü/1", "trend", "again"} {
@@ -247,7 +254,7 @@ func ExtendSample(ctx context.Context, store leaderboard.Store) ([]string, error
 	}
 	w.makeFinal("cup", "s1", sampleStart.AddDate(0, 0, 40), "corrections", store.Amend)
 	w.makeFinal("cup", "s3", sampleStart.AddDate(0, 0, 40), "", store.Amend)
-	w.makeFinal("cup", "s3", sampleStart.AddDate(0, 0, 41), "", store.Seal)
+	w.seal("cup", "s3", sampleStart.AddDate(0, 0, 41))
 	w.ban(sampleUser(4), false, sampleStart.AddDate(0, 0, 42))
 	w.ban("nobody yet", false, sampleStart.AddDate(0, 0, 42))
 	w.ban(sampleUser(5), true, sampleStart.AddDate(0, 0, 42))
@@ -350,7 +357,7 @@ func (w *sampleWriter) describeLadder(l leaderboard.Ladder, users []leaderboard.
 	standings, total, err = w.store.FinalStandings(w.ctx, l, 3, 2)
 	w.note("FinalStandings from 3 "+name, []any{total, sampleStandings(standings)}, err)
 	for _, user := range users {
-		st, err := w.store.FinalStanding(w.ctx, l, user)
+		st, err := finalStanding(w.ctx, w.store, l, user)
 		if !errors.Is(err, leaderboard.ErrEntryNotFound) {
 			w.note(fmt.Sprintf("FinalStanding %s of %s", name, user), sampleStandings([]leaderboard.Standing{st}), err)
 		}

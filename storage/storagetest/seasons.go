@@ -14,36 +14,39 @@ var seasonTests = []test{
 	{"Seasons returns the seasons that have a Record or are sealed, ordered by id", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		f.apply(b, inSeason("s2", f.result(b, "u", "m", 0, 1)))
-		record, err := f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock})
+		record, err := f.Seal(f.ctx, b, "s1", f.clock)
 		f.ok("Seal", err)
 		got, err := f.Seasons(f.ctx, "b")
 		f.ok("Seasons", err)
 		f.equal("Seasons", []leaderboard.SeasonRecord{record, {SeasonKey: secondSeason(b)}}, got)
+		ids, err := f.SeasonIDs(f.ctx, "b")
+		f.ok("SeasonIDs", err)
+		f.equal("SeasonIDs", []leaderboard.SeasonID{"s1", "s2"}, ids)
 		got, err = f.Seasons(f.ctx, "none")
 		f.ok("Seasons", err)
 		f.equal("Seasons of an unknown board", 0, len(got))
 	}},
 	{"Season returns the SeasonRecord of a season; without a seal, only its SeasonKey is set", func(f *fixture) {
 		b := f.create(bestBoard("b"))
-		season := func(what string, want leaderboard.SeasonRecord) {
+		check := func(state string, want leaderboard.SeasonRecord) {
 			f.Helper()
 			got, err := f.Season(f.ctx, want.SeasonKey)
 			f.ok("Season", err)
-			f.equal("Season "+what, want, got)
+			f.equal("Season "+state, want, got)
 		}
 		none := leaderboard.SeasonRecord{SeasonKey: firstSeason(b)}
-		season("without results", none)
+		check("without results", none)
 		f.apply(b, f.result(b, "u", "m", 0, 1))
-		season("with results", none)
-		_, err := f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock})
+		check("with results", none)
+		_, err := f.Seal(f.ctx, b, "s1", f.clock)
 		f.ok("Seal", err)
 		record, err := f.Amend(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock.Add(time.Second), Reason: "late"})
 		f.ok("Amend", err)
-		season("that is sealed", record)
-		season("that is not sealed, on a board with a sealed one", leaderboard.SeasonRecord{SeasonKey: secondSeason(b)})
+		check("that is sealed", record)
+		check("that is not sealed, on a board with a sealed season", leaderboard.SeasonRecord{SeasonKey: secondSeason(b)})
 		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, firstSeason(b), time.Time{}))
-		season("that was deleted", none)
-		season("of an unknown board", leaderboard.SeasonRecord{SeasonKey: leaderboard.SeasonKey{Board: "none", Season: "s1"}})
+		check("that was deleted", none)
+		check("of an unknown board", leaderboard.SeasonRecord{SeasonKey: leaderboard.SeasonKey{Board: "none", Season: "s1"}})
 	}},
 	{"Seal computes the final standings of each ladder from the present entries", func(f *fixture) {
 		b := f.create(bestBoard("b"))
@@ -54,7 +57,7 @@ var seasonTests = []test{
 			results = append(results, withAttributes(f.result(b, user(i), "m", 0, leaderboard.Score(i/3)), "gender", []string{"F", "M"}[i%2], "country", fmt.Sprint("c", i%7)))
 		}
 		f.apply(b, results...)
-		f.ban(user(n/2), true)
+		f.setBanned(user(n/2), true)
 		ladders := map[leaderboard.Ladder][]leaderboard.Standing{}
 		for _, d := range []leaderboard.Division{{}, {Attribute: "gender", Value: "F"}, {Attribute: "gender", Value: "M"}, {Attribute: "country", Value: "c3"}} {
 			l := leaderboard.Ladder{SeasonKey: firstSeason(b), Division: d}
@@ -62,7 +65,7 @@ var seasonTests = []test{
 			f.ok("Entries", err)
 			ladders[l] = assignRanks(entries)
 		}
-		record, err := f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock})
+		record, err := f.Seal(f.ctx, b, "s1", f.clock)
 		f.ok("Seal", err)
 		f.equal("record", leaderboard.SeasonRecord{SeasonKey: firstSeason(b), SealedAt: f.clock}, record)
 		f.apply(b, f.result(b, user(0), "n", 0, 5000), f.retraction(b, user(n-1), "m", 1))
@@ -71,78 +74,110 @@ var seasonTests = []test{
 			f.ok("FinalStandings", err)
 			f.equal("total", int64(len(want)), total)
 			f.equal(fmt.Sprint("standings of ", l), want, got)
-			st, err := f.FinalStanding(f.ctx, l, want[len(want)/12].User)
-			f.ok("FinalStanding", err)
-			f.equal("standing", want[len(want)/12], st)
+			i := len(want) / 12
+			st, err := f.finalStanding(l, want[i].User)
+			f.ok("final standing", err)
+			f.equal("standing", want[i], st)
+			after, _, _, err := f.FinalAfter(f.ctx, l, want[i].SortKey(), 2)
+			f.ok("FinalAfter", err)
+			f.equal("standings after a standing", want[i+1:i+3], after)
+			around, _, err := f.FinalAround(f.ctx, l, want[i].User, 0, 2)
+			f.ok("FinalAround", err)
+			f.equal("a standing and the standings below it", want[i:i+3], around.Standings)
 		}
+	}},
+	{"DeletedAt is the time of the last deletion of the season or its board", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		s := firstSeason(b)
+		check := func(want time.Time) {
+			f.Helper()
+			got, err := f.DeletedAt(f.ctx, s)
+			f.ok("DeletedAt", err)
+			f.equal("DeletedAt", want, got)
+		}
+		check(time.Time{})
+		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, s, epoch.Add(2*time.Hour)))
+		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, s, epoch.Add(time.Hour)))
+		check(epoch.Add(2 * time.Hour))
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", epoch.Add(3*time.Hour)))
+		check(epoch.Add(3 * time.Hour))
 	}},
 	{"ChangedAt is the time of the last result, ban or erasure that changed an entry of the season", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		s := firstSeason(b)
-		want := func(what string, at time.Time) {
+		check := func(moment string, at time.Time) {
 			f.Helper()
 			if f.limits.NoChangedAt != "" {
 				at = time.Time{}
 			}
 			got, err := f.ChangedAt(f.ctx, s)
 			f.ok("ChangedAt", err)
-			f.equal(what, at, got)
+			f.equal(moment, at, got)
 		}
-		want("without results", time.Time{})
+		check("without results", time.Time{})
 		first, last := f.result(b, "u", "m", 0, 5), f.result(b, "v", "m", 0, 5)
-		f.apply(b, last, first, inSeason("s2", inSecond(f.result(b, "u", "m", 0, 5))))
-		want("after results", last.ReceivedAt)
-		again := last
-		again.ReceivedAt = f.clock.Add(time.Hour)
-		f.apply(b, again)
-		want("after a duplicate", last.ReceivedAt)
+		f.apply(b, last, first, inSeason("s2", inSecondSeason(f.result(b, "u", "m", 0, 5))))
+		check("after results", last.ReceivedAt)
+		repeated := last
+		repeated.ReceivedAt = f.clock.Add(time.Hour)
+		f.apply(b, repeated)
+		check("after a duplicate", last.ReceivedAt)
 		f.apply(b, f.retraction(b, "u", "m", 1))
-		want("after a retraction", f.clock)
-		banned := f.clock.Add(time.Minute)
-		f.setBan(leaderboard.Ban{User: "v", Banned: true, At: banned})
-		want("after a ban", banned)
-		f.erase("v", banned.Add(time.Minute))
-		want("after an erasure", banned.Add(time.Minute))
+		check("after a retraction", f.clock)
+		bannedAt := f.clock.Add(time.Minute)
+		f.setBan(leaderboard.Ban{User: "v", Banned: true, At: bannedAt})
+		check("after a ban", bannedAt)
+		f.erase("v", bannedAt.Add(time.Minute))
+		check("after an erasure", bannedAt.Add(time.Minute))
 		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, s, time.Time{}))
-		want("after the deletion of the season", time.Time{})
+		check("after the deletion of the season", time.Time{})
 	}},
-	{"Seal of a sealed season replaces its final standings and appends the amendment", func(f *fixture) {
+	{"Amend replaces the final standings of a sealed season and appends the amendment", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		f.apply(b, f.result(b, "u", "m", 0, 5), withAttributes(f.result(b, "v", "m", 0, 4), "gender", "F"))
-		sealed := f.clock
-		_, err := f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: sealed, Reason: "over"})
+		sealedAt := f.clock
+		_, err := f.Seal(f.ctx, b, "s1", sealedAt)
 		f.ok("Seal", err)
 		f.apply(b, f.retraction(b, "u", "m", 1))
 		amendments := []leaderboard.Amendment{{At: f.clock, Reason: "retract"}, {At: f.clock.Add(time.Second), Reason: "é"}}
 		for i, a := range amendments {
-			record, err := f.Seal(f.ctx, b, "s1", a)
-			f.ok("Seal", err)
-			f.equal("record", leaderboard.SeasonRecord{SeasonKey: firstSeason(b), SealedAt: sealed, Amendments: amendments[:i+1]}, record)
+			record, err := f.Amend(f.ctx, b, "s1", a)
+			f.ok("Amend", err)
+			f.equal("record", leaderboard.SeasonRecord{SeasonKey: firstSeason(b), SealedAt: sealedAt, Amendments: amendments[:i+1]}, record)
 		}
 		got, total, err := f.FinalStandings(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(b)}, 1, 10)
 		f.ok("FinalStandings", err)
 		if total != 1 || len(got) != 1 || got[0].User != "v" || got[0].Ranks != (leaderboard.Ranks{Competition: 1, Dense: 1, Ordinal: 1}) {
 			f.Errorf("FinalStandings returned %+v and the total %d, want only user v, with rank 1", got, total)
 		}
-		_, err = f.FinalStanding(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(b)}, "u")
-		f.wantErr("FinalStanding of a user whose result was retracted", err, leaderboard.ErrEntryNotFound)
+		_, err = f.finalStanding(leaderboard.Ladder{SeasonKey: firstSeason(b)}, "u")
+		f.wantErr("final standing of a user whose result was retracted", err, leaderboard.ErrEntryNotFound)
 		seasons, err := f.Seasons(f.ctx, "b")
 		f.ok("Seasons", err)
-		f.equal("Seasons", []leaderboard.SeasonRecord{{SeasonKey: firstSeason(b), SealedAt: sealed, Amendments: amendments}}, seasons)
+		f.equal("Seasons", []leaderboard.SeasonRecord{{SeasonKey: firstSeason(b), SealedAt: sealedAt, Amendments: amendments}}, seasons)
 	}},
-	{"Seal may be repeated", func(f *fixture) {
+	{"Seal of a sealed season changes nothing, and Amend may be repeated", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		f.apply(b, f.result(b, "u", "m", 0, 5))
-		seal, amend := leaderboard.Amendment{At: f.clock, Reason: "over"}, leaderboard.Amendment{At: f.clock.Add(time.Hour), Reason: "x"}
-		for _, a := range []leaderboard.Amendment{seal, seal, amend, amend} {
-			_, err := f.Seal(f.ctx, b, "s1", a)
+		sealedAt, amend := f.clock, leaderboard.Amendment{At: f.clock.Add(time.Hour), Reason: "x"}
+		want := leaderboard.SeasonRecord{SeasonKey: firstSeason(b), SealedAt: sealedAt}
+		for _, at := range []time.Time{sealedAt, f.clock.Add(time.Second)} {
+			record, err := f.Seal(f.ctx, b, "s1", at)
 			f.ok("Seal", err)
+			f.equal("record", want, record)
+			f.apply(b, f.result(b, "v", "m", 0, 6)) // no Amend follows, so the final standings stay as they are
 		}
-		seasons, err := f.Seasons(f.ctx, "b")
-		f.ok("Seasons", err)
-		f.equal("Seasons", []leaderboard.SeasonRecord{{SeasonKey: firstSeason(b), SealedAt: seal.At, Amendments: []leaderboard.Amendment{amend}}}, seasons)
+		_, total, err := f.FinalStandings(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(b)}, 1, 10)
+		f.ok("FinalStandings", err)
+		f.equal("total", int64(1), total)
+		want.Amendments = []leaderboard.Amendment{amend}
+		for range 2 {
+			record, err := f.Amend(f.ctx, b, "s1", amend)
+			f.ok("Amend", err)
+			f.equal("record", want, record)
+		}
 	}},
-	{"while Seal runs, readers see either the old standings or the new ones", func(f *fixture) {
+	{"while Amend runs, readers see either the old standings or the new ones", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		var results []leaderboard.MatchResult
 		const n = 40
@@ -150,7 +185,7 @@ var seasonTests = []test{
 			results = append(results, f.result(b, leaderboard.UserID(fmt.Sprint("u", i)), "m", 0, 0))
 		}
 		f.apply(b, results...)
-		_, err := f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock})
+		_, err := f.Seal(f.ctx, b, "s1", f.clock)
 		f.ok("Seal", err)
 		done := make(chan error, 1)
 		go func() {
@@ -162,7 +197,7 @@ var seasonTests = []test{
 					if _, err := f.Apply(f.ctx, b, results); err != nil {
 						return err
 					}
-					if _, err := f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: epoch.AddDate(1, 0, int(round))}); err != nil {
+					if _, err := f.Amend(f.ctx, b, "s1", leaderboard.Amendment{At: epoch.AddDate(1, 0, int(round))}); err != nil {
 						return err
 					}
 				}
@@ -172,7 +207,7 @@ var seasonTests = []test{
 		for running := true; running; {
 			select {
 			case err := <-done:
-				f.ok("Apply or Seal", err)
+				f.ok("Apply or Amend", err)
 				running = false
 			default:
 			}
@@ -186,8 +221,8 @@ var seasonTests = []test{
 					f.Fatalf("FinalStandings returned standings with the scores %d and %d, want equal scores", b.ScoreOf(st.Key, epoch), b.ScoreOf(got[0].Key, epoch))
 				}
 			}
-			if _, err := f.FinalStanding(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(b)}, "u7"); err != nil {
-				f.Fatalf("FinalStanding: %v", err)
+			if _, err := f.finalStanding(leaderboard.Ladder{SeasonKey: firstSeason(b)}, "u7"); err != nil {
+				f.Fatalf("final standing: %v", err)
 			}
 		}
 	}},
@@ -200,11 +235,12 @@ var seasonTests = []test{
 			for i := range n {
 				results = append(results, inSeason(season, withAttributes(f.result(b, leaderboard.UserID(fmt.Sprint("u", i)), leaderboard.MatchID(fmt.Sprint(round)), 0, 0), "gender", "F")))
 			}
+			f.ok("DeleteSeason", f.DeleteSeason(f.ctx, leaderboard.SeasonKey{Board: "b", Season: season}, time.Time{}))
 			f.apply(b, results...)
 			var wg sync.WaitGroup
 			at := f.clock
 			wg.Go(func() {
-				if _, err := f.Seal(f.ctx, b, season, leaderboard.Amendment{At: at}); err != nil {
+				if _, err := f.Seal(f.ctx, b, season, at); err != nil {
 					f.Errorf("Seal: %v", err)
 				}
 			})
@@ -218,40 +254,40 @@ var seasonTests = []test{
 				f.ok("FinalStandings", err)
 				f.equal("standings", n-n/15, len(got))
 				f.equal("total", int64(n-n/15), total)
-				_, err = f.FinalStanding(f.ctx, l, "u15")
-				f.wantErr("FinalStanding", err, leaderboard.ErrEntryNotFound)
+				_, err = f.finalStanding(l, "u15")
+				f.wantErr("final standing", err, leaderboard.ErrEntryNotFound)
 			}
 		}
 	}},
-	{"Amend replaces the final standings of a sealed season, and returns ErrNotSealed for others", func(f *fixture) {
+	{"Amend replaces the final standings of a sealed season, and returns ErrNotSealed for other seasons", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		amend := func(reason string) (leaderboard.SeasonRecord, error) {
 			f.clock = f.clock.Add(time.Second)
 			return f.Amend(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock, Reason: reason})
 		}
-		_, err := amend("of nothing")
+		_, err := amend("a season without results")
 		f.wantErr("Amend of a season without results", err, leaderboard.ErrNotSealed)
 		f.apply(b, f.result(b, "u", "m", 0, 5), f.result(b, "v", "m", 0, 4))
-		_, err = amend("of an open season")
+		_, err = amend("an open season")
 		f.wantErr("Amend of a season that is not sealed", err, leaderboard.ErrNotSealed)
-		sealed := f.clock
-		_, err = f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: sealed, Reason: "over"})
+		sealedAt := f.clock
+		_, err = f.Seal(f.ctx, b, "s1", sealedAt)
 		f.ok("Seal", err)
 		f.apply(b, f.result(b, "v", "n", 0, 6))
 		record, err := amend("late")
 		f.ok("Amend", err)
-		f.equal("record", leaderboard.SeasonRecord{SeasonKey: firstSeason(b), SealedAt: sealed, Amendments: []leaderboard.Amendment{{At: f.clock, Reason: "late"}}}, record)
-		st, err := f.FinalStanding(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(b)}, "v")
-		f.ok("FinalStanding", err)
+		f.equal("record", leaderboard.SeasonRecord{SeasonKey: firstSeason(b), SealedAt: sealedAt, Amendments: []leaderboard.Amendment{{At: f.clock, Reason: "late"}}}, record)
+		st, err := f.finalStanding(leaderboard.Ladder{SeasonKey: firstSeason(b)}, "v")
+		f.ok("final standing", err)
 		f.equal("rank", int64(1), st.Ranks.Ordinal)
 		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
-		_, err = amend("of a deleted board")
+		_, err = amend("a deleted board")
 		f.wantErr("Amend of a season of a deleted board", err, leaderboard.ErrNotSealed)
-		next := bestBoard("b")
-		next.CreatedAt = b.CreatedAt.Add(time.Hour)
-		_, err = f.Seal(f.ctx, f.create(next), "s1", leaderboard.Amendment{At: f.clock})
+		recreated := bestBoard("b")
+		recreated.CreatedAt = b.CreatedAt.Add(time.Hour)
+		_, err = f.Seal(f.ctx, f.create(recreated), "s1", f.clock)
 		f.ok("Seal", err)
-		_, err = amend("of a deleted board with a successor")
+		_, err = amend("a deleted board whose id a new board has")
 		f.wantErr("Amend of a season of the deleted board while a new board has its id", err, leaderboard.ErrNotSealed)
 	}},
 	{"a Seal that returns after Amend includes all changes made before Amend", func(f *fixture) {
@@ -273,7 +309,7 @@ var seasonTests = []test{
 			at := f.clock
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				if _, err := f.Seal(f.ctx, b, season, leaderboard.Amendment{At: at}); err != nil {
+				if _, err := f.Seal(f.ctx, b, season, at); err != nil {
 					f.Errorf("Seal: %v", err)
 				}
 			})
@@ -299,7 +335,7 @@ var seasonTests = []test{
 	}},
 	{"Seal of a season without entries writes empty final standings", func(f *fixture) {
 		b := f.create(bestBoard("b"))
-		_, err := f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock})
+		_, err := f.Seal(f.ctx, b, "s1", f.clock)
 		f.ok("Seal", err)
 		got, total, err := f.FinalStandings(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(b)}, 1, 10)
 		f.ok("FinalStandings", err)
@@ -311,7 +347,7 @@ var seasonTests = []test{
 		for i := range 10 {
 			f.apply(b, f.result(b, leaderboard.UserID(fmt.Sprint("u", i)), "m", 0, leaderboard.Score(-i/2)))
 		}
-		_, err := f.Seal(f.ctx, b, "all", leaderboard.Amendment{At: f.clock})
+		_, err := f.Seal(f.ctx, b, "all", f.clock)
 		f.ok("Seal", err)
 		l := leaderboard.Ladder{SeasonKey: firstSeason(b)}
 		for _, page := range []struct {
@@ -334,31 +370,31 @@ var seasonTests = []test{
 		_, total, err := f.FinalStandings(f.ctx, l, 1, 10)
 		f.ok("FinalStandings of a division without users", err)
 		f.equal("total", int64(0), total)
-		_, err = f.FinalStanding(f.ctx, l, "u0")
-		f.wantErr("FinalStanding in that division", err, leaderboard.ErrEntryNotFound)
+		_, err = f.finalStanding(l, "u0")
+		f.wantErr("final standing in that division", err, leaderboard.ErrEntryNotFound)
 	}},
-	{"before Seal, FinalStandings and FinalStanding return ErrNotSealed; for a user without a standing, FinalStanding returns ErrEntryNotFound", func(f *fixture) {
+	{"before Seal, FinalStandings and FinalLookup return ErrNotSealed; after it, FinalLookup returns an empty Key for a user without a standing", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		f.apply(b, f.result(b, "u", "m", 0, 1))
 		l := leaderboard.Ladder{SeasonKey: firstSeason(b)}
 		_, _, err := f.FinalStandings(f.ctx, l, 1, 1)
 		f.wantErr("FinalStandings", err, leaderboard.ErrNotSealed)
-		_, err = f.FinalStanding(f.ctx, l, "u")
-		f.wantErr("FinalStanding", err, leaderboard.ErrNotSealed)
-		_, err = f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock})
+		_, err = f.finalStanding(l, "u")
+		f.wantErr("final standing", err, leaderboard.ErrNotSealed)
+		_, err = f.Seal(f.ctx, b, "s1", f.clock)
 		f.ok("Seal", err)
-		_, err = f.FinalStanding(f.ctx, l, "v")
-		f.wantErr("FinalStanding of an unknown user", err, leaderboard.ErrEntryNotFound)
+		_, err = f.finalStanding(l, "v")
+		f.wantErr("final standing of an unknown user", err, leaderboard.ErrEntryNotFound)
 	}},
-	{"DeleteSeason removes everything kept about a season", func(f *fixture) {
+	{"DeleteSeason removes all data of a season", func(f *fixture) {
 		b := f.create(bestBoard("b"))
-		f.fill(b)
+		f.populate(b)
 		f.apply(b, inSeason("s2", f.result(b, "u", "m", 0, 3)))
-		f.ban("banned", true)
+		f.setBanned("banned", true)
 		f.apply(b, f.result(b, "banned", "m", 0, 3))
 		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, firstSeason(b), time.Time{}))
 		f.ok("FinishDeletions", f.FinishDeletions(f.ctx))
-		f.keepsNothing(*b)
+		f.checkNoData(*b)
 		f.equal("the other season", users("u"), f.ladder(secondSeason(b), ""))
 		f.equal("score in the other season", "3", f.score(b, secondSeason(b), "u"))
 		f.apply(b, f.result(b, "v", "m", 0, 1))

@@ -14,7 +14,7 @@ import (
 
 // Limits names the sentences of the contract that a store cannot keep. Each field is
 // about one sentence, and its value is the reason. If the value is empty, the store keeps
-// the sentence. Tests read these fields only, and never check which store they test.
+// the sentence. Tests read only these fields, and never check which store they test.
 type Limits struct {
 	// EntriesFollow is the reason why readers may see results earlier than the entry that
 	// follows from them. If the process crashes after it wrote the results and before it
@@ -27,7 +27,7 @@ type Limits struct {
 	NoChangedAt string
 }
 
-// Sizes contains the sizes of the tests. Tests of a slow store can use smaller ones. If a
+// Sizes contains the sizes of the tests. Tests of a slow store can use smaller sizes. If a
 // field is zero, its default applies.
 type Sizes struct {
 	// Histories is the number of random histories. Default 60. The environment

@@ -41,6 +41,8 @@ var storeTests = []test{
 			"Entries":           func() error { _, err := collect(f.Entries(ctx, l, "")); return err },
 			"Scan":              func() error { _, err := collect(f.Scan(ctx, s)); return err },
 			"OrphanRows":        func() error { _, err := collect(f.OrphanRows(ctx, s)); return err },
+			"StartRecount":      func() error { _, err := f.StartRecount(ctx, b); return err },
+			"Reserve":           func() error { _, err := f.Reserve(ctx, leaderboard.Reservation{Key: r.ResultKey}); return err },
 			"Recount":           func() error { _, err := f.Recount(ctx, b, s.Season, "u"); return err },
 			"SetBan":            func() error { _, err := f.SetBan(ctx, leaderboard.Ban{User: "u", Banned: true}); return err },
 			"UserBans":          func() error { _, err := f.UserBans(ctx, "u"); return err },
@@ -49,11 +51,15 @@ var storeTests = []test{
 			"Erase":             func() error { _, err := f.Erase(ctx, "u", f.clock); return err },
 			"UserSeasons":       func() error { _, err := f.UserSeasons(ctx, "u"); return err },
 			"Seasons":           func() error { _, err := f.Seasons(ctx, "b"); return err },
+			"SeasonIDs":         func() error { _, err := f.SeasonIDs(ctx, "b"); return err },
 			"Season":            func() error { _, err := f.Season(ctx, s); return err },
+			"DeletedAt":         func() error { _, err := f.DeletedAt(ctx, s); return err },
 			"Amend":             func() error { _, err := f.Amend(ctx, b, s.Season, leaderboard.Amendment{At: f.clock}); return err },
-			"Seal":              func() error { _, err := f.Seal(ctx, b, s.Season, leaderboard.Amendment{At: f.clock}); return err },
+			"Seal":              func() error { _, err := f.Seal(ctx, b, s.Season, f.clock); return err },
 			"FinalStandings":    func() error { _, _, err := f.FinalStandings(ctx, l, 1, 1); return err },
-			"FinalStanding":     func() error { _, err := f.FinalStanding(ctx, l, "u"); return err },
+			"FinalLookup":       func() error { _, _, err := f.FinalLookup(ctx, l, users("u")); return err },
+			"FinalAround":       func() error { _, _, err := f.FinalAround(ctx, l, "u", 1, 1); return err },
+			"FinalAfter":        func() error { _, _, _, err := f.FinalAfter(ctx, l, "", 1); return err },
 			"DeleteSeason":      func() error { return f.DeleteSeason(ctx, s, time.Time{}) },
 			"PutAPIKey":         func() error { return f.PutAPIKey(ctx, leaderboard.APIKey{ID: "k"}) },
 			"APIKey":            func() error { _, err := f.APIKey(ctx, [32]byte{}); return err },
@@ -77,37 +83,37 @@ var storeTests = []test{
 		f.apply(b, results...)
 		s := firstSeason(b)
 		for name, run := range map[string]func(context.Context, func(error) bool){
-			"Results": func(ctx context.Context, each func(error) bool) {
+			"Results": func(ctx context.Context, visit func(error) bool) {
 				for _, err := range f.Results(ctx, s, "many") {
-					if !each(err) {
+					if !visit(err) {
 						return
 					}
 				}
 			},
-			"Records": func(ctx context.Context, each func(error) bool) {
+			"Records": func(ctx context.Context, visit func(error) bool) {
 				for _, err := range f.Records(ctx, s, "many", "") {
-					if !each(err) {
+					if !visit(err) {
 						return
 					}
 				}
 			},
-			"Users": func(ctx context.Context, each func(error) bool) {
+			"Users": func(ctx context.Context, visit func(error) bool) {
 				for _, err := range f.Users(ctx, s) {
-					if !each(err) {
+					if !visit(err) {
 						return
 					}
 				}
 			},
-			"Entries": func(ctx context.Context, each func(error) bool) {
+			"Entries": func(ctx context.Context, visit func(error) bool) {
 				for _, err := range f.Entries(ctx, leaderboard.Ladder{SeasonKey: s}, "") {
-					if !each(err) {
+					if !visit(err) {
 						return
 					}
 				}
 			},
-			"Scan": func(ctx context.Context, each func(error) bool) {
+			"Scan": func(ctx context.Context, visit func(error) bool) {
 				for _, err := range f.Scan(ctx, s) {
-					if !each(err) {
+					if !visit(err) {
 						return
 					}
 				}
@@ -140,12 +146,12 @@ var storeTests = []test{
 	}},
 	{"methods are safe for concurrent use", func(f *fixture) {
 		b := f.create(sumBoard("b"))
-		writers, each := 8, f.rounds(25)
+		writers, perWriter := 8, f.rounds(25)
 		var wg sync.WaitGroup
 		errs := make(chan error, writers)
 		for w := range writers {
 			var batches [][]leaderboard.MatchResult
-			for i := range each {
+			for i := range perWriter {
 				// All writers send the same matches, so each result is new only once.
 				var batch []leaderboard.MatchResult
 				for u := range 3 {
@@ -170,36 +176,36 @@ var storeTests = []test{
 			f.Fatalf("Apply: %v", err)
 		}
 		for u := range 4 {
-			f.equal("sum", fmt.Sprint(each*(each-1)/2), f.score(b, firstSeason(b), leaderboard.UserID(fmt.Sprint("u", u))))
+			f.equal("sum", fmt.Sprint(perWriter*(perWriter-1)/2), f.score(b, firstSeason(b), leaderboard.UserID(fmt.Sprint("u", u))))
 		}
 		f.equal("ladder", users("u0", "u1", "u2", "u3"), f.ladder(firstSeason(b), ""))
 	}},
 	{"stored instants have a resolution of one microsecond", func(f *fixture) {
-		odd := epoch.Add(1234567*time.Nanosecond + 1)
+		instant := epoch.Add(1234567*time.Nanosecond + 1)
 		b := sumBoard("b")
-		b.CreatedAt = odd.In(time.FixedZone("", 3600))
-		kept := f.create(b)
-		f.equal("CreatedAt", micros(odd), kept.CreatedAt)
-		r := f.result(kept, "u", "m", 0, 1)
-		r.AchievedAt, r.ReceivedAt = odd, odd
-		f.apply(kept, r)
+		b.CreatedAt = instant.In(time.FixedZone("", 3600))
+		stored := f.create(b)
+		f.equal("CreatedAt", micros(instant), stored.CreatedAt)
+		r := f.result(stored, "u", "m", 0, 1)
+		r.AchievedAt, r.ReceivedAt = instant, instant
+		f.apply(stored, r)
 		rec, err := f.Result(f.ctx, r.ResultKey)
 		f.ok("Result", err)
-		f.equal("AchievedAt", micros(odd), rec.Result.AchievedAt)
-		f.equal("ReceivedAt", micros(odd), rec.Result.ReceivedAt)
-		f.equal("AchievedAt of the entry", micros(odd), f.entry(r.SeasonKey, "u").AchievedAt)
-		_, err = f.SetBan(f.ctx, leaderboard.Ban{User: "u", Banned: true, At: odd})
+		f.equal("AchievedAt", micros(instant), rec.Result.AchievedAt)
+		f.equal("ReceivedAt", micros(instant), rec.Result.ReceivedAt)
+		f.equal("AchievedAt of the entry", micros(instant), f.entry(r.SeasonKey, "u").AchievedAt)
+		_, err = f.SetBan(f.ctx, leaderboard.Ban{User: "u", Banned: true, At: instant})
 		f.ok("SetBan", err)
-		f.equal("At", micros(odd), f.banOn("u", "").At)
-		record, err := f.Seal(f.ctx, kept, r.Season, leaderboard.Amendment{At: odd})
+		f.equal("At", micros(instant), f.banOn("u", "").At)
+		record, err := f.Seal(f.ctx, stored, r.Season, instant)
 		f.ok("Seal", err)
-		f.equal("SealedAt", micros(odd), record.SealedAt)
-		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, leaderboard.APIKey{ID: "k", CreatedAt: odd, ExpiresAt: odd}))
+		f.equal("SealedAt", micros(instant), record.SealedAt)
+		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, leaderboard.APIKey{ID: "k", CreatedAt: instant, ExpiresAt: instant}))
 		keys, err := f.APIKeys(f.ctx)
 		f.ok("APIKeys", err)
-		f.equal("keys", []leaderboard.APIKey{{ID: "k", CreatedAt: micros(odd), ExpiresAt: micros(odd)}}, keys)
+		f.equal("keys", []leaderboard.APIKey{{ID: "k", CreatedAt: micros(instant), ExpiresAt: micros(instant)}}, keys)
 	}},
-	{"data of different printable ids never mix", func(f *fixture) {
+	{"data of boards, users and matches with similar ids are never mixed", func(f *fixture) {
 		// If two of these ids are concatenated, different pairs can give the same text.
 		texts := []string{"a", "a\u00a7", "a:b", "b", ":", "aa", "a/b", "\uffee", "~~", "a~"}
 		want := map[string]string{}

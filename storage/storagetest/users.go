@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -19,14 +20,14 @@ var userTests = []test{
 		for _, s := range seasons {
 			want = append(want, leaderboard.Change{Before: f.entry(s, "u")})
 		}
-		changes := f.ban("u", true)
+		changes := f.setBanned("u", true)
 		for i, s := range seasons {
 			want[i].After = f.entry(s, "u")
 			hidden := want[i].Before
 			hidden.Hidden, hidden.Version = true, want[i].After.Version
 			f.equal("entry", hidden, want[i].After)
 			if want[i].After.Version <= want[i].Before.Version {
-				f.Errorf("the version is %d before the call and %d after it, want a higher one after it", want[i].Before.Version, want[i].After.Version)
+				f.Errorf("the version is %d before the call and %d after it, want a higher version after it", want[i].Before.Version, want[i].After.Version)
 			}
 		}
 		f.equal("changes", want, changes)
@@ -36,7 +37,7 @@ var userTests = []test{
 		f.equal("other board", users(), f.ladder(seasons[2], ""))
 	}},
 	{"SetBan hides later entries too, and the store still keeps and counts the user's results", func(f *fixture) {
-		f.ban("u", true)
+		f.setBanned("u", true)
 		b := f.create(sumBoard("b"))
 		report := f.apply(b, f.result(b, "u", "m", 0, 5), f.result(b, "v", "m", 0, 1))
 		f.equal("status", leaderboard.Applied, report.Outcomes[0].Status)
@@ -45,12 +46,12 @@ var userTests = []test{
 		f.equal("ladder", users("v"), f.ladder(firstSeason(b), ""))
 		f.equal("score", "7", f.score(b, firstSeason(b), "u"))
 	}},
-	{"if SetBan lifts a ban, the user's entries are no longer hidden", func(f *fixture) {
+	{"if SetBan lifts a ban, the user's entries are not hidden", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		f.apply(b, withAttributes(f.result(b, "u", "m", 0, 5), "gender", "F"), f.result(b, "v", "m", 0, 4))
-		f.ban("u", true)
+		f.setBanned("u", true)
 		f.apply(b, withAttributes(f.result(b, "u", "n", 0, 6), "gender", "X"))
-		changes := f.ban("u", false)
+		changes := f.setBanned("u", false)
 		if len(changes) != 1 || changes[0].After.Hidden || changes[0].After.Key == "" {
 			f.Errorf("lifting the ban returned the changes %+v, want one change, whose After is not hidden", changes)
 		}
@@ -61,10 +62,10 @@ var userTests = []test{
 	{"SetBan may be repeated", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		f.apply(b, f.result(b, "u", "m", 0, 5))
-		f.ban("u", true)
-		f.equal("changes of the same ban", 0, len(f.ban("u", true)))
-		f.equal("changes of lifting the ban", 1, len(f.ban("u", false)))
-		f.equal("changes of lifting a ban again", 0, len(f.ban("u", false)))
+		f.setBanned("u", true)
+		f.equal("changes of the same ban", 0, len(f.setBanned("u", true)))
+		f.equal("changes of lifting the ban", 1, len(f.setBanned("u", false)))
+		f.equal("changes of lifting a ban again", 0, len(f.setBanned("u", false)))
 	}},
 	{"SetBan concurrent with Apply hides every entry", func(f *fixture) {
 		b := f.create(sumBoard("b"))
@@ -81,23 +82,23 @@ var userTests = []test{
 			}
 		})
 		for i := range 21 {
-			f.ban("u", i%2 == 0)
+			f.setBanned("u", i%2 == 0)
 		}
 		wg.Wait()
 		f.equal("ladder", users(), f.ladder(firstSeason(b), ""))
 		f.equal("score", fmt.Sprint(len(results)), f.score(b, firstSeason(b), "u"))
-		f.ban("u", false)
+		f.setBanned("u", false)
 		f.equal("ladder", users("u"), f.ladder(firstSeason(b), ""))
 	}},
-	{"Erase removes everything kept about a user", func(f *fixture) {
+	{"Erase removes all data of a user", func(f *fixture) {
 		b := f.create(bestBoard("b"))
-		f.fill(b)
+		f.populate(b)
 		s := firstSeason(b)
 		f.apply(b, withAttributes(f.result(b, "u", "x", 0, 9), "gender", "F", "country", "KEN"), f.result(b, "uu", "m", 0, 1), inSeason("s2", f.result(b, "u", "m", 0, 1)))
-		_, err := f.Seal(f.ctx, b, s.Season, leaderboard.Amendment{At: f.clock, Reason: "again"})
+		_, err := f.Seal(f.ctx, b, s.Season, f.clock)
 		f.ok("Seal", err)
-		f.ban("u", true)
-		before := []leaderboard.Entry{f.entry(s, "u"), f.entry(secondSeason(b), "u")}
+		f.setBanned("u", true)
+		previous := []leaderboard.Entry{f.entry(s, "u"), f.entry(secondSeason(b), "u")}
 		changes := f.erase("u", f.clock)
 		for _, match := range []leaderboard.MatchID{"m", "late", "x"} {
 			_, err := f.Result(f.ctx, leaderboard.ResultKey{SeasonKey: s, User: "u", Match: match})
@@ -121,18 +122,18 @@ var userTests = []test{
 		f.ok("UserSeasons", err)
 		f.equal("UserSeasons", 0, len(keys))
 		f.equal("bans", leaderboard.Ban{User: "u"}, f.banOn("u", ""))
-		_, err = f.FinalStanding(f.ctx, leaderboard.Ladder{SeasonKey: s}, "u")
-		f.wantErr("FinalStanding", err, leaderboard.ErrEntryNotFound)
+		_, err = f.finalStanding(leaderboard.Ladder{SeasonKey: s}, "u")
+		f.wantErr("final standing", err, leaderboard.ErrEntryNotFound)
 		seasons, err := f.Seasons(f.ctx, "b")
 		f.ok("Seasons", err)
 		f.equal("Seasons", 1, len(seasons))
 
 		f.equal("changes", 2, len(changes))
 		for i, c := range changes {
-			f.equal("Before", before[i], c.Before)
-			f.equal("After", leaderboard.Entry{SeasonKey: before[i].SeasonKey, User: "u", Version: c.After.Version}, c.After)
+			f.equal("Before", previous[i], c.Before)
+			f.equal("After", leaderboard.Entry{SeasonKey: previous[i].SeasonKey, User: "u", Version: c.After.Version}, c.After)
 			if c.After.Version <= c.Before.Version {
-				f.Errorf("the version is %d before the call and %d after it, want a higher one after it", c.Before.Version, c.After.Version)
+				f.Errorf("the version is %d before the call and %d after it, want a higher version after it", c.Before.Version, c.After.Version)
 			}
 		}
 	}},
@@ -141,7 +142,7 @@ var userTests = []test{
 		for i, user := range users("a", "b", "c", "d") {
 			f.apply(b, withAttributes(f.result(b, user, "m", 0, leaderboard.Score(-i)), "gender", "F"))
 		}
-		_, err := f.Seal(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock})
+		_, err := f.Seal(f.ctx, b, "s1", f.clock)
 		f.ok("Seal", err)
 		f.erase("b", f.clock)
 		for _, division := range []leaderboard.Division{{}, {Attribute: "gender", Value: "F"}} {
@@ -186,7 +187,7 @@ var userTests = []test{
 		f.erase("u", epoch)
 		f.equal("a replay", leaderboard.ReasonErased, f.apply(b, r).Outcomes[0].Reason)
 	}},
-	{"after Erase, new entries have greater versions than the erased ones", func(f *fixture) {
+	{"after Erase, new entries have greater versions than the erased entries", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		for i := range 5 {
 			f.apply(b, f.result(b, "u", leaderboard.MatchID(fmt.Sprint(i)), 3, 5))
@@ -194,8 +195,48 @@ var userTests = []test{
 		c := f.erase("u", f.clock)
 		e := f.apply(b, f.result(b, "u", "m", 0, 1)).Outcomes[0].Entry
 		if e.Version <= c[0].After.Version {
-			f.Errorf("the version is %d after Erase and %d after a later result, want a higher one after the result", c[0].After.Version, e.Version)
+			f.Errorf("the version is %d after Erase and %d after a later result, want a higher version after the result", c[0].After.Version, e.Version)
 		}
+	}},
+	{"FinishRankChange passes the user's entries to update, and then RankChanges does not yield the change", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		f.apply(b, f.result(b, "u", "m", 0, 5), inSeason("s2", f.result(b, "u", "m", 0, 6)), f.result(b, "v", "m", 0, 5))
+		updateErr := errors.New("the index fails")
+		finish := func(failure error) (n int) {
+			changes, err := collect(f.RankChanges(f.ctx))
+			f.ok("RankChanges", err)
+			for _, c := range changes {
+				err := f.FinishRankChange(f.ctx, c, func(entries []leaderboard.Entry) error {
+					for _, e := range entries {
+						stored, err := f.Entry(f.ctx, e.SeasonKey, e.User)
+						if errors.Is(err, leaderboard.ErrEntryNotFound) {
+							stored, err = leaderboard.Entry{SeasonKey: e.SeasonKey, User: e.User, Version: e.Version}, nil
+						}
+						f.ok("Entry", err)
+						f.equal("entry", stored, e)
+					}
+					return failure
+				})
+				if !errors.Is(err, failure) {
+					f.Errorf("FinishRankChange: %v, want %v", err, failure)
+				}
+			}
+			return len(changes)
+		}
+		for i, change := range []func(){
+			func() { f.setBanned("u", true) }, func() { f.setBanned("u", false) }, func() { f.erase("u", f.clock) },
+			func() { f.ok("DeleteSeason", f.DeleteSeason(f.ctx, firstSeason(b), time.Time{})) },
+		} {
+			change()
+			pending := finish(updateErr)
+			f.equal(fmt.Sprintf("changes after a failure in step %d", i), pending, finish(nil))
+			f.equal(fmt.Sprintf("changes at the end of step %d", i), 0, finish(nil))
+		}
+		unknown := leaderboard.RankChange{ID: "unknown"}
+		f.ok("FinishRankChange of an empty change", f.FinishRankChange(f.ctx, unknown, func(entries []leaderboard.Entry) error {
+			f.equal("entries", 0, len(entries))
+			return nil
+		}))
 	}},
 	{"UserSeasons returns the seasons in which a user has a Record, ordered by board and season", func(f *fixture) {
 		b, a, ab := f.create(bestBoard("b")), f.create(bestBoard("a")), f.create(sumBoard("ab"))

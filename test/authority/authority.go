@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -89,6 +90,18 @@ func (a *Authority) Issue(name string, hosts ...string) (Pair, error) {
 		}
 	}
 	return p, nil
+}
+
+// Server returns the TLS configuration of a server that has the certificate p and
+// requires a client certificate of the authority.
+func (a *Authority) Server(p Pair) (*tls.Config, error) {
+	cert, err := tls.LoadX509KeyPair(p.Cert, p.Key)
+	if err != nil {
+		return nil, err
+	}
+	clients := x509.NewCertPool()
+	clients.AddCert(a.cert)
+	return &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert}, nil
 }
 
 // serial returns a random serial number.

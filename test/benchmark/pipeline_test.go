@@ -40,7 +40,8 @@ type setup struct {
 	topics   kafka.Topics
 }
 
-func start(b *testing.B) *setup {
+// startSetup starts a deployment and a producer, which stop when b ends.
+func startSetup(b *testing.B) *setup {
 	d := deployment.New(b, deployment.Options{})
 	s := &setup{Deployment: d, node: d.Serve(b), topics: kafka.Topics{Prefix: d.TopicPrefix}}
 	var err error
@@ -111,8 +112,8 @@ func (s *setup) feed(b *testing.B, board *leaderboard.Board, results []leaderboa
 	return time.Since(began)
 }
 
-// total returns the number of users on a board.
-func (s *setup) total(b *testing.B, board *leaderboard.Board) int {
+// countUsers returns the number of users on a board.
+func (s *setup) countUsers(b *testing.B, board *leaderboard.Board) int {
 	var answer struct{ Data struct{ Total int } }
 	if status, err := s.node.Call(b.Context(), http.MethodGet, "/v1/boards/"+string(board.ID)+"/scores?limit=1", nil, &answer); err != nil || status != http.StatusOK {
 		b.Fatalf("read board: status %d, error %v, want status 200", status, err)
@@ -164,7 +165,7 @@ func (f *floor) write(b *testing.B, results []leaderboard.MatchResult) time.Dura
 				if i >= len(results) {
 					return
 				}
-				if err := f.one(&results[i], i); err != nil {
+				if err := f.writeOne(&results[i], i); err != nil {
 					b.Error(err)
 					return
 				}
@@ -175,34 +176,35 @@ func (f *floor) write(b *testing.B, results []leaderboard.MatchResult) time.Dura
 	return time.Since(began)
 }
 
-func (f *floor) one(r *leaderboard.MatchResult, i int) error {
+// writeOne writes the rows of r, which is result i of its write.
+func (f *floor) writeOne(r *leaderboard.MatchResult, i int) error {
 	const season, buckets = "all", 4
-	at, user := int64(i+1), string(r.User)
+	timestamp, user := int64(i+1), string(r.User)
 	bucket := int(user[len(user)-1]) % buckets
-	old, now := slices.Clone(f.standing), slices.Clone(f.standing)
-	copy(old, fmt.Sprintf("%08d", i))
-	copy(now, fmt.Sprintf("%08d", i+1))
+	oldStanding, newStanding := slices.Clone(f.standing), slices.Clone(f.standing)
+	copy(oldStanding, fmt.Sprintf("%08d", i))
+	copy(newStanding, fmt.Sprintf("%08d", i+1))
 	err := f.session.Query(`INSERT INTO match_results (board, season, edition, user_id, match_id, kind, item, payload, high, low) VALUES (?, ?, ?, ?, ?, 0, 0x, ?, ?, ?) USING TIMESTAMP ?`,
-		f.board, season, f.incarnation, user, string(r.Match), f.payload, f.payload[:8], f.payload[:8], at).Exec()
+		f.board, season, f.incarnation, user, string(r.Match), f.payload, f.payload[:8], f.payload[:8], timestamp).Exec()
 	if err != nil {
 		return err
 	}
 	batch := f.session.NewBatch(gocql.UnloggedBatch)
 	batch.Query(`DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND standing = ? AND user_id = ?`,
-		at, f.board, season, f.incarnation, bucket, old, user)
+		timestamp, f.board, season, f.incarnation, bucket, oldStanding, user)
 	batch.Query(`INSERT INTO leaderboard (board, season, edition, division, bucket, standing, user_id, version) VALUES (?, ?, ?, '', ?, ?, ?, ?) USING TIMESTAMP ?`,
-		f.board, season, f.incarnation, bucket, now, user, at, at)
+		f.board, season, f.incarnation, bucket, newStanding, user, timestamp, timestamp)
 	batch.Query(`INSERT INTO user_entries (board, season, edition, division, bucket, user_id, entry) VALUES (?, ?, ?, '', ?, ?, ?) USING TIMESTAMP ?`,
-		f.board, season, f.incarnation, bucket, user, f.entry, at)
+		f.board, season, f.incarnation, bucket, user, f.entry, timestamp)
 	return f.session.ExecuteBatch(batch)
 }
 
 // BenchmarkThroughput compares the pipeline with the writes of floor for the same
 // results. The time of the pipeline ends when the last rank is visible. The two
-// measurements alternate. All users have results before the first one.
+// measurements alternate. All users have results before the first measurement.
 func BenchmarkThroughput(b *testing.B) {
 	const n = 20_000
-	s := start(b)
+	s := startSetup(b)
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
 		b.Run(policy.String(), func(b *testing.B) {
 			board := s.board(b, policy)
@@ -210,55 +212,57 @@ func BenchmarkThroughput(b *testing.B) {
 			f := s.floor(b, &board)
 			f.write(b, results(&board, 0, n))
 			first := n
-			var pipeline, bare time.Duration
+			var pipeline, floor time.Duration
 			for b.Loop() {
 				batch := results(&board, first, n)
 				first += n
 				pipeline += s.feed(b, &board, batch)
-				bare += f.write(b, batch)
+				floor += f.write(b, batch)
 			}
-			if got := s.total(b, &board); got > users || got < users*9/10 {
+			if got := s.countUsers(b, &board); got > users || got < users*9/10 {
 				b.Errorf("the board has %d users, want %d to %d", got, users*9/10, users)
 			}
 			b.ReportMetric(float64(b.N*n)/pipeline.Seconds(), "results/s")
-			b.ReportMetric(float64(b.N*n)/bare.Seconds(), "floor/s")
-			b.ReportMetric(bare.Seconds()/pipeline.Seconds(), "of_floor")
+			b.ReportMetric(float64(b.N*n)/floor.Seconds(), "floor/s")
+			b.ReportMetric(floor.Seconds()/pipeline.Seconds(), "of_floor")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
 }
 
 // BenchmarkDelay sends results at a steady rate. For each result it measures the time
-// from Kafka's acknowledgement to the result's update, after which the rank is visible.
+// from Kafka's acknowledgement to the arrival of the result's message in the topic of
+// updates. The rank is visible by then.
 func BenchmarkDelay(b *testing.B) {
-	s := start(b)
+	s := startSetup(b)
 	for _, rate := range []int{500, 1000, 2500} {
 		b.Run(fmt.Sprintf("%d_a_second", rate), func(b *testing.B) {
 			board := s.board(b, leaderboard.Best)
 			s.feed(b, &board, results(&board, 0, warmUp))
 			first := warmUp
 			for b.Loop() {
-				first += s.delays(b, &board, first, rate)
+				first += s.measureDelays(b, &board, first, rate)
 			}
 		})
 	}
 }
 
-// delays runs one iteration of BenchmarkDelay. Parameter first is the number of the first
-// result. delays returns how many results it sent.
-func (s *setup) delays(b *testing.B, board *leaderboard.Board, first, rate int) int {
+// measureDelays runs one iteration of BenchmarkDelay. Parameter first is the number of the first
+// result. It returns how many results it sent.
+func (s *setup) measureDelays(b *testing.B, board *leaderboard.Board, first, rate int) int {
 	const seconds = 8
 	batch := results(board, first, rate*seconds)
 	var mu sync.Mutex
 	visible := make(map[string]time.Time, len(batch))
-	all := make(chan struct{})
+	allVisible := make(chan struct{})
 	follower, err := consumer.Follow(s.Kafka, kafka.Options{}.Config("benchmark"), s.topics, slog.New(slog.DiscardHandler), func(u *pb.LeaderboardUpdate) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if u.GetBoardId() == string(board.ID) {
-			if visible[u.GetMatchId()] = time.Now(); len(visible) == len(batch) {
-				close(all)
-			}
+		if _, repeated := visible[u.GetMatchId()]; repeated || u.GetBoardId() != string(board.ID) {
+			return nil
+		}
+		if visible[u.GetMatchId()] = time.Now(); len(visible) == len(batch) {
+			close(allVisible)
 		}
 		return nil
 	})
@@ -292,7 +296,7 @@ func (s *setup) delays(b *testing.B, board *leaderboard.Board, first, rate int) 
 	wg.Wait()
 	took := time.Since(began)
 	select {
-	case <-all:
+	case <-allVisible:
 	case <-time.After(time.Minute):
 		b.Fatal("not all results became visible within a minute")
 	}
@@ -301,8 +305,8 @@ func (s *setup) delays(b *testing.B, board *leaderboard.Board, first, rate int) 
 		delays = append(delays, max(0, visible[string(batch[i].Match)].Sub(acked[i])))
 	}
 	slices.Sort(delays)
-	for name, at := range map[string]float64{"p50-ms": 0.5, "p95-ms": 0.95, "p99-ms": 0.99} {
-		d := delays[int(at*float64(len(delays)-1))]
+	for name, quantile := range map[string]float64{"p50-ms": 0.5, "p95-ms": 0.95, "p99-ms": 0.99} {
+		d := delays[int(quantile*float64(len(delays)-1))]
 		b.ReportMetric(float64(d)/float64(time.Millisecond), name)
 	}
 	b.ReportMetric(float64(len(batch))/took.Seconds(), "results/s")

@@ -26,12 +26,13 @@ type CassandraConfig struct {
 	DataCenters []string
 	// Racks holds the rack of each node. Default: all nodes are in rack1.
 	Racks []string
-	// Secrets, unless nil, makes the nodes require TLS and a password. The user may
+	// Secrets makes the nodes require TLS and a password, unless it is nil. The user may
 	// create keyspaces.
 	Secrets *Secrets
-	// Quick starts the nodes sooner and makes changes of tables cost less processor time.
-	// In return, a node serves fewer statements per second in the long run, and a killed
-	// node may forget tables. So benchmarks and tests that kill nodes do not set Quick.
+	// Quick starts the nodes sooner, makes changes of tables cost less processor time, and
+	// acknowledges writes before they are in the commit log. In return, a node serves fewer
+	// statements per second under a long load, and a killed node may lose tables and
+	// writes. So benchmarks and tests that kill nodes do not set Quick.
 	Quick bool
 	// Logf reports slow steps, such as a download. Default: no reports.
 	Logf func(format string, args ...any)
@@ -46,13 +47,13 @@ func OneDC(n int) []string {
 const (
 	portCQL = iota
 	portStorage
-	portJMX // port of the first node; the others use the next ports, because JMX listens on 127.0.0.1 only
+	portJMX // port of the first node; the other nodes use the next ports, because JMX listens on 127.0.0.1 only
 )
 
 // StartCassandra starts a Cassandra 5.0 cluster. It returns once every node answers CQL,
-// sees the others, and reports the same schema version. Each data center spreads the
-// partitions evenly over its nodes. An acknowledged write is in the commit log. The
-// caller must close the cluster.
+// sees the other nodes, and reports the same schema version. Each data center spreads the
+// partitions evenly over its nodes. Unless cfg.Quick is set, an acknowledged write is in
+// the commit log. The caller must close the cluster.
 func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) {
 	logf := orQuiet(cfg.Logf)
 	j, err := newJVM(ctx, "cassandra", logf)
@@ -66,8 +67,8 @@ func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) 
 		return nil, err
 	}
 	if cfg.Quick {
-		// The serial collector and the omitted assertions save a tenth of the processor time
-		// each, the last flag the flush of system tables.
+		// The serial collector saves a tenth of the processor time, and so does the omission
+		// of assertions. The last flag omits the flush of system tables.
 		j.quick = []string{quickJava, "-XX:-UseG1GC", "-XX:+UseSerialGC", "-da", "-Dcassandra.unsafesystem=true"}
 	}
 	if len(cfg.DataCenters) == 0 {
@@ -95,7 +96,7 @@ func startCassandra(ctx context.Context, cfg CassandraConfig, j *jvm) (*Cluster,
 	if err != nil {
 		return nil, err
 	}
-	c.founded = func(_ context.Context, s *Server) error { return dialAll(s.listens[1:2]) }
+	c.checkJoinable = func(_ context.Context, s *Server) error { return dialAll(s.listens[1:2]) }
 	tokens := ringTokens(dcs)
 	for i, host := range hosts {
 		s, err := c.add(fmt.Sprintf("cassandra-%d", i+1))
@@ -105,8 +106,8 @@ func startCassandra(ctx context.Context, cfg CassandraConfig, j *jvm) (*Cluster,
 		s.Addr = c.ports.addr(host, portCQL)
 		s.jmx = c.ports.addr("127.0.0.1", portJMX+i)
 		s.listens = []string{s.Addr, c.ports.addr(host, portStorage), s.jmx}
-		s.command = func(joins []*Server) (*exec.Cmd, error) {
-			return cassandraCommand(s, secrets, j, place{dcs[i], racks[i], host, tokens[i]}, joins)
+		s.command = func(peers []*Server) (*exec.Cmd, error) {
+			return cassandraCommand(s, secrets, j, place{dcs[i], racks[i], host, tokens[i]}, peers)
 		}
 	}
 	if secrets != nil {
@@ -114,14 +115,14 @@ func startCassandra(ctx context.Context, cfg CassandraConfig, j *jvm) (*Cluster,
 			return nil, err
 		}
 	}
-	c.ready = func(ctx context.Context, live []*Server) error { return cassandraReady(ctx, secrets, addrs(live)) }
+	c.checkReady = func(ctx context.Context, live []*Server) error { return checkCassandraReady(ctx, secrets, addrs(live)) }
 	return c.begin(ctx)
 }
 
 // ringTokens returns one token per node. Tokens divide the ring evenly among the
 // nodes of each data center. No two nodes share a token.
 func ringTokens(dcs []string) []string {
-	size, seen := map[string]int64{}, map[string]int64{}
+	size, seen := map[string]int64{}, map[string]int64{} // by data center: the number of its nodes, and of its nodes so far
 	order := map[string]int64{}
 	for _, dc := range dcs {
 		if _, ok := order[dc]; !ok {
@@ -143,24 +144,25 @@ func ringTokens(dcs []string) []string {
 
 var cassandraYAML = template.Must(template.ParseFS(files, "cassandra/cassandra.yaml.tmpl"))
 
-// place is where a Cassandra node is.
+// place is the data center, rack, address and token of a Cassandra node.
 type place struct{ dc, rack, host, token string }
 
-func cassandraCommand(s *Server, secrets *Secrets, j *jvm, at place, joins []*Server) (*exec.Cmd, error) {
+func cassandraCommand(s *Server, secrets *Secrets, j *jvm, p place, peers []*Server) (*exec.Cmd, error) {
 	// The seeds are the nodes that run now. If none runs, the node itself is the seed. A
 	// seed that is down would delay the start by the ring delay.
-	if len(joins) == 0 {
-		joins = []*Server{s}
+	if len(peers) == 0 {
+		peers = []*Server{s}
 	}
-	seeds := make([]string, len(joins))
-	for i, j := range joins {
+	seeds := make([]string, len(peers))
+	for i, j := range peers {
 		seeds[i] = j.listens[1]
 	}
 	var yaml bytes.Buffer
 	err := cassandraYAML.Execute(&yaml, struct {
 		Token, Seeds, Host, StoragePort, NativePort string
 		Secrets                                     *Secrets
-	}{at.token, strings.Join(seeds, ","), at.host, port(s.listens[1]), port(s.Addr), secrets})
+		Quick                                       bool
+	}{p.token, strings.Join(seeds, ","), p.host, port(s.listens[1]), port(s.Addr), secrets, len(j.quick) > 0})
 	if err != nil {
 		return nil, err
 	}
@@ -177,13 +179,13 @@ func cassandraCommand(s *Server, secrets *Secrets, j *jvm, at place, joins []*Se
 		os.MkdirAll(tmp, 0o755),
 		os.WriteFile(filepath.Join(s.dir, "cassandra.yaml"), yaml.Bytes(), 0o644),
 		os.WriteFile(filepath.Join(s.dir, "logback.xml"), logback, 0o644),
-		os.WriteFile(filepath.Join(s.dir, "rackdc.properties"), []byte("dc="+at.dc+"\nrack="+at.rack+"\n"), 0o644),
+		os.WriteFile(filepath.Join(s.dir, "rackdc.properties"), []byte("dc="+p.dc+"\nrack="+p.rack+"\n"), 0o644),
 	)
 	if err != nil {
 		return nil, err
 	}
 	flags := strings.Fields(string(options))
-	if !j.train { // With an agent, Java cannot write a class archive, but it can use one.
+	if !j.training { // With an agent, Java cannot write a class archive, but it can use one.
 		agent, err := filepath.Glob(filepath.Join(j.lib, "jamm-*.jar"))
 		if err != nil {
 			return nil, err
@@ -211,20 +213,20 @@ func cassandraCommand(s *Server, secrets *Secrets, j *jvm, at place, joins []*Se
 	return cmd, nil
 }
 
-// cassandraReady checks that each node answers CQL and lists all others with one schema
+// checkCassandraReady checks that each node answers CQL and lists all others with one schema
 // version. It also checks that each node, as coordinator, can read from as many replicas
 // as there are nodes, but at most three.
-func cassandraReady(ctx context.Context, secrets *Secrets, addrs []string) error {
+func checkCassandraReady(ctx context.Context, secrets *Secrets, addrs []string) error {
 	schema := ""
 	return eachCassandra(secrets, addrs, func(addr string, session *gocql.Session) error {
-		return cassandraNodeReady(ctx, session, addr, addrs, &schema)
+		return checkCassandraNode(ctx, session, addr, addrs, &schema)
 	})
 }
 
-// cassandraAnswers checks that each node answers CQL and lists at least as many
+// checkCassandraAnswers checks that each node answers CQL and lists at least as many
 // nodes as addrs. It compares counts, because nodes in containers list
 // addresses other than addrs.
-func cassandraAnswers(ctx context.Context, addrs []string) error {
+func checkCassandraAnswers(ctx context.Context, addrs []string) error {
 	return eachCassandra(nil, addrs, func(_ string, session *gocql.Session) error {
 		var peers int
 		if err := session.Query("SELECT count(*) FROM system.peers").WithContext(ctx).Scan(&peers); err != nil {
@@ -255,7 +257,7 @@ func eachCassandra(secrets *Secrets, addrs []string, check func(addr string, ses
 	return nil
 }
 
-func cassandraNodeReady(ctx context.Context, session *gocql.Session, addr string, addrs []string, schema *string) error {
+func checkCassandraNode(ctx context.Context, session *gocql.Session, addr string, addrs []string, schema *string) error {
 	var version gocql.UUID
 	if err := session.Query("SELECT schema_version FROM system.local").WithContext(ctx).Scan(&version); err != nil {
 		return err
@@ -284,17 +286,19 @@ func cassandraNodeReady(ctx context.Context, session *gocql.Session, addr string
 }
 
 // createUser starts the nodes of c and creates the user of secrets. A node that joins
-// takes over partitions without their data, so the user would be lost if it existed
-// earlier. If createUser fails, it closes c.
+// takes over partitions without their data. If the user were created before the last
+// node joined, the user could be lost. If createUser fails, it closes c.
 func createUser(ctx context.Context, secrets *Secrets, c *Cluster) (*Cluster, error) {
-	first := *secrets
-	first.Username, first.Password = "cassandra", "cassandra" // every new cluster has this user
-	c.ready = func(ctx context.Context, live []*Server) error { return cassandraReady(ctx, &first, addrs(live)) }
+	initial := *secrets
+	initial.Username, initial.Password = "cassandra", "cassandra" // every new cluster has this user
+	c.checkReady = func(ctx context.Context, live []*Server) error {
+		return checkCassandraReady(ctx, &initial, addrs(live))
+	}
 	c, err := c.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	session, err := nodeSession(&first, c.Servers[0].Addr)
+	session, err := nodeSession(&initial, c.Servers[0].Addr)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -302,7 +306,7 @@ func createUser(ctx context.Context, secrets *Secrets, c *Cluster) (*Cluster, er
 	for _, statement := range []string{
 		fmt.Sprintf("CREATE ROLE IF NOT EXISTS %s WITH PASSWORD = '%s' AND LOGIN = true", secrets.Username, secrets.Password),
 		"GRANT CREATE ON ALL KEYSPACES TO " + secrets.Username,
-		"GRANT SELECT ON KEYSPACE system_distributed TO " + secrets.Username, // cassandraNodeReady reads it
+		"GRANT SELECT ON KEYSPACE system_distributed TO " + secrets.Username, // checkCassandraNode reads it
 	} {
 		if err := session.Query(statement).WithContext(ctx).Exec(); err != nil {
 			return nil, errors.Join(err, c.Close())

@@ -17,14 +17,14 @@ type Cluster struct {
 	dir   string
 	ports *portBlock
 
-	// ready checks, without waiting, that every live server serves clients and sees
+	// checkReady checks, without waiting, that every live server serves clients and sees
 	// the other live servers.
-	ready func(ctx context.Context, live []*Server) error
-	// founded checks, without waiting, that other servers can join s, the first server
-	// of the cluster. It is nil if the servers may start in any order.
-	founded func(ctx context.Context, s *Server) error
+	checkReady func(ctx context.Context, live []*Server) error
+	// checkJoinable checks, without waiting, that other servers can join s, the first server
+	// of the cluster. It is nil if the others need not wait for the first server.
+	checkJoinable func(ctx context.Context, s *Server) error
 
-	close func() error
+	close func() error // does the work of Close at the first call
 }
 
 // newCluster reserves a folder, and a block of ports on hosts.
@@ -54,6 +54,7 @@ func newCluster(kind string, hosts ...string) (*Cluster, error) {
 	return c, nil
 }
 
+// add adds a server, which does not run yet, and creates its folder.
 func (c *Cluster) add(name string) (*Server, error) {
 	s := &Server{Name: name, cluster: c, dir: filepath.Join(c.dir, name)}
 	c.Servers = append(c.Servers, s)
@@ -85,11 +86,11 @@ func addrs(servers []*Server) []string {
 	return list
 }
 
-// live returns the servers that run and are not paused.
-func (c *Cluster) live() []*Server {
+// liveServers returns the servers that run and are not paused.
+func (c *Cluster) liveServers() []*Server {
 	var list []*Server
 	for _, s := range c.Servers {
-		if s.live() {
+		if s.isLive() {
 			list = append(list, s)
 		}
 	}
@@ -106,12 +107,12 @@ func (c *Cluster) Start(ctx context.Context) error {
 		if s.PID() != 0 {
 			continue
 		}
-		joins := c.live()
-		if err := s.spawn(ctx, joins); err != nil {
+		peers := c.liveServers()
+		if err := s.spawn(ctx, peers); err != nil {
 			return err
 		}
-		if c.founded != nil && len(joins) == 0 {
-			err := c.wait(ctx, func(ctx context.Context) error { return c.founded(ctx, s) })
+		if c.checkJoinable != nil && len(peers) == 0 {
+			err := c.wait(ctx, func(ctx context.Context) error { return c.checkJoinable(ctx, s) })
 			if err != nil {
 				return err
 			}
@@ -126,13 +127,14 @@ func (c *Cluster) Start(ctx context.Context) error {
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
-	return c.wait(ctx, func(ctx context.Context) error { return c.ready(ctx, c.live()) })
+	return c.wait(ctx, func(ctx context.Context) error { return c.checkReady(ctx, c.liveServers()) })
 }
 
+// wait calls try until try succeeds. It fails at once if a server exited by itself.
 func (c *Cluster) wait(ctx context.Context, try func(context.Context) error) error {
 	err := poll(ctx, func(ctx context.Context) error {
 		for _, s := range c.Servers {
-			if err := s.crashed(); err != nil {
+			if err := s.checkCrash(); err != nil {
 				return err
 			}
 		}

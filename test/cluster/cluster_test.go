@@ -59,11 +59,11 @@ func TestPortBlocksDoNotOverlap(t *testing.T) {
 		t.Errorf("both blocks start at port %d, want different blocks", a.base)
 	}
 	listen(t, a.addr("127.0.0.2", 5))
-	if a.free([]string{"127.0.0.2"}) {
-		t.Error("free = true for a block with a listener, want false")
+	if a.isFree([]string{"127.0.0.2"}) {
+		t.Error("isFree = true for a block with a listener, want false")
 	}
-	if !a.free([]string{"127.0.0.1"}) {
-		t.Error("free = false because of a listener on another address, want true")
+	if !a.isFree([]string{"127.0.0.1"}) {
+		t.Error("isFree = false because of a listener on another address, want true")
 	}
 }
 
@@ -129,23 +129,23 @@ func TestCloseEndsServersAndRemovesData(t *testing.T) {
 	}
 }
 
-// gate is a testing.TB that records how its test ended: skip, fatal or passed.
-type gate struct {
+// endRecorder is a testing.TB that records how its test ended: skip, fatal or passed.
+type endRecorder struct {
 	testing.TB
 	end string
 }
 
-func (g *gate) Helper()               {}
-func (g *gate) Logf(string, ...any)   {}
-func (g *gate) Skip(...any)           { g.stop("skip") }
-func (g *gate) Skipf(string, ...any)  { g.stop("skip") }
-func (g *gate) Fatal(...any)          { g.stop("fatal") }
-func (g *gate) Fatalf(string, ...any) { g.stop("fatal") }
-func (g *gate) stop(how string)       { g.end = how; panic(g) }
+func (g *endRecorder) Helper()               {}
+func (g *endRecorder) Logf(string, ...any)   {}
+func (g *endRecorder) Skip(...any)           { g.stop("skip") }
+func (g *endRecorder) Skipf(string, ...any)  { g.stop("skip") }
+func (g *endRecorder) Fatal(...any)          { g.stop("fatal") }
+func (g *endRecorder) Fatalf(string, ...any) { g.stop("fatal") }
+func (g *endRecorder) stop(end string)       { g.end = end; panic(g) }
 
-// ended runs f with a gate and returns how f ended the gate.
-func ended(t *testing.T, f func(testing.TB)) string {
-	g := &gate{TB: t, end: "passed"}
+// endOf runs f with an endRecorder and returns how f ended the test.
+func endOf(t *testing.T, f func(testing.TB)) string {
+	g := &endRecorder{TB: t, end: "passed"}
 	func() {
 		defer func() {
 			if r := recover(); r != nil && r != any(g) {
@@ -168,13 +168,13 @@ func TestSharedServersSkipOrFailWithoutServers(t *testing.T) {
 		want           string
 		wantAddrs      []string
 	}{
-		{name: "neither named nor required", servers: 1, want: "skip"},
-		{name: "required and started", require: "1", servers: 1, want: "passed", wantAddrs: []string{"started:1"}},
-		{name: "required and the start fails", require: "1", start: down, servers: 1, want: "fatal"},
-		{name: "named", named: "a:1,b:2", servers: 2, want: "passed", wantAddrs: []string{"a:1", "b:2"}},
+		{name: "servers are not named and not required", servers: 1, want: "skip"},
+		{name: "servers are required and start", require: "1", servers: 1, want: "passed", wantAddrs: []string{"started:1"}},
+		{name: "servers are required and the start fails", require: "1", start: down, servers: 1, want: "fatal"},
+		{name: "servers are named", named: "a:1,b:2", servers: 2, want: "passed", wantAddrs: []string{"a:1", "b:2"}},
 		{name: "named servers are used, not started", named: "a:1", require: "1", start: down, servers: 1, want: "passed", wantAddrs: []string{"a:1"}},
-		{name: "too few named", named: "a:1", servers: 3, want: "skip"},
-		{name: "too few named and required", named: "a:1", require: "1", servers: 3, want: "fatal"},
+		{name: "too few servers are named", named: "a:1", servers: 3, want: "skip"},
+		{name: "too few servers are named, and servers are required", named: "a:1", require: "1", servers: 3, want: "fatal"},
 		{name: "a named server never answers", named: "a:1", check: fmt.Errorf("%w: %w", errFatal, down), servers: 1, want: "fatal"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestSharedServersSkipOrFailWithoutServers(t *testing.T) {
 			}
 			for range 2 { // The second call reuses the servers of the first.
 				var got []string
-				if end := ended(t, func(t testing.TB) { got = k.share(t, tt.servers) }); end != tt.want {
+				if end := endOf(t, func(t testing.TB) { got = k.share(t, tt.servers) }); end != tt.want {
 					t.Errorf("share ends the test as %q, want %q", end, tt.want)
 				}
 				if diff := cmp.Diff(tt.wantAddrs, got); diff != "" {
@@ -210,11 +210,11 @@ func TestPrivateServersSkipOrFailWithoutServers(t *testing.T) {
 	t.Setenv(envRequire, "")
 	start := func(context.Context, RedisConfig) (*Cluster, error) { return nil, errors.New("no") }
 	private := func(t testing.TB) { Private(t, start, RedisConfig{}) }
-	if got := ended(t, private); got != "skip" {
+	if got := endOf(t, private); got != "skip" {
 		t.Errorf("not required: Private ends the test as %q, want skip", got)
 	}
 	t.Setenv(envRequire, "1")
-	if got := ended(t, private); got != "fatal" {
+	if got := endOf(t, private); got != "fatal" {
 		t.Errorf("required and the start fails: Private ends the test as %q, want fatal", got)
 	}
 }

@@ -3,10 +3,21 @@
 // kills, pauses, restarts and stops them, each by its process id.
 //
 // A test that needs servers calls [Cassandra], [Kafka], [Redis] or
-// [RedisCluster] for shared ones. The environment may name them. Otherwise, with
+// [RedisCluster] for shared servers. The environment may name them. Otherwise, with
 // REQUIRE_INTEGRATION=1, the first call starts servers, which run until the test
 // process ends. A test that kills or pauses servers must start its own with
 // [Private].
 //
-// Servers never outlive the process that started them, however it ends.
+// Servers never outlive the process that started them, however it ends. The end of the run,
+// or the next run, removes their data. A started cluster is ready for writes to all
+// replicas. An acknowledged Cassandra write survives kill -9 of all nodes. Redis is empty
+// after a kill unless [RedisConfig] sets AppendOnly.
+//
+// On 2 busy cores, one Cassandra node is ready after 9 s, and three after 32 s (2.8 GB).
+// One Kafka broker is ready after 3 s, and three after 13 s (0.56 GB). The first run adds
+// 50 s for the jars (110 MB).
+//
+// A killed Kafka broker can return only after 6 s. If several brokers were killed, restart
+// them with [Cluster.Start], because the first broker is never ready alone. By default,
+// go-redis looks for a new master once a minute: set a shorter ClusterStateReloadInterval.
 package cluster

@@ -14,11 +14,11 @@ import (
 
 // jvm runs the Java programs of one kind of server.
 type jvm struct {
-	java    string   // the program
-	lib     string   // the folder of jars
-	archive string   // the path of the archive of loaded classes; the file may not exist yet
-	quick   []string // flags of Java for CassandraConfig.Quick and KafkaConfig.Quick
-	train   bool     // write the archive at exit instead of using it
+	java     string   // the program
+	lib      string   // the folder of jars
+	archive  string   // the path of the archive of loaded classes; the file may not exist yet
+	quick    []string // flags of Java for CassandraConfig.Quick and KafkaConfig.Quick
+	training bool     // write the archive at exit instead of using it
 }
 
 // quickJava makes Java compile with its quick compiler only.
@@ -41,7 +41,7 @@ func newJVM(ctx context.Context, kind string, logf func(string, ...any)) (*jvm, 
 // command returns the command for a main class and its arguments.
 func (j *jvm) command(flags []string, mainAndArgs ...string) *exec.Cmd {
 	all := slices.Concat(flags, j.quick)
-	if j.train {
+	if j.training {
 		all = append(all, "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-XX:ArchiveClassesAtExit="+j.archive)
 	} else if _, err := os.Stat(j.archive); err == nil {
 		all = append(all, "-XX:SharedArchiveFile="+j.archive)
@@ -53,7 +53,7 @@ func (j *jvm) command(flags []string, mainAndArgs ...string) *exec.Cmd {
 // prepare starts a server, which writes the archive when it stops. The archive
 // saves later starts a third to a half of their processor time.
 func (j *jvm) prepare(ctx context.Context, logf func(string, ...any), start func(context.Context, *jvm) (*Cluster, error)) error {
-	if _, err := os.Stat(j.archive); err == nil || j.train {
+	if _, err := os.Stat(j.archive); err == nil || j.training {
 		return nil
 	}
 	ctx, cancel := withStartTimeout(ctx)
@@ -68,7 +68,7 @@ func (j *jvm) prepare(ctx context.Context, logf func(string, ...any), start func
 	}
 	logf("archiving the classes of %s (about 15 s, on the first run only)", filepath.Base(j.lib))
 	trainee := *j
-	trainee.train, trainee.archive = true, j.archive+".tmp"
+	trainee.training, trainee.archive = true, j.archive+".tmp"
 	c, err := start(ctx, &trainee)
 	if err != nil {
 		return err

@@ -24,11 +24,11 @@ type KafkaConfig struct {
 	// too. By default a topic has a replica on each broker, and a write with
 	// acks=all needs all replicas but one.
 	Brokers int
-	// Secrets, unless nil, makes the brokers require TLS and, with SASL, a password:
-	// PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+	// Secrets makes the brokers require TLS and a password, unless it is nil. The SASL
+	// mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
 	Secrets *Secrets
 	// Quick starts the brokers sooner. In return, a broker serves fewer records per second
-	// in the long run. So benchmarks do not set Quick.
+	// under a long load. So benchmarks do not set Quick.
 	Quick bool
 	// Logf reports slow steps, such as a download. Default: no reports.
 	Logf func(format string, args ...any)
@@ -67,7 +67,7 @@ func startKafka(ctx context.Context, n int, secrets *Secrets, j *jvm) (*Cluster,
 	if err != nil {
 		return nil, err
 	}
-	c.ready = func(_ context.Context, live []*Server) error { return kafkaReady(secrets, addrs(live), n) }
+	c.checkReady = func(_ context.Context, live []*Server) error { return checkKafkaReady(secrets, addrs(live), n) }
 	var voters []string
 	for i := range n {
 		voters = append(voters, fmt.Sprintf("%d@%s", i+1, c.ports.addr(loopback, n+i)))
@@ -91,7 +91,7 @@ func startKafka(ctx context.Context, n int, secrets *Secrets, j *jvm) (*Cluster,
 	}
 	id := clusterID()
 	format := *j
-	format.train = false // Only the broker writes the archive of classes, not the storage tool.
+	format.training = false // Only the broker writes the archive of classes, not the storage tool.
 	var formats errgroup.Group
 	for _, s := range c.Servers {
 		formats.Go(func() error {
@@ -151,19 +151,19 @@ func kafkaConfigure(s *Server, secrets *Secrets, id, replicas int, voters []stri
 	)
 }
 
-func kafkaFlags(s *Server, more ...string) []string {
-	return append(more, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
+func kafkaFlags(s *Server, extra ...string) []string {
+	return append(extra, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
 		"-Djava.net.preferIPv4Stack=true",
 		"-Dlog4j2.configurationFile=file:"+filepath.Join(s.dir, "log4j2.properties"))
 }
 
-// kafkaReady checks that:
+// checkKafkaReady checks that:
 //   - each broker lists at least as many brokers as addrs has,
 //   - readyTopic, which has the given number of replicas, has at least as many
 //     in-sync replicas as addrs has brokers,
 //   - a write with acks=all succeeds.
-func kafkaReady(secrets *Secrets, addrs []string, replicas int) error {
-	if err := kafkaListed(secrets, addrs); err != nil {
+func checkKafkaReady(secrets *Secrets, addrs []string, replicas int) error {
+	if err := checkKafkaListed(secrets, addrs); err != nil {
 		return err
 	}
 	cfg := kafkaClientConfig()
@@ -198,10 +198,10 @@ func kafkaReady(secrets *Secrets, addrs []string, replicas int) error {
 	return err
 }
 
-// kafkaListed checks that each broker lists at least as many brokers as addrs
+// checkKafkaListed checks that each broker lists at least as many brokers as addrs
 // has. It compares counts, because brokers in containers advertise addresses
 // other than addrs.
-func kafkaListed(secrets *Secrets, addrs []string) error {
+func checkKafkaListed(secrets *Secrets, addrs []string) error {
 	if err := dialAll(addrs); err != nil {
 		return err
 	}

@@ -114,10 +114,10 @@ func alive(pid int) bool {
 	return state != 'Z' && state != 'X'
 }
 
-// waitGone fails t if a process still runs after 20 s.
+// waitGone fails t if a process still runs after a minute.
 func waitGone(t *testing.T, pids []int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err := poll(ctx, func(context.Context) error {
 		for _, pid := range pids {
@@ -165,11 +165,12 @@ func shell(t *testing.T, script string) *Cluster {
 	s.Addr = c.ports.addr("127.0.0.1", 0)
 	s.listens = []string{s.Addr}
 	s.command = func([]*Server) (*exec.Cmd, error) { return exec.Command("/bin/sh", "-c", script), nil }
-	c.ready = func(context.Context, []*Server) error { return nil }
+	c.checkReady = func(context.Context, []*Server) error { return nil }
 	return c
 }
 
-// The main thread never ends. It is kept for the main goroutine, so that no test runs on it.
+// The main thread never ends. This function reserves it for the main goroutine, so that
+// tests run on other threads.
 func init() { runtime.LockOSThread() }
 
 func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
@@ -200,7 +201,7 @@ func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
 
 func TestStartFailsAtOnceIfAServerExits(t *testing.T) {
 	c := shell(t, "echo no space left; exit 3")
-	c.ready = func(context.Context, []*Server) error { return errors.New("not yet") }
+	c.checkReady = func(context.Context, []*Server) error { return errors.New("not yet") }
 	err := c.Start(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "no space left") || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("Start = %v, want an error with the log and exit status 3", err)
@@ -213,17 +214,17 @@ func TestStartFailsAtOnceIfAServerExits(t *testing.T) {
 func TestStartEndsWhenItsContextIsDone(t *testing.T) {
 	c := shell(t, "echo still starting; exec sleep 1000")
 	ctx, cancel := context.WithCancel(t.Context())
-	c.ready = func(context.Context, []*Server) error { cancel(); return errors.New("no quorum") }
+	c.checkReady = func(context.Context, []*Server) error { cancel(); return errors.New("no quorum") }
 	err := c.Start(ctx)
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "no quorum") {
-		t.Errorf("Start = %v, want context.Canceled and the last error of ready", err)
+		t.Errorf("Start = %v, want context.Canceled and the last error of checkReady", err)
 	}
 }
 
 func TestStopKillsAServerThatIgnoresSIGTERM(t *testing.T) {
 	c := shell(t, `trap "" TERM; echo trapped; exec sleep 1000`)
 	s := c.Servers[0]
-	c.ready = func(context.Context, []*Server) error {
+	c.checkReady = func(context.Context, []*Server) error {
 		if log := s.logTail(); log != "trapped\n" {
 			return fmt.Errorf("log is %q, want \"trapped\"", log)
 		}
@@ -265,7 +266,7 @@ func TestPauseSuspendsAndResumeContinues(t *testing.T) {
 	if got := state(); got != "T" {
 		t.Errorf("state of a paused server = %s, want T", got)
 	}
-	if live := c.live(); len(live) != 0 {
+	if live := c.liveServers(); len(live) != 0 {
 		t.Errorf("live servers while paused = %v, want none", addrs(live))
 	}
 	if err := s.Resume(); err != nil {

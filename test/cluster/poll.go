@@ -13,7 +13,7 @@ import (
 // once if a server exits, so the timeout applies to servers that hang.
 const startTimeout = 5 * time.Minute
 
-// errFatal marks an error that does not go away by waiting longer.
+// errFatal marks an error that further attempts cannot resolve.
 var errFatal = errors.New("giving up")
 
 // poll calls try until it returns nil, or an error that wraps errFatal, or ctx is

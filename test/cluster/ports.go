@@ -25,7 +25,7 @@ type portBlock struct {
 	lock *os.File
 }
 
-// reservePorts reserves a block whose ports are free on each of hosts.
+// reservePorts reserves a block of ports that no program uses on any of hosts.
 func reservePorts(hosts ...string) (*portBlock, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("leaderboard-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -41,7 +41,7 @@ func reservePorts(hosts ...string) (*portBlock, error) {
 			return nil, err
 		}
 		b := &portBlock{base: base, lock: lock}
-		if b.free(hosts) {
+		if b.isFree(hosts) {
 			return b, nil
 		}
 		b.release()
@@ -49,10 +49,11 @@ func reservePorts(hosts ...string) (*portBlock, error) {
 	return nil, fmt.Errorf("cluster: no %d consecutive ports between %d and %d are free", blockSize, firstPort, firstPort+blockSize*blockCount)
 }
 
-func (b *portBlock) free(hosts []string) bool {
+// isFree reports whether a server can listen on each port of the block on each host.
+func (b *portBlock) isFree(hosts []string) bool {
 	for _, host := range hosts {
 		for i := range blockSize {
-			if listenable(b.addr(host, i)) != nil {
+			if checkListen(b.addr(host, i)) != nil {
 				return false
 			}
 		}
@@ -66,8 +67,8 @@ func (b *portBlock) addr(host string, i int) string {
 
 func (b *portBlock) release() { unlock(b.lock) }
 
-// listenable returns nil if a server can listen on addr.
-func listenable(addr string) error {
+// checkListen returns nil if a server can listen on addr.
+func checkListen(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ func startProgram(ctx context.Context, cfg ProgramConfig) (*Cluster, error) {
 	}
 	s.Addr = s.listens[0]
 	s.command = func([]*Server) (*exec.Cmd, error) { return cfg.Command(s.dir, s.listens), nil }
-	c.ready = func(ctx context.Context, live []*Server) error {
+	c.checkReady = func(ctx context.Context, live []*Server) error {
 		if len(live) == 0 {
 			return nil
 		}
@@ -89,7 +89,7 @@ func (s *Server) Log() (string, error) {
 func (s *Server) ExitCode() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last == nil || !s.last.gone() {
+	if s.last == nil || !s.last.isGone() {
 		return -1
 	}
 	return s.last.cmd.ProcessState.ExitCode()

@@ -26,7 +26,7 @@ func must(t *testing.T, err error) {
 // cqlTable is a table of numbers in Cassandra, and the session that writes it.
 type cqlTable struct {
 	t       *testing.T
-	through *gocql.Session
+	session *gocql.Session
 }
 
 // newTable creates test.numbers through s.
@@ -44,7 +44,7 @@ func newTable(t *testing.T, s *Server, replication string) cqlTable {
 func (c cqlTable) write(from, to int, level gocql.Consistency) {
 	c.t.Helper()
 	for n := from; n < to; n++ {
-		q := c.through.Query("INSERT INTO test.numbers (n) VALUES (?)", n).Consistency(level).Idempotent(true).
+		q := c.session.Query("INSERT INTO test.numbers (n) VALUES (?)", n).Consistency(level).Idempotent(true).
 			RetryPolicy(&gocql.ExponentialBackoffRetryPolicy{NumRetries: 8, Min: 50 * time.Millisecond, Max: time.Second})
 		must(c.t, q.Exec())
 	}
@@ -392,10 +392,10 @@ func TestTwoClustersAreSeparate(t *testing.T) {
 	}
 }
 
-// timed logs how long f takes. README.md states the times.
-func timed(t *testing.T, what string, f func()) {
+// timed logs how long f takes. The package comment states the times.
+func timed(t *testing.T, step string, f func()) {
 	t.Helper()
 	start := time.Now()
 	f()
-	t.Logf("%s: %.1f s", what, time.Since(start).Seconds())
+	t.Logf("%s: %.1f s", step, time.Since(start).Seconds())
 }

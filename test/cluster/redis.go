@@ -16,8 +16,8 @@ type RedisConfig struct {
 	// AppendOnly writes data to a file that is synced before each answer. A restarted
 	// server then has all of its data. Without AppendOnly it is empty.
 	AppendOnly bool
-	// Secrets, unless nil, makes the servers require TLS and a password, also from each
-	// other.
+	// Secrets makes the servers require TLS and a password, also from each other, unless it
+	// is nil.
 	Secrets *Secrets
 }
 
@@ -28,7 +28,7 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.ready = func(ctx context.Context, live []*Server) error { return redisReady(ctx, cfg.Secrets, addrs(live)) }
+	c.checkReady = func(ctx context.Context, live []*Server) error { return checkRedisReady(ctx, cfg.Secrets, addrs(live)) }
 	return c.begin(ctx)
 }
 
@@ -48,7 +48,7 @@ func StartRedisCluster(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 		return nil, err
 	}
 	// Before the servers join, each is ready once it answers.
-	c.ready = func(ctx context.Context, live []*Server) error { return redisReady(ctx, cfg.Secrets, addrs(live)) }
+	c.checkReady = func(ctx context.Context, live []*Server) error { return checkRedisReady(ctx, cfg.Secrets, addrs(live)) }
 	if c, err = c.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -60,13 +60,13 @@ func StartRedisCluster(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 	if _, err := runTool(ctx, exec.Command(cli, create...)); err != nil {
 		return nil, errors.Join(fmt.Errorf("cluster: join Redis servers: %w", err), c.Close())
 	}
-	c.ready = func(ctx context.Context, live []*Server) error {
-		return redisClusterReady(ctx, cfg.Secrets, addrs(live))
+	c.checkReady = func(ctx context.Context, live []*Server) error {
+		return checkRedisClusterReady(ctx, cfg.Secrets, addrs(live))
 	}
 	return c.begin(ctx)
 }
 
-func newRedis(kind string, n int, cfg RedisConfig, more ...string) (*Cluster, error) {
+func newRedis(kind string, n int, cfg RedisConfig, extra ...string) (*Cluster, error) {
 	program, err := find("redis-server")
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func newRedis(kind string, n int, cfg RedisConfig, more ...string) (*Cluster, er
 		if cfg.Secrets != nil {
 			args = append(args, cfg.Secrets.redisArgs(port(s.Addr))...)
 		}
-		args = append(args, more...)
+		args = append(args, extra...)
 		s.command = func([]*Server) (*exec.Cmd, error) { return exec.Command(program, args...), nil }
 	}
 	return c, nil
@@ -119,15 +119,14 @@ func (s *Secrets) redisCLIArgs() []string {
 	return []string{"--tls", "--cacert", s.CA, "--cert", s.Cert, "--key", s.Key, "--user", s.Username, "--pass", s.Password, "--no-auth-warning"}
 }
 
-// redisReady checks that each server answers and has loaded its data. secrets may be nil.
-func redisReady(ctx context.Context, secrets *Secrets, addrs []string) error {
+// checkRedisReady checks that each server answers and has loaded its data. secrets may be nil.
+func checkRedisReady(ctx context.Context, secrets *Secrets, addrs []string) error {
 	return eachRedis(secrets, addrs, func(client *redis.Client) error { return client.Ping(ctx).Err() })
 }
 
-// redisClusterReady checks that each server reports all slots as served, and each
-// replica is connected to its master and in sync.
-// secrets may be nil.
-func redisClusterReady(ctx context.Context, secrets *Secrets, addrs []string) error {
+// checkRedisClusterReady checks that each server reports all slots as served, and that each
+// replica is connected to its master and in sync. secrets may be nil.
+func checkRedisClusterReady(ctx context.Context, secrets *Secrets, addrs []string) error {
 	return eachRedis(secrets, addrs, func(client *redis.Client) error {
 		state, err := client.ClusterInfo(ctx).Result()
 		if err != nil {

@@ -8,30 +8,30 @@ import (
 
 const runPrefix = "leaderboard-cluster-"
 
-// run is the folder that holds the data and logs of all clusters of this process.
-// It exists while there is a cluster.
-var run struct {
+// runDir is the run folder: it holds the data and logs of all clusters of this process. It
+// exists while the process has a cluster.
+var runDir struct {
 	mu    sync.Mutex
 	path  string
 	lock  *os.File
-	users int // clusters that have a folder in it
+	users int // the number of clusters that have a folder in the run folder
 }
 
 // newDir creates a folder for one cluster in the run folder.
 func newDir(kind string) (string, error) {
-	run.mu.Lock()
-	defer run.mu.Unlock()
-	if run.users == 0 {
+	runDir.mu.Lock()
+	defer runDir.mu.Unlock()
+	if runDir.users == 0 {
 		removeDeadRunDirs()
 		path, lock, err := newRunDir()
 		if err != nil {
 			return "", err
 		}
-		run.path, run.lock = path, lock
+		runDir.path, runDir.lock = path, lock
 	}
-	dir, err := os.MkdirTemp(run.path, kind+"-")
+	dir, err := os.MkdirTemp(runDir.path, kind+"-")
 	if err == nil {
-		run.users++
+		runDir.users++
 	}
 	return dir, err
 }
@@ -39,12 +39,12 @@ func newDir(kind string) (string, error) {
 // removeDir removes a folder that newDir created. After the last one it removes
 // the run folder too.
 func removeDir(dir string) error {
-	run.mu.Lock()
-	defer run.mu.Unlock()
+	runDir.mu.Lock()
+	defer runDir.mu.Unlock()
 	err := os.RemoveAll(dir)
-	if run.users--; run.users == 0 {
-		err = os.RemoveAll(run.path)
-		unlock(run.lock)
+	if runDir.users--; runDir.users == 0 {
+		err = os.RemoveAll(runDir.path)
+		unlock(runDir.lock)
 	}
 	return err
 }

@@ -26,12 +26,12 @@ type Server struct {
 	jmx     string   // host:port of a Cassandra node's JMX
 
 	// command writes the configuration and returns the command that runs the
-	// server in the foreground. joins are the live servers that it can join.
-	command func(joins []*Server) (*exec.Cmd, error)
+	// server in the foreground. Parameter peers has the live servers that it can join.
+	command func(peers []*Server) (*exec.Cmd, error)
 
 	mu   sync.Mutex
 	proc *process // nil before the start and after Kill or Stop
-	last *process // the process started last
+	last *process // the newest process, running or not
 }
 
 type process struct {
@@ -40,8 +40,8 @@ type process struct {
 	paused bool
 }
 
-// gone reports whether the process has ended and was reaped.
-func (p *process) gone() bool {
+// isGone reports whether the process has ended and was reaped.
+func (p *process) isGone() bool {
 	select {
 	case <-p.exited:
 		return true
@@ -54,7 +54,7 @@ func (p *process) gone() bool {
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.proc == nil || s.proc.gone() {
+	if s.proc == nil || s.proc.isGone() {
 		return 0
 	}
 	return s.proc.cmd.Process.Pid
@@ -138,7 +138,7 @@ func (s *Server) Resume() error {
 func (s *Server) Start(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
-	if err := s.spawn(ctx, s.cluster.live()); err != nil {
+	if err := s.spawn(ctx, s.cluster.liveServers()); err != nil {
 		return err
 	}
 	return s.cluster.WaitReady(ctx)
@@ -155,7 +155,7 @@ func (s *Server) Restart(ctx context.Context) error {
 // running returns the server's process, or an error if the server is not running.
 // The caller must hold s.mu.
 func (s *Server) running() (*process, error) {
-	if s.proc == nil || s.proc.gone() {
+	if s.proc == nil || s.proc.isGone() {
 		return nil, fmt.Errorf("cluster: %s is not running", s.Name)
 	}
 	return s.proc, nil
@@ -168,18 +168,18 @@ func (s *Server) signal(p *process, sig syscall.Signal) error {
 	return nil
 }
 
-// live reports whether the server runs and is not paused.
-func (s *Server) live() bool {
+// isLive reports whether the server runs and is not paused.
+func (s *Server) isLive() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.proc != nil && !s.proc.paused && !s.proc.gone()
+	return s.proc != nil && !s.proc.paused && !s.proc.isGone()
 }
 
-// crashed returns an error if the server exited by itself.
-func (s *Server) crashed() error {
+// checkCrash returns an error if the server exited by itself.
+func (s *Server) checkCrash() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.proc == nil || !s.proc.gone() {
+	if s.proc == nil || !s.proc.isGone() {
 		return nil
 	}
 	return fmt.Errorf("cluster: %s exited by itself (%v): %w; the last lines of its log:\n%s",
@@ -187,7 +187,7 @@ func (s *Server) crashed() error {
 }
 
 // spawn waits until the server's addresses are free, then starts its process.
-func (s *Server) spawn(ctx context.Context, joins []*Server) error {
+func (s *Server) spawn(ctx context.Context, peers []*Server) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, err := s.running(); err == nil {
@@ -196,7 +196,7 @@ func (s *Server) spawn(ctx context.Context, joins []*Server) error {
 	if err := s.waitFree(ctx); err != nil {
 		return err
 	}
-	cmd, err := s.command(joins)
+	cmd, err := s.command(peers)
 	if err != nil {
 		return fmt.Errorf("cluster: configure %s: %w", s.Name, err)
 	}
@@ -218,10 +218,11 @@ func (s *Server) spawn(ctx context.Context, joins []*Server) error {
 	return nil
 }
 
+// waitFree waits until the server can listen on all its addresses.
 func (s *Server) waitFree(ctx context.Context) error {
 	err := poll(ctx, func(context.Context) error {
 		for _, addr := range s.listens {
-			if err := listenable(addr); err != nil {
+			if err := checkListen(addr); err != nil {
 				return err
 			}
 		}
@@ -261,8 +262,8 @@ var starter = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// StartChild starts cmd. The kernel kills the process when this process ends,
-// however it ends. A terminal's Ctrl-C does not reach the process.
+// StartChild starts cmd as a child process. When this process ends, however it ends, the
+// kernel kills the child. A terminal's Ctrl-C does not reach the child.
 func StartChild(cmd *exec.Cmd) error {
 	attr, err := sysProcAttr()
 	if err != nil {

@@ -30,7 +30,7 @@ type kind struct {
 	check func(ctx context.Context, addrs []string) error // checks, without waiting, that the servers named by env are ready
 
 	mu      sync.Mutex
-	size    int // largest number of servers that a test has asked for; 0 before the first test
+	size    int // the largest number of servers that a test has requested; 0 before the first test
 	addrs   []string
 	err     error
 	started []*Cluster
@@ -42,28 +42,28 @@ var (
 		start: func(ctx context.Context, n int, logf func(string, ...any)) (*Cluster, error) {
 			return StartCassandra(ctx, CassandraConfig{DataCenters: OneDC(n), Logf: logf})
 		},
-		check: cassandraAnswers,
+		check: checkCassandraAnswers,
 	}
 	kafkaKind = &kind{
 		env: EnvKafka,
 		start: func(ctx context.Context, n int, logf func(string, ...any)) (*Cluster, error) {
 			return StartKafka(ctx, KafkaConfig{Brokers: n, Logf: logf})
 		},
-		check: func(_ context.Context, addrs []string) error { return kafkaListed(nil, addrs) },
+		check: func(_ context.Context, addrs []string) error { return checkKafkaListed(nil, addrs) },
 	}
 	redisKind = &kind{
 		env: EnvRedis,
 		start: func(ctx context.Context, _ int, _ func(string, ...any)) (*Cluster, error) {
 			return StartRedis(ctx, RedisConfig{})
 		},
-		check: func(ctx context.Context, addrs []string) error { return redisReady(ctx, nil, addrs) },
+		check: func(ctx context.Context, addrs []string) error { return checkRedisReady(ctx, nil, addrs) },
 	}
 	redisClusterKind = &kind{
 		env: EnvRedisCluster,
 		start: func(ctx context.Context, _ int, _ func(string, ...any)) (*Cluster, error) {
 			return StartRedisCluster(ctx, RedisConfig{})
 		},
-		check: func(ctx context.Context, addrs []string) error { return redisClusterReady(ctx, nil, addrs) },
+		check: func(ctx context.Context, addrs []string) error { return checkRedisClusterReady(ctx, nil, addrs) },
 	}
 	kinds = []*kind{cassandraKind, kafkaKind, redisKind, redisClusterKind}
 )
@@ -138,8 +138,8 @@ func required() bool { return os.Getenv(envRequire) == "1" }
 // servers fail to start, later calls fail without another attempt.
 func (k *kind) share(t testing.TB, n int) []string {
 	t.Helper()
-	named := os.Getenv(k.env)
-	if named == "" && !required() {
+	list := os.Getenv(k.env)
+	if list == "" && !required() {
 		t.Skipf("the test needs servers: name running ones in %s=host:port,…, or set %s=1 to start some, "+
 			"or run `go run ./test/cluster/cmd run -- go test ./...`", k.env, envRequire)
 	}
@@ -147,8 +147,8 @@ func (k *kind) share(t testing.TB, n int) []string {
 	defer k.mu.Unlock()
 	if k.size < n {
 		k.size = n
-		if named != "" {
-			k.addrs, k.err = k.awaitNamed(named)
+		if list != "" {
+			k.addrs, k.err = k.awaitNamed(list)
 		} else {
 			k.addrs, k.err = k.begin(t, n)
 		}
@@ -178,6 +178,7 @@ func (k *kind) awaitNamed(list string) ([]string, error) {
 	return addrs, nil
 }
 
+// begin starts n servers, which tests share.
 func (k *kind) begin(t testing.TB, n int) ([]string, error) {
 	// The context is not that of t, because the servers outlive t.
 	c, err := k.start(context.Background(), n, t.Logf)

@@ -16,19 +16,21 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// alertTest has samples with which an alert fires after the last sample, and samples with
-// which it does not. Lines are series as in tests of promtool, with a sample a minute from
-// 1970: 0x60 is 0 for an hour, 5+2x60 begins at 5 and grows by 2. A series may have several
-// parts. All lists of series begin at the same time, and the longest gives the end.
+// alertTest has two lists of series for an alert. At the time of the last sample, the alert
+// fires with the list fires, and does not fire with the list silent.
+//
+// Each line is a series in the notation of promtool's tests, with a sample a minute from
+// 1970: 0x60 is 0 for an hour, and 5+2x60 begins at 5 and grows by 2. A series may have
+// several such parts.
 type alertTest struct{ fires, silent string }
 
-// counted returns the test of an alert that fires after any increase of a counter.
-func counted(series string) alertTest {
+// counterTest returns the test of an alert that fires after any increase of a counter.
+func counterTest(series string) alertTest {
 	return alertTest{series + " 0x55 1x4", series + " 7x60"}
 }
 
-// visible returns two series about submits: how many became visible in time, with the
-// given samples, and how many there were.
+// visible returns two series: the number of submits that became visible in time, with the
+// given samples, and the number of all submits.
 func visible(inTime string) string {
 	const series = `leaderboard_api_visible_seconds_`
 	return series + `bucket{method="SubmitScore",le="0.05"} ` + inTime + "\n" + series + `count{method="SubmitScore"} 0+100x500`
@@ -54,10 +56,11 @@ var alertTests = map[string]alertTest{
 		leaderboard_api_call_seconds_bucket{method="TopScores",le="+Inf"} 0+100x60
 		leaderboard_api_call_seconds_bucket{method="WatchScores",le="0.25"} 0x60
 		leaderboard_api_call_seconds_bucket{method="WatchScores",le="+Inf"} 0+500x60`},
-	// Over the long window the target is missed, but no longer over the short one.
+	// The silent samples miss the target over the long window, and meet it over the short
+	// window.
 	"SLOBurnsFast":     {visible("0+20x500"), visible("0x492 0+100x7")},
 	"SLOBurnsSlowly":   {visible("0+60x500"), visible("0x459 0+100x40")},
-	"Panic":            counted(`leaderboard_api_panics_total`),
+	"Panic":            counterTest(`leaderboard_api_panics_total`),
 	"ReadsAreDegraded": {`leaderboard_degraded_reads_total 0+1x60`, `leaderboard_degraded_reads_total 7x60`},
 	"IndexNotFilled": {`leaderboard_index_filled_timestamp_seconds 0+60x39 2340x20`, `
 		leaderboard_index_filled_timestamp_seconds{instance="a"} 0+60x60
@@ -83,7 +86,7 @@ var alertTests = map[string]alertTest{
 	"BackupIsOld": {`leaderboard_backup_last_success_timestamp_seconds 60x2900`, `
 		leaderboard_backup_last_success_timestamp_seconds{instance="without"} 0x2900
 		leaderboard_backup_last_success_timestamp_seconds{instance="daily"} 60x1439 86400x1460`},
-	"BackupFails": counted(`leaderboard_backup_failures_total`),
+	"BackupFails": counterTest(`leaderboard_backup_failures_total`),
 	"NoConsumer": {`
 		leaderboard_consumer_partitions{instance="a"} 0x60
 		leaderboard_consumer_partitions{instance="b"} 0x60`, `
@@ -98,12 +101,12 @@ var alertTests = map[string]alertTest{
 		leaderboard_consumer_lag_messages{topic="falls",partition="0"} 90000-10x60
 		leaderboard_consumer_lag_messages{topic="small",partition="0"} 0+100x60`},
 	"BatchesAreRetried":            {`leaderboard_consumer_retries_total 0+7x60`, `leaderboard_consumer_retries_total 0+5x60`},
-	"PartitionStuck":               counted(`leaderboard_consumer_stuck_total`),
+	"PartitionStuck":               counterTest(`leaderboard_consumer_stuck_total`),
 	"RebalancesOften":              {`leaderboard_consumer_sessions_total 0x50 1+1x9`, `leaderboard_consumer_sessions_total 0x55 1+1x3`},
-	"ResultsExpired":               counted(`leaderboard_consumer_offset_resets_total`),
+	"ResultsExpired":               counterTest(`leaderboard_consumer_offset_resets_total`),
 	"DamagedData":                  {`leaderboard_consumer_dead_letters_total{cause="damaged"} 0x55 1x4`, `leaderboard_consumer_dead_letters_total{cause="invalid"} 0x55 1x4`},
 	"DeadLetters":                  {`leaderboard_consumer_dead_letters_total{cause="invalid"} 0x55 1x4`, `leaderboard_consumer_dead_letters_total{cause="damaged"} 0x55 1x4`},
-	"ProducerUsesOtherPartitioner": counted(`leaderboard_consumer_misplaced_total`),
+	"ProducerUsesOtherPartitioner": counterTest(`leaderboard_consumer_misplaced_total`),
 	"CassandraNodeDown": {`leaderboard_cassandra_nodes{state="down"} 1x60`, `
 		leaderboard_cassandra_nodes{state="up"} 3x60
 		leaderboard_cassandra_nodes{state="down"} 0x57 1x2`},
@@ -118,14 +121,14 @@ var alertTests = map[string]alertTest{
 		leaderboard_redis_max_memory_bytes 100x60`, `
 		leaderboard_redis_used_memory_bytes{instance="without a limit"} 86x60
 		leaderboard_redis_max_memory_bytes{instance="without a limit"} 0x60`},
-	"RedisEvicts":          counted(`leaderboard_redis_evicted_keys`),
+	"RedisEvicts":          counterTest(`leaderboard_redis_evicted_keys`),
 	"RedisIsSlow":          {`leaderboard_redis_slow_commands 0+2x60`, `leaderboard_redis_slow_commands 0+0.5x60`},
 	"RedisReplicaBehind":   {`leaderboard_redis_replication_lag_bytes 17000000x60`, `leaderboard_redis_replication_lag_bytes 16000000x60`},
 	"RedisPoolIsExhausted": {`leaderboard_redis_pool_timeouts_total 0+1x60`, `leaderboard_redis_pool_timeouts_total 7x60`},
 }
 
-// Each alert fires with some samples, after the time that it must wait, and does not fire
-// with others.
+// Each alert fires with the first samples of its test, and does not fire with the other
+// samples.
 func TestAlertsFire(t *testing.T) {
 	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/prometheus/alerts.yml"), false)
 	if len(errs) > 0 {
@@ -175,7 +178,7 @@ func parse(t *testing.T, text string) samples {
 }
 
 // isFiring reports whether r fires at the time of the last sample. As in Prometheus, r
-// fires if one element is in the result of every evaluation of the last r.For.
+// fires if one series is in the result of every evaluation during the last r.For.
 func isFiring(t *testing.T, r rulefmt.Rule, all samples) bool {
 	t.Helper()
 	var last int64
@@ -219,7 +222,7 @@ type querier struct {
 }
 
 func (q *querier) Select(_ context.Context, _ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
-	var found samples
+	var selected samples
 next:
 	for _, s := range q.all {
 		for _, m := range matchers {
@@ -227,30 +230,30 @@ next:
 				continue next
 			}
 		}
-		found = append(found, s)
+		selected = append(selected, s)
 	}
-	return &set{rest: found}
+	return &set{pending: selected}
 }
 
 // set iterates over series.
 type set struct {
-	rest samples
-	now  promql.Series
+	pending samples
+	current promql.Series
 }
 
 var _ storage.SeriesSet = (*set)(nil)
 
 // Next implements [storage.SeriesSet].
 func (s *set) Next() bool {
-	if len(s.rest) == 0 {
+	if len(s.pending) == 0 {
 		return false
 	}
-	s.now, s.rest = s.rest[0], s.rest[1:]
+	s.current, s.pending = s.pending[0], s.pending[1:]
 	return true
 }
 
 // At implements [storage.SeriesSet].
-func (s *set) At() storage.Series { return promql.NewStorageSeries(s.now) }
+func (s *set) At() storage.Series { return promql.NewStorageSeries(s.current) }
 
 // Err implements [storage.SeriesSet].
 func (s *set) Err() error { return nil }

@@ -77,17 +77,17 @@ func isJob(s *types.ServiceConfig) bool {
 	return s.Restart == types.RestartPolicyOnFailure || s.Name == "tests"
 }
 
-// pinned matches an image with a complete version and a digest.
-var pinned = regexp.MustCompile(`^[a-z0-9./-]+:v?\d+\.\d+\.\d+(-[a-z0-9.]+)?@sha256:[0-9a-f]{64}$`)
+// pinnedImage matches an image with a complete version and a digest.
+var pinnedImage = regexp.MustCompile(`^[a-z0-9./-]+:v?\d+\.\d+\.\d+(-[a-z0-9.]+)?@sha256:[0-9a-f]{64}$`)
 
 func TestEveryImageIsPinned(t *testing.T) {
 	for name, s := range testProject(t).Services {
-		if s.Build == nil && !pinned.MatchString(s.Image) {
+		if s.Build == nil && !pinnedImage.MatchString(s.Image) {
 			t.Errorf("%s runs %q, want a tag with a complete version, and a digest", name, s.Image)
 		}
 	}
 	for _, from := range dockerfile(t).from {
-		if from != "scratch" && !pinned.MatchString(from) {
+		if from != "scratch" && !pinnedImage.MatchString(from) {
 			t.Errorf("the Dockerfile builds on %q, want a tag with a complete version, and a digest", from)
 		}
 	}
@@ -96,7 +96,7 @@ func TestEveryImageIsPinned(t *testing.T) {
 // Cassandra and Kafka have the versions that the tests use without Docker.
 func TestServersHaveTheTestedVersions(t *testing.T) {
 	p := project(t)
-	for prefix, of := range map[string]struct{ image, pom, artifact string }{
+	for prefix, server := range map[string]struct{ image, pom, artifact string }{
 		"cassandra-": {"cassandra", "cassandra/pom.xml", "cassandra-all"},
 		"kafka-":     {"apache/kafka", "kafka/pom.xml", "kafka_2.13"},
 	} {
@@ -106,7 +106,7 @@ func TestServersHaveTheTestedVersions(t *testing.T) {
 				Version  string `xml:"version"`
 			} `xml:"dependencies>dependency"`
 		}
-		data, err := os.ReadFile(filepath.Join(root, "test/cluster", of.pom))
+		data, err := os.ReadFile(filepath.Join(root, "test/cluster", server.pom))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,8 +115,8 @@ func TestServersHaveTheTestedVersions(t *testing.T) {
 		}
 		want := ""
 		for _, d := range pom.Dependencies {
-			if d.Artifact == of.artifact {
-				want = of.image + ":" + d.Version
+			if d.Artifact == server.artifact {
+				want = server.image + ":" + d.Version
 			}
 		}
 		names := servicesNamed(p, prefix)
@@ -159,19 +159,19 @@ func checkServices(t *testing.T, p *types.Project) {
 			if v.Type != types.VolumeTypeVolume {
 				continue
 			}
-			if other, taken := volumes[v.Source]; taken {
-				t.Errorf("%s and %s share the volume %s, want a volume for each", name, other, v.Source)
+			if owner, taken := volumes[v.Source]; taken {
+				t.Errorf("%s and %s share the volume %s, want a volume for each", name, owner, v.Source)
 			}
 			volumes[v.Source] = name
 		}
-		for on, d := range s.DependsOn {
-			dependency := p.Services[on]
+		for other, d := range s.DependsOn {
+			dependency := p.Services[other]
 			want := types.ServiceConditionHealthy
 			if isJob(&dependency) {
 				want = types.ServiceConditionCompletedSuccessfully
 			}
 			if d.Condition != want {
-				t.Errorf("%s waits for %s to be %s, want %s", name, on, d.Condition, want)
+				t.Errorf("%s waits for %s to be %s, want %s", name, other, d.Condition, want)
 			}
 		}
 	}
@@ -182,9 +182,9 @@ func checkServices(t *testing.T, p *types.Project) {
 	}
 	for _, name := range []string{"api", "consumer"} {
 		s := p.Services[name]
-		for _, on := range []string{"schema", "topics", "redis"} {
-			if _, ok := s.DependsOn[on]; !ok {
-				t.Errorf("%s does not wait for %s, want it to depend on it", name, on)
+		for _, dependency := range []string{"schema", "topics", "redis"} {
+			if _, ok := s.DependsOn[dependency]; !ok {
+				t.Errorf("%s does not wait for %s, want it to depend on it", name, dependency)
 			}
 		}
 	}
@@ -213,8 +213,8 @@ func settings(t *testing.T, p *types.Project, name string) *config.Config {
 		t.Fatalf("%s: %v", name, err)
 	}
 	for _, list := range []struct {
-		what, port string
-		have, want []string
+		name, port string
+		got, want  []string
 	}{
 		{"cassandra.hosts", "", c.Cassandra.Hosts, servicesNamed(p, "cassandra-")},
 		{"kafka.brokers", ":9092", c.Kafka.Brokers, servicesNamed(p, "kafka-")},
@@ -224,8 +224,8 @@ func settings(t *testing.T, p *types.Project, name string) *config.Config {
 		for _, host := range list.want {
 			want = append(want, host+list.port)
 		}
-		if !slices.Equal(list.have, want) {
-			t.Errorf("%s: %s is %v, want %v", name, list.what, list.have, want)
+		if !slices.Equal(list.got, want) {
+			t.Errorf("%s: %s is %v, want %v", name, list.name, list.got, want)
 		}
 	}
 	return &c.Config
@@ -251,8 +251,8 @@ func TestSettingsOfOurServices(t *testing.T) {
 		}
 		ours++
 		c := settings(t, p, name)
-		want, stays := roles[name]
-		if !stays {
+		want, isServer := roles[name]
+		if !isServer {
 			continue
 		}
 		if !slices.Equal(c.Roles, want) {
@@ -334,7 +334,7 @@ func TestTestsUseTheServersOfTheService(t *testing.T) {
 	for _, host := range c.Cassandra.Hosts {
 		cassandra = append(cassandra, host+":9042")
 	}
-	var redisCluster []string // servers_test.go tests the script of this cluster
+	var redisCluster []string // servers_test.go checks that the command of the service redis-cluster starts these nodes
 	for port := 7001; port <= 7006; port++ {
 		redisCluster = append(redisCluster, fmt.Sprint("redis-cluster:", port))
 	}

@@ -26,7 +26,7 @@ func dockerfile(t *testing.T) instructions {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var in instructions
+	var all instructions
 	for line := range strings.Lines(string(data)) {
 		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch {
@@ -35,27 +35,27 @@ func dockerfile(t *testing.T) instructions {
 			t.Fatalf("%q continues on the next line: this test reads only one line per instruction", line)
 		case word == "FROM":
 			image := strings.TrimPrefix(rest, "--platform=$BUILDPLATFORM ")
-			in.from, in.final = append(in.from, strings.Fields(image)[0]), map[string]string{}
+			all.from, all.final = append(all.from, strings.Fields(image)[0]), map[string]string{}
 		case word == "RUN":
-			in.runs = append(in.runs, rest)
+			all.runs = append(all.runs, rest)
 		default:
-			in.final[word] = rest
+			all.final[word] = rest
 		}
 	}
-	return in
+	return all
 }
 
 func TestImageRunsAsUnprivilegedUser(t *testing.T) {
-	in := dockerfile(t)
-	user, _, _ := strings.Cut(in.final["USER"], ":")
+	image := dockerfile(t)
+	user, _, _ := strings.Cut(image.final["USER"], ":")
 	if !regexp.MustCompile(`^[1-9][0-9]*$`).MatchString(user) {
-		t.Errorf("the image runs as %q, want a numeric id other than root's: the image has no user names", in.final["USER"])
+		t.Errorf("the image runs as %q, want a numeric id other than root's: the image has no user names", image.final["USER"])
 	}
-	if from := in.from[len(in.from)-1]; from != "scratch" {
+	if from := image.from[len(image.from)-1]; from != "scratch" {
 		t.Errorf("the image builds on %s, want scratch", from)
 	}
-	if !strings.Contains(in.final["HEALTHCHECK"], `CMD ["/leaderboard", "health"]`) {
-		t.Errorf("the image's health check is %q, want /leaderboard health", in.final["HEALTHCHECK"])
+	if !strings.Contains(image.final["HEALTHCHECK"], `CMD ["/leaderboard", "health"]`) {
+		t.Errorf("the image's health check is %q, want /leaderboard health", image.final["HEALTHCHECK"])
 	}
 }
 
@@ -66,19 +66,19 @@ func TestImageBinaryBuildsAndKnowsItsCommands(t *testing.T) {
 	context := t.TempDir()
 	copyContext(t, context)
 	runs := dockerfile(t).runs
-	at := slices.IndexFunc(runs, func(r string) bool { return strings.Contains(r, "go build") })
-	if at < 0 {
+	index := slices.IndexFunc(runs, func(r string) bool { return strings.Contains(r, "go build") })
+	if index < 0 {
 		t.Fatalf("no RUN of the Dockerfile runs go build: %q", runs)
 	}
 	binary := filepath.Join(t.TempDir(), "leaderboard")
-	if !strings.Contains(runs[at], "-o /out/leaderboard ") || !strings.Contains(runs[at], "CGO_ENABLED=0 ") || !strings.Contains(runs[at], " -trimpath ") {
-		t.Errorf("RUN %s: want CGO_ENABLED=0, -trimpath and -o /out/leaderboard", runs[at])
+	if !strings.Contains(runs[index], "-o /out/leaderboard ") || !strings.Contains(runs[index], "CGO_ENABLED=0 ") || !strings.Contains(runs[index], " -trimpath ") {
+		t.Errorf("RUN %s: want CGO_ENABLED=0, -trimpath and -o /out/leaderboard", runs[index])
 	}
-	build := exec.Command("sh", "-c", strings.Replace(runs[at], "/out/leaderboard", binary, 1))
+	build := exec.Command("sh", "-c", strings.Replace(runs[index], "/out/leaderboard", binary, 1))
 	build.Dir = context
 	build.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "TARGETOS=linux", "VERSION=v1.2.3")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("RUN %s: %v\n%s", runs[at], err, out)
+		t.Fatalf("RUN %s: %v\n%s", runs[index], err, out)
 	}
 	if out, err := exec.Command(binary, "version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "leaderboard v1.2.3 ") {
 		t.Errorf("leaderboard version: %v: %s; want the version of the build argument", err, out)
@@ -122,8 +122,8 @@ func healthArgs(test []string) []string {
 
 // copyContext copies the files that .dockerignore includes. The first pattern of this
 // file excludes everything. Patterns with ! include folders and files. Patterns with **/
-// exclude some of these again.
-func copyContext(t *testing.T, to string) {
+// exclude some of these files.
+func copyContext(t *testing.T, target string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, ".dockerignore"))
 	if err != nil {
@@ -156,13 +156,13 @@ func copyContext(t *testing.T, to string) {
 		case ignored(path):
 			return nil
 		case d.IsDir():
-			return os.Mkdir(filepath.Join(to, path), 0o755)
+			return os.Mkdir(filepath.Join(target, path), 0o755)
 		}
 		data, err := fs.ReadFile(source, path)
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(to, path), data, 0o644)
+		return os.WriteFile(filepath.Join(target, path), data, 0o644)
 	})
 	if err != nil {
 		t.Fatal(err)

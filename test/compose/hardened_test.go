@@ -19,8 +19,8 @@ import (
 // unless its image writes there at each start. Its user is not root.
 func TestContainersAreHardened(t *testing.T) {
 	p := testProject(t)
-	unprivileged := []string{"apache/kafka", "prom/prometheus", "grafana/grafana"} // the user of the image
-	writes := append(append(servicesNamed(p, "cassandra-"), servicesNamed(p, "kafka-")...), "credentials")
+	unprivileged := []string{"apache/kafka", "prom/prometheus", "grafana/grafana"} // images whose default user is not root
+	writable := append(append(servicesNamed(p, "cassandra-"), servicesNamed(p, "kafka-")...), "credentials")
 	for name, s := range p.Services {
 		if name == "tests" { // installs packages
 			continue
@@ -31,7 +31,7 @@ func TestContainersAreHardened(t *testing.T) {
 		if !slices.Equal(s.SecurityOpt, []string{"no-new-privileges:true"}) {
 			t.Errorf("%s has the security options %v, want no-new-privileges", name, s.SecurityOpt)
 		}
-		if s.ReadOnly == slices.Contains(writes, name) {
+		if s.ReadOnly == slices.Contains(writable, name) {
 			t.Errorf("%s: read_only is %v, want %v", name, s.ReadOnly, !s.ReadOnly)
 		}
 		image, _, _ := strings.Cut(s.Image, ":")
@@ -41,7 +41,7 @@ func TestContainersAreHardened(t *testing.T) {
 	}
 }
 
-// Without .env, nothing starts.
+// Docker Compose loads the project only if .env has all passwords.
 func TestPasswordsAreRequired(t *testing.T) {
 	for _, env := range [][]string{nil, dotEnv[:2], dotEnv[1:], {dotEnv[0], dotEnv[2]}} {
 		if _, err := read(t, env, "docker-compose.yml"); err == nil || !strings.Contains(err.Error(), "write .env") {
@@ -50,12 +50,12 @@ func TestPasswordsAreRequired(t *testing.T) {
 	}
 }
 
-// brokerJAAS is what a listener of a broker needs to check the user leaderboard, and to
-// connect as this user to the other brokers.
+// brokerJAAS is the configuration with which a listener of a broker checks the user
+// leaderboard, and connects as this user to the other brokers.
 const brokerJAAS = `org.apache.kafka.common.security.plain.PlainLoginModule required username="leaderboard" password="` + kafkaPassword + `" user_leaderboard="` + kafkaPassword + `";`
 
-// properties returns the settings of a broker. The image makes one of each variable: it
-// removes the prefix KAFKA_, and writes a dot for each underscore.
+// properties returns the settings of a broker. The image makes one setting of each
+// variable: it removes the prefix KAFKA_, and writes a dot for each underscore.
 func properties(s types.ServiceConfig) map[string]string {
 	found := map[string]string{}
 	for name, value := range s.Environment {
@@ -118,7 +118,7 @@ func TestCredentialsJob(t *testing.T) {
 	s := project(t).Services["credentials"]
 	dir := t.TempDir()
 	// The fake cqlsh logs its arguments. SETUP is the exit status of the statements. NEW and
-	// DEFAULT are those of later logins with the new and the default role.
+	// DEFAULT are the exit statuses of later logins with the new and the default role.
 	fake := `#!/bin/sh
 printf '%s\n' "$*" >> "$LOG"
 case "$*" in *ALTER*) exit "$SETUP";; *"-u leaderboard"*) exit "$NEW";; *"-u cassandra"*) exit "$DEFAULT";; esac
@@ -132,8 +132,8 @@ exit 9`
 	}{
 		{"first run", "SETUP=0 NEW=0 DEFAULT=1", true},
 		{"second run", "SETUP=1 NEW=0 DEFAULT=1", true},
-		{"no new role", "SETUP=1 NEW=1 DEFAULT=1", false},
-		{"default role still enabled", "SETUP=1 NEW=0 DEFAULT=0", false},
+		{"the new role is missing", "SETUP=1 NEW=1 DEFAULT=1", false},
+		{"the default role is enabled", "SETUP=1 NEW=0 DEFAULT=0", false},
 	} {
 		log := filepath.Join(dir, fmt.Sprint("log", i))
 		cmd := exec.Command(s.Command[0], s.Command[1:]...)
@@ -197,7 +197,7 @@ func TestRedisRequiresThePassword(t *testing.T) {
 }
 
 // The command at the top of docker-compose.yml writes a password for each server. It keeps
-// the passwords of an earlier run.
+// the passwords of an earlier run, also if .env does not end with a newline.
 func TestPasswordsAreWritten(t *testing.T) {
 	needPrograms(t, "openssl")
 	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))
@@ -210,7 +210,7 @@ func TestPasswordsAreWritten(t *testing.T) {
 	}
 	dir := t.TempDir()
 	dotEnv := filepath.Join(dir, ".env")
-	if err := os.WriteFile(dotEnv, []byte("REDIS_PASSWORD=kept\n"), 0o600); err != nil {
+	if err := os.WriteFile(dotEnv, []byte("REDIS_PASSWORD=kept"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

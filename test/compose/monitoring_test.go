@@ -61,7 +61,7 @@ var watched = map[string][]string{
 	"running versions": {`count by (version) (leaderboard_build_info)`},
 }
 
-// Prometheus understands every query of the dashboard. Each panel has a query and a title.
+// Prometheus parses every query of the dashboard. Each panel has a query and a title.
 // The queries show what an operator must watch.
 func TestPrometheusAcceptsTheDashboard(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(root, "deploy/grafana/dashboards/leaderboard.json"))
@@ -106,7 +106,7 @@ func TestPrometheusAcceptsTheDashboard(t *testing.T) {
 }
 
 // prometheusConfig has the fields of prometheus.yml, and a misspelled field is an error.
-// Prometheus' own package config would bring the clients of three clouds into go.mod.
+// Prometheus' own package config would add the clients of three cloud providers to go.mod.
 type prometheusConfig struct {
 	Global struct {
 		ScrapeInterval     model.Duration `yaml:"scrape_interval"`
@@ -140,7 +140,7 @@ func TestComposeStartsMonitoring(t *testing.T) {
 		}
 		return found
 	}
-	folder := func(service, target, want string) {
+	checkMount := func(service, target, want string) {
 		t.Helper()
 		absolute, err := filepath.Abs(filepath.Join(root, want))
 		if err != nil {
@@ -150,21 +150,21 @@ func TestComposeStartsMonitoring(t *testing.T) {
 			t.Errorf("%s mounts %q at %s, want %s", service, got, target, absolute)
 		}
 	}
-	folder("prometheus", "/etc/prometheus", "deploy/prometheus")
-	folder("grafana", "/etc/grafana/provisioning", "deploy/grafana/provisioning")
-	folder("grafana", "/etc/grafana/dashboards", "deploy/grafana/dashboards") // the folder that the provider in provisioning names
+	checkMount("prometheus", "/etc/prometheus", "deploy/prometheus")
+	checkMount("grafana", "/etc/grafana/provisioning", "deploy/grafana/provisioning")
+	checkMount("grafana", "/etc/grafana/dashboards", "deploy/grafana/dashboards") // the folder that the provider in provisioning names
 
 	var config prometheusConfig
-	load := func(path string, into any) {
+	load := func(path string, target any) {
 		t.Helper()
 		data, err := os.ReadFile(filepath.Join(root, path))
 		if err != nil {
 			t.Fatal(err)
 		}
 		decoder := yaml.NewDecoder(bytes.NewReader(data))
-		_, ours := into.(*prometheusConfig)
-		decoder.KnownFields(ours)
-		if err := decoder.Decode(into); err != nil {
+		_, strict := target.(*prometheusConfig)
+		decoder.KnownFields(strict)
+		if err := decoder.Decode(target); err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
 	}
@@ -175,10 +175,10 @@ func TestComposeStartsMonitoring(t *testing.T) {
 	if dns := config.ScrapeConfigs[0].DNS; len(dns) != 1 || !slices.Equal(dns[0].Names, []string{"api", "consumer"}) || dns[0].Type != "A" || dns[0].Port != 8080 {
 		t.Errorf("Prometheus reads %+v, want the services api and consumer at 8080", dns)
 	}
-	// The alert rules look at 5 minutes and more.
-	for name, every := range map[string]model.Duration{"scrape_interval": config.Global.ScrapeInterval, "evaluation_interval": config.Global.EvaluationInterval} {
-		if every <= 0 || time.Duration(every) > time.Minute {
-			t.Errorf("%s is %v, want more than 0 and at most 1m", name, every)
+	// The shortest window of an alert rule is 5 minutes.
+	for name, interval := range map[string]model.Duration{"scrape_interval": config.Global.ScrapeInterval, "evaluation_interval": config.Global.EvaluationInterval} {
+		if interval <= 0 || time.Duration(interval) > time.Minute {
+			t.Errorf("%s is %v, want more than 0 and at most 1m", name, interval)
 		}
 	}
 	for _, name := range []string{"api", "consumer"} {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// checkout returns a commit of all files of the project, with a section of the CHANGELOG
-// for version 1.2.3.
+// checkout returns a folder with a Git commit of all files of the project. Its CHANGELOG has
+// a section for version 1.2.3.
 func checkout(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -87,27 +87,27 @@ func TestReleaseHasAStaticBinaryChecksumsAndNotes(t *testing.T) {
 	}
 	wantStatic(t, binary)
 
-	// The same commit makes the same archive, elsewhere and later.
-	again := filepath.Join(t.TempDir(), "again")
-	run(t, dir, "env", "DIST="+again, "scripts/release.sh", "v1.2.3", platform)
-	if data, err := os.ReadFile(filepath.Join(again, name+".tar.gz")); err != nil || sha256.Sum256(data) != sha256.Sum256(archive) {
+	// The same commit makes the same archive, also later and in another folder.
+	second := filepath.Join(t.TempDir(), "second")
+	run(t, dir, "env", "DIST="+second, "scripts/release.sh", "v1.2.3", platform)
+	if data, err := os.ReadFile(filepath.Join(second, name+".tar.gz")); err != nil || sha256.Sum256(data) != sha256.Sum256(archive) {
 		t.Errorf("a second archive of the same commit differs, or cannot be read: %v; want the same bytes", err)
 	}
 }
 
-// A release is refused without a version, without its section in the CHANGELOG, without the
-// part Upgrading of this section, over an existing folder, and from a checkout with changes.
+// A release needs a version, and a section of the CHANGELOG with the part Upgrading. It
+// also needs a folder that does not exist yet, and a checkout without changes.
 func TestReleaseIsRefused(t *testing.T) {
 	dir := checkout(t)
 	existing := t.TempDir()
 	for _, tt := range []struct{ name, command, want string }{
 		{"no version", "scripts/release.sh", "the version is missing"},
 		{"not a version", "scripts/release.sh 1.2.3", "the version is 1.2.3"},
-		{"no section", "DIST=" + filepath.Join(t.TempDir(), "a") + " scripts/release.sh v1.2.4", `no section "## 1.2.4"`},
+		{"no section in the CHANGELOG", "DIST=" + filepath.Join(t.TempDir(), "a") + " scripts/release.sh v1.2.4", `no section "## 1.2.4"`},
 		{"existing folder", "DIST=" + existing + " scripts/release.sh v1.2.3", existing + " exists"},
 		{"no section Upgrading", `grep -v "^### Upgrading" CHANGELOG.md > c; mv c CHANGELOG.md; git -c user.name=test -c user.email=test@example.com commit -qam edit
 			DIST=` + filepath.Join(t.TempDir(), "b") + ` scripts/release.sh v1.2.3`, `no section "## 1.2.3" with "### Upgrading"`},
-		{"changes", "echo >> README.md; scripts/release.sh v1.2.3", "the checkout has changes"},
+		{"uncommitted changes", "echo >> README.md; scripts/release.sh v1.2.3", "the checkout has changes"},
 	} {
 		cmd := exec.Command("sh", "-c", tt.command)
 		cmd.Dir = dir
@@ -117,8 +117,8 @@ func TestReleaseIsRefused(t *testing.T) {
 	}
 }
 
-// A release without a list of platforms has an archive for each of the five. This takes
-// minutes, so only make slow runs the test.
+// A release without a list of platforms has an archive for each of five platforms. This
+// takes minutes, so only make slow runs the test.
 func TestReleaseOfAllPlatforms(t *testing.T) {
 	dir := checkout(t)
 	run(t, dir, "scripts/release.sh", "v1.2.3")
@@ -135,7 +135,7 @@ func TestReleaseOfAllPlatforms(t *testing.T) {
 			program += ".exe"
 		}
 		if listing := run(t, dir, "tar", "-tzf", file); !strings.Contains(listing, "/"+program+"\n") {
-			t.Errorf("the archive of %s has %s, want %s among it", platform, listing, program)
+			t.Errorf("the archive of %s has %s, want %s among its files", platform, listing, program)
 		}
 	}
 	if want := []string{"darwin_amd64", "darwin_arm64", "linux_amd64", "linux_arm64", "windows_amd64"}; !slices.Equal(got, want) {
@@ -150,11 +150,11 @@ func TestReleaseOfAllPlatforms(t *testing.T) {
 func TestGoInstall(t *testing.T) {
 	const path = "github.com/open-leaderboard/leaderboard"
 	dir, proxy, bin := checkout(t), t.TempDir(), t.TempDir()
-	at := filepath.Join(proxy, path, "@v")
-	if err := os.MkdirAll(at, 0o700); err != nil {
+	versions := filepath.Join(proxy, path, "@v")
+	if err := os.MkdirAll(versions, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	archive, err := os.Create(filepath.Join(at, "v1.2.3.zip"))
+	archive, err := os.Create(filepath.Join(versions, "v1.2.3.zip"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,13 +167,13 @@ func TestGoInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"list": "v1.2.3\n", "v1.2.3.mod": string(gomod), "v1.2.3.info": `{"Version":"v1.2.3"}`} {
-		if err := os.WriteFile(filepath.Join(at, name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(versions, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	cache := strings.TrimSpace(run(t, root, "go", "env", "GOMODCACHE"))
-	own := filepath.Join(t.TempDir(), "cache") // so that the cache of the machine gets no made-up version
-	run(t, t.TempDir(), "env", "GOBIN="+bin, "GOMODCACHE="+own, "GOFLAGS=-modcacherw -trimpath", "GOSUMDB=off", "GOTOOLCHAIN=local",
+	ownCache := filepath.Join(t.TempDir(), "cache") // so that the cache of the machine gets no made-up version
+	run(t, t.TempDir(), "env", "GOBIN="+bin, "GOMODCACHE="+ownCache, "GOFLAGS=-modcacherw -trimpath", "GOSUMDB=off", "GOTOOLCHAIN=local",
 		"GOPROXY=file://"+proxy+",file://"+filepath.Join(cache, "cache", "download"), "go", "install", path+"/cmd/leaderboard@v1.2.3")
 	if out := run(t, dir, filepath.Join(bin, "leaderboard"), "version"); !strings.HasPrefix(out, "leaderboard v1.2.3 ") {
 		t.Errorf("leaderboard version: %q, want v1.2.3", out)

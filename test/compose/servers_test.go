@@ -20,12 +20,12 @@ func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
 	needPrograms(t, "redis-server", "redis-cli", "hostname")
 	p := testProject(t)
 	s := p.Services["redis-cluster"]
-	const ports, count = "700", 6
+	const scriptPrefix, count = "700", 6 // the script uses the ports 7001 to 7006
 	prefix := freePorts(t, count)
-	here := func(text string) string { return strings.ReplaceAll(text, ports, prefix) }
+	withPrefix := func(text string) string { return strings.ReplaceAll(text, scriptPrefix, prefix) }
 	args := make([]string, len(s.Command))
 	for i, arg := range s.Command {
-		args[i] = here(arg)
+		args[i] = withPrefix(arg)
 	}
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -49,7 +49,7 @@ func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
 	}
 	deadline := time.Now().Add(5 * time.Minute)
 	for {
-		out, err := exec.CommandContext(t.Context(), "sh", "-c", here(s.HealthCheck.Test[1])).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", withPrefix(s.HealthCheck.Test[1])).CombinedOutput()
 		if err == nil {
 			break
 		}
@@ -70,7 +70,7 @@ func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	for address := range strings.SplitSeq(*p.Services["tests"].Environment["LEADERBOARD_TEST_REDIS_CLUSTER"], ",") {
-		if _, port, _ := strings.Cut(address, ":"); !strings.Contains(string(nodes), ":"+here(port)+"@") {
+		if _, port, _ := strings.Cut(address, ":"); !strings.Contains(string(nodes), ":"+withPrefix(port)+"@") {
 			t.Errorf("the tests use %s, which is not among the nodes\n%s", address, nodes)
 		}
 	}
@@ -114,18 +114,23 @@ func freePorts(t *testing.T, count int) string {
 }
 
 // Cassandra acknowledges writes under the same rules as in tests without Docker: the
-// settings of its commit log are the same. The image's cassandra.yaml has one setting more,
+// settings of its commit log are the same. The image's cassandra.yaml has one more setting,
 // commitlog_sync_period, which docker-compose.yml resets to 0.
 func TestCassandraSyncsAsTested(t *testing.T) {
 	tested, err := os.ReadFile(filepath.Join(root, "test/cluster/cassandra/cassandra.yaml.tmpl"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The settings of quick nodes stand before "else".
+	_, durable, found := strings.Cut(string(tested), "{{- else -}}\n")
+	if !found {
+		t.Fatal("the template has no settings for nodes that are not quick")
+	}
 	p := project(t)
 	for _, name := range servicesNamed(p, "cassandra-") {
 		options := strings.Fields(*p.Services[name].Environment["JVM_EXTRA_OPTS"])
 		want := []string{"-Dcassandra.config.allow_system_properties=true", "-Dcassandra.settings.commitlog_sync_period=0ms"}
-		for line := range strings.Lines(string(tested)) {
+		for line := range strings.Lines(durable) {
 			if setting, value, _ := strings.Cut(strings.TrimSpace(line), ": "); strings.HasPrefix(setting, "commitlog_sync") {
 				want = append(want, "-Dcassandra.settings."+setting+"="+value)
 			}

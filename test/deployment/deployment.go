@@ -90,6 +90,10 @@ type Deployment struct {
 	secrets *cluster.Secrets
 }
 
+// adminKey is the admin key of all deployments of this process. A keyspace has one configured
+// admin key, and deployments share keyspaces.
+var adminKey = "key of a deployment under test " + rand.Text()
+
 // New returns a deployment without processes. [Deployment.Serve] starts them.
 func New(t testing.TB, o Options) *Deployment {
 	t.Helper()
@@ -97,7 +101,7 @@ func New(t testing.TB, o Options) *Deployment {
 	d := &Deployment{
 		Cassandra: o.Cassandra, Kafka: o.Kafka, Redis: o.Redis,
 		Group: id, TopicPrefix: id + "-", RedisPrefix: id + ":", Partitions: cmp.Or(o.Partitions, 4),
-		Key: "key of a deployment under test " + rand.Text(), secrets: o.Secrets, Program: o.Program,
+		Key: adminKey, secrets: o.Secrets, Program: o.Program,
 	}
 	if len(d.Cassandra) == 0 {
 		d.Cassandra = cluster.Cassandra(t, max(o.CassandraReplicas, 1))
@@ -111,7 +115,7 @@ func New(t testing.TB, o Options) *Deployment {
 	if len(o.DataCenters) == 0 {
 		o.DataCenters = []string{dataCenter(t, d.Cassandra, o.Secrets)}
 	}
-	if d.Program == "" { // after the servers, because without them the test is skipped
+	if d.Program == "" { // built after the servers are known, because a test without servers skips
 		d.Program = Program(t)
 	}
 	d.DataCenter = o.DataCenters[0]
@@ -135,8 +139,8 @@ func dataCenter(t testing.TB, nodes []string, secrets *cluster.Secrets) string {
 	return name
 }
 
-// keyspaces records the keyspaces that this process created, so that deployments share
-// them and Main drops them.
+// keyspaces has the keyspaces that this process created. Deployments share them, and Main
+// drops them.
 var keyspaces struct {
 	sync.Mutex
 	created []keyspace
@@ -153,11 +157,11 @@ func (d *Deployment) ensureKeyspace(t testing.TB, dataCenters []string, replicas
 	t.Helper()
 	keyspaces.Lock()
 	defer keyspaces.Unlock()
-	var each []string
+	var perCenter []string
 	for _, dc := range slices.Sorted(slices.Values(dataCenters)) {
-		each = append(each, fmt.Sprintf("%s=%d", dc, replicas))
+		perCenter = append(perCenter, fmt.Sprintf("%s=%d", dc, replicas))
 	}
-	want := keyspace{"t" + strings.ToLower(rand.Text()[:10]), strings.Join(d.Cassandra, ","), strings.Join(each, ","), !fresh, d.secrets}
+	want := keyspace{"t" + strings.ToLower(rand.Text()[:10]), strings.Join(d.Cassandra, ","), strings.Join(perCenter, ","), !fresh, d.secrets}
 	for _, k := range keyspaces.created {
 		if !fresh && k.shared && k.nodes == want.nodes && k.replicas == want.replicas {
 			d.Keyspace = k.name

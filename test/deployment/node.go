@@ -89,15 +89,14 @@ func (c *Client) Ready(ctx context.Context) error {
 }
 
 // Board creates a board and returns its id, which is unique and begins with name. The
-// rules are the body of POST /v1/boards without the id. The board is not deleted when
-// t ends.
-func (c *Client) Board(t testing.TB, name string, rules map[string]any) string {
+// settings are the body of POST /v1/boards without the id. The board remains when t ends.
+func (c *Client) Board(t testing.TB, name string, settings map[string]any) string {
 	t.Helper()
-	rules = maps.Clone(rules)
+	settings = maps.Clone(settings)
 	id := name + "-" + strings.ToLower(rand.Text()[:8])
-	rules["board_id"] = id
+	settings["board_id"] = id
 	var answer json.RawMessage
-	if status, err := c.Call(t.Context(), http.MethodPost, "/v1/boards", rules, &answer); err != nil || status/100 != 2 {
+	if status, err := c.Call(t.Context(), http.MethodPost, "/v1/boards", settings, &answer); err != nil || status/100 != 2 {
 		t.Fatalf("create board %s: status %d, error %v, want a status of 200 to 299; answer: %s", id, status, err, answer)
 	}
 	return id
@@ -108,15 +107,15 @@ func (c *Client) Board(t testing.TB, name string, rules map[string]any) string {
 // unless answer is nil. It returns an error if no answer arrives, or if the body of the
 // answer is not JSON.
 func (c *Client) Call(ctx context.Context, method, path string, body, answer any) (status int, err error) {
-	var in io.Reader
+	var input io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
 			return 0, err
 		}
-		in = bytes.NewReader(b)
+		input = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.URL+path, in)
+	req, err := http.NewRequestWithContext(ctx, method, c.URL+path, input)
 	if err != nil {
 		return 0, err
 	}
@@ -127,13 +126,13 @@ func (c *Client) Call(ctx context.Context, method, path string, body, answer any
 		return 0, err
 	}
 	defer resp.Body.Close()
-	out, err := io.ReadAll(resp.Body)
+	output, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return 0, err
 	}
 	if answer != nil {
-		if err := json.Unmarshal(out, answer); err != nil {
-			return resp.StatusCode, fmt.Errorf("%s %s: status %d: %w in %.300s", method, path, resp.StatusCode, err, out)
+		if err := json.Unmarshal(output, answer); err != nil {
+			return resp.StatusCode, fmt.Errorf("%s %s: status %d: %w in %.300s", method, path, resp.StatusCode, err, output)
 		}
 	}
 	return resp.StatusCode, nil

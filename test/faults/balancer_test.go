@@ -17,15 +17,15 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// balancer is a load balancer of API nodes. It sends each call to one of the nodes whose
-// /readyz answers 200. If that node does not answer, it sends the call to another one,
-// which is safe because a submit that arrives twice counts once.
+// balancer is a load balancer of API nodes. It sends each call to a node whose /readyz
+// answers 200. If that node does not answer, the balancer sends the call to another node.
+// This is safe, because a submit that arrives twice counts once.
 type balancer struct {
-	client *deployment.Client // of the balancer
-	nodes  []*upstream
-	calls  atomic.Uint64
-	moved  atomic.Int64 // number of calls that were sent to another node
-	to     http.Transport
+	client    *deployment.Client // of the balancer
+	nodes     []*upstream
+	calls     atomic.Uint64
+	moved     atomic.Int64 // number of calls that were sent to another node
+	transport http.Transport
 }
 
 // upstream is an API node as a balancer sees it.
@@ -38,8 +38,8 @@ type upstream struct {
 func newBalancer(t *testing.T, nodes ...*deployment.Node) *balancer {
 	t.Helper()
 	b := &balancer{}
-	b.to.MaxIdleConnsPerHost = 50
-	t.Cleanup(b.to.CloseIdleConnections)
+	b.transport.MaxIdleConnsPerHost = 50
+	t.Cleanup(b.transport.CloseIdleConnections)
 	var probes sync.WaitGroup
 	t.Cleanup(probes.Wait) // the context of t is done before
 	for _, n := range nodes {
@@ -62,8 +62,8 @@ func newBalancer(t *testing.T, nodes ...*deployment.Node) *balancer {
 	return b
 }
 
-// RoundTrip sends a call to a node that is ready, or to the next one if that one does not
-// answer.
+// RoundTrip sends a call to a node that is ready. If this node does not answer, RoundTrip
+// tries the next node.
 func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body []byte
 	if r.Body != nil { // a proxy's request without a body has none
@@ -86,7 +86,7 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Body != nil {
 			call.Body = io.NopCloser(bytes.NewReader(body))
 		}
-		resp, err := b.to.RoundTrip(call)
+		resp, err := b.transport.RoundTrip(call)
 		if err == nil {
 			return resp, nil
 		}

@@ -21,16 +21,16 @@ func TestCassandraNodesKilled(t *testing.T) {
 	load.waitForMore(t, 100)
 	for _, node := range cassandra.Servers {
 		must(t, node.Kill())
-		after := load.recovered(t, time.Now())
+		delay := load.waitForRecovery(t, time.Now())
 		load.waitForMore(t, 200)
-		t.Logf("%s killed: %d consecutive calls succeeded, the first started after %v", node.Name, steady, after.Round(time.Millisecond))
-		if after > 15*time.Second {
-			t.Errorf("recovered %v after %s was killed, want at most 15s", after, node.Name)
+		t.Logf("%s killed: %d consecutive calls succeeded, the first started after %v", node.Name, steadyCalls, delay.Round(time.Millisecond))
+		if delay > 15*time.Second {
+			t.Errorf("recovered %v after %s was killed, want at most 15s", delay, node.Name)
 		}
-		nodesDown(t, s, 1)
+		waitForNodesDown(t, s, 1)
 		must(t, node.Start(t.Context()))
 		load.waitForMore(t, 50)
-		nodesDown(t, s, 0)
+		waitForNodesDown(t, s, 0)
 	}
 	load.stop()
 	if f := load.figures(); f.percent() > 1 {
@@ -39,9 +39,9 @@ func TestCassandraNodesKilled(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// nodesDown waits until each API node's metrics show that the given number of three
+// waitForNodesDown waits until each API node's metrics show that the given number of three
 // Cassandra nodes is down, and that the others are up.
-func nodesDown(t *testing.T, s *service, down float64) {
+func waitForNodesDown(t *testing.T, s *service, down float64) {
 	t.Helper()
 	for _, api := range s.apis {
 		for state, want := range map[string]float64{"down": down, "up": 3 - down} {

@@ -29,25 +29,25 @@ func check(t *testing.T, l *ledger, nodes ...*deployment.Node) {
 }
 
 // equalsRecount compares every ladder with the recount. Parameter degraded is the wanted
-// degraded field of the answers. Degraded answers have no ranks, so for them
-// equalsRecount compares everything else.
+// degraded field of the answers. A degraded answer has no ranks, so equalsRecount does not
+// compare them.
 func equalsRecount(ctx context.Context, n *deployment.Node, l *ledger, degraded bool) error {
 	for _, b := range l.boards {
 		for _, team := range b.ladders() {
 			want := l.recount(b, team)
-			have, err := readPage(ctx, n.Client, b, team)
+			got, err := readPage(ctx, n.Client, b, team)
 			if err != nil {
 				return err
 			}
-			if have.Degraded != degraded {
-				return fmt.Errorf("board %s: the answer's degraded field is %v, want %v", b.id, have.Degraded, degraded)
+			if got.Degraded != degraded {
+				return fmt.Errorf("board %s: the answer's degraded field is %v, want %v", b.id, got.Degraded, degraded)
 			}
 			if degraded {
 				for i := range want {
 					want[i].Rank = nil
 				}
 			}
-			if diff := cmp.Diff(text(want), text(have.Standings)); diff != "" {
+			if diff := cmp.Diff(text(want), text(got.Standings)); diff != "" {
 				return fmt.Errorf("board %s, team %q (-recount +answer):\n%s", b.id, team, diff)
 			}
 		}
@@ -74,11 +74,11 @@ func checkLost(t *testing.T, n *deployment.Node, l *ledger) {
 	for range 8 {
 		readers.Go(func() {
 			for m := range work {
-				have, err := readResult(t.Context(), n.Client, m)
+				got, err := readResult(t.Context(), n.Client, m)
 				mu.Lock()
-				if want := l.last[m].revision; err != nil || have != want {
+				if want := l.last[m].revision; err != nil || got != want {
 					lost++
-					t.Errorf("match %s of %s: revision %d, error %v; want the acknowledged revision %d", m.id, m.user, have, err, want)
+					t.Errorf("match %s of %s: revision %d, error %v; want the acknowledged revision %d", m.id, m.user, got, err, want)
 				}
 				mu.Unlock()
 			}

@@ -8,12 +8,12 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// consumersKilled kills a consumer twenty times while it applies results, and restarts
+// testConsumersKilled kills a consumer twenty times while it applies results, and restarts
 // it. It kills the consumer that has a group instance id nineteen times. This consumer
 // gets its partitions back at once. The last time, it kills the consumer without such an
 // id. This consumer joins the group as a new member. Once the session of the old member
 // has timed out, the group assigns the old member's partitions again.
-func consumersKilled(t *testing.T, s *service) {
+func testConsumersKilled(t *testing.T, s *service) {
 	ledger := s.ledger(t, "consumers")
 	load := s.load(t, ledger)
 	const kills, withoutInstanceID = 20, 1
@@ -32,10 +32,10 @@ func consumersKilled(t *testing.T, s *service) {
 	check(t, ledger, s.apis...)
 }
 
-// consumerPaused pauses a consumer while it applies results. The group gives its
+// testConsumerPaused pauses a consumer while it applies results. The group gives its
 // partitions to the other consumer, which continues. Then the paused consumer resumes
 // and finishes its batch. Its late writes must have no effect.
-func consumerPaused(t *testing.T, s *service) {
+func testConsumerPaused(t *testing.T, s *service) {
 	ledger := s.ledger(t, "paused")
 	load := s.load(t, ledger)
 	waitForResults(t, s.dynamic)

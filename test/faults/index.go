@@ -18,9 +18,8 @@ type Index struct {
 
 var _ leaderboard.Index = (*Index)(nil)
 
-// Synced reports whether the server is up. If the server is up again, a season that
-// missed an update has been dropped, so every process knows that the season is
-// unavailable.
+// Synced reports whether the server is up. That is enough: Update dropped each season that
+// missed an update, so every process sees this season as not loaded.
 func (x *Index) Synced() bool {
 	return x.check(context.Background(), "Synced", leaderboard.ErrRankUnavailable) == nil
 }

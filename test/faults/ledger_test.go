@@ -14,15 +14,15 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// rules are a board's rules, as the JSON body of POST /v1/boards.
-type rules map[string]any
+// object is a JSON object, such as the body of POST /v1/boards.
+type object map[string]any
 
-// policies are the rules of the boards that get results. Two of the boards also rank
+// policies are the settings of the boards that get results, as bodies of POST /v1/boards. Two of the boards also rank
 // users by team, and users change their team.
-var policies = []rules{
-	{"policy": "BEST", "order": "LOWER_FIRST", "season": rules{"schedule": "NONE"}, "attributes": []string{"team"}},
-	{"policy": "SUM", "order": "HIGHER_FIRST", "season": rules{"schedule": "NONE"}, "divisions": []string{"team"}},
-	{"policy": "LATEST", "order": "HIGHER_FIRST", "season": rules{"schedule": "NONE"}, "divisions": []string{"team"}},
+var policies = []object{
+	{"policy": "BEST", "order": "LOWER_FIRST", "season": object{"schedule": "NONE"}, "attributes": []string{"team"}},
+	{"policy": "SUM", "order": "HIGHER_FIRST", "season": object{"schedule": "NONE"}, "divisions": []string{"team"}},
+	{"policy": "LATEST", "order": "HIGHER_FIRST", "season": object{"schedule": "NONE"}, "divisions": []string{"team"}},
 }
 
 // board is a board of a ledger.
@@ -54,18 +54,18 @@ type result struct {
 type ledger struct {
 	boards []*board
 
-	mu     sync.Mutex
-	random *rand.Rand
-	made   []*result
-	last   map[match]*result // the highest revision
-	held   []*result         // made, but not returned yet
-	twice  int               // number of results returned again
+	mu      sync.Mutex
+	random  *rand.Rand
+	all     []*result
+	last    map[match]*result // the highest revision
+	pending []*result         // generated, but not returned yet
+	repeats int               // number of calls of next that returned an earlier result again
 }
 
 const (
 	usersPerBoard  = 40
 	matchesPerUser = 6
-	heldResults    = 20
+	pendingResults = 20
 )
 
 // newLedger creates a board per policy and returns a ledger for them.
@@ -82,41 +82,43 @@ func newLedger(t *testing.T, n *deployment.Node, name string, seed uint64) *ledg
 	return l
 }
 
+// epoch is the earliest event time of the results.
 var epoch = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
 // next returns the next result to send.
 func (l *ledger) next() *result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.made) > 0 && l.random.IntN(6) == 0 {
-		l.twice++
-		return l.made[l.random.IntN(len(l.made))]
+	if len(l.all) > 0 && l.random.IntN(6) == 0 {
+		l.repeats++
+		return l.all[l.random.IntN(len(l.all))]
 	}
-	l.held = append(l.held, l.make())
-	if len(l.held) <= heldResults {
-		l.held = append(l.held, l.make())
+	l.pending = append(l.pending, l.make())
+	if len(l.pending) <= pendingResults {
+		l.pending = append(l.pending, l.make())
 	}
 	return l.release()
 }
 
-// unsent returns a result that was made but not returned yet. It returns nil if there is
-// none.
+// unsent returns a pending result, or nil if no result is pending.
 func (l *ledger) unsent() *result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.held) == 0 {
+	if len(l.pending) == 0 {
 		return nil
 	}
 	return l.release()
 }
 
+// release removes a random pending result and returns it.
 func (l *ledger) release() *result {
-	i, end := l.random.IntN(len(l.held)), len(l.held)-1
-	r := l.held[i]
-	l.held[i], l.held = l.held[end], l.held[:end]
+	i, end := l.random.IntN(len(l.pending)), len(l.pending)-1
+	r := l.pending[i]
+	l.pending[i], l.pending = l.pending[end], l.pending[:end]
 	return r
 }
 
+// make generates a result: the first revision of a match, a correction or a retraction.
 func (l *ledger) make() *result {
 	r := &result{
 		match: match{
@@ -127,12 +129,12 @@ func (l *ledger) make() *result {
 		achievedAt: epoch.Add(time.Duration(l.random.IntN(100_000)) * time.Second),
 		team:       []string{"red", "blue", "green"}[l.random.IntN(3)],
 	}
-	if before := l.last[r.match]; before != nil {
-		r.revision = before.revision + 1
+	if previous := l.last[r.match]; previous != nil {
+		r.revision = previous.revision + 1
 		r.retracted = l.random.IntN(3) == 0
 	}
 	l.last[r.match] = r
-	l.made = append(l.made, r)
+	l.all = append(l.all, r)
 	return r
 }
 

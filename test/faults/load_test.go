@@ -40,11 +40,11 @@ type call struct {
 // pace is the interval between the requests of one sender or reader.
 const pace = 100 * time.Millisecond
 
-// start starts a load, which runs until [load.stop].
-func start(t *testing.T, d *deployment.Deployment, ledger *ledger, apis ...*deployment.Client) *load {
+// startLoad starts a load, which runs until [load.stop].
+func startLoad(t *testing.T, d *deployment.Deployment, ledger *ledger, apis ...*deployment.Client) *load {
 	t.Helper()
 	l := &load{t: t, ledger: ledger, apis: apis, ending: make(chan struct{}), applied: map[match]int64{}}
-	log := newLog(t, d.Kafka)
+	log := newResultWriter(t, d.Kafka)
 	topic := d.TopicPrefix + "match-results"
 	for _, api := range apis {
 		for range 4 {
@@ -176,7 +176,7 @@ func (l *load) submit(ctx context.Context, api *deployment.Client, r *result) er
 func (l *load) noteApplied(r *result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if have, ok := l.applied[r.match]; !ok || have < r.revision {
+	if got, ok := l.applied[r.match]; !ok || got < r.revision {
 		l.applied[r.match] = r.revision
 	}
 }
@@ -218,9 +218,9 @@ func (l *load) readResult(ctx context.Context, api *deployment.Client) error {
 	if !ok {
 		return nil
 	}
-	have, err := readResult(ctx, api, m)
-	if err == nil && have < revision {
-		l.note("match %s of %s: read revision %d after revision %d was applied", m.id, m.user, have, revision)
+	got, err := readResult(ctx, api, m)
+	if err == nil && got < revision {
+		l.note("match %s of %s: read revision %d after revision %d was applied", m.id, m.user, got, revision)
 	}
 	return err
 }
@@ -294,41 +294,41 @@ func (l *load) errors() []error {
 	return errs
 }
 
-// steady is the number of consecutive successful calls that show recovery from a fault.
-const steady = 50
+// steadyCalls is the number of consecutive successful calls that show recovery from a fault.
+const steadyCalls = 50
 
-// recovered waits until [steady] consecutive calls that started after the fault have
+// waitForRecovery waits until [steadyCalls] consecutive calls that started after the fault have
 // succeeded. It returns the time from the fault to the start of the first of these calls.
-func (l *load) recovered(t *testing.T, fault time.Time) time.Duration {
+func (l *load) waitForRecovery(t *testing.T, fault time.Time) time.Duration {
 	t.Helper()
-	var after time.Duration
+	var delay time.Duration
 	deployment.Eventually(t, func(context.Context) error {
 		l.mu.Lock()
 		calls := slices.DeleteFunc(slices.Clone(l.calls), func(c call) bool { return c.start.Before(fault) })
 		l.mu.Unlock()
 		slices.SortFunc(calls, func(x, y call) int { return x.start.Compare(y.start) })
-		row := 0
+		streak := 0
 		for i, c := range calls {
-			if row++; c.err != nil {
-				row = 0
+			if streak++; c.err != nil {
+				streak = 0
 			}
-			if row == steady {
-				after = calls[i-steady+1].start.Sub(fault)
+			if streak == steadyCalls {
+				delay = calls[i-steadyCalls+1].start.Sub(fault)
 				return nil
 			}
 		}
-		return fmt.Errorf("among the %d calls since the fault, no %d consecutive calls succeeded", len(calls), steady)
+		return fmt.Errorf("among the %d calls since the fault, no %d consecutive calls succeeded", len(calls), steadyCalls)
 	})
-	return after
+	return delay
 }
 
 // waitForMore waits until n more results are acknowledged.
 func (l *load) waitForMore(t *testing.T, n int) {
 	t.Helper()
-	until := l.figures().acknowledged + n
+	want := l.figures().acknowledged + n
 	deployment.Eventually(t, func(context.Context) error {
-		if have := l.figures().acknowledged; have < until {
-			return fmt.Errorf("%d results are acknowledged, want %d", have, until)
+		if got := l.figures().acknowledged; got < want {
+			return fmt.Errorf("%d results are acknowledged, want %d", got, want)
 		}
 		return nil
 	})
@@ -343,7 +343,7 @@ func (l *load) stop() {
 		l.t.Error(w)
 	}
 	f := l.figures()
-	l.t.Logf("%v; %d revisions of %d matches, %d sent twice", f, len(l.ledger.made), len(l.ledger.last), l.ledger.twice)
+	l.t.Logf("%v; %d revisions of %d matches, %d sent twice", f, len(l.ledger.all), len(l.ledger.last), l.ledger.repeats)
 	for _, err := range l.errors() {
 		l.t.Logf("call failed: %v", err)
 	}

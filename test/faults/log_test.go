@@ -7,10 +7,10 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// log writes results to Kafka. It shares no code with the service.
-type log struct{ sarama.SyncProducer }
+// resultWriter writes results to Kafka. It shares no code with the service.
+type resultWriter struct{ sarama.SyncProducer }
 
-func newLog(t *testing.T, brokers []string) log {
+func newResultWriter(t *testing.T, brokers []string) resultWriter {
 	t.Helper()
 	c := sarama.NewConfig()
 	c.Version = sarama.V2_8_0_0
@@ -27,7 +27,7 @@ func newLog(t *testing.T, brokers []string) log {
 			t.Error(err)
 		}
 	})
-	return log{p}
+	return resultWriter{p}
 }
 
 // message returns the result as a Kafka message in JSON.
@@ -44,10 +44,10 @@ func (r *result) message(topic string) (*sarama.ProducerMessage, error) {
 }
 
 // send writes the result and returns once Kafka acknowledges it.
-func (l log) send(topic string, r *result) error {
+func (w resultWriter) send(topic string, r *result) error {
 	m, err := r.message(topic)
 	if err == nil {
-		_, _, err = l.SendMessage(m)
+		_, _, err = w.SendMessage(m)
 	}
 	return err
 }

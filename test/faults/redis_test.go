@@ -11,10 +11,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// redisLost kills Redis under load and restarts it empty. Later it flushes the running
+// testRedisLost kills Redis under load and restarts it empty. Later it flushes the running
 // Redis. While Redis is down, the service accepts results and answers from the store
 // without ranks.
-func redisLost(t *testing.T, s *service, server *cluster.Server) {
+func testRedisLost(t *testing.T, s *service, server *cluster.Server) {
 	ledger := s.ledger(t, "redis")
 	load := s.load(t, ledger)
 	load.waitForMore(t, 100)

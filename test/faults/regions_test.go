@@ -2,7 +2,9 @@ package faults
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"testing"
 
@@ -19,11 +21,12 @@ import (
 // therefore often arrives in another region than the result. The ladders of both
 // regions must equal the recount, which is computed from all results without the
 // service. They must also equal the ladders of a deployment with a single region that
-// receives all results.
+// receives all results. Meanwhile, one region adds a division to a board, which must appear in
+// both.
 func TestRegionsConverge(t *testing.T) {
 	s := seed.New(t)
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc2"}, Logf: t.Logf})
-	one := deployment.New(t, deployment.Options{})
+	single := deployment.New(t, deployment.Options{})
 	names := []string{"east", "west"}
 	var redis []*cluster.Cluster
 	var regions []*deployment.Deployment
@@ -31,52 +34,58 @@ func TestRegionsConverge(t *testing.T) {
 		r := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 		redis = append(redis, r)
 		regions = append(regions, deployment.New(t, deployment.Options{
-			Cassandra: cassandra.Addrs(), DataCenters: dcs, Kafka: one.Kafka, Redis: r.Addrs(),
+			Cassandra: cassandra.Addrs(), DataCenters: dcs, Kafka: single.Kafka, Redis: r.Addrs(),
 		}))
 	}
 	for i, from := range regions {
 		mirror(t, names[i], from, regions[1-i])
 	}
 	nodes := []*deployment.Node{regions[0].Serve(t, "--region="+names[0]), regions[1].Serve(t, "--region="+names[1])}
-	oneNode := one.Serve(t)
+	singleNode := single.Serve(t)
 
 	// Both ledgers have the same seed, so they generate the same results, each for its own boards.
-	both, single := newLedger(t, nodes[0], "regions", s), newLedger(t, oneNode, "region", s)
+	ledger, singleLedger := newLedger(t, nodes[0], "regions", s), newLedger(t, singleNode, "region", s)
 	// A result whose board the other region does not see yet would become a dead letter.
 	deployment.Eventually(t, func(ctx context.Context) error {
-		for _, b := range both.boards {
+		for _, b := range ledger.boards {
 			if _, err := readPage(ctx, nodes[1].Client, b, ""); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	log := newLog(t, one.Kafka)
+	log := newResultWriter(t, single.Kafka)
 	random := rand.New(rand.NewPCG(s, 1))
 	var halves [2]int
-	send := func(r, same *result) {
+	send := func(toRegion, toSingle *result) {
 		half := random.IntN(2)
 		halves[half]++
-		must(t, log.send(regions[half].TopicPrefix+"match-results", r))
-		must(t, log.send(one.TopicPrefix+"match-results", same))
+		must(t, log.send(regions[half].TopicPrefix+"match-results", toRegion))
+		must(t, log.send(single.TopicPrefix+"match-results", toSingle))
 	}
-	for range 600 {
-		send(both.next(), single.next())
+	for i := range 600 {
+		if i == 400 {
+			// The seasons are in the index of the other region, without the new division.
+			deployment.Eventually(t, func(ctx context.Context) error { return hasUsers(ctx, nodes[1], ledger) })
+			addTeams(t, nodes[0], ledger)
+			addTeams(t, singleNode, singleLedger)
+		}
+		send(ledger.next(), singleLedger.next())
 	}
-	for r := both.unsent(); r != nil; r = both.unsent() {
-		send(r, single.unsent())
+	for r := ledger.unsent(); r != nil; r = ledger.unsent() {
+		send(r, singleLedger.unsent())
 	}
 	t.Logf("results per region: %d and %d", halves[0], halves[1])
-	check(t, both, nodes...)
-	check(t, single, oneNode)
-	for i, b := range both.boards {
+	check(t, ledger, nodes...)
+	check(t, singleLedger, singleNode)
+	for i, b := range ledger.boards {
 		for _, team := range b.ladders() {
-			want, err := readPage(t.Context(), oneNode.Client, single.boards[i], team)
+			want, err := readPage(t.Context(), singleNode.Client, singleLedger.boards[i], team)
 			must(t, err)
 			for r, n := range nodes {
-				have, err := readPage(t.Context(), n.Client, b, team)
+				got, err := readPage(t.Context(), n.Client, b, team)
 				must(t, err)
-				if diff := cmp.Diff(text(want.Standings), text(have.Standings)); diff != "" {
+				if diff := cmp.Diff(text(want.Standings), text(got.Standings)); diff != "" {
 					t.Errorf("%s, team %q (-one region +%s):\n%s", b.policy, team, names[r], diff)
 				}
 			}
@@ -86,7 +95,36 @@ func TestRegionsConverge(t *testing.T) {
 	// The scores must equal the recount too.
 	for i, n := range nodes {
 		must(t, redis[i].Servers[0].Kill())
-		deployment.Eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, both, true) })
+		deployment.Eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, ledger, true) })
+	}
+}
+
+// hasUsers returns an error if a node has no ranks on a board of a ledger.
+func hasUsers(ctx context.Context, n *deployment.Node, l *ledger) error {
+	for _, b := range l.boards {
+		page, err := readPage(ctx, n.Client, b, "")
+		if err != nil {
+			return err
+		}
+		if len(page.Standings) == 0 || page.Degraded {
+			return fmt.Errorf("board %s has %d users, degraded: %v", b.id, len(page.Standings), page.Degraded)
+		}
+	}
+	return nil
+}
+
+// addTeams ranks the users of every board of a ledger by team too.
+func addTeams(t *testing.T, n *deployment.Node, l *ledger) {
+	t.Helper()
+	for _, b := range l.boards {
+		if b.teams {
+			continue
+		}
+		status, err := n.Client.Call(t.Context(), http.MethodPatch, "/v1/boards/"+b.id, object{"divisions": []string{"team"}}, nil)
+		if err != nil || status != http.StatusOK {
+			t.Fatalf("add a division to board %s: status %d, error %v", b.id, status, err)
+		}
+		b.teams = true
 	}
 }
 

@@ -109,28 +109,28 @@ func (l *staleLadder) open() *cql.Store {
 }
 
 // apply applies a result that moves the user to the place.
-func (l *staleLadder) apply(s *cql.Store, user string, to place) {
+func (l *staleLadder) apply(s *cql.Store, user string, target place) {
 	l.t.Helper()
 	l.results++
 	at := epoch.Add(time.Duration(l.results) * time.Second)
-	r := leaderboard.MatchResult{Score: leaderboard.Score(to.score), AchievedAt: at, ReceivedAt: at, Attributes: map[string]string{"team": to.team}}
+	r := leaderboard.MatchResult{Score: leaderboard.Score(target.score), AchievedAt: at, ReceivedAt: at, Attributes: map[string]string{"team": target.team}}
 	r.SeasonKey, r.User, r.Match = l.key, leaderboard.UserID(user), leaderboard.MatchID(fmt.Sprint(l.results))
 	deployment.Eventually(l.t, func(ctx context.Context) error {
 		_, err := s.Apply(ctx, l.board, []leaderboard.MatchResult{r})
 		return err
 	})
-	l.want[user] = to
+	l.want[user] = target
 }
 
 // checkPlace compares an entry with the expected place of its user.
 func (l *staleLadder) checkPlace(e leaderboard.Entry) {
 	l.t.Helper()
-	var have place
+	var got place
 	if e.Key != "" && len(e.Divisions) == 1 {
-		have = place{int64(l.board.ScoreOf(e.Key, e.AchievedAt)), e.Divisions[0].Value}
+		got = place{int64(l.board.ScoreOf(e.Key, e.AchievedAt)), e.Divisions[0].Value}
 	}
-	if have != l.want[string(e.User)] {
-		l.t.Errorf("%s has the score and team %v, want %v", e.User, have, l.want[string(e.User)])
+	if got != l.want[string(e.User)] {
+		l.t.Errorf("%s has the score and team %v, want %v", e.User, got, l.want[string(e.User)])
 	}
 }
 
@@ -146,13 +146,13 @@ func (l *staleLadder) check(s *cql.Store) {
 			users = slices.DeleteFunc(users, func(u string) bool { return l.want[u].team != team })
 		}
 		slices.SortFunc(users, func(x, y string) int { return cmp.Compare(l.want[y].score, l.want[x].score) })
-		var have []string
+		var got []string
 		for _, e := range collect(l.t, func(ctx context.Context) iter.Seq2[leaderboard.Entry, error] { return s.Entries(ctx, ladder, "") }) {
-			have = append(have, string(e.User))
+			got = append(got, string(e.User))
 			l.checkPlace(e)
 		}
-		if !slices.Equal(users, have) {
-			l.t.Errorf("the ladder of team %q has the users %v, want %v", team, have, users)
+		if !slices.Equal(users, got) {
+			l.t.Errorf("the ladder of team %q has the users %v, want %v", team, got, users)
 		}
 	}
 	for _, orphan := range collect(l.t, func(ctx context.Context) iter.Seq2[leaderboard.OrphanRow, error] {

@@ -32,9 +32,9 @@ func newService(t *testing.T, o deployment.Options) *service {
 func TestConsumersAndRedisKilled(t *testing.T) {
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	s := newService(t, deployment.Options{Redis: redis.Addrs()})
-	t.Run("consumers killed", func(t *testing.T) { consumersKilled(t, s) })
-	t.Run("consumer paused", func(t *testing.T) { consumerPaused(t, s) })
-	t.Run("Redis killed and flushed", func(t *testing.T) { redisLost(t, s, redis.Servers[0]) })
+	t.Run("consumers killed", func(t *testing.T) { testConsumersKilled(t, s) })
+	t.Run("consumer paused", func(t *testing.T) { testConsumerPaused(t, s) })
+	t.Run("Redis killed and flushed", func(t *testing.T) { testRedisLost(t, s, redis.Servers[0]) })
 }
 
 // ledger returns a ledger with new boards.
@@ -50,5 +50,5 @@ func (s *service) load(t *testing.T, l *ledger) *load {
 	for _, api := range s.apis {
 		clients = append(clients, api.Client)
 	}
-	return start(t, s.Deployment, l, clients...)
+	return startLoad(t, s.Deployment, l, clients...)
 }

@@ -257,6 +257,14 @@ func (s *Store) Seasons(ctx context.Context, id leaderboard.BoardID) (list []lea
 	return s.Store.Seasons(ctx, id)
 }
 
+// SeasonIDs implements [leaderboard.Store].
+func (s *Store) SeasonIDs(ctx context.Context, id leaderboard.BoardID) (list []leaderboard.SeasonID, err error) {
+	if err = s.check(ctx, "SeasonIDs", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.SeasonIDs(ctx, id)
+}
+
 // Season implements [leaderboard.Store].
 func (s *Store) Season(ctx context.Context, key leaderboard.SeasonKey) (got leaderboard.SeasonRecord, err error) {
 	if err = s.check(ctx, "Season", leaderboard.ErrUnavailable); err != nil {
@@ -266,11 +274,11 @@ func (s *Store) Season(ctx context.Context, key leaderboard.SeasonKey) (got lead
 }
 
 // Seal implements [leaderboard.Store].
-func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (got leaderboard.SeasonRecord, err error) {
+func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, at time.Time) (got leaderboard.SeasonRecord, err error) {
 	if err = s.check(ctx, "Seal", leaderboard.ErrUnavailable); err != nil {
 		return
 	}
-	return s.Store.Seal(ctx, b, season, a)
+	return s.Store.Seal(ctx, b, season, at)
 }
 
 // Amend implements [leaderboard.Store].
@@ -289,6 +297,14 @@ func (s *Store) ChangedAt(ctx context.Context, key leaderboard.SeasonKey) (at ti
 	return s.Store.ChangedAt(ctx, key)
 }
 
+// DeletedAt implements [leaderboard.Store].
+func (s *Store) DeletedAt(ctx context.Context, key leaderboard.SeasonKey) (at time.Time, err error) {
+	if err = s.check(ctx, "DeletedAt", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.DeletedAt(ctx, key)
+}
+
 // FinalStandings implements [leaderboard.Store].
 func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, position int64, n int) (list []leaderboard.Standing, total int64, err error) {
 	if err = s.check(ctx, "FinalStandings", leaderboard.ErrUnavailable); err != nil {
@@ -297,12 +313,28 @@ func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, positi
 	return s.Store.FinalStandings(ctx, l, position, n)
 }
 
-// FinalStanding implements [leaderboard.Store].
-func (s *Store) FinalStanding(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID) (got leaderboard.Standing, err error) {
-	if err = s.check(ctx, "FinalStanding", leaderboard.ErrUnavailable); err != nil {
+// FinalLookup implements [leaderboard.Store].
+func (s *Store) FinalLookup(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) (list []leaderboard.Standing, total int64, err error) {
+	if err = s.check(ctx, "FinalLookup", leaderboard.ErrUnavailable); err != nil {
 		return
 	}
-	return s.Store.FinalStanding(ctx, l, user)
+	return s.Store.FinalLookup(ctx, l, users)
+}
+
+// FinalAround implements [leaderboard.Store].
+func (s *Store) FinalAround(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) (n leaderboard.Neighborhood, total int64, err error) {
+	if err = s.check(ctx, "FinalAround", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.FinalAround(ctx, l, user, above, below)
+}
+
+// FinalAfter implements [leaderboard.Store].
+func (s *Store) FinalAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) (list []leaderboard.Standing, counts leaderboard.Counts, total int64, err error) {
+	if err = s.check(ctx, "FinalAfter", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.FinalAfter(ctx, l, after, n)
 }
 
 // DeleteSeason implements [leaderboard.Store].
@@ -311,6 +343,22 @@ func (s *Store) DeleteSeason(ctx context.Context, key leaderboard.SeasonKey, at 
 		return err
 	}
 	return s.Store.DeleteSeason(ctx, key, at)
+}
+
+// RankChanges implements [leaderboard.Store].
+func (s *Store) RankChanges(ctx context.Context) iter.Seq2[leaderboard.RankChange, error] {
+	if err := s.check(ctx, "RankChanges", leaderboard.ErrUnavailable); err != nil {
+		return failure[leaderboard.RankChange](err)
+	}
+	return s.Store.RankChanges(ctx)
+}
+
+// FinishRankChange implements [leaderboard.Store].
+func (s *Store) FinishRankChange(ctx context.Context, c leaderboard.RankChange, update func([]leaderboard.Entry) error) error {
+	if err := s.check(ctx, "FinishRankChange", leaderboard.ErrUnavailable); err != nil {
+		return err
+	}
+	return s.Store.FinishRankChange(ctx, c, update)
 }
 
 // FinishDeletions implements [leaderboard.Store].

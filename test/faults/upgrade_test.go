@@ -25,7 +25,7 @@ func TestRollingUpgrade(t *testing.T) {
 	program := deployment.Program(t)
 	s := newService(t, deployment.Options{Program: buildOld(t), Fresh: true})
 	ledger, b := s.ledger(t, "upgrade"), newBalancer(t, s.apis...)
-	u := upgrade{program, b, start(t, s.Deployment, ledger, b.client, b.client)}
+	u := upgrade{program, b, startLoad(t, s.Deployment, ledger, b.client, b.client)}
 	u.step(t, "old processes", func() {})
 
 	s.Program = program

@@ -17,13 +17,13 @@ import (
 // remain.
 const exitDifferences = 3
 
-// leaderboard verify finds and repairs each kind of difference between results, entries,
-// ladder rows and ranks.
+// The command "leaderboard verify" finds and repairs each kind of difference between results,
+// entries, ladder rows and ranks.
 func TestVerifyRepairs(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	n := d.Serve(t)
 	ledger := newLedger(t, n, "verify", seed.New(t))
-	log := newLog(t, d.Kafka)
+	log := newResultWriter(t, d.Kafka)
 	for range 200 {
 		must(t, log.send(d.TopicPrefix+"match-results", ledger.next()))
 	}
@@ -38,7 +38,7 @@ func TestVerifyRepairs(t *testing.T) {
 		// detects the damage at the next read, and the service then fills the index
 		// again.
 		name, kind string
-		do         func(x, y row)
+		damage     func(x, y row)
 	}{
 		{"entry is missing", "ENTRY_WRONG", p.deleteEntry},
 		{"user is not registered", "ENTRY_WRONG", p.unregister},
@@ -48,8 +48,8 @@ func TestVerifyRepairs(t *testing.T) {
 		}},
 		{"score is wrong", "ENTRY_WRONG", p.wrongScore},
 		{"ladder row is missing", "ROW_MISSING", p.deleteRow},
-		{"orphan row of a late writer", "ROW_GHOST", p.orphan},
-		{"stale member in the index", "INDEX_SIZE", p.staleMember},
+		{"user has an orphan row besides the ladder row", "ROW_GHOST", p.orphan},
+		{"user has a stale member in the index besides the right one", "INDEX_SIZE", p.staleMember},
 		{"user is missing from the index", "INDEX_WRONG", p.deleteUser},
 		{"member is missing from the index", "", p.deleteMember},
 		{"member of the index is at a wrong position", "", p.wrongMember},
@@ -57,7 +57,7 @@ func TestVerifyRepairs(t *testing.T) {
 		t.Run(plant.name, func(t *testing.T) {
 			p.t = t
 			x, y := p.twoRows()
-			plant.do(x, y)
+			plant.damage(x, y)
 			if plant.kind != "" {
 				out, code := runVerify(t, n, b)
 				if code != exitDifferences || !strings.Contains(out, plant.kind) {

@@ -113,29 +113,29 @@ var kinds = map[string]func() any{
 
 // validate checks a manifest of Kubernetes against the types of the API of Kubernetes, and
 // a manifest of KEDA against the schema in testdata/crds. As the servers do, it refuses
-// unknown fields and wrong types. The types do not say which fields are required and which
-// values a text may have: of Kubernetes' own kinds, only a server checks these.
+// unknown fields and wrong types. The types do not state which fields are required or which
+// values a text may have. For Kubernetes' own kinds, only a server checks this.
 func validate(t *testing.T, document []byte) error {
 	t.Helper()
-	var is metav1.TypeMeta
-	if err := yaml.Unmarshal(document, &is); err != nil {
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal(document, &kind); err != nil {
 		return err
 	}
-	if into, ok := kinds[is.APIVersion+"/"+is.Kind]; ok {
-		return yaml.UnmarshalStrict(document, into())
+	if newObject, ok := kinds[kind.APIVersion+"/"+kind.Kind]; ok {
+		return yaml.UnmarshalStrict(document, newObject())
 	}
 	var v any
 	if err := yaml.UnmarshalStrict(document, &v); err != nil {
 		return err
 	}
-	return kedaSchema(t, is).Validate(v)
+	return kedaSchema(t, kind).Validate(v)
 }
 
-// kedaSchema returns the schema of a kind of KEDA. Its objects have no other fields than
-// the schema's.
-func kedaSchema(t *testing.T, is metav1.TypeMeta) *jsonschema.Schema {
+// kedaSchema returns the schema of a kind of KEDA. The schema refuses fields that it does
+// not declare.
+func kedaSchema(t *testing.T, kind metav1.TypeMeta) *jsonschema.Schema {
 	t.Helper()
-	text, err := os.ReadFile("testdata/crds/keda.sh_" + strings.ToLower(is.Kind) + "s.yaml")
+	text, err := os.ReadFile("testdata/crds/keda.sh_" + strings.ToLower(kind.Kind) + "s.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,8 +152,8 @@ func kedaSchema(t *testing.T, is metav1.TypeMeta) *jsonschema.Schema {
 		t.Fatal(err)
 	}
 	version := crd.Spec.Versions[0]
-	if got := crd.Spec.Group + "/" + version.Name; got != is.APIVersion {
-		t.Fatalf("testdata has %s of %s, the manifest is of %s", is.Kind, got, is.APIVersion)
+	if got := crd.Spec.Group + "/" + version.Name; got != kind.APIVersion {
+		t.Fatalf("testdata has %s of %s, the manifest is of %s", kind.Kind, got, kind.APIVersion)
 	}
 	s := version.Schema.OpenAPIV3Schema
 	closeSchema(s)
@@ -283,7 +283,7 @@ func environ(t *testing.T, pod corev1.PodSpec) []string {
 				t.Fatal(err)
 			}
 			if contents[item.Key] == "" {
-				t.Fatalf("the key %q of a mounted secret is neither ca.crt nor tls.crt nor tls.key", item.Key)
+				t.Fatalf("the key %q of a mounted secret is not ca.crt, tls.crt or tls.key", item.Key)
 			}
 			if err := os.Link(contents[item.Key], file); err != nil {
 				t.Fatal(err)
@@ -418,8 +418,8 @@ func matches(t *testing.T, s *metav1.LabelSelector, pod corev1.PodTemplateSpec) 
 	return selector.Matches(labels.Set(pod.Labels))
 }
 
-// Each Deployment has a budget that lets one pod go at a time, spreads its pods over zones
-// and machines, and selects its own pods only.
+// Each Deployment has a budget that allows the eviction of one pod at a time. It spreads
+// its pods over zones and machines, and selects only its own pods.
 func TestPodsAreSpreadAndEvictedOneByOne(t *testing.T) {
 	budgets, deployments := manifestsOf[policyv1.PodDisruptionBudget](t, "PodDisruptionBudget"), manifestsOf[appsv1.Deployment](t, "Deployment")
 	for name, d := range deployments {
@@ -435,10 +435,10 @@ func TestPodsAreSpreadAndEvictedOneByOne(t *testing.T) {
 		if len(selectors) != 4 {
 			t.Errorf("%s spreads over %v, want zones and machines", name, selectors)
 		}
-		for what, s := range selectors {
+		for purpose, s := range selectors {
 			for other, pod := range pods(t) {
 				if got, want := matches(t, s, pod), other == name; got != want {
-					t.Errorf("%s: %s matches the pods of %s: %v, want %v", name, what, other, got, want)
+					t.Errorf("%s: %s matches the pods of %s: %v, want %v", name, purpose, other, got, want)
 				}
 			}
 		}
@@ -466,8 +466,8 @@ func TestNetworkOfThePods(t *testing.T) {
 			t.Errorf("the Service has the port %v, want the port and the name of a setting: http or grpc", p)
 		}
 	}
-	in := map[string][]int{} // open ports by workload
-	var out []int
+	openPorts := map[string][]int{} // open ports by workload
+	var calledPorts []int
 	for name, pod := range found {
 		if got, want := labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.Labels)), name == "leaderboard-api"; got != want {
 			t.Errorf("the Service selects the pods of %s: %v, want %v", name, got, want)
@@ -485,14 +485,14 @@ func TestNetworkOfThePods(t *testing.T) {
 					t.Errorf("%s: policy %s admits every caller, want a list of callers", name, p.Name)
 				}
 				for _, o := range rule.Ports {
-					in[name] = append(in[name], o.Port.IntValue())
+					openPorts[name] = append(openPorts[name], o.Port.IntValue())
 				}
 			}
 			// Without the type Egress, Kubernetes ignores the rules for it.
 			egress = egress || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 			for _, rule := range p.Spec.Egress {
 				for _, o := range rule.Ports {
-					out = append(out, o.Port.IntValue())
+					calledPorts = append(calledPorts, o.Port.IntValue())
 				}
 			}
 		}
@@ -501,13 +501,13 @@ func TestNetworkOfThePods(t *testing.T) {
 		}
 	}
 	for name, want := range map[string][]int{"leaderboard-consumer": {port(s.Admin)}, "leaderboard-api": {port(s.HTTP), port(s.Admin), port(s.GRPC)}} {
-		slices.Sort(in[name])
-		if !slices.Equal(in[name], want) {
-			t.Errorf("%s has the open ports %v, want %v", name, in[name], want)
+		slices.Sort(openPorts[name])
+		if !slices.Equal(openPorts[name], want) {
+			t.Errorf("%s has the open ports %v, want %v", name, openPorts[name], want)
 		}
 	}
 	for _, address := range slices.Concat(s.Redis.Addresses, s.Kafka.Brokers, []string{"cassandra:9042"}) {
-		if !slices.Contains(out, port(address)) {
+		if !slices.Contains(calledPorts, port(address)) {
 			t.Errorf("no policy lets pods call %s, want one", address)
 		}
 	}
@@ -550,13 +550,13 @@ func TestConsumersAreScaledByTheirLag(t *testing.T) {
 	}
 	m := o.Triggers[0].Metadata
 	sasl := strings.ToLower(strings.Replace(strings.Replace(s.Kafka.Mechanism, "-SHA-", "_sha", 1), "-", "_", 1))
-	for what, pair := range map[string][2]string{
+	for field, pair := range map[string][2]string{
 		"consumerGroup": {m["consumerGroup"], s.ConsumerGroup()}, "topic": {m["topic"], kafka.Topics{Prefix: s.Kafka.TopicPrefix}.Results()},
 		"sasl": {m["sasl"], sasl}, "tls": {m["tls"], "enable"}, "brokers": {m["bootstrapServersFromEnv"], "LEADERBOARD_KAFKA_BROKERS"},
 		"container": {o.ScaleTargetRef.EnvSourceContainerName, pod.Spec.Containers[0].Name},
 	} {
 		if pair[0] != pair[1] {
-			t.Errorf("%s is %q, want %q", what, pair[0], pair[1])
+			t.Errorf("%s is %q, want %q", field, pair[0], pair[1])
 		}
 	}
 	args := found["leaderboard-topics"].Spec.Containers[0].Args

@@ -42,7 +42,7 @@ func directives(t *testing.T, section string) map[string][]string {
 	return found
 }
 
-// confinement is what confines the process: the directives and their values.
+// confinement lists the directives that confine the process, with their values.
 var confinement = map[string][]string{
 	"AmbientCapabilities": {""}, "CapabilityBoundingSet": {""}, "KeyringMode": {"private"}, "LockPersonality": {"yes"},
 	"MemoryDenyWriteExecute": {"yes"}, "NoNewPrivileges": {"yes"}, "PrivateDevices": {"yes"}, "PrivateIPC": {"yes"},
@@ -56,7 +56,7 @@ var confinement = map[string][]string{
 
 // systemd ignores a misspelled directive. So each directive of the unit must be in
 // confinement or in this list.
-var others = []string{"Type", "Environment", "EnvironmentFile", "ExecStart", "ExecReload", "Restart", "RestartSec", "TimeoutStopSec", "LimitNOFILE"}
+var otherDirectives = []string{"Type", "Environment", "EnvironmentFile", "ExecStart", "ExecReload", "Restart", "RestartSec", "TimeoutStopSec", "LimitNOFILE"}
 
 func TestUnitConfinesTheProcess(t *testing.T) {
 	found := directives(t, "Service")
@@ -66,7 +66,7 @@ func TestUnitConfinesTheProcess(t *testing.T) {
 		}
 	}
 	for name := range found {
-		if _, ok := confinement[name]; !ok && !slices.Contains(others, name) {
+		if _, ok := confinement[name]; !ok && !slices.Contains(otherDirectives, name) {
 			t.Errorf("directive %s is not in the lists of this test: correct its name, or add it to a list", name)
 		}
 	}
@@ -105,14 +105,21 @@ func TestSettingsOfTheUnit(t *testing.T) {
 	}
 }
 
-// systemd itself accepts the unit and calls it confined: an exposure of at most 1.5 of 10.
-func TestSystemdAcceptsTheUnit(t *testing.T) {
-	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+// needProgram skips the test if a program is not installed, or fails it with
+// REQUIRE_INTEGRATION=1.
+func needProgram(t *testing.T, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
 		if os.Getenv("REQUIRE_INTEGRATION") == "1" {
 			t.Fatal(err)
 		}
 		t.Skip(err)
 	}
+}
+
+// systemd itself accepts the unit, and rates its exposure as at most 1.5 of 10.
+func TestSystemdAcceptsTheUnit(t *testing.T) {
+	needProgram(t, "systemd-analyze")
 	text, err := os.ReadFile(filepath.Join(systemd, "leaderboard.service"))
 	if err != nil {
 		t.Fatal(err)
@@ -128,19 +135,19 @@ func TestSystemdAcceptsTheUnit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	here := strings.ReplaceAll(string(text), "/usr/local/bin/leaderboard", program)
-	write(here)
+	local := strings.ReplaceAll(string(text), "/usr/local/bin/leaderboard", program)
+	write(local)
 	if out, err := run("verify", "--man=no"); err != nil || strings.TrimSpace(out) != "" {
 		t.Errorf("systemd-analyze verify: %v: %s", err, out)
 	}
 	if out, err := run("security", "--offline=true", "--threshold=15"); err != nil {
 		t.Errorf("systemd-analyze security: %v: %s", err, out)
 	}
-	write(strings.ReplaceAll(here, "NoNewPrivileges=", "NoNewPrivilege="))
+	write(strings.ReplaceAll(local, "NoNewPrivileges=", "NoNewPrivilege="))
 	if out, _ := run("verify", "--man=no"); !strings.Contains(out, "NoNewPrivilege") {
 		t.Errorf("systemd-analyze verify accepts a misspelled directive, want a warning: %s", out)
 	}
-	write(strings.ReplaceAll(here, "CapabilityBoundingSet=\n", ""))
+	write(strings.ReplaceAll(local, "CapabilityBoundingSet=\n", ""))
 	var exit *exec.ExitError
 	if out, err := run("security", "--offline=true", "--threshold=15"); !errors.As(err, &exit) {
 		t.Errorf("systemd-analyze security accepts a process with capabilities, want an error: %v: %s", err, out)
@@ -150,12 +157,7 @@ func TestSystemdAcceptsTheUnit(t *testing.T) {
 // systemd accepts the description of the user. It is the user of the unit, and its home is
 // the folder with the unit's data.
 func TestSystemdAcceptsTheUser(t *testing.T) {
-	if _, err := exec.LookPath("systemd-sysusers"); err != nil {
-		if os.Getenv("REQUIRE_INTEGRATION") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	needProgram(t, "systemd-sysusers")
 	text, err := os.ReadFile(filepath.Join(systemd, "leaderboard.sysusers"))
 	if err != nil {
 		t.Fatal(err)

@@ -64,17 +64,17 @@ func script(t *testing.T, steps []*actionlint.Step, text string) (int, *actionli
 	return 0, nil
 }
 
-// A release begins with a tag of a version, and only after the whole check. It publishes
+// A release begins with the tag of a version, and only after check.yml passes. It publishes
 // the archives of release.sh with their SBOMs, and the image with its SBOM and provenance.
-// The script of each step other than the SBOMs runs on GitHub only.
+// Only GitHub can run most of the steps, so the test checks their text.
 func TestReleaseWorkflow(t *testing.T) {
 	w, steps := release(t)
 	event, ok := w.On[0].(*actionlint.WebhookEvent)
 	if !ok || len(w.On) != 1 || event.Hook.Value != "push" || event.Branches != nil || len(event.Tags.Values) != 1 || event.Tags.Values[0].Value != "v[0-9]+.[0-9]+.[0-9]+*" {
-		t.Error("the workflow runs at other events than pushes of tags of versions")
+		t.Error("the workflow does not run only on the push of a version tag, want no other event")
 	}
 	if needs := w.Jobs["release"].Needs; len(needs) != 1 || w.Jobs[needs[0].Value].WorkflowCall == nil || w.Jobs[needs[0].Value].WorkflowCall.Uses.Value != "./.github/workflows/check.yml" {
-		t.Error("the job release does not need the whole check, want check.yml to pass first")
+		t.Error("the job release does not depend on check.yml, want check.yml to pass first")
 	}
 	build, _ := script(t, steps, `./scripts/release.sh "$GITHUB_REF_NAME"`)
 	sboms, _ := script(t, steps, "SHA256SUMS")
@@ -91,11 +91,11 @@ func TestReleaseWorkflow(t *testing.T) {
 		"platforms": "linux/amd64,linux/arm64", "tags": "ghcr.io/${{ github.repository }}:${{ github.ref_name }}",
 		"build-args": "VERSION=${{ github.ref_name }}", "push": "true", "sbom": "true", "provenance": "mode=max",
 	} {
-		in := inputs[name]
-		if in == nil {
+		input := inputs[name]
+		if input == nil {
 			t.Errorf("the image is built without %s, want %q", name, want)
-		} else if in.Value.Value != want {
-			t.Errorf("the image is built with %s %q, want %q", name, in.Value.Value, want)
+		} else if input.Value.Value != want {
+			t.Errorf("the image is built with %s %q, want %q", name, input.Value.Value, want)
 		}
 	}
 	if !strings.Contains(run.Run.Value, "dist/*.tar.gz dist/*.cdx.json dist/SHA256SUMS") || !strings.Contains(run.Run.Value, "--notes-file dist/notes.md") {
@@ -103,7 +103,7 @@ func TestReleaseWorkflow(t *testing.T) {
 	}
 }
 
-// The step of the SBOMs, with a program that takes the place of Syft, makes an SBOM of each
+// The test runs the step of the SBOMs with a fake Syft. The step makes an SBOM of each
 // archive. SHA256SUMS then has the archives and the SBOMs.
 func TestReleaseSumsTheSBOMs(t *testing.T) {
 	_, steps := release(t)

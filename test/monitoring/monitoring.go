@@ -112,32 +112,33 @@ func (q query) sharedLabels() []string {
 	return labels
 }
 
-// missingLabels returns the labels that a metric with the given labels lacks, out of the
-// labels in a selector's braces and those of q.sharedLabels. If a query names a value of a
-// label, the metric must have this value too: otherwise a panel would stay empty, and a
-// rule would miss the first increase.
+// missingLabels returns the labels that q uses for a metric, but that the metric does not
+// have. Parameter labels has the metric's labels and their values. Parameter braces is the
+// text between the braces after the metric's name in q. If q names a value of a label, the
+// metric must have this value too. Otherwise a panel would stay empty, and a rule would
+// miss the first increase.
 func (q query) missingLabels(braces string, labels map[string][]string) []string {
-	var lacks []string
+	var missing []string
 	for _, l := range q.sharedLabels() {
 		if _, ok := labels[l]; !ok {
-			lacks = append(lacks, l)
+			missing = append(missing, l)
 		}
 	}
 	for _, m := range matcher.FindAllStringSubmatch(braces, -1) {
 		values, ok := labels[m[1]]
 		if !ok || m[2] == "=" && !slices.Contains(values, m[3]) {
-			lacks = append(lacks, m[0])
+			missing = append(missing, m[0])
 		}
 	}
-	return lacks
+	return missing
 }
 
 // Unexposed returns the metrics that rules and queries use, but that a process does not
 // expose. If a process exposes a metric without a label that rules or queries use,
 // Unexposed returns metric{label}. Parameter body is the process's answer to /metrics.
-// Metrics with one of the given prefixes belong to the other engine, so the process may
-// lack them.
-func Unexposed(t testing.TB, root, body string, other ...string) []string {
+// Metrics with one of otherPrefixes belong to the other engine, so the process may lack
+// them.
+func Unexposed(t testing.TB, root, body string, otherPrefixes ...string) []string {
 	t.Helper()
 	exposed := series(body)
 	used := 0
@@ -147,7 +148,7 @@ func Unexposed(t testing.TB, root, body string, other ...string) []string {
 			used++
 			name, labels := m[1], exposed[m[1]]
 			if labels == nil {
-				if !slices.ContainsFunc(other, func(p string) bool { return strings.HasPrefix(name, p) }) {
+				if !slices.ContainsFunc(otherPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
 					missing = append(missing, name)
 				}
 				continue

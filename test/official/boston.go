@@ -166,15 +166,16 @@ func BostonInOrderOfArrival(t *testing.T, d Deployment) {
 }
 
 // BostonDivisionAdded adds the crossed division of gender and age group to a board that has
-// half of the runners, while results of the other half arrive. Afterwards, the board must
-// have the ladders of a board that had the division from the start.
+// half of the runners, while results of the other half arrive. If the service has consumers,
+// each must apply results while the division fills. Afterwards, the board must have the
+// ladders of a board that had the division from the start.
 func BostonDivisionAdded(t *testing.T, d Deployment) {
 	runners, _ := readBoston(t)
 	c := d.client()
-	rules := bostonBoard("boston-division-added")
-	divisions := rules.Divisions
-	rules.Divisions, rules.Attributes = divisions[:len(divisions)-1], []string{"age_group"}
-	b := c.createBoard(t, rules)
+	settings := bostonBoard("boston-division-added")
+	divisions := settings.Divisions
+	settings.Divisions, settings.Attributes = divisions[:len(divisions)-1], []string{"age_group"}
+	b := c.createBoard(t, settings)
 	results := bostonResults(runners, true)
 	newRand(seed.New(t)).Shuffle(len(results), func(i, j int) { results[i], results[j] = results[j], results[i] })
 	half := len(results) / 2
@@ -191,11 +192,38 @@ func BostonDivisionAdded(t *testing.T, d Deployment) {
 	if err != nil || !answer.Filling || !slices.Equal(answer.Fills, divisions[len(divisions)-1:]) {
 		t.Errorf("the board with another division is %+v, error %v; want this division filling", answer, err)
 	}
+	if d.Applied != nil {
+		checkAppliedWhileFilling(t, d, c, b)
+	}
 	if err := <-fed; err != nil {
 		t.Fatal(err)
 	}
 	c.waitFilled(t, b)
 	compareBoston(t, c, b, runners, 43)
+}
+
+// checkAppliedWhileFilling waits until a board is filled. It checks that each consumer
+// applies results while the board fills.
+func checkAppliedWhileFilling(t *testing.T, d Deployment, c *client, b string) {
+	t.Helper()
+	applied := func() []int {
+		counts, err := d.Applied(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return counts
+	}
+	began := time.Now()
+	before := applied()
+	last, during := before, before
+	// The board is filling at each call, so it was filling when the call before read last.
+	c.waitFilledWhile(t, b, func() { during, last = last, applied() })
+	t.Logf("the division was filled in %v; the consumers had applied %v results before, and %v at the end", time.Since(began).Round(time.Millisecond), before, during)
+	for i := range during {
+		if during[i] == before[i] {
+			t.Errorf("consumer %d applied no results while the division was filled", i)
+		}
+	}
 }
 
 // checkBoston submits the results of finishers to a new board, and compares its ladders. It
@@ -211,8 +239,8 @@ func checkBoston(t *testing.T, d Deployment, c *client, finishers []finisher, wa
 	return b
 }
 
-// compareBoston compares each ladder of a board that has the results of finishers, read page
-// by page, with the official places and with a recount.
+// compareBoston reads each ladder of a board page by page, and compares it with the official
+// places and with a recount. The board must have the results of finishers.
 func compareBoston(t *testing.T, c *client, b string, finishers []finisher, wantLadders int) {
 	t.Helper()
 	ladders := bostonLadders(t, finishers)
@@ -221,7 +249,7 @@ func compareBoston(t *testing.T, c *client, b string, finishers []finisher, want
 	}
 	rows, distinct := map[bool]int{}, map[bool]int64{}
 	for _, l := range ladders {
-		read := map[string][]entry{}
+		byMethod := map[string][]entry{}
 		for _, m := range methods {
 			q := query{board: b, division: l.division, method: m}
 			entries, err := c.list(t.Context(), q)
@@ -231,47 +259,47 @@ func compareBoston(t *testing.T, c *client, b string, finishers []finisher, want
 			if err := compareLadder(l.want, entries, m); err != nil {
 				t.Errorf("%v: %v", q, err)
 			}
-			read[m] = entries
+			byMethod[m] = entries
 		}
-		checkPlaces(t, l, read)
-		rows[l.division == ""] += len(read["ordinal"])
+		checkPlaces(t, l, byMethod)
+		rows[l.division == ""] += len(byMethod["ordinal"])
 		distinct[l.division == ""] += l.want[len(l.want)-1].rank["dense"]
 	}
 	t.Logf("compared %d ladders with the official places: overall %d rows with %d times, divisions %d rows with %d times",
 		len(ladders), rows[true], distinct[true], rows[false], distinct[false])
 }
 
-// checkPlaces compares the entries of a ladder with the official places. Parameter read has
-// the entries by method. A rule is skipped if read does not have the rule's method. The
-// rules allow no exception:
+// checkPlaces compares the entries of a ladder with the official places. Parameter byMethod
+// has the entries by rank method. A rule is skipped if byMethod lacks the rule's method.
+// The settings allow no exception:
 //
 //	min      a competition rank is the best official place with the same time
 //	block    an official place is one of the places that users with its time share
 //	ordinal  an ordinal rank is the official place
 //	order    no official place has a shorter time than the place before
-func checkPlaces(t *testing.T, l bostonLadder, read map[string][]entry) {
+func checkPlaces(t *testing.T, l bostonLadder, byMethod map[string][]entry) {
 	t.Helper()
 	failures := map[string]int{}
-	best := map[int64]int64{}  // official place by time
-	level := map[int64]int64{} // number of entries by time
-	for _, e := range read["competition"] {
+	best := map[int64]int64{} // official place by time
+	tied := map[int64]int64{} // number of entries by time
+	for _, e := range byMethod["competition"] {
 		place := l.places[e.User]
-		if old, ok := best[e.Score]; !ok || place < old {
+		if known, ok := best[e.Score]; !ok || place < known {
 			best[e.Score] = place
 		}
-		level[e.Score]++
+		tied[e.Score]++
 	}
-	for _, e := range read["competition"] {
+	for _, e := range byMethod["competition"] {
 		place := l.places[e.User]
 		if *e.Rank != best[e.Score] {
 			failures["min"]++
 		}
-		if place < *e.Rank || place > *e.Rank+level[e.Score]-1 {
+		if place < *e.Rank || place > *e.Rank+tied[e.Score]-1 {
 			failures["block"]++
 		}
 	}
 	byPlace := make([]int64, len(l.places)+1)
-	for _, e := range read["ordinal"] {
+	for _, e := range byMethod["ordinal"] {
 		place := l.places[e.User]
 		if *e.Rank != place {
 			failures["ordinal"]++
@@ -281,7 +309,7 @@ func checkPlaces(t *testing.T, l bostonLadder, read map[string][]entry) {
 	if !slices.IsSorted(byPlace[1:]) {
 		failures["order"]++
 	}
-	for method, entries := range read {
+	for method, entries := range byMethod {
 		if len(entries) != len(l.places) {
 			t.Errorf("division %q: %d entries by %s, want %d", l.division, len(entries), method, len(l.places))
 		}
@@ -292,11 +320,11 @@ func checkPlaces(t *testing.T, l bostonLadder, read map[string][]entry) {
 }
 
 // everyTenth returns finishers[first] and every tenth finisher after it.
-func everyTenth(finishers []finisher, first int) (some []finisher) {
+func everyTenth(finishers []finisher, first int) (sample []finisher) {
 	for i := first; i < len(finishers); i += 10 {
-		some = append(some, finishers[i])
+		sample = append(sample, finishers[i])
 	}
-	return some
+	return sample
 }
 
 // checkUsers reads the entry of each of the runners by id: overall by every method, and
@@ -373,10 +401,10 @@ func checkLookups(t *testing.T, c *client, b string, ladders []bostonLadder) {
 					continue
 				}
 				// A list rank is the rank in a ladder of only these users.
-				alone := ladder(slices.Clone(part), lowerFirst)
+				list := ladder(slices.Clone(part), lowerFirst)
 				for i, e := range p.Entries {
-					if e.ListRank == nil || *e.ListRank != alone[i].rank[m] {
-						t.Errorf("%v: lookup: %s has list_rank %s, want %d", q, e.line(), show(e.ListRank), alone[i].rank[m])
+					if e.ListRank == nil || *e.ListRank != list[i].rank[m] {
+						t.Errorf("%v: lookup: %s has list_rank %s, want %d", q, e.line(), show(e.ListRank), list[i].rank[m])
 						break
 					}
 				}
@@ -391,7 +419,7 @@ func checkLookups(t *testing.T, c *client, b string, ladders []bostonLadder) {
 // checkNeighbors reads the neighbors of users at both ends of the ladders and of random
 // users.
 func checkNeighbors(t *testing.T, c *client, b string, ladders []bostonLadder, random *rand.Rand) {
-	const most = 50
+	const limit = 50
 	for _, l := range ladders {
 		n := len(l.want) // the smallest ladder has 1 user
 		positions := []int{0, min(1, n-1), max(n-2, 0), n - 1}
@@ -400,39 +428,39 @@ func checkNeighbors(t *testing.T, c *client, b string, ladders []bostonLadder, r
 		}
 		for _, i := range positions {
 			q := query{board: b, division: l.division, method: methods[random.IntN(len(methods))]}
-			if err := c.checkWindow(t.Context(), q, l.want, i, random.IntN(most+1)); err != nil {
+			if err := c.checkNeighborsOf(t.Context(), q, l.want, i, random.IntN(limit+1)); err != nil {
 				t.Error(err)
 			}
 		}
 	}
 }
 
-// checkWindow reads the user at position i with n neighbors on each side, and compares
+// checkNeighborsOf reads the user at position i with n neighbors on each side, and compares
 // the answer with the expected ladder.
-func (c *client) checkWindow(ctx context.Context, q query, want []standing, i, n int) error {
+func (c *client) checkNeighborsOf(ctx context.Context, q query, want []standing, i, n int) error {
 	p, err := c.user(ctx, q, want[i].user, n)
 	if err != nil {
 		return err
 	}
-	return compareWindow(q, want, i, n, &p)
+	return compareNeighbors(q, want, i, n, &p)
 }
 
-// compareWindow compares a user's entry and neighbors with the expected ones. The user is
+// compareNeighbors compares a user's entry and neighbors with the expected ones. The user is
 // at position i, with n neighbors on each side, clipped at the ends of the ladder.
-func compareWindow(q query, want []standing, i, n int, p *userPage) error {
+func compareNeighbors(q query, want []standing, i, n int, p *userPage) error {
 	method := q.method
 	if method == "" {
 		method = "competition"
 	}
-	from, to := max(i-n, 0), min(i+n, len(want)-1)
+	start, end := max(i-n, 0), min(i+n, len(want)-1)
 	if err := compareEntry(&want[i], &p.entry, method); err != nil {
 		return fmt.Errorf("%v: user %w", q, err)
 	}
-	if err := compareLadder(want[from:to+1], p.Neighbors, method); err != nil {
+	if err := compareLadder(want[start:end+1], p.Neighbors, method); err != nil {
 		return fmt.Errorf("%v: %d neighbors of %q: %w", q, n, want[i].user, err)
 	}
 	for j, e := range p.Neighbors {
-		if e.Current != (from+j == i) {
+		if e.Current != (start+j == i) {
 			return fmt.Errorf("%v: neighbors of %q: is_current_user of %q is %t, want %t", q, want[i].user, e.User, e.Current, !e.Current)
 		}
 	}
@@ -512,7 +540,7 @@ func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.
 	}
 	for _, p := range s.Percentiles {
 		// At most the given percentage of users is worse than the score. Together
-		// with the users on the score, they are at least that percentage.
+		// with the users on the score, these users are at least that percentage.
 		worse, notBetter := 0.0, 0.0
 		for _, w := range want {
 			if w.score > p.Score {

@@ -28,7 +28,7 @@ type Result struct {
 	Attributes  map[string]string `json:"attributes,omitempty"`
 }
 
-// board is the part of a board's rules that the checks need.
+// board has the settings of a board that the checks need.
 type board struct {
 	ID          string       `json:"board_id"`
 	Title       string       `json:"title,omitempty"`
@@ -93,6 +93,7 @@ type entry struct {
 	ListRank    *int64    `json:"list_rank"`
 }
 
+// line describes the entry in test failures.
 func (e *entry) line() string {
 	rank := "none"
 	if e.Rank != nil {
@@ -157,7 +158,7 @@ type outcome struct {
 	Season  string `json:"season"`
 }
 
-// query names a ladder and the rank method. Empty fields mean the API's defaults.
+// query names a ladder and a ranking method. Empty fields mean the API's defaults.
 type query struct {
 	board, season, division, method string
 }
@@ -220,21 +221,21 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("%s %s: status %d: %s", e.method, e.path, e.code, e.body)
 }
 
-// raw sends a request and returns the body of the answer. If the status is not 2xx, it
+// send sends a request and returns the body of the answer. If the status is not 2xx, it
 // returns a *statusError.
-func (c *client) raw(ctx context.Context, method, path string, values url.Values, body any) ([]byte, error) {
-	var in io.Reader
+func (c *client) send(ctx context.Context, method, path string, values url.Values, body any) ([]byte, error) {
+	var input io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
 			return nil, err
 		}
-		in = bytes.NewReader(b)
+		input = bytes.NewReader(b)
 	}
 	if len(values) > 0 {
 		path += "?" + values.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, in)
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, input)
 	if err != nil {
 		return nil, err
 	}
@@ -259,10 +260,10 @@ func (c *client) raw(ctx context.Context, method, path string, values url.Values
 	return out, nil
 }
 
-// call sends a request as [client.raw] does and decodes the answer's JSON into answer.
+// call sends a request as [client.send] does and decodes the answer's JSON into answer.
 // The API's integers must be JSON numbers: a string is an error.
 func (c *client) call(ctx context.Context, method, path string, values url.Values, body, answer any) error {
-	out, err := c.raw(ctx, method, path, values, body)
+	out, err := c.send(ctx, method, path, values, body)
 	if err != nil {
 		return err
 	}
@@ -272,9 +273,9 @@ func (c *client) call(ctx context.Context, method, path string, values url.Value
 	return nil
 }
 
-// data sends a request as [client.call] does. It decodes the data field of the answer
+// callData sends a request as [client.call] does. It decodes the data field of the answer
 // and checks its status field.
-func (c *client) data(ctx context.Context, method, path string, values url.Values, body, data any) error {
+func (c *client) callData(ctx context.Context, method, path string, values url.Values, body, data any) error {
 	envelope := struct {
 		Status string `json:"status"`
 		Data   any    `json:"data"`
@@ -288,8 +289,8 @@ func (c *client) data(ctx context.Context, method, path string, values url.Value
 	return nil
 }
 
-// check returns an error if an answer is about another ladder than that of the query, or
-// if it is degraded or filling.
+// check returns an error if an answer is about another ladder than the query, or if the
+// answer is degraded or filling.
 func (q query) check(a ladderInfo) error {
 	want := q
 	if want.method == "" {
@@ -315,7 +316,7 @@ func (c *client) list(ctx context.Context, q query) ([]entry, error) {
 			values.Set("page_token", token)
 		}
 		var p page
-		if err := c.data(ctx, http.MethodGet, q.path("scores"), values, nil, &p); err != nil {
+		if err := c.callData(ctx, http.MethodGet, q.path("scores"), values, nil, &p); err != nil {
 			return nil, err
 		}
 		if err := q.check(p.ladderInfo); err != nil {
@@ -341,7 +342,7 @@ func (c *client) user(ctx context.Context, q query, user string, neighbors int) 
 	values := q.values()
 	values.Set("neighbors", strconv.Itoa(neighbors))
 	var p userPage
-	if err := c.data(ctx, http.MethodGet, q.path("scores", escape(user)), values, nil, &p); err != nil {
+	if err := c.callData(ctx, http.MethodGet, q.path("scores", escape(user)), values, nil, &p); err != nil {
 		return userPage{}, err
 	}
 	return p, q.check(p.ladderInfo)
@@ -356,20 +357,20 @@ func (c *client) lookup(ctx context.Context, q query, users []string) (page, err
 		}
 	}
 	var p page
-	if err := c.data(ctx, http.MethodPost, q.path("scores:lookup"), nil, body, &p); err != nil {
+	if err := c.callData(ctx, http.MethodPost, q.path("scores:lookup"), nil, body, &p); err != nil {
 		return page{}, err
 	}
 	return p, q.check(p.ladderInfo)
 }
 
 // stats returns the statistics of a ladder.
-func (c *client) stats(ctx context.Context, q query, more url.Values) (statsPage, error) {
+func (c *client) stats(ctx context.Context, q query, extra url.Values) (statsPage, error) {
 	values := q.values()
-	for name, value := range more {
+	for name, value := range extra {
 		values[name] = value
 	}
 	var p statsPage
-	if err := c.data(ctx, http.MethodGet, q.path("stats"), values, nil, &p); err != nil {
+	if err := c.callData(ctx, http.MethodGet, q.path("stats"), values, nil, &p); err != nil {
 		return statsPage{}, err
 	}
 	return p, q.check(p.ladderInfo)
@@ -380,12 +381,12 @@ func (c *client) stats(ctx context.Context, q query, more url.Values) (statsPage
 func (c *client) createBoard(t *testing.T, b board) string {
 	t.Helper()
 	b.ID = "official-" + b.ID + "-" + rand.Text()[:8]
-	if _, err := c.raw(t.Context(), http.MethodPost, "/v1/boards", nil, b); err != nil {
+	if _, err := c.send(t.Context(), http.MethodPost, "/v1/boards", nil, b); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		if _, err := c.raw(ctx, http.MethodDelete, boardPath(b.ID), nil, nil); err != nil {
+		if _, err := c.send(ctx, http.MethodDelete, boardPath(b.ID), nil, nil); err != nil {
 			t.Error(err)
 		}
 	})
@@ -399,6 +400,13 @@ const fillTimeout = 10 * time.Minute
 // board have all users.
 func (c *client) waitFilled(t *testing.T, board string) {
 	t.Helper()
+	c.waitFilledWhile(t, board, func() {})
+}
+
+// waitFilledWhile waits as waitFilled does. It calls poll each time it finds the board
+// filling.
+func (c *client) waitFilledWhile(t *testing.T, board string, poll func()) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), fillTimeout)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -411,6 +419,7 @@ func (c *client) waitFilled(t *testing.T, board string) {
 		if !answer.Filling {
 			return
 		}
+		poll()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -58,13 +58,14 @@ func readBundled(t *testing.T, name string) []row {
 }
 
 // datasetsRequired reports whether tests fail, rather than skip, without the folder. It
-// is true if REQUIRE_DATASETS is 1, or if that is not set and REQUIRE_INTEGRATION is 1.
+// is true if REQUIRE_DATASETS is 1. If REQUIRE_DATASETS is not set, it is true if
+// REQUIRE_INTEGRATION is 1.
 func datasetsRequired() bool {
 	return cmp.Or(os.Getenv("REQUIRE_DATASETS"), os.Getenv("REQUIRE_INTEGRATION")) == "1"
 }
 
 // readDataset returns the rows of a data set that is not bundled. If no folder is named,
-// it skips the test, or fails it if [datasetsRequired].
+// it skips the test, or fails the test if datasetsRequired returns true.
 func readDataset(t *testing.T, name string) []row {
 	t.Helper()
 	dir := os.Getenv(datasetsVariable)

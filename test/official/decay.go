@@ -17,17 +17,18 @@ const (
 	decayUnit     = 1_000_000_000 // a point
 )
 
-// half returns 2^(-d/halfLife). d may be negative.
-func half(d time.Duration) *big.Float {
+// decayWeight returns 2^(-d/halfLife), the weight of a result after the time d. d may be
+// negative.
+func decayWeight(d time.Duration) *big.Float {
 	exponent := new(big.Rat).SetFrac64(-int64(d), int64(halfLife))
-	whole := new(big.Int).Div(exponent.Num(), exponent.Denom()) // rounded down
-	rest := exponent.Sub(exponent, new(big.Rat).SetInt(whole))  // from 0 to 1
+	whole := new(big.Int).Div(exponent.Num(), exponent.Denom())    // rounded down
+	fraction := exponent.Sub(exponent, new(big.Rat).SetInt(whole)) // from 0 to 1
 	x, root := newFloat(1), newFloat(2)
 	two, one := big.NewRat(2, 1), big.NewRat(1, 1)
-	for range decayPrecision { // one binary digit of rest per step
+	for range decayPrecision { // one binary digit of fraction per step
 		root.Sqrt(root)
-		if rest.Mul(rest, two).Cmp(one) >= 0 {
-			rest.Sub(rest, one)
+		if fraction.Mul(fraction, two).Cmp(one) >= 0 {
+			fraction.Sub(fraction, one)
 			x.Mul(x, root)
 		}
 	}
@@ -50,7 +51,7 @@ func powers(x *big.Float, n int) []*big.Float {
 type decayTables struct{ days, seconds []*big.Float }
 
 func newDecayTables() decayTables {
-	return decayTables{powers(half(24*time.Hour), 60_000), powers(half(-time.Second), 86_400)}
+	return decayTables{powers(decayWeight(24*time.Hour), 60_000), powers(decayWeight(-time.Second), 86_400)}
 }
 
 // decayedSums returns the sum of each user's points at a midnight. The points of a result
@@ -85,9 +86,9 @@ func agreement(x, y *big.Float) int {
 	return max(x.MantExp(nil), y.MantExp(nil)) - difference.MantExp(nil)
 }
 
-// decayLadder returns the expected ladder at a moment, with scores rounded to the
-// displayed decimals. Result closest is the largest agreement, in bits, of two different
-// neighboring sums.
+// decayLadder returns the expected ladder for the decayed sums in values, with scores
+// rounded to the displayed decimals. Result closest is the largest agreement, in bits, of
+// two different neighboring sums.
 func decayLadder(results []Result, values map[string]*big.Float) (want []standing, closest int) {
 	want = ladder(recountSums(results), func(x, y *standing) int {
 		if agreement(values[x.user], values[y.user]) >= decaySame {
@@ -115,7 +116,7 @@ func Decay(t *testing.T, d Deployment) {
 	c := d.client()
 	results := footballResults(readFootball(t), 3*decayUnit, decayUnit)
 	tables := newDecayTables()
-	rules := board{
+	settings := board{
 		ID: "decay", Title: "Football, trending", Order: "HIGHER_FIRST", Policy: "DECAY", HalfLife: "31557600s",
 		Unit: "points", Decimals: decayDecimals,
 	}
@@ -130,29 +131,29 @@ func Decay(t *testing.T, d Deployment) {
 			if n < 0 {
 				n = len(results)
 			}
-			until := results[:n]
-			ended := rules
-			ended.ID += "-" + moment
-			ended.Season = schedule{Schedule: "EXPLICIT", Windows: []window{{ID: "until " + moment, Start: first, End: end}}}
-			b := c.createBoard(t, ended)
-			if err := d.Feeder(t.Context(), b, until); err != nil {
+			played := results[:n]
+			dated := settings
+			dated.ID += "-" + moment
+			dated.Season = schedule{Schedule: "EXPLICIT", Windows: []window{{ID: "until " + moment, Start: first, End: end}}}
+			b := c.createBoard(t, dated)
+			if err := d.Feeder(t.Context(), b, played); err != nil {
 				t.Fatal(err)
 			}
-			want, closest := decayLadder(until, tables.decayedSums(until, end))
+			want, closest := decayLadder(played, tables.decayedSums(played, end))
 			if closest > decayApart {
 				t.Fatalf("two different sums agree in %d bits, want at most %d: the recount cannot order them", closest, decayApart)
 			}
 			for _, m := range methods {
-				readRecounted(t, c, query{board: b, season: ended.Season.Windows[0].ID, method: m}, want)
+				readRecounted(t, c, query{board: b, season: dated.Season.Windows[0].ID, method: m}, want)
 			}
 			t.Logf("%d results, %d teams: order and %d decimals compared; different sums agree in at most %d bits; first is %s with %.9f",
 				n, len(want), decayDecimals, closest, want[0].user, float64(want[0].score)/decayUnit)
 		})
 	}
 	t.Run("now", func(t *testing.T) {
-		rules.ID += "-now"
-		rules.Season.Schedule = "NONE"
-		b := c.createBoard(t, rules)
+		settings.ID += "-now"
+		settings.Season.Schedule = "NONE"
+		b := c.createBoard(t, settings)
 		if err := d.Feeder(t.Context(), b, results); err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +167,7 @@ func Decay(t *testing.T, d Deployment) {
 				t.Fatal(err)
 			}
 			after := time.Now()
-			most, least := half(before.Sub(midnight)), half(after.Sub(midnight))
+			highestWeight, lowestWeight := decayWeight(before.Sub(midnight)), decayWeight(after.Sub(midnight))
 			if len(entries) != len(want) {
 				t.Fatalf("%d entries, want %d", len(entries), len(want))
 			}
@@ -175,9 +176,9 @@ func Decay(t *testing.T, d Deployment) {
 				// rounds it down to microseconds and so decays a little less. The score
 				// may therefore be one higher.
 				v := values[want[i].user]
-				lo, hi := roundToInteger(newFloat(0).Mul(v, least)), roundToInteger(newFloat(0).Mul(v, most))+1
-				if e.Score < lo || e.Score > hi {
-					t.Errorf("entry is %s, want a score from %d to %d", e.line(), lo, hi)
+				low, high := roundToInteger(newFloat(0).Mul(v, lowestWeight)), roundToInteger(newFloat(0).Mul(v, highestWeight))+1
+				if e.Score < low || e.Score > high {
+					t.Errorf("entry is %s, want a score from %d to %d", e.line(), low, high)
 				}
 				want[i].score = e.Score
 			}

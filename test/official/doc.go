@@ -1,6 +1,6 @@
-// Package official checks a running service from outside, with real results. It
-// compares the service's ranks with those that the organizers of a race, a championship
-// and an olympiad published, and with a recount from the results.
+// Package official checks a running service from outside, with real results. It compares
+// the service's ranks with the ranks that organizers of competitions published, and with a
+// recount from the results.
 //
 // The checks use only the public REST API. The recount sorts and adds, and imports no
 // package of the service. The same checks therefore apply to every form of the service: a

@@ -59,8 +59,8 @@ func readF1(t *testing.T) [][]f1Round {
 	return seasons
 }
 
-// f1Count counts rows and tables over all seasons: how many there are, and how many agree
-// with the official ones.
+// f1Count counts rows and tables over all seasons: all of them, and those that agree with
+// the official rows and tables.
 type f1Count struct {
 	mu                         sync.Mutex
 	tables, rows, level        int // level counts the rows with the same points as another row of the table
@@ -87,7 +87,7 @@ func F1(t *testing.T, d Deployment) {
 	t.Logf("%d tables with %d rows, %d of them level on points with another", count.tables, count.rows, count.level)
 	t.Logf("points %d, min %d, block %d; countback %d rows and %d whole tables", count.points, count.least, count.block, count.countback, count.countbackTables)
 	for _, c := range []struct {
-		what      string
+		counted   string
 		got, want int
 	}{
 		{"tables", count.tables, 232},
@@ -100,7 +100,7 @@ func F1(t *testing.T, d Deployment) {
 		{"tables in which the rank with countback is the official position in all rows", count.countbackTables, 216},
 	} {
 		if c.got != c.want {
-			t.Errorf("%d %s, want %d", c.got, c.what, c.want)
+			t.Errorf("%d %s, want %d", c.got, c.counted, c.want)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func checkTable(round f1Round, byPoints, byPlaces map[string]entry, count *f1Cou
 	best, level := map[int64]int64{}, map[int64]int64{} // by points, of the drivers in the table
 	for _, row := range round.table {
 		e, ok := byPoints[row.driver]
-		if _, also := byPlaces[row.driver]; !ok || !also {
+		if _, hasPlaces := byPlaces[row.driver]; !ok || !hasPlaces {
 			return fmt.Errorf("%s is missing from a board", row.driver)
 		}
 		if place, ok := best[e.Score]; !ok || row.position < place {
@@ -188,7 +188,7 @@ func checkTable(round f1Round, byPoints, byPlaces map[string]entry, count *f1Cou
 	defer count.mu.Unlock()
 	count.tables++
 	count.rows += len(round.table)
-	exact := 0
+	countbackRows := 0
 	for _, row := range round.table {
 		e := byPoints[row.driver]
 		if e.Score == row.points && byPlaces[row.driver].Score == row.points {
@@ -204,11 +204,11 @@ func checkTable(round f1Round, byPoints, byPlaces map[string]entry, count *f1Cou
 			count.level++
 		}
 		if *byPlaces[row.driver].Rank == row.position {
-			exact++
+			countbackRows++
 		}
 	}
-	count.countback += exact
-	if exact == len(round.table) {
+	count.countback += countbackRows
+	if countbackRows == len(round.table) {
 		count.countbackTables++
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// A fault is a small change that a proxy makes between a check and the service.
+// fault is a small change that a proxy makes between a check and the service.
 type fault struct {
 	name    string
 	results func(results []any)        // changes the results of a batch
@@ -26,11 +26,11 @@ type fault struct {
 func object(v any) map[string]any { return v.(map[string]any) }
 
 func add(object map[string]any, name string, n int64) {
-	old, err := object[name].(json.Number).Int64()
+	value, err := object[name].(json.Number).Int64()
 	if err != nil {
 		panic(err)
 	}
-	object[name] = json.Number(strconv.FormatInt(old+n, 10))
+	object[name] = json.Number(strconv.FormatInt(value+n, 10))
 }
 
 var faults = []fault{

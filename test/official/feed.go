@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A Feeder sends results to a board and returns once reads see all of them. If its
+// Feeder sends results to a board and returns once reads see all of them. If its
 // transport keeps an order, the Feeder keeps the order of the results. It is safe for
 // concurrent use.
 type Feeder func(ctx context.Context, board string, results []Result) error
@@ -25,6 +25,9 @@ type Deployment struct {
 	URL    string // base of the REST API, such as http://127.0.0.1:8080
 	Key    string // an API key with every scope, or empty if the service needs none
 	Feeder Feeder // sends results to the service
+	// Applied returns the number of results that each consumer has applied. It is nil if the
+	// service has no consumers.
+	Applied func(context.Context) ([]int, error)
 }
 
 func (d Deployment) client() *client { return newClient(d.URL, d.Key) }
@@ -131,31 +134,31 @@ func (c *client) waitResult(ctx context.Context, board, season, user, match stri
 
 // Duplicated returns a feeder that submits all results, and about the given share of them
 // twice. The second copy has a random place after the first. The share is from 0 to 1.
-func Duplicated(to Feeder, share float64, seed uint64) Feeder {
+func Duplicated(feeder Feeder, share float64, seed uint64) Feeder {
 	random := lockedRand(seed)
 	return func(ctx context.Context, board string, results []Result) error {
 		var doubled []Result
-		var late []Result
+		var copies []Result
 		random(func(r *rand.Rand) {
 			for _, result := range results {
 				doubled = append(doubled, result)
 				if r.Float64() < share {
-					late = append(late, result)
+					copies = append(copies, result)
 				}
-				if len(late) > 0 && r.Float64() < share {
-					i := r.IntN(len(late))
-					doubled = append(doubled, late[i])
-					late = slices.Delete(late, i, i+1)
+				if len(copies) > 0 && r.Float64() < share {
+					i := r.IntN(len(copies))
+					doubled = append(doubled, copies[i])
+					copies = slices.Delete(copies, i, i+1)
 				}
 			}
 		})
-		return to(ctx, board, append(doubled, late...))
+		return feeder(ctx, board, append(doubled, copies...))
 	}
 }
 
 // Shuffled returns a feeder that submits results in a random order. A result moves up by
 // at most window places.
-func Shuffled(to Feeder, window int, seed uint64) Feeder {
+func Shuffled(feeder Feeder, window int, seed uint64) Feeder {
 	random := lockedRand(seed)
 	return func(ctx context.Context, board string, results []Result) error {
 		type placed struct {
@@ -173,7 +176,7 @@ func Shuffled(to Feeder, window int, seed uint64) Feeder {
 		for i := range order {
 			shuffled[i] = order[i].result
 		}
-		return to(ctx, board, shuffled)
+		return feeder(ctx, board, shuffled)
 	}
 }
 

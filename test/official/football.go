@@ -24,6 +24,7 @@ type match struct {
 	homeGoals, awayGoals int64
 }
 
+// readFootball returns all matches in the order of the file.
 func readFootball(t *testing.T) []match {
 	var all []match
 	for _, r := range readBundled(t, "football.csv.gz") {
@@ -58,21 +59,21 @@ type seasons map[string]map[string][]entry
 
 // dump reads the ladder of every year by every method.
 func (c *client) dump(ctx context.Context, b string, years []string) (seasons, error) {
-	read := make([]map[string][]entry, len(years))
+	byYear := make([]map[string][]entry, len(years))
 	err := forEach(ctx, len(years), func(ctx context.Context, i int) error {
-		read[i] = map[string][]entry{}
+		byYear[i] = map[string][]entry{}
 		for _, m := range methods {
 			entries, err := c.list(ctx, query{board: b, season: years[i], method: m})
 			if err != nil {
 				return err
 			}
-			read[i][m] = entries
+			byYear[i][m] = entries
 		}
 		return nil
 	})
 	all := seasons{}
 	for i, year := range years {
-		all[year] = read[i]
+		all[year] = byYear[i]
 	}
 	return all, err
 }
@@ -98,8 +99,8 @@ const firstYear, lastYear = 1872, 2019
 
 // Football checks two boards of 43,378 football internationals from 1872 to 2019, with
 // one season per year. One board counts points, 3 for a win and 1 for a draw. The other
-// counts wins. It compares them with a recount. It also checks that they do not change if
-// results are repeated, shuffled, or retracted and added again.
+// counts wins. Football compares the boards with a recount. It also checks that they do not
+// change if results are repeated, shuffled, or retracted and added again.
 func Football(t *testing.T, d Deployment) {
 	matches := readFootball(t)
 	s := seed.New(t)
@@ -113,13 +114,15 @@ func Football(t *testing.T, d Deployment) {
 	}
 }
 
+// checkFootball does the work of Football for one board. It submits the results in order, then
+// again in two ways, and to a second board in random order.
 func checkFootball(t *testing.T, d Deployment, name string, matches []match, results []Result, seed uint64) {
 	c := d.client()
-	rules := board{
+	settings := board{
 		ID: "football-" + name, Title: "Football " + name, Order: "HIGHER_FIRST", Policy: "SUM", Unit: name,
 		Season: yearly(firstYear, lastYear),
 	}
-	b := c.createBoard(t, rules)
+	b := c.createBoard(t, settings)
 	byYear := map[string][]Result{}
 	for _, r := range results {
 		year := strconv.Itoa(r.AchievedAt.Year())
@@ -137,13 +140,13 @@ func checkFootball(t *testing.T, d Deployment, name string, matches []match, res
 		}
 		return all
 	}
-	submit := func(how string, to Feeder, b string, results []Result) {
+	submit := func(step string, feeder Feeder, b string, results []Result) {
 		t.Helper()
 		began := time.Now()
-		if err := to(t.Context(), b, results); err != nil {
+		if err := feeder(t.Context(), b, results); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s: submitted %d results in %v", how, len(results), time.Since(began).Round(time.Millisecond))
+		t.Logf("%s: submitted %d results in %v", step, len(results), time.Since(began).Round(time.Millisecond))
 	}
 
 	submit("in order", d.Feeder, b, results)
@@ -152,21 +155,21 @@ func checkFootball(t *testing.T, d Deployment, name string, matches []match, res
 	checkFootballFacts(t, name, first, matches)
 	checkYearByUser(t, c, b, "2019", byYear["2019"])
 
-	unchanged := func(what string, b string) {
+	checkUnchanged := func(step string, b string) {
 		t.Helper()
 		if diff := difference(first, dump(b)); diff != "" {
-			t.Errorf("%s changed the board, want no change %s", what, diff)
+			t.Errorf("%s changed the board, want no change %s", step, diff)
 		}
 	}
 	submit("a second time", d.Feeder, b, results)
-	unchanged("submitting all results again", b)
+	checkUnchanged("submitting all results again", b)
 	submit("a third time, shuffled", Shuffled(d.Feeder, len(results), seed), b, results)
-	unchanged("submitting all results again in random order", b)
+	checkUnchanged("submitting all results again in random order", b)
 
-	rules.ID += "-shuffled"
-	other := c.createBoard(t, rules)
+	settings.ID += "-shuffled"
+	other := c.createBoard(t, settings)
 	submit("to a new board, shuffled, a fifth twice", Duplicated(Shuffled(d.Feeder, len(results), seed), 0.2, seed), other, results)
-	unchanged("random order from the start", other)
+	checkUnchanged("random order from the start", other)
 
 	// The first year, a year of war, the year whose data lists a match twice, the last
 	// and largest year, and a random one.
@@ -178,7 +181,7 @@ func checkFootball(t *testing.T, d Deployment, name string, matches []match, res
 // checkYears compares every year with a recount.
 func checkYears(t *testing.T, got seasons, byYear map[string][]Result) {
 	t.Helper()
-	rows, same := 0, 0
+	rows, level := 0, 0
 	for year, results := range byYear {
 		want := ladder(recountSums(results), higherFirst)
 		for _, m := range methods {
@@ -188,12 +191,12 @@ func checkYears(t *testing.T, got seasons, byYear map[string][]Result) {
 		}
 		rows += len(want)
 		for _, s := range want {
-			if s.level > 1 {
-				same++
+			if s.tied > 1 {
+				level++
 			}
 		}
 	}
-	t.Logf("compared %d years with %d rows, %d of them level with another", len(byYear), rows, same)
+	t.Logf("compared %d years with %d rows, %d of them level with another", len(byYear), rows, level)
 }
 
 // checkFootballFacts checks the total of each year and known facts about 2019.
@@ -230,9 +233,9 @@ func checkFootballFacts(t *testing.T, name string, got seasons, matches []match)
 		team        string
 		score, rank int64
 	}{{"Japan", 48, 1}, {"Mexico", 46, 2}, {"Qatar", 44, 3}, {"Algeria", 40, 4}, {"South Korea", 40, 4}} {
-		found := slices.IndexFunc(last[:5], func(e entry) bool { return e.User == want.team })
-		if found < 0 || last[found].Score != want.score || *last[found].Rank != want.rank || i < 3 && found != i {
-			t.Errorf("2019: %s is at position %d of %v, want score %d and rank %d", want.team, found+1, last[:5], want.score, want.rank)
+		position := slices.IndexFunc(last[:5], func(e entry) bool { return e.User == want.team })
+		if position < 0 || last[position].Score != want.score || *last[position].Rank != want.rank || i < 3 && position != i {
+			t.Errorf("2019: %s is at position %d of %v, want score %d and rank %d", want.team, position+1, last[:5], want.score, want.rank)
 		}
 	}
 }
@@ -297,11 +300,11 @@ func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []st
 		t.Error(err)
 	}
 
-	again := slices.Clone(results)
-	for i := range again {
-		again[i].Revision = 2 // the result had revision 0, its retraction 1
+	corrections := slices.Clone(results)
+	for i := range corrections {
+		corrections[i].Revision = 2 // the result had revision 0, its retraction 1
 	}
-	if err := d.Feeder(t.Context(), b, again); err != nil {
+	if err := d.Feeder(t.Context(), b, corrections); err != nil {
 		t.Fatal(err)
 	}
 	if diff := difference(first, dump(b)); diff != "" {

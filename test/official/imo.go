@@ -8,12 +8,13 @@ import (
 )
 
 // IMO compares a sum board of the International Mathematical Olympiads of 1959 to 2009
-// with the official ranks. Each year is a season. From 1963 on, a contestant whose marks
-// per problem are known has one result per problem. Others have one result, their total.
+// with the official ranks. Each year is a season. If the marks of a contestant per problem are
+// known, and the year is 1963 or later, the contestant has one result per problem. Otherwise
+// the contestant has one result, the total.
 func IMO(t *testing.T, d Deployment) {
 	type contestant struct {
-		total, rank int64
-		exact       bool
+		total, rank   int64
+		followsTotals bool // the official ranks of the year follow from the totals alone
 	}
 	years := map[int]map[string]contestant{}
 	var results []Result
@@ -49,35 +50,35 @@ func IMO(t *testing.T, d Deployment) {
 	}
 	t.Logf("submitted %d results in %v", len(results), time.Since(began).Round(time.Millisecond))
 
-	rows, agree, exactYears, exactRows := 0, 0, 0, 0
+	rows, matchingRows, matchingYears, rowsOfMatchingYears := 0, 0, 0, 0
 	for year, contestants := range years {
 		want := ladder(recountSums(byYear[year]), higherFirst)
-		var read map[string]entry
+		var byCompetition map[string]entry // the entries by the last method
 		for _, m := range []string{"ordinal", "dense", "competition"} {
-			read = readRecounted(t, c, query{board: b, season: strconv.Itoa(year), method: m}, want)
+			byCompetition = readRecounted(t, c, query{board: b, season: strconv.Itoa(year), method: m}, want)
 		}
-		agreed := 0
+		matching := 0
 		for user, official := range contestants {
-			e := read[user]
+			e := byCompetition[user]
 			switch {
 			case e.Rank == nil || e.Score != official.total:
 				t.Errorf("%d: entry of %q is %s, want score %d and a rank", year, user, e.line(), official.total)
 			case *e.Rank == official.rank:
-				agreed++
-			case official.exact:
+				matching++
+			case official.followsTotals:
 				t.Errorf("%d: entry is %s, want the official rank %d", year, e.line(), official.rank)
 			}
 		}
 		rows += len(contestants)
-		agree += agreed
-		if agreed == len(contestants) {
-			exactYears++
-			exactRows += agreed
+		matchingRows += matching
+		if matching == len(contestants) {
+			matchingYears++
+			rowsOfMatchingYears += matching
 		}
 	}
-	got := fmt.Sprintf("%d years with %d rows; %d rows have the official rank; in %d years with %d rows all rows do", len(years), rows, agree, exactYears, exactRows)
+	got := fmt.Sprintf("%d years (%d rows); %d rows have the official rank; %d years (%d rows) match completely", len(years), rows, matchingRows, matchingYears, rowsOfMatchingYears)
 	t.Log(got)
-	if want := "50 years with 12905 rows; 12663 rows have the official rank; in 37 years with 9090 rows all rows do"; got != want {
+	if want := "50 years (12905 rows); 12663 rows have the official rank; 37 years (9090 rows) match completely"; got != want {
 		t.Errorf("%s; want %s", got, want)
 	}
 }

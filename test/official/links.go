@@ -20,18 +20,21 @@ import (
 // rollingDays is the length of the windows of the rolling board.
 const rollingDays = 28
 
-// linkedTable is a board that is linked to the source, and how a recount finds its tables.
+// linkedTable is a board that is linked to the source, with the functions of its recount.
 type linkedTable struct {
 	board
 	seasons func(time.Time) []string // the seasons that a time belongs to
-	counts  func(*Result) bool       // reports whether the board counts a result
+	counted func(*Result) bool       // reports whether the board counts a result
 	recount func([]Result) []standing
 }
 
+// oneSeason returns a function for boards on which a time belongs to one season. The season's
+// id is the time in the given format.
 func oneSeason(format string) func(time.Time) []string {
 	return func(at time.Time) []string { return []string{at.Format(format)} }
 }
 
+// week returns the season of a weekly board to which a time belongs.
 func week(at time.Time) []string {
 	year, n := at.ISOWeek()
 	return []string{fmt.Sprintf("%dW%02d", year, n)}
@@ -40,8 +43,9 @@ func week(at time.Time) []string {
 // rollingZone is the time zone of the rolling board. Its days have 23 to 25 hours.
 const rollingZone = "America/New_York"
 
-// windows returns the ids of the windows that contain a time: those that end on its day in a
-// time zone, or at most rollingDays-1 days later. The board has no windows before the first.
+// windows returns a function that returns the ids of the windows that contain a time. These
+// windows end on the day of the time in zone, or at most rollingDays-1 days later. Parameter
+// first is the id of the board's first window.
 func windows(zone *time.Location, first string) func(time.Time) []string {
 	return func(at time.Time) (ids []string) {
 		year, month, day := at.In(zone).Date()
@@ -55,14 +59,15 @@ func windows(zone *time.Location, first string) func(time.Time) []string {
 }
 
 // linkedTables returns the boards to link to a source. The first window of the rolling board
-// ends with the day before a month of a year.
-func linkedTables(t *testing.T, year int, month time.Month) []linkedTable {
+// ends on the day before rollingFrom.
+func linkedTables(t *testing.T, rollingFrom time.Time) []linkedTable {
 	zone, err := time.LoadLocation(rollingZone)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const grace = 24 * time.Hour // the default
-	first := time.Date(year, month, 0, 12, 0, 0, 0, zone)
+	year, month, day := rollingFrom.Date()
+	first := time.Date(year, month, day-1, 12, 0, 0, 0, zone)
 	rolling := windows(zone, first.Format("20060102"))
 	retention := fmt.Sprintf("%.0fs", (time.Since(first) - grace).Seconds())
 	always := func(*Result) bool { return true }
@@ -123,68 +128,74 @@ type linkedRun struct {
 	*client
 	t       *testing.T
 	source  string
-	boards  []string // of the tables, in their order
+	boards  []string // the ids of the linked boards, in the order of tables
 	tables  []linkedTable
-	all     [][]string // the seasons of each table from before the first until after the last result
-	matches []string   // the ids
+	all     [][]string // the seasons of each table, from before the first result until after the last
+	matches []string   // the ids of all matches
 	results []Result
-	void    map[string]bool // by match
+	void    map[string]bool // by match: whether the match is void
 }
 
-// LinkedFootball submits each football international of some years once, to a source with
-// seven linked boards: all-time, yearly, monthly, weekly, rolling, of wins only, and of best
-// results. It compares every table of every season with a recount, also those that must be
-// empty. It does so again after all results were submitted again in random order, after it
-// voided some matches, and after it restored half of these.
-func LinkedFootball(t *testing.T, d Deployment, years Years, voids int) {
+// LinkedFootball submits each football international of a period once, to a source with
+// the boards of linkedTables. It compares every table of every season with a recount,
+// including tables that must be empty. It compares them again after each of three steps:
+// it submits all results again in random order, voids some matches, and restores half of
+// these matches.
+func LinkedFootball(t *testing.T, d Deployment, p Period, voidCount int) {
 	s := seed.New(t)
-	r := newLinkedRun(t, d, years)
+	r := newLinkedRun(t, d, p)
 	r.link()
+	r.waitAllFilled() // they are empty, so the results that follow are not copied by fills too
 	r.feed("once", d.Feeder, r.results)
 	r.check("fed once")
-	r.feed("again, shuffled, a fifth twice", shuffledAndDuplicated(d, r.results, s), r.results)
+	r.feed("again, shuffled, a quarter twice", shuffledAndDuplicated(d, r.results, s), r.results)
 	r.check("fed again")
-	r.voidMatches(newRand(s), voids, d.Feeder)
+	r.voidMatches(newRand(s), voidCount, d.Feeder)
 }
 
-// LinkedFootballShuffled submits the football internationals of some years in random order,
-// some of them twice, to a source that gets its linked boards in the middle. It compares the
-// tables as [LinkedFootball] does.
-func LinkedFootballShuffled(t *testing.T, d Deployment, years Years) {
+// LinkedFootballShuffled submits the football internationals of a period in random order,
+// some of them twice. It creates the linked boards after half of the submits. It compares
+// the tables as [LinkedFootball] does.
+func LinkedFootballShuffled(t *testing.T, d Deployment, p Period) {
 	s := seed.New(t)
-	r := newLinkedRun(t, d, years)
+	r := newLinkedRun(t, d, p)
 	newRand(s).Shuffle(len(r.results), func(i, j int) { r.results[i], r.results[j] = r.results[j], r.results[i] })
 	half, feeder := len(r.results)/2, shuffledAndDuplicated(d, r.results, s)
 	r.feed("the first half", feeder, r.results[:half])
 	r.link()
-	r.feed("the rest", feeder, r.results[half:])
-	r.check("fed in random order, linked in the middle")
+	r.feed("the second half", feeder, r.results[half:])
+	r.check("fed in random order, linked after half of the results")
 }
 
 func shuffledAndDuplicated(d Deployment, results []Result, seed uint64) Feeder {
-	return Duplicated(Shuffled(d.Feeder, len(results), seed), 0.2, seed)
+	return Duplicated(Shuffled(d.Feeder, len(results), seed), 0.25, seed)
 }
 
-// Years selects the football internationals of some years.
-type Years struct {
-	First, Last int
-	// RollingFrom is the month of the last year from which the rolling board has windows. If
-	// it is 0, the board has windows of all years.
-	RollingFrom time.Month
+// Period selects the football internationals from Start until the day before End.
+type Period struct {
+	Start, End time.Time // days in UTC
+	// RollingFrom is the day from which the rolling board has windows. If it is zero, the
+	// board has windows of the whole period.
+	RollingFrom time.Time
 }
 
-func newLinkedRun(t *testing.T, d Deployment, years Years) *linkedRun {
-	rollingYear, rollingMonth := years.Last, years.RollingFrom
-	if rollingMonth == 0 {
-		rollingYear, rollingMonth = years.First, time.January
+// Years returns the period of the calendar years from first to last.
+func Years(first, last int) Period {
+	return Period{Start: time.Date(first, 1, 1, 0, 0, 0, 0, time.UTC), End: time.Date(last+1, 1, 1, 0, 0, 0, 0, time.UTC)}
+}
+
+// newLinkedRun reads the results of a period and creates the source, without linked boards.
+func newLinkedRun(t *testing.T, d Deployment, p Period) *linkedRun {
+	if p.RollingFrom.IsZero() {
+		p.RollingFrom = p.Start
 	}
 	var matches []match
 	for _, m := range readFootball(t) {
-		if y := m.at.Year(); years.First <= y && y <= years.Last {
+		if !m.at.Before(p.Start) && m.at.Before(p.End) {
 			matches = append(matches, m)
 		}
 	}
-	r := &linkedRun{client: d.client(), t: t, tables: linkedTables(t, rollingYear, rollingMonth), results: matchResults(matches), void: map[string]bool{}}
+	r := &linkedRun{client: d.client(), t: t, tables: linkedTables(t, p.RollingFrom), results: matchResults(matches), void: map[string]bool{}}
 	for _, m := range matches {
 		r.matches = append(r.matches, m.id)
 	}
@@ -192,7 +203,7 @@ func newLinkedRun(t *testing.T, d Deployment, years Years) *linkedRun {
 		ID: "linked", Title: "Football", Order: "HIGHER_FIRST", Policy: "SUM", Unit: "points", Season: schedule{Schedule: "NONE"},
 		TieBreakers: goalDifference, Attributes: []string{"result"}, Matches: true,
 	})
-	r.listSeasons(years)
+	r.listSeasons(p)
 	return r
 }
 
@@ -206,10 +217,19 @@ func (r *linkedRun) link() {
 	}
 }
 
-// listSeasons lists the seasons of every day of some years, and of 40 days before and after.
-func (r *linkedRun) listSeasons(years Years) {
+// waitAllFilled waits until the linked boards have all results of the source.
+func (r *linkedRun) waitAllFilled() {
+	r.t.Helper()
+	for _, b := range r.boards {
+		r.waitFilled(r.t, b)
+	}
+}
+
+// listSeasons lists the seasons of every day of a period, and of 40 days before and after.
+func (r *linkedRun) listSeasons(p Period) {
 	r.all = make([][]string, len(r.tables))
-	day, end := time.Date(years.First, 1, -40, 12, 0, 0, 0, time.UTC), time.Date(years.Last+1, 1, 40, 12, 0, 0, 0, time.UTC)
+	noon := p.Start.Add(12 * time.Hour)
+	day, end := noon.AddDate(0, 0, -40), p.End.AddDate(0, 0, 40)
 	for ; day.Before(end); day = day.AddDate(0, 0, 1) {
 		for i := range r.tables {
 			r.all[i] = append(r.all[i], r.tables[i].seasons(day)...)
@@ -221,44 +241,43 @@ func (r *linkedRun) listSeasons(years Years) {
 	}
 }
 
-func (r *linkedRun) feed(how string, to Feeder, results []Result) {
+// feed submits results to the source.
+func (r *linkedRun) feed(step string, feeder Feeder, results []Result) {
 	r.t.Helper()
 	began := time.Now()
-	if err := to(r.t.Context(), r.source, results); err != nil {
+	if err := feeder(r.t.Context(), r.source, results); err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Logf("%s: submitted %d results in %v", how, len(results), time.Since(began).Round(time.Millisecond))
+	r.t.Logf("%s: submitted %d results in %v", step, len(results), time.Since(began).Round(time.Millisecond))
 }
 
 // check compares the source and every table of every season with a recount.
-func (r *linkedRun) check(what string) {
+func (r *linkedRun) check(step string) {
 	r.t.Helper()
 	began := time.Now()
-	for _, b := range r.boards {
-		r.waitFilled(r.t, b)
-	}
+	r.waitAllFilled()
 	filled := time.Since(began)
 	count := slices.DeleteFunc(slices.Clone(r.results), func(x Result) bool { return r.void[x.Match] })
 	if err := r.checkSeason(r.source, "all", count, recountSums, methods); err != nil {
-		r.t.Errorf("%s: source: %v", what, err)
+		r.t.Errorf("%s: source: %v", step, err)
 	}
 	var sizes []string
 	for i := range r.tables {
-		full, rows := r.checkTable(what, i, count)
-		sizes = append(sizes, fmt.Sprintf("%s %d of %d with %d rows", r.tables[i].ID, full, len(r.all[i]), rows))
+		nonEmpty, rows := r.checkTable(step, i, count)
+		sizes = append(sizes, fmt.Sprintf("%s %d of %d with %d rows", r.tables[i].ID, nonEmpty, len(r.all[i]), rows))
 	}
 	r.t.Logf("%s: waited %v for fills, and compared seasons in %v, those with entries: %s",
-		what, filled.Round(time.Millisecond), (time.Since(began) - filled).Round(time.Millisecond), strings.Join(sizes, ", "))
+		step, filled.Round(time.Millisecond), (time.Since(began) - filled).Round(time.Millisecond), strings.Join(sizes, ", "))
 }
 
 // checkTable compares every season of a linked board with a recount of results. It returns
-// the number of seasons with entries, and the number of these.
-func (r *linkedRun) checkTable(what string, i int, results []Result) (seasons, rows int) {
+// the number of seasons with entries, and the number of entries in them.
+func (r *linkedRun) checkTable(step string, i int, results []Result) (seasons, rows int) {
 	r.t.Helper()
 	table, b := &r.tables[i], r.boards[i]
 	bySeason := map[string][]Result{}
 	for _, result := range results {
-		if table.counts(&result) {
+		if table.counted(&result) {
 			for _, season := range table.seasons(result.AchievedAt) {
 				bySeason[season] = append(bySeason[season], result)
 			}
@@ -270,7 +289,7 @@ func (r *linkedRun) checkTable(what string, i int, results []Result) (seasons, r
 			Entrants int
 		}
 	}
-	if err := r.data(r.t.Context(), http.MethodGet, boardPath(b)+"/seasons", nil, nil, &answer); err != nil {
+	if err := r.callData(r.t.Context(), http.MethodGet, boardPath(b)+"/seasons", nil, nil, &answer); err != nil {
 		r.t.Fatal(err)
 	}
 	want, got := map[string]int{}, map[string]int{}
@@ -284,25 +303,25 @@ func (r *linkedRun) checkTable(what string, i int, results []Result) (seasons, r
 		}
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
-		r.t.Errorf("%s: %s has other seasons, or entries in them (-recount +board):\n%.2000s", what, b, diff)
+		r.t.Errorf("%s: %s: entries by season (-recount +board):\n%.2000s", step, b, diff)
 	}
 	err := forEach(r.t.Context(), len(r.all[i]), func(_ context.Context, n int) error {
-		season, by := r.all[i][n], methods
+		season, rankMethods := r.all[i][n], methods
 		if len(r.all[i]) > 500 { // each table by one method, in turn
-			by = methods[n%len(methods):][:1]
+			rankMethods = methods[n%len(methods):][:1]
 		}
-		return r.checkSeason(b, season, bySeason[season], table.recount, by)
+		return r.checkSeason(b, season, bySeason[season], table.recount, rankMethods)
 	})
 	if err != nil {
-		r.t.Errorf("%s: %v", what, err)
+		r.t.Errorf("%s: %v", step, err)
 	}
 	return len(want), rows
 }
 
 // checkSeason compares a season of a board with a recount of results, by some methods.
-func (r *linkedRun) checkSeason(b, season string, results []Result, recount func([]Result) []standing, by []string) error {
+func (r *linkedRun) checkSeason(b, season string, results []Result, recount func([]Result) []standing, rankMethods []string) error {
 	want := ladder(recount(results), higherFirst)
-	for _, m := range by {
+	for _, m := range rankMethods {
 		q := query{board: b, season: season, method: m}
 		entries, err := r.list(r.t.Context(), q)
 		if err == nil {
@@ -317,20 +336,20 @@ func (r *linkedRun) checkSeason(b, season string, results []Result, recount func
 
 // voidMatches voids n random matches, submits their results again, and restores half of the
 // matches. It compares the tables after each step.
-func (r *linkedRun) voidMatches(random *rand.Rand, n int, to Feeder) {
+func (r *linkedRun) voidMatches(random *rand.Rand, n int, feeder Feeder) {
 	r.t.Helper()
 	ids := slices.Clone(r.matches)
 	random.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	ids = ids[:n]
 	r.setVoid(ids, true)
-	r.check("after the voids")
-	late := slices.DeleteFunc(slices.Clone(r.results), func(x Result) bool { return !r.void[x.Match] })
-	r.feed("the results of void matches again", to, late)
+	r.check("after matches are voided")
+	voided := slices.DeleteFunc(slices.Clone(r.results), func(x Result) bool { return !r.void[x.Match] })
+	r.feed("the results of void matches again", feeder, voided)
 	r.setVoid(ids[:n/2], false)
 	r.check("after half of the matches are restored")
 }
 
-// setVoid voids matches, or ends their voids.
+// setVoid voids matches, or restores them.
 func (r *linkedRun) setVoid(ids []string, void bool) {
 	r.t.Helper()
 	began := time.Now()

@@ -35,9 +35,9 @@ func TestFootball(t *testing.T) {
 
 func TestLinkedFootball(t *testing.T) {
 	t.Parallel()
-	t.Run("one year", func(t *testing.T) { LinkedFootball(t, deployment(t, batch), Years{First: 2019, Last: 2019}, 50) })
-	t.Run("thirty years", func(t *testing.T) { LinkedFootball(t, deployment(t, batch), Years{First: 1990, Last: 2019}, 500) })
-	t.Run("thirty years shuffled", func(t *testing.T) { LinkedFootballShuffled(t, deployment(t, batch), Years{First: 1990, Last: 2019}) })
+	t.Run("one year", func(t *testing.T) { LinkedFootball(t, deployment(t, batch), Years(2019, 2019), 50) })
+	t.Run("thirty years", func(t *testing.T) { LinkedFootball(t, deployment(t, batch), Years(1990, 2019), 500) })
+	t.Run("thirty years shuffled", func(t *testing.T) { LinkedFootballShuffled(t, deployment(t, 100), Years(1990, 2019)) })
 }
 
 func TestDecay(t *testing.T) { Decay(t, deployment(t, batch)) }

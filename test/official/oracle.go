@@ -19,7 +19,7 @@ type standing struct {
 	at    time.Time // when the user reached the score
 
 	rank  map[string]int64 // by method
-	level int64            // number of users with this score and tie-breakers, this user included
+	tied  int64            // number of users with this score and tie-breakers, this user included
 	worse int64            // number of users with a worse score or worse tie-breakers
 }
 
@@ -39,7 +39,7 @@ func ladder(standings []standing, better func(x, y *standing) int) []standing {
 		for i := first; i < end; i++ {
 			s := &standings[i]
 			s.rank = map[string]int64{"competition": int64(first) + 1, "dense": distinct, "ordinal": int64(i) + 1}
-			s.level, s.worse = int64(end-first), n-int64(end)
+			s.tied, s.worse = int64(end-first), n-int64(end)
 		}
 		first = end
 	}

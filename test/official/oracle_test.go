@@ -38,7 +38,7 @@ func TestBundledFilesAreUnchanged(t *testing.T) {
 	}
 }
 
-func at(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
+func timeAt(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 
 // The function ladder assigns the ranks that the rank methods define. For each user, the
 // test counts the standings that are better than the user's, without sorting.
@@ -49,7 +49,7 @@ func TestLadderRanksByDefinition(t *testing.T) {
 		var all []standing
 		for i := range 1 + random.IntN(30) {
 			all = append(all, standing{
-				user: fmt.Sprintf("u%02d", i), score: random.Int64N(5), ties: []int64{random.Int64N(2)}, at: at(random.Int64N(3)),
+				user: fmt.Sprintf("u%02d", i), score: random.Int64N(5), ties: []int64{random.Int64N(2)}, at: timeAt(random.Int64N(3)),
 			})
 		}
 		before := map[string]standing{}
@@ -75,7 +75,7 @@ func TestLadderRanksByDefinition(t *testing.T) {
 				case better(x, y):
 					want.worse++
 				default:
-					want.level++
+					want.tied++
 					if y.at.Before(x.at) || y.at.Equal(x.at) && y.user < x.user {
 						want.rank["ordinal"]++
 					}
@@ -90,23 +90,23 @@ func TestLadderRanksByDefinition(t *testing.T) {
 
 func TestSumsAddResultsInAnyOrder(t *testing.T) {
 	results := []Result{
-		{User: "a", Match: "1", Points: new(int64(3)), AchievedAt: at(10)},
-		{User: "a", Match: "2", Points: new(int64(0)), AchievedAt: at(30)}, // changes nothing
-		{User: "a", Match: "3", Points: new(int64(1)), AchievedAt: at(20)},
-		{User: "b", Match: "1", Points: new(int64(0)), AchievedAt: at(40)},
-		{User: "b", Match: "2", Points: new(int64(0)), AchievedAt: at(15)}, // no result changes the sum, so the time is that of the earliest result
-		{User: "c", Match: "1", Points: new(int64(0)), AchievedAt: at(5)},
-		{User: "c", Match: "2", Points: new(int64(4)), AchievedAt: at(25)},
+		{User: "a", Match: "1", Points: new(int64(3)), AchievedAt: timeAt(10)},
+		{User: "a", Match: "2", Points: new(int64(0)), AchievedAt: timeAt(30)}, // changes nothing
+		{User: "a", Match: "3", Points: new(int64(1)), AchievedAt: timeAt(20)},
+		{User: "b", Match: "1", Points: new(int64(0)), AchievedAt: timeAt(40)},
+		{User: "b", Match: "2", Points: new(int64(0)), AchievedAt: timeAt(15)}, // no result changes the sum, so the time is that of the earliest result
+		{User: "c", Match: "1", Points: new(int64(0)), AchievedAt: timeAt(5)},
+		{User: "c", Match: "2", Points: new(int64(4)), AchievedAt: timeAt(25)},
 	}
 	want := []standing{
-		{user: "a", score: 4, ties: []int64{}, at: at(20)},
-		{user: "c", score: 4, ties: []int64{}, at: at(25)},
-		{user: "b", score: 0, ties: []int64{}, at: at(15)},
+		{user: "a", score: 4, ties: []int64{}, at: timeAt(20)},
+		{user: "c", score: 4, ties: []int64{}, at: timeAt(25)},
+		{user: "b", score: 0, ties: []int64{}, at: timeAt(15)},
 	}
 	for range 2 {
 		got := ladder(recountSums(results), higherFirst)
 		for i := range got {
-			got[i].rank, got[i].level, got[i].worse = nil, 0, 0
+			got[i].rank, got[i].tied, got[i].worse = nil, 0, 0
 		}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(standing{})); diff != "" {
 			t.Errorf("ladder of the sums (-want +got):\n%s", diff)
@@ -117,7 +117,7 @@ func TestSumsAddResultsInAnyOrder(t *testing.T) {
 
 func TestCompareLadderFindsEachDifference(t *testing.T) {
 	want := ladder([]standing{
-		{user: "a", score: 9, ties: []int64{1}, at: at(1)}, {user: "b", score: 9, ties: []int64{1}, at: at(2)}, {user: "c", score: 5, ties: []int64{0}, at: at(3)},
+		{user: "a", score: 9, ties: []int64{1}, at: timeAt(1)}, {user: "b", score: 9, ties: []int64{1}, at: timeAt(2)}, {user: "c", score: 5, ties: []int64{0}, at: timeAt(3)},
 	}, higherFirst)
 	right := func() []entry {
 		var all []entry
@@ -137,7 +137,7 @@ func TestCompareLadderFindsEachDifference(t *testing.T) {
 		"a rank is wrong":         func(e []entry) []entry { *e[2].Rank = 3; return e },
 		"a rank is missing":       func(e []entry) []entry { e[2].Rank = nil; return e },
 		"a tie-breaker is wrong":  func(e []entry) []entry { e[2].TieBreakers = []int64{7}; return e },
-		"a time is wrong":         func(e []entry) []entry { e[2].AchievedAt = at(9); return e },
+		"a time is wrong":         func(e []entry) []entry { e[2].AchievedAt = timeAt(9); return e },
 		"a user is wrong":         func(e []entry) []entry { e[2].User = "d"; return e },
 	} {
 		if compareLadder(want, spoil(right()), "dense") == nil {
@@ -197,15 +197,15 @@ func TestShuffledAndDuplicatedKeepAllResults(t *testing.T) {
 // sums must agree.
 func TestDecayArithmetic(t *testing.T) {
 	for _, d := range []time.Duration{0, halfLife, 3 * halfLife, -2 * halfLife, time.Second, 86400 * time.Second, -12345 * time.Second, 40 * halfLife / 7} {
-		got, _ := half(d).Float64()
+		got, _ := decayWeight(d).Float64()
 		want := math.Exp2(-d.Seconds() / halfLife.Seconds())
 		if math.Abs(got/want-1) > 1e-14 {
-			t.Errorf("half(%v) = %v, want %v", d, got, want)
+			t.Errorf("decayWeight(%v) = %v, want %v", d, got, want)
 		}
 	}
 	// The weights of 1024 steps, each of 1/1024 of a half-life, multiply to 1/2.
 	product := newFloat(1)
-	for _, step := range powers(half(halfLife/1024), 1024)[1024:] {
+	for _, step := range powers(decayWeight(halfLife/1024), 1024)[1024:] {
 		product.Mul(product, step)
 	}
 	if n := agreement(product, newFloat(0.5)); n < 300 {
@@ -215,8 +215,8 @@ func TestDecayArithmetic(t *testing.T) {
 	for _, at := range []time.Duration{0, time.Second, 100 * 24 * time.Hour, 148*365*24*time.Hour + 12345*time.Second} {
 		end := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 		r := Result{User: "u", Points: new(int64(1)), AchievedAt: end.Add(-at)}
-		if n := agreement(tables.decayedSums([]Result{r}, end)["u"], half(at)); n < 280 {
-			t.Errorf("for %v, the weight from the tables agrees with the function half in %d bits, want at least 280", at, n)
+		if n := agreement(tables.decayedSums([]Result{r}, end)["u"], decayWeight(at)); n < 280 {
+			t.Errorf("for %v, the weight from the tables agrees with decayWeight in %d bits, want at least 280", at, n)
 		}
 	}
 	if got := roundToInteger(new(big.Float).SetPrec(decayPrecision).SetFloat64(2.5)); got != 3 {

@@ -105,7 +105,7 @@ func (p *process) run() (string, error) {
 		close(p.exited)
 	}()
 	url := "http://" + addr
-	return url, p.ready(ctx, url)
+	return url, p.waitReady(ctx, url)
 }
 
 // freeAddress returns a loopback address with a free port.
@@ -119,8 +119,8 @@ func freeAddress() (string, error) {
 
 func (p *process) log() string { return filepath.Join(p.dir, "server.log") }
 
-// ready returns once the server's /readyz reports that it is ready.
-func (p *process) ready(ctx context.Context, url string) error {
+// waitReady returns once the server's /readyz reports that it is ready.
+func (p *process) waitReady(ctx context.Context, url string) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -142,9 +142,9 @@ func (p *process) ready(ctx context.Context, url string) error {
 }
 
 // errorWithLog returns an error with the end of the server's log.
-func (p *process) errorWithLog(what string) error {
+func (p *process) errorWithLog(problem string) error {
 	b, err := os.ReadFile(p.log())
-	return errors.Join(fmt.Errorf("%s: %v; the end of its log:\n%s", what, p.waitErr, b[max(0, len(b)-4<<10):]), err)
+	return errors.Join(fmt.Errorf("%s: %v; the end of its log:\n%s", problem, p.waitErr, b[max(0, len(b)-4<<10):]), err)
 }
 
 // stop stops the server with SIGTERM, if it was started.

@@ -36,36 +36,36 @@ func Specification(t *testing.T, d Deployment) {
 // checkLargest checks that the service accepts a batch and a lookup of 5,000 with the
 // longest ids, and rejects 5,001. A tenth of the users in the lookup have results.
 func checkLargest(t *testing.T, c *client) {
-	const most = 5000
+	const limit = 5000
 	b := c.createBoard(t, board{ID: "largest", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "NONE"}})
 	var results []Result
 	var users []string
-	for i := range most + 1 {
+	for i := range limit + 1 {
 		users = append(users, fmt.Sprintf("%0128d", i))
-		results = append(results, Result{User: users[i%(most/10)], Match: users[i], Points: new(int64(i)), AchievedAt: time.Unix(int64(i), 0).UTC()})
+		results = append(results, Result{User: users[i%(limit/10)], Match: users[i], Points: new(int64(i)), AchievedAt: time.Unix(int64(i), 0).UTC()})
 	}
-	outcomes, err := c.submit(t.Context(), b, results[:most])
+	outcomes, err := c.submit(t.Context(), b, results[:limit])
 	if err == nil {
-		err = c.waitApplied(t.Context(), b, results[:most], outcomes)
+		err = c.waitApplied(t.Context(), b, results[:limit], outcomes)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := c.lookup(t.Context(), query{board: b}, users[:most])
+	p, err := c.lookup(t.Context(), query{board: b}, users[:limit])
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := ladder(recountSums(results[:most]), higherFirst)
+	want := ladder(recountSums(results[:limit]), higherFirst)
 	if err := compareLadder(want, p.Entries, "competition"); err != nil {
 		t.Error(err)
 	}
 
 	_, batchErr := c.submit(t.Context(), b, results)
 	_, lookupErr := c.lookup(t.Context(), query{board: b}, users)
-	for what, err := range map[string]error{"batch": batchErr, "lookup": lookupErr} {
+	for request, err := range map[string]error{"batch": batchErr, "lookup": lookupErr} {
 		var status *statusError
 		if !errors.As(err, &status) || status.code != http.StatusBadRequest {
-			t.Errorf("%s of %d: error %v, want status 400", what, most+1, err)
+			t.Errorf("%s of %d: error %v, want status 400", request, limit+1, err)
 		}
 	}
 	if entries, err := c.list(t.Context(), query{board: b}); err != nil {
@@ -88,16 +88,16 @@ var examples = []struct {
 func checkExamples(t *testing.T, c *client, prefix string) {
 	waitForMonth(t)
 	ctx := t.Context()
-	mark := rand.Text()[:8] + "-"
+	userPrefix := rand.Text()[:8] + "-"
 	t.Cleanup(func() {
 		for _, e := range examples {
-			if _, err := c.raw(context.WithoutCancel(ctx), http.MethodPost, "/v1/users/"+escape(mark+e.user)+":erase", nil, struct{}{}); err != nil {
+			if _, err := c.send(context.WithoutCancel(ctx), http.MethodPost, "/v1/users/"+escape(userPrefix+e.user)+":erase", nil, struct{}{}); err != nil {
 				t.Error(err)
 			}
 		}
 	})
 	var empty page
-	if err := c.data(ctx, http.MethodGet, prefix+"/scores", nil, nil, &empty); err != nil {
+	if err := c.callData(ctx, http.MethodGet, prefix+"/scores", nil, nil, &empty); err != nil {
 		t.Fatal(err)
 	}
 	if empty.Total != 0 || empty.Count != 0 {
@@ -109,8 +109,8 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 	var last time.Time
 	submit := func(user, match string, points int64) {
 		t.Helper()
-		body := map[string]any{"user_id": mark + user, "points": points, "match_id": match}
-		out, err := c.raw(ctx, http.MethodPost, prefix+"/scores", nil, body)
+		body := map[string]any{"user_id": userPrefix + user, "points": points, "match_id": match}
+		out, err := c.send(ctx, http.MethodPost, prefix+"/scores", nil, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,11 +122,11 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 		if err := json.Unmarshal(out, &got); err != nil {
 			t.Fatal(err)
 		}
-		i := slices.IndexFunc(want, func(s standing) bool { return s.user == mark+user })
+		i := slices.IndexFunc(want, func(s standing) bool { return s.user == userPrefix+user })
 		switch {
 		case got.Status != "APPLIED":
 		case i < 0:
-			want = append(want, standing{user: mark + user, score: points, at: got.AchievedAt})
+			want = append(want, standing{user: userPrefix + user, score: points, at: got.AchievedAt})
 		default:
 			want[i].score += points
 			if points != 0 {
@@ -134,7 +134,7 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 			}
 		}
 		want = ladder(want, higherFirst)
-		i = slices.IndexFunc(want, func(s standing) bool { return s.user == mark+user })
+		i = slices.IndexFunc(want, func(s standing) bool { return s.user == userPrefix+user })
 		if i < 0 || !got.Success || got.Score == nil || *got.Score != want[i].score || got.Rank == nil || *got.Rank != want[i].rank["competition"] {
 			t.Fatalf("submit of %d points for %s: answer %s, want it to match the board %+v", points, user, out, want)
 		}
@@ -160,7 +160,7 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 	submit("alice", "another/match:1", 25) // a second match adds up
 
 	// The top ten.
-	out, err := c.raw(ctx, http.MethodGet, prefix+"/scores", nil, nil)
+	out, err := c.send(ctx, http.MethodGet, prefix+"/scores", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 
 	// Each user has four neighbors above and below, clipped at the ends.
 	for i, s := range want {
-		out, err := c.raw(ctx, http.MethodGet, prefix+"/scores/"+escape(s.user), nil, nil)
+		out, err := c.send(ctx, http.MethodGet, prefix+"/scores/"+escape(s.user), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,27 +192,27 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 		if err := json.Unmarshal(out, &answer); err != nil {
 			t.Fatal(err)
 		}
-		if err := compareWindow(query{}, want, i, 4, &answer.Data); err != nil {
+		if err := compareNeighbors(query{}, want, i, 4, &answer.Data); err != nil {
 			t.Error(err)
 		}
 	}
 
 	// An unknown user and malformed requests are errors.
-	for _, bad := range []struct {
+	for _, tt := range []struct {
 		method, path string
 		body         any
 		code         int
 	}{
-		{http.MethodGet, "/scores/" + mark + "nobody", nil, http.StatusNotFound},
+		{http.MethodGet, "/scores/" + userPrefix + "nobody", nil, http.StatusNotFound},
 		{http.MethodGet, "/scores?sort=desc", nil, http.StatusBadRequest},
-		{http.MethodPost, "/scores", map[string]any{"user_id": mark + "bob", "points": 1, "match": "m"}, http.StatusBadRequest},
-		{http.MethodPost, "/scores", map[string]any{"user_id": mark + "bob", "score": 1, "match_id": "m"}, http.StatusBadRequest},
+		{http.MethodPost, "/scores", map[string]any{"user_id": userPrefix + "bob", "points": 1, "match": "m"}, http.StatusBadRequest},
+		{http.MethodPost, "/scores", map[string]any{"user_id": userPrefix + "bob", "score": 1, "match_id": "m"}, http.StatusBadRequest},
 		{http.MethodPost, "/scores", map[string]any{"points": 1, "match_id": "m"}, http.StatusBadRequest},
 	} {
-		_, err := c.raw(ctx, bad.method, prefix+bad.path, nil, bad.body)
+		_, err := c.send(ctx, tt.method, prefix+tt.path, nil, tt.body)
 		var status *statusError
-		if !errors.As(err, &status) || status.code != bad.code {
-			t.Errorf("%s %s %v: error %v, want status %d", bad.method, prefix+bad.path, bad.body, err, bad.code)
+		if !errors.As(err, &status) || status.code != tt.code {
+			t.Errorf("%s %s %v: error %v, want status %d", tt.method, prefix+tt.path, tt.body, err, tt.code)
 		}
 	}
 }
@@ -302,10 +302,10 @@ func checkReadYourWrites(t *testing.T, c *client) {
 	var acked, started [writers * usersPerWriter]atomic.Int64
 	name := func(user int) string { return fmt.Sprintf("user-%02d", user) }
 	// count returns the number of other users whose sum is above a limit.
-	count := func(sums *[writers * usersPerWriter]atomic.Int64, user int, above int64) int64 {
+	count := func(sums *[writers * usersPerWriter]atomic.Int64, user int, limit int64) int64 {
 		n := int64(0)
 		for i := range sums {
-			if i != user && sums[i].Load() > above {
+			if i != user && sums[i].Load() > limit {
 				n++
 			}
 		}
@@ -331,7 +331,7 @@ func checkReadYourWrites(t *testing.T, c *client) {
 				sum += *r.Points
 			}
 			started[user].Store(sum)
-			least := 1 + count(&acked, user, sum)
+			lowest := 1 + count(&acked, user, sum)
 			outcomes, err := c.submit(ctx, b, []Result{r})
 			if err != nil {
 				return err
@@ -340,19 +340,19 @@ func checkReadYourWrites(t *testing.T, c *client) {
 				return fmt.Errorf("a submit was accepted but not applied in time: %+v", outcomes[0])
 			}
 			acked[user].Store(sum)
-			most := 1 + count(&started, user, sum)
-			if o := outcomes[0]; !o.Success || o.Score == nil || *o.Score != sum || o.Rank == nil || *o.Rank < least || *o.Rank > most {
-				return fmt.Errorf("submit of %+v: score %s and rank %s, want score %d and rank %d to %d", r, show(o.Score), show(o.Rank), sum, least, most)
+			highest := 1 + count(&started, user, sum)
+			if o := outcomes[0]; !o.Success || o.Score == nil || *o.Score != sum || o.Rank == nil || *o.Rank < lowest || *o.Rank > highest {
+				return fmt.Errorf("submit of %+v: score %s and rank %s, want score %d and rank %d to %d", r, show(o.Score), show(o.Rank), sum, lowest, highest)
 			}
 
-			least = 1 + count(&acked, user, sum)
+			lowest = 1 + count(&acked, user, sum)
 			p, err := c.user(ctx, q, r.User, 0)
 			if err != nil {
 				return err
 			}
-			most = 1 + count(&started, user, sum)
-			if p.Score != sum || p.Rank == nil || *p.Rank < least || *p.Rank > most {
-				return fmt.Errorf("after a submit of %+v: entry of %s is %s, want score %d and rank %d to %d", r, r.User, p.entry.line(), sum, least, most)
+			highest = 1 + count(&started, user, sum)
+			if p.Score != sum || p.Rank == nil || *p.Rank < lowest || *p.Rank > highest {
+				return fmt.Errorf("after a submit of %+v: entry of %s is %s, want score %d and rank %d to %d", r, r.User, p.entry.line(), sum, lowest, highest)
 			}
 		}
 		return nil
@@ -369,11 +369,11 @@ func checkReadYourWrites(t *testing.T, c *client) {
 	var want []standing
 	for user := range acked {
 		if sum := acked[user].Load(); sum > 0 {
-			at := slices.IndexFunc(entries, func(e entry) bool { return e.User == name(user) })
-			if at < 0 {
+			position := slices.IndexFunc(entries, func(e entry) bool { return e.User == name(user) })
+			if position < 0 {
 				t.Fatalf("%s is missing from the board, want an entry", name(user))
 			}
-			want = append(want, standing{user: name(user), score: sum, at: entries[at].AchievedAt})
+			want = append(want, standing{user: name(user), score: sum, at: entries[position].AchievedAt})
 		}
 	}
 	if err := compareLadder(ladder(want, higherFirst), entries, "competition"); err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // timeout bounds each wait for a change of the page.
-const timeout = 30 * time.Second
+const timeout = 2 * time.Minute
 
 // browser is a tab of a headless Chromium.
 type browser struct {
@@ -24,12 +24,12 @@ type browser struct {
 	ctx context.Context
 }
 
-// open starts a browser with a window of the given size. The test fails if the page
+// openBrowser starts a browser with a window of the given size. The test fails if the page
 // throws an exception, or if the page's content security policy blocks a part of the
 // page.
-func open(t *testing.T, width, height int) *browser {
+func openBrowser(t *testing.T, width, height int) *browser {
 	t.Helper()
-	path := find(t)
+	path := findBrowser(t)
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(width, height),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
@@ -60,8 +60,8 @@ func open(t *testing.T, width, height int) *browser {
 	return b
 }
 
-// find returns the path of the browser.
-func find(t *testing.T) string {
+// findBrowser returns the path of the browser.
+func findBrowser(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -123,7 +123,7 @@ func (b *browser) waitForValue(expression, want string) {
 	})
 }
 
-func (b *browser) waitFor(what string, done func() (string, bool)) {
+func (b *browser) waitFor(condition string, done func() (string, bool)) {
 	b.t.Helper()
 	var got string
 	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -132,7 +132,7 @@ func (b *browser) waitFor(what string, done func() (string, bool)) {
 			return
 		}
 	}
-	b.t.Fatalf("timed out after %v: want that %s, got %q at %s", timeout, what, got, b.eval("location.href"))
+	b.t.Fatalf("timed out after %v: want that %s, got %q at %s", timeout, condition, got, b.eval("location.href"))
 }
 
 // choose selects an option of a list as a user does.

@@ -13,8 +13,8 @@ import (
 var link = regexp.MustCompile(`http://[^\s']+`)
 
 func TestEveryLinkOfTheDemoWorks(t *testing.T) {
-	b := open(t, 1200, 900)
-	out := start(t, "Press Ctrl-C", "demo", "--speed", "400")
+	b := openBrowser(t, 1200, 900)
+	out := startProgram(t, "Press Ctrl-C", "demo", "--speed", "400")
 	links := link.FindAllString(out, -1)
 	if len(links) != 4 {
 		t.Fatalf("the demo names %d links, want 4: %q", len(links), links)
@@ -37,7 +37,7 @@ func TestEveryLinkOfTheDemoWorks(t *testing.T) {
 	b.waitForValue(`document.querySelectorAll("#top tr").length`, "10")
 	const top = `document.getElementById("top").innerText`
 	before := b.eval(top)
-	b.waitFor("the top changes", func() (string, bool) { now := b.eval(top); return now, now != before && now != "" })
+	b.waitFor("the top changes", func() (string, bool) { current := b.eval(top); return current, current != before && current != "" })
 }
 
 // race is a board with every property that the page can show.
@@ -69,7 +69,7 @@ func startRace(t *testing.T) string {
 
 func TestPageShowsARanking(t *testing.T) {
 	server := startRace(t)
-	b := open(t, 1200, 900)
+	b := openBrowser(t, 1200, 900)
 	b.visit(server + "/#board=race")
 	b.waitForText("h1", "Harbor race")
 	b.waitForText("#caption", "season 2025", "6 entrants")
@@ -92,7 +92,7 @@ func TestPageShowsARanking(t *testing.T) {
 	// The address names all of these choices, so another browser shows the same.
 	const want = "#board=race&season=2025&division=gender%3AF&method=ordinal&user=eve"
 	b.waitForValue("location.hash", want)
-	other := open(t, 1200, 900)
+	other := openBrowser(t, 1200, 900)
 	other.visit(server + "/" + want)
 	other.waitForText("#top", "1 cyd 1:01 2 ada 2:08:37 3 eve 2:13:20 4 flo 2:13:20")
 	other.waitForText("#found", "Rank 3")
@@ -112,7 +112,7 @@ func TestPageShowsARanking(t *testing.T) {
 
 func TestPageFollowsChanges(t *testing.T) {
 	server := startRace(t)
-	b := open(t, 1200, 900)
+	b := openBrowser(t, 1200, 900)
 	b.visit(server + "/#board=race&user=bob")
 	b.waitForText("#found", "Rank 4", "Score 2:08:37")
 	b.waitForText("#top", "4 bob")
@@ -131,7 +131,7 @@ func TestPageFollowsChanges(t *testing.T) {
 
 func TestPageOfAnEmptyBoard(t *testing.T) {
 	server := startRace(t)
-	b := open(t, 1200, 900)
+	b := openBrowser(t, 1200, 900)
 	b.visit(server + "/#board=empty")
 	b.waitForText("#empty", "This ranking has no entries yet.")
 	b.waitForText("#state", "live")
@@ -148,7 +148,7 @@ func TestPageAsksForAKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := strings.TrimSpace(string(text))
-	b := open(t, 1200, 900)
+	b := openBrowser(t, 1200, 900)
 	b.visit(server + "/")
 	b.waitForText("#state", "a key is needed")
 	b.waitForText("#key", "API key")
@@ -166,7 +166,7 @@ func TestPageFitsAPhone(t *testing.T) {
 	long := strings.Repeat("W", 128)
 	call(t.Context(), t, http.MethodPost, server+"/v1/boards/race/scores", `{"user_id":"`+long+`","match_id":"m","score":360000,"tie_breakers":[0,1],"achieved_at":"2025-06-01T00:00:00Z"}`)
 	call(t.Context(), t, http.MethodPost, server+"/v1/boards/empty/scores", `{"user_id":"United Arab Emirates","points":9007199254740991}`)
-	b := open(t, 360, 740)
+	b := openBrowser(t, 360, 740)
 	b.visit(server + "/#board=race&user=ada")
 	b.waitForText("#found", "Rank 3")
 	b.waitForText("#top", long, "100:00:00")

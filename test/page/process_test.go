@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// command builds the command leaderboard once for all tests, and returns its path.
-var command = sync.OnceValues(func() (string, error) {
+// buildProgram builds the command leaderboard once for all tests, and returns its path.
+var buildProgram = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "leaderboard-page-")
 	if err != nil {
 		return "", err
@@ -34,7 +34,7 @@ var command = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, err := command(); err == nil {
+	if path, err := buildProgram(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(path))
 	}
 	os.Exit(code)
@@ -58,11 +58,11 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// start runs leaderboard with args on free ports until the test ends. It waits until
+// startProgram runs leaderboard with args on free ports until the test ends. It waits until
 // the output of leaderboard contains text, and returns the output.
-func start(t *testing.T, text string, args ...string) string {
+func startProgram(t *testing.T, text string, args ...string) string {
 	t.Helper()
-	path, err := command()
+	path, err := buildProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func start(t *testing.T, text string, args ...string) string {
 			t.Logf("leaderboard %s wrote:\n%.4000s", strings.Join(args, " "), out.String())
 		}
 	})
-	deadline := time.After(time.Minute)
+	deadline := time.After(5 * time.Minute)
 	for !strings.Contains(out.String(), text) {
 		select {
 		case err := <-ended:
@@ -106,7 +106,7 @@ var listening = regexp.MustCompile(`"http":"([^"]+)"`)
 // serve runs a server with an empty store. It returns the server's URL.
 func serve(t *testing.T, args ...string) string {
 	t.Helper()
-	out := start(t, `"msg":"listening"`, append([]string{"serve", "--log-format", "json", "--data", t.TempDir()}, args...)...)
+	out := startProgram(t, `"msg":"listening"`, append([]string{"serve", "--log-format", "json", "--data", t.TempDir()}, args...)...)
 	return "http://" + listening.FindStringSubmatch(out)[1]
 }
 

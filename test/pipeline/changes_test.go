@@ -24,11 +24,11 @@ import (
 // After random changes over REST, a source and its linked board equal a recount in each
 // division and in ranges of scores. Each dry run lists what the call then changes.
 func TestChangesOverREST(t *testing.T) {
-	eachServer(t, func(t *testing.T, api *deployment.Client, many bool) {
+	eachServer(t, func(t *testing.T, api *deployment.Client, cheap bool) {
 		c := newChanges(t, api)
-		acts := []func(){c.submit, c.submit, c.correct, c.voidMatch, c.voidMatch, c.purge, c.retract}
+		acts := []func(){c.submit, c.submit, c.correct, c.voidMatch, c.voidMatch, c.purge, c.retract, c.ban, c.erase}
 		steps := 2
-		if many {
+		if cheap {
 			steps = 12
 		}
 		for range steps {
@@ -42,15 +42,15 @@ func TestChangesOverREST(t *testing.T) {
 			}
 		}
 		t.Logf("%d calls; dry runs listed %d entries of the source and %d of the linked board", c.calls, c.listed[c.source], c.listed[c.linked])
-		if many && min(c.listed[c.source], c.listed[c.linked]) == 0 {
+		if cheap && min(c.listed[c.source], c.listed[c.linked]) == 0 {
 			t.Error("dry runs listed no entry of a board, want at least one of each")
 		}
 	})
 }
 
-// eachServer runs a test on a server of each engine. The parameter many states that calls are
-// cheap.
-func eachServer(t *testing.T, test func(t *testing.T, api *deployment.Client, many bool)) {
+// eachServer runs a test on a server of each engine. The parameter cheap states that calls
+// are cheap.
+func eachServer(t *testing.T, test func(t *testing.T, api *deployment.Client, cheap bool)) {
 	t.Run("embedded", func(t *testing.T) {
 		program, api := deployment.Program(t), &deployment.Client{}
 		cluster.Program(t, cluster.ProgramConfig{
@@ -73,8 +73,8 @@ func eachServer(t *testing.T, test func(t *testing.T, api *deployment.Client, ma
 
 const changeUsers, changeMatches = 6, 8
 
-// held is what a board holds of a user's match.
-type held struct {
+// storedResult is the result that a board has of a user's match.
+type storedResult struct {
 	revision   int64
 	points     int64
 	at         time.Time
@@ -82,15 +82,16 @@ type held struct {
 	retracted  bool
 }
 
-// changes is a source with a linked board, and what their content must be.
+// changes is a source with a linked board, and their expected content.
 type changes struct {
 	*deployment.Client
 	*rand.Rand
 	t              *testing.T
 	source, linked string
-	divisions      map[string][]string // by board
-	results        map[[2]string]*held // of the source, by user and match
-	void           map[string]bool     // by match
+	divisions      map[string][]string         // by board
+	results        map[[2]string]*storedResult // of the source, by user and match
+	void           map[string]bool             // by match
+	banned         map[[2]string]bool          // by user and board; the board "" means every board
 
 	calls  int
 	listed map[string]int // the entries that dry runs listed, by board
@@ -99,12 +100,12 @@ type changes struct {
 func newChanges(t *testing.T, api *deployment.Client) *changes {
 	c := &changes{
 		Client: api, Rand: rand.New(rand.NewPCG(seed.New(t), 0)), t: t,
-		results: map[[2]string]*held{}, void: map[string]bool{}, listed: map[string]int{},
+		results: map[[2]string]*storedResult{}, void: map[string]bool{}, banned: map[[2]string]bool{}, listed: map[string]int{},
 	}
-	c.source = api.Board(t, "changes", rule{"policy": "SUM", "season": rule{"schedule": "NONE"}, "attributes": []string{"mode", "region"}, "matches": true})
-	c.linked = api.Board(t, "changes-linked", rule{
-		"policy": "BEST", "season": rule{"schedule": "MONTHLY"}, "divisions": []string{"region"},
-		"source": rule{"board_id": c.source, "match": rule{"mode": "ranked"}},
+	c.source = api.Board(t, "changes", object{"policy": "SUM", "season": object{"schedule": "NONE"}, "attributes": []string{"mode", "region"}, "matches": true})
+	c.linked = api.Board(t, "changes-linked", object{
+		"policy": "BEST", "season": object{"schedule": "MONTHLY"}, "divisions": []string{"region"},
+		"source": object{"board_id": c.source, "match": object{"mode": "ranked"}},
 	})
 	c.divisions = map[string][]string{c.linked: {"region"}}
 	return c
@@ -123,7 +124,8 @@ func (c *changes) path(parts ...string) string {
 	return "/v1/boards/" + c.source + "/" + strings.Join(parts, "/")
 }
 
-func (c *changes) user() string    { return fmt.Sprint("u", c.IntN(changeUsers)) }
+// user returns a random user of this run only, because some bans concern all boards.
+func (c *changes) user() string    { return fmt.Sprint(c.source, "-", c.IntN(changeUsers)) }
 func (c *changes) matchID() string { return fmt.Sprint("m", c.IntN(changeMatches)) }
 
 // day returns the start of a random day of the results.
@@ -145,12 +147,12 @@ type outcomes struct {
 	}
 }
 
-// want checks the statuses of outcomes.
-func (c *changes) want(o outcomes, statuses []string) {
+// checkStatuses checks the statuses of outcomes.
+func (c *changes) checkStatuses(o outcomes, statuses []string) {
 	c.t.Helper()
 	got := []string{}
-	for _, one := range o.Outcomes {
-		got = append(got, one.Status)
+	for _, outcome := range o.Outcomes {
+		got = append(got, outcome.Status)
 	}
 	if diff := cmp.Diff(statuses, got); diff != "" {
 		c.t.Errorf("statuses (-want +got):\n%s", diff)
@@ -159,7 +161,7 @@ func (c *changes) want(o outcomes, statuses []string) {
 
 // submit submits a batch. Some of its results have old revisions, or are not new.
 func (c *changes) submit() {
-	var batch []rule
+	var batch []object
 	var want []string
 	seen := map[[2]string]bool{}
 	for range 10 {
@@ -168,33 +170,34 @@ func (c *changes) submit() {
 			continue
 		}
 		seen[key] = true
-		h := &held{points: c.Int64N(9) - 2, at: c.day().Add(time.Duration(c.IntN(24)) * time.Hour), attributes: c.randomAttributes()}
-		have := c.results[key]
+		next := &storedResult{points: c.Int64N(9) - 2, at: c.day().Add(time.Duration(c.IntN(24)) * time.Hour), attributes: c.randomAttributes()}
+		previous := c.results[key]
 		switch {
-		case have == nil:
-		case have.revision > 0 && c.IntN(4) == 0:
-			h.revision = have.revision - 1
+		case previous == nil:
+		case previous.revision > 0 && c.IntN(4) == 0:
+			next.revision = previous.revision - 1
 		default:
-			h.revision = have.revision + 1 + c.Int64N(2)
+			next.revision = previous.revision + 1 + c.Int64N(2)
 		}
 		status := "APPLIED"
-		if have != nil && h.revision < have.revision {
+		if previous != nil && next.revision < previous.revision {
 			status = "SUPERSEDED"
 		} else {
-			c.results[key] = h
+			c.results[key] = next
 		}
 		want = append(want, status)
-		batch = append(batch, rule{
-			"board_id": c.source, "user_id": key[0], "match_id": key[1], "points": h.points, "revision": h.revision, "achieved_at": h.at, "attributes": h.attributes,
+		batch = append(batch, object{
+			"board_id": c.source, "user_id": key[0], "match_id": key[1], "points": next.points, "revision": next.revision, "achieved_at": next.at, "attributes": next.attributes,
 		})
 	}
 	var answer outcomes
-	c.call(http.MethodPost, "/v1/results:batch", rule{"results": batch}, &answer)
-	c.want(answer, want)
+	c.call(http.MethodPost, "/v1/results:batch", object{"results": batch}, &answer)
+	c.checkStatuses(answer, want)
 }
 
-// some returns the key of a random result that is not retracted, or false if there is none.
-func (c *changes) some() ([2]string, bool) {
+// randomKey returns the key of a random result that is not retracted. It returns false if
+// all results are retracted.
+func (c *changes) randomKey() ([2]string, bool) {
 	var keys [][2]string
 	for key, h := range c.results {
 		if !h.retracted {
@@ -208,15 +211,15 @@ func (c *changes) some() ([2]string, bool) {
 	return keys[c.IntN(len(keys))], true
 }
 
-// correct changes fields of a result.
+// correct changes random fields of a random result.
 func (c *changes) correct() {
-	key, ok := c.some()
+	key, ok := c.randomKey()
 	if !ok {
 		return
 	}
 	h := *c.results[key]
 	h.attributes = maps.Clone(h.attributes)
-	body := rule{}
+	body := object{}
 	if c.IntN(2) == 0 {
 		h.points = c.Int64N(9) - 2
 		body["points"] = h.points
@@ -227,55 +230,57 @@ func (c *changes) correct() {
 	}
 	if c.IntN(2) == 0 || len(body) == 0 {
 		name, value := []string{"mode", "region"}[c.IntN(2)], []string{"ranked", "us", ""}[c.IntN(3)]
-		body["attributes"] = rule{name: value}
+		body["attributes"] = object{name: value}
 		if h.attributes[name] = value; value == "" {
 			delete(h.attributes, name)
 		}
 	}
 	var answer struct{ Revision int64 }
 	c.call(http.MethodPatch, c.path("results", key[0], key[1]), body, &answer)
-	if h.revision++; answer.Revision != h.revision {
-		c.t.Errorf("correction of %v: revision %d, want %d", key, answer.Revision, h.revision)
+	if answer.Revision <= h.revision {
+		c.t.Errorf("correction of %v: revision %d, want more than %d", key, answer.Revision, h.revision)
 	}
+	h.revision = answer.Revision
 	c.results[key] = &h
 }
 
-// voidMatch voids a match or ends its void. The match may be in this state already.
+// voidMatch voids or restores a match. The match may be in this state already.
 func (c *changes) voidMatch() {
 	id, void := c.matchID(), c.IntN(3) > 0
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(c.results)), func(key [2]string) bool { return key[1] == id }) {
 		return
 	}
 	verb := map[bool]string{true: "void", false: "restore"}[void]
-	c.preview(c.path("matches", id)+":"+verb, rule{"reason": "test"}, func() { c.void[id] = void }, &struct{}{})
+	c.preview(c.path("matches", id)+":"+verb, object{"reason": "test"}, func() { c.void[id] = void }, &struct{}{})
 }
 
-// retract retracts some results in one call. Some of them may be retracted already.
+// retract retracts some results in one call.
 func (c *changes) retract() {
 	var keys [][2]string
 	for range 1 + c.IntN(3) {
-		if key, ok := c.some(); ok && !slices.Contains(keys, key) {
+		if key, ok := c.randomKey(); ok && !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
 	}
 	if len(keys) == 0 {
 		return
 	}
-	var body []rule
+	var body []object
 	var want []string
 	for _, key := range keys {
-		body, want = append(body, rule{"user_id": key[0], "match_id": key[1]}), append(want, "APPLIED")
+		body, want = append(body, object{"user_id": key[0], "match_id": key[1]}), append(want, "APPLIED")
 	}
 	var answer outcomes
-	c.preview(c.path("results")+":retract", rule{"results": body}, func() {
+	c.preview(c.path("results")+":retract", object{"results": body}, func() {
 		for _, key := range keys {
 			c.undo(key)
 		}
 	}, &answer)
-	c.want(answer, want)
+	c.checkStatuses(answer, want)
+	c.setRevisions(answer)
 }
 
-// purge undoes the results of a user between two times.
+// purge retracts the results of a user between two times.
 func (c *changes) purge() {
 	user, from := c.user(), c.day()
 	to := from.AddDate(0, 0, c.IntN(5))
@@ -289,16 +294,57 @@ func (c *changes) purge() {
 		return
 	}
 	var answer outcomes
-	c.preview(c.path("results", user)+":purge", rule{"from": from, "to": to}, func() {
+	c.preview(c.path("results", user)+":purge", object{"from": from, "to": to}, func() {
 		for _, key := range keys {
 			c.undo(key)
 		}
 	}, &answer)
-	c.want(answer, slices.Repeat([]string{"APPLIED"}, len(keys)))
+	c.checkStatuses(answer, slices.Repeat([]string{"APPLIED"}, len(keys)))
+	c.setRevisions(answer)
 }
 
+// ban bans a user on one board or on every board, or lifts this ban.
+func (c *changes) ban() {
+	user, board, banned := c.user(), []string{"", c.source, c.linked}[c.IntN(3)], c.IntN(2) == 0
+	body := object{"reason": "test"}
+	if board != "" {
+		body["board"] = board
+	}
+	c.call(http.MethodPost, "/v1/users/"+user+map[bool]string{true: ":ban", false: ":unban"}[banned], body, nil)
+	c.banned[[2]string{user, board}] = banned
+}
+
+func (c *changes) isBanned(user, board string) bool {
+	return c.banned[[2]string{user, ""}] || c.banned[[2]string{user, c.source}] || c.banned[[2]string{user, board}]
+}
+
+// erase sometimes erases a user.
+func (c *changes) erase() {
+	if c.IntN(3) > 0 {
+		return
+	}
+	user := c.user()
+	c.call(http.MethodPost, "/v1/users/"+user+":erase", object{}, nil)
+	maps.DeleteFunc(c.results, func(key [2]string, _ *storedResult) bool { return key[0] == user })
+	maps.DeleteFunc(c.banned, func(key [2]string, _ bool) bool { return key[0] == user })
+}
+
+// undo makes the recount follow a retraction.
 func (c *changes) undo(key [2]string) {
-	c.results[key] = &held{revision: c.results[key].revision + 1, retracted: true}
+	c.results[key] = &storedResult{revision: c.results[key].revision + 1, retracted: true}
+}
+
+// setRevisions sets the revisions of retractions. A retraction skips the revisions that
+// calls before an erasure reserved.
+func (c *changes) setRevisions(o outcomes) {
+	c.t.Helper()
+	for _, one := range o.Outcomes {
+		h := c.results[[2]string{one.User, one.Match}]
+		if one.Revision < h.revision {
+			c.t.Errorf("retraction of %s of %s: revision %d, want at least %d", one.Match, one.User, one.Revision, h.revision)
+		}
+		h.revision = one.Revision
+	}
 }
 
 // effect is an entry that a dry run lists. A score is nil if none of the results counts. A
@@ -315,8 +361,8 @@ type effect struct {
 
 // preview calls a dry run, and then the act itself. The function change makes the recount
 // follow the act. The entries that the dry run lists must be those that change in the
-// recount. It may also list entries whose event time changes only.
-func (c *changes) preview(path string, body rule, change func(), answer any) {
+// recount. It may also list entries of which only the event time changes.
+func (c *changes) preview(path string, body object, change func(), answer any) {
 	c.t.Helper()
 	var dry struct {
 		Effect struct {
@@ -334,7 +380,7 @@ func (c *changes) preview(path string, body rule, change func(), answer any) {
 		c.listed[e.Board]++
 		got[entryPlace{e.Board, e.Season, e.User}] = e
 	}
-	for p := range joined(before, after) {
+	for p := range union(before, after) {
 		e := effect{Board: p.board, Season: p.season, User: p.user, RankBefore: before[p].rank, RankAfter: after[p].rank}
 		if s, ok := before[p]; ok {
 			e.ScoreBefore = &s.score
@@ -343,7 +389,9 @@ func (c *changes) preview(path string, body rule, change func(), answer any) {
 			e.ScoreAfter = &s.score
 		}
 		_, listed := got[p]
-		if _, there := before[p]; listed || !there || before[p].score != after[p].score || after[p].rank == 0 {
+		_, existed := before[p]
+		_, exists := after[p]
+		if listed || !existed || !exists || before[p].score != after[p].score {
 			want[p] = e
 		}
 	}
@@ -357,14 +405,15 @@ func (c *changes) preview(path string, body rule, change func(), answer any) {
 // entryPlace identifies an entry.
 type entryPlace struct{ board, season, user string }
 
-// recounted is an entry of the recount. Its divisions are attribute:value, overall is "".
+// recounted is an entry of the recount. The keys of divisions are attribute:value, and ""
+// for the overall ladder.
 type recounted struct {
 	score     int64
-	rank      int // competition, overall
+	rank      int // competition, overall; 0 if a ban hides the user
 	divisions map[string]bool
 }
 
-func joined(x, y map[entryPlace]recounted) map[entryPlace]bool {
+func union(x, y map[entryPlace]recounted) map[entryPlace]bool {
 	all := map[entryPlace]bool{}
 	for p := range x {
 		all[p] = true
@@ -400,16 +449,19 @@ func (c *changes) entries() map[entryPlace]recounted {
 			}
 			all[p] = e
 			for name, value := range h.attributes {
-				if have, ok := decided[p][name]; !ok || h.at.After(have.at) || h.at.Equal(have.at) && key[1] > have.match {
+				if l, ok := decided[p][name]; !ok || h.at.After(l.at) || h.at.Equal(l.at) && key[1] > l.match {
 					decided[p][name] = latest{value, key[1], h.at}
 				}
 			}
 		}
 	}
 	for p, e := range all {
+		if c.isBanned(p.user, p.board) {
+			continue
+		}
 		e.rank, e.divisions = 1, map[string]bool{"": true}
 		for other, o := range all {
-			if other.board == p.board && other.season == p.season && o.score > e.score {
+			if other.board == p.board && other.season == p.season && o.score > e.score && !c.isBanned(other.user, p.board) {
 				e.rank++
 			}
 		}
@@ -445,11 +497,11 @@ func (c *changes) changeDivisions() {
 	if slices.Equal(divisions, c.divisions[board]) {
 		divisions = append(slices.DeleteFunc(divisions, func(d string) bool { return d == "mode+region" }), "region+mode")
 	}
-	c.call(http.MethodPatch, "/v1/boards/"+board, rule{"divisions": slices.Concat([]string{}, divisions)}, nil)
+	c.call(http.MethodPatch, "/v1/boards/"+board, object{"divisions": slices.Concat([]string{}, divisions)}, nil)
 	c.divisions[board] = divisions
 }
 
-// check compares each ranking of both boards with a recount, and a range of scores of each.
+// check compares each ranking of both boards, and a range of its scores, with a recount.
 func (c *changes) check() {
 	c.t.Helper()
 	rankings := map[[3]string]map[string]int64{} // scores by board, season and division, then by user
@@ -508,7 +560,7 @@ func (c *changes) allDivisions(board string) []string {
 	return all
 }
 
-// checkRanking compares a ranking with a recount, and a range of its scores.
+// checkRanking compares a ranking, and a range of its scores, with a recount.
 func (c *changes) checkRanking(board, season, division string, scores map[string]int64) {
 	c.t.Helper()
 	low := c.Int64N(12) - 4

@@ -154,8 +154,8 @@ func TestNotificationUpdatesEntryFromStoredResults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	note := message{key: "eve", value: fmt.Appendf(nil, `{"board_id":%q,"notification":true,"season":"all","result":{"user_id":"eve","match_id":"m1"}}`, board)}
-	if err := write(t.Context(), d, s.topics.Results(), []message{note, note}, asJSON); err != nil {
+	notification := message{key: "eve", value: fmt.Appendf(nil, `{"board_id":%q,"notification":true,"season":"all","result":{"user_id":"eve","match_id":"m1"}}`, board)}
+	if err := write(t.Context(), d, s.topics.Results(), []message{notification, notification}, asJSON); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.send(t.Context(), board, []result{{"bob", "m", map[string]any{"user_id": "bob", "match_id": "m", "points": 50}}}); err != nil {

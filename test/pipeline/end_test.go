@@ -11,14 +11,16 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// testEarlyEnd tests that a season that ended early has only the results before its end. This
-// also holds if another process with an older version of the board still counts later ones.
+// testEarlyEnd tests that a season that ended early has only the results before its end.
+// This also holds if another process with an older version of the board still counts later
+// results.
 func testEarlyEnd(t *testing.T, store leaderboard.Store, index leaderboard.Index) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
 	service := func(ttl time.Duration) *ranking.Service {
 		return ranking.New(store, index, ranking.Options{Now: clock, BoardTTL: ttl, LinkTTL: ttl})
 	}
+	// The service stale keeps the board as it read it first, for an hour.
 	admin, stale := service(20*time.Millisecond), service(time.Hour)
 	defer admin.Close()
 	defer stale.Close()
@@ -27,7 +29,7 @@ func testEarlyEnd(t *testing.T, store leaderboard.Store, index leaderboard.Index
 	if err != nil {
 		t.Fatal(err)
 	}
-	cut := now.Add(-time.Hour)
+	end := now.Add(-time.Hour)
 	submit := func(s *ranking.Service, match string, at time.Time) {
 		t.Helper()
 		var results []leaderboard.MatchResult
@@ -40,7 +42,7 @@ func testEarlyEnd(t *testing.T, store leaderboard.Store, index leaderboard.Index
 			t.Fatal(err)
 		}
 	}
-	want := func(what string, points int) {
+	check := func(step string, points int) {
 		t.Helper()
 		page, err := admin.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: b.ID, Season: "20261120"}, Limit: 10})
 		if err != nil {
@@ -54,18 +56,18 @@ func testEarlyEnd(t *testing.T, store leaderboard.Store, index leaderboard.Index
 			want = append(want, fmt.Sprintf("%d. end%d %d", i+1, 4-i, (4-i)*points))
 		}
 		if diff := gocmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
+			t.Errorf("%s (-want +got):\n%s", step, diff)
 		}
 	}
-	submit(stale, "early", cut.Add(-time.Microsecond))
-	submit(stale, "late", cut)
-	want("before the end", 2)
-	ending, err := admin.EndSeason(t.Context(), b.ID, leaderboard.EarlyEnd{ID: "20261120", At: cut})
+	submit(stale, "early", end.Add(-time.Microsecond))
+	submit(stale, "late", end)
+	check("before the end", 2)
+	ending, err := admin.EndSeason(t.Context(), b.ID, leaderboard.EarlyEnd{ID: "20261120", At: end})
 	if err != nil || ending.Results != 5 || ending.Users != 5 {
 		t.Fatalf("EndSeason: %+v, %v; want 5 results of 5 users", ending, err)
 	}
-	want("after the end", 1)
-	submit(stale, "later", now) // b is the board before its end
+	check("after the end", 1)
+	submit(stale, "later", now) // b is the board without the early end
 	now = now.Add(2 * time.Hour)
 	if err := admin.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
@@ -73,7 +75,7 @@ func testEarlyEnd(t *testing.T, store leaderboard.Store, index leaderboard.Index
 	if info, err := admin.SeasonInfo(t.Context(), &b, "20261120"); err != nil || info.Phase != ranking.Sealed {
 		t.Errorf("season after the sweep: %+v, %v; want it sealed", info, err)
 	}
-	want("after the seal", 1)
+	check("after the seal", 1)
 	report, err := admin.Verify(t.Context(), ranking.Selection{Board: b.ID}, false, nil, func(d ranking.Difference) error {
 		t.Errorf("difference: %+v", d)
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 	"github.com/open-leaderboard/leaderboard/test/official"
@@ -13,39 +14,85 @@ import (
 // The test writes the results of Formula 1 seasons and of a marathon to Kafka with kcat.
 // It compares the ranks that REST returns with the official ranks, after each round of a
 // season and after the marathon. Then it repeats both with a fifth of the messages
-// duplicated and all messages shuffled.
+// duplicated and all messages shuffled. Finally, it adds a division to the board of a
+// marathon while both consumers apply results.
 func TestOfficialResultsThroughKafka(t *testing.T) {
+	d := withTwoConsumers(t)
+	deploy := func(f official.Feeder) official.Deployment {
+		d := d
+		d.Feeder = f
+		return d
+	}
+	s := seed.New(t)
+	// A window of 30,000 results covers almost all runners of the marathon. A window of
+	// 40 results covers a whole round of a season.
+	disordered := func(window int) official.Feeder {
+		return official.Shuffled(official.Duplicated(d.Feeder, 0.2, s), window, s)
+	}
+	t.Run("F1", func(t *testing.T) { official.F1(t, d) })
+	t.Run("F1 shuffled and duplicated", func(t *testing.T) { official.F1(t, deploy(disordered(40))) })
+	t.Run("Boston", func(t *testing.T) { official.Boston(t, d) })
+	t.Run("Boston shuffled and duplicated", func(t *testing.T) { official.Boston(t, deploy(disordered(30_000))) })
+	t.Run("Boston with a division added", func(t *testing.T) { official.BostonDivisionAdded(t, d) })
+}
+
+// The test writes football internationals to Kafka with kcat, to a source with seven
+// linked boards. It writes them in order, and again shuffled with a quarter of them twice.
+// It voids matches and restores half of them. After each step, it compares every table
+// with a recount. In one case, it links the boards between two halves of the results.
+func TestLinkedFootballThroughKafka(t *testing.T) {
+	d := withTwoConsumers(t)
+	t.Run("half a month", func(t *testing.T) {
+		p := official.Period{Start: day(2019, time.June, 15), End: day(2019, time.July, 1), RollingFrom: day(2019, time.June, 25)}
+		official.LinkedFootball(t, d, p, 20)
+	})
+	t.Run("two months shuffled", func(t *testing.T) {
+		p := official.Period{Start: day(2019, time.May, 1), End: day(2019, time.July, 1), RollingFrom: day(2019, time.June, 1)}
+		official.LinkedFootballShuffled(t, d, p)
+	})
+	t.Run("two years", func(t *testing.T) {
+		years := official.Years(2018, 2019)
+		years.RollingFrom = day(2019, time.September, 1) // Cassandra stores a copy of each result for each of 28 windows
+		official.LinkedFootball(t, d, years, 200)
+	})
+}
+
+func day(year int, month time.Month, day int) time.Time {
+	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+}
+
+// withTwoConsumers starts an API process and two consumers. The feeder of the deployment
+// writes to Kafka with kcat.
+func withTwoConsumers(t *testing.T) official.Deployment {
+	t.Helper()
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
-	d.Serve(t, "--roles=consumer")
-	d.Serve(t, "--roles=consumer")
+	consumers := []*deployment.Node{d.Serve(t, "--roles=consumer"), d.Serve(t, "--roles=consumer")}
 	stream := newStream(t, d)
 	// Each part is sent in one encoding, JSON or protobuf. Several parts cover both.
 	feed := func(ctx context.Context, board string, results []official.Result) error {
-		for part := range slices.Chunk(results, 4000) {
-			out := make([]result, len(part))
+		for part := range slices.Chunk(results, 1000) {
+			converted := make([]result, len(part))
 			for i, r := range part {
-				out[i] = result{r.User, r.Match, r}
+				converted[i] = result{r.User, r.Match, r}
 			}
-			if err := stream.send(ctx, board, out); err != nil {
+			if err := stream.send(ctx, board, converted); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	deploy := func(f official.Feeder) official.Deployment {
-		return official.Deployment{URL: api.URL, Key: d.Key, Feeder: f}
+	applied := func(ctx context.Context) (counts []int, err error) {
+		for _, c := range consumers {
+			n, err := c.Metric(ctx, `leaderboard_consumer_results_total{status="APPLIED"}`)
+			if err != nil {
+				return nil, err
+			}
+			counts = append(counts, int(n))
+		}
+		return counts, nil
 	}
-	s := seed.New(t)
-	// A window of 30,000 results covers almost all runners of the marathon. A window of
-	// 40 results covers a whole round of a season.
-	worse := func(window int) official.Feeder {
-		return official.Shuffled(official.Duplicated(feed, 0.2, s), window, s)
-	}
-	t.Run("F1", func(t *testing.T) { official.F1(t, deploy(feed)) })
-	t.Run("F1 shuffled and duplicated", func(t *testing.T) { official.F1(t, deploy(worse(40))) })
-	t.Run("Boston", func(t *testing.T) { official.Boston(t, deploy(feed)) })
-	t.Run("Boston shuffled and duplicated", func(t *testing.T) { official.Boston(t, deploy(worse(30_000))) })
+	return official.Deployment{URL: api.URL, Key: d.Key, Feeder: feed, Applied: applied}
 }
 
 // The public routes answer as on the embedded engine. The answer to a submit has the

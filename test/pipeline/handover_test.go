@@ -13,7 +13,7 @@ func TestConsumerHandsOverItsPartitions(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
 	board := api.Board(t, "handover", sumBoard)
-	leaves := d.Serve(t, "--roles=consumer", "--kafka-batch=5")
+	leaving := d.Serve(t, "--roles=consumer", "--kafka-batch=5")
 	s := newStream(t, d)
 	const results, users = 600, 30
 	all := make([]result, results)
@@ -23,9 +23,9 @@ func TestConsumerHandsOverItsPartitions(t *testing.T) {
 	}
 	sent := make(chan error, 1)
 	go func() { sent <- s.send(t.Context(), board, all) }()
-	s.reach(t, results/4)
-	stays := d.Serve(t, "--roles=consumer", "--kafka-batch=5")
-	stop(t, leaves)
+	s.waitForUpdates(t, results/4)
+	staying := d.Serve(t, "--roles=consumer", "--kafka-batch=5")
+	stop(t, leaving)
 	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}
@@ -33,5 +33,5 @@ func TestConsumerHandsOverItsPartitions(t *testing.T) {
 		t.Errorf("%d updates for %d results, want one per result", n, results)
 	}
 	checkScore(t, api, board, "u0", results/users, 1)
-	stop(t, stays)
+	stop(t, staying)
 }

@@ -47,17 +47,17 @@ func write(ctx context.Context, d *deployment.Deployment, topic string, messages
 	for _, h := range headers {
 		args = append(args, "-H", h)
 	}
-	var in, out bytes.Buffer
+	var input, output bytes.Buffer
 	for _, m := range messages {
-		in.WriteString(m.key)
-		in.WriteString(afterKey)
-		in.Write(m.value)
-		in.WriteString(afterValue)
+		input.WriteString(m.key)
+		input.WriteString(afterKey)
+		input.Write(m.value)
+		input.WriteString(afterValue)
 	}
 	cmd := exec.CommandContext(ctx, kcat, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = &in, &out, &out
-	if err := cmd.Run(); err != nil || out.Len() > 0 {
-		return fmt.Errorf("kcat -P: error %v, output %q, want no output", err, out.Bytes())
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = &input, &output, &output
+	if err := cmd.Run(); err != nil || output.Len() > 0 {
+		return fmt.Errorf("kcat -P: error %v, output %q, want no output", err, output.Bytes())
 	}
 	return nil
 }
@@ -92,8 +92,9 @@ func read(t *testing.T, d *deployment.Deployment, topic string, f func(message) 
 	})
 }
 
-func readMessages(from io.Reader, use func(message) error) error {
-	r := bufio.NewReader(from)
+// readMessages reads messages in the format of the option -f above, and calls handle for each.
+func readMessages(source io.Reader, handle func(message) error) error {
+	r := bufio.NewReader(source)
 	for {
 		line, err := r.ReadString('\n')
 		if err != nil {
@@ -110,20 +111,20 @@ func readMessages(from io.Reader, use func(message) error) error {
 				m.headers[name] = v
 			}
 		}
-		both := make([]byte, max(key, 0)+max(value, 0)) // kcat prints the length -1 for a missing key or value
-		if _, err := io.ReadFull(r, both); err != nil {
+		content := make([]byte, max(key, 0)+max(value, 0)) // kcat prints the length -1 for a missing key or value
+		if _, err := io.ReadFull(r, content); err != nil {
 			return err
 		}
-		m.key, m.value = string(both[:max(key, 0)]), both[max(key, 0):]
-		if err := use(m); err != nil {
+		m.key, m.value = string(content[:max(key, 0)]), content[max(key, 0):]
+		if err := handle(m); err != nil {
 			return err
 		}
 	}
 }
 
-// record returns the Kafka message for a result, in JSON or in protobuf. The result is in
+// encodeRecord returns the Kafka message for a result, in JSON or in protobuf. The result is in
 // the form of the REST API.
-func record(board string, result any, inProtobuf bool) (message, error) {
+func encodeRecord(board string, result any, inProtobuf bool) (message, error) {
 	text, err := json.Marshal(map[string]any{"board_id": board, "result": result})
 	if err != nil {
 		return message{}, err
@@ -149,13 +150,13 @@ type stream struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every update
 	updates map[match]updates
-	all     int // the number of updates of all matches; updates of linked boards have no match
+	total   int // the number of updates of all matches; updates of linked boards have no match
 }
 
 // match identifies a result without its revision. Updates are counted per match.
 type match struct{ board, user, id string }
 
-// updates are the number of updates of one match, and the last of them.
+// updates has the number of updates of a match, and the last update.
 type updates struct {
 	n    int
 	last *pb.LeaderboardUpdate
@@ -180,7 +181,7 @@ func newStream(t *testing.T, d *deployment.Deployment) *stream {
 		key := match{u.GetBoardId(), u.GetUserId(), u.GetMatchId()}
 		s.updates[key] = updates{s.updates[key].n + 1, &u}
 		if u.GetMatchId() != "" {
-			s.all++
+			s.total++
 		}
 		close(s.changed)
 		s.changed = make(chan struct{})
@@ -193,8 +194,8 @@ func newStream(t *testing.T, d *deployment.Deployment) *stream {
 const sendTimeout = 15 * time.Minute
 
 // send writes one message per result. It returns once the number of updates of each match
-// has grown by the number of the match's messages. Every third call uses protobuf, the
-// others JSON.
+// has grown by the number of the match's messages. Every third call uses protobuf, and
+// the other calls use JSON.
 func (s *stream) send(ctx context.Context, board string, results []result) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
@@ -207,7 +208,7 @@ func (s *stream) send(ctx context.Context, board string, results []result) error
 			want[key] += s.updateCount(key)
 		}
 		var err error
-		if messages[i], err = record(board, r.value, inProtobuf); err != nil {
+		if messages[i], err = encodeRecord(board, r.value, inProtobuf); err != nil {
 			return err
 		}
 	}
@@ -247,18 +248,18 @@ func (s *stream) wait(ctx context.Context, want map[match]int) error {
 	for m, n := range want {
 		for {
 			s.mu.Lock()
-			have, changed := s.updates[m], s.changed
+			got, changed := s.updates[m], s.changed
 			s.mu.Unlock()
-			if have.n >= n {
-				if status := have.last.GetStatus(); status == pb.Outcome_REJECTED {
-					return fmt.Errorf("%v was rejected: %v", m, have.last)
+			if got.n >= n {
+				if status := got.last.GetStatus(); status == pb.Outcome_REJECTED {
+					return fmt.Errorf("%v was rejected: %v", m, got.last)
 				}
 				break
 			}
 			select {
 			case <-changed:
 			case <-ctx.Done():
-				return fmt.Errorf("%v has %d updates, want %d: %w", m, have.n, n, ctx.Err())
+				return fmt.Errorf("%v has %d updates, want %d: %w", m, got.n, n, ctx.Err())
 			}
 		}
 	}
@@ -269,15 +270,15 @@ func (s *stream) wait(ctx context.Context, want map[match]int) error {
 func (s *stream) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.all
+	return s.total
 }
 
-// reach waits until the number of updates of all matches is at least n.
-func (s *stream) reach(t *testing.T, n int) {
+// waitForUpdates waits until the number of updates of all matches is at least n.
+func (s *stream) waitForUpdates(t *testing.T, n int) {
 	t.Helper()
 	deployment.Eventually(t, func(context.Context) error {
-		if have := s.count(); have < n {
-			return fmt.Errorf("%d updates, want %d", have, n)
+		if got := s.count(); got < n {
+			return fmt.Errorf("%d updates, want %d", got, n)
 		}
 		return nil
 	})

@@ -17,50 +17,59 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// lap is the content of a result. It follows from the result's key and the seed alone.
+// lap is the content of a result. It follows from the result's key, the seed and
+// lapsBegin.
 type lap struct {
 	points int64
 	at     time.Time
 	mode   string
 }
 
+// lapOf returns the content of a revision of a result.
 func lapOf(seed uint64, user, id string, revision int) lap {
 	h := fnv.New64()
 	fmt.Fprint(h, user, "/", id, "/", revision)
 	r := rand.New(rand.NewPCG(seed, h.Sum64()))
-	return lap{r.Int64N(30) - 5, time.Date(2025, time.Month(11+r.IntN(3)), 1+r.IntN(28), r.IntN(24), 0, 0, 0, time.UTC), []string{"ranked", "casual"}[r.IntN(2)]}
+	at := lapsBegin.AddDate(0, r.IntN(3), r.IntN(28)).Add(time.Duration(r.IntN(24)) * time.Hour)
+	return lap{r.Int64N(30) - 5, at, []string{"ranked", "casual"}[r.IntN(2)]}
 }
 
-// linkedRules are the rules of linked boards, and how a recount finds the seasons of a lap and
-// joins the scores of two laps.
-var linkedRules = []struct {
-	rules   map[string]any
-	match   string // the mode of the laps that count; empty means all
-	seasons func(time.Time) []string
-	join    func(x, y int64) int64
-	lower   bool
+// lapsBegin is the latest November 1 whose November, December and January ended at least a
+// month ago. Laps have times in these three months, so they are in two years.
+var lapsBegin = time.Date(time.Now().UTC().AddDate(0, -2, 0).Year()-1, time.November, 1, 0, 0, 0, 0, time.UTC)
+
+// linkedSettings are the settings of linked boards, with the functions of a recount: seasons
+// returns the seasons of a lap, and join combines the scores of two laps.
+var linkedSettings = []struct {
+	settings map[string]any
+	match    string // the mode of the laps that count; empty means all
+	seasons  func(time.Time) []string
+	join     func(x, y int64) int64
+	lower    bool // lower scores rank first
 }{
-	{map[string]any{"policy": "BEST", "season": rule{"schedule": "NONE"}}, "", layout("all"), func(x, y int64) int64 { return max(x, y) }, false},
-	{map[string]any{"policy": "BEST", "order": "LOWER_FIRST", "season": rule{"schedule": "YEARLY"}}, "", layout("2006"), func(x, y int64) int64 { return min(x, y) }, true},
-	{map[string]any{"policy": "SUM", "season": rule{"schedule": "MONTHLY"}}, "", layout("200601"), plus, false},
-	{map[string]any{"policy": "SUM", "season": rule{"schedule": "NONE"}}, "ranked", layout("all"), plus, false},
-	{map[string]any{"policy": "SUM", "season": rule{"schedule": "ROLLING", "days": lapDays}, "retention": lapRetention}, "casual", threeDays, plus, false},
+	{map[string]any{"policy": "BEST", "season": object{"schedule": "NONE"}}, "", layout("all"), func(x, y int64) int64 { return max(x, y) }, false},
+	{map[string]any{"policy": "BEST", "order": "LOWER_FIRST", "season": object{"schedule": "YEARLY"}}, "", layout("2006"), func(x, y int64) int64 { return min(x, y) }, true},
+	{map[string]any{"policy": "SUM", "season": object{"schedule": "MONTHLY"}}, "", layout("200601"), plus, false},
+	{map[string]any{"policy": "SUM", "season": object{"schedule": "NONE"}}, "ranked", layout("all"), plus, false},
+	{map[string]any{"policy": "SUM", "season": object{"schedule": "ROLLING", "days": lapDays}, "retention": "43200000s"}, "casual", threeDays, plus, false},
 }
 
-type rule = map[string]any
+// object is a JSON object.
+type object = map[string]any
 
-// lapDays is the length of the windows of the rolling board. Its retention includes all laps.
+// lapDays is the length of the windows of the rolling board. Its retention, 500 days,
+// includes all laps.
 const lapDays = 3
-
-var lapRetention = fmt.Sprintf("%.0fs", (time.Since(time.Date(2025, 10, 1, 0, 0, 0, 0, time.UTC)).Truncate(time.Hour)).Seconds())
 
 func plus(x, y int64) int64 { return x + y }
 
+// layout returns a function for boards on which a time belongs to one season. The season's id
+// is the time in the given form.
 func layout(form string) func(time.Time) []string {
 	return func(t time.Time) []string { return []string{t.Format(form)} }
 }
 
-// threeDays returns the days on which the windows with a time end.
+// threeDays returns the ids of the windows that contain a time: the days on which they end.
 func threeDays(t time.Time) (ends []string) {
 	for i := range lapDays {
 		ends = append(ends, t.AddDate(0, 0, i).Format("20060102"))
@@ -69,20 +78,26 @@ func threeDays(t time.Time) (ends []string) {
 }
 
 // While a source with five linked boards is fed through Kafka, two consumers are killed in
-// turn and return. Afterwards the source and every season of the boards equal a recount.
+// turn and restart. Afterwards the source and every season of the boards equal a recount.
 func TestLinkedBoardsWhileConsumersAreKilled(t *testing.T) {
+	for _, c := range []struct{ results, kills int }{{400, 2}, {2500, 8}} {
+		t.Run(fmt.Sprint(c.results, " results"), func(t *testing.T) { checkLinkedBoardsWhileConsumersAreKilled(t, c.results, c.kills) })
+	}
+}
+
+func checkLinkedBoardsWhileConsumersAreKilled(t *testing.T, sent, kills int) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
-	source := api.Board(t, "laps", rule{"policy": "SUM", "season": rule{"schedule": "NONE"}, "attributes": []string{"mode"}})
+	source := api.Board(t, "laps", object{"policy": "SUM", "season": object{"schedule": "NONE"}, "attributes": []string{"mode"}})
 	var linked []string
-	for i, l := range linkedRules {
-		from := rule{"board_id": source}
+	for i, l := range linkedSettings {
+		sourceSettings := object{"board_id": source}
 		if l.match != "" {
-			from["match"] = rule{"mode": l.match}
+			sourceSettings["match"] = object{"mode": l.match}
 		}
-		rules := maps.Clone(l.rules)
-		rules["source"] = from
-		linked = append(linked, api.Board(t, fmt.Sprint("laps-", i), rules))
+		settings := maps.Clone(l.settings)
+		settings["source"] = sourceSettings
+		linked = append(linked, api.Board(t, fmt.Sprint("laps-", i), settings))
 	}
 	var consumers []*deployment.Node
 	// Consumers that start after the boards exist know all links.
@@ -91,12 +106,12 @@ func TestLinkedBoardsWhileConsumersAreKilled(t *testing.T) {
 	}
 	s := newStream(t, d)
 	n := seed.New(t)
-	const sent = 400
 	results, newest := randomLaps(n, sent)
 	done := make(chan error, 1)
 	go func() { done <- s.send(t.Context(), source, results) }()
-	for i, c := range consumers {
-		s.reach(t, sent*(i+1)/3)
+	for i := range kills {
+		s.waitForUpdates(t, sent*(i+1)/(kills+1))
+		c := consumers[i%len(consumers)]
 		if err := c.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -107,6 +122,7 @@ func TestLinkedBoardsWhileConsumersAreKilled(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("sent %d results and killed %d consumers", sent, kills)
 	compare := func(board, match string, seasons func(time.Time) []string, join func(x, y int64) int64, lower bool) {
 		t.Helper()
 		waitFilled(t, api.Client, board)
@@ -120,7 +136,7 @@ func TestLinkedBoardsWhileConsumersAreKilled(t *testing.T) {
 	}
 	compare(source, "", layout("all"), plus, false)
 	for i, board := range linked {
-		l := &linkedRules[i]
+		l := &linkedSettings[i]
 		compare(board, l.match, l.seasons, l.join, l.lower)
 	}
 }
@@ -134,9 +150,9 @@ func randomLaps(n uint64, sent int) ([]result, map[[2]string]lap) {
 	for i := range results {
 		user, id, revision := fmt.Sprint("u", random.IntN(users)), fmt.Sprint("m", random.IntN(matches)), random.IntN(3)
 		l := lapOf(n, user, id, revision)
-		results[i] = result{user, id, rule{"user_id": user, "match_id": id, "revision": revision, "points": l.points, "achieved_at": l.at, "attributes": rule{"mode": l.mode}}}
+		results[i] = result{user, id, object{"user_id": user, "match_id": id, "revision": revision, "points": l.points, "achieved_at": l.at, "attributes": object{"mode": l.mode}}}
 		key := [2]string{user, id}
-		if have, ok := newest[key]; !ok || revision > have {
+		if previous, ok := newest[key]; !ok || revision > previous {
 			newest[key], counts[key] = revision, l
 		}
 	}

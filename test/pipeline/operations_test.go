@@ -21,7 +21,7 @@ func TestOperations(t *testing.T) {
 }
 
 // runOperations does the work of TestOperations on a deployment with its own Redis. The
-// parameter flags has what redis-cli needs in addition to the address.
+// parameter flags has the flags of redis-cli in addition to the address.
 func runOperations(t *testing.T, d *deployment.Deployment, flags ...string) {
 	t.Helper()
 	doc, err := os.ReadFile("../../docs/operations.md")
@@ -30,7 +30,7 @@ func runOperations(t *testing.T, d *deployment.Deployment, flags ...string) {
 	}
 	text, _, _ := strings.Cut(string(doc), "## The embedded engine")
 	host, port, _ := strings.Cut(d.Redis[0], ":")
-	here := strings.NewReplacer("leaderboard.yaml", d.Config, "dc1=3", d.DataCenter+"=1", "--replication-factor 3", "--replication-factor 1 --force",
+	replacer := strings.NewReplacer("leaderboard.yaml", d.Config, "dc1=3", d.DataCenter+"=1", "--replication-factor 3", "--replication-factor 1 --force",
 		"redis-cli -h redis", strings.Join(append([]string{"redis-cli -h", host, "-p", port}, flags...), " "))
 	var api *deployment.Node
 	run := d.Command
@@ -39,7 +39,7 @@ func runOperations(t *testing.T, d *deployment.Deployment, flags ...string) {
 	for _, block := range strings.Split(text, "\n```sh\n")[1:] {
 		block, _, _ = strings.Cut(block, "\n```")
 		for line := range strings.Lines(block) {
-			args := strings.Fields(here.Replace(line))
+			args := strings.Fields(replacer.Replace(line))
 			commands++
 			switch {
 			case args[0] == "redis-cli":

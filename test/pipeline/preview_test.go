@@ -24,18 +24,18 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// After a random history, a preview changes nothing, and the act then changes what the
-// preview said. The history has retractions in sealed seasons, of banned users, and of
-// results that count on a linked board.
-func TestPreviewsSayWhatActsChange(t *testing.T) {
-	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, many bool) {
+// After a random history, a preview of an act changes nothing. It returns exactly the
+// changes that the act then makes. The history has retractions in sealed seasons, of
+// banned users, and of results that count on a linked board.
+func TestPreviewsListTheChangesOfActs(t *testing.T) {
+	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, cheap bool) {
 		p := newPreviews(t, store, index)
-		p.run(many, 1500, p.submit, p.submit, p.submit, p.pass, p.ban, p.amend, p.retract, p.retract)
+		p.run(cheap, 1500, p.submit, p.submit, p.submit, p.passTime, p.ban, p.amend, p.retract, p.retract)
 		t.Logf("%d entries appeared and %d disappeared; %d seasons changed, %d were added, %d removed, %d of them because of a change; "+
 			"%d retractions changed an entry, %d of them in sealed seasons; %d changed linked boards, and %d repeated another; %d acts were refused",
 			p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext,
 			p.retracted, p.retractedSealed, p.retractedLinked, p.retractedAgain, p.refused)
-		if many && min(p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext,
+		if cheap && min(p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext,
 			p.retracted, p.retractedSealed, p.retractedLinked, p.retractedAgain, p.refused) == 0 {
 			t.Error("one of these numbers is 0, want at least 1 for each kind of change")
 		}
@@ -43,8 +43,8 @@ func TestPreviewsSayWhatActsChange(t *testing.T) {
 	})
 }
 
-// eachEngine runs a test on both engines. The parameter many states that steps are cheap.
-func eachEngine(t *testing.T, test func(t *testing.T, store leaderboard.Store, index leaderboard.Index, many bool)) {
+// eachEngine runs a test on both engines. The parameter cheap states that steps are cheap.
+func eachEngine(t *testing.T, test func(t *testing.T, store leaderboard.Store, index leaderboard.Index, cheap bool)) {
 	t.Run("embedded", func(t *testing.T) {
 		store, index := embedded.Open(t)
 		test(t, store, index, true)
@@ -73,7 +73,8 @@ type previews struct {
 	rng   *rand.Rand
 	now   atomic.Pointer[time.Time]
 
-	// These count what the acts changed, so that the test cannot pass without changes.
+	// These fields count the changes of the acts, so that the test cannot pass without
+	// changes.
 	appeared, disappeared, seasons, added, removed, removedNext, refused int
 	retracted, retractedSealed, retractedLinked, retractedAgain          int
 }
@@ -100,8 +101,8 @@ func newPreviews(t *testing.T, store leaderboard.Store, index leaderboard.Index)
 }
 
 // run does random acts. Unless steps are cheap, it does a hundredth of them.
-func (p *previews) run(many bool, steps int, acts ...func()) {
-	if !many {
+func (p *previews) run(cheap bool, steps int, acts ...func()) {
+	if !cheap {
 		steps /= 100
 	}
 	for range steps {
@@ -147,8 +148,8 @@ func (p *previews) submit() {
 	}
 }
 
-// pass lets time pass, and sweeps.
-func (p *previews) pass() {
+// passTime lets time pass, and sweeps.
+func (p *previews) passTime() {
 	now := p.now.Load().Add(time.Duration(p.rng.IntN(40*60)) * time.Minute)
 	p.now.Store(&now)
 	p.sweep()
@@ -169,16 +170,16 @@ func (p *previews) sweep() {
 		p.t.Fatal(err)
 	}
 	var got []leaderboard.SeasonKey
-	left := p.seasonStates()
+	remaining := p.seasonStates()
 	for key := range sealed {
-		if _, ok := left[key]; !ok {
+		if _, ok := remaining[key]; !ok {
 			got = append(got, key)
 		}
 	}
 	sortKeys(got)
 	sortKeys(want)
 	if diff := gocmp.Diff(want, got); diff != "" {
-		p.t.Errorf("deleted seasons (-said +deleted):\n%s", diff)
+		p.t.Errorf("deleted seasons (-RemovedAt +deleted):\n%s", diff)
 	}
 	p.removed += len(got)
 }
@@ -225,7 +226,8 @@ type place struct {
 	Rank  int64
 }
 
-// snapshot is all that a preview could change: boards, bans, acts, seasons and places.
+// snapshot has everything that a preview could change: boards, bans, acts, seasons and
+// places.
 type snapshot struct {
 	Boards  []leaderboard.Board
 	Bans    []leaderboard.Ban
@@ -260,8 +262,8 @@ func (p *previews) snapshot() snapshot {
 	return s
 }
 
-// compareErrors compares the error of a preview with that of the act. It reports whether both are
-// nil.
+// compareErrors compares the error of a preview with the error of its act. It reports
+// whether both errors are nil.
 func (p *previews) compareErrors(preview, act error) bool {
 	p.t.Helper()
 	if fmt.Sprint(preview) != fmt.Sprint(act) {
@@ -286,26 +288,26 @@ func (p *previews) ban() {
 		ban.Until = p.now.Load().Add(time.Hour)
 	}
 	before := p.snapshot()
-	said, err := p.PreviewBan(p.t.Context(), ban)
+	preview, err := p.PreviewBan(p.t.Context(), ban)
 	if diff := gocmp.Diff(before, p.snapshot()); diff != "" {
 		p.t.Errorf("the preview of %+v changed what is stored, want no change (-before +after):\n%s", ban, diff)
 	}
-	stands, actErr := p.SetBan(p.t.Context(), ban)
+	stored, actErr := p.SetBan(p.t.Context(), ban)
 	if !p.compareErrors(err, actErr) {
 		return
 	}
-	want := ranking.BanPreview{Ban: stands}
+	want := ranking.BanPreview{Ban: stored}
 	after := p.snapshot()
 	boards := map[leaderboard.BoardID]bool{}
 	for key := range before.Seasons {
-		old, now := before.Places[key][ban.User], after.Places[key][ban.User]
-		if old == now {
+		previous, current := before.Places[key][ban.User], after.Places[key][ban.User]
+		if previous == current {
 			continue
 		}
-		want.Entries = append(want.Entries, ranking.EntryEffect{SeasonKey: key, Score: max(old.Score, now.Score), RankBefore: old.Rank, RankAfter: now.Rank})
+		want.Entries = append(want.Entries, ranking.EntryEffect{SeasonKey: key, Score: max(previous.Score, current.Score), RankBefore: previous.Rank, RankAfter: current.Rank})
 		want.Seasons++
 		boards[key.Board] = true
-		if old.Rank == 0 {
+		if previous.Rank == 0 {
 			p.appeared++
 		} else {
 			p.disappeared++
@@ -313,8 +315,8 @@ func (p *previews) ban() {
 	}
 	slices.SortFunc(want.Entries, func(x, y ranking.EntryEffect) int { return compareKeys(x.SeasonKey, y.SeasonKey) })
 	want.Boards = len(boards)
-	if diff := gocmp.Diff(want, said); diff != "" {
-		p.t.Errorf("%+v (-changed +said):\n%s", ban, diff)
+	if diff := gocmp.Diff(want, preview); diff != "" {
+		p.t.Errorf("%+v (-act +preview):\n%s", ban, diff)
 	}
 }
 
@@ -328,10 +330,10 @@ func (p *previews) randomChange() func(*leaderboard.Board) error {
 		case 1:
 			b.Season.Grace = grace
 		case 2:
-			b.Retention = grace / 4 // often past already
+			b.Retention = grace / 4 // often in the past
 		case 3:
-			least := leaderboard.Score(3)
-			b.MinScore = &least
+			minScore := leaderboard.Score(3)
+			b.MinScore = &minScore
 		case 4:
 			b.Policy = leaderboard.Sum
 		case 5:
@@ -351,7 +353,7 @@ func (p *previews) amend() {
 	p.t.Helper()
 	id, change := p.board().ID, p.randomChange()
 	before, seasons := p.snapshot(), p.allSeasons()
-	said, err := p.PreviewAmendment(p.t.Context(), id, change)
+	preview, err := p.PreviewAmendment(p.t.Context(), id, change)
 	if diff := gocmp.Diff(before, p.snapshot()); diff != "" {
 		p.t.Errorf("the preview of a change to board %s changed what is stored, want no change (-before +after):\n%s", id, diff)
 	}
@@ -364,12 +366,12 @@ func (p *previews) amend() {
 	}
 	want := ranking.BoardPreview{Board: board}
 	for key, s := range p.allSeasons() {
-		was, ok := seasons[key]
-		if ok && was.ClosesAt.Equal(s.ClosesAt) && was.RemovedAt.Equal(s.RemovedAt) {
+		previous, ok := seasons[key]
+		if ok && previous.ClosesAt.Equal(s.ClosesAt) && previous.RemovedAt.Equal(s.RemovedAt) {
 			continue
 		}
 		want.Seasons = append(want.Seasons, ranking.SeasonEffect{
-			Season: s.Season, Added: !ok, ClosesBefore: was.ClosesAt, ClosesAfter: s.ClosesAt, RemovedBefore: was.RemovedAt, RemovedAfter: s.RemovedAt, Total: s.Total,
+			Season: s.Season, Added: !ok, ClosesBefore: previous.ClosesAt, ClosesAfter: s.ClosesAt, RemovedBefore: previous.RemovedAt, RemovedAfter: s.RemovedAt, Total: s.Total,
 		})
 		p.seasons++
 		if !ok {
@@ -377,22 +379,22 @@ func (p *previews) amend() {
 		}
 	}
 	slices.SortFunc(want.Seasons, func(x, y ranking.SeasonEffect) int { return x.Start.Compare(y.Start) })
-	had := p.seasonStates()
+	stored := p.seasonStates()
 	p.sweep()
-	left := p.seasonStates()
+	remaining := p.seasonStates()
 	for i := range want.Seasons {
 		s := &want.Seasons[i]
 		key := leaderboard.SeasonKey{Board: id, Season: s.ID}
-		_, stays := left[key]
-		_, was := had[key]
-		if s.RemovedNext = was && !stays; s.RemovedNext {
+		_, remains := remaining[key]
+		_, existed := stored[key]
+		if s.RemovedNext = existed && !remains; s.RemovedNext {
 			want.Removed++
 			p.removedNext++
 		}
 	}
 	want.Changed = len(want.Seasons)
-	if diff := gocmp.Diff(want, said); diff != "" {
-		p.t.Errorf("board %s (-changed +said):\n%s", id, diff)
+	if diff := gocmp.Diff(want, preview); diff != "" {
+		p.t.Errorf("board %s (-act +preview):\n%s", id, diff)
 	}
 }
 
@@ -405,12 +407,12 @@ func (p *previews) results() map[leaderboard.EntryKey][]leaderboard.MatchResult 
 			if err != nil {
 				p.t.Fatal(err)
 			}
-			of := leaderboard.EntryKey{SeasonKey: key, User: user}
+			entry := leaderboard.EntryKey{SeasonKey: key, User: user}
 			for r, err := range p.store.Results(p.t.Context(), key, user) {
 				if err != nil {
 					p.t.Fatal(err)
 				}
-				all[of] = append(all[of], r)
+				all[entry] = append(all[entry], r)
 			}
 		}
 	}
@@ -459,7 +461,7 @@ func (p *previews) retract() {
 		p.t.Fatal(err)
 	}
 	before, entries := p.snapshot(), p.entries(key.User)
-	said, err := p.PreviewRetraction(p.t.Context(), &b, key, revision)
+	preview, err := p.PreviewRetraction(p.t.Context(), &b, key, revision)
 	if diff := gocmp.Diff(before, p.snapshot()) + gocmp.Diff(results, p.results()) + gocmp.Diff(entries, p.entries(key.User)); diff != "" {
 		p.t.Errorf("the preview of the retraction of %+v changed what is stored, want no change (-before +after):\n%s", key, diff)
 	}
@@ -473,9 +475,9 @@ func (p *previews) retract() {
 		if e.Key == entries[season].Key {
 			continue
 		}
-		old, now := before.Places[season][key.User], after.Places[season][key.User]
+		previous, current := before.Places[season][key.User], after.Places[season][key.User]
 		want.Entries = append(want.Entries, ranking.ScoreEffect{
-			SeasonKey: season, User: key.User, ScoreBefore: p.scoreOf(season, entries[season].Key), ScoreAfter: p.scoreOf(season, e.Key), RankBefore: old.Rank, RankAfter: now.Rank,
+			SeasonKey: season, User: key.User, ScoreBefore: p.scoreOf(season, entries[season].Key), ScoreAfter: p.scoreOf(season, e.Key), RankBefore: previous.Rank, RankAfter: current.Rank,
 		})
 		if want.Changed == nil {
 			want.Changed = map[leaderboard.BoardID]int{}
@@ -493,8 +495,8 @@ func (p *previews) retract() {
 		p.retractedAgain++
 	}
 	slices.SortFunc(want.Entries, func(x, y ranking.ScoreEffect) int { return compareKeys(x.SeasonKey, y.SeasonKey) })
-	if diff := gocmp.Diff(want, said, cmpopts.IgnoreUnexported(ranking.Receipt{})); diff != "" {
-		p.t.Errorf("retraction of %+v (-changed +said):\n%s", key, diff)
+	if diff := gocmp.Diff(want, preview, cmpopts.IgnoreUnexported(ranking.Receipt{})); diff != "" {
+		p.t.Errorf("retraction of %+v (-act +preview):\n%s", key, diff)
 	}
 }
 

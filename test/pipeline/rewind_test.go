@@ -47,10 +47,10 @@ func TestReadingAllMessagesAgainChangesNothing(t *testing.T) {
 		voidMatch(t, api, source, fmt.Sprint("m", id))
 	}
 	stop(t, consumer)
-	before := state(t, d, boards)
+	before := readState(t, d, boards)
 	want := make([]string, len(boards))
 	for i, board := range boards {
-		if want[i] = ladder(t, api, board); !strings.Contains(want[i], "user_id") {
+		if want[i] = ladderText(t, api, board); !strings.Contains(want[i], "user_id") {
 			t.Fatalf("board %s has no entries:\n%s", board, want[i])
 		}
 	}
@@ -61,7 +61,7 @@ func TestReadingAllMessagesAgainChangesNothing(t *testing.T) {
 	for i, board := range boards {
 		watchers.Go(func() {
 			for watching.Err() == nil {
-				if got := ladder(t, api, board); got != want[i] {
+				if got := ladderText(t, api, board); got != want[i] {
 					t.Errorf("board %s: a reader got\n%s\nwant\n%s", board, got, want[i])
 					return
 				}
@@ -74,9 +74,9 @@ func TestReadingAllMessagesAgainChangesNothing(t *testing.T) {
 		if err := consumer.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.reach(t, replay*sent)
+		s.waitForUpdates(t, replay*sent)
 		stop(t, consumer)
-		if diff := cmp.Diff(before, state(t, d, boards)); diff != "" {
+		if diff := cmp.Diff(before, readState(t, d, boards)); diff != "" {
 			t.Errorf("pass %d over the messages changed Cassandra or Redis (-before +after):\n%s", replay, diff)
 		}
 	}
@@ -167,8 +167,8 @@ func rewind(t *testing.T, d *deployment.Deployment) {
 	}
 }
 
-// ladder returns the API's answers for the seasons of a board, as one text.
-func ladder(t *testing.T, api *deployment.Node, board string) string {
+// ladderText returns the API's answers for the seasons of a board, as one text.
+func ladderText(t *testing.T, api *deployment.Node, board string) string {
 	var text strings.Builder
 	for _, season := range []string{"202609", "202610", "all"} {
 		var page struct {
@@ -190,13 +190,13 @@ func ladder(t *testing.T, api *deployment.Node, board string) string {
 	return text.String()
 }
 
-// seen is a field of hashes of the index. It has the time when the index last checked that
+// seenField is a field of hashes of the index. It has the time when the index last checked that
 // Redis is still the same server. Reads change it.
-const seen = "seen"
+const seenField = "seen"
 
-// state returns the content of Cassandra and Redis for the boards: each column with its
+// readState returns the content of Cassandra and Redis for the boards: each column with its
 // write time, and each Redis key with its bytes.
-func state(t *testing.T, d *deployment.Deployment, boards []string) map[string]string {
+func readState(t *testing.T, d *deployment.Deployment, boards []string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	cassandraState(t, d, boards, all)
@@ -204,8 +204,8 @@ func state(t *testing.T, d *deployment.Deployment, boards []string) map[string]s
 	defer client.Close()
 	keys := client.Scan(t.Context(), 0, d.RedisPrefix+"*", 1000).Iterator()
 	for keys.Next(t.Context()) {
-		if fields, err := client.HGetAll(t.Context(), keys.Val()).Result(); err == nil && fields[seen] != "" {
-			delete(fields, seen)
+		if fields, err := client.HGetAll(t.Context(), keys.Val()).Result(); err == nil && fields[seenField] != "" {
+			delete(fields, seenField)
 			all["redis "+keys.Val()] = show(fields)
 			continue
 		}
@@ -221,9 +221,9 @@ func state(t *testing.T, d *deployment.Deployment, boards []string) map[string]s
 	return all
 }
 
-// owners is the column of the claims. A claim names the process that caches a user's
+// ownersColumn is the column of the claims. A claim names the process that caches a user's
 // tally, so another process changes it.
-const owners = "owners"
+const ownersColumn = "owners"
 
 // cassandraState adds the boards' rows of every table to the map all.
 func cassandraState(t *testing.T, d *deployment.Deployment, boards []string, all map[string]string) {
@@ -241,7 +241,7 @@ func cassandraState(t *testing.T, d *deployment.Deployment, boards []string, all
 		tables++
 		columns := []string{}
 		for _, c := range table.OrderedColumns {
-			if c == owners {
+			if c == ownersColumn {
 				continue
 			}
 			columns = append(columns, "toJson("+c+")")
@@ -252,11 +252,11 @@ func cassandraState(t *testing.T, d *deployment.Deployment, boards []string, all
 		iter := session.Query("SELECT toJson(board), " + strings.Join(columns, ", ") + " FROM " + name).WithContext(t.Context()).Iter()
 		for {
 			row := make([]*string, len(columns)+1)
-			into := make([]any, len(row))
+			targets := make([]any, len(row))
 			for i := range row {
-				into[i] = &row[i]
+				targets[i] = &row[i]
 			}
-			if !iter.Scan(into...) {
+			if !iter.Scan(targets...) {
 				break
 			}
 			if !slices.ContainsFunc(boards, func(b string) bool { return *row[0] == `"`+b+`"` }) {

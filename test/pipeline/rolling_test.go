@@ -16,8 +16,8 @@ import (
 
 const rollingDays, rollingUsers = 3, 12
 
-// On both engines, the windows of today and tomorrow equal a recount each day, and past ones
-// are sealed.
+// On both engines, the windows of today and tomorrow equal a recount each day, and past
+// windows are sealed.
 func TestRollingWindows(t *testing.T) {
 	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, _ bool) {
 		ctx, rng := t.Context(), rand.New(rand.NewPCG(seed.New(t), 0))
@@ -32,17 +32,17 @@ func TestRollingWindows(t *testing.T) {
 			Season: leaderboard.Schedule{Kind: leaderboard.Rolling, Days: rollingDays, Grace: time.Hour}}); err != nil {
 			t.Fatal(err)
 		}
-		stands := map[leaderboard.ResultKey]leaderboard.MatchResult{}
+		standingResults := map[leaderboard.ResultKey]leaderboard.MatchResult{}
 		for range 4 {
 			if err := s.FillLinked(ctx); err != nil {
 				t.Fatal(err)
 			}
-			batch := rollingBatch(rng, now, stands)
+			batch := rollingBatch(rng, now, standingResults)
 			if receipts, err := s.Submit(ctx, &source, batch); err != nil || slices.ContainsFunc(receipts, func(r ranking.Receipt) bool { return r.Err != nil }) {
 				t.Fatalf("Submit: %v, %+v", err, receipts)
 			}
 			for _, last := range []time.Time{now, now.AddDate(0, 0, 1)} {
-				checkWindow(t, s, last, stands)
+				checkWindow(t, s, last, standingResults)
 			}
 			now = now.AddDate(0, 0, 1)
 			if err := s.Sweep(ctx); err != nil {
@@ -61,15 +61,15 @@ func TestRollingWindows(t *testing.T) {
 }
 
 // rollingBatch returns random results with event times in the last days. It adds them to
-// stands.
-func rollingBatch(rng *rand.Rand, now time.Time, stands map[leaderboard.ResultKey]leaderboard.MatchResult) (batch []leaderboard.MatchResult) {
+// standingResults, which has the result that stands for each key.
+func rollingBatch(rng *rand.Rand, now time.Time, standingResults map[leaderboard.ResultKey]leaderboard.MatchResult) (batch []leaderboard.MatchResult) {
 	for i := range 40 {
 		r := leaderboard.MatchResult{
 			ResultKey: leaderboard.ResultKey{User: leaderboard.UserID(fmt.Sprint("u", rng.IntN(rollingUsers))), Match: leaderboard.MatchID(fmt.Sprint(rng.IntN(10)))},
 			Score:     leaderboard.Score(rng.IntN(50)), Revision: now.Unix()*100 + int64(i), Retracted: rng.IntN(8) == 0,
 			AchievedAt: now.Add(-time.Duration(rng.IntN(rollingDays*24)) * time.Hour),
 		}
-		stands[r.ResultKey] = r
+		standingResults[r.ResultKey] = r
 		batch = append(batch, r)
 	}
 	return batch
@@ -77,7 +77,7 @@ func rollingBatch(rng *rand.Rand, now time.Time, stands map[leaderboard.ResultKe
 
 // checkWindow compares the window that ends with a day with a recount of the results that
 // stand.
-func checkWindow(t *testing.T, s *ranking.Service, day time.Time, stands map[leaderboard.ResultKey]leaderboard.MatchResult) {
+func checkWindow(t *testing.T, s *ranking.Service, day time.Time, standingResults map[leaderboard.ResultKey]leaderboard.MatchResult) {
 	t.Helper()
 	q := ranking.Query{Board: "rolling", Season: leaderboard.SeasonID(day.Format("20060102"))}
 	page, err := s.Page(t.Context(), ranking.PageQuery{Query: q, Limit: rollingUsers})
@@ -88,10 +88,10 @@ func checkWindow(t *testing.T, s *ranking.Service, day time.Time, stands map[lea
 	for _, l := range page.Lines {
 		got[l.User] = l.Score
 	}
-	ends := day.Truncate(24 * time.Hour).Add(24 * time.Hour)
+	end := day.Truncate(24 * time.Hour).Add(24 * time.Hour)
 	want := map[leaderboard.UserID]leaderboard.Score{}
-	for key, r := range stands {
-		if age := ends.Sub(r.AchievedAt); !r.Retracted && age > 0 && age <= rollingDays*24*time.Hour {
+	for key, r := range standingResults {
+		if age := end.Sub(r.AchievedAt); !r.Retracted && age > 0 && age <= rollingDays*24*time.Hour {
 			want[key.User] += r.Score
 		}
 	}

@@ -62,8 +62,8 @@ func startSecured(t *testing.T, secrets *cluster.Secrets) *deployment.Deployment
 	var cassandra, kafka, redis *cluster.Cluster
 	var start errgroup.Group
 	for _, server := range []struct {
-		to    **cluster.Cluster
-		start func(context.Context) (*cluster.Cluster, error)
+		cluster **cluster.Cluster
+		start   func(context.Context) (*cluster.Cluster, error)
 	}{
 		{&cassandra, func(ctx context.Context) (*cluster.Cluster, error) {
 			return cluster.StartCassandra(ctx, cluster.CassandraConfig{Secrets: secrets, Logf: t.Logf})
@@ -76,7 +76,7 @@ func startSecured(t *testing.T, secrets *cluster.Secrets) *deployment.Deployment
 		}},
 	} {
 		start.Go(func() (err error) {
-			*server.to, err = server.start(t.Context())
+			*server.cluster, err = server.start(t.Context())
 			return err
 		})
 	}
@@ -106,7 +106,7 @@ func checkRejected(t *testing.T, d *deployment.Deployment) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger, err := other.Issue("stranger")
+	untrusted, err := other.Issue("stranger")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,21 +114,21 @@ func checkRejected(t *testing.T, d *deployment.Deployment) {
 	for group, addrs := range servers {
 		env := "LEADERBOARD_" + strings.ToUpper(group)
 		for _, tt := range []struct {
-			name string
-			set  []string
-			want string
+			name      string
+			variables []string
+			want      string
 		}{
 			{"password", []string{env + "_PASSWORD=wrong"}, "correct " + group + ".username and " + group + ".password"},
 			{"user", []string{env + "_USERNAME=nobody"}, "correct " + group + ".username and " + group + ".password"},
 			{"authority", []string{env + "_TLS_CA=" + other.File}, group + ".tls.ca"},
 			{"server name", []string{env + "_TLS_SERVER_NAME=db.example"}, group + ".tls.server_name"},
-			{"client certificate", []string{env + "_TLS_CERT=" + stranger.Cert, env + "_TLS_KEY=" + stranger.Key}, "the server refuses the certificate of " + group + ".tls.cert"},
+			{"client certificate", []string{env + "_TLS_CERT=" + untrusted.Cert, env + "_TLS_KEY=" + untrusted.Key}, "the server refuses the certificate of " + group + ".tls.cert"},
 		} {
 			t.Run(group+" "+tt.name, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				cmd := d.Command(t, "serve", "--config", d.Config, "--http=127.0.0.1:0", "--grpc=127.0.0.1:0")
-				cmd.Env = append(os.Environ(), tt.set...)
+				cmd.Env = append(os.Environ(), tt.variables...)
 				stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 				defer stop()
 				out, err := cmd.CombinedOutput()

@@ -14,7 +14,9 @@ import (
 func TestSubmitOverREST(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
-	consumer := d.Serve(t, "--roles=consumer", "--grpc="+api.GRPC) // the API node uses this port, so Serve fails if a consumer listens
+	// A consumer must not listen. If it did, Serve would fail, because the API node already
+	// uses this port.
+	consumer := d.Serve(t, "--roles=consumer", "--grpc="+api.GRPC)
 	board := api.Board(t, "smoke", map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "NONE"}})
 	scores := "/v1/boards/" + board + "/scores"
 	type outcome struct {

@@ -1,4 +1,4 @@
-// Package seed provides the seeds of random tests.
+// Package seed provides the seeds of random tests, and the number of their runs.
 package seed
 
 import (
@@ -28,4 +28,22 @@ func New(t testing.TB) uint64 {
 	}
 	t.Logf("seed %d; repeat with %s=%d go test -run '^%s$' %s", n, Variable, n, t.Name(), dir)
 	return n
+}
+
+// RunsVariable names the environment variable that multiplies the number of runs.
+const RunsVariable = "LEADERBOARD_TEST_RUNS"
+
+// Runs returns the number of runs of a random test: n times LEADERBOARD_TEST_RUNS, or n if
+// it is not set.
+func Runs(t testing.TB, n int) int {
+	t.Helper()
+	text := os.Getenv(RunsVariable)
+	if text == "" {
+		return n
+	}
+	times, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", RunsVariable, err)
+	}
+	return times * n
 }

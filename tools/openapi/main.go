@@ -58,7 +58,8 @@ func run(from, to string) error {
 	return os.Remove(from)
 }
 
-// errorSchema describes leaderboard.v1.Error, which is in no method's signature.
+// errorSchema describes leaderboard.v1.Error. The generator omits it, because no method
+// returns it.
 var errorSchema = map[string]any{
 	"type": "object",
 	"properties": map[string]any{
@@ -77,8 +78,8 @@ var errorSchema = map[string]any{
 	},
 }
 
-// onePath moves the operations of one path to another that differs only in the name
-// of its parameter.
+// onePath moves the operations of the path from to the path to. The two paths differ only
+// in the name of their parameter.
 func onePath(paths map[string]any, from, to string) {
 	for method, operation := range paths[from].(map[string]any) {
 		for _, parameter := range operation.(map[string]any)["parameters"].([]any) {

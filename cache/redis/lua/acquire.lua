@@ -14,7 +14,7 @@
 --   recent enough, so the script began none;
 --   FENCED and the newest fence: another process holds the lease.
 local token, ttl, nonce, kb, at, above = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
-local c = control()
+local c = read_control()
 if c.live and tonumber(string.match(c.live, '^%d+')) > tonumber(ARGV[9]) then return {OK, '', 0, tonumber(c.S), c.live} end
 local holder = call('GET', KEYS[2])
 if holder and holder ~= token then return {FENCED, c.fence} end

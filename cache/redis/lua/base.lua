@@ -1,14 +1,20 @@
 -- Every script begins with this file. scripts.go lists the files that follow.
--- Each run of a script defines the functions of its files, which takes time. A script may
--- end before its last file, so each file comes as late as possible.
+-- To define the functions of a file takes time in each run of a script. Often a script can
+-- answer before it reaches its last file. So each file comes as late as possible.
 --
 -- KEYS[1] is the control hash of one shard of a season. The shard's other keys
 -- begin with this key, so they share its hash tag and slot. ARGV[1] is the number
 -- of shards that the caller expects, ARGV[2] the number of this shard.
 --
 -- A generation is one fill of the season by a Rebuild, in keys of its own. Its name
--- begins with its fence, a number that is greater for each new generation. The
--- fields of the control hash are:
+-- begins with its fence, a number that is greater for each new generation.
+--
+-- Each rank key has a home: the shard that counts it once for all shards. The hash of the
+-- rank key determines this shard. If another shard gains its first standing with the rank
+-- key, or loses its last one, it puts an item for the home into an outbox. A process delivers
+-- the items to the home. The home's acknowledgement then removes them from the outbox.
+--
+-- The fields of the control hash are:
 --   S         number of shards of the season
 --   fence     fence of the newest generation
 --   live      the generation that readers use
@@ -17,7 +23,7 @@
 --   seen      when a script last found the shard on that server
 --   busy      1 while a script changes the shard, otherwise 0. If a script finds 1, an
 --             earlier script failed half-way, and the shard is lost. Without this
---             field, the shard counts as empty, and free.lua will free live and next
+--             field, the shard counts as empty, and free.lua frees live and next
 --   dead      generations for free.lua: names and numbers of buckets, each followed by a space
 --   kb, asof, buckets     of live: length of rank keys, time of the last change,
 --             number of buckets
@@ -32,16 +38,15 @@
 --   :0m :1m   hash, rank key of that tree -> number of shards that hold the rank key,
 --             minus one; the field is absent if this is 0
 --   :o:SHARD  list, the outbox: changes of rank keys whose home is SHARD
---   :w        hash, counters. users, standings; keys, the number of rank keys in the
---             trees of this shard; batch, the last one of a Rebuild; iN: items received from shard N; oN: items that
---             shard N acknowledged; untold: items in all outboxes; oldest: the
+--   :w        hash, counters. users, standings; keys: the rank keys in the trees of this
+--             shard; batch: the number of the last batch of a Rebuild; iN: the items received
+--             from shard N; oN: the items that shard N acknowledged; untold: items in all outboxes; oldest: the
 --             time of the last acknowledgement, or of the first item after the
 --             outboxes were empty
--- A record is a byte with the length of the version, the version without leading
--- zero bytes and, if the user is ranked, a prefix and the numbers of the user's divisions, LADDER bytes
--- each. A prefix is a rank key and achieved_at: a sort key without its user. Each rank key
--- has a home: the shard that counts it once for all shards. The hash of the rank key
--- determines which shard that is.
+-- A record is a byte with the length of the version, and the version without leading zero
+-- bytes. If the user is ranked, a prefix and the numbers of the ladders of the user's
+-- divisions follow, LADDER bytes for each number. A prefix is a rank key and achieved_at: a
+-- sort key without its user.
 --
 -- Scripts never compare strings with <, which depends on the server's locale.
 

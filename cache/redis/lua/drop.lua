@@ -6,7 +6,7 @@
 --           the script removes. Returns the same as 'lose';
 --   'abort' the generation ARGV[4], if it is being built. Returns OK, and 1 if that
 --           generation is live, otherwise 0.
-local c, how = control(), ARGV[3]
+local c, how = read_control(), ARGV[3]
 if how == 'abort' then
   if c.next == ARGV[4] then
     call('HSET', T, 'dead', c.dead .. c.next .. ' ' .. c.nbuckets .. ' ')
@@ -17,6 +17,6 @@ end
 empty_shard()
 if how == 'all' then
   if KEYS[2] then call('UNLINK', KEYS[2]) end
-  if control().dead == '' then call('UNLINK', T) end
+  if read_control().dead == '' then call('UNLINK', T) end
 end
 return {OK, tonumber(c.S or 0)}

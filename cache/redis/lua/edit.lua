@@ -1,15 +1,15 @@
 -- This file changes trees. A tree t has the fields:
 --   at    the beginning of its keys' names
 --   kb    length of a rank key
---   follow  whether followers are counted
---   due   changes that flush has to write to the tree's hash s, by field
+--   follow  whether the tree counts followers: see tree.lua
+--   due   the changes of the tree's hash s, by field, that flush has to write
 -- A place p in a tree has the results of seek as fields: g, gi, s, si.
 local GROUP = 256       -- most leaves of a group
 local UNPACKED = string.rep('x', 65) -- a member longer than zset-max-listpack-value
 
-local function tree(at, kb, follow) return {at = at, kb = kb, follow = follow, due = {}} end
+local function new_tree(at, kb, follow) return {at = at, kb = kb, follow = follow, due = {}} end
 
-local function place(t, x)
+local function find_place(t, x)
   local g, gi, s, si = seek(t.at, x)
   return {g = g, gi = gi, s = s, si = si, leaf = t.at .. 'l' .. s}
 end
@@ -30,7 +30,7 @@ local function flush(t)
       i = tonumber(i)
       while i <= n do
         change[kind .. i] = (change[kind .. i] or 0) + d
-        i = i + low(i)
+        i = i + low_bit(i)
       end
     end
   end
@@ -47,10 +47,10 @@ end
 
 local function add_due(t, field, d) t.due[field] = (t.due[field] or 0) + d end
 
--- resum removes the sums of some groups and inserts the sums in values in their place.
--- The first removed group has the number from, counted from 1, and removed is how many
--- are removed. Before this, the tree has sums of n groups. The kind of the sums is '' for
--- strings or 'f' for followers.
+-- resum replaces the sums of some groups by the sums in values. The replaced groups are
+-- consecutive: from is the number of the first one, counted from 1, and removed is how many
+-- they are. The tree has sums of n groups before. The kind of the sums is '' for strings or
+-- 'f' for followers.
 local function resum(t, kind, n, from, removed, values)
   local sums = {}
   for i = 1, n, 1000 do
@@ -59,13 +59,13 @@ local function resum(t, kind, n, from, removed, values)
     for _, v in ipairs(call('HMGET', t.at .. 's', unpack(fields))) do sums[#sums + 1] = tonumber(v or 0) end
   end
   for i = n, 1, -1 do
-    local j = i + low(i)
+    local j = i + low_bit(i)
     if j <= n then sums[j] = sums[j] - sums[i] end
   end
   for _ = 1, removed do table.remove(sums, from) end
   for i = #values, 1, -1 do table.insert(sums, from, values[i]) end
   for i = 1, #sums do
-    local j = i + low(i)
+    local j = i + low_bit(i)
     if j <= #sums then sums[j] = sums[j] + sums[i] end
   end
   local args = {} -- the sums before the number from have not changed
@@ -123,7 +123,7 @@ local function directory(name)
   call('ZREM', name, UNPACKED)
 end
 
--- split_group moves the second half of a group to a new one.
+-- split_group moves the second half of a group to a new group.
 local function split_group(t, g, gi)
   flush(t)
   local at = t.at
@@ -158,7 +158,8 @@ local function split_group(t, g, gi)
   call('ZADD', at .. 'r', 0, new)
 end
 
--- join_group joins a small group with a neighbor, unless together they are large.
+-- join_group joins a small group with a neighbor if the joined group is not too large. It
+-- always joins a group of one leaf.
 local function join_group(t, g, gi, leaves)
   flush(t)
   local at = t.at
@@ -193,7 +194,7 @@ local function next_name(t, p)
   return name
 end
 
--- split moves the second half of a leaf to a new one.
+-- split moves the second half of a leaf to a new leaf.
 local function split(t, p)
   local at, kb = t.at, t.kb
   local all = call('ZRANGE', p.leaf, 0, -1)
@@ -227,15 +228,16 @@ local function split(t, p)
   if call('ZCARD', dir) > GROUP then split_group(t, p.g, p.gi) end
 end
 
--- join joins a leaf of n strings with a neighbor, unless together they are large.
-local function join(t, p, n, most)
+-- join joins a leaf of n strings with a neighbor if the joined leaf is not too large. It
+-- always joins an empty leaf.
+local function join(t, p, n, limit)
   local at, dir = t.at, t.at .. 'd' .. p.g
   local leaves = call('ZCARD', dir)
   local a = p.si + 1 < leaves and p.si or p.si - 1 -- the first of the two
   local pair = call('ZRANGE', dir, a, a + 1)
   local first, second = at .. 'l' .. pair[1], at .. 'l' .. pair[2]
   local size = call('ZCARD', first) + call('ZCARD', second)
-  if n > 0 and size > most then return end
+  if n > 0 and size > limit then return end
   local moved = call('ZRANGE', second, 0, -1)
   call('DEL', second)
   insert(first, moved, 1, #moved)
@@ -253,10 +255,10 @@ local function join(t, p, n, most)
   if p.gi and leaves < math.max(GROUP / 8, 2) then join_group(t, p.g, p.gi, leaves) end
 end
 
--- twin returns whether another string of the tree has the same rank key as x, which is at
--- place p. If so, it also returns the place of the leaf that counts one follower more with
--- x than without x.
-local function twin(t, p, x)
+-- find_twin returns whether another string of the tree has the rank key of x. The place of x
+-- is p. If there is such a string, x makes one more string a follower: x itself or the string
+-- after x. find_twin then also returns the place of the leaf of this follower.
+local function find_twin(t, p, x)
   local kb = t.kb
   local k, i = sub(x, 1, kb), call('ZRANK', p.leaf, x)
   local near = call('ZRANGE', p.leaf, math.max(i - 1, 0), i + 1)
@@ -272,7 +274,7 @@ local function twin(t, p, x)
       q.g, q.gi, q.si = q.s, p.gi + 1, 0
     end
     if q.s and #q.s > kb and sub(q.s, 1, kb) == k and sub(call('ZRANGE', t.at .. 'l' .. q.s, 0, 0)[1], 1, kb) == k then
-      -- Unless the string before x has this rank key too, the next string is the follower.
+      -- If the string before x does not have this rank key, the next string is the follower.
       next = q
     end
   end
@@ -301,14 +303,14 @@ local function follow(t, p, d)
   end
 end
 
--- put adds the string x to a tree, and take removes it. Each splits or joins leaves if
--- necessary. Each returns nil if it changes nothing. Otherwise, unless the tree counts
--- followers, it returns whether no other string has the rank key of x.
+-- put adds the string x to a tree, and take removes x. Both split or join leaves if needed.
+-- They return nil if they change nothing. Otherwise they return true if no other string has
+-- the rank key of x, else false. If the tree counts followers, this value has no meaning.
 local function put(t, x)
-  local p = place(t, x)
+  local p = find_place(t, x)
   if call('ZADD', p.leaf, '0', x) == 0 then return nil end
   local alone, twins, q = true, false, nil
-  if p.si or not t.follow then twins, q = twin(t, p, x) end
+  if p.si or not t.follow then twins, q = find_twin(t, p, x) end
   alone = not twins
   if twins and t.follow then follow(t, q, 1) end
   local n = call('ZCARD', p.leaf)
@@ -317,15 +319,15 @@ local function put(t, x)
     add_due(t, tostring(p.gi + 1), 1)
     add_due(t, 't', 1)
   end
-  if n >= most(x) then split(t, p) end
+  if n >= max_strings(x) then split(t, p) end
   return alone
 end
 
 local function take(t, x)
-  local p = place(t, x)
+  local p = find_place(t, x)
   if not call('ZSCORE', p.leaf, x) then return nil end
   local alone, twins, q = true, false, nil
-  if p.si or not t.follow then twins, q = twin(t, p, x) end
+  if p.si or not t.follow then twins, q = find_twin(t, p, x) end
   alone = not twins
   if twins and t.follow then follow(t, q, -1) end
   call('ZREM', p.leaf, x)
@@ -335,7 +337,7 @@ local function take(t, x)
     add_due(t, tostring(p.gi + 1), -1)
     add_due(t, 't', -1)
   end
-  local least = floor(most(x) / 4)
+  local least = floor(max_strings(x) / 4)
   if p.si and n < least then join(t, p, n, 3 * least) end
   return alone
 end

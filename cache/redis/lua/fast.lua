@@ -1,7 +1,7 @@
 -- This file makes the most frequent update in as few commands as possible: one user's move
 -- in the overall ladder of a season with one shard. It makes the update only if no leaf must
--- split or join, and if the neighbors that it must read are in the user's old and new
--- leaves. Otherwise it changes nothing, and update.lua makes the update.
+-- split or join. The strings beside the user's old and new positions must be in the same leaf
+-- as that position. Otherwise fast changes nothing, and update.lua makes the update.
 local function fast()
   local user, version, prefix, at = ARGV[7], ARGV[9], ARGV[10], ARGV[5]
   local v = call('HMGET', T, 'S', 'live', 'next', 'busy', 'seen', 'kb', 'asof', 'buckets', 'dead')
@@ -14,33 +14,36 @@ local function fast()
   local old = call('HGET', u, user)
   if not old then return end
   local n = byte(old, 1)
-  local known, was = sub(old, 2, n + 1), sub(old, n + 2)
-  if #was ~= #prefix then return end -- not ranked, or in divisions
-  if #version < #known then return end
-  if #version == #known then
+  local old_version, old_prefix = sub(old, 2, n + 1), sub(old, n + 2)
+  if #old_prefix ~= #prefix then return end -- not ranked, or in divisions
+  if #version < #old_version then return end
+  if #version == #old_version then
     local i = 1
-    while i <= n and byte(version, i) == byte(known, i) do i = i + 1 end
-    if i > n or byte(version, i) < byte(known, i) then return end
+    while i <= n and byte(version, i) == byte(old_version, i) do i = i + 1 end
+    if i > n or byte(version, i) < byte(old_version, i) then return end
   end
-  local k, l = sub(prefix, 1, kb), sub(was, 1, kb)
+  local k, l = sub(prefix, 1, kb), sub(old_prefix, 1, kb)
   if k == l then return end
 
   z = z .. ':0'
-  local x, y = prefix .. user, was .. user
+  local x, y = prefix .. user, old_prefix .. user -- the new and the old sort key
   local g, gi, s, si = seek(z, x)
   local h, hi, t, ti = seek(z, y)
   if not si then return end
   local to, from = z .. 'l' .. s, z .. 'l' .. t
   local arrived, left = call('ZCARD', to) + 1, call('ZCARD', from) - 1
-  if arrived >= most(x) or left < floor(most(y) / 4) then return end
-  -- Read the first string of the leaf with the new rank key k or a greater one. Below, read
-  -- the first two strings with the old rank key l or a greater one.
+  if arrived >= max_strings(x) or left < floor(max_strings(y) / 4) then return end
+  -- In the new leaf, read the first string whose rank key is at least k, the new rank key.
+  -- Below, in the old leaf, read the first two strings whose rank key is at least l, the old
+  -- rank key.
   local near = call('ZRANGEBYLEX', to, '[' .. k, '+', 'LIMIT', '0', '1')[1]
   if not near then return end
+  -- If twin is true, the tree gets one follower more: the new rank key has a standing already.
   local twin = sub(near, 1, kb) == k
   if not twin and #s > kb and sub(s, 1, kb) == k then return end
+  -- If parted is true, the tree has one follower less: the old rank key keeps a standing.
   local parted = false
-  if not gi or call('HGET', z .. 's', 'ft') ~= '0' then -- the tree has followers
+  if not gi or call('HGET', z .. 's', 'ft') ~= '0' then -- the tree may have followers: strings with the rank key of the string before
     near = call('ZRANGEBYLEX', from, '[' .. l, '+', 'LIMIT', '0', '2')
     parted = near[1] ~= y or near[2] and sub(near[2], 1, kb) == l
     if not parted and (not near[2] or #t > kb and sub(t, 1, kb) == l) then return end
@@ -49,7 +52,7 @@ local function fast()
   call('HSET', T, 'busy', '1')
   call('HSET', u, user, string.char(#version) .. version .. prefix)
   call('ZADD', to, '0', x)
-  if call('ZREM', from, y) == 0 then return {LOST} end -- removed by hand; the shard stays busy
+  if call('ZREM', from, y) == 0 then return {LOST} end -- y was removed by hand; the shard stays busy
   if s ~= t then
     call('SETBIT', z .. 'c' .. g, si * BITS + arrived - 1, '1')
     call('SETBIT', z .. 'c' .. h, ti * BITS + left, '0')
@@ -69,10 +72,10 @@ local function fast()
       while i ~= j and math.min(i, j) <= groups do
         if i < j then
           call('HINCRBY', sums, i, '1')
-          i = i + low(i)
+          i = i + low_bit(i)
         else
           call('HINCRBY', sums, j, '-1')
-          j = j + low(j)
+          j = j + low_bit(j)
         end
       end
     end
@@ -80,7 +83,7 @@ local function fast()
       call('HINCRBY', sums, 'ft', d)
       while i <= groups do
         call('HINCRBY', sums, 'f' .. i, d)
-        i = i + low(i)
+        i = i + low_bit(i)
       end
     end
     if twin then follow(gi + 1, '1') end

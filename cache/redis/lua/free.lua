@@ -3,7 +3,7 @@
 -- many of the generation's keys u0, u1, ... are freed by now. The next call passes this
 -- number as ARGV[3]. The first call passes 0.
 local PIECE = 400 -- about the most keys that one call frees
-local c = control()
+local c = read_control()
 local g, buckets = string.match(c.dead, '^(%S+) (%d+) ')
 if not g then return {OK, 0, 0} end
 local l, freed, n = key(g, 'l'), tonumber(ARGV[3]), 0
@@ -53,8 +53,8 @@ if rest then
   call('HSET', T, 'dead', rest)
 elseif c.queued ~= '' then
   call('HDEL', T, 'dead')
-else -- nothing is queued: the freed generation is that of an empty shard
+else -- the generation was not in the queue: it was the live or next one of an empty shard
   local live = call('HGET', T, 'live') == g
   call('HDEL', T, live and 'live' or 'next', live and 'kb' or 'nkb', live and 'asof' or 'nasof', live and 'buckets' or 'nbuckets')
 end
-return {OK, control().dead ~= '' and 1 or 0, 0}
+return {OK, read_control().dead ~= '' and 1 or 0, 0}

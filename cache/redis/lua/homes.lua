@@ -1,8 +1,8 @@
--- The dense rank counts different rank keys. Each rank key has a home among the
--- shards. The home is notified when a shard gets its first standing with the rank
--- key or loses its last. The functions hold and release run at the home. Each
--- returns the change of the home's number of rank keys. Their parameter t is the tree of
--- the ladder's rank keys, and m is the hash of the rank keys that several shards hold.
+-- The dense rank counts different rank keys. A shard notifies the home of a rank key (see
+-- base.lua) when it gets its first standing with the rank key or loses its last one. At the
+-- home, the function hold then adds the shard to the holders of the rank key, and release
+-- removes it. Each returns the change of the home's number of rank keys. The parameter t is the
+-- tree of the ladder's rank keys, and m is the hash of the rank keys that several shards hold.
 local function hold(t, m, k)
   if put(t, k) == nil then
     call('HINCRBY', m, k, 1)
@@ -32,14 +32,14 @@ local function ladder_number(g, name)
   return tonumber(number)
 end
 
--- The function trees returns three functions for a generation. The function standings
--- returns the tree of sort keys of the ladder with a number. The function keys returns the
--- ladder's tree of rank keys, and the hash of rank keys that several shards hold. The
--- function flush flushes all these trees.
-local function trees(g, kb)
+-- new_trees returns three functions for a generation. The function standings takes the number
+-- of a ladder and returns the ladder's tree of sort keys. The function keys takes the same
+-- number, and returns the ladder's tree of rank keys and the name of the hash of rank keys
+-- that several shards hold. The function flush flushes all trees that these two returned.
+local function new_trees(g, kb)
   local all = {}
   local function get(name)
-    if not all[name] then all[name] = tree(key(g, name), kb, S == '1') end
+    if not all[name] then all[name] = new_tree(key(g, name), kb, S == '1') end
     return all[name]
   end
   return {

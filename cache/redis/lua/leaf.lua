@@ -1,9 +1,9 @@
--- low returns the greatest power of two that divides i.
-local function low(i)
+-- low_bit returns the greatest power of two that divides i.
+local function low_bit(i)
   local b = 1
   while i % (b + b) == 0 do b = b + b end
   return b
 end
 
--- The function most returns the maximum number of strings in a leaf that contains x.
-local function most(x) return math.max(math.min(BITS, floor(LEAF_BYTES / (#x + 4))), 8) end
+-- max_strings returns the maximum number of strings in a leaf that contains x.
+local function max_strings(x) return math.max(math.min(BITS, floor(LEAF_BYTES / (#x + 4))), 8) end

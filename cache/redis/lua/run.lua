@@ -1,8 +1,8 @@
 -- A Rebuild adds most strings in order, so many of them go to one leaf.
 local RUN = 4 -- fewest strings that are added together
 
--- less reports whether a is less than b.
-local function less(a, b)
+-- is_less reports whether a is less than b.
+local function is_less(a, b)
   for i = 1, math.min(#a, #b) do
     local x, y = byte(a, i), byte(b, i)
     if x ~= y then return x < y end
@@ -10,9 +10,9 @@ local function less(a, b)
   return #a < #b
 end
 
--- The function twins returns how many of the strings have the same rank key as the string
+-- count_twins returns how many of the strings have the same rank key as the string
 -- before them.
-local function twins(strings, kb)
+local function count_twins(strings, kb)
   local n, last = 0, false
   for _, x in ipairs(strings) do
     local k = sub(x, 1, kb)
@@ -22,25 +22,25 @@ local function twins(strings, kb)
   return n
 end
 
--- put_run adds some of the strings in all, beginning with the i-th, to one leaf. It adds as
--- many as belong to this leaf and fit into it, and returns their number. It adds none if
--- they are few, or if this would change which strings of other leaves are followers. The
--- strings must be in order, and the tree must contain none of them.
+-- put_run adds strings of the list all to one leaf. It begins with the i-th string, adds as many
+-- as belong to this leaf and fit into it, and returns their number. It adds none if they are
+-- fewer than RUN, or if they would change which strings of other leaves are followers. The
+-- list must be sorted, and the tree must contain none of its strings.
 local function put_run(t, all, i)
-  local p, kb = place(t, all[i]), t.kb
+  local p, kb = find_place(t, all[i]), t.kb
   local next, n = next_name(t, p), call('ZCARD', p.leaf)
   local last = i - 1
-  while last < #all and last - i + 2 < most(all[i]) - n and (not next or less(all[last + 1], next)) do last = last + 1 end
+  while last < #all and last - i + 2 < max_strings(all[i]) - n and (not next or is_less(all[last + 1], next)) do last = last + 1 end
   local m = last - i + 1
   if m < RUN then return 0 end
   local before = call('ZRANGE', p.leaf, 0, -1)
   local k = sub(all[i], 1, kb)
-  if #p.s > kb and sub(p.s, 1, kb) == k and less(all[i], before[1]) then return 0 end
+  if #p.s > kb and sub(p.s, 1, kb) == k and is_less(all[i], before[1]) then return 0 end
   if next and #next > kb and sub(next, 1, kb) == sub(all[last], 1, kb) then return 0 end
   insert(p.leaf, all, i, last)
   if p.si then
     call('SETRANGE', t.at .. 'c' .. p.g, p.si * BLOCK, ones(n + m))
-    local f = twins(call('ZRANGE', p.leaf, 0, -1), kb) - twins(before, kb)
+    local f = count_twins(call('ZRANGE', p.leaf, 0, -1), kb) - count_twins(before, kb)
     if f > 0 then call('SETRANGE', t.at .. 'f' .. p.g, p.si * BLOCK, ones(followers_of(t, p.g, p.si) + f)) end
     if p.gi then
       add_due(t, tostring(p.gi + 1), m)
@@ -52,6 +52,7 @@ local function put_run(t, all, i)
   return m
 end
 
+-- put_all adds all strings of a sorted list to a tree.
 local function put_all(t, all)
   local i = 1
   while i <= #all do

@@ -9,7 +9,7 @@
 -- home is this shard.
 local n = #reply
 local keys = 6 + 2 * ARGV[5]
-local less, less_than_at, count
+local count_less, count_less_at, count
 for a = 6, keys - 1, 2 do
   local x = sort_key(ARGV[a], ARGV[a + 1])
   n = n + 1
@@ -23,22 +23,22 @@ for a = 6, keys - 1, 2 do
       empty_shard()
       return {LOST}
     end
-    local p, all, following = before(z, g, gi, si)
+    local p, all, ties = count_before(z, g, gi, si)
     if all then reply[6] = all end
     p = p + i
     local better, distinct = p, p
-    if following and (COMPETITION or DENSE) then
-      if not less then less, less_than_at, count = counting() end
-      better, distinct = less_than_at(x, g, gi, s, si, i, p)
+    if ties and (COMPETITION or DENSE) then
+      if not count_less then count_less, count_less_at, count = counters() end
+      better, distinct = count_less_at(x, g, gi, s, si, i, p)
     end
     reply[n + 1], reply[n + 2], reply[n + 3] = p, better, distinct
     n = n + 3
   end
 end
-if keys <= #ARGV and not less then less, less_than_at, count = counting() end
+if keys <= #ARGV and not count_less then count_less, count_less_at, count = counters() end
 for a = keys, #ARGV do
   local x = ARGV[a]
-  local better, distinct = less(sub(x, 1, kb))
+  local better, distinct = count_less(sub(x, 1, kb))
   reply[n + 1] = #x > kb and count(z, x) or better
   reply[n + 2] = better
   reply[n + 3] = distinct

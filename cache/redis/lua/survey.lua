@@ -21,10 +21,10 @@ for a = 7, keys - 1 do
   end
 end
 if keys <= #ARGV then
-  local less = counting()
+  local count_less = counters()
   for a = keys, #ARGV do
     n = n + 2
-    reply[n - 1], reply[n] = less(ARGV[a])
+    reply[n - 1], reply[n] = count_less(ARGV[a])
   end
 end
 return reply

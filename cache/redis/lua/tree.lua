@@ -11,8 +11,8 @@
 --             trees over the groups, from 1: 1, 2… of their strings, f1, f2… of their followers.
 --             The hash is not packed, so that the server finds a field at once
 -- A leaf is named by its lower bound: its strings are not less than the name and less
--- than the next leaf's name. The first leaf's name is ''. A group is named as its first
--- leaf. A tree of one group has no r and s; a tree of one leaf has only that leaf.
+-- than the next leaf's name. The first leaf's name is ''. A group has the name of its
+-- first leaf. A tree of one group has no r and s; a tree of one leaf has only that leaf.
 --
 -- In a tree of sort keys, a follower is a sort key that follows one with the same rank
 -- key. The number of strings before a position, minus the number of followers among
@@ -23,7 +23,8 @@ local BLOCK = BITS / 8
 local LEAF_BYTES = 6144 -- about the most bytes of a leaf
 
 -- seek returns where the string x is or would be: the group and its position, the
--- leaf and its position in the group. A position is nil if there is only one.
+-- leaf and its position in the group. The position of the group is nil if the tree has only
+-- one group. The position of the leaf is nil if the tree has only one leaf.
 local function seek(at, x)
   local max = '[' .. x
   local g, gi = call('ZREVRANGEBYLEX', at .. 'r', max, '-', 'LIMIT', '0', '1')[1], nil

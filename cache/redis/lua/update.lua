@@ -1,15 +1,16 @@
--- Applies entries, each only if it is newer than what the shard holds.
+-- Applies entries. It ignores entries that are not newer than the shard's records.
 -- ARGV[3] is the generation to write, which must be the one being built, or '' for
 -- all generations. ARGV[4] is the number of a batch of a generation being built, or 0. A
 -- batch that is sent twice counts once; if batches are missing before it, the script
 -- writes nothing and returns GAP. ARGV[5] is the time of the change or ''.
--- Then come the number of acknowledgements and the acknowledgements: generation,
--- shard, the number of items that the shard received. Then come entries: user,
--- its hash, version, prefix or '', divisions. A byte with its length precedes each division.
+-- ARGV[6] is the number of acknowledgements. Each acknowledgement has a generation, a shard,
+-- and the number of items that this other shard received. Then come the entries. Each entry
+-- has a user, the user's hash, a version, a prefix or '', and divisions. A byte with its
+-- length precedes each division.
 -- Entries of a generation being built must come in the order of their sort keys.
--- Returns OK, the generation that is being built or '', 1 if free.lua has work or
--- else 0, and the outboxes: generation, shard, the number of earlier items that the shard
--- has acknowledged, items.
+-- Returns OK; the generation that is being built or ''; 1 if free.lua has work, otherwise 0;
+-- and the outboxes that are not empty. Each outbox has a generation, the receiving shard, the
+-- number of earlier items, which that shard has acknowledged, and the items.
 -- If an entry's prefix has a wrong length, the script writes no entry and returns
 -- FORMAT and the length of the board's rank keys.
 local ITEMS = 1000 -- most items of one outbox in an answer
@@ -18,12 +19,12 @@ local USERS = 64 -- average number of users in a bucket
 
 local c, refusal = enter()
 if refusal then return refusal end
-local only, batch, at = ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local target, batch, at = ARGV[3], tonumber(ARGV[4]), ARGV[5]
 
 local generations = {}
-if only ~= '' then
-  if c.next ~= only then return {FENCED, c.fence} end
-  generations[1] = {g = only, kb = c.nkb, buckets = c.nbuckets, field = 'nbuckets'}
+if target ~= '' then
+  if c.next ~= target then return {FENCED, c.fence} end
+  generations[1] = {g = target, kb = c.nkb, buckets = c.nbuckets, field = 'nbuckets'}
 else
   if c.live then generations[1] = {g = c.live, kb = c.kb, buckets = c.buckets, field = 'buckets'} end
   if c.next then generations[#generations + 1] = {g = c.next, kb = c.nkb, buckets = c.nbuckets, field = 'nbuckets'} end
@@ -34,15 +35,15 @@ for _, t in ipairs(generations) do
     if ARGV[i] ~= '' and #ARGV[i] ~= t.kb + TIME then return {FORMAT, t.kb} end
   end
 end
-local seen = false
+local repeated = false
 if batch > 0 then
-  local last = tonumber(call('HGET', key(only, 'w'), 'batch') or 0)
+  local last = tonumber(call('HGET', key(target, 'w'), 'batch') or 0)
   if batch > last + 1 then return {GAP} end
-  seen = batch <= last
+  repeated = batch <= last
 end
-start()
+mark_busy()
 
-local function later(a, b)
+local function is_later(a, b)
   for i = 1, TIME do
     local x, y = byte(a, i), byte(b, i)
     if x ~= y then return x > y end
@@ -50,9 +51,9 @@ local function later(a, b)
   return false
 end
 local done = {'busy', 0} -- what the script writes to the control hash at its end
-if only == '' and at ~= '' then
-  if c.live and later(at, c.asof) then done[3], done[4] = 'asof', at end
-  if c.next and later(at, c.nasof) then done[#done + 1], done[#done + 2] = 'nasof', at end
+if target == '' and at ~= '' then
+  if c.live and is_later(at, c.asof) then done[3], done[4] = 'asof', at end
+  if c.next and is_later(at, c.nasof) then done[#done + 1], done[#done + 2] = 'nasof', at end
 end
 
 local arg = 7
@@ -81,10 +82,10 @@ end
 
 local function home(k) return tostring(tonumber(sub(redis.sha1hex(k), 1, 8), 16) % tonumber(S)) end
 
--- change records at the home of a rank key that this shard now holds the rank key (sign
--- '+'), or that it no longer holds the rank key (sign '-'). If the home is another shard,
--- change adds an item to the outbox for that shard.
-local function change(t, sign, number, k)
+-- notify_home notifies the home of a rank key: with the sign '+' if this shard has gained its
+-- first standing with the rank key, with '-' if it has lost its last one. If the home is
+-- another shard, notify_home adds an item to the outbox for that shard.
+local function notify_home(t, sign, number, k)
   local j = home(k)
   if j == ME then
     local keys, m = t.trees.keys(number)
@@ -96,18 +97,19 @@ local function change(t, sign, number, k)
   end
 end
 
--- arrive adds a user to a ladder, and leave removes one.
+-- arrive adds a user to a ladder, and leave removes a user from one. Both notify the home of
+-- the rank key if needed.
 local function arrive(t, number, prefix, user)
-  if put(t.trees.standings(number), prefix .. user) and S ~= '1' then change(t, '+', number, sub(prefix, 1, t.kb)) end
+  if put(t.trees.standings(number), prefix .. user) and S ~= '1' then notify_home(t, '+', number, sub(prefix, 1, t.kb)) end
 end
 
 local function leave(t, number, prefix, user)
-  if take(t.trees.standings(number), prefix .. user) and S ~= '1' then change(t, '-', number, sub(prefix, 1, t.kb)) end
+  if take(t.trees.standings(number), prefix .. user) and S ~= '1' then notify_home(t, '-', number, sub(prefix, 1, t.kb)) end
 end
 
--- The function numbers returns the ladder numbers of a list of divisions, LADDER bytes
--- each.
-local function numbers(t, divisions)
+-- encode_ladders returns the numbers of the ladders of divisions, LADDER bytes each, as a
+-- record has them. It creates a ladder's number if needed.
+local function encode_ladders(t, divisions)
   local list, i = {}, 1
   while i <= #divisions do
     local n = byte(divisions, i)
@@ -120,9 +122,9 @@ local function numbers(t, divisions)
   return table.concat(list)
 end
 
--- The function ladders returns the numbers of the ladders of a record: the overall ladder,
--- and those of its divisions.
-local function ladders(prefix, divisions)
+-- ladders_of returns the numbers of the ladders in which the user of a record stands: the
+-- overall ladder and the ladders of the divisions. A user without a prefix is in none.
+local function ladders_of(prefix, divisions)
   if prefix == '' then return {} end
   local list = {0}
   for i = 1, #divisions, LADDER do
@@ -132,7 +134,7 @@ local function ladders(prefix, divisions)
   return list
 end
 
--- grow adds a bucket, which takes users of another one.
+-- grow adds a bucket and moves users of one other bucket into it.
 local function grow(t)
   local new, m = t.buckets, 1
   while 2 * m <= new do m = 2 * m end
@@ -152,13 +154,15 @@ local function grow(t)
   end
 end
 
+-- move writes the record of a user and moves the user in all ladders. It does nothing if the
+-- version is not newer than the record's.
 local function move(t, user, h, version, prefix, divisions)
   local u = key(t.g, 'u' .. bucket(h, t.buckets))
-  if t.run then -- mostly users whom the shard does not know
-    local named = numbers(t, divisions)
+  if t.run then -- most of the users are new to the shard
+    local named = encode_ladders(t, divisions)
     if call('HSETNX', u, user, string.char(#version) .. version .. prefix .. named) == 1 then
       t.users = t.users + 1
-      for _, number in ipairs(ladders(prefix, named)) do
+      for _, number in ipairs(ladders_of(prefix, named)) do
         t.standings = t.standings + 1
         if number == 0 then t.run[#t.run + 1] = prefix .. user else arrive(t, number, prefix, user) end
       end
@@ -166,29 +170,29 @@ local function move(t, user, h, version, prefix, divisions)
     end
   end
   local old = call('HGET', u, user)
-  local was, wasin = '', ''
+  local old_prefix, old_divisions = '', ''
   if old then
     local n = byte(old, 1)
-    if not newer(version, sub(old, 2, n + 1)) then return end
-    was, wasin = sub(old, n + 2, n + 1 + t.kb + TIME), sub(old, n + 2 + t.kb + TIME)
+    if not is_newer(version, sub(old, 2, n + 1)) then return end
+    old_prefix, old_divisions = sub(old, n + 2, n + 1 + t.kb + TIME), sub(old, n + 2 + t.kb + TIME)
   else
     t.users = t.users + 1
   end
-  divisions = numbers(t, divisions)
+  divisions = encode_ladders(t, divisions)
   call('HSET', u, user, string.char(#version) .. version .. prefix .. divisions)
-  if was == prefix and wasin == divisions then return end
-  local before, after = ladders(was, wasin), ladders(prefix, divisions)
+  if old_prefix == prefix and old_divisions == divisions then return end
+  local before, after = ladders_of(old_prefix, old_divisions), ladders_of(prefix, divisions)
   local arriving = {}
   for _, number in ipairs(after) do arriving[number] = true end
   for _, number in ipairs(before) do
     if not arriving[number] then
-      leave(t, number, was, user)
+      leave(t, number, old_prefix, user)
       t.standings = t.standings - 1
     else
       arriving[number] = nil
-      if was ~= prefix then
-        arrive(t, number, prefix, user) -- before leave, so that a rank key that stays the same is not released in between
-        leave(t, number, was, user)
+      if old_prefix ~= prefix then
+        arrive(t, number, prefix, user) -- before leave, so that an unchanged rank key is not released in between
+        leave(t, number, old_prefix, user)
       end
     end
   end
@@ -202,10 +206,10 @@ end
 
 local reply = {OK, c.next or '', c.dead ~= '' and 1 or 0}
 for _, t in ipairs(generations) do
-  t.users, t.standings, t.keys, t.outbox, t.number, t.trees = 0, 0, 0, {}, {}, trees(t.g, t.kb)
+  t.users, t.standings, t.keys, t.outbox, t.number, t.trees = 0, 0, 0, {}, {}, new_trees(t.g, t.kb)
   local w = key(t.g, 'w')
-  if not seen then
-    if only ~= '' and S == '1' then t.run = {} end
+  if not repeated then
+    if target ~= '' and S == '1' then t.run = {} end
     for i = first, #ARGV, ENTRY do move(t, ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]) end
     if t.run then put_all(t.trees.standings(0), t.run) end
     if batch > 0 then call('HSET', w, 'batch', batch) end

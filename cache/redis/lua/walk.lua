@@ -26,7 +26,7 @@ local function seek_at(at, position)
   if leaves > 0 then
     si = 0
     -- The search estimates the position of the leaf from the average size of the leaves
-    -- that it has counted. If some guesses have not found the leaf, the search bisects.
+    -- that it has counted. After six guesses, the search bisects.
     local bits, guesses, usual = at .. 'c' .. g, 6, 66
     while leaves - si > 1 do
       local middle = floor((si + leaves) / 2)

@@ -1,7 +1,7 @@
 local function key(g, kind) return T .. ':' .. g .. ':' .. kind end
 
--- newer reports whether version a is greater than b. Neither has leading zero bytes.
-local function newer(a, b)
+-- is_newer reports whether version a is greater than b. Neither has leading zero bytes.
+local function is_newer(a, b)
   if #a ~= #b then return #a > #b end
   for i = 1, #a do
     local x, y = byte(a, i), byte(b, i)
@@ -10,10 +10,10 @@ local function newer(a, b)
   return false
 end
 
--- control returns the control hash. If the shard is empty, live and next are false.
+-- read_control returns the control hash. If the shard is empty, live and next are false.
 -- The field dead of the result lists all generations that free.lua has to free. The field
--- queued lists only those that the hash field dead lists.
-local function control()
+-- queued lists only the generations that the hash field dead lists.
+local function read_control()
   local v = call('HMGET', T, 'S', 'fence', 'live', 'next', 'id', 'seen', 'busy', 'dead', 'kb', 'asof', 'buckets', 'nkb', 'nasof', 'nbuckets')
   local c = {
     S = v[1], fence = tonumber(v[2] or 0), live = v[3], next = v[4], id = v[5], seen = v[6], busy = v[7], queued = v[8] or '', dead = v[8] or '',
@@ -28,9 +28,10 @@ local function control()
   return c
 end
 
--- enter returns the shard's control, or nil and the answer of the script.
+-- enter returns the control hash as read_control does. If the shard is empty, is on a changed
+-- server or belongs to another number of shards, it returns nil and the script's answer.
 local function enter()
-  local c = control()
+  local c = read_control()
   if not (c.live or c.next) then return nil, {NONE} end
   if c.S ~= S then return nil, {SHARDS, tonumber(c.S)} end
   c.now = check_server(c.seen, c.busy)
@@ -38,9 +39,9 @@ local function enter()
   return c
 end
 
--- start marks the shard as being changed. It raises an error if the server has no
--- memory left, before the first change.
-local function start() call('HSET', T, 'busy', 1) end
+-- mark_busy marks the shard as being changed. Scripts call it before their first change: if the
+-- server has no memory left, mark_busy raises an error, and the script has changed nothing.
+local function mark_busy() call('HSET', T, 'busy', 1) end
 
 -- flip makes the generation that is being built the live one.
 local function flip(c)

@@ -64,7 +64,7 @@ func keyCreateCommand(app *cli.App) *cobra.Command {
 		Long: `Create an API key and print it. The server stores only a hash of the key, so it
 cannot show the key again. A key with the scope read can read ranks. A key with the scope
 submit can also submit results, and a key with the scope admin can do everything. With
---board or --board-prefix, the key is for those boards only.`,
+--board or --board-prefix, the key is valid for these boards only.`,
 		Example: `  leaderboard key create --name arena-eu --scope submit --board arena --board-prefix eu-
   leaderboard key create --name website --scope read --expires-in 8760h`,
 	}
@@ -180,7 +180,26 @@ backups: take snapshots of Cassandra instead.`,
 
 // ErrDifferences is the error of the command verify if it found differences and did not
 // repair all of them.
-var ErrDifferences = errors.New("verify found differences; leaderboard verify --repair repairs them")
+var ErrDifferences = errors.New("verify found differences")
+
+// damagedData is the kind of the differences that the server cannot repair.
+const damagedData = "DATA_DAMAGED"
+
+// differencesError returns ErrDifferences with advice. Parameter kinds has the kinds of the
+// unrepaired differences, and repair is the flag of the command.
+func differencesError(kinds map[string]bool, repair bool) error {
+	const restore = "restore it from a backup, or upgrade the server if a newer version wrote it, then run leaderboard verify --repair"
+	damaged := kinds[damagedData]
+	switch {
+	case damaged && (repair || len(kinds) == 1):
+		return fmt.Errorf("%w that it cannot repair: where the kind is %s, stored data cannot be read; %s", ErrDifferences, damagedData, restore)
+	case repair:
+		return fmt.Errorf("%w that it did not repair; run leaderboard verify again", ErrDifferences)
+	case damaged:
+		return fmt.Errorf("%w; leaderboard verify --repair repairs them, except those of the kind %s", ErrDifferences, damagedData)
+	}
+	return fmt.Errorf("%w; leaderboard verify --repair repairs them", ErrDifferences)
+}
 
 func verifyCommand(app *cli.App) *cobra.Command {
 	var board, season string
@@ -204,7 +223,8 @@ the command failed.`,
 		}
 		p := app.NewProgress("verifying")
 		defer p.End()
-		var left int64
+		var remaining int64
+		kinds := map[string]bool{}
 		for {
 			res, err := stream.Recv()
 			if errors.Is(err, io.EOF) {
@@ -222,10 +242,13 @@ the command failed.`,
 					return err
 				}
 			}
-			left += res.GetSummary().GetDifferences() - res.GetSummary().GetRepaired()
+			if d := res.GetDifference(); d != nil && !d.GetRepaired() {
+				kinds[d.GetKind()] = true
+			}
+			remaining += res.GetSummary().GetDifferences() - res.GetSummary().GetRepaired()
 		}
-		if left > 0 {
-			return ErrDifferences
+		if remaining > 0 {
+			return differencesError(kinds, repair)
 		}
 		return nil
 	})
@@ -238,14 +261,14 @@ func (c *Client) writeVerify(res *pb.VerifyResponse) {
 		if d.GetRepaired() {
 			repaired = " (repaired)"
 		}
-		where := d.GetBoard() + "/" + d.GetSeason()
+		place := d.GetBoard() + "/" + d.GetSeason()
 		if d.GetDivision() != "" {
-			where += "/" + d.GetDivision()
+			place += "/" + d.GetDivision()
 		}
 		if d.GetUserId() != "" {
-			where += " " + d.GetUserId()
+			place += " " + d.GetUserId()
 		}
-		c.Printf("%s %s: %s%s\n", d.GetKind(), where, d.GetDetail(), repaired)
+		c.Printf("%s %s: %s%s\n", d.GetKind(), place, d.GetDetail(), repaired)
 		return
 	}
 	s := res.GetSummary()
@@ -300,6 +323,6 @@ func rebuildCommand(app *cli.App) *cobra.Command {
 }
 
 // showProgress shows the progress of an operation of the server.
-func showProgress(p *cli.Progress, at *pb.Progress) {
-	p.Show(at.GetBoard(), at.GetSeason(), at.GetDone())
+func showProgress(p *cli.Progress, progress *pb.Progress) {
+	p.Show(progress.GetBoard(), progress.GetSeason(), progress.GetDone())
 }

@@ -22,7 +22,7 @@ func addBanBoard(f *pflag.FlagSet, board *string) {
 }
 
 func banCommand(app *cli.App) *cobra.Command {
-	var board, why, until string
+	var board, reason, until string
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "ban USER", Short: "Hide a user from a board or from every board", Args: cli.Exactly("USER"),
@@ -37,15 +37,15 @@ To ban a user whose id is list or search, write -- before the id.`,
   leaderboard ban list`,
 	}
 	addBanBoard(cmd.Flags(), &board)
-	cmd.Flags().StringVar(&why, "reason", "", "`reason` for the ban, for operators")
-	cmd.Flags().StringVar(&until, "until", "", "`end` of the ban: a time such as 2027-01-01T00:00:00Z, or a duration such as 72h (if omitted, never)")
+	cmd.Flags().StringVar(&reason, "reason", "", "`reason` for the ban, for operators")
+	cmd.Flags().StringVar(&until, "until", "", "`end` of the ban: a time such as 2027-01-01T00:00:00Z, or a duration from now such as 72h (if omitted, never)")
 	addDryRun(cmd.Flags(), &dryRun)
 	jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		end, err := parseEnd(until, time.Now())
 		if err != nil {
 			return err
 		}
-		res, err := c.Scores.BanUser(ctx, &pb.BanUserRequest{UserId: args[0], Board: board, Reason: why, Until: end, DryRun: dryRun})
+		res, err := c.Scores.BanUser(ctx, &pb.BanUserRequest{UserId: args[0], Board: board, Reason: reason, Until: end, DryRun: dryRun})
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func bannedBoards(bans []*pb.Ban) string {
 }
 
 func unbanCommand(app *cli.App) *cobra.Command {
-	var board, why string
+	var board, reason string
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "unban USER", Short: "Lift a ban", Args: cli.Exactly("USER"),
@@ -105,10 +105,10 @@ the command user lists them.`,
   leaderboard unban mallory --board arena --reason "appeal granted"`,
 	}
 	addBanBoard(cmd.Flags(), &board)
-	cmd.Flags().StringVar(&why, "reason", "", "`reason` for the end of the ban, for operators")
+	cmd.Flags().StringVar(&reason, "reason", "", "`reason` for the end of the ban, for operators")
 	addDryRun(cmd.Flags(), &dryRun)
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
-		res, err := c.Scores.UnbanUser(ctx, &pb.UnbanUserRequest{UserId: args[0], Board: board, Reason: why, DryRun: dryRun})
+		res, err := c.Scores.UnbanUser(ctx, &pb.UnbanUserRequest{UserId: args[0], Board: board, Reason: reason, DryRun: dryRun})
 		if err != nil {
 			return err
 		}
@@ -116,13 +116,13 @@ the command user lists them.`,
 			return c.printBanEffect(res, res.GetEffect())
 		}
 		return c.print(res, func() {
-			c.Printf("%s is not banned on %s\n", res.GetUserId(), bannedBoards([]*pb.Ban{{Board: board}}))
+			c.Printf("the ban of %s on %s is not in force\n", res.GetUserId(), bannedBoards([]*pb.Ban{{Board: board}}))
 		})
 	})
 }
 
-// banListCommand returns the command list or search, which list bans. search takes a part
-// of the user's id as its argument.
+// banListCommand returns the command list or the command search. Both list bans. The
+// argument of search is a part of the user's id.
 func banListCommand(app *cli.App, name, short string) *cobra.Command {
 	req := &pb.ListBansRequest{}
 	cmd := &cobra.Command{

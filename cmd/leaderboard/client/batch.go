@@ -51,13 +51,13 @@ are not affected, and the exit code is 1. For larger files, use import.`,
 // printOutcomes prints the answer res, which has the given outcomes. It returns an error if
 // a result was not accepted.
 func (c *Client) printOutcomes(res proto.Message, outcomes []*pb.Outcome) error {
-	faults := slices.DeleteFunc(slices.Clone(outcomes), func(o *pb.Outcome) bool {
+	notAccepted := slices.DeleteFunc(slices.Clone(outcomes), func(o *pb.Outcome) bool {
 		return o.GetStatus() != pb.Outcome_REJECTED && o.GetStatus() != pb.Outcome_FAILED && o.GetStatus() != pb.Outcome_CONFLICT
 	})
-	if err := c.print(res, func() { writeOutcomes(c, outcomes, faults) }); err != nil || len(faults) == 0 {
+	if err := c.print(res, func() { writeOutcomes(c, outcomes, notAccepted) }); err != nil || len(notAccepted) == 0 {
 		return err
 	}
-	return fmt.Errorf("%d of %d results were not accepted as they are", len(faults), len(outcomes))
+	return fmt.Errorf("%d of %d results were not accepted as they are", len(notAccepted), len(outcomes))
 }
 
 // decodeLines returns the messages in lines of JSON. It ignores empty lines.
@@ -81,12 +81,12 @@ func decodeLines[T any, M interface {
 	return messages, nil
 }
 
-// writeOutcomes prints the outcomes that are faults, and how many outcomes have each
-// status.
-func writeOutcomes(c *Client, outcomes, faults []*pb.Outcome) {
-	if len(faults) > 0 {
+// writeOutcomes prints a table of the outcomes that were not accepted, and the number of
+// outcomes with each status.
+func writeOutcomes(c *Client, outcomes, notAccepted []*pb.Outcome) {
+	if len(notAccepted) > 0 {
 		t := cli.NewTable(table.Row{"board", "user", "match", "status", "problem"})
-		for _, o := range faults {
+		for _, o := range notAccepted {
 			t.AppendRow(table.Row{o.GetBoardId(), o.GetUserId(), o.GetMatchId(), strings.ToLower(o.GetStatus().String()), o.GetDetail()})
 		}
 		cli.WriteTable(c.Stdout, t)

@@ -177,9 +177,9 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	b := &pb.Board{BoardId: id, Season: &pb.Board_Schedule{}}
 	var paths []string
 	var err error
-	set := func(flag, path string, take func()) {
+	set := func(flag, path string, assign func()) {
 		if fl := fs.Lookup(flag); fl != nil && fl.Changed {
-			take()
+			assign()
 			paths = append(paths, path)
 		}
 	}
@@ -204,17 +204,17 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	if err == nil && len(f.match) > 0 && f.source == "" {
 		err = cli.Usagef("--match needs --source")
 	}
-	set("policy", "policy", func() { b.Policy, err = enum[pb.Board_Policy](err, "policy", f.policy, pb.Board_Policy_value) })
-	set("order", "order", func() { b.Order, err = enum[pb.Board_Order](err, "order", f.order, pb.Board_Order_value) })
+	set("policy", "policy", func() { b.Policy, err = parseEnum[pb.Board_Policy](err, "policy", f.policy, pb.Board_Policy_value) })
+	set("order", "order", func() { b.Order, err = parseEnum[pb.Board_Order](err, "order", f.order, pb.Board_Order_value) })
 	set("season", "season.schedule", func() {
-		b.Season.Schedule, err = enum[pb.Board_Schedule_Kind](err, "season", f.season, pb.Board_Schedule_Kind_value)
+		b.Season.Schedule, err = parseEnum[pb.Board_Schedule_Kind](err, "season", f.season, pb.Board_Schedule_Kind_value)
 	})
 	set("tie-breaker", "tie_breakers", func() {
 		for _, tb := range f.tieBreakers {
 			name, order, _ := strings.Cut(tb, ":")
 			column := &pb.Board_TieBreaker{Name: name, Order: pb.Board_HIGHER_FIRST}
 			if order != "" {
-				column.Order, err = enum[pb.Board_Order](err, "tie-breaker", order, pb.Board_Order_value)
+				column.Order, err = parseEnum[pb.Board_Order](err, "tie-breaker", order, pb.Board_Order_value)
 			}
 			b.TieBreakers = append(b.TieBreakers, column)
 		}
@@ -231,12 +231,12 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	return b, paths, err
 }
 
-// enum returns the enum value with a name such as lower-first. before is the error of an
-// earlier flag or nil. If before is not nil, enum returns it, so that the first error of
-// the flags is reported.
-func enum[E ~int32](before error, flag, name string, values map[string]int32) (E, error) {
+// parseEnum returns the enum value with a name such as lower-first. Parameter firstErr is the
+// error of an earlier flag, or nil. If it is not nil, parseEnum returns it, so that the command
+// reports the first error of the flags.
+func parseEnum[E ~int32](firstErr error, flag, name string, values map[string]int32) (E, error) {
 	v, ok := values[strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]
-	if before == nil && (!ok || v == 0) {
+	if firstErr == nil && (!ok || v == 0) {
 		var known []string
 		for value := int32(1); len(known) < len(values)-1; value++ {
 			for n, v := range values {
@@ -245,9 +245,9 @@ func enum[E ~int32](before error, flag, name string, values map[string]int32) (E
 				}
 			}
 		}
-		before = cli.Usagef("--%s %q is not one of %s", flag, name, strings.Join(known, ", "))
+		firstErr = cli.Usagef("--%s %q is not one of %s", flag, name, strings.Join(known, ", "))
 	}
-	return E(v), before
+	return E(v), firstErr
 }
 
 func parseWindow(text string) (*pb.Board_Schedule_Window, error) {
@@ -273,7 +273,7 @@ func parseTime(s string) (time.Time, error) {
 	return t, err
 }
 
-// fromFile is board for the case that the flag --file is set.
+// fromFile does the work of board if the flag --file is set.
 func (f *boardFlags) fromFile(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Board, []string, error) {
 	var other string
 	fs.Visit(func(fl *pflag.Flag) {
@@ -312,16 +312,16 @@ func isBoardFlag(name string) bool {
 
 // readAll reads a file of at most limit bytes, or standard input for "-".
 func readAll(app *cli.App, path string, limit int64) ([]byte, error) {
-	from := app.Stdin
+	input := app.Stdin
 	if path != "-" {
 		file, err := os.Open(path)
 		if err != nil {
 			return nil, err
 		}
 		defer func() { _ = file.Close() }()
-		from = file
+		input = file
 	}
-	data, err := io.ReadAll(io.LimitReader(from, limit+1))
+	data, err := io.ReadAll(io.LimitReader(input, limit+1))
 	if int64(len(data)) > limit {
 		err = fmt.Errorf("%s is larger than %d MiB", path, limit>>20)
 	}
@@ -389,7 +389,7 @@ the board exists with the same rules, the command changes nothing and succeeds.`
 	})
 }
 
-// mutable is the set of the fields of a board that can change.
+// mutable has the paths of the fields of a board that can change.
 var mutable = map[string]bool{
 	"title": true, "unit": true, "decimals": true, "attributes": true, "min_score": true, "max_score": true,
 	"season.grace": true, "season.windows": true, "retention": true, "private": true, "divisions": true,
@@ -404,9 +404,9 @@ func boardUpdateCommand(app *cli.App) *cobra.Command {
 floor and season schedule of a board cannot change: create a new board instead. The
 command ignores these fields in a file.
 
---division replaces all divisions, so name also those to keep; --division "" removes all.
-Until a new division has all users, board show and lists of the division say that it is
-filling. Seasons that are sealed keep their divisions.`,
+--division replaces all divisions, so also name the divisions to keep; --division ""
+removes all. Until a new division has all users, board show and lists of the division say
+that it is filling. Sealed seasons keep their divisions.`,
 		Example: `  leaderboard board update marathon --title "City marathon" --grace 72h
   leaderboard board update arena --private=false
   leaderboard board update marathon --division gender --division gender+age
@@ -420,16 +420,16 @@ filling. Seasons that are sealed keep their divisions.`,
 		if err != nil {
 			return err
 		}
-		var changed []string
+		var mask []string
 		for _, p := range paths {
 			if mutable[p] {
-				changed = append(changed, p)
+				mask = append(mask, p)
 			}
 		}
-		if len(changed) == 0 {
+		if len(mask) == 0 {
 			return cli.Usagef("no setting to change; see leaderboard board update --help")
 		}
-		res, err := c.Scores.UpdateBoard(ctx, &pb.UpdateBoardRequest{Board: b, UpdateMask: &fieldmaskpb.FieldMask{Paths: changed}, DryRun: dryRun})
+		res, err := c.Scores.UpdateBoard(ctx, &pb.UpdateBoardRequest{Board: b, UpdateMask: &fieldmaskpb.FieldMask{Paths: mask}, DryRun: dryRun})
 		if err != nil {
 			return err
 		}

@@ -88,8 +88,8 @@ func jsonCommand(app *cli.App, cmd *cobra.Command, run func(ctx context.Context,
 }
 
 // Dial returns a client. If o has no server, key or certificate authorities, Dial takes
-// them from the environment. It does not wait for the server. The caller must call
-// closeConn.
+// them from the environment; the default server is on this machine. Dial does not wait for
+// the server. The caller must call closeConn.
 func Dial(app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
 	ca := "--ca"
 	if o.CA == "" {
@@ -138,8 +138,8 @@ func Dial(app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
 }
 
 // credentials returns the transport security of the connection. A connection to another
-// machine uses TLS unless --plaintext is set: a key must not cross the network
-// unencrypted by default. ca is the source of o.CA, for errors.
+// machine uses TLS, unless --plaintext is set: by default, a key must not cross the network
+// unencrypted. Parameter ca is the source of o.CA, for errors.
 func (o *Connection) credentials(ca string) (credentials.TransportCredentials, error) {
 	switch {
 	case o.Plaintext && (o.TLS || o.Cert != ""):
@@ -181,8 +181,8 @@ func isLoopback(server string) bool {
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// bearer is a key that is sent with every call. It does not check the transport security:
-// [Connection.credentials] decides about that.
+// bearer is a key that is sent with every call. It does not require TLS, because
+// [Connection.credentials] decides which connections use TLS.
 type bearer string
 
 // GetRequestMetadata implements [credentials.PerRPCCredentials].
@@ -193,11 +193,11 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 // RequireTransportSecurity implements [credentials.PerRPCCredentials].
 func (bearer) RequireTransportSecurity() bool { return false }
 
-// print prints an answer as JSON if --json is set. Otherwise it calls human, which
-// prints the answer for people.
-func (c *Client) print(answer proto.Message, human func()) error {
+// print prints an answer as JSON if --json is set. Otherwise it calls printText,
+// which prints the answer for people.
+func (c *Client) print(answer proto.Message, printText func()) error {
 	if !c.JSON {
-		human()
+		printText()
 		return nil
 	}
 	line, err := restjson.Append(nil, answer)

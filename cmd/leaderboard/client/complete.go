@@ -17,13 +17,13 @@ const (
 	// completionTimeout bounds each call of the server. It is short, because the user waits
 	// for the completion.
 	completionTimeout = 2 * time.Second
-	// completionEntries is the number of entries whose divisions are completions.
+	// completionEntries is the number of top entries from which completion takes divisions.
 	completionEntries = 1000
 )
 
-// kindOf is the key of a flag's annotation that states the kind of the flag's values.
-// Completion uses it.
-const kindOf = "values"
+// valueKind is the key of the annotation that states the kind of a flag's values, for
+// completion.
+const valueKind = "values"
 
 // The kinds of values for which completion asks the server.
 const (
@@ -33,28 +33,29 @@ const (
 	methodValues   = "method"
 )
 
+// annotate states the kind of a flag's values.
 func annotate(f *pflag.FlagSet, flag, kind string) {
-	_ = f.SetAnnotation(flag, kindOf, []string{kind}) // fails only for an unknown flag
+	_ = f.SetAnnotation(flag, valueKind, []string{kind}) // fails only for an unknown flag
 }
 
 // addCompletion completes the annotated flags and the arguments of cmd with values
 // from the server. If no server answers, it completes nothing.
 func addCompletion(app *cli.App, cmd *cobra.Command, o *Connection) {
-	complete := func(kind string) cobra.CompletionFunc {
+	completion := func(kind string) cobra.CompletionFunc {
 		return func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return completeFrom(app, cmd, *o, kind, prefix), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if kind := f.Annotations[kindOf]; len(kind) == 1 {
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, complete(kind[0])) // fails only for an unknown flag
+		if kind := f.Annotations[valueKind]; len(kind) == 1 {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, completion(kind[0])) // fails only for an unknown flag
 		}
 	})
 	_, arguments, _ := strings.Cut(cmd.Use, " ")
 	switch {
 	case cmd.ValidArgsFunction != nil, len(cmd.ValidArgs) > 0:
 	case strings.Trim(arguments, "[]") == "BOARD":
-		boards := complete(boardValues)
+		boards := completion(boardValues)
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -66,7 +67,8 @@ func addCompletion(app *cli.App, cmd *cobra.Command, o *Connection) {
 	}
 }
 
-// completeFrom returns the values of a kind that begin with prefix.
+// completeFrom returns the values of a kind that begin with prefix. It reads them from the
+// server of o.
 func completeFrom(app *cli.App, cmd *cobra.Command, o Connection, kind, prefix string) []cobra.Completion {
 	if kind == methodValues {
 		return []cobra.Completion{"competition\t1-2-2-4", "dense\t1-2-2-3", "ordinal\t1-2-3-4"}
@@ -81,7 +83,7 @@ func completeFrom(app *cli.App, cmd *cobra.Command, o Connection, kind, prefix s
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	flag := func(name string) string {
+	flagValue := func(name string) string {
 		if f := cmd.Flags().Lookup(name); f != nil {
 			return f.Value.String()
 		}
@@ -95,21 +97,21 @@ func completeFrom(app *cli.App, cmd *cobra.Command, o Connection, kind, prefix s
 			values = append(values, cobra.CompletionWithDesc(b.GetBoardId(), b.GetTitle()))
 		}
 	case seasonValues:
-		res, _ := c.Scores.ListSeasons(ctx, &pb.ListSeasonsRequest{Board: BoardName(flag("board"))})
+		res, _ := c.Scores.ListSeasons(ctx, &pb.ListSeasonsRequest{Board: BoardName(flagValue("board"))})
 		for _, s := range res.GetData().GetSeasons() {
 			values = append(values, cobra.CompletionWithDesc(s.GetId(), s.GetStatus()))
 		}
 		values = append(values, "latest\tthe newest season with entries")
 	case divisionValues:
-		values = c.divisions(ctx, flag("board"), flag("season"))
+		values = c.divisions(ctx, flagValue("board"), flagValue("season"))
 	}
-	return harmless(values, prefix)
+	return filterCompletions(values, prefix)
 }
 
-// harmless returns the completions that begin with prefix. It omits completions with
+// filterCompletions returns the completions that begin with prefix. It omits completions with
 // control characters, which a terminal would execute, and escapes descriptions.
-func harmless(values []cobra.Completion, prefix string) []cobra.Completion {
-	var kept []cobra.Completion
+func filterCompletions(values []cobra.Completion, prefix string) []cobra.Completion {
+	var completions []cobra.Completion
 	for _, v := range values {
 		value, description, described := strings.Cut(v, "\t")
 		if !strings.HasPrefix(value, prefix) || cli.Escape(value) != value {
@@ -118,9 +120,9 @@ func harmless(values []cobra.Completion, prefix string) []cobra.Completion {
 		if described {
 			value = cobra.CompletionWithDesc(value, cli.Escape(description))
 		}
-		kept = append(kept, value)
+		completions = append(completions, value)
 	}
-	return kept
+	return completions
 }
 
 // divisions returns the divisions of the first entries of a season.

@@ -16,9 +16,9 @@ func correctCommand(app *cli.App) *cobra.Command {
 	var at, meta string
 	cmd := &cobra.Command{
 		Use: "correct USER MATCH", Short: "Change fields of a stored result", Args: cli.Exactly("USER", "MATCH"),
-		Long: `Change fields of a stored result. The other fields stay as they are, also the time and
-the attributes. The command finds the season of the result. In a closed season, it needs
-a key with the admin scope, and a reason.`,
+		Long: `Change fields of a stored result. The other fields do not change, for example the time
+and the attributes. The command finds the season of the result. In a closed season, the
+command needs a key with the admin scope, and a reason.`,
 		Example: `  leaderboard correct ada final-2026 --points 1
   leaderboard correct b2014-3416 boston --board marathon --score 11540 --attribute gender=F
   leaderboard correct ada final-2026 --points 1 --season 202610 --reason "wrong lane"`,
@@ -28,11 +28,11 @@ a key with the admin scope, and a reason.`,
 	f := cmd.Flags()
 	scoreFlag(f, &points, "points", "new `points`, on sum and decay boards")
 	scoreFlag(f, &score, "score", "new `score`, on best and latest boards")
-	f.Int64Var(&revision, "revision", 0, "`revision` that must count now; if another one counts, change nothing")
+	f.Int64Var(&revision, "revision", 0, "`revision` that must count at present; if another revision counts, the server changes nothing")
 	f.StringVar(&at, "achieved-at", "", "new `time` of the event, in the same season, such as 2026-11-20T10:00:00Z")
 	f.Int64SliceVar(&req.TieBreakers, "tie-breakers", nil, "new `values` of all tie-breakers in the board's order, such as 1,0")
 	f.StringToStringVar(&req.Attributes, "attribute", nil, "attribute to set, as `name=value`; name= removes it")
-	f.StringVar(&meta, "metadata", "", "JSON `object` that replaces the stored one; {} removes it")
+	f.StringVar(&meta, "metadata", "", "JSON `object` that replaces the stored metadata; {} removes it")
 	addReasonFlag(f, &req.Reason)
 	addLinkedFlag(f, &req.IncludeLinked)
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
@@ -52,11 +52,11 @@ a key with the admin scope, and a reason.`,
 		if err != nil {
 			return err
 		}
-		t, writeLinked := c.entryTable(ctx, req.GetBoard()), c.linkedWriter(ctx, res.GetLinked())
+		t, printLinked := c.entryTable(ctx, req.GetBoard()), c.linkedWriter(ctx, res.GetLinked())
 		return c.print(res, func() {
-			c.Printf("%s: %s%s\n", strings.ToLower(res.GetStatus().String()), scoreLine(res.GetUserId(), res.NewScore, res.Rank, t.Unit), before(res.PreviousScore, res.PreviousRank, res.GetPersonalBest(), t.Unit))
+			c.Printf("%s: %s%s\n", strings.ToLower(res.GetStatus().String()), scoreLine(res.GetUserId(), res.NewScore, res.Rank, t.Unit), noteBefore(res.PreviousScore, res.PreviousRank, res.GetPersonalBest(), t.Unit))
 			c.Printf("match %s · revision %d · season %s · achieved %s UTC\n", res.GetMatchId(), res.GetRevision(), res.GetSeason(), formatTime(res.GetResult().GetAchievedAt()))
-			writeLinked()
+			printLinked()
 		})
 	})
 }

@@ -22,7 +22,8 @@ func addDryRun(f *pflag.FlagSet, dryRun *bool) {
 // of an older version ignores the field dry_run.
 var errNoDryRun = errors.New("the server is of an older version without dry runs, so it made the change; undo it if necessary, and upgrade the server")
 
-// printBanEffect prints what a ban, or its end, would change. res is the whole answer.
+// printBanEffect prints what a ban, or the end of a ban, would change. Parameter res is the
+// answer that contains e.
 func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
 	if e == nil {
 		return errNoDryRun
@@ -38,13 +39,13 @@ func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
 		if e.GetDegraded() {
 			c.Println("ranks are unavailable at the moment")
 		}
-		c.Printf("dry run: nothing changed. Entries that would appear or disappear: %d, on %d board(s)%s\n",
-			e.GetSeasonCount(), e.GetBoardCount(), firstOnly(e.GetTruncated(), len(e.GetEntries())))
+		c.Printf("dry run: nothing changed. Entries that would appear or disappear: %d, on %s%s\n",
+			e.GetSeasonCount(), cli.Plural(e.GetBoardCount(), "board", "boards"), truncationNote(e.GetTruncated(), len(e.GetEntries())))
 	})
 }
 
-// printRetractionEffect prints what retractions would change. res is the whole answer.
-// summary describes the retractions.
+// printRetractionEffect prints what retractions would change. Parameter res is the answer
+// that contains e, and summary describes the retractions.
 func (c *Client) printRetractionEffect(ctx context.Context, res proto.Message, e *pb.RetractionEffect, summary string) error {
 	if e == nil {
 		return errNoDryRun
@@ -70,7 +71,7 @@ func (c *Client) printRetractionEffect(ctx context.Context, res proto.Message, e
 		if e.GetDegraded() {
 			c.Println("ranks are unavailable at the moment")
 		}
-		c.Printf("dry run: nothing changed. %s. Entries that would change: %d%s\n", summary, e.GetChangedCount(), firstOnly(e.GetTruncated(), len(e.GetEntries())))
+		c.Printf("dry run: nothing changed. %s. Entries that would change: %d%s\n", summary, e.GetChangedCount(), truncationNote(e.GetTruncated(), len(e.GetEntries())))
 	})
 }
 
@@ -86,34 +87,34 @@ func (c *Client) printBoardEffect(b *pb.Board) error {
 			c.Println("")
 			t := cli.NewTable(table.Row{"season", "entries", "closes (UTC)", "would close", "deleted from (UTC)", "would be deleted from", "next sweep"}, "entries")
 			for _, s := range e.GetSeasons() {
-				next := "keeps it"
+				sweep := "keeps it"
 				switch {
 				case s.GetAdded():
-					next = "new season"
+					sweep = "new season"
 				case s.GetRemovedNext():
-					next = "deletes it"
+					sweep = "deletes it"
 				}
 				t.AppendRow(table.Row{
-					s.GetId(), formatRank(s.Entrants), orNever(s.GetClosesBefore()), orNever(s.GetClosesAfter()),
-					orNever(s.GetRemovedBefore()), orNever(s.GetRemovedAfter()), next,
+					s.GetId(), formatRank(s.Entrants), formatTimeOrNever(s.GetClosesBefore()), formatTimeOrNever(s.GetClosesAfter()),
+					formatTimeOrNever(s.GetRemovedBefore()), formatTimeOrNever(s.GetRemovedAfter()), sweep,
 				})
 			}
 			cli.WriteTable(c.Stdout, t)
 		}
 		c.Printf("dry run: nothing changed. Seasons that would change: %d; the next sweep would delete %d%s\n",
-			e.GetChangedCount(), e.GetRemovedCount(), firstOnly(e.GetTruncated(), len(e.GetSeasons())))
+			e.GetChangedCount(), e.GetRemovedCount(), truncationNote(e.GetTruncated(), len(e.GetSeasons())))
 	})
 }
 
-func orNever(t *timestamppb.Timestamp) string {
+func formatTimeOrNever(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "never"
 	}
 	return formatTime(t)
 }
 
-// firstOnly returns a note for a list that shows only the first n elements.
-func firstOnly(truncated bool, n int) string {
+// truncationNote returns a note for a list that shows only the first n elements.
+func truncationNote(truncated bool, n int) string {
 	if !truncated {
 		return ""
 	}

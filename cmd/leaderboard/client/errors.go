@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -40,14 +39,14 @@ func ErrorText(err error) string {
 	if !errors.As(err, &call) {
 		return err.Error()
 	}
-	var coded interface{ GRPCStatus() *status.Status }
-	if !errors.As(err, &coded) {
+	var withStatus interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &withStatus) {
 		if errors.Is(err, context.Canceled) {
 			return "interrupted"
 		}
 		return err.Error()
 	}
-	return cli.Escape(statusText(err, coded.GRPCStatus(), call.server))
+	return cli.Escape(statusText(err, withStatus.GRPCStatus(), call.server))
 }
 
 // statusText is [ErrorText] for an error with a gRPC status.
@@ -69,7 +68,7 @@ func statusText(err error, s *status.Status, server string) string {
 		}
 		return message + "; use a key with this scope (leaderboard key create --scope creates one)"
 	case codes.ResourceExhausted:
-		if wait := RetryDelay(err); wait > 0 && !strings.Contains(message, "try again") {
+		if wait := retryDelay(err); wait > 0 && !strings.Contains(message, "try again") {
 			return fmt.Sprintf("%s; try again in %v", message, wait)
 		}
 		return message
@@ -87,8 +86,8 @@ func statusText(err error, s *status.Status, server string) string {
 	return message
 }
 
-// notFoundAdvice returns which command lists the boards, seasons, scores or keys that
-// exist. The advice depends on what the server did not find.
+// notFoundAdvice returns the advice to list the existing boards, seasons, scores or keys. It
+// returns "" for other objects that the server did not find.
 func notFoundAdvice(s *status.Status) string {
 	switch reason(s) {
 	case "BOARD_NOT_FOUND":
@@ -135,15 +134,4 @@ func reason(s *status.Status) string {
 		}
 	}
 	return ""
-}
-
-// RetryDelay returns the delay that the server suggests before a retry, or 0 if err
-// suggests none.
-func RetryDelay(err error) time.Duration {
-	for _, d := range status.Convert(err).Details() {
-		if info, ok := d.(*errdetails.RetryInfo); ok {
-			return info.GetRetryDelay().AsDuration()
-		}
-	}
-	return 0
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -10,7 +11,7 @@ import (
 
 // If a server requires TLS, a client without TLS gets one of several errors. The error
 // depends on whether the client was still writing when the server closed the connection.
-func TestErrorTextNamesTLSHoweverTheConnectionEnds(t *testing.T) {
+func TestErrorTextNamesTLSForEachEndOfAConnection(t *testing.T) {
 	c := &Client{Server: "127.0.0.1:7777"}
 	for _, message := range []string{
 		`connection error: desc = "error reading server preface: EOF"`,
@@ -21,6 +22,30 @@ func TestErrorTextNamesTLSHoweverTheConnectionEnds(t *testing.T) {
 		got := ErrorText(c.WrapError(status.Error(codes.Unavailable, message)))
 		if !strings.Contains(got, "use --tls") || !strings.Contains(got, c.Server) {
 			t.Errorf("ErrorText(%s) = %q, want the server's address and \"use --tls\"", message, got)
+		}
+	}
+}
+
+// The advice after verify depends on the kinds of the differences that remain.
+func TestAdviceAfterVerify(t *testing.T) {
+	for _, tt := range []struct {
+		kinds  []string
+		repair bool
+		want   string
+	}{
+		{[]string{"INDEX_WRONG"}, false, "verify --repair repairs them"},
+		{[]string{"INDEX_WRONG", damagedData}, false, "repairs them, except those of the kind DATA_DAMAGED"},
+		{[]string{damagedData}, false, "restore it from a backup"},
+		{[]string{damagedData}, true, "restore it from a backup"},
+		{[]string{"INDEX_WRONG", damagedData}, true, "restore it from a backup"},
+		{[]string{"INDEX_WRONG"}, true, "run leaderboard verify again"},
+	} {
+		kinds := map[string]bool{}
+		for _, kind := range tt.kinds {
+			kinds[kind] = true
+		}
+		if err := differencesError(kinds, tt.repair); !errors.Is(err, ErrDifferences) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("after verify with repair %v and the kinds %v: %v, want %q", tt.repair, tt.kinds, err, tt.want)
 		}
 	}
 }

@@ -41,9 +41,9 @@ func exportCommand(app *cli.App) *cobra.Command {
 the current revision of every match result, and every retraction. As NDJSON, it also
 writes the void matches, the early ends of seasons, and the bans that concern the board.
 The command import can fill a new board from the results: the two boards are then equal.
-Export linked boards too, for their bans and early ends: an import takes their results
-from the source. After the export, the command notes the checksum of each exported season
-that is sealed.
+Export linked boards too, for their bans and early ends. An import skips their results,
+which come from the source. After the export, the command notes the checksum of each
+exported season that is sealed.
 
 A spreadsheet runs a field that begins with = + - or @ as a formula, and players can
 choose such ids. For a CSV file that a spreadsheet will open, add --defuse-formulas: the
@@ -92,14 +92,14 @@ type exportTable interface {
 
 type csvTable struct {
 	*csv.Writer
-	formulas bool // whether to defuse formulas
-	terminal bool // whether to escape control characters, because the output is a terminal
+	defuseFormulas bool
+	terminal       bool // whether to escape control characters, because the output is a terminal
 }
 
 func (t csvTable) row(fields func() []string, _ func() ([]byte, error)) error {
 	row := fields()
 	for i, field := range row {
-		if t.formulas {
+		if t.defuseFormulas {
 			field = defuse(field)
 		}
 		if t.terminal {
@@ -114,11 +114,11 @@ func (t csvTable) flush() error { t.Flush(); return t.Error() }
 // defuse returns a CSV field unchanged, or with an apostrophe before it if a spreadsheet
 // would run the field as a formula. It does not change numbers.
 func defuse(field string) string {
-	// Some spreadsheets ignore spaces at the start, and accept these characters also in
-	// their fullwidth forms.
-	const begins = "=+-@\uff1d\uff0b\uff0d\uff20"
+	// Some spreadsheets ignore spaces at the start, and also accept the fullwidth forms of
+	// these characters.
+	const formulaStarts = "=+-@\uff1d\uff0b\uff0d\uff20"
 	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(field, unicode.IsSpace))
-	if _, err := strconv.ParseInt(field, 10, 64); err == nil || !strings.ContainsRune(begins, first) {
+	if _, err := strconv.ParseInt(field, 10, 64); err == nil || !strings.ContainsRune(formulaStarts, first) {
 		return field
 	}
 	return "'" + field
@@ -138,7 +138,7 @@ func (t jsonTable) flush() error { return t.Flush() }
 // export opens the output, and calls write to write the rows. An output file has a
 // temporary name until it is complete.
 func (c *Client) export(ctx context.Context, o exportOptions, write func(context.Context, exportOptions, *pb.Board, exportTable) (rows int64, seasons []string, err error)) error {
-	got, err := c.Scores.GetBoard(ctx, &pb.GetBoardRequest{Board: BoardName(o.board)})
+	res, err := c.Scores.GetBoard(ctx, &pb.GetBoardRequest{Board: BoardName(o.board)})
 	if err != nil {
 		return err
 	}
@@ -148,17 +148,17 @@ func (c *Client) export(ctx context.Context, o exportOptions, write func(context
 	}
 	var t exportTable = jsonTable{bufio.NewWriter(out)}
 	if o.format == "csv" {
-		t = csvTable{Writer: csv.NewWriter(out), formulas: o.defuse, terminal: o.output == "-" && cli.IsTerminal(c.Stdout)}
+		t = csvTable{Writer: csv.NewWriter(out), defuseFormulas: o.defuse, terminal: o.output == "-" && cli.IsTerminal(c.Stdout)}
 	}
-	begun := time.Now()
-	n, seasons, err := write(ctx, o, got.GetBoard(), t)
+	start := time.Now()
+	n, seasons, err := write(ctx, o, res.GetBoard(), t)
 	if err == nil {
 		err = t.flush()
 	}
 	if err = finish(err); err != nil {
 		return err
 	}
-	c.Notef("exported %s in %s\n", cli.Plural(n, "row", "rows"), cli.ShortDuration(time.Since(begun)))
+	c.Notef("exported %s in %s\n", cli.Plural(n, "row", "rows"), cli.ShortDuration(time.Since(start)))
 	if err := c.noteChecksums(ctx, o.board, seasons); err != nil {
 		c.Notef("no checksums of sealed seasons: %s\n", ErrorText(c.WrapError(err)))
 	}
@@ -172,8 +172,8 @@ func (c *Client) create(path string) (out io.Writer, finish func(error) error, e
 	if path == "-" {
 		return c.Stdout, func(err error) error { return err }, nil
 	}
-	part := path + ".part"
-	file, err := cli.CreatePrivate(part)
+	tempPath := path + ".part"
+	file, err := cli.CreatePrivate(tempPath)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -191,9 +191,9 @@ func (c *Client) create(path string) (out io.Writer, finish func(error) error, e
 			err = file.Sync()
 		}
 		if err = errors.Join(err, file.Close()); err == nil {
-			return os.Rename(part, path)
+			return os.Rename(tempPath, path)
 		}
-		return errors.Join(err, os.Remove(part))
+		return errors.Join(err, os.Remove(tempPath))
 	}, nil
 }
 
@@ -247,10 +247,10 @@ func entryFields(e *pb.Entry, ties int) []string {
 		}
 		fields = append(fields, strconv.FormatInt(v, 10))
 	}
-	return append(fields, instant(e.GetAchievedAt()), e.GetMatchId(), jsonText(e.GetDivisions()))
+	return append(fields, formatInstant(e.GetAchievedAt()), e.GetMatchId(), jsonText(e.GetDivisions()))
 }
 
-func instant(t *timestamppb.Timestamp) string {
+func formatInstant(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
 	}
@@ -293,7 +293,7 @@ func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board
 		res, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			if isCSV && voids+ends > 0 {
-				c.Notef("CSV has no void matches and no early ends of seasons: this file lacks %d and %d. Their results would count after an import; to keep both, export NDJSON\n", voids, ends)
+				c.Notef("CSV cannot contain void matches and early ends of seasons: this file lacks %d and %d. The excluded results would count after an import; to keep them excluded, export NDJSON\n", voids, ends)
 			}
 			return n, seasons, nil
 		}
@@ -322,7 +322,7 @@ func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board
 
 func resultFields(res *pb.ExportResultsResponse) []string {
 	r := res.GetResult()
-	score, metadata, achieved := "", "", instant(r.GetAchievedAt())
+	score, metadata, achieved := "", "", formatInstant(r.GetAchievedAt())
 	for _, v := range []*int64{r.Score, r.Points} {
 		if v != nil && !res.GetRetracted() {
 			score = strconv.FormatInt(*v, 10)
@@ -339,17 +339,17 @@ func resultFields(res *pb.ExportResultsResponse) []string {
 	}
 }
 
-// resultObject returns the JSON of a result with more fields: season; on a linked board,
-// source; for a retraction, retracted. For a ban, a void match or an early end, it returns
-// an object with the field ban, void or end.
+// resultObject returns the JSON of a result with the additional field season, on a linked
+// board also source, and for a retraction also retracted. For a ban, a void match or an early
+// end, it returns an object with the field ban, void or end.
 func resultObject(res *pb.ExportResultsResponse, source string) ([]byte, error) {
 	switch {
 	case res.GetBan() != nil:
-		return wrapped("ban", res.GetBan())
+		return wrapMessage("ban", res.GetBan())
 	case res.GetVoid() != nil:
-		return wrapped("void", res.GetVoid())
+		return wrapMessage("void", res.GetVoid())
 	case res.GetEnd() != nil:
-		return wrapped("end", res.GetEnd())
+		return wrapMessage("end", res.GetEnd())
 	}
 	b, err := restjson.Append(nil, res.GetResult())
 	if err != nil {
@@ -373,8 +373,8 @@ func resultObject(res *pb.ExportResultsResponse, source string) ([]byte, error) 
 	return append(b, '}'), nil
 }
 
-// wrapped returns the JSON of an object whose only field is a message.
-func wrapped(name string, m proto.Message) ([]byte, error) {
+// wrapMessage returns the JSON of an object whose only field is a message.
+func wrapMessage(name string, m proto.Message) ([]byte, error) {
 	b, err := restjson.Append([]byte(`{"`+name+`":`), m)
 	return append(b, '}'), err
 }

@@ -31,7 +31,7 @@ type EntryTable struct {
 	Unit        cli.Unit
 	TieBreakers []string         // names, in the board's order
 	Colors      bool             // as [cli.App.Colors] returns it
-	drawn       map[string]int64 // the ranks at the last Draw, by user; nil if there was none
+	drawn       map[string]int64 // the ranks at the last Draw, by user; nil before the first Draw
 }
 
 // table returns the entries as a table.
@@ -45,7 +45,7 @@ func (t *EntryTable) table(entries []*pb.Entry) table.Writer {
 		w.Style().Color.Header = text.Colors{text.Bold}
 	}
 	for _, e := range entries {
-		row := table.Row{cli.Styled(t.paint(t.mark(e))), formatRank(e.Rank), e.GetUserId(), t.Unit.Format(e.GetScore())}
+		row := table.Row{cli.Styled(t.paint(t.symbol(e))), formatRank(e.Rank), e.GetUserId(), t.Unit.Format(e.GetScore())}
 		for i := range t.TieBreakers {
 			if i < len(e.GetTieBreakers()) {
 				row = append(row, e.GetTieBreakers()[i])
@@ -58,40 +58,42 @@ func (t *EntryTable) table(entries []*pb.Entry) table.Writer {
 	return w
 }
 
-// paint returns a mark with color codes around it.
-func (t *EntryTable) paint(mark string) string {
+// paint returns a symbol with color codes around it.
+func (t *EntryTable) paint(symbol string) string {
 	for prefix, color := range map[string]text.Color{"▶": text.FgCyan, "★": text.FgYellow, "▲": text.FgGreen, "▼": text.FgRed} {
-		if t.Colors && strings.HasPrefix(mark, prefix) {
-			return text.Colors{color, text.Bold}.Sprint(mark)
+		if t.Colors && strings.HasPrefix(symbol, prefix) {
+			return text.Colors{color, text.Bold}.Sprint(symbol)
 		}
 	}
-	return mark
+	return symbol
 }
 
-// mark returns the mark of an entry: ▶ for the requested user, ★ for an entry that is
-// new since the last Draw, and ▲ or ▼ for an entry whose rank has changed since then.
-func (t *EntryTable) mark(e *pb.Entry) string {
+// symbol returns the text in the first column of an entry's row: ▶ for the requested user. The
+// other symbols compare the entry with the last Draw: ★ is a new entry, and ▲ or ▼ with a number
+// is a changed rank.
+func (t *EntryTable) symbol(e *pb.Entry) string {
 	if e.GetIsCurrentUser() {
 		return "▶"
 	}
 	if t.drawn == nil || e.Rank == nil {
 		return ""
 	}
-	before, ok := t.drawn[e.GetUserId()]
+	rank, ok := t.drawn[e.GetUserId()]
 	switch {
 	case !ok:
 		return "★"
-	case before > e.GetRank():
-		return fmt.Sprintf("▲%d", before-e.GetRank())
-	case before < e.GetRank():
-		return fmt.Sprintf("▼%d", e.GetRank()-before)
+	case rank > e.GetRank():
+		return fmt.Sprintf("▲%d", rank-e.GetRank())
+	case rank < e.GetRank():
+		return fmt.Sprintf("▼%d", e.GetRank()-rank)
 	}
 	return ""
 }
 
-// Draw draws a list on a screen. If caption is not empty, it is the first line. On a
-// terminal, Draw omits entries that do not fit, and cuts long lines: the next Draw can
-// replace the list only if each line takes one line of the terminal.
+// Draw draws the entries of d on a screen, as a table with the line of describe below it. If
+// caption is not empty, it is the first line. On a terminal, Draw omits entries that do not
+// fit, and cuts long lines: the next Draw can replace the table only if each line takes one
+// line of the terminal.
 func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
 	columns, rows := s.Size()
 	entries, footer := d.GetLeaderboard(), describe(d)
@@ -116,7 +118,7 @@ func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
 	}
 }
 
-// Reset makes the next Draw mark no entry.
+// Reset makes the next Draw compare the entries with no earlier ranks.
 func (t *EntryTable) Reset() { t.drawn = nil }
 
 // formatRank returns a rank, or "-" if the rank is unavailable.
@@ -130,7 +132,7 @@ func formatRank(rank *int64) string {
 // separator separates the parts of a line.
 const separator = " · "
 
-// describe returns the line below a list: its board, season, division, size,
+// describe returns the line below a table of entries: its board, season, division, size,
 // method of ranking, and the time of its last change. The line is escaped.
 func describe(d *pb.Leaderboard) string {
 	parts := []string{"board " + d.GetBoard(), "season " + d.GetSeason()}

@@ -19,6 +19,6 @@ func TestColorsAreForTerminalsOnly(t *testing.T) {
 		}
 	}
 	if (&cli.App{Stdout: &bytes.Buffer{}}).Colors() {
-		t.Error("Colors returns true for an output that is no terminal, want false")
+		t.Error("Colors returns true for an output that is not a terminal, want false")
 	}
 }

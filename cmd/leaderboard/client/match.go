@@ -23,7 +23,7 @@ func matchCommand(app *cli.App) *cobra.Command {
 		}))
 }
 
-// voidResponse is the answer to a void of a match, or to its end.
+// voidResponse is the answer to the void or the restoration of a match.
 type voidResponse interface {
 	proto.Message
 	GetSeason() string

@@ -90,7 +90,7 @@ func purgeCommand(app *cli.App) *cobra.Command {
 			err = c.printOutcomes(res, res.GetOutcomes())
 		}
 		if err == nil && res.GetMore() && !c.JSON {
-			c.Println("more results are left; repeat the command to undo them")
+			c.Println("not all results are undone; repeat the command to undo the others")
 		}
 		return err
 	})

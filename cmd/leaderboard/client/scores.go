@@ -43,8 +43,8 @@ func (q *query) addFlags(cmd *cobra.Command) {
 	annotate(cmd.Flags(), "method", methodValues)
 }
 
-// addDivision crosses q.division with the division text. It is called for each --division.
-// The server checks a single one.
+// addDivision crosses q.division with the division text. The command calls it for each
+// --division. If there is only one, the server checks its text.
 func (q *query) addDivision(text string) error {
 	if q.division == "" {
 		q.division = text
@@ -113,7 +113,7 @@ returns it.`,
 	f.StringVar(&match, "match", "", "`id` of the match; a repeated submit with the same id counts once")
 	f.Int64Var(&revision, "revision", 0, "`revision`; the highest revision of a match counts")
 	f.StringVar(&at, "achieved-at", "", "`time` of the event, such as 2026-11-20T10:00:00Z (if omitted, now)")
-	f.StringVarP(&season, "season", "s", "", "`season` to which the result must belong; without --achieved-at, the match must have a result there, whose time stays")
+	f.StringVarP(&season, "season", "s", "", "`season` to which the result must belong; without --achieved-at, the match must already have a result in this season, which keeps its time")
 	annotate(f, "season", seasonValues)
 	f.Int64SliceVar(&ties, "tie-breakers", nil, "`values` of the tie-breakers in the board's order, such as 1,0")
 	f.StringToStringVar(&attributes, "attribute", nil, "attribute, as `name=value`, which places the user in a division")
@@ -142,10 +142,10 @@ returns it.`,
 			return err
 		}
 		t := c.entryTable(ctx, board)
-		writeLinked := c.linkedWriter(ctx, res.GetLinked())
+		printLinked := c.linkedWriter(ctx, res.GetLinked())
 		return c.print(res, func() {
 			writeSubmitted(c, res, t)
-			writeLinked()
+			printLinked()
 		})
 	})
 }
@@ -174,15 +174,15 @@ func (c *Client) linkedWriter(ctx context.Context, linked []*pb.Outcome_Linked) 
 	}
 }
 
-// parseTimeAndMetadata parses the values of the flags --achieved-at and --metadata. An
-// empty text gives nil.
-func parseTimeAndMetadata(at, meta string) (achieved *timestamppb.Timestamp, metadata *structpb.Struct, err error) {
-	if at != "" {
-		t, err := parseTime(at)
+// parseTimeAndMetadata parses the values of the flags --achieved-at and --metadata. It
+// returns nil for an empty value.
+func parseTimeAndMetadata(timeText, meta string) (achievedAt *timestamppb.Timestamp, metadata *structpb.Struct, err error) {
+	if timeText != "" {
+		t, err := parseTime(timeText)
 		if err != nil {
 			return nil, nil, cli.Usagef("--achieved-at: %w", err)
 		}
-		achieved = timestamppb.New(t)
+		achievedAt = timestamppb.New(t)
 	}
 	if meta != "" {
 		metadata = &structpb.Struct{}
@@ -190,7 +190,7 @@ func parseTimeAndMetadata(at, meta string) (achieved *timestamppb.Timestamp, met
 			return nil, nil, cli.Usagef("--metadata %.60q is not a JSON object that can be stored: %w", meta, err)
 		}
 	}
-	return achieved, metadata, nil
+	return achievedAt, metadata, nil
 }
 
 // addMatchSeasonFlag adds the flag --season of commands about one result.
@@ -206,7 +206,7 @@ func addReasonFlag(f *pflag.FlagSet, reason *string) {
 
 // writeSubmitted prints the answer to a submit.
 func writeSubmitted(c *Client, res *pb.SubmitScoreResponse, t *EntryTable) {
-	c.Printf("%s: %s%s\n", strings.ToLower(res.GetStatus().String()), scoreLine(res.GetUserId(), res.NewScore, res.Rank, t.Unit), before(res.PreviousScore, res.PreviousRank, res.GetPersonalBest(), t.Unit))
+	c.Printf("%s: %s%s\n", strings.ToLower(res.GetStatus().String()), scoreLine(res.GetUserId(), res.NewScore, res.Rank, t.Unit), noteBefore(res.PreviousScore, res.PreviousRank, res.GetPersonalBest(), t.Unit))
 	if res.GetReason() == reasonBanned {
 		c.Printf("%s is banned on this board; the result counts once the ban is lifted\n", res.GetUserId())
 	}
@@ -231,8 +231,9 @@ func writeLinked(c *Client, l *pb.Outcome_Linked, u cli.Unit) {
 	c.Printf("linked %s · season %s: %s%s%s\n", l.GetBoardId(), l.GetSeason(), score, rank, note)
 }
 
-// The function before returns a note about the user's score before a submit or a correction, or "".
-func before(previousScore, previousRank *int64, personalBest bool, u cli.Unit) string {
+// noteBefore returns a note about the user's score before a submit, a correction or a
+// retraction, and about a personal best. It returns "" if there is nothing to note.
+func noteBefore(previousScore, previousRank *int64, personalBest bool, u cli.Unit) string {
 	var notes []string
 	if previousScore != nil {
 		note := "before: " + u.FormatWithUnit(*previousScore)
@@ -264,7 +265,7 @@ func scoreLine(user string, score, rank *int64, u cli.Unit) string {
 func topCommand(app *cli.App) *cobra.Command {
 	var q query
 	var limit int32
-	var from, least, most int64
+	var from, minScore, maxScore int64
 	var token string
 	var metadata bool
 	cmd := &cobra.Command{
@@ -280,8 +281,8 @@ func topCommand(app *cli.App) *cobra.Command {
 	f.Int32VarP(&limit, "limit", "n", 10, "`number` of entries, 1 to 1000")
 	f.Int64Var(&from, "from", 1, "first `position` to show")
 	f.StringVar(&token, "page-token", "", "`token` that the previous page printed at its end")
-	scoreFlag(f, &least, "min-score", "show only entries with at least this `score`")
-	scoreFlag(f, &most, "max-score", "show only entries with at most this `score`")
+	scoreFlag(f, &minScore, "min-score", "show only entries with at least this `score`")
+	scoreFlag(f, &maxScore, "max-score", "show only entries with at most this `score`")
 	f.BoolVar(&metadata, "include-metadata", false, "with --json: include the match, metadata and divisions of each entry")
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		req := &pb.ListScoresRequest{
@@ -292,35 +293,37 @@ func topCommand(app *cli.App) *cobra.Command {
 			req.StartRank = &from
 		}
 		if f.Changed("min-score") {
-			req.MinScore = &least
+			req.MinScore = &minScore
 		}
 		if f.Changed("max-score") {
-			req.MaxScore = &most
+			req.MaxScore = &maxScore
 		}
 		res, err := c.Scores.ListScores(ctx, req)
 		if err != nil {
 			return err
 		}
 		t := c.entryTable(ctx, q.board)
-		return c.print(res, func() {
-			d := res.GetData()
-			switch {
-			case len(d.GetLeaderboard()) > 0:
-				cli.WriteTable(c.Stdout, t.table(d.GetLeaderboard()))
-			case req.MinScore != nil || req.MaxScore != nil:
-				c.Println("no entries in this range of scores")
-			default:
-				c.Println("no entries yet; leaderboard submit adds a result")
-			}
-			c.Println(describe(d))
-			if d.InRange != nil {
-				c.Printf("%d in this range of scores\n", d.GetInRange())
-			}
-			if d.GetNextPageToken() != "" {
-				c.Printf("next page: --page-token %s\n", d.GetNextPageToken())
-			}
-		})
+		return c.print(res, func() { writePage(c, req, res.GetData(), t) })
 	})
+}
+
+// writePage prints a page of a ladder, which is the answer to req.
+func writePage(c *Client, req *pb.ListScoresRequest, page *pb.Leaderboard, t *EntryTable) {
+	switch {
+	case len(page.GetLeaderboard()) > 0:
+		cli.WriteTable(c.Stdout, t.table(page.GetLeaderboard()))
+	case req.MinScore != nil || req.MaxScore != nil:
+		c.Println("no entries in this range of scores")
+	default:
+		c.Println("no entries yet; leaderboard submit adds a result")
+	}
+	c.Println(describe(page))
+	if page.InRange != nil {
+		c.Printf("%d in this range of scores\n", page.GetInRange())
+	}
+	if page.GetNextPageToken() != "" {
+		c.Printf("next page: --page-token %s\n", page.GetNextPageToken())
+	}
 }
 
 func rankCommand(app *cli.App) *cobra.Command {
@@ -418,7 +421,7 @@ func resultCommand(app *cli.App) *cobra.Command {
 	}
 	AddBoardFlag(cmd, &board)
 	addMatchSeasonFlag(cmd, &season)
-	cmd.Flags().Int64Var(&revision, "revision", 0, "`revision` to show (if omitted, the current one)")
+	cmd.Flags().Int64Var(&revision, "revision", 0, "`revision` to show (if omitted, the current revision)")
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req := &pb.GetResultRequest{Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season}
 		if cmd.Flags().Changed("revision") {
@@ -541,7 +544,7 @@ the match again, submit it with a higher revision.`,
 	}
 	AddBoardFlag(cmd, &board)
 	addMatchSeasonFlag(cmd, &season)
-	cmd.Flags().Int64Var(&revision, "revision", 0, "`revision` of the retraction (if omitted, the next one)")
+	cmd.Flags().Int64Var(&revision, "revision", 0, "`revision` of the retraction (if omitted, the next revision)")
 	addReasonFlag(cmd.Flags(), &reason)
 	addDryRun(cmd.Flags(), &dryRun)
 	addLinkedFlag(cmd.Flags(), &linked)
@@ -559,15 +562,15 @@ the match again, submit it with a higher revision.`,
 		if dryRun {
 			return c.printRetractionEffect(ctx, res, res.GetEffect(), "Status of the retraction: "+strings.ToLower(res.GetStatus().String()))
 		}
-		t, writeLinked := c.entryTable(ctx, board), c.linkedWriter(ctx, res.GetLinked())
+		t, printLinked := c.entryTable(ctx, board), c.linkedWriter(ctx, res.GetLinked())
 		return c.print(res, func() {
 			line := scoreLine(res.GetUserId(), res.NewScore, res.Rank, t.Unit)
 			if res.NewScore == nil {
-				line = res.GetUserId() + " has no results any more"
+				line = res.GetUserId() + " has no other results"
 			}
-			c.Printf("%s: %s%s\n", strings.ToLower(res.GetStatus().String()), line, before(res.PreviousScore, res.PreviousRank, false, t.Unit))
+			c.Printf("%s: %s%s\n", strings.ToLower(res.GetStatus().String()), line, noteBefore(res.PreviousScore, res.PreviousRank, false, t.Unit))
 			c.Printf("match %s · revision %d · season %s\n", res.GetMatchId(), res.GetRevision(), res.GetSeason())
-			writeLinked()
+			printLinked()
 		})
 	})
 }

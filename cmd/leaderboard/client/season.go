@@ -77,14 +77,14 @@ func (c *Client) printSeason(s *pb.ListSeasonsResponse_Season) {
 	}
 	c.Printf("season %s is %s, entries: %s\n", s.GetId(), s.GetStatus(), entries)
 	for _, line := range []struct {
-		what string
-		at   *timestamppb.Timestamp
+		label string
+		time  *timestamppb.Timestamp
 	}{
 		{"start", s.GetStart()}, {"end", s.GetEnd()}, {"ended by an administrator", s.GetEndedAt()}, {"closes", s.GetClosesAt()},
 		{"sealed", s.GetSealedAt()}, {"deleted from", s.GetRemovedAt()},
 	} {
-		if line.at != nil {
-			c.Printf("%s: %s UTC\n", line.what, formatTime(line.at))
+		if line.time != nil {
+			c.Printf("%s: %s UTC\n", line.label, formatTime(line.time))
 		}
 	}
 	for _, a := range s.GetAmendments() {
@@ -121,8 +121,9 @@ func seasonEndCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "end SEASON", Short: "End a season before its time", Args: cli.Exactly("SEASON"),
 		Long: `End a season before its time. The season then contains only the results whose time is
-before the end. Later ones are rejected until the next season starts, and stored ones no
-longer count. The end can move to an earlier time, but never to a later one.`,
+before the end. The server rejects later results until the next season starts, and stored
+later results do not count. The end can move to an earlier time, but never to a later
+time.`,
 		Example: `  leaderboard season end 202611 --board cup --reason "exploit in patch 7" --dry-run
   leaderboard season end 202611 --board cup --reason "exploit in patch 7" --at 2026-11-20T09:00:00Z`,
 	}

@@ -103,13 +103,13 @@ func writeStats(c *Client, req *pb.GetStatsRequest, d *pb.GetStatsResponse_Stats
 		cli.WriteTable(c.Stdout, w)
 	}
 	if len(d.GetHistogram()) > 0 {
-		most := int64(1)
+		maxCount := int64(1)
 		for _, b := range d.GetHistogram() {
-			most = max(most, b.GetCount())
+			maxCount = max(maxCount, b.GetCount())
 		}
 		w := cli.NewTable(table.Row{"from", "to", "entries", ""}, "from", "to", "entries")
 		for _, b := range d.GetHistogram() {
-			w.AppendRow(table.Row{unit.Format(b.GetLower()), unit.Format(b.GetUpper()), b.GetCount(), strings.Repeat("█", int(b.GetCount()*barColumns/most))})
+			w.AppendRow(table.Row{unit.Format(b.GetLower()), unit.Format(b.GetUpper()), b.GetCount(), strings.Repeat("█", int(b.GetCount()*barColumns/maxCount))})
 		}
 		c.Println("")
 		cli.WriteTable(c.Stdout, w)

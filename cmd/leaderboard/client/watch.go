@@ -18,8 +18,8 @@ import (
 // reconnectDelay is the time between two attempts to resume a watch.
 const reconnectDelay = time.Second
 
-// ErrInterrupted is returned by a command that runs until it is interrupted. The process
-// then exits with success.
+// ErrInterrupted is the error of a command that runs until it is interrupted. The process
+// then exits with code 0.
 var ErrInterrupted = errors.New("interrupted")
 
 func watchCommand(app *cli.App) *cobra.Command {
@@ -41,8 +41,8 @@ changes: ▲ up, ▼ down, ★ new.`,
 	})
 }
 
-// watch shows each list that the server sends. If the connection is lost after the first
-// list, watch reconnects. When ctx is done, it returns ErrInterrupted.
+// watch shows the entries each time that the server sends them. If the connection is lost after
+// the first time, watch reconnects. When ctx is done, it returns ErrInterrupted.
 func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 	t := c.entryTable(ctx, req.GetBoard())
 	screen := c.NewScreen()
@@ -67,8 +67,8 @@ func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 	return err
 }
 
-// receive calls handle for every list of one stream, until the stream ends or handle
-// returns an error. It always returns an error.
+// receive calls handle for every pb.Leaderboard of one stream, until the stream ends or
+// handle returns an error. It always returns an error.
 func (c *Client) receive(ctx context.Context, req *pb.WatchScoresRequest, handle func(*pb.Leaderboard) error) error {
 	stream, err := c.Scores.WatchScores(ctx, req)
 	if err != nil {

@@ -42,11 +42,11 @@ const (
 
 const (
 	tick     = 100 * time.Millisecond // the time between two batches
-	maxBatch = 500                    // the maximum number of matches in a batch
+	maxBatch = 200                    // the maximum number of matches in a batch
 	minFrame = 200 * time.Millisecond // the minimum time between two draws
 	columns  = 80                     // the maximum width of the lines that the demo prints
-	// grace is the grace period of the seasons. For a season that ended before its board
-	// was created, it begins when the board is created. So the old seasons accept results.
+	// grace is the grace period of the seasons. If a season ended before its board was
+	// created, its grace begins at the creation. The old seasons therefore accept results.
 	grace = 10 * 365 * 24 * time.Hour
 )
 
@@ -85,8 +85,8 @@ func (m *Match) String() string {
 	return fmt.Sprintf("%s %d-%d %s", m.Home, m.HomeGoals, m.AwayGoals, m.Away)
 }
 
-// player submits the results of matches to a server.
-type player struct {
+// replayer submits the results of matches to a server, and draws a board meanwhile.
+type replayer struct {
 	*client.Client
 	matches []Match
 	speed   float64 // matches per second; 0 is unlimited
@@ -95,45 +95,45 @@ type player struct {
 	screen  *cli.Screen
 	table   *client.EntryTable
 	drawnAt time.Time
-	season  string // the year whose board was drawn last
+	season  string // the year of the last submitted match, as the last call of draw found it; "" before the first call
 }
 
-// Play creates the boards and submits the results of matches. speed is in matches per
-// second; 0 is unlimited. Meanwhile, Play draws the board of the current match's year.
-// url is the URL at which the server answers HTTP.
+// Play creates the boards and submits the results of matches. Meanwhile, it draws the board
+// of the current match's year. Parameter speed is in matches per second; 0 is unlimited.
+// Parameter url is the URL at which the server answers HTTP.
 func Play(ctx context.Context, c *client.Client, url string, matches []Match, speed float64) error {
-	d := &player{
+	r := &replayer{
 		Client: c, matches: matches, speed: speed, url: url, screen: c.NewScreen(),
 		table: &client.EntryTable{Colors: c.Colors(), Unit: cli.Unit{Name: "points"}, TieBreakers: []string{"goal difference", "goals"}},
 	}
-	return d.play(ctx)
+	return r.play(ctx)
 }
 
-func (d *player) play(ctx context.Context) error {
-	if err := d.createBoards(ctx); err != nil {
+func (r *replayer) play(ctx context.Context) error {
+	if err := r.createBoards(ctx); err != nil {
 		return err
 	}
-	d.welcome()
+	r.welcome()
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	due := 0.0
-	for at := 0; at < len(d.matches); {
+	due := 0.0 // the number of matches to submit now; the fraction is kept for the next tick
+	for played := 0; played < len(r.matches); {
 		n := maxBatch
-		if d.speed > 0 {
-			due += d.speed * tick.Seconds()
+		if r.speed > 0 {
+			due += r.speed * tick.Seconds()
 			n = int(due)
 		}
-		n = min(n, len(d.matches)-at, maxBatch)
+		n = min(n, len(r.matches)-played, maxBatch)
 		due = math.Max(0, due-float64(n))
-		fresh, err := d.submit(ctx, d.matches[at:at+n])
+		applied, err := r.submit(ctx, r.matches[played:played+n])
 		if err != nil {
 			return err
 		}
-		at += n
-		if err := d.draw(ctx, at); err != nil {
+		played += n
+		if err := r.draw(ctx, played); err != nil {
 			return err
 		}
-		if d.speed > 0 && (fresh || n == 0) { // do not wait after matches that an earlier demo has submitted
+		if r.speed > 0 && (applied || n == 0) { // do not wait after matches that an earlier demo has submitted
 			select {
 			case <-ticker.C:
 			case <-ctx.Done():
@@ -141,76 +141,80 @@ func (d *player) play(ctx context.Context) error {
 			}
 		}
 	}
-	d.Printf("\nAll %d matches are played. The server runs until you press Ctrl-C.\n", len(d.matches))
+	r.Printf("\nAll %d matches are played. The server runs until you press Ctrl-C.\n", len(r.matches))
 	return nil
 }
 
-func (d *player) createBoards(ctx context.Context) error {
-	open := durationpb.New(grace)
+func (r *replayer) createBoards(ctx context.Context) error {
+	longGrace := durationpb.New(grace)
 	goals := []*pb.Board_TieBreaker{{Name: "goal_difference", Order: pb.Board_HIGHER_FIRST}, {Name: "goals", Order: pb.Board_HIGHER_FIRST}}
-	years := &pb.Board_Schedule{Schedule: pb.Board_Schedule_EXPLICIT, Grace: open} // YEARLY would have this year too, which is empty
-	for y := d.matches[0].Date.Year(); y <= d.matches[len(d.matches)-1].Date.Year(); y++ {
+	years := &pb.Board_Schedule{Schedule: pb.Board_Schedule_EXPLICIT, Grace: longGrace} // a YEARLY schedule would also list the present year, which is empty
+	for y := r.matches[0].Date.Year(); y <= r.matches[len(r.matches)-1].Date.Year(); y++ {
 		years.Windows = append(years.Windows, &pb.Board_Schedule_Window{
 			Id:    strconv.Itoa(y),
 			Start: timestamppb.New(time.Date(y, time.January, 1, 0, 0, 0, 0, time.UTC)),
 			End:   timestamppb.New(time.Date(y+1, time.January, 1, 0, 0, 0, 0, time.UTC)),
 		})
 	}
-	all := &pb.Board_Source{BoardId: sourceBoard}
+	allResults := &pb.Board_Source{BoardId: sourceBoard}
 	for _, b := range []*pb.Board{
 		{
 			BoardId: sourceBoard, Title: "International football", Policy: pb.Board_SUM, Unit: "points", TieBreakers: goals,
 			Attributes: []string{"result"},
 		},
-		{BoardId: yearlyBoard, Title: "International football, by year", Policy: pb.Board_SUM, TieBreakers: goals, Season: years, Source: all},
+		{BoardId: yearlyBoard, Title: "International football, by year", Policy: pb.Board_SUM, TieBreakers: goals, Season: years, Source: allResults},
 		{
-			BoardId: monthlyBoard, Title: "International football, by month", Policy: pb.Board_SUM, TieBreakers: goals, Source: all,
-			Season: &pb.Board_Schedule{Schedule: pb.Board_Schedule_MONTHLY, Grace: open},
+			BoardId: monthlyBoard, Title: "International football, by month", Policy: pb.Board_SUM, TieBreakers: goals, Source: allResults,
+			Season: &pb.Board_Schedule{Schedule: pb.Board_Schedule_MONTHLY, Grace: longGrace},
 		},
 		{
 			BoardId: winsBoard, Title: "International football, points of wins by year", Policy: pb.Board_SUM, Season: years,
 			Source: &pb.Board_Source{BoardId: sourceBoard, Match: map[string]string{"result": "win"}},
 		},
 	} {
-		if _, err := d.Scores.CreateBoard(ctx, &pb.CreateBoardRequest{Board: b}); err != nil {
-			return d.WrapError(err)
+		if _, err := r.Scores.CreateBoard(ctx, &pb.CreateBoardRequest{Board: b}); err != nil {
+			return r.WrapError(err)
 		}
 	}
 	return nil
 }
 
-// submit submits the results of matches to sourceBoard and the default board. It reports whether at least one
-// of the results was new to the server.
-func (d *player) submit(ctx context.Context, matches []Match) (fresh bool, err error) {
+// submit submits the results of matches to sourceBoard and the default board. It reports
+// whether the server applied at least one of them, because it was new.
+func (r *replayer) submit(ctx context.Context, matches []Match) (applied bool, err error) {
 	if len(matches) == 0 {
 		return false, nil
 	}
 	batches := map[string][]*pb.Result{}
 	for i := range matches {
 		m := &matches[i]
-		d.add(batches, m, m.Home, m.HomeGoals, m.AwayGoals)
-		d.add(batches, m, m.Away, m.AwayGoals, m.HomeGoals)
+		r.add(batches, m, m.Home, m.HomeGoals, m.AwayGoals)
+		r.add(batches, m, m.Away, m.AwayGoals, m.HomeGoals)
 	}
 	for _, board := range slices.Sorted(maps.Keys(batches)) {
-		res, err := d.Scores.BatchSubmitScores(ctx, &pb.BatchSubmitScoresRequest{Board: board, Results: batches[board]})
+		var res *pb.BatchSubmitScoresResponse
+		err := client.Retry(ctx, func() (err error) { // a slow machine may exceed the server's time limit
+			res, err = r.Scores.BatchSubmitScores(ctx, &pb.BatchSubmitScoresRequest{Board: board, Results: batches[board]})
+			return err
+		})
 		if err != nil {
-			return false, d.WrapError(err)
+			return false, r.WrapError(err)
 		}
 		for _, o := range res.GetOutcomes() {
 			switch o.GetStatus() {
 			case pb.Outcome_APPLIED:
-				fresh = true
+				applied = true
 			case pb.Outcome_DUPLICATE:
 			default:
-				return false, fmt.Errorf("demo: the server answers %[4]s %[5]s to match %[1]s of %[2]s on board %[3]s; start with an empty --data", o.GetMatchId(), o.GetUserId(), board, o.GetStatus(), o.GetDetail())
+				return false, fmt.Errorf("demo: the server answers %s %s to match %s of %s on board %s; start with an empty --data", o.GetStatus(), o.GetDetail(), o.GetMatchId(), o.GetUserId(), board)
 			}
 		}
 	}
-	return fresh, nil
+	return applied, nil
 }
 
 // add adds the results of one team of a match to the batches.
-func (d *player) add(batches map[string][]*pb.Result, m *Match, team string, scored, conceded int64) {
+func (r *replayer) add(batches map[string][]*pb.Result, m *Match, team string, scored, conceded int64) {
 	points, outcome := int64(0), "loss"
 	switch {
 	case scored > conceded:
@@ -220,7 +224,7 @@ func (d *player) add(batches map[string][]*pb.Result, m *Match, team string, sco
 	}
 	// Different microseconds keep the matches of a day in the order of the file.
 	number, _ := strconv.ParseInt(m.ID, 10, 64)
-	for board, r := range map[string]*pb.Result{
+	for board, result := range map[string]*pb.Result{
 		sourceBoard: {
 			TieBreakers: []int64{scored - conceded, scored},
 			AchievedAt:  timestamppb.New(m.Date.Add(12*time.Hour + time.Duration(number)*time.Microsecond)),
@@ -231,20 +235,21 @@ func (d *player) add(batches map[string][]*pb.Result, m *Match, team string, sco
 		},
 		string(leaderboard.DefaultBoard): {},
 	} {
-		r.UserId, r.MatchId, r.Points = team, m.ID, &points
-		batches[board] = append(batches[board], r)
+		result.UserId, result.MatchId, result.Points = team, m.ID, &points
+		batches[board] = append(batches[board], result)
 	}
 }
 
 // welcome prints how to see the boards: in the browser, over REST and in the terminal.
-func (d *player) welcome() {
-	d.Printf(`
+func (r *replayer) welcome() {
+	r.Printf(`
   The demo plays %d real football matches of %d to %d. Watch them here.
   It submits each result to the board football. Boards by year, by month and of
   the wins are linked to this board, and count the result too.
 
-  The web page: all points so far, as if all matches were played now, and the
-  points of the newest year:
+  The web page. The first link shows the points of all matches so far; there,
+  all matches count as played today. The second link shows the points of the
+  newest year:
     %s/
     %s/#board=%s&season=latest
 
@@ -258,51 +263,51 @@ func (d *player) welcome() {
 
   Press Ctrl-C to stop.
 
-`, len(d.matches), d.matches[0].Date.Year(), d.matches[len(d.matches)-1].Date.Year(),
-		d.url, d.url, yearlyBoard, d.url, d.url, winsBoard, d.Server, d.Server, monthlyBoard)
+`, len(r.matches), r.matches[0].Date.Year(), r.matches[len(r.matches)-1].Date.Year(),
+		r.url, r.url, yearlyBoard, r.url, r.url, winsBoard, r.Server, r.Server, monthlyBoard)
 }
 
 // draw draws the board of the current year on a terminal, at most once per minFrame. When
 // a year is over, draw also prints one line with its top teams. played is the number of
 // matches that have been submitted.
-func (d *player) draw(ctx context.Context, played int) error {
-	last := &d.matches[max(played, 1)-1]
+func (r *replayer) draw(ctx context.Context, played int) error {
+	last := &r.matches[max(played, 1)-1]
 	season := strconv.Itoa(last.Date.Year())
-	if d.season == "" {
-		d.season = strconv.Itoa(d.matches[0].Date.Year())
+	if r.season == "" {
+		r.season = strconv.Itoa(r.matches[0].Date.Year())
 	}
-	over := d.season != season || played == len(d.matches)
-	if !over && (!d.screen.InPlace() || time.Since(d.drawnAt) < minFrame) {
-		d.season = season
+	yearOver := r.season != season || played == len(r.matches)
+	if !yearOver && (!r.screen.InPlace() || time.Since(r.drawnAt) < minFrame) {
+		r.season = season
 		return nil
 	}
-	if over {
-		if err := d.closeYears(ctx, season, played == len(d.matches)); err != nil {
+	if yearOver {
+		if err := r.printYears(ctx, season, played == len(r.matches)); err != nil {
 			return err
 		}
 	}
-	if d.season = season; d.screen.InPlace() {
-		board, err := d.top(ctx, season, 10)
+	if r.season = season; r.screen.InPlace() {
+		board, err := r.top(ctx, season, 10)
 		if err != nil {
 			return err
 		}
-		caption := fmt.Sprintf("%s  %s (%s)  %d of %d matches", last.Date.Format(time.DateOnly), last, last.Tournament, played, len(d.matches))
-		d.table.Draw(d.screen, board, caption)
-		d.drawnAt = time.Now()
+		caption := fmt.Sprintf("%s  %s (%s)  %d of %d matches", last.Date.Format(time.DateOnly), last, last.Tournament, played, len(r.matches))
+		r.table.Draw(r.screen, board, caption)
+		r.drawnAt = time.Now()
 	}
 	return nil
 }
 
-// closeYears prints a line for each year from d.season to lastYear. It omits lastYear
+// printYears prints a line for each year from r.season to lastYear. It omits lastYear
 // itself unless includeLast is true.
-func (d *player) closeYears(ctx context.Context, lastYear string, includeLast bool) error {
-	first, _ := strconv.Atoi(d.season)
+func (r *replayer) printYears(ctx context.Context, lastYear string, includeLast bool) error {
+	first, _ := strconv.Atoi(r.season)
 	end, _ := strconv.Atoi(lastYear)
 	if includeLast {
 		end++
 	}
 	for y := first; y < end; y++ {
-		board, err := d.top(ctx, strconv.Itoa(y), 5)
+		board, err := r.top(ctx, strconv.Itoa(y), 5)
 		if err != nil {
 			return err
 		}
@@ -314,17 +319,17 @@ func (d *player) closeYears(ctx context.Context, lastYear string, includeLast bo
 			}
 			line += team
 		}
-		d.screen.Clear()
-		d.Println(line)
-		d.table.Reset()
+		r.screen.Clear()
+		r.Println(line)
+		r.table.Reset()
 	}
 	return nil
 }
 
-func (d *player) top(ctx context.Context, season string, n int32) (*pb.Leaderboard, error) {
-	res, err := d.Scores.ListScores(ctx, &pb.ListScoresRequest{Board: yearlyBoard, Season: season, Limit: &n})
+func (r *replayer) top(ctx context.Context, season string, n int32) (*pb.Leaderboard, error) {
+	res, err := r.Scores.ListScores(ctx, &pb.ListScoresRequest{Board: yearlyBoard, Season: season, Limit: &n})
 	if err != nil {
-		return nil, d.WrapError(err)
+		return nil, r.WrapError(err)
 	}
 	return res.GetData(), nil
 }

@@ -42,9 +42,9 @@ same command again to continue. The command writes rejected rows to a file, with
 lines and the reasons.
 
 The command sends several batches of results concurrently. The results of one user
-arrive in the order of the file. With --in-flight 1, all results arrive in this order:
-use that flag if rows have no time, because the time of arrival then decides which user
-reached a score first.`,
+arrive in the order of the file. With --in-flight 1, all results arrive in this order.
+Use this flag if rows have no time: the time of arrival then decides which user reached
+a score first.`,
 		Example: `  leaderboard import results.csv --board arena
   leaderboard import boston.csv.gz --board marathon --score finish_s --filter category=run --attribute gender=gender
   leaderboard import races.ndjson --board cup --match race.id --achieved-at date --time-format 02.01.2006
@@ -99,12 +99,12 @@ func (o *options) recordOptions() records.Options {
 	return r
 }
 
-// run imports the file that o names. The set flags contains the flags of the command.
+// run imports the file that o names. Parameter flags is the flag set of the command.
 func run(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	started := time.Now()
+	start := time.Now()
 	im, err := newImporter(ctx, c, o, flags)
 	if err != nil {
 		return err
@@ -114,15 +114,15 @@ func run(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet)
 	_ = im.bar.Finish()
 	err = errors.Join(err, im.rejects.close())
 	if err != nil {
-		return im.stopped(ctx, err)
+		return im.stopError(ctx, err)
 	}
 	im.removeState()
-	return im.report(time.Since(started))
+	return im.report(time.Since(start))
 }
 
-// stopped returns the error of an import that stopped before the end of its input. The
+// stopError returns the error of an import that stopped before the end of its input. The
 // error states how to continue the import.
-func (im *importer) stopped(ctx context.Context, err error) error {
+func (im *importer) stopError(ctx context.Context, err error) error {
 	rows := cli.Plural(im.counts.Rows, "row", "rows")
 	var broken *records.BrokenError
 	var point *pointError
@@ -132,15 +132,15 @@ func (im *importer) stopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		err = context.Canceled
 	}
-	next := "run the same command again to continue"
+	advice := "run the same command again to continue"
 	if im.file == "-" {
-		next = "run the import again with the whole input; results that were already sent count once"
+		advice = "run the import again with the whole input; results that were already sent count once"
 	}
-	return fmt.Errorf("stopped after %s: %s; %s", rows, client.ErrorText(im.WrapError(err)), next)
+	return fmt.Errorf("stopped after %s: %s; %s", rows, client.ErrorText(im.WrapError(err)), advice)
 }
 
-// report prints the counts of a complete import. It returns an error if rows were
-// not applied.
+// report prints the counts of a complete import. It returns an error if rows were rejected
+// or in conflict.
 func (im *importer) report(took time.Duration) error {
 	c := im.counts
 	if im.JSON {
@@ -153,12 +153,12 @@ func (im *importer) report(took time.Duration) error {
 	} else {
 		im.Printf("%s in %s (%.0f per second): %d applied, %d duplicates, %d superseded", cli.Plural(c.Rows, "row", "rows"),
 			cli.ShortDuration(took), float64(c.Rows-im.resumedRows)/max(took.Seconds(), 1e-3), c.Applied, c.Duplicate, c.Superseded)
-		for _, more := range []struct {
-			n    int64
-			what string
-		}{{c.Accepted, "accepted"}, {c.Filtered, "filtered out"}, {c.Linked, "left to the source, " + im.source}, {c.Conflict, "in conflict"}, {c.Rejected, "rejected"}} {
-			if more.n > 0 {
-				im.Printf(", %d %s", more.n, more.what)
+		for _, count := range []struct {
+			n     int64
+			label string
+		}{{c.Accepted, "accepted"}, {c.Filtered, "filtered out"}, {c.Linked, "skipped because they come from the source board " + im.source}, {c.Conflict, "in conflict"}, {c.Rejected, "rejected"}} {
+			if count.n > 0 {
+				im.Printf(", %d %s", count.n, count.label)
 			}
 		}
 		im.Println("")

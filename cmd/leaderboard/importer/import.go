@@ -23,7 +23,7 @@ import (
 
 const (
 	maxBatch      = 5000    // the number of results that a server accepts in one call
-	maxBatchBytes = 4 << 20 // the maximum size of a batch; a server accepts larger ones
+	maxBatchBytes = 4 << 20 // the maximum size of a batch; a server accepts larger batches
 	// maxRejected is the number of rows after which an import stops if all of them were
 	// rejected. The mapping of columns is then probably wrong.
 	maxRejected = 1000
@@ -54,12 +54,12 @@ type importer struct {
 	counts      counts
 	rejects     *rejectFile
 	identity    string // identifies the import in the state file
-	skipTo      int64  // the offset up to which an interrupted import has sent all records; 0 if there is none
+	skipTo      int64  // the offset up to which an interrupted import has sent all records; 0 for a new import
 	resumedRows int64  // the number of rows that the interrupted import has read
 }
 
-// newImporter reads the board from the server, opens the input, and checks the mapping
-// against both. The caller must close the input.
+// newImporter reads the board from the server, opens the input, and checks that the mapping
+// fits the board and the columns. The caller must close the input.
 func newImporter(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet) (im *importer, err error) {
 	res, err := c.Scores.GetBoard(ctx, &pb.GetBoardRequest{Board: client.BoardName(o.board)})
 	if err != nil {
@@ -118,21 +118,22 @@ func (im *importer) open(ctx context.Context, b *pb.Board) error {
 
 // chunk is a part of the input that is sent before the next part. It has several lanes,
 // which are sent concurrently. All items of a user are in the same lane, in the order of
-// the input. The ends of seasons are sent after the lanes: afterwards, the server refuses
-// results that do not count.
+// the input. The ends of seasons are sent last, because after the end of a season the server
+// refuses results that come too late to count.
 type chunk struct {
 	lanes    [][]item
 	ends     []item
 	sizes    []int // the size of each lane in bytes
-	full     bool
+	full     bool  // whether a lane has reached the size of a batch
 	rejected []rejection
-	rows     int64
-	filtered int64
-	linked   int64
-	end      int64 // the offset of the chunk's end in the input
+	// The numbers of rows: of all, of those that a filter excludes, and of those that come
+	// from the source of a linked board.
+	rows, filtered, linked int64
+
+	endOffset int64 // the offset of the chunk's end in the input
 }
 
-// run sends the input chunk by chunk. While it sends one chunk, it reads the next one.
+// run sends the input chunk by chunk. While it sends one chunk, it reads the next chunk.
 func (im *importer) run(ctx context.Context) error {
 	type step struct {
 		chunk *chunk
@@ -156,28 +157,28 @@ func (im *importer) run(ctx context.Context) error {
 		}
 	}()
 	for {
-		var next step
+		var s step
 		select {
-		case next = <-steps:
+		case s = <-steps:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if next.chunk != nil {
-			if err := im.send(ctx, next.chunk); err != nil {
+		if s.chunk != nil {
+			if err := im.send(ctx, s.chunk); err != nil {
 				return err
 			}
-			if err := im.saveState(next.chunk.end); err != nil {
+			if err := im.saveState(s.chunk.endOffset); err != nil {
 				return err
 			}
 		}
 		if n := im.counts.Rejected; n >= maxRejected && n == im.counts.Rows-im.counts.Filtered-im.counts.Linked {
-			return fmt.Errorf("all of the first %d rows were rejected, the last one because: %s; check the flags that name the columns", n, im.rejects.lastReason)
+			return fmt.Errorf("all of the first %d rows were rejected, the last row because: %s; check the flags that name the columns", n, im.rejects.lastReason)
 		}
-		if errors.Is(next.err, io.EOF) {
+		if errors.Is(s.err, io.EOF) {
 			return nil
 		}
-		if next.err != nil {
-			return next.err
+		if s.err != nil {
+			return s.err
 		}
 	}
 }
@@ -199,7 +200,7 @@ func (im *importer) read() (*chunk, error) {
 			return nil, fmt.Errorf("%s, line %d: %w", im.file, r.Line, err)
 		}
 	}
-	c.end = im.records.Offset()
+	c.endOffset = im.records.Offset()
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w", im.file, err)
 	}
@@ -207,8 +208,9 @@ func (im *importer) read() (*chunk, error) {
 }
 
 // add converts a record to an item and adds it to the lane of its user. If the record is
-// invalid, add adds a rejection instead. If a filter excludes the record, add counts it.
-// It returns an error if the import must stop.
+// invalid, add adds a rejection instead. If a filter excludes the record, or if it comes from
+// the source of a linked board, add only counts it. It returns an error if the import must
+// stop.
 func (im *importer) add(c *chunk, r records.Record) error {
 	if r.Err != nil {
 		c.rejected = append(c.rejected, rejection{r.Line, r.Err.Error(), string(r.Raw)})
@@ -251,6 +253,7 @@ func (im *importer) add(c *chunk, r records.Record) error {
 	return nil
 }
 
+// laneOf returns the index of a user's lane.
 func laneOf(user string, lanes int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(user))

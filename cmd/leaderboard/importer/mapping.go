@@ -35,7 +35,7 @@ type mapping struct {
 	Filters                                  []string          // column=value or column!=value
 
 	usesPoints  bool     // whether results on the board have points, not a score
-	unit        cli.Unit // of the texts of scores
+	unit        cli.Unit // the unit of the scores in the input
 	boardUnit   cli.Unit
 	tieBreakers []string // names, in the board's order
 	location    *time.Location
@@ -122,9 +122,9 @@ func (m *mapping) bindConstants() error {
 	for _, text := range m.Constants {
 		field, value, ok := strings.Cut(text, "=")
 		group, name, _ := strings.Cut(field, ".")
-		known := name == "" && slices.Contains([]string{"user_id", "score", "points", "match_id", "revision", "achieved_at"}, field) ||
+		isField := name == "" && slices.Contains([]string{"user_id", "score", "points", "match_id", "revision", "achieved_at"}, field) ||
 			name != "" && (group == "attributes" || group == "metadata" || group == "tie_breakers" && slices.Contains(m.tieBreakers, name))
-		if !ok || !known {
+		if !ok || !isField {
 			return cli.Usagef("--const %q does not set a field of a result; the fields are revision, achieved_at, attributes.NAME, tie_breakers.NAME, metadata.NAME, user_id, score, points and match_id", text)
 		}
 		if field == "points" || field == "score" {
@@ -135,8 +135,8 @@ func (m *mapping) bindConstants() error {
 	return nil
 }
 
-// bindHeader returns an error unless header has each column that a flag names or a
-// result needs, exactly once.
+// bindHeader checks that header has exactly one column of each name that a flag gives or
+// that a result needs. Otherwise it returns an error.
 func (m *mapping) bindHeader(flags *pflag.FlagSet, header []string) error {
 	required := map[string]bool{}
 	for flag, column := range map[string]string{"user": m.User, "score": m.Score, "match": m.Match, "revision": m.Revision, "achieved-at": m.AchievedAt} {
@@ -172,10 +172,10 @@ func (m *mapping) bindHeader(flags *pflag.FlagSet, header []string) error {
 	return nil
 }
 
-func count(list []string, s string) int {
+func count(names []string, name string) int {
 	n := 0
-	for _, e := range list {
-		if e == s {
+	for _, e := range names {
+		if e == name {
 			n++
 		}
 	}
@@ -185,8 +185,8 @@ func count(list []string, s string) int {
 // matches reports whether a record passes the filters.
 func (m *mapping) matches(r records.Record) bool {
 	for _, c := range m.conditions {
-		have, _ := r.Column(c.column)
-		if (have.Text == c.value) == c.negated {
+		cell, _ := r.Column(c.column)
+		if (cell.Text == c.value) == c.negated {
 			return false
 		}
 	}
@@ -203,7 +203,7 @@ type item struct {
 	season  string                         // the season of a retraction; empty means the current season
 	ban     *pb.Ban                        // if it is set, the item is a ban, and retract and season are ignored
 	void    *pb.ExportResultsResponse_Void // if it is set, the item is a void, and retract and season are ignored
-	end     *pb.ExportResultsResponse_End  // if it is set, the item is an end, and retract and season are ignored
+	end     *pb.ExportResultsResponse_End  // if it is set, the item is an early end, and retract and season are ignored
 }
 
 // endItem returns the item for a record that leaderboard export wrote for an early end of a
@@ -293,33 +293,50 @@ func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
 	default:
 		errs = append(errs, fmt.Errorf("retracted: %.40q is not true or false", retracted))
 	}
-	if text := field("score", m.Score); text == "" {
-		errs = append(errs, fmt.Errorf("%s: is empty", m.Score))
-	} else if err := m.checkPoint(text); err != nil {
-		errs = append(errs, err)
-	} else if score, err := m.unit.Parse(text); err != nil {
-		errs = append(errs, fmt.Errorf("%s: %w", m.Score, err))
-	} else if m.usesPoints {
-		it.result.Points = &score
-	} else {
-		it.result.Score = &score
+	faults := []error{
+		m.setScore(it.result, field("score", m.Score)), m.setAchievedAt(it.result, field("achieved_at", m.AchievedAt)),
+		m.setTieBreakers(r, it.result, field, integer), m.setAttributes(r, it.result, field), m.setMetadata(r, it.result, field),
 	}
-	if text := field("achieved_at", m.AchievedAt); text != "" {
-		t, err := m.parseTime(text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", m.AchievedAt, err))
-		}
-		it.result.AchievedAt = timestamppb.New(t)
-		if err == nil && it.result.AchievedAt.CheckValid() != nil {
-			errs = append(errs, fmt.Errorf("%s: %.40q is outside the years 1 to 9999", m.AchievedAt, text))
-		}
-	}
-	errs = append(errs, m.setTieBreakers(r, it.result, field, integer), m.setAttributes(r, it.result, field), m.setMetadata(r, it.result, field))
-	return it, errors.Join(errs...)
+	return it, errors.Join(append(errs, faults...)...)
 }
 
-// pointError is about a score with a decimal point that may mean two different scores.
-// The import stops, because the rows before it may be wrong too.
+// setScore sets the score or the points of a result to the number in text.
+func (m *mapping) setScore(result *pb.Result, text string) error {
+	if text == "" {
+		return fmt.Errorf("%s: is empty", m.Score)
+	}
+	if err := m.checkPoint(text); err != nil {
+		return err
+	}
+	score, err := m.unit.Parse(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", m.Score, err)
+	}
+	if m.usesPoints {
+		result.Points = &score
+	} else {
+		result.Score = &score
+	}
+	return nil
+}
+
+// setAchievedAt sets the time of a result, unless text is empty.
+func (m *mapping) setAchievedAt(result *pb.Result, text string) error {
+	if text == "" {
+		return nil
+	}
+	t, err := m.parseTime(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", m.AchievedAt, err)
+	}
+	if result.AchievedAt = timestamppb.New(t); result.AchievedAt.CheckValid() != nil {
+		return fmt.Errorf("%s: %.40q is outside the years 1 to 9999", m.AchievedAt, text)
+	}
+	return nil
+}
+
+// pointError is the error for a score with a decimal point, which may mean two different
+// scores. The import stops, because earlier rows may have the wrong meaning too.
 type pointError struct{ text, integer, decimal, format string }
 
 func (e *pointError) Error() string {
@@ -327,8 +344,8 @@ func (e *pointError) Error() string {
 		e.text, e.integer, e.decimal, e.format)
 }
 
-// checkPoint returns a [pointError] if the text of an integer has a decimal point, and
-// means another score in the board's unit.
+// checkPoint returns a [pointError] if two conditions hold: text has a decimal point, but
+// the import expects an integer, and text means another score in the board's unit.
 func (m *mapping) checkPoint(text string) error {
 	score, err := m.unit.Parse(text)
 	if err != nil || m.ScoreFormat != "integer" || !strings.Contains(text, ".") {
@@ -338,11 +355,11 @@ func (m *mapping) checkPoint(text string) error {
 	if unit.Name == "ms" {
 		unit, format = cli.Unit{Name: "s", Decimals: unit.Decimals + 3}, "seconds"
 	}
-	other, err := unit.Parse(text)
-	if err != nil || other == score {
+	scoreInUnit, err := unit.Parse(text)
+	if err != nil || scoreInUnit == score {
 		return nil //nolint:nilerr // then the text has one meaning
 	}
-	return &pointError{text, m.boardUnit.FormatWithUnit(score), m.boardUnit.FormatWithUnit(other), format}
+	return &pointError{text, m.boardUnit.FormatWithUnit(score), m.boardUnit.FormatWithUnit(scoreInUnit), format}
 }
 
 // scalar returns the constant of a field if there is one, and the text of the field's
@@ -376,22 +393,25 @@ func decodeColumn(r records.Record, column string, v any) error {
 	return nil
 }
 
+// setTieBreakers sets the tie-breakers of a result: the JSON array in the column tie_breakers,
+// and the values from columns of their own and from --const, which replace elements of the
+// array.
 func (m *mapping) setTieBreakers(r records.Record, res *pb.Result, field func(name, column string) string, integer func(name, text string) int64) error {
-	var listed []json.Number
-	err := decodeColumn(r, "tie_breakers", &listed)
-	values := make([]int64, max(len(m.tieBreakers), len(listed)))
-	given := len(listed)
-	for i, n := range listed {
+	var array []json.Number
+	err := decodeColumn(r, "tie_breakers", &array)
+	values := make([]int64, max(len(m.tieBreakers), len(array)))
+	length := len(array)
+	for i, n := range array {
 		values[i] = integer("tie_breakers", n.String())
 	}
 	for i, name := range m.tieBreakers {
 		column := m.TieBreakers[name]
 		if _, constant := m.constants["tie_breakers."+name]; column != "" || constant {
 			values[i] = integer("tie_breakers."+name, field("tie_breakers."+name, column))
-			given = max(given, i+1)
+			length = max(length, i+1)
 		}
 	}
-	res.TieBreakers = values[:given]
+	res.TieBreakers = values[:length]
 	return err
 }
 

@@ -38,9 +38,9 @@ func (f *rejectFile) write(rows []rejection) error {
 		}
 		var err error
 		if f.file, err = os.OpenFile(f.path, flags, 0o600); err != nil {
-			return fmt.Errorf("cannot write the file of rejected rows (%w); name another one with --rejects", err)
+			return fmt.Errorf("cannot write the file of rejected rows (%w); name another file with --rejects", err)
 		}
-		if mode, wide := cli.Wide(f.path); wide {
+		if mode, open := cli.OpenToOthers(f.path); open {
 			f.warnf("other users may read %s (%s), which contains rejected rows; make it private with chmod 600\n", f.path, mode)
 		}
 		f.csv = csv.NewWriter(f.file)

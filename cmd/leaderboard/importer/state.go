@@ -59,16 +59,16 @@ func (r *contextReader) Read(p []byte) (int, error) {
 // checkState returns an error if other users have access to the state file. A user who
 // changes the file could make the import skip rows.
 func (im *importer) checkState() error {
-	mode, wide := cli.Wide(im.state)
-	if !wide || im.dryRun {
+	mode, open := cli.OpenToOthers(im.state)
+	if !open || im.dryRun {
 		return nil
 	}
 	return cli.Usagef("other users may read or change the state file %s (%s); make it private with chmod 600, or name another file with --state", im.state, mode)
 }
 
 // resume reads the state file, and reports whether this import continues an interrupted
-// one. It continues only if the content, the mapping, the server and the board are the
-// same. A board that was deleted and created again is not the same.
+// import. The content, the mapping, the server and the board must be the same. A board that
+// was deleted and created again is not the same.
 func (im *importer) resume(sum string, b *pb.Board) bool {
 	h := sha256.New()
 	_ = json.NewEncoder(h).Encode([]any{sum, im.mapping, im.format, im.delimiter, im.Server, b.GetBoardId(), b.GetCreatedAt().AsTime()})
@@ -96,14 +96,14 @@ func (im *importer) saveState(offset int64) error {
 	if err != nil {
 		return err
 	}
-	next := im.state + ".new"
-	file, err := cli.CreatePrivate(next)
+	newPath := im.state + ".new"
+	file, err := cli.CreatePrivate(newPath)
 	if err == nil {
 		_, err = file.Write(data)
 		err = errors.Join(err, file.Close())
 	}
 	if err == nil {
-		err = os.Rename(next, im.state)
+		err = os.Rename(newPath, im.state)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write the state file (%w); name another file with --state", err)

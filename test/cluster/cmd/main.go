@@ -73,7 +73,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	flags.BoolVar(&s.redisCluster, "redis-cluster", true, "start a Redis Cluster of three masters and three replicas")
 	flags.StringVar(&s.state, "state", ".cache/cluster.json", "file in which \"up\" records its servers for \"down\"")
 	flags.BoolVar(&s.secure, "secure", false, "require TLS and passwords, and print the settings of the service instead of the variables of the tests; starts the Redis Cluster only with -redis=false")
-	flags.BoolVar(&s.quick, "quick", false, "save processor time in runs of some minutes; not for benchmarks, nor to kill servers")
+	flags.BoolVar(&s.quick, "quick", false, "save processor time in runs of some minutes; unsuitable for benchmarks and for tests that kill servers")
 	detach := flags.Bool("d", false, "run in the background (up only)")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -105,7 +105,7 @@ type servers struct {
 // as NAME=value, and a function that stops them.
 func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, stop func() error, err error) {
 	logf := func(format string, args ...any) { fmt.Fprintf(stderr, "cluster: "+format+"\n", args...) }
-	secrets, forget, err := s.secrets()
+	secrets, removeFiles, err := s.secrets(cluster.NewSecrets)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -135,7 +135,7 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 		}})
 	}
 	if len(parts) == 0 {
-		return nil, nil, errors.Join(errors.New("no servers to start; the flags exclude all of them"), forget())
+		return nil, nil, errors.Join(errors.New("no servers to start; the flags exclude all of them"), removeFiles())
 	}
 	logf("starting %d kinds of servers, which takes about half a minute", len(parts))
 	began := time.Now()
@@ -147,7 +147,7 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 				errs = append(errs, c.Close())
 			}
 		}
-		return errors.Join(append(errs, forget())...)
+		return errors.Join(append(errs, removeFiles())...)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for i, p := range parts {
@@ -171,8 +171,9 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 }
 
 // secrets returns the secrets of the servers, or nil if the servers require none. It also
-// returns a function that removes the files of the secrets.
-func (s servers) secrets() (_ *cluster.Secrets, forget func() error, err error) {
+// returns a function that removes the files of the secrets. Function create creates the
+// secrets in a folder. If it fails, secrets removes the folder.
+func (s servers) secrets(create func(dir string) (*cluster.Secrets, error)) (_ *cluster.Secrets, removeFiles func() error, err error) {
 	if !s.secure {
 		return nil, func() error { return nil }, nil
 	}
@@ -180,8 +181,12 @@ func (s servers) secrets() (_ *cluster.Secrets, forget func() error, err error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	secrets, err := cluster.NewSecrets(dir)
-	return secrets, func() error { return os.RemoveAll(dir) }, err
+	removeFiles = func() error { return os.RemoveAll(dir) }
+	secrets, err := create(dir)
+	if err != nil {
+		return nil, nil, errors.Join(err, removeFiles())
+	}
+	return secrets, removeFiles, nil
 }
 
 // settings returns environment variables, as NAME=value, that make the service use the

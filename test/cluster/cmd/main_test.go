@@ -186,3 +186,20 @@ func TestUnknownOrIncompleteCommandsFail(t *testing.T) {
 		}
 	}
 }
+
+// If the creation of the secrets fails, no file of them remains.
+func TestFailedSecretsAreRemoved(t *testing.T) {
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	full := errors.New("disk full")
+	_, _, err := servers{secure: true}.secrets(func(dir string) (*cluster.Secrets, error) {
+		return nil, errors.Join(full, os.WriteFile(filepath.Join(dir, "ca.key"), nil, 0o600))
+	})
+	if !errors.Is(err, full) {
+		t.Errorf("secrets returns %v, want the error of create", err)
+	}
+	files, err := os.ReadDir(temporary)
+	if err != nil || len(files) > 0 {
+		t.Errorf("the folder of temporary files has %v, %v; want no files", files, err)
+	}
+}

@@ -21,9 +21,9 @@ type state struct {
 	Env []string `json:"env"` // NAME=value; empty while the servers start
 }
 
-// openState opens the state file and takes its lock. The result held is true if another
-// process, which runs the servers, holds the lock instead.
-func openState(path string) (f *os.File, held bool, err error) {
+// openState opens the state file and takes its lock. But if another process runs the servers,
+// that process holds the lock, and lockedByOther is true.
+func openState(path string) (f *os.File, lockedByOther bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, false, err
 	}
@@ -71,12 +71,12 @@ func printEnv(w io.Writer, env []string) {
 // up runs servers until ctx is done. If another process already runs them, up
 // prints their variables and returns.
 func up(ctx context.Context, s servers, stdout, stderr io.Writer) error {
-	f, held, err := openState(s.state)
+	f, lockedByOther, err := openState(s.state)
 	if err != nil {
 		return err
 	}
 	defer release(f)
-	if held {
+	if lockedByOther {
 		return printRunning(f, stdout, stderr)
 	}
 	if err := writeState(f, state{PID: os.Getpid()}); err != nil {
@@ -120,11 +120,11 @@ const envDetached = "LEADERBOARD_CLUSTER_DETACHED"
 // upDetached runs "up" in a background process and returns once the servers are
 // ready.
 func upDetached(ctx context.Context, s servers, args []string, stdout, stderr io.Writer) error {
-	f, held, err := openState(s.state)
+	f, lockedByOther, err := openState(s.state)
 	if err != nil {
 		return err
 	}
-	if held {
+	if lockedByOther {
 		defer release(f)
 		return printRunning(f, stdout, stderr)
 	}
@@ -170,12 +170,12 @@ func upDetached(ctx context.Context, s servers, args []string, stdout, stderr io
 // down ends the process that holds the lock of the state file, and returns once
 // it has ended.
 func down(ctx context.Context, path string, stderr io.Writer) error {
-	f, held, err := openState(path)
+	f, lockedByOther, err := openState(path)
 	if err != nil {
 		return err
 	}
 	defer release(f)
-	if !held {
+	if !lockedByOther {
 		fmt.Fprintln(stderr, "cluster: no servers run")
 		return nil
 	}

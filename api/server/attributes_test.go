@@ -16,18 +16,18 @@ func TestUndeclaredAttributes(t *testing.T) {
 	submit := func(attribute string) answer {
 		return h.do("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":"ann","match_id":"m","score":1,"attributes":{"mode":"a","gender":"F",%q:"x"}}`, attribute))
 	}
-	refused := func(what string, a answer) {
+	checkRefused := func(what string, a answer) {
 		t.Helper()
 		if a.status != http.StatusBadRequest || strings.Join(a.violations(), ",") != "attributes" || !strings.Contains(a.raw, `\"club\" is not declared`) {
 			t.Errorf("%s: %d %s, want 400 that names the attribute club", what, a.status, a.raw)
 		}
 	}
-	refused("a submit", submit("club"))
+	checkRefused("a submit", submit("club"))
 	if a := submit("gender"); a.status != http.StatusBadRequest { // the key is repeated
 		t.Errorf("a repeated key: %d %s, want 400", a.status, a.raw)
 	}
 	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"m","score":1,"attributes":{"mode":"a","gender":"F"}}`)
-	refused("a correction", h.do("submit", "PATCH", "/v1/boards/cup/results/ann/m", `{"attributes":{"club":"x"}}`))
+	checkRefused("a correction", h.do("submit", "PATCH", "/v1/boards/cup/results/ann/m", `{"attributes":{"club":"x"}}`))
 	h.must("submit", "PATCH", "/v1/boards/cup/results/ann/m", `{"attributes":{"club":"","mode":"b"}}`)
 	batch := h.must("submit", "POST", "/v1/results:batch", `{"results":[{"board_id":"cup","user_id":"bob","match_id":"m","score":1,"attributes":{"club":"x"}},{"board_id":"cup","user_id":"cyd","score":1}]}`)
 	if got := fmt.Sprint(statuses(batch)); got != "[cup REJECTED cup APPLIED]" || !strings.Contains(fmt.Sprint(batch), "club") {

@@ -1,4 +1,4 @@
-package importer
+package client
 
 import (
 	"testing"
@@ -17,11 +17,11 @@ func TestRetryEndsWithSuccessAPermanentErrorOrTheTimeLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests := []struct {
-		name        string
-		failures    int
-		err         error
-		code        codes.Code    // of the error that retry returns
-		least, most time.Duration // bounds of the time that retry takes
+		name     string
+		failures int
+		err      error
+		code     codes.Code    // of the error that Retry returns
+		min, max time.Duration // bounds of the time that Retry takes
 	}{
 		{"success needs no wait", 0, nil, codes.OK, 0, 0},
 		{"a permanent error is returned immediately", 1000, status.Error(codes.PermissionDenied, "no"), codes.PermissionDenied, 0, 0},
@@ -33,14 +33,14 @@ func TestRetryEndsWithSuccessAPermanentErrorOrTheTimeLimit(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				started, calls := time.Now(), 0
-				err := retry(t.Context(), func() error {
+				err := Retry(t.Context(), func() error {
 					if calls++; calls <= tt.failures {
 						return tt.err
 					}
 					return nil
 				})
-				if took := time.Since(started); status.Code(err) != tt.code || took < tt.least || took > tt.most {
-					t.Errorf("retry returned %v after %v, want the code %v after %v to %v", err, took, tt.code, tt.least, tt.most)
+				if took := time.Since(started); status.Code(err) != tt.code || took < tt.min || took > tt.max {
+					t.Errorf("Retry returned %v after %v, want the code %v after %v to %v", err, took, tt.code, tt.min, tt.max)
 				}
 			})
 		})

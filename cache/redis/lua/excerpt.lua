@@ -1,11 +1,13 @@
--- Reads this shard's part of a window of the ladder. ARGV[5] is the kind of cut:
--- 'k' a sort key, 'i' a position from 0, 'u' right before the user. Then come the
--- sort key or position, the numbers of standings to read before and behind the cut,
--- and a user and its hash, or ''.
+-- Reads this shard's part of an excerpt of the ladder: the standings around a cut. A cut is a
+-- point between two standings. ARGV[5] states how the caller names it: 'k' by a sort key,
+-- which is behind the cut; 'i' by the number of standings before it; 'u' right before a user's
+-- standing. Then come that sort key or number, the numbers of standings to read before and
+-- behind the cut, and a user and the user's hash, or ''.
 -- Returns the user's sort key, or '' if the user is not in the ladder. In that case,
 -- if the kind is 'u', the answer ends here. Otherwise these follow:
 --   cut       standings before the cut
---   better    standings with a smaller rank key than the cut's
+--   better    standings with a smaller rank key than the cut's, the rank key of the sort key
+--             that names the cut
 --   smaller   rank keys smaller than the cut's whose home is this shard
 --   equal     the same, including the cut's own rank key
 --   notworse  standings with the cut's rank key or a smaller one; 0 if the part ends with
@@ -28,32 +30,32 @@ end
 
 local cut, better, smaller, equal, notworse = 0, 0, 0, 0, 0
 local g, gi, s, si, i -- the leaf of the cut, and the cut's position in it
-local all, following = nil, true
-local less, less_than_at, count, not_worse
+local all, ties = nil, true
+local count_less, count_less_at, count, count_not_worse
 if by == 'i' then
-  all, following = size(z)
+  all, ties = size(z)
   cut = math.min(tonumber(x), all)
 elseif x ~= '' then
   g, gi, s, si = seek(z, x)
   if by == 'u' then
     i = call('ZRANK', z .. 'l' .. s, x)
-    if not i then -- members were removed by hand, as in standings.lua
+    if not i then -- members were removed by hand: see standings.lua
       empty_shard()
       return {LOST}
     end
   else
     i = call('ZLEXCOUNT', z .. 'l' .. s, '-', '(' .. x)
   end
-  cut, all, following = before(z, g, gi, si)
+  cut, all, ties = count_before(z, g, gi, si)
   cut = cut + i
   if S ~= '1' then
-    less, less_than_at, count, not_worse = counting()
+    count_less, count_less_at, count, count_not_worse = counters()
     local k = sub(x, 1, kb)
-    better, smaller = less(k)
+    better, smaller = count_less(k)
     if DENSE then equal = count(z .. 'k', k .. '\0') end
   end
 end
-if not all then all, following = size(z) end
+if not all then all, ties = size(z) end
 reply[6] = all
 
 local first = math.max(cut - above, 0)
@@ -74,9 +76,9 @@ if want > 0 then
     i = 0
     part = call('ZRANGE', z .. 'l' .. s, 0, want - 1)
   end
-  if first > 0 and following and (COMPETITION or DENSE) then
-    if not less then less, less_than_at, count, not_worse = counting() end
-    start, distinct = less_than_at(part[1], g, gi, s, si, i, first)
+  if first > 0 and ties and (COMPETITION or DENSE) then
+    if not count_less then count_less, count_less_at, count, count_not_worse = counters() end
+    start, distinct = count_less_at(part[1], g, gi, s, si, i, first)
   end
   repeat
     keys[#keys + 1] = part
@@ -91,9 +93,9 @@ if x ~= '' and byte(ARGV[4], -1) == 119 then
   local k = sub(x, 1, kb)
   if first + read <= cut or sub(last, 1, kb) == k then
     notworse = cut + 1
-    if following then
-      if not not_worse then less, less_than_at, count, not_worse = counting() end
-      notworse = not_worse(k)
+    if ties then
+      if not count_not_worse then count_less, count_less_at, count, count_not_worse = counters() end
+      notworse = count_not_worse(k)
     end
   end
 end

@@ -39,21 +39,36 @@ func (b *Board) validateAttributes() (errs []error) {
 	return errs
 }
 
-// laxly reports whether b, which an earlier build or the service itself created without
-// AcceptedAttributes, accepts the same attributes as o, or would if o was created like b.
-func (b *Board) laxly(o *Board) bool {
+// equalByDefault reports whether SameAs treats the attributes of b and o as equal, because b
+// accepts any attribute by default: b has neither StrictSubmits nor AcceptedAttributes, and o
+// has no AcceptedAttributes either, or has AnyAttribute.
+func (b *Board) equalByDefault(o *Board) bool {
 	return !b.StrictSubmits && len(b.AcceptedAttributes) == 0 && (len(o.AcceptedAttributes) == 0 || slices.Contains(o.AcceptedAttributes, AnyAttribute))
 }
 
-// AcceptsAny reports whether results that are submitted to b may have any attribute. This
-// is so if AcceptedAttributes has [AnyAttribute]. It is also so on boards without
-// AcceptedAttributes and without StrictSubmits.
+// comparedAttributes returns the AcceptedAttributes of b and those of o that SameAs compares.
+// It omits attributes in KeptAttributes of b or o. If equalByDefault is true for b and o, in
+// either order, both lists are empty.
+func (b *Board) comparedAttributes(o *Board) (x, y []string) {
+	isKept := func(name string) bool {
+		return slices.Contains(b.KeptAttributes, name) || slices.Contains(o.KeptAttributes, name)
+	}
+	if b.equalByDefault(o) || o.equalByDefault(b) {
+		return nil, nil
+	}
+	return slices.DeleteFunc(slices.Clone(b.AcceptedAttributes), isKept), slices.DeleteFunc(slices.Clone(o.AcceptedAttributes), isKept)
+}
+
+// AcceptsAny reports whether results that are submitted to b may have any attribute. They
+// may if AcceptedAttributes has [AnyAttribute], and on boards without AcceptedAttributes and
+// without StrictSubmits.
 func (b *Board) AcceptsAny() bool {
 	return b.Source == nil && (slices.Contains(b.AcceptedAttributes, AnyAttribute) || !b.StrictSubmits && len(b.AcceptedAttributes) == 0)
 }
 
-// Accept adds names to AcceptedAttributes, except those that b declares already. If b
-// accepts any attribute, Accept adds none. It adds no more than MaxAcceptedAttributes allows.
+// Accept adds names to AcceptedAttributes and to KeptAttributes, except names that b already
+// declares. If b is linked or accepts any attribute, Accept adds none. It adds no more than
+// MaxAcceptedAttributes allows.
 func (b *Board) Accept(names []string) {
 	if b.Source != nil || b.AcceptsAny() {
 		return
@@ -61,33 +76,34 @@ func (b *Board) Accept(names []string) {
 	for _, name := range names {
 		if len(b.AcceptedAttributes) < MaxAcceptedAttributes && !slices.Contains(b.AcceptedAttributes, name) && !slices.Contains(b.Attributes(), name) {
 			b.AcceptedAttributes = append(slices.Clone(b.AcceptedAttributes), name)
+			b.KeptAttributes = append(slices.Clone(b.KeptAttributes), name)
 		}
 	}
 }
 
-// Declared returns the attributes that b declares on its source: those of its divisions,
-// removed ones included, and those of Source.Match.
+// Declared returns the attributes that the linked board b uses: those of its divisions,
+// removed divisions included, and those of Source.Match.
 func (b *Board) Declared() []string {
 	if b.Source == nil {
-		return b.tallied()
+		return b.talliedAttributes()
 	}
-	return slices.Concat(b.tallied(), slices.Sorted(maps.Keys(b.Source.Match)))
+	return slices.Concat(b.talliedAttributes(), slices.Sorted(maps.Keys(b.Source.Match)))
 }
 
 // declares reports whether b uses an attribute, or accepts it in submitted results. The
-// attributes of divisions that were removed stay declared, because game servers may still
-// send them, and imports of stored results do.
+// attributes of removed divisions stay declared, because game servers and imports of stored
+// results may still send them.
 func (b *Board) declares(attribute string) bool {
 	matched := false
 	if b.Source != nil {
 		_, matched = b.Source.Match[attribute]
 	}
-	return matched || b.AcceptsAny() || slices.Contains(b.AcceptedAttributes, attribute) || slices.Contains(b.tallied(), attribute)
+	return matched || b.AcceptsAny() || slices.Contains(b.AcceptedAttributes, attribute) || slices.Contains(b.talliedAttributes(), attribute)
 }
 
-// CheckAttributes returns a [FieldError] for each attribute that neither b nor a board
-// linked to it declares: as an accepted attribute, in a division or in Source.Match. Such
-// an attribute is probably misspelled.
+// CheckAttributes returns a [FieldError] for each attribute that neither b nor a board linked
+// to b declares. A board declares its accepted attributes and the attributes of its divisions
+// and of Source.Match. Any other attribute is probably misspelled.
 func (b *Board) CheckAttributes(attributes map[string]string, linked []*Board) error {
 	if len(attributes) == 0 || b.AcceptsAny() {
 		return nil
@@ -98,13 +114,13 @@ func (b *Board) CheckAttributes(attributes map[string]string, linked []*Board) e
 			continue
 		}
 		errs = append(errs, fieldErrorf("attributes", "%.128q is not declared by board %q, which declares %s; add it to the board's attributes, or set these to [%q] to accept all",
-			name, b.ID, b.declared(), AnyAttribute))
+			name, b.ID, b.declaredText(), AnyAttribute))
 	}
 	return errors.Join(errs...)
 }
 
-// declared returns the attributes that b declares, for error messages.
-func (b *Board) declared() string {
+// declaredText lists the attributes that b declares, for error messages.
+func (b *Board) declaredText() string {
 	names := slices.Concat(b.Attributes(), b.AcceptedAttributes)
 	if len(names) == 0 {
 		return "none"
@@ -113,13 +129,14 @@ func (b *Board) declared() string {
 	return strings.Join(slices.Compact(names), ", ")
 }
 
-// CheckSubmit returns a [FieldError] for each reason why a caller must not submit r to b,
-// although the log may have such results. r must be as the caller gave it: AchievedAt and
-// Season are zero if the caller gave none. Parameter linked has the boards that are linked to b.
+// CheckSubmit returns a [FieldError] for each reason why a caller must not submit r to b.
+// [Board.Merge] does not refuse results for these reasons, because the Kafka topic may contain
+// such results. r must be as the caller gave it: AchievedAt and Season are zero if the caller
+// gave none. Parameter linked has the boards that are linked to b.
 func (b *Board) CheckSubmit(r *MatchResult, linked []*Board) error {
 	errs := []error{b.CheckAttributes(r.Attributes, linked)}
-	// A correction without a time would belong to the season in which it arrives, and the
-	// result that it corrects would still count in its own season.
+	// A correction without a time would belong to the season in which it arrives. The old
+	// result would still count in its own season.
 	if r.Revision > 0 && r.AchievedAt.IsZero() && r.Season == "" && b.Season.Kind != None {
 		errs = append(errs, fieldErrorf("achieved_at", "or season is required with a revision above 0, because the board has seasons; to change some fields of a stored result, use PATCH /v1/boards/{board}/results/{user_id}/{match_id}"))
 	}

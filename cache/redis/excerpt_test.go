@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// partOf computes what window.lua computes, for a shard with the given sort keys.
+// partOf computes what excerpt.lua computes, for a shard with the given sort keys.
 // homes are the rank keys whose home is the shard.
 func partOf(keys, homes []string, cut string, above, below, keyBytes int) part {
 	smaller := func(list []string, k string) int {
@@ -34,9 +34,9 @@ func partOf(keys, homes []string, cut string, above, below, keyBytes int) part {
 	return w
 }
 
-// A window that is joined from parts of any size, around any cut, agrees with the
-// whole ladder and contains everything that was requested.
-func FuzzWindow(f *testing.F) {
+// An excerpt that is joined from parts of any size, around any cut, agrees with the ladder and has
+// all standings that were requested.
+func FuzzExcerpt(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)
 	}
@@ -65,15 +65,15 @@ func FuzzWindow(f *testing.F) {
 		all := ladder(t, entries, leaderboard.Division{})
 		keyBytes := testBoard.RankKeyBytes()
 		cut := ""
-		switch somewhere := entry(fmt.Sprint("u", rng.IntN(50)), 1+rng.Uint64N(3), rng.Int64N(scores+2)-1, ""); {
+		switch e := entry(fmt.Sprint("u", rng.IntN(50)), 1+rng.Uint64N(3), rng.Int64N(scores+2)-1, ""); {
 		case rng.IntN(4) == 0:
 		case rng.IntN(4) == 0:
-			cut = string(somewhere.Key)
+			cut = string(e.Key)
 		case rng.IntN(2) == 0 && users > 0:
 			s := all[rng.IntN(users)]
 			cut = string(s.SortKey())
 		default:
-			cut = string(somewhere.SortKey()) + "\x00"
+			cut = string(e.SortKey()) + "\x00"
 		}
 		above, below := rng.IntN(12), rng.IntN(12)
 		parts := make([]part, shards)
@@ -82,35 +82,35 @@ func FuzzWindow(f *testing.F) {
 		}
 		s := join(cut, keyBytes, parts)
 		r := &reader{keyBytes: keyBytes}
-		at := 0 // position of the cut in the ladder
+		cutPosition := 0 // in the ladder
 		for _, st := range all {
 			if string(st.SortKey()) < cut {
-				at++
+				cutPosition++
 			}
 		}
-		if got := int(s.base) + s.search(cut); got != at {
-			t.Fatalf("position of the cut is %d, want %d", got, at)
+		if got := int(s.base) + s.search(cut); got != cutPosition {
+			t.Fatalf("position of the cut is %d, want %d", got, cutPosition)
 		}
 		for i := -2; i <= len(s.keys)+2; i++ {
 			for n := range 8 {
-				from := int(s.base) + i
+				first := int(s.base) + i
 				got, ok, err := s.standings(r, i, n)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if !ok {
-					asked := from >= max(at-above, 0) && from+n <= at+below
-					if n > 0 && asked {
-						t.Fatalf("the window lacks some of the %d standings from position %d, although it was requested with %d above and %d below the cut at %d", n, from, above, below, at)
+					requested := first >= max(cutPosition-above, 0) && first+n <= cutPosition+below
+					if n > 0 && requested {
+						t.Fatalf("the excerpt lacks some of the %d standings from position %d, although it was requested with %d above and %d below the cut at %d", n, first, above, below, cutPosition)
 					}
 					continue
 				}
-				if n == 0 || from < 0 {
+				if n == 0 || first < 0 {
 					continue
 				}
-				want := all[min(from, len(all)):min(from+n, len(all))]
+				want := all[min(first, len(all)):min(first+n, len(all))]
 				if diff := cmp.Diff(want, got); diff != "" && len(want)+len(got) > 0 {
-					t.Fatalf("%d standings from position %d (-want +got)\n%s", n, from, diff)
+					t.Fatalf("%d standings from position %d (-want +got)\n%s", n, first, diff)
 				}
 			}
 		}

@@ -1,0 +1,56 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// retryFor is how long Retry retries a call.
+const retryFor = 2 * time.Minute
+
+// Retry calls f until f succeeds, f returns a permanent error, or retryFor has passed.
+// Calls that submit results with match ids may be retried, because each result counts once.
+func Retry(ctx context.Context, f func() error) error {
+	delays := &serverDelays{ExponentialBackOff: backoff.ExponentialBackOff{
+		InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 5 * time.Second,
+	}}
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := f()
+		switch status.Code(err) {
+		case codes.Unavailable, codes.ResourceExhausted, codes.DeadlineExceeded, codes.Aborted:
+			delays.minimum = retryDelay(err)
+		default:
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(delays), backoff.WithMaxElapsedTime(retryFor))
+	return err
+}
+
+// serverDelays is an exponential backoff. Each delay is at least minimum, the delay that the
+// server suggested.
+type serverDelays struct {
+	backoff.ExponentialBackOff
+	minimum time.Duration
+}
+
+// NextBackOff implements [backoff.BackOff].
+func (b *serverDelays) NextBackOff() time.Duration {
+	return max(b.ExponentialBackOff.NextBackOff(), b.minimum)
+}
+
+// retryDelay returns the delay that the server suggests before a retry, or 0 if err
+// suggests none.
+func retryDelay(err error) time.Duration {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok {
+			return info.GetRetryDelay().AsDuration()
+		}
+	}
+	return 0
+}

@@ -1,0 +1,90 @@
+// Package finals answers questions about the final standings of a ladder from reads by
+// position.
+package finals
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Ladder is the final standings of a ladder at one moment. After an erasure, positions are
+// missing, because the other users keep their ranks.
+type Ladder struct {
+	// Last is the greatest position, or a greater number.
+	Last int64
+	// From returns up to n standings, beginning at a position.
+	From func(ctx context.Context, position int64, n int) ([]leaderboard.Standing, error)
+}
+
+// lastBefore returns the last standing for which reached is false. If there is no such
+// standing, the Key of the returned one is empty. If reached is true for a standing, it must
+// be true for all later standings.
+func (l Ladder) lastBefore(ctx context.Context, reached func(*leaderboard.Standing) bool) (last leaderboard.Standing, err error) {
+	low, high := int64(0), l.Last+1 // reached is false up to low, and true from high on
+	for low+1 < high {
+		middle := low + (high-low)/2
+		page, err := l.From(ctx, middle, 1)
+		if err != nil {
+			return last, err
+		}
+		if len(page) == 0 || reached(&page[0]) {
+			high = middle
+		} else {
+			last = page[0]
+			low = last.Ranks.Ordinal
+		}
+	}
+	return last, nil
+}
+
+// After returns up to n standings that follow a sort key. If the key is a rank key or a
+// prefix of one, it also returns the counts of the standings with better rank keys.
+func (l Ladder) After(ctx context.Context, key leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, error) {
+	last, err := l.lastBefore(ctx, func(st *leaderboard.Standing) bool { return st.SortKey() > key })
+	if err != nil {
+		return nil, leaderboard.Counts{}, err
+	}
+	page, err := l.From(ctx, last.Ranks.Ordinal+1, max(n, 1))
+	if err != nil {
+		return nil, leaderboard.Counts{}, err
+	}
+	return page[:min(n, len(page))], Better(&last, page), nil
+}
+
+// Better returns the counts of the standings with better rank keys than a key. Parameter
+// last is the last standing before the key. The first standing of page is the first one
+// after the key.
+func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard.Counts {
+	if len(page) == 0 {
+		return leaderboard.Counts{Standings: last.Ranks.Ordinal, Distinct: last.Ranks.Dense}
+	}
+	return leaderboard.Counts{Standings: page[0].Ranks.Competition - 1, Distinct: page[0].Ranks.Dense - 1}
+}
+
+// Around returns the standing st and its neighbors: the standings at up to above positions
+// before st, and at up to below positions after it.
+func (l Ladder) Around(ctx context.Context, st *leaderboard.Standing, above, below int) (leaderboard.Neighborhood, error) {
+	low := max(st.Ranks.Ordinal-int64(above), 1)
+	high := st.Ranks.Ordinal + int64(below)
+	page, err := l.From(ctx, low, int(high-low)+1)
+	if err != nil {
+		return leaderboard.Neighborhood{}, err
+	}
+	n := leaderboard.Neighborhood{Of: -1}
+	for i := range page {
+		if page[i].User == st.User {
+			n.Of = i
+		}
+		if page[i].Ranks.Ordinal <= high {
+			n.Standings = page[:i+1]
+		}
+	}
+	if n.Of < 0 {
+		return n, fmt.Errorf("final standing of user %q: %w", st.User, leaderboard.ErrEntryNotFound)
+	}
+	last, err := l.lastBefore(ctx, func(other *leaderboard.Standing) bool { return other.Key > st.Key })
+	n.NotWorse = last.Ranks.Ordinal
+	return n, err
+}

@@ -1,0 +1,335 @@
+package ranking_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/cache/memory"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
+)
+
+// regionStore is the store of a region. All regions have the same data. Each has its own list
+// of changes.
+type regionStore struct {
+	leaderboard.Store
+	all     []*regionStore // the regions whose lists get the changes that are made in this region
+	changes []leaderboard.RankChange
+}
+
+func (s *regionStore) announce(user leaderboard.UserID, seasons ...leaderboard.SeasonKey) {
+	for _, r := range s.all {
+		r.changes = append(r.changes, leaderboard.RankChange{ID: fmt.Sprint(len(r.changes)), User: user, Seasons: seasons})
+	}
+}
+
+func (s *regionStore) SetBan(ctx context.Context, b leaderboard.Ban) ([]leaderboard.Change, error) {
+	changes, err := s.Store.SetBan(ctx, b)
+	s.announce(b.User, seasonsOf(changes)...)
+	return changes, err
+}
+
+func (s *regionStore) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
+	changes, err := s.Store.Erase(ctx, user, at)
+	s.announce(user, seasonsOf(changes)...)
+	return changes, err
+}
+
+func seasonsOf(changes []leaderboard.Change) (keys []leaderboard.SeasonKey) {
+	for i := range changes {
+		keys = append(keys, changes[i].After.SeasonKey)
+	}
+	return keys
+}
+
+func (s *regionStore) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time.Time) error {
+	err := s.Store.DeleteBoard(ctx, id, at)
+	s.announce("", leaderboard.SeasonKey{Board: id, Season: leaderboard.SeasonAll})
+	return err
+}
+
+func (s *regionStore) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
+	seasons, err := s.Store.StartRecount(ctx, b)
+	for _, r := range s.all {
+		r.changes = append(r.changes, leaderboard.RankChange{ID: fmt.Sprint("divisions", len(r.changes)), Board: b.ID})
+	}
+	return seasons, err
+}
+
+func (s *regionStore) RankChanges(context.Context) iter.Seq2[leaderboard.RankChange, error] {
+	return func(yield func(leaderboard.RankChange, error) bool) {
+		for _, c := range slices.Clone(s.changes) {
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *regionStore) FinishRankChange(ctx context.Context, c leaderboard.RankChange, update func([]leaderboard.Entry) error) error {
+	var entries []leaderboard.Entry
+	for _, key := range c.Seasons {
+		if c.User == "" {
+			break
+		}
+		e, err := s.Entry(ctx, key, c.User)
+		if errors.Is(err, leaderboard.ErrEntryNotFound) {
+			e, err = leaderboard.Entry{SeasonKey: key, User: c.User, Version: 1 << 40}, nil
+		}
+		if err != nil {
+			return err
+		}
+		entries = append(entries, e)
+	}
+	if err := update(entries); err != nil {
+		return err
+	}
+	s.changes = slices.DeleteFunc(s.changes, func(listed leaderboard.RankChange) bool { return listed.ID == c.ID })
+	return nil
+}
+
+// laggingIndex is an index that lacks updates while lags is true.
+type laggingIndex struct {
+	leaderboard.Index
+	lags bool
+}
+
+func (x *laggingIndex) Synced() bool { return !x.lags }
+
+// Bans, unbans, erasures and deletions in one region change the ranks in the other region too.
+// A change remains in the list of a region until its index has the change.
+func TestChangesOfRanksReachEveryRegion(t *testing.T) {
+	store, _ := embedded.Open(t)
+	otherStore := &regionStore{Store: store}
+	localStore := &regionStore{Store: store, all: []*regionStore{otherStore}}
+	index := &laggingIndex{Index: memory.New()}
+	localRegion, otherRegion := serviceOver(t, localStore, memory.New()), serviceOver(t, otherStore, index)
+	localRegion.create(sumBoard)
+	localRegion.submit("b", points("ann", "m", 5))
+	localRegion.submit("b", points("bob", "m", 3))
+	query := ranking.Query{Board: "b"}
+	otherRegion.wantList(query, "ann 5 1", "bob 3 2") // this read loads the season into the index
+	finish := func() {
+		t.Helper()
+		if err := otherRegion.FinishRankChanges(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setBan := func(banned bool) {
+		t.Helper()
+		if _, err := localRegion.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: banned}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct {
+		change        func()
+		before, after []string
+	}{
+		{func() { setBan(true) }, []string{"ann 5 1", "bob 3 2"}, []string{"bob 3 1"}},
+		{func() { setBan(false) }, []string{"bob 3 1"}, []string{"ann 5 1", "bob 3 2"}},
+		{func() {
+			if err := localRegion.Erase(t.Context(), "ann"); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"ann 5 1", "bob 3 2"}, []string{"bob 3 1"}},
+		{func() {
+			if err := localRegion.DeleteBoard(t.Context(), "b"); err != nil {
+				t.Fatal(err)
+			}
+			localRegion.clock.set(start.Add(time.Hour))
+			otherRegion.clock.set(start.Add(time.Hour))
+			localRegion.create(sumBoard)
+			localRegion.submit("b", points("cat", "m", 1))
+		}, []string{"bob 3 1"}, []string{"cat 1 1"}},
+	} {
+		step.change()
+		otherRegion.wantList(query, step.before...) // the index of this region does not have the change yet
+		index.lags = true
+		finish()
+		if len(otherStore.changes) == 0 {
+			t.Error("the list of changes is empty although the index lacks updates, want the change in it")
+		}
+		index.lags = false
+		finish()
+		otherRegion.wantList(query, step.after...)
+		if len(otherStore.changes) > 0 {
+			t.Errorf("changes after FinishRankChanges: %+v, want none", otherStore.changes)
+		}
+	}
+}
+
+// The only user of a season is erased. The other region drops the season from its index when
+// it repeats the erasure.
+func TestAnErasureDropsAnEmptySeasonInEveryRegion(t *testing.T) {
+	store, _ := embedded.Open(t)
+	otherStore := &regionStore{Store: store}
+	localStore := &regionStore{Store: store, all: []*regionStore{otherStore}}
+	localRegion, otherRegion := serviceOver(t, localStore, memory.New()), serviceOver(t, otherStore, memory.New())
+	localRegion.create(sumBoard)
+	localRegion.submit("b", points("ann", "m", 5))
+	otherRegion.wantList(ranking.Query{Board: "b"}, "ann 5 1") // this read loads the season into the index
+	if err := localRegion.Erase(t.Context(), "ann"); err != nil {
+		t.Fatal(err)
+	}
+	if err := otherRegion.FinishRankChanges(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
+	if loaded, err := otherRegion.index.Loaded(t.Context(), key); loaded || err != nil {
+		t.Errorf("the other index has the season without users: %v, error %v; want it dropped", loaded, err)
+	}
+}
+
+// A division that is added in one region appears in the index of the other region too.
+func TestAChangeOfDivisionsReachesEveryRegion(t *testing.T) {
+	store, _ := embedded.Open(t)
+	otherStore := &regionStore{Store: store}
+	localStore := &regionStore{Store: store, all: []*regionStore{otherStore}}
+	index := &laggingIndex{Index: memory.New()}
+	localRegion, otherRegion := serviceOver(t, localStore, memory.New()), serviceOver(t, otherStore, index)
+	localRegion.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, AcceptedAttributes: []string{"club"}})
+	for i, user := range []string{"ann", "bob", "cat"} {
+		r := points(user, "m", int64(9-i))
+		r.Attributes = map[string]string{"club": []string{"x", "y", "x"}[i]}
+		localRegion.submit("b", r)
+	}
+	otherRegion.wantList(ranking.Query{Board: "b"}, "ann 9 1", "bob 8 2", "cat 7 3") // this read loads the season into the index
+	localRegion.amendDivisions("b", "club")
+	if err := localRegion.FillDivisions(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, lags := range []bool{true, false} {
+		index.lags = lags
+		if err := errors.Join(otherRegion.FinishRankChanges(t.Context()), otherRegion.FillDivisions(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		if len(otherStore.changes) > 0 != lags {
+			t.Errorf("the index lacks updates: %v; changes afterwards: %+v; want changes only while it lacks updates", lags, otherStore.changes)
+		}
+	}
+	otherRegion.clock.set(start.Add(time.Minute)) // the process reads the board again
+	otherRegion.wantList(ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "club", Value: "x"}}, "ann 9 1", "cat 7 2")
+	otherRegion.wantList(ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "club", Value: "y"}}, "bob 8 1")
+}
+
+// amendCalls is a store that counts the calls of Amend.
+type amendCalls struct {
+	leaderboard.Store
+	n      int
+	during func() // runs during the first Amend
+}
+
+func (s *amendCalls) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, am leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
+	if s.n++; s.n == 1 {
+		s.during()
+	}
+	return s.Store.Amend(ctx, b, season, am)
+}
+
+// A process dies after it has set a ban, so the final standings of a sealed season still have
+// the user. One process of the region amends them.
+func TestOneProcessAmendsASealedSeasonAfterABan(t *testing.T) {
+	store, _ := embedded.Open(t)
+	amends := &amendCalls{Store: store}
+	otherStore := &regionStore{Store: amends}
+	localStore := &regionStore{Store: store, all: []*regionStore{otherStore}}
+	localRegion, first, second := serviceOver(t, localStore, memory.New()), serviceOver(t, otherStore, memory.New()), serviceOver(t, otherStore, memory.New())
+	localRegion.create(dailyBoard)
+	localRegion.submit(dailyBoard.ID, points("ann", "m", 5))
+	localRegion.submit(dailyBoard.ID, points("bob", "m", 3))
+	localRegion.clock.set(start.AddDate(0, 0, 1))
+	localRegion.sweep()
+	for _, f := range []*fixture{first, second} { // the lease of the seal has ended
+		f.clock.set(localRegion.clock.now().Add(time.Hour))
+	}
+	if _, err := localStore.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true, At: start}); err != nil {
+		t.Fatal(err)
+	}
+	finish := func(f *fixture) {
+		t.Helper()
+		if err := f.FinishRankChanges(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	amends.during = func() { finish(second) }
+	finish(first)
+	if amends.n != 1 || len(otherStore.changes) > 0 {
+		t.Errorf("%d calls of Amend and the changes %+v, want one call and no changes", amends.n, otherStore.changes)
+	}
+	second.wantList(ranking.Query{Board: dailyBoard.ID, Season: day}, "bob 3 1")
+}
+
+// One process sets a ban, and another one of the region repeats it. While one of them amends
+// the sealed season, the other one comes to it too. The season has one amendment.
+func TestABanAndItsRepetitionAmendASealedSeasonOnce(t *testing.T) {
+	for _, first := range []string{"the process that sets the ban", "another process", "a second task of the same process"} {
+		t.Run(first+" amends", func(t *testing.T) {
+			store, _ := embedded.Open(t)
+			amends := &amendCalls{Store: store}
+			region := &regionStore{Store: amends}
+			region.all = []*regionStore{region}
+			setter, other := serviceOver(t, region, memory.New()), serviceOver(t, region, memory.New())
+			repeater := other
+			if first == "a second task of the same process" {
+				repeater = setter
+			}
+			setter.create(dailyBoard)
+			setter.submit(dailyBoard.ID, points("ann", "m", 5))
+			setter.submit(dailyBoard.ID, points("bob", "m", 3))
+			setter.afterDay()
+			other.afterDay()
+			setter.sweep()
+			ban := func() error {
+				_, err := setter.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true})
+				return err
+			}
+			finish := func() error { return repeater.FinishRankChanges(t.Context()) }
+			done := make(chan error, 1)
+			if first == "the process that sets the ban" {
+				amends.during = func() { done <- finish() }
+				if err := ban(); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				amends.during = func() {
+					go func() { done <- ban() }()
+					select {
+					case err := <-done:
+						t.Errorf("SetBan returns %v before the season is amended", err)
+						done <- err
+					case <-time.After(300 * time.Millisecond):
+					}
+				}
+				// The process died after it had set the ban. A caller repeats the call.
+				if _, err := region.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true, At: start}); err != nil {
+					t.Fatal(err)
+				}
+				if err := finish(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range []*fixture{setter, other} {
+				if err := f.FinishRankChanges(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			record, err := store.Season(t.Context(), leaderboard.SeasonKey{Board: dailyBoard.ID, Season: day})
+			if err != nil || len(record.Amendments) != 1 || amends.n != 1 {
+				t.Errorf("%d calls of Amend, season %+v, error %v; want one call and one amendment", amends.n, record, err)
+			}
+			setter.wantList(dayQuery, "bob 3 1")
+			if len(region.changes) > 0 {
+				t.Errorf("changes after FinishRankChanges: %+v, want none", region.changes)
+			}
+		})
+	}
+}

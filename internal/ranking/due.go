@@ -1,0 +1,173 @@
+package ranking
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+const (
+	// listInterval is the longest time for which a process relies on its list of a board's seasons.
+	listInterval = time.Hour
+	// maxCalendarGrace is more than any real grace. Longer ones could overflow a time.
+	maxCalendarGrace = 100 * 365 * 24 * time.Hour
+)
+
+// A seasonPlan is what a process knows about the seasons of a board. Sweep and Load use it
+// to read only the data that may have changed. Of an idle board, they read only the board.
+type seasonPlan struct {
+	board    leaderboard.Board // the version for which the plan was made
+	listedAt time.Time         // when the seasons were listed
+	wait     time.Duration     // how long the process relies on the plan
+	unsealed []leaderboard.SeasonID
+	// sealed has the SealedAt of the sealed seasons. They stay sealed until they are
+	// deleted. A deleted season gets results again only after a change of the schedule.
+	sealed map[leaderboard.SeasonID]time.Time
+	// due is the time from which a sweep looks at the board again. Zero means never.
+	due time.Time
+}
+
+// holds reports whether a plan, which may be nil, still holds for the board b.
+func (p *seasonPlan) holds(b *leaderboard.Board, now time.Time) bool {
+	return p != nil && now.Before(p.listedAt.Add(p.wait)) && reflect.DeepEqual(&p.board, b)
+}
+
+// forBoard returns p if it is a plan for b or another version of b. Otherwise it returns an
+// empty plan.
+func (p *seasonPlan) forBoard(b *leaderboard.Board) *seasonPlan {
+	if p == nil || !p.board.CreatedAt.Equal(b.CreatedAt) {
+		return &seasonPlan{}
+	}
+	return p
+}
+
+// seasonPlans are the plans of a process. A plan does not change, except its field due.
+type seasonPlans struct {
+	mu    sync.Mutex
+	plans map[leaderboard.BoardID]*seasonPlan
+}
+
+func (s *seasonPlans) get(id leaderboard.BoardID) *seasonPlan {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.plans[id]
+}
+
+func (s *seasonPlans) put(p *seasonPlan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plans[p.board.ID] = p
+}
+
+// keepOnly deletes the plans of all boards except the given ones.
+func (s *seasonPlans) keepOnly(boards []leaderboard.Board) {
+	ids := map[leaderboard.BoardID]bool{}
+	for i := range boards {
+		ids[boards[i].ID] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.plans, func(id leaderboard.BoardID, _ *seasonPlan) bool { return !ids[id] })
+}
+
+// isDue reports whether a sweep must look at the seasons of b.
+func (s *seasonPlans) isDue(b *leaderboard.Board, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.plans[b.ID]
+	return !p.holds(b, now) || hasCome(p.due, now)
+}
+
+// plan returns the plan of a board. If the process has none that holds, plan makes one.
+func (s *shared) plan(ctx context.Context, b *leaderboard.Board) (*seasonPlan, error) {
+	if p := s.plans.get(b.ID); p.holds(b, s.now()) {
+		return p, nil
+	}
+	return s.newPlan(ctx, b)
+}
+
+// newPlan lists the seasons of a board. It reads the record of each season that may be
+// sealed, unless this process knows that the season is sealed. The board is due at once.
+func (s *shared) newPlan(ctx context.Context, b *leaderboard.Board) (*seasonPlan, error) {
+	now := s.now()
+	previous := s.plans.get(b.ID).forBoard(b)
+	sealed := previous.sealed
+	if !reflect.DeepEqual(previous.board.Season, b.Season) {
+		sealed = nil
+	}
+	ids, err := s.store.SeasonIDs(ctx, b.ID)
+	if err != nil {
+		return nil, err
+	}
+	p := &seasonPlan{board: b.Clone(), listedAt: now, wait: listInterval, sealed: map[leaderboard.SeasonID]time.Time{}, due: now}
+	for _, id := range ids {
+		sealedAt, ok := sealed[id]
+		if !ok {
+			if sealedAt, err = s.sealedAt(ctx, b, id, slices.Contains(previous.unsealed, id)); err != nil {
+				return nil, err
+			}
+		}
+		if sealedAt.IsZero() {
+			p.unsealed = append(p.unsealed, id)
+		} else {
+			p.sealed[id] = sealedAt
+		}
+	}
+	// The list changes when the first result of the current season arrives. Until then, the
+	// process relies on each plan for at least a minute, and for up to twice as long as on the
+	// previous plan.
+	if current, err := b.Season.At(now); err == nil && !slices.Contains(ids, current.ID) {
+		p.wait = min(max(2*previous.wait, time.Minute), listInterval)
+	}
+	p.wait = min(p.wait, untilSeal(b, now, p.wait))
+	s.plans.put(p)
+	return p, nil
+}
+
+// untilSeal returns the time from now until the next season of b may be sealed, and at most
+// limit. The season may lack results yet, and get the first one in its grace.
+func untilSeal(b *leaderboard.Board, now time.Time, limit time.Duration) time.Duration {
+	until := limit
+	considerClose := func(closes time.Time) {
+		if sealable := closes.Add(sealDelay); sealable.After(now) {
+			until = min(until, sealable.Sub(now))
+		}
+	}
+	consider := func(s leaderboard.Season, err error) {
+		if err == nil {
+			considerClose(b.ClosesAt(s))
+		}
+	}
+	consider(b.Season.At(now))
+	if b.Season.Grace < maxCalendarGrace {
+		consider(b.Season.At(now.Add(-b.Season.Grace - sealDelay))) // the first season whose grace has not ended
+		considerClose(b.CreatedAt.Add(b.Season.Grace))              // all seasons before the board was created
+	}
+	for _, w := range b.Season.Windows {
+		consider(w, nil)
+	}
+	for _, e := range b.Season.Ends {
+		consider(b.Season.ByID(e.ID))
+	}
+	return until
+}
+
+// sealedAt returns the time when a season was sealed, or zero. If another process has sealed
+// the season recently, sealedAt drops the season from the index of this process. Parameter
+// wasOpen means that the previous plan of this process has the season as unsealed.
+func (s *shared) sealedAt(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID, wasOpen bool) (time.Time, error) {
+	season, err := b.Season.ByID(id)
+	if err != nil || !s.mayBeSealed(season) {
+		return time.Time{}, err
+	}
+	record, err := s.store.Season(ctx, leaderboard.SeasonKey{Board: b.ID, Season: id})
+	if err == nil && !record.SealedAt.IsZero() && (wasOpen || record.SealedAt.After(s.now().AddDate(0, 0, -1))) {
+		err = s.ranks.useFinal(ctx, record)
+	}
+	return record.SealedAt, err
+}

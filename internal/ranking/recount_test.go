@@ -1,0 +1,189 @@
+package ranking_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// naiveSeason returns the id of the season that contains t.
+func naiveSeason(k leaderboard.ScheduleKind, t time.Time) leaderboard.SeasonID {
+	switch k {
+	case leaderboard.Yearly:
+		return leaderboard.SeasonID(t.UTC().Format("2006"))
+	case leaderboard.Monthly:
+		return leaderboard.SeasonID(t.UTC().Format("200601"))
+	case leaderboard.Daily:
+		return leaderboard.SeasonID(t.UTC().Format("20060102"))
+	default:
+		return leaderboard.SeasonAll
+	}
+}
+
+// lapDivisions are the divisions that a board of laps may have.
+var lapDivisions = []string{"team", "mode", "team+mode"}
+
+// randomDivisions returns some of lapDivisions, in any order.
+func randomDivisions(rng *rand.Rand) (divisions []string) {
+	for _, i := range rng.Perm(len(lapDivisions))[:rng.IntN(len(lapDivisions)+1)] {
+		divisions = append(divisions, lapDivisions[i])
+	}
+	return divisions
+}
+
+// naiveEntry is a user's entry in a recount.
+type naiveEntry struct {
+	score      int64
+	ties       []int64
+	last       time.Time                           // the event time of the result that decides the score
+	match      string                              // the match of this result
+	attributes map[string]*leaderboard.MatchResult // the latest result with the attribute
+}
+
+// comesAfter reports whether r is later than the user's result with the given event time and
+// match.
+func comesAfter(r *leaderboard.MatchResult, achievedAt time.Time, match string) bool {
+	return cmp.Or(r.AchievedAt.Compare(achievedAt), cmp.Compare(matchOf(r), match)) > 0
+}
+
+// matchOf returns a text that orders the matches of the source as linked boards order them.
+func matchOf(r *leaderboard.MatchResult) string { return string(r.Season) + "/" + string(r.Match) }
+
+// add adds r, whose tie-breakers on b are ties. It returns e, or a new entry if e is nil.
+func (e *naiveEntry) add(b *leaderboard.Board, r *leaderboard.MatchResult, ties []int64) *naiveEntry {
+	switch {
+	case e == nil:
+		e = &naiveEntry{int64(r.Score), ties, r.AchievedAt, matchOf(r), map[string]*leaderboard.MatchResult{}}
+	case b.Policy == leaderboard.Sum:
+		e.score += int64(r.Score)
+		for i := range ties {
+			e.ties[i] += ties[i]
+		}
+	case b.Policy == leaderboard.Latest && comesAfter(r, e.last, e.match),
+		b.Policy == leaderboard.Best && isBetter(b, int64(r.Score), e.score):
+		e.score, e.ties, e.last, e.match = int64(r.Score), ties, r.AchievedAt, matchOf(r)
+	}
+	for name := range r.Attributes {
+		if latest := e.attributes[name]; latest == nil || comesAfter(r, latest.AchievedAt, matchOf(latest)) {
+			e.attributes[name] = r
+		}
+	}
+	return e
+}
+
+func isBetter(b *leaderboard.Board, score, other int64) bool {
+	return score < other && b.Order == leaderboard.LowerFirst || score > other && b.Order == leaderboard.HigherFirst
+}
+
+// isIn reports whether the user of e is in a division.
+func (e *naiveEntry) isIn(d leaderboard.Division) bool {
+	for _, part := range d.Parts() {
+		if r := e.attributes[part.Attribute]; r == nil || r.Attributes[part.Attribute] != part.Value {
+			return false
+		}
+	}
+	return true
+}
+
+// divisionsOf returns the zero division and every division of laps that b may have users in.
+func divisionsOf(b *leaderboard.Board) []leaderboard.Division {
+	all := []leaderboard.Division{{}}
+	for _, name := range b.Divisions {
+		parts := [][]leaderboard.Division{nil}
+		for _, attribute := range strings.Split(name, "+") {
+			var longer [][]leaderboard.Division
+			for _, value := range slices.Compact(slices.Clone(lapAttributes[attribute])) {
+				for _, p := range parts {
+					longer = append(longer, append(slices.Clone(p), leaderboard.Division{Attribute: attribute, Value: value}))
+				}
+			}
+			parts = longer
+		}
+		for _, p := range parts {
+			all = append(all, leaderboard.Cross(p...))
+		}
+	}
+	return all
+}
+
+// counts reports whether a board counts r, a result of the source that is not hidden.
+func counts(b *leaderboard.Board, r *leaderboard.MatchResult) bool {
+	if r.Retracted {
+		return false
+	}
+	if b.Source != nil {
+		for name, value := range b.Source.Match {
+			if r.Attributes[name] != value {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// rankTies returns the tie-breakers of r, a result of the source, in the order of b. A smaller
+// value ranks better.
+func rankTies(source, b *leaderboard.Board, r *leaderboard.MatchResult) (ties []int64) {
+	for _, tie := range b.TieBreakers {
+		i := slices.IndexFunc(source.TieBreakers, func(t leaderboard.TieBreaker) bool { return t.Name == tie.Name })
+		v := int64(0)
+		if i < len(r.TieBreakers) {
+			v = r.TieBreakers[i]
+		}
+		if tie.Order == leaderboard.HigherFirst {
+			v = -v
+		}
+		ties = append(ties, v)
+	}
+	return ties
+}
+
+// recount computes all ladders of a linked board, or of the source, from the results that
+// stand on the source. Its lines have the form of fixture.list. They are sorted.
+func recount(source, b *leaderboard.Board, results []leaderboard.MatchResult, hidden func(*leaderboard.MatchResult) bool) map[leaderboard.Ladder][]string {
+	seasons := map[leaderboard.SeasonID]map[leaderboard.UserID]*naiveEntry{}
+	for i := range results {
+		r := &results[i]
+		if hidden(r) || !counts(b, r) {
+			continue
+		}
+		season := naiveSeason(b.Season.Kind, r.AchievedAt)
+		if seasons[season] == nil {
+			seasons[season] = map[leaderboard.UserID]*naiveEntry{}
+		}
+		seasons[season][r.User] = seasons[season][r.User].add(b, r, rankTies(source, b, r))
+	}
+	ladders := map[leaderboard.Ladder][]string{}
+	for season, entries := range seasons {
+		for _, d := range divisionsOf(b) {
+			members := maps.Clone(entries)
+			maps.DeleteFunc(members, func(_ leaderboard.UserID, e *naiveEntry) bool { return !e.isIn(d) })
+			if lines := naiveLines(b, members); len(lines) > 0 {
+				ladders[leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: season}, Division: d}] = lines
+			}
+		}
+	}
+	return ladders
+}
+
+// naiveLines returns a sorted line for each user, with the competition rank.
+func naiveLines(b *leaderboard.Board, users map[leaderboard.UserID]*naiveEntry) []string {
+	lines := []string{}
+	for user, e := range users {
+		rank := 1
+		for _, o := range users {
+			if isBetter(b, o.score, e.score) || o.score == e.score && slices.Compare(o.ties, e.ties) < 0 {
+				rank++
+			}
+		}
+		lines = append(lines, fmt.Sprintf("%s %d %d", user, e.score, rank))
+	}
+	slices.Sort(lines)
+	return lines
+}

@@ -1,0 +1,365 @@
+package cql
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// # Why bans and erasures need no lock
+//
+// A user's account is a row of table accounts with two sets: the states of bans and the
+// erasures. A state of a ban is what a SetBan stores. A writer only adds an element to a set,
+// with a constant timestamp. So the order and the repetition of writes do not matter, in one
+// data center and between several. These values follow from the sets:
+//
+//   - The epoch is the number of erasures. A state of a ban belongs to the epoch in which it
+//     was set. The next erasure makes it ineffective.
+//   - Of all states of a ban, the greatest by [leaderboard.Ban.Compare] stands.
+//   - The serial of a ban is the number of changes of Banned along all of its states in their
+//     order. Another state can only raise the serial or leave it as it is. A ban with an odd
+//     serial hides the user. So if a new state changes whether the user is hidden, it also
+//     raises the serial.
+//   - The base is the number from which the versions of the user's entries start after an
+//     erasure. It is the greatest base of an erasure, plus the steps of all erasures. Each
+//     erasure raises it by at least its own step: see [erasure].
+//
+// So the account only grows, and its version grows with every change that can affect an
+// entry. The account is a part of the user's state, and the argument in state.go applies to
+// it: a writer of the account first adds its element, and then reads the account.
+
+// An accountRow is a row of table accounts.
+type accountRow struct {
+	body           []byte // bans and erasures that an older version of the store wrote
+	ban            string // see decodeOldAccount
+	bans, erasures map[string][]byte
+	written        *int64 // the write timestamp of body
+}
+
+// dest returns the variables into which a read scans the row.
+func (r *accountRow) dest() []any { return []any{&r.body, &r.ban, &r.bans, &r.erasures, &r.written} }
+
+// userAccount is a user's bans and erasures. In the embedded account, Serial and Hidden are
+// the values of the ban on every board.
+type userAccount struct {
+	account
+	bans []userBan // the bans that stand, in the order of leaderboard.Store.UserBans
+
+	names    []string // the names of all elements of the set of bans
+	outdated []string // the names of the elements of earlier epochs
+	erasures [][]byte // the values of all elements of the set of erasures
+	steps    uint64   // the sum of the steps of all erasures
+	stripped *op      // the statement that removes bans of an older version, without the user's hash; nil if the row has no such bans
+}
+
+// userBan is a ban with its serial.
+type userBan struct {
+	leaderboard.Ban
+	serial uint64
+}
+
+// accountOn returns the account that a season of the board stores. The Serial of this account
+// grows with every change of a ban on the board, on its source, and on every board.
+func (a *userAccount) accountOn(board *leaderboard.Board) account {
+	acc := a.account
+	for i := range a.bans {
+		if b := &a.bans[i]; b.Board != "" && b.Concerns(board) {
+			acc.Serial += b.serial
+			acc.Hidden = acc.Hidden || b.Hides(board)
+		}
+	}
+	return acc
+}
+
+// versionBound returns an upper bound of the version that the account adds to any entry of
+// the user.
+func (a *userAccount) versionBound() uint64 {
+	v := a.version()
+	for i := range a.bans {
+		if a.bans[i].Board != "" {
+			v += a.bans[i].serial
+		}
+	}
+	return v
+}
+
+// An element is a member of the set of bans, or of the set of erasures. Elements with
+// different values have different names.
+type element struct {
+	name  string
+	value []byte
+}
+
+// The timestamps of the elements of a set.
+const (
+	elementAdded   = int64(1)
+	elementRemoved = int64(2)
+)
+
+// newElement returns the element with the given value. Its name is a hash of the value.
+func newElement(value []byte) element {
+	sum := sha256.Sum256(value)
+	return element{fmt.Sprintf("%x", sum[:16]), value}
+}
+
+// newBanElement returns the element for a state of a ban that is set in an epoch.
+func newBanElement(epoch int64, b *leaderboard.Ban) (element, error) {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return element{}, fmt.Errorf("cql: encode a ban: %w", err)
+	}
+	return newElement(append(binary.AppendUvarint([]byte{codecFormat}, uint64(epoch)), text...)), nil
+}
+
+// decodeBanElement returns the epoch and the state of a ban from the value of an element.
+func decodeBanElement(value []byte) (epoch int64, b leaderboard.Ban, err error) {
+	d := decoder{b: value}
+	format := d.byte()
+	if epoch = int64(d.uvarint()); d.bad || format != codecFormat {
+		return 0, b, errFormat("ban")
+	}
+	return epoch, b, decodeBan(d.b, &b)
+}
+
+// An erasure is an element of the set of erasures. An account with this erasure, and those
+// that its writer had read, has the base that the writer chose. Each further erasure raises
+// the base by its own step.
+type erasure struct {
+	at         time.Time
+	base, step uint64
+}
+
+// element returns the element of the set of erasures that contains e.
+func (e *erasure) element() element {
+	value := binary.AppendVarint([]byte{codecFormat}, e.at.UnixMicro())
+	return newElement(binary.AppendUvarint(binary.AppendUvarint(value, e.base), e.step))
+}
+
+func decodeErasure(value []byte) (erasure, error) {
+	d := decoder{b: value}
+	format := d.byte()
+	e := erasure{d.time(), d.uvarint(), d.uvarint()}
+	if d.bad || len(d.b) > 0 || format != codecFormat {
+		return erasure{}, errFormat("erasure")
+	}
+	return e, nil
+}
+
+// nextErasure returns the erasure that the caller must add to the account. highest is the
+// highest version of an entry that the caller has read.
+func (a *userAccount) nextErasure(at time.Time, highest uint64) (erasure, error) {
+	highest = max(a.versionBound(), highest)
+	base := erasedBase(highest)
+	if base > maxVersion || a.Epoch >= maxEpoch {
+		return erasure{}, &leaderboard.FieldError{Field: "user_id", Problem: "was erased and banned too often; use another id"}
+	}
+	step := uint64(erasureStep)
+	if base > maxResultVersion {
+		step = lastErasureStep
+	}
+	return erasure{at, base - step - a.steps, step}, nil
+}
+
+// decode returns the account of the row's user. It returns [leaderboard.ErrFormat] if the row
+// is damaged.
+func (r *accountRow) decode() (a userAccount, err error) {
+	var old []userBan
+	if r.body != nil {
+		if a.account, old, err = decodeOldAccount(r.body, r.ban); err != nil {
+			return userAccount{}, err
+		}
+	}
+	if len(old) > 0 {
+		unbanned := a.account // does not include the set of erasures, which the row keeps
+		unbanned.Serial, unbanned.Hidden = 0, false
+		a.stripped = &op{stripAccount, []any{orZero(r.written) + 1, unbanned.append(nil)}}
+	}
+	for _, value := range r.erasures {
+		e, err := decodeErasure(value)
+		if err != nil {
+			return userAccount{}, err
+		}
+		if e.at.After(a.ErasedAt) {
+			a.ErasedAt = e.at
+		}
+		a.erasures = append(a.erasures, value)
+		a.Base, a.steps, a.Epoch = max(a.Base, e.base), a.steps+e.step, a.Epoch+1
+	}
+	a.Base += a.steps
+	if len(r.erasures) > 0 {
+		a.Serial, a.Hidden, old = 0, false, nil
+	}
+	states := map[leaderboard.BoardID][]leaderboard.Ban{}
+	for name, value := range r.bans {
+		epoch, ban, err := decodeBanElement(value)
+		if err != nil {
+			return userAccount{}, err
+		}
+		a.names = append(a.names, name)
+		if epoch == a.Epoch {
+			states[ban.Board] = append(states[ban.Board], ban)
+		} else if epoch < a.Epoch { // a later epoch means that an erasure has not arrived yet
+			a.outdated = append(a.outdated, name)
+		}
+	}
+	slices.Sort(a.names)
+	slices.Sort(a.outdated)
+	a.setBans(states, old)
+	return a, nil
+}
+
+// setBans sets the bans that stand. states are the states in the set of bans, and old are
+// the bans that an older version wrote.
+func (a *userAccount) setBans(states map[leaderboard.BoardID][]leaderboard.Ban, old []userBan) {
+	changes := map[leaderboard.BoardID]uint64{"": a.Serial} // an older version deleted lifted bans, but kept the serial
+	for i := range old {
+		b := &old[i]
+		changes[b.Board] = b.serial
+		if b.Banned { // the count below includes the ban
+			changes[b.Board]--
+		}
+		states[b.Board] = append(states[b.Board], b.Ban)
+	}
+	for board, all := range states {
+		slices.SortFunc(all, func(x, y leaderboard.Ban) int { return x.Compare(&y) })
+		serial, banned := changes[board], false
+		for i := range all {
+			if all[i].Banned != banned {
+				serial, banned = serial+1, all[i].Banned
+			}
+		}
+		a.bans = append(a.bans, userBan{all[len(all)-1], serial})
+		if board == "" {
+			a.Serial, a.Hidden = serial, banned
+		}
+	}
+	slices.SortFunc(a.bans, func(x, y userBan) int { return cmp.Compare(x.Board, y.Board) })
+}
+
+// oldBansFormat is the first byte of a body that contains bans.
+const oldBansFormat = 2
+
+// decodeOldAccount decodes an account that an older version of the store wrote. If the body
+// contains no bans, text is the ban on every board, if any.
+func decodeOldAccount(body []byte, text string) (a account, bans []userBan, err error) {
+	if len(body) == 0 || body[0] != oldBansFormat {
+		if a, err = decodeAccount(body); err == nil && text != "" {
+			bans = []userBan{{serial: a.Serial}}
+			err = decodeBan([]byte(text), &bans[0].Ban)
+		}
+		return a, bans, err
+	}
+	d := decoder{b: body[1:]}
+	if a, err = decodeAccount(d.next(d.uvarint())); err != nil {
+		return a, nil, err
+	}
+	for n := d.uvarint(); n > 0 && !d.bad; n-- {
+		b := userBan{serial: d.uvarint()}
+		if err := decodeBan(d.next(d.uvarint()), &b.Ban); err != nil {
+			return a, nil, err
+		}
+		bans = append(bans, b)
+	}
+	if d.bad || len(d.b) > 0 {
+		return a, nil, errFormat("account")
+	}
+	return a, bans, nil
+}
+
+func decodeBan(text []byte, b *leaderboard.Ban) error {
+	if err := json.Unmarshal(text, b); err != nil {
+		return fmt.Errorf("cql: ban: %w: %w", leaderboard.ErrFormat, err)
+	}
+	return nil
+}
+
+// banOf returns the ban on a board, or nil. The empty board means every board.
+func banOf(a *userAccount, board leaderboard.BoardID) *leaderboard.Ban {
+	for i := range a.bans {
+		if a.bans[i].Board == board {
+			return &a.bans[i].Ban
+		}
+	}
+	return nil
+}
+
+// readAccount returns a user's account, or a zero userAccount if the user has none.
+func (s *Store) readAccount(ctx context.Context, user leaderboard.UserID) (userAccount, error) {
+	return s.readAccountHash(ctx, userHash(user))
+}
+
+// readAccountHash does what readAccount does, for a user of whom only the hash is known.
+func (s *Store) readAccountHash(ctx context.Context, hash []byte) (userAccount, error) {
+	var row accountRow
+	exists := false
+	err := s.conn.read(ctx, op{selectAccount, []any{hash}}, row.dest(), func() bool { exists = true; return true })
+	if err != nil || !exists {
+		return userAccount{}, err
+	}
+	return row.decode()
+}
+
+// storeErasure adds an erasure to the user's account, and removes the bans. It first calls
+// announce with the value of the element. It returns the account after the erasure.
+func (s *Store) storeErasure(ctx context.Context, user leaderboard.UserID, at time.Time, highest uint64, announce func(value []byte) error) (userAccount, error) {
+	acc, err := s.readAccount(ctx, user)
+	if err != nil {
+		return userAccount{}, err
+	}
+	erasure, err := acc.nextErasure(at, highest)
+	if err != nil {
+		return userAccount{}, err
+	}
+	element, hash := erasure.element(), userHash(user)
+	if err := announce(element.value); err != nil {
+		return userAccount{}, err
+	}
+	ops := []op{{setErasure, []any{elementAdded, element.name, element.value, hash}}}
+	if err := s.conn.write(ctx, append(ops, acc.removeBans(hash, acc.names)...)...); err != nil {
+		return userAccount{}, err
+	}
+	return s.readAccount(ctx, user)
+}
+
+// erasuresIn returns all erasures of the account as a change in one season.
+func (a *userAccount) erasuresIn(key *userKey) *storedChange {
+	return &storedChange{User: key.user, Erasures: a.erasures, Seasons: []leaderboard.SeasonKey{key.SeasonKey}}
+}
+
+// repeatErasures adds erasures of other processes to the user's account, and removes the
+// bans of earlier epochs. It returns the account after these changes.
+func (s *Store) repeatErasures(ctx context.Context, user leaderboard.UserID, values [][]byte) (userAccount, error) {
+	hash := userHash(user)
+	var ops []op
+	for _, value := range values {
+		element := newElement(value)
+		ops = append(ops, op{setErasure, []any{elementAdded, element.name, element.value, hash}})
+	}
+	if err := s.conn.write(ctx, ops...); err != nil {
+		return userAccount{}, err
+	}
+	acc, err := s.readAccount(ctx, user)
+	if ops := acc.removeBans(hash, acc.outdated); err == nil && len(ops) > 0 {
+		err = s.conn.write(ctx, ops...)
+	}
+	return acc, err
+}
+
+// removeBans returns the statements that remove the given elements of the set of bans, and all
+// bans that an older version wrote. The user must have been erased.
+func (a *userAccount) removeBans(hash []byte, names []string) (ops []op) {
+	for _, name := range names {
+		ops = append(ops, op{setBan, []any{elementRemoved, name, nil, hash}})
+	}
+	if a.stripped != nil {
+		ops = append(ops, op{a.stripped.stmt, append(slices.Clone(a.stripped.args), hash)})
+	}
+	return ops
+}

@@ -1,0 +1,297 @@
+package cql
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// # Why no index misses a ban
+//
+// Bans, erasures and deletions change ranks, but no log of results contains them. So the
+// index of another region, or of a process that replaces a dead one, cannot learn of them
+// from a log. Therefore SetBan, Erase, DeleteSeason and DeleteBoard first write a row of
+// table rank_changes for each data center. The row of a data center remains until a process
+// there has repeated the change and updated the index (FinishRankChange). This process does
+// the same steps as the first one, so the argument in state.go is true for the writers of
+// each data center alone.
+//
+// The row contains the element of the account (see account.go), because the row may arrive
+// before the element. It also contains the user's seasons, because a process cannot rely on
+// the user's list of seasons: an erasure in one data center removes the list in all data
+// centers, and the list may arrive later than a season's data. A process may find more
+// seasons than the row contains, or erase the user in a season for another reason. It then
+// first writes another row for the other data centers.
+//
+// A change of a board's divisions is announced to the other data centers only. Each of them
+// recounts the users of the board itself, so that its index gets every entry.
+//
+// The id of a row is a hash of its content. So if several processes or attempts write the same
+// change, the data center has one row of it, or none if it has finished the change before.
+
+// A storedChange is a row of table rank_changes.
+type storedChange struct {
+	User     leaderboard.UserID      `json:"user,omitempty"`
+	Ban      []byte                  `json:"ban,omitempty"`      // the value of the element
+	Erasures [][]byte                `json:"erasures,omitempty"` // the values of the elements
+	Seasons  []leaderboard.SeasonKey `json:"seasons,omitempty"`
+	Ended    int                     `json:"ended,omitempty"` // the incarnation that ended, if User and Board are empty
+	Board    leaderboard.BoardID     `json:"board,omitempty"` // the board whose divisions changed
+	Made     int64                   `json:"made,omitempty"`  // CreatedAt of Board in Unix microseconds
+	Rules    int                     `json:"rules,omitempty"` // the rules of Board after the change
+}
+
+// changeBuckets is the number of partitions of the changes for one data center. Each
+// partition can have 100,000 changes within its gc_grace_seconds, four hours, before
+// Cassandra rejects reads of so many tombstones.
+const changeBuckets = 8
+
+// replicatedTo returns a function that returns the data centers with replicas of a keyspace.
+func replicatedTo(gs *gocql.Session, keyspace string) func(context.Context) ([]string, error) {
+	return func(ctx context.Context) ([]string, error) {
+		var replication map[string]string
+		err := gs.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).WithContext(ctx).Scan(&replication)
+		delete(replication, "class")
+		return slices.Sorted(maps.Keys(replication)), wrapError(ctx, "read", err)
+	}
+}
+
+// announce writes a change for the given data centers. It skips those for which this store has
+// already written the change, as far as s.announced still contains it.
+func (s *Store) announce(ctx context.Context, c *storedChange, dataCenters []string) error {
+	ordered := *c
+	ordered.Erasures = slices.SortedFunc(slices.Values(c.Erasures), bytes.Compare)
+	ordered.Seasons = slices.SortedFunc(slices.Values(c.Seasons), compareSeasonKeys)
+	body, err := json.Marshal(&ordered)
+	if err != nil {
+		return fmt.Errorf("cql: encode a change: %w", err)
+	}
+	sum := sha256.Sum256(body)
+	id := hex.EncodeToString(sum[:16])
+	return s.forEach(ctx, len(dataCenters), func(ctx context.Context, i int) error {
+		key := announcement{dataCenters[i], id}
+		if s.announced.Contains(key) {
+			return nil
+		}
+		err := s.conn.write(ctx, op{insertRankChange, []any{dataCenters[i], bucketOf(c.User, changeBuckets), id, body}})
+		if err == nil {
+			s.announced.Add(key, struct{}{})
+		}
+		return err
+	})
+}
+
+// An announcement is a change that a store has written for a data center.
+type announcement struct{ dataCenter, id string }
+
+// maxAnnounced is the number of announcements that a store remembers. If it forgets one, it
+// writes the same row again.
+const maxAnnounced = 10_000
+
+// announceAccount sets the seasons of c, the change of an account, to the user's seasons. It then
+// writes c for each data center.
+func (s *Store) announceAccount(ctx context.Context, c *storedChange) (err error) {
+	if c.Seasons, err = s.UserSeasons(ctx, c.User); err != nil {
+		return err
+	}
+	dataCenters, err := s.dataCenters(ctx)
+	if err != nil {
+		return err
+	}
+	return s.announce(ctx, c, dataCenters)
+}
+
+// announceElsewhere writes a change for each other data center.
+func (s *Store) announceElsewhere(ctx context.Context, c *storedChange) error {
+	dataCenters, err := s.dataCenters(ctx)
+	if err != nil {
+		return err
+	}
+	return s.announce(ctx, c, slices.DeleteFunc(dataCenters, func(name string) bool { return name == s.dc }))
+}
+
+// announceEnd writes the end of an incarnation of a season for each data center.
+func (s *Store) announceEnd(ctx context.Context, key leaderboard.SeasonKey, inc incarnation) error {
+	dataCenters, err := s.dataCenters(ctx)
+	if err != nil {
+		return err
+	}
+	return s.announce(ctx, &storedChange{Seasons: []leaderboard.SeasonKey{key}, Ended: inc.number}, dataCenters)
+}
+
+// RankChanges yields the changes that are stored for this data center.
+func (s *Store) RankChanges(ctx context.Context) iter.Seq2[leaderboard.RankChange, error] {
+	return func(yield func(leaderboard.RankChange, error) bool) {
+		for bucket := range changeBuckets {
+			var id string
+			var body []byte
+			changes, err := gather(ctx, s.conn, op{selectRankChanges, []any{s.dc, bucket}}, []any{&id, &body}, func() (leaderboard.RankChange, error) {
+				return leaderboard.RankChange{ID: id, Data: string(take(&body))}, nil
+			})
+			for i := range changes {
+				c := &changes[i]
+				stored, err := decodeChange(c)
+				c.User, c.Seasons, c.Board = stored.User, stored.Seasons, stored.Board
+				if !yield(*c, err) {
+					return
+				}
+			}
+			if err != nil && !yield(leaderboard.RankChange{}, err) {
+				return
+			}
+		}
+	}
+}
+
+func decodeChange(c *leaderboard.RankChange) (storedChange, error) {
+	var stored storedChange
+	if c.Data == "" {
+		return stored, nil // an empty change
+	}
+	if err := json.Unmarshal([]byte(c.Data), &stored); err != nil {
+		return stored, fmt.Errorf("cql: change of ranks: %w: %w", leaderboard.ErrFormat, err)
+	}
+	return stored, nil
+}
+
+// FinishRankChange repeats a change, calls update, and removes the change.
+func (s *Store) FinishRankChange(ctx context.Context, c leaderboard.RankChange, update func([]leaderboard.Entry) error) error {
+	stored, err := decodeChange(&c)
+	if err != nil {
+		return err
+	}
+	var entries []leaderboard.Entry
+	switch {
+	case stored.User != "":
+		entries, err = s.repeatChange(ctx, &stored)
+	case stored.Board != "":
+		err = s.repeatStartRecount(ctx, &stored)
+	default:
+		err = s.checkEnded(ctx, &stored)
+	}
+	if err != nil {
+		return err
+	}
+	if err := update(entries); err != nil {
+		return err
+	}
+	return s.conn.write(ctx, op{deleteRankChange, []any{s.dc, bucketOf(stored.User, changeBuckets), c.ID}})
+}
+
+// checkEnded returns [leaderboard.ErrUnavailable] if the end of the incarnation has not arrived
+// in this data center yet.
+func (s *Store) checkEnded(ctx context.Context, c *storedChange) error {
+	for _, key := range c.Seasons {
+		inc, err := s.incarnations.readAgain(ctx, key)
+		if err == nil && inc.number <= c.Ended {
+			err = fmt.Errorf("cql: the deletion of season %q of board %q has not arrived in this data center yet; try again: %w", key.Season, key.Board, leaderboard.ErrUnavailable)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// repeatStartRecount makes the seasons of a board follow its divisions, which another data
+// center has changed. It returns [leaderboard.ErrUnavailable] if the change of the board has not
+// arrived in this data center yet. If the board was deleted, it does nothing.
+func (s *Store) repeatStartRecount(ctx context.Context, c *storedChange) error {
+	stored, err := s.readBoard(ctx, c.Board)
+	made, rules := stored.board.CreatedAt.UnixMicro(), stored.board.Rules()
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		var deleted time.Time
+		deleted, err = s.deletedAt(ctx, leaderboard.SeasonKey{Board: c.Board})
+		made, rules = deleted.UnixMicro(), c.Rules
+	}
+	if err == nil && (made < c.Made || made == c.Made && rules < c.Rules) {
+		err = fmt.Errorf("cql: board %q: a change of its divisions has not arrived in this data center yet; try again: %w", c.Board, leaderboard.ErrUnavailable)
+	}
+	if err != nil || made != c.Made {
+		return err
+	}
+	_, err = s.raiseAllRules(ctx, &stored.board)
+	return err
+}
+
+// repeatChange repeats a change of an account. It returns the user's entries in all seasons
+// that the change concerns.
+func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboard.Entry, error) {
+	unlock, err := s.lock(ctx, c.User)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var acc userAccount
+	if c.Ban != nil {
+		acc, err = s.repeatBan(ctx, c.User, c.Ban)
+	} else {
+		acc, err = s.repeatErasures(ctx, c.User, c.Erasures)
+	}
+	if err != nil {
+		return nil, err
+	}
+	keys, err := s.seasonsOf(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]leaderboard.Entry, len(keys))
+	return entries, s.forEach(ctx, len(keys), func(ctx context.Context, i int) error {
+		change, err := s.updateSeason(ctx, &keys[i], &leaderboard.Ban{User: c.User}, &acc, c.Erasures != nil)
+		entries[i] = change.After
+		if err != nil || change.After.User != "" {
+			return err
+		}
+		// The user has no data in the season, or newer data than the account. An entry from
+		// before an erasure may still exist.
+		entries[i], err = s.Entry(ctx, keys[i].SeasonKey, c.User)
+		if errors.Is(err, leaderboard.ErrEntryNotFound) || err == nil && entries[i].Version < acc.version() {
+			entries[i], err = leaderboard.Entry{SeasonKey: keys[i].SeasonKey, User: c.User, Version: acc.version()}, nil
+		}
+		return err
+	})
+}
+
+// seasonsOf returns the seasons that a change of an account concerns: the seasons in which the
+// user is registered, and the seasons of c. If c lacks a season of the user, seasonsOf adds
+// the season to c, and writes c for the other data centers.
+func (s *Store) seasonsOf(ctx context.Context, c *storedChange) ([]userKey, error) {
+	keys, err := s.userSeasons(ctx, c.User)
+	if err != nil {
+		return nil, err
+	}
+	added := false
+	for i := range keys {
+		if !slices.Contains(c.Seasons, keys[i].SeasonKey) {
+			c.Seasons, added = append(c.Seasons, keys[i].SeasonKey), true
+		}
+	}
+	if added && (c.Ban != nil || c.Erasures != nil) {
+		if err := s.announceElsewhere(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	for _, season := range c.Seasons {
+		if slices.ContainsFunc(keys, func(k userKey) bool { return k.SeasonKey == season }) {
+			continue
+		}
+		inc, err := s.incarnations.readAgain(ctx, season)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, userKey{season, inc.number, c.User})
+	}
+	return keys, nil
+}

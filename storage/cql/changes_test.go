@@ -1,0 +1,246 @@
+package cql
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// changesOf returns the changes that are stored for the data center of s.
+func changesOf(t *testing.T, s *Store) (changes []leaderboard.RankChange) {
+	t.Helper()
+	for c, err := range s.RankChanges(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		changes = append(changes, c)
+	}
+	return changes
+}
+
+// storesIn returns a store in each of two data centers that have the same data.
+func storesIn(m *model, connect func(conn) conn) (stores [2]*Store) {
+	for i, dc := range []string{"dc1", "dc2"} {
+		stores[i] = open(connect(m), Options{DataCenter: dc, Buckets: 2, CacheUsers: 10})
+		stores[i].dataCenters = func(context.Context) ([]string, error) { return []string{"dc1", "dc2"}, nil }
+	}
+	return stores
+}
+
+// announcements counts the writes of changes.
+type announcements struct {
+	conn
+	n int
+}
+
+func (a *announcements) write(ctx context.Context, ops ...op) error {
+	for _, o := range ops {
+		if o.stmt == insertRankChange {
+			a.n++
+		}
+	}
+	return a.conn.write(ctx, ops...)
+}
+
+// A change cannot be finished, because the index is down. The row of the change does not
+// contain a season in which the user is registered. The store writes this season for the other
+// data center once, not in each attempt, and another process does not add a second row.
+func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
+	m := newModel(nil)
+	counted := &announcements{}
+	stores := storesIn(m, func(c conn) conn { counted.conn = c; return counted })
+	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Sum), "u")
+	if err := ban(t.Context(), w, stores[0]); err != nil { // the user has no season yet
+		t.Fatal(err)
+	}
+	if err := w.apply(t.Context(), w.third, "m 5 red"); err != nil {
+		t.Fatal(err)
+	}
+	counted.n = 0
+	restarted := storesIn(m, func(conn) conn { return counted })[0]
+	errDown := errors.New("the index is down")
+	for i := range 5 {
+		s := []*Store{stores[0], restarted}[i/3]
+		changes := changesOf(t, s)
+		if len(changes) != 1 {
+			t.Fatalf("%d changes before attempt %d, want only the ban, which is not finished", len(changes), i)
+		}
+		if err := s.FinishRankChange(t.Context(), changes[0], func([]leaderboard.Entry) error { return errDown }); !errors.Is(err, errDown) {
+			t.Fatalf("FinishRankChange: %v, want %v", err, errDown)
+		}
+	}
+	if counted.n != 2 {
+		t.Errorf("two processes wrote %d rows in 5 attempts, want one each", counted.n)
+	}
+	if changes := changesOf(t, stores[1]); len(changes) != 2 {
+		t.Errorf("the other data center has %d changes, want 2: the ban, and the ban with the season", len(changes))
+	}
+}
+
+// The other data center has finished a change. If the change is announced again, the other
+// data center does not repeat it.
+func TestAFinishedChangeIsNotAnnouncedAgain(t *testing.T) {
+	m := newModel(nil)
+	stores := storesIn(m, func(c conn) conn { return c })
+	c := &storedChange{User: "u", Erasures: [][]byte{{2}, {1}}, Seasons: []leaderboard.SeasonKey{{Board: "b", Season: "s"}}}
+	for range 2 {
+		if err := stores[0].announceElsewhere(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		for _, change := range changesOf(t, stores[1]) {
+			if err := stores[1].conn.write(t.Context(), op{deleteRankChange, []any{"dc2", bucketOf("u", changeBuckets), change.ID}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stores[0] = storesIn(m, func(c conn) conn { return c })[0] // another process
+		c.Erasures[0], c.Erasures[1] = c.Erasures[1], c.Erasures[0]
+		if err := stores[0].announceElsewhere(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if changes := changesOf(t, stores[1]); len(changes) > 0 {
+			t.Errorf("the other data center has %d changes that it has finished, want none", len(changes))
+		}
+	}
+}
+
+// A user is erased and then banned. Another process finishes the erasure after the ban. It
+// does not remove the ban.
+func TestAnEarlierErasureLeavesALaterBan(t *testing.T) {
+	m := newModel(nil)
+	stores := storesIn(m, func(c conn) conn { return c })
+	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Sum), "u")
+	if err := errors.Join(w.apply(t.Context(), w.third, "m 5 red"), ban(t.Context(), w, stores[0]), erase(t.Context(), w, stores[0])); err != nil {
+		t.Fatal(err)
+	}
+	later := leaderboard.Ban{User: "u", Banned: true, Reason: "later", At: stepsEpoch.Add(time.Hour)}
+	if _, err := stores[0].SetBan(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range stores {
+		if err := finishChanges(t.Context(), w, s); err != nil {
+			t.Fatal(err)
+		}
+		bans, err := s.UserBans(t.Context(), "u")
+		if err != nil || len(bans) != 1 || bans[0].Reason != later.Reason || !bans[0].Banned {
+			t.Errorf("bans after data center %s has finished its changes: %+v, error %v; want the later ban", s.dc, bans, err)
+		}
+	}
+}
+
+// A ban, and an erasure that is finished in its data center, meet in any order of their
+// statements. Afterwards, the account does not contain a ban from before the erasure, which
+// would contain the user's id.
+func TestAnErasureBesideABanLeavesNoID(t *testing.T) {
+	for k := range 40 {
+		for first := range 2 {
+			w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
+			ctx := t.Context()
+			if err := w.apply(ctx, w.third, "m 5 red"); err != nil {
+				t.Fatal(err)
+			}
+			calls := [2]func() error{
+				func() error { return ban(ctx, w, w.stores[0]) },
+				func() error { return errors.Join(erase(ctx, w, w.stores[1]), finishChanges(ctx, w, w.stores[1])) },
+			}
+			if err := w.race(calls, first, schedule{k, 1000}); err != nil {
+				t.Fatal(err)
+			}
+			acc, err := w.third.readAccount(ctx, "u")
+			if err != nil || acc.Epoch != 1 || len(acc.outdated) > 0 {
+				t.Errorf("call %d begins and runs %d statements: the account is %+v, error %v; want one erasure and no ban from before it", first, k, acc, err)
+			}
+		}
+	}
+}
+
+// Some stored changes cannot be decoded. RankChanges also yields all other changes.
+func TestAnUnreadableChangeDoesNotHideOthers(t *testing.T) {
+	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
+	for bucket := range changeBuckets {
+		if err := s.conn.write(t.Context(), op{insertRankChange, []any{"dc1", bucket, "0 damaged", []byte("{")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	users := map[leaderboard.UserID]bool{}
+	for _, user := range []leaderboard.UserID{"u", "v", "w", "x"} {
+		if _, err := s.SetBan(t.Context(), leaderboard.Ban{User: user, Banned: true, At: stepsEpoch}); err != nil {
+			t.Fatal(err)
+		}
+		users[user] = true
+	}
+	damaged := 0
+	for c, err := range s.RankChanges(t.Context()) {
+		if errors.Is(err, leaderboard.ErrFormat) {
+			damaged++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		delete(users, c.User)
+	}
+	if damaged != changeBuckets || len(users) > 0 {
+		t.Errorf("RankChanges yields %d damaged changes and omits those of the users %v; want %d damaged changes, and those of all users", damaged, users, changeBuckets)
+	}
+}
+
+// The row of a change of divisions arrives before the changed board. FinishRankChange returns
+// ErrUnavailable until the board has arrived, and then raises the rules of the season. If the
+// board was deleted, FinishRankChange only removes the change.
+func TestAChangeOfDivisionsWaitsForTheBoard(t *testing.T) {
+	ctx := t.Context()
+	m := newModel(nil)
+	s := storesIn(m, func(c conn) conn { return c })[1]
+	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Sum), "u")
+	if err := w.apply(ctx, w.third, "m 5 red"); err != nil {
+		t.Fatal(err)
+	}
+	announce := func(rules int) {
+		t.Helper()
+		c := storedChange{Board: w.board.ID, Made: w.board.CreatedAt.UnixMicro(), Rules: rules}
+		if err := s.announce(ctx, &c, []string{"dc2"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	finish := func(want error) {
+		t.Helper()
+		changes := changesOf(t, s)
+		if len(changes) != 1 || changes[0].Board != w.board.ID {
+			t.Fatalf("RankChanges yields %+v, want one change of board %q", changes, w.board.ID)
+		}
+		updated := false
+		err := s.FinishRankChange(ctx, changes[0], func([]leaderboard.Entry) error { updated = true; return nil })
+		if !errors.Is(err, want) || updated != (want == nil) {
+			t.Errorf("FinishRankChange: error %v, it called update: %v; want error %v, and a call only without an error", err, updated, want)
+		}
+	}
+	announce(1)
+	finish(leaderboard.ErrUnavailable)
+	if _, err := w.third.AmendBoard(ctx, w.board.ID, func(b *leaderboard.Board) error { b.Divisions = []string{"club"}; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	finish(nil)
+	record, err := s.Season(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll})
+	if err != nil || record.Rules != 1 {
+		t.Errorf("the season is %+v, error %v; want the rules 1", record, err)
+	}
+	announce(2)
+	finish(leaderboard.ErrUnavailable)
+	if err := w.third.DeleteBoard(ctx, w.board.ID, stepsEpoch.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range changesOf(t, s) {
+		if c.Board == "" { // the deletion of the season
+			continue
+		}
+		if err := s.FinishRankChange(ctx, c, func([]leaderboard.Entry) error { return nil }); err != nil {
+			t.Errorf("FinishRankChange after the deletion of the board: %v, want nil", err)
+		}
+	}
+	for _, c := range changesOf(t, s) {
+		if c.Board != "" {
+			t.Errorf("after the deletion of the board, the change %+v remains, want it finished", c)
+		}
+	}
+}

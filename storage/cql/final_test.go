@@ -1,0 +1,342 @@
+package cql
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// newFinals returns a store with a sealed season of n users, and a recorder of its
+// statements. Several users have the same score.
+func newFinals(t *testing.T, n int) (*Store, *recorder, leaderboard.Ladder) {
+	t.Helper()
+	rec := &recorder{conn: newModel(nil)}
+	s := open(rec, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
+	b := stepsBoard(leaderboard.Best)
+	if err := s.CreateBoard(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	results := make([]leaderboard.MatchResult, n)
+	for i := range results {
+		results[i] = leaderboard.MatchResult{Score: leaderboard.Score(n - i/3*3), AchievedAt: stepsEpoch, ReceivedAt: stepsEpoch}
+		results[i].Board, results[i].Season, results[i].User, results[i].Match = b.ID, leaderboard.SeasonAll, finalUser(i), "m"
+	}
+	if _, err := s.Apply(t.Context(), &b, results); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Seal(t.Context(), &b, leaderboard.SeasonAll, stepsEpoch); err != nil {
+		t.Fatal(err)
+	}
+	return s, rec, leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}}
+}
+
+func finalUser(i int) leaderboard.UserID { return leaderboard.UserID(fmt.Sprintf("u%05d", i)) }
+
+// A read of a sealed season costs at most three statements, also across the end of a page. A
+// read of 100 users costs at most seven. If the pages that a read needs are cached, it costs
+// one statement less. The numbers do not depend on the size of the season, because each
+// statement finds its rows by their key.
+func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
+	const n = 2500
+	s, rec, l := newFinals(t, n)
+	ctx := t.Context()
+	all, _, err := s.FinalStandings(ctx, l, 1, n)
+	if err != nil || len(all) != n {
+		t.Fatalf("FinalStandings returns %d standings, error %v; want %d", len(all), err, n)
+	}
+	var users []leaderboard.UserID
+	for i := range 100 {
+		users = append(users, finalUser(i*25))
+	}
+	for _, tt := range []struct {
+		name         string
+		cold, cached int // the greatest numbers of statements without and with cached pages
+		read         func() (got, want any, err error)
+	}{
+		{"the top", 2, 1, func() (any, any, error) {
+			page, _, err := s.FinalStandings(ctx, l, 1, 10)
+			return page, all[:10], err
+		}},
+		{"one position", 2, 1, func() (any, any, error) {
+			page, _, err := s.FinalStandings(ctx, l, 2000, 1)
+			return page, all[1999:2000], err
+		}},
+		{"1000 positions on two pages", 2, 1, func() (any, any, error) {
+			page, _, err := s.FinalStandings(ctx, l, 501, 1000)
+			return page, all[500:1500], err
+		}},
+		{"a position after the last one", 3, 3, func() (any, any, error) {
+			_, total, err := s.FinalStandings(ctx, l, 9000, 10)
+			return total, int64(n), err
+		}},
+		{"a user with neighbors on two pages", 3, 2, func() (any, any, error) {
+			around, total, err := s.FinalAround(ctx, l, finalUser(1001), 4, 4)
+			return []any{around, total}, []any{leaderboard.Neighborhood{Standings: all[997:1006], Of: 4, NotWorse: 1002}, int64(n)}, err
+		}},
+		{"a user whose ties end on the next page", 3, 2, func() (any, any, error) {
+			around, _, err := s.FinalAround(ctx, l, finalUser(999), 0, 0)
+			return around, leaderboard.Neighborhood{Standings: all[999:1000], NotWorse: 1002}, err
+		}},
+		{"an unknown user", 3, 3, func() (any, any, error) {
+			_, _, err := s.FinalAround(ctx, l, "nobody", 4, 4)
+			return fmt.Sprint(err), fmt.Sprint(errNoStanding("nobody")), nil
+		}},
+		{"the rank of a key", 3, 2, func() (any, any, error) {
+			_, better, total, err := s.FinalAfter(ctx, l, leaderboard.SortKey(all[2300].Key), 0)
+			return []any{better, total}, []any{leaderboard.Counts{Standings: 2298, Distinct: 766}, int64(n)}, err
+		}},
+		{"a page after a key", 3, 2, func() (any, any, error) {
+			page, _, _, err := s.FinalAfter(ctx, l, all[1499].SortKey(), 1000)
+			return page, all[1500:], err
+		}},
+		{"one user", 3, 3, func() (any, any, error) {
+			got, _, err := s.FinalLookup(ctx, l, users[7:8])
+			return got, all[175:176], err
+		}},
+		{"100 users", 6, 6, func() (any, any, error) {
+			got, total, err := s.FinalLookup(ctx, l, users)
+			var want []leaderboard.Standing
+			for i := range users {
+				want = append(want, all[i*25])
+			}
+			return []any{got, total}, []any{want, int64(n)}, err
+		}},
+		{"100 users, one without a standing", 7, 7, func() (any, any, error) {
+			got, _, err := s.FinalLookup(ctx, l, append(slices.Clone(users[:99]), "nobody"))
+			return got[99], leaderboard.Standing{User: "nobody"}, err
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s.pages = newPageCache()
+			for _, limit := range []int{tt.cold, tt.cached} {
+				rec.cost = cost{}
+				got, want, err := tt.read()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d := gocmp.Diff(want, got); d != "" {
+					t.Errorf("answer (-want +got):\n%s", d)
+				}
+				if rec.cost.statements > limit {
+					t.Errorf("%d statements, want at most %d", rec.cost.statements, limit)
+				}
+				if tt.cached < tt.cold { // fill the cache
+					if _, _, err := s.FinalStandings(ctx, l, 1, n); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A read of final standings runs beside an amendment or an erasure, whose statements run
+// between any two statements of the read. The read returns either the old or the new
+// standings. A read after the change, by the same store with its cached pages, returns the
+// new ones.
+func TestModelOfAReaderBesideAChange(t *testing.T) {
+	ladder := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
+	users := []leaderboard.UserID{"u0", "u1", "u2"}
+	names := func(standings []leaderboard.Standing, total int64, err error) (string, error) {
+		text := fmt.Sprint(total)
+		for _, st := range standings {
+			if st.Key != "" {
+				text += " " + string(st.User)
+			}
+		}
+		return text, err
+	}
+	for name, read := range map[string]func(context.Context, *Store) (string, error){
+		"a page": func(ctx context.Context, s *Store) (string, error) {
+			return names(s.FinalStandings(ctx, ladder, 1, 10))
+		},
+		"users": func(ctx context.Context, s *Store) (string, error) {
+			got, total, err := s.FinalLookup(ctx, ladder, users)
+			slices.SortFunc(got, func(x, y leaderboard.Standing) int { return cmp.Compare(x.Ranks.Ordinal, y.Ranks.Ordinal) })
+			return names(got, total, err)
+		},
+		"neighbors": func(ctx context.Context, s *Store) (string, error) {
+			n, total, err := s.FinalAround(ctx, ladder, "u2", 2, 2)
+			return names(n.Standings, total, err)
+		},
+		"standings after a key": func(ctx context.Context, s *Store) (string, error) {
+			page, _, total, err := s.FinalAfter(ctx, ladder, "", 10)
+			return names(page, total, err)
+		},
+	} {
+		for change, c := range map[string]struct {
+			run  func(context.Context, *writers, *Store) error
+			want []string // each is the total and the users; an erasure changes the total last
+		}{
+			"an amendment": {func(ctx context.Context, w *writers, s *Store) error {
+				w.user = "u0"
+				if err := w.apply(ctx, s, "late 50 blue"); err != nil {
+					return err
+				}
+				return w.amendSeason(ctx, s)
+			}, []string{"3 u1 u2 u0", "3 u0 u1 u2"}},
+			"an erasure": {func(ctx context.Context, w *writers, s *Store) error {
+				_, err := s.Erase(ctx, "u1", w.clock)
+				return err
+			}, []string{"3 u1 u2 u0", "3 u2 u0", "2 u2 u0", "2 u1 u2 u0"}},
+		} {
+			t.Run(name+" beside "+change, func(t *testing.T) {
+				for readIndex := range 4 {
+					for n, more := 0, true; more; n++ {
+						w := newSeason(t)
+						ctx := t.Context()
+						if err := w.seal(ctx, w.third); err != nil {
+							t.Fatal(err)
+						}
+						var changeErr error
+						step, _ := w.conns[1].walk(func() { changeErr = c.run(ctx, w, w.stores[1]) })
+						gate := &readGate{conn: w.third.conn}
+						reader := open(gate, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
+						reader.parallel = 1
+						reads := 0
+						gate.beforeRead = func() {
+							if reads++; reads == readIndex+1 {
+								more = step(n + 1)
+							}
+						}
+						got, err := read(ctx, reader)
+						if reads <= readIndex {
+							more = false
+						}
+						if err != nil || !slices.Contains(c.want, got) {
+							t.Fatalf("%d statements of the change before read %d: the read returns %q, error %v; want one of %q", n+1, readIndex+1, got, err, c.want)
+						}
+						for step(1000) {
+						}
+						wantAfter := c.want[min(len(c.want)-1, 2)]
+						if change == "an amendment" {
+							wantAfter = c.want[1]
+						}
+						if got, err := read(ctx, reader); err != nil || changeErr != nil || got != wantAfter {
+							t.Fatalf("%d statements of the change before read %d: after the change, a read returns %q, error %v, and the change returned %v; want %q", n+1, readIndex+1, got, err, changeErr, wantAfter)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// Reads of a season in the present layout and in the layout of older versions return the
+// same, also after erasures at the ends of pages. The test does not compare NotWorse, which
+// may be the position of an erased user.
+func TestReadsOfBothLayoutsAreEqual(t *testing.T) {
+	const n = 2200
+	seed := stepsSeed(t)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	s, _, l := newFinals(t, n)
+	ctx := t.Context()
+	all, _, err := s.FinalStandings(ctx, l, 1, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	erased := []int{0, 998, 999, 1000, 1001, 1002, 1999, 2000, n - 1}
+	for range 6 {
+		erased = append(erased, rng.IntN(n))
+	}
+	for i, position := range erased {
+		if _, err := s.Erase(ctx, all[position].User, stepsEpoch); err != nil {
+			t.Fatal(err)
+		}
+		if i != 8 && i < len(erased)-1 {
+			continue // compare only after the erasures at the ends of pages, and after all
+		}
+		var queries []func() any
+		for range 20 {
+			position, many := 1+rng.Int64N(n+10), rng.IntN(2)*rng.IntN(1100)
+			st := &all[rng.IntN(n)]
+			queries = append(queries, func() any {
+				page, total, err := s.FinalStandings(ctx, l, position, many)
+				return fmt.Sprint("FinalStandings", position, many, page, total, err)
+			}, func() any {
+				around, total, err := s.FinalAround(ctx, l, st.User, many%50, many%50)
+				return fmt.Sprint("FinalAround", st.User, many%50, around.Standings, around.Of, total, err != nil)
+			}, func() any {
+				page, _, total, err := s.FinalAfter(ctx, l, st.SortKey(), many)
+				return fmt.Sprint("FinalAfter", st.User, many, page, total, err)
+			}, func() any {
+				_, better, total, err := s.FinalAfter(ctx, l, leaderboard.SortKey(st.Key), 0)
+				return fmt.Sprint("FinalAfter of a rank key", st.User, better, total, err)
+			}, func() any {
+				got, total, err := s.FinalLookup(ctx, l, []leaderboard.UserID{st.User, "nobody"})
+				return fmt.Sprint("FinalLookup", got, total, err)
+			})
+		}
+		var got [2][]any
+		for layout := range got {
+			if _, _, _, err := s.changeSeal(ctx, l.SeasonKey, incarnation{}, func(x *seal) bool {
+				x.Layout = 1 - layout
+				return true
+			}); err != nil {
+				t.Fatal(err)
+			}
+			for _, query := range queries {
+				got[layout] = append(got[layout], query())
+			}
+		}
+		if d := gocmp.Diff(got[1], got[0]); d != "" {
+			t.Fatalf("seed %d, after %d erasures, answers in the older layout (-) and in the present one (+):\n%s", seed, i+1, d)
+		}
+		if _, _, _, err := s.changeSeal(ctx, l.SeasonKey, incarnation{}, func(x *seal) bool { x.Layout = finalLayout; return true }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// An erasure pauses between any two of its statements. Meanwhile another process erases another
+// user, and a reader caches the pages. After both erasures, the reader returns neither user.
+func TestModelOfTwoErasuresInASealedSeason(t *testing.T) {
+	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
+	const want = `["u2 " "u2 red"]`
+	for n, more := 0, true; more; n++ {
+		w := newSeason(t)
+		ctx := t.Context()
+		if err := w.seal(ctx, w.third); err != nil {
+			t.Fatal(err)
+		}
+		read := func() string {
+			t.Helper()
+			var users []string
+			for _, team := range []string{"", "red", "blue"} {
+				l := leaderboard.Ladder{SeasonKey: key}
+				if team != "" {
+					l.Division = leaderboard.Division{Attribute: "team", Value: team}
+				}
+				got, _, err := w.third.FinalStandings(ctx, l, 1, 10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, st := range got {
+					users = append(users, string(st.User)+" "+team)
+				}
+			}
+			return fmt.Sprintf("%q", users)
+		}
+		read()
+		var slowErr error
+		step, _ := w.conns[1].walk(func() { _, slowErr = w.stores[1].Erase(ctx, "u1", w.clock) })
+		more = step(n)
+		_, err := w.stores[0].Erase(ctx, "u0", w.clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read()
+		for step(1000) {
+		}
+		if got := read(); got != want || slowErr != nil {
+			t.Fatalf("%d statements before the other erasure: after both, a read returns %s, and the slow erasure the error %v; want %s", n, got, slowErr, want)
+		}
+	}
+}
