@@ -409,7 +409,6 @@ func TestManyWritersWithReadersAndRebuilds(t *testing.T) {
 func TestADeadRebuilderIsReplaced(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		o := options([]string{cluster.Redis(t)}, shards)
-		o.LeaseTTL = 300 * time.Millisecond
 		x, s := openIndex(t, o), newStore(100)
 		s.rebuild(t, x)
 		before, err := names(t.Context(), x)
@@ -420,6 +419,7 @@ func TestADeadRebuilderIsReplaced(t *testing.T) {
 		g := beginGeneration(t, dead)
 		orphans := newStore(300)
 		must(t, g.fill(t.Context(), testBoard, orphans.scan))
+		g.expireSoon(t)
 		must(t, dead.client().Close()) // so that it cannot release the lease
 
 		s.update(t, x, entry("user 5", 2, 77, "F")) // written to both generations
@@ -442,16 +442,22 @@ func beginGeneration(t *testing.T, x *Index) *generation {
 	return g
 }
 
+// expireSoon shortens the generation's lease, so that it expires in 100 ms.
+func (g *generation) expireSoon(t *testing.T) {
+	t.Helper()
+	must(t, g.x.run(t.Context(), []*call{g.lease(100 * time.Millisecond)}))
+}
+
 // A process that was paused during its Rebuild must not disturb the next one.
 func TestAnOvertakenRebuilderChangesNothing(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		o := options([]string{cluster.Redis(t)}, shards)
-		o.LeaseTTL = 100 * time.Millisecond
 		x, s := openIndex(t, o), newStore(100)
 		s.rebuild(t, x)
 		g := beginGeneration(t, x)
 		orphans := newStore(300)
 		must(t, g.fill(t.Context(), testBoard, orphans.scan))
+		g.expireSoon(t)
 		y := openIndex(t, o)
 		s.rebuild(t, y) // waits until the lease expires
 		for name, step := range map[string]func() error{
@@ -478,8 +484,8 @@ func TestAnUpdateFreesWhatADeadRebuilderLeft(t *testing.T) {
 	must(t, err)
 	g := beginGeneration(t, dead)
 	must(t, g.fill(t.Context(), testBoard, s.scan))
-	o.LeaseTTL = 50 * time.Millisecond
-	must(t, dead.run(t.Context(), []*call{g.lease(o.LeaseTTL)})) // the lease expires soon, but not during fill
+	g.expireSoon(t)
+	o.LeaseTTL = 50 * time.Millisecond // an Update frees once per LeaseTTL
 	x := openIndex(t, o)
 	version := uint64(1)
 	eventually(t, "the dead generation is freed", func(ctx context.Context) error {
