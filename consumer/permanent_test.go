@@ -63,7 +63,8 @@ func (d damagedStore) Result(ctx context.Context, key leaderboard.ResultKey) (le
 }
 
 // If the stored data of one user cannot be decoded, that user's messages become dead
-// letters. All other messages of the batch are applied, reported and committed.
+// letters. All other messages of the batch are applied. Their updates are published, and
+// their offsets are committed.
 func TestDamagedUserDoesNotStopThePartition(t *testing.T) {
 	c := start(t)
 	store, index := embedded.Open(t)

@@ -282,8 +282,8 @@ func TestFaultsOfTheService(t *testing.T) {
 	}
 }
 
-// fixedOutcomes is a result log whose methods return fixed statuses. It counts their
-// calls.
+// fixedOutcomes is a [ranking.ResultLog] whose methods return fixed statuses. It counts
+// their calls.
 type fixedOutcomes struct {
 	submit, accept    leaderboard.Status
 	submits, accepted atomic.Int64

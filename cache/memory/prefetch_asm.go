@@ -4,8 +4,8 @@ package memory
 
 import "unsafe"
 
-// prefetch advises the processor to load a number of cache lines, at least one, that
-// begin at p.
+// prefetch advises the processor to load the given number of consecutive cache lines from
+// p on. If lines is less than 1, it loads one.
 //
 //go:noescape
 func prefetch(p unsafe.Pointer, lines int)

@@ -21,10 +21,10 @@ import (
 func serveCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the server", Args: cli.Exactly(),
-		Long: `Run the server with its embedded store, which keeps all data in one folder. The first
-start creates an admin key. If standard output is a terminal, the server prints the key
-once. Otherwise it writes the key to the file admin-key in the data folder, or to the
-file in the setting first_key_file. With --insecure, no call needs a key; use this flag
+		Long: `Run the server with its embedded store, which keeps all data in one folder. If no
+admin key exists, the server creates one. If standard output is a terminal, the server
+prints the key once. Otherwise it writes the key to the file admin-key in the data folder,
+or to the file in the setting first_key_file. With --insecure, no call needs a key; use this flag
 only to try the server on one machine.
 
 With --cassandra-hosts, --redis-addresses and --kafka-brokers, the server is part of a

@@ -12,8 +12,7 @@ import (
 // MaxEffects is maxEffects.
 const MaxEffects = maxEffects
 
-// SetMaxUsersInPass sets the number of users in one pass of reportMissingRows, until the test
-// ends.
+// SetMaxUsersInPass sets maxUsersInPass until the test ends.
 func SetMaxUsersInPass(t *testing.T, n int64) {
 	previous := maxUsersInPass
 	maxUsersInPass = n

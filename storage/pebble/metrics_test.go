@@ -13,7 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
 )
 
-// metricValues returns the value of each metric by name. The value of a histogram is its count.
+// metricValues returns the value of each metric without labels, by name. The value of a
+// histogram is its count.
 func metricValues(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
