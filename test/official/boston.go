@@ -216,7 +216,8 @@ func checkAppliedWhileFilling(t *testing.T, d Deployment, c *client, b string) {
 	began := time.Now()
 	before := applied()
 	last, during := before, before
-	// The board is filling at each call, so it was filling when the call before read last.
+	// The board is filling when each call begins, but the fill may end before the call reads
+	// the counts. So the board was still filling when the previous call read its counts.
 	c.waitFilledWhile(t, b, func() { during, last = last, applied() })
 	t.Logf("the division was filled in %v; the consumers had applied %v results before, and %v at the end", time.Since(began).Round(time.Millisecond), before, during)
 	for i := range during {
@@ -271,7 +272,7 @@ func compareBoston(t *testing.T, c *client, b string, finishers []finisher, want
 
 // checkPlaces compares the entries of a ladder with the official places. Parameter byMethod
 // has the entries by rank method. A rule is skipped if byMethod lacks the rule's method.
-// The settings allow no exception:
+// Every entry must follow these rules:
 //
 //	min      a competition rank is the best official place with the same time
 //	block    an official place is one of the places that users with its time share

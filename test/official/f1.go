@@ -64,7 +64,7 @@ func readF1(t *testing.T) [][]f1Round {
 type f1Count struct {
 	mu                         sync.Mutex
 	tables, rows, level        int // level counts the rows with the same points as another row of the table
-	points, least, block       int // rows of the points board that follow one official rule each: see the checks in F1
+	points, least, block       int // each counts the rows of the points board that follow one official rule: see F1
 	countback, countbackTables int // rows and whole tables of the board with tie-breakers
 	submitted                  int
 }

@@ -23,7 +23,7 @@ func friendsCommand(app *cli.App) *cobra.Command {
 			return nil
 		},
 		Long: `Show the entries of up to 5000 users in order, each with its rank among these users
-and its rank on the whole board.`,
+and its rank among all users.`,
 		Example: `  leaderboard friends ada bob cyd
   leaderboard friends ada bob --board marathon --season latest --json`,
 	}
