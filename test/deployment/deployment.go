@@ -1,6 +1,7 @@
 // Package deployment runs the distributed engine for tests. It starts the real
 // leaderboard program as any number of child processes on real Cassandra, Kafka and
-// Redis. Each process is an API, a consumer or both.
+// Redis. Each process is an API, a consumer or both. [Embedded] starts a process with the
+// embedded engine instead.
 //
 //	func TestMain(m *testing.M) { os.Exit(deployment.Main(m)) }
 //

@@ -59,6 +59,27 @@ func (d *Deployment) Serve(t testing.TB, flags ...string) *Node {
 	return n
 }
 
+// Embedded starts a process with the embedded engine, and returns once it is ready. Its
+// data are in a folder. It needs no servers. The rules of [Deployment.Serve] apply.
+func Embedded(t testing.TB, data string, flags ...string) *Node {
+	t.Helper()
+	n := &Node{Client: &Client{Key: adminKey}, Program: Program(t), Flags: flags}
+	n.run = func(t testing.TB, args ...string) *exec.Cmd {
+		return exec.CommandContext(t.Context(), n.Program, args...)
+	}
+	n.Server = cluster.Program(t, cluster.ProgramConfig{
+		Name: "leaderboard", Ports: 2,
+		Command: func(_ string, addrs []string) *exec.Cmd {
+			n.URL, n.GRPC = "http://"+addrs[0], addrs[1]
+			cmd := exec.Command(n.Program, append([]string{"serve", "--data", data, "--http", addrs[0], "--grpc", addrs[1]}, n.Flags...)...)
+			cmd.Env = append(os.Environ(), "LEADERBOARD_ADMIN_KEY="+adminKey)
+			return cmd
+		},
+		Ready: func(ctx context.Context, _ []string) error { return n.Ready(ctx) },
+	})
+	return n
+}
+
 // Command returns a client command of the program that has not started. It sends its
 // requests to the node.
 func (n *Node) Command(t testing.TB, args ...string) *exec.Cmd {

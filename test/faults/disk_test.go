@@ -1,0 +1,48 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// smallDisk is a file system with little room, in memory.
+type smallDisk struct{ path string }
+
+// newSmallDisk mounts a file system with the given number of bytes, and unmounts it when t
+// ends. If this process may not mount file systems, newSmallDisk skips t, or fails it with
+// REQUIRE_INTEGRATION=1.
+func newSmallDisk(t *testing.T, bytes int) *smallDisk {
+	t.Helper()
+	d := &smallDisk{t.TempDir()}
+	if out, err := asRoot("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d,mode=0777", bytes), "tmpfs", d.path); err != nil {
+		if os.Getenv("REQUIRE_INTEGRATION") == "1" {
+			t.Fatalf("cannot mount a file system: %v\n%s", err, out)
+		}
+		t.Skipf("the test mounts a file system, which needs root: %v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := asRoot("umount", d.path); err != nil {
+			t.Errorf("umount %s: %v\n%s", d.path, err, out)
+		}
+	})
+	return d
+}
+
+// resize changes the size of the file system.
+func (d *smallDisk) resize(t *testing.T, bytes int) {
+	t.Helper()
+	if out, err := asRoot("mount", "-o", fmt.Sprintf("remount,size=%d", bytes), d.path); err != nil {
+		t.Fatalf("resize %s: %v\n%s", d.path, err, out)
+	}
+}
+
+// asRoot runs a command as root, with sudo if necessary, and returns its output.
+func asRoot(args ...string) (string, error) {
+	if os.Getuid() != 0 {
+		args = append([]string{"sudo", "-n"}, args...)
+	}
+	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	return string(out), err
+}

@@ -1,0 +1,153 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/seed"
+)
+
+// Clients submit, correct, retract and read at the same time, while the test kills the
+// server of the embedded engine. The history of each user is linearizable.
+func TestEmbeddedHistoriesAreLinearizable(t *testing.T) {
+	s := seed.New(t)
+	n := deployment.Embedded(t, filepath.Join(t.TempDir(), "data"))
+	h := recordHistories(t, s, n, n.Client)
+	random := rand.New(rand.NewPCG(s, 3))
+	for range 3 {
+		h.waitForMore(200 + random.IntN(200))
+		must(t, n.Kill())
+		must(t, n.Start(t.Context()))
+	}
+	h.waitForMore(200)
+	h.check(t)
+}
+
+// The disk under the embedded store fills up while clients submit results. No submit is
+// acknowledged in vain: once the disk has room and the server has restarted, all
+// acknowledged results are there. Meanwhile the server still answers reads.
+func TestEmbeddedDiskFull(t *testing.T) {
+	s := seed.New(t)
+	d := newSmallDisk(t, 160<<20)
+	n := deployment.Embedded(t, filepath.Join(d.path, "data"))
+	board := n.Board(t, "full", object{"policy": "SUM", "order": "HIGHER_FIRST", "season": object{"schedule": "NONE"}})
+	f := &filler{api: n.Client, board: board, points: map[string]int64{}}
+	var writers sync.WaitGroup
+	for i := range 4 {
+		writers.Go(func() { f.fill(t, i, rand.New(rand.NewPCG(s, uint64(i)))) })
+	}
+	writers.Wait()
+	t.Logf("the disk is full: %d results acknowledged, then %s", len(f.points), strings.Join(f.refusals, "; "))
+	if len(f.points) == 0 {
+		t.Fatal("no result was acknowledged")
+	}
+	for _, r := range f.refusals {
+		if !strings.Contains(r, "status 503") {
+			t.Errorf("on a full disk, a submit returned %s, want status 503", r)
+		}
+	}
+	if log, err := n.Log(); err != nil || !strings.Contains(log, "free disk space") {
+		t.Errorf("the log does not ask for disk space (%v):\n%s", err, log)
+	}
+	f.check(t, n.Client) // reads continue
+
+	must(t, n.Kill())
+	d.resize(t, 512<<20)
+	must(t, n.Start(t.Context()))
+	f.check(t, n.Client)
+	must(t, f.submit(t.Context(), "after", rand.New(rand.NewPCG(s, 9))))
+	f.check(t, n.Client)
+	if out, err := n.Command(t, "verify", "--board", board).CombinedOutput(); err != nil || !strings.Contains(string(out), " 0 differences") {
+		t.Errorf("verify: %v, want 0 differences; it printed:\n%s", err, out)
+	}
+}
+
+// filler fills a disk with results: one for each user, with metadata that cannot be
+// compressed well.
+type filler struct {
+	api   *deployment.Client
+	board string
+
+	mu       sync.Mutex
+	points   map[string]int64 // the acknowledged points of each user
+	refusals []string         // the answer that ended each call of fill
+}
+
+// fill submits batches of results until a submit fails.
+func (f *filler) fill(t *testing.T, writer int, random *rand.Rand) {
+	for i := 0; ; i++ {
+		if err := f.submit(t.Context(), fmt.Sprintf("user-%d-%d", writer, i), random); err != nil {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.refusals = append(f.refusals, err.Error())
+			return
+		}
+	}
+}
+
+// submit submits a batch of results.
+func (f *filler) submit(ctx context.Context, prefix string, random *rand.Rand) error {
+	var results []object
+	for i := range 40 {
+		noise := make([]byte, 3000)
+		for n := range noise {
+			noise[n] = "0123456789abcdef"[random.IntN(16)]
+		}
+		results = append(results, object{
+			"user_id": fmt.Sprintf("%s-%d", prefix, i), "match_id": "m", "points": 1 + random.Int64N(1000), "metadata": object{"noise": string(noise)},
+		})
+	}
+	var answer struct {
+		Outcomes []struct {
+			Status   string `json:"status"`
+			NewScore int64  `json:"new_score"`
+		} `json:"outcomes"`
+		Message string `json:"message"`
+	}
+	status, err := f.api.Call(ctx, http.MethodPost, "/v1/boards/"+f.board+"/scores:batch", object{"results": results}, &answer)
+	if err != nil {
+		return err
+	}
+	if status != http.StatusOK {
+		return fmt.Errorf("status %d, %s", status, answer.Message)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, o := range answer.Outcomes {
+		if points := results[i]["points"].(int64); o.Status == "APPLIED" && o.NewScore == points {
+			f.points[results[i]["user_id"].(string)] = points
+		} else {
+			err = fmt.Errorf("status %d and outcome %+v, want %d points applied", status, o, points)
+		}
+	}
+	return err
+}
+
+// check fails t for each acknowledged result that a server does not have.
+func (f *filler) check(t *testing.T, api *deployment.Client) {
+	t.Helper()
+	lost := 0
+	for user, want := range f.points {
+		var answer struct {
+			Data struct {
+				Score json.Number `json:"score"`
+				Rank  *int64      `json:"rank"`
+			} `json:"data"`
+		}
+		status, err := api.Call(t.Context(), http.MethodGet, "/v1/boards/"+f.board+"/scores/"+user+"?season=all&neighbors=0", nil, &answer)
+		if err != nil || status != http.StatusOK || answer.Data.Score.String() != fmt.Sprint(want) || answer.Data.Rank == nil {
+			if lost++; lost <= 5 {
+				t.Errorf("%s: status %d, %+v, error %v; want the acknowledged score %d and a rank", user, status, answer.Data, err, want)
+			}
+		}
+	}
+	t.Logf("%d acknowledged results looked up, %d lost", len(f.points), lost)
+}

@@ -1,0 +1,306 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/open-leaderboard/leaderboard/test/deployment"
+)
+
+const (
+	historyUsers   = 4
+	historyMatches = 3
+	// historyPace is the interval between the calls of one client.
+	historyPace = 150 * time.Millisecond
+)
+
+// histories records what clients of a few users saw: for each user, several clients submit,
+// correct, retract and read at the same time. The history of each user must be
+// linearizable: each call has its effect at one moment between its start and its end.
+type histories struct {
+	t     *testing.T
+	board string
+	start time.Time
+
+	ending chan struct{}
+	done   sync.WaitGroup
+
+	mu         sync.Mutex
+	random     *rand.Rand
+	revisions  [historyUsers][historyMatches]int64 // the number of revisions of each match
+	operations [historyUsers][]porcupine.Operation
+	retries    int // number of answers that were not final
+	degraded   int // number of reads without ranks
+	calls      int
+}
+
+// change is a revision of a result, as the input of an operation.
+type change struct {
+	match     int
+	revision  int64 // from 1
+	points    int64
+	retracted bool
+}
+
+// look is a read of a user's score, as the input of an operation. The answer to a submit
+// is a read too. It must include the submitted revision, or a later one.
+type look struct {
+	match    int
+	revision int64 // 0 if the read may see any state
+}
+
+// sight is the score that a read saw, as the output of an operation.
+type sight struct {
+	score int64
+	found bool
+}
+
+// points is the state of a user: the newest revision of each match.
+type points [historyMatches]change
+
+func (p points) sight() (s sight) {
+	for _, c := range p {
+		if c.revision > 0 && !c.retracted {
+			s.found = true
+			s.score += c.points
+		}
+	}
+	return s
+}
+
+// historyModel is the specification of a user's score on a board with the policy SUM. It
+// shares no code with the service.
+var historyModel = porcupine.Model{
+	Init: func() any { return points{} },
+	Step: func(state, input, output any) (bool, any) {
+		p := state.(points)
+		switch in := input.(type) {
+		case change:
+			if in.revision > p[in.match].revision {
+				p[in.match] = in
+			}
+			return true, p
+		case look:
+			included := in.revision == 0 || p[in.match].revision >= in.revision
+			return included && p.sight() == output.(sight), p
+		}
+		return false, p
+	},
+}
+
+// recordHistories creates a board and starts clients, which run until
+// [histories.check].
+func recordHistories(t *testing.T, seed uint64, n *deployment.Node, apis ...*deployment.Client) *histories {
+	t.Helper()
+	h := &histories{
+		t: t, start: time.Now(), ending: make(chan struct{}), random: rand.New(rand.NewPCG(seed, 2)),
+		board: n.Board(t, "histories", object{"policy": "SUM", "order": "HIGHER_FIRST", "season": object{"schedule": "NONE"}}),
+	}
+	for user := range historyUsers {
+		for i := range 3 {
+			api := *apis[(user+i)%len(apis)] // a restart of the node writes to the node's client
+			h.done.Go(func() { h.run(&api, user, i) })
+		}
+	}
+	return h
+}
+
+// run makes calls for a user until the end. Clients 0 and 1 write, and client 2 reads.
+func (h *histories) run(api *deployment.Client, user, client int) {
+	tick := time.NewTicker(historyPace)
+	defer tick.Stop()
+	for {
+		select {
+		case <-h.ending:
+			return
+		case <-h.t.Context().Done():
+			return
+		case <-tick.C:
+		}
+		if client == 2 {
+			h.read(api, user, client)
+		} else {
+			h.write(api, user, client, tick)
+		}
+	}
+}
+
+func userName(user int) string { return fmt.Sprintf("user-%d", user) }
+
+// write sends the next revision of a match, until the answer is final. It records one
+// operation from the first call to the last answer, because a result that arrives
+// several times counts once.
+func (h *histories) write(api *deployment.Client, user, client int, tick *time.Ticker) {
+	h.mu.Lock()
+	c := change{match: h.random.IntN(historyMatches), points: 1 + h.random.Int64N(1000), retracted: h.random.IntN(4) == 0}
+	h.revisions[user][c.match]++
+	c.revision = h.revisions[user][c.match]
+	h.mu.Unlock()
+	begun := h.now()
+	for {
+		tried := h.now()
+		score, final := h.submit(api, user, c)
+		ended := h.now()
+		if final {
+			h.record(user, client, c, begun, nil, ended)
+			if score != nil {
+				h.record(user, 10+client, look{c.match, c.revision}, tried, sight{*score, true}, ended)
+			}
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-h.t.Context().Done():
+			return
+		}
+	}
+}
+
+// submit sends a revision once. It reports whether the answer is final, and the score in
+// the answer, if it has one.
+func (h *histories) submit(api *deployment.Client, user int, c change) (score *int64, final bool) {
+	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
+	defer cancel()
+	path, match := "/v1/boards/"+h.board, fmt.Sprintf("match-%d", c.match)
+	body := object{"user_id": userName(user), "match_id": match, "revision": c.revision, "points": c.points, "achieved_at": epoch.Format(time.RFC3339)}
+	if c.retracted {
+		path += "/results/" + userName(user) + "/" + match + ":retract"
+		body = object{"revision": c.revision, "season": "all"}
+	} else {
+		path += "/scores"
+	}
+	var o struct {
+		Status   string `json:"status"`
+		NewScore *int64 `json:"new_score"`
+	}
+	status, err := api.Call(ctx, http.MethodPost, path, body, &o)
+	final = err == nil && status == http.StatusOK && (o.Status == "APPLIED" || o.Status == "DUPLICATE" || o.Status == "SUPERSEDED")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls++
+	if !final {
+		h.retries++
+	}
+	return o.NewScore, final
+}
+
+// read reads a user's score. It records nothing if the call fails.
+func (h *histories) read(api *deployment.Client, user, client int) {
+	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
+	defer cancel()
+	var answer struct {
+		Data struct {
+			Score    int64 `json:"score"`
+			Degraded bool  `json:"degraded"`
+		} `json:"data"`
+	}
+	begun := h.now()
+	status, err := api.Call(ctx, http.MethodGet, "/v1/boards/"+h.board+"/scores/"+userName(user)+"?season=all", nil, &answer)
+	ended := h.now()
+	h.mu.Lock()
+	h.calls++
+	if answer.Data.Degraded {
+		h.degraded++
+	}
+	h.mu.Unlock()
+	if err == nil && (status == http.StatusOK || status == http.StatusNotFound) {
+		h.record(user, client, look{}, begun, sight{answer.Data.Score, status == http.StatusOK}, ended)
+	}
+}
+
+func (h *histories) now() int64 { return int64(time.Since(h.start)) }
+
+func (h *histories) record(user, client int, input any, begun int64, output any, ended int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.operations[user] = append(h.operations[user], porcupine.Operation{ClientId: client, Input: input, Call: begun, Output: output, Return: ended})
+}
+
+// historyTimeout bounds the search for an order of one user's operations.
+const historyTimeout = 2 * time.Minute
+
+// check ends the clients and checks that each user's history is linearizable.
+func (h *histories) check(t *testing.T) {
+	t.Helper()
+	close(h.ending)
+	h.done.Wait()
+	total := 0
+	for user, operations := range h.operations {
+		total += len(operations)
+		if len(operations) == 0 {
+			t.Errorf("%s has no history", userName(user))
+		}
+		if result, info := porcupine.CheckOperationsVerbose(historyModel, operations, historyTimeout); result != porcupine.Ok {
+			t.Errorf("the history of %s on board %s is not linearizable (%v):\n%s", userName(user), h.board, result, unordered(operations, info))
+		}
+	}
+	t.Logf("histories: %d operations of %d users are linearizable unless an error says otherwise; %d calls, %d of them repeated, %d reads without ranks",
+		total, historyUsers, h.calls, h.retries, h.degraded)
+}
+
+// unordered describes the operations around the first one that has no place in the
+// longest order that Porcupine found.
+func unordered(operations []porcupine.Operation, info porcupine.LinearizationInfo) string {
+	placed := map[int]bool{}
+	for _, order := range info.PartialLinearizations()[0] {
+		if len(order) > len(placed) {
+			clear(placed)
+			for _, i := range order {
+				placed[i] = true
+			}
+		}
+	}
+	first := -1
+	for i, o := range operations {
+		if !placed[i] && (first < 0 || o.Return < operations[first].Return) {
+			first = i
+		}
+	}
+	if first < 0 {
+		return "no operation is without a place"
+	}
+	near := int64(2 * time.Second)
+	var lines []string
+	sorted := slices.Clone(operations)
+	slices.SortFunc(sorted, func(x, y porcupine.Operation) int { return int(x.Call - y.Call) })
+	for _, o := range sorted {
+		if o.Return > operations[first].Call-near && o.Call < operations[first].Return+near {
+			mark := " "
+			if o == operations[first] {
+				mark = ">"
+			}
+			lines = append(lines, fmt.Sprintf("%s client %2d, %v to %v: %+v %+v", mark, o.ClientId,
+				time.Duration(o.Call).Round(time.Millisecond), time.Duration(o.Return).Round(time.Millisecond), o.Input, o.Output))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// waitForMore waits until n more operations are recorded.
+func (h *histories) waitForMore(n int) {
+	h.t.Helper()
+	count := func() (total int) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for _, operations := range h.operations {
+			total += len(operations)
+		}
+		return total
+	}
+	want := count() + n
+	deployment.Eventually(h.t, func(context.Context) error {
+		if got := count(); got < want {
+			return fmt.Errorf("%d operations are recorded, want %d", got, want)
+		}
+		return nil
+	})
+}
