@@ -254,9 +254,9 @@ func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime ti
 }
 
 // applyLimited applies at most batchLimit items, and returns the items that are still
-// pending. After a timeout, applyLimited lowers batchLimit. Without the lower limit, a
-// batch that is too large for a slow store would time out at every retry. Each retry
-// would add to the load.
+// pending. If the time is over before all are applied, applyLimited lowers batchLimit. Without
+// the lower limit, a batch that is too large for a slow store would run out of time at every
+// attempt. If a part was applied in time, this is no failure: the next attempt applies the rest.
 func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*item, err error) {
 	n := min(len(items), int(c.batchLimit.Load()))
 	if n == 0 {
@@ -264,7 +264,11 @@ func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*
 	}
 	pending, err = c.apply(ctx, items[:n])
 	if err != nil && ctx.Err() != nil {
-		c.batchLimit.Store(int64(max(1, n/4)))
+		limit := n / 4
+		if applied := n - len(pending); applied > 0 {
+			limit, err = applied/2, nil
+		}
+		c.batchLimit.Store(int64(max(1, limit)))
 	}
 	return append(pending, items[n:]...), err
 }

@@ -31,10 +31,9 @@ type Options struct {
 	SessionTimeout time.Duration
 	// BatchResults is the largest number of messages in a batch. Default 512.
 	BatchResults int
-	// ApplyTimeout bounds one attempt to apply a batch. A consumer may need that long to
-	// leave the group. After a timeout, the store may still work on the attempt while the
-	// consumer retries the batch. A short timeout can therefore double the load on a slow
-	// store. Default 30s.
+	// ApplyTimeout is the time after which an attempt to apply a batch starts no more work.
+	// The next attempt begins when the work that was started is done, and applies the rest.
+	// A consumer may need that long to leave the group. Default 30s.
 	ApplyTimeout time.Duration
 	// StuckAfter is how long a batch may make no progress before its consumer gives
 	// up its partitions and rejoins the group. The time during which a server is

@@ -30,16 +30,19 @@ func (a *Applier) Synced() bool { return a.index.Synced() }
 
 // Apply makes complete results of a board durable and updates the ranks. If the season
 // of a result is sealed, Apply amends the season's final standings. Apply does the same on
-// each board that is linked to the board. If ctx is done before Apply has finished, Apply
-// returns the error of ctx, but its work continues in the background.
+// each board that is linked to the board.
+//
+// When ctx is done, the store starts no more results. Apply waits for the results that were
+// started, and applies them to the linked boards and the ranks. The outcomes of the others have
+// an Err. So when a caller retries these, no earlier attempt competes with the retry.
 func (a *Applier) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
-	return runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.ApplyReport, error) {
-		report, err := a.applyTo(ctx, b, results)
-		if err == nil {
-			err = a.fanOut(ctx, b.ID, results, &report)
-		}
-		return report, err
-	})
+	a.tasks.running.Add(1)
+	defer a.tasks.running.Done()
+	report, err := a.applyTo(ctx, b, results)
+	if err == nil {
+		err = a.fanOut(context.WithoutCancel(ctx), b.ID, results, &report)
+	}
+	return report, err
 }
 
 // applyTo applies results to one board and updates its ranks. It does not apply them to the
@@ -59,7 +62,8 @@ func (s *shared) applyTo(ctx context.Context, b *leaderboard.Board, results []le
 	if slices.ContainsFunc(results, func(r leaderboard.MatchResult) bool { return r.VoidOnly }) {
 		reason = "void or restore a match"
 	}
-	return report, s.ranks.update(ctx, entriesAfter(report.Changes), unchangedEntries(&report), reason)
+	// The ranks must include what the store has applied, even if ctx is done.
+	return report, s.ranks.update(context.WithoutCancel(ctx), entriesAfter(report.Changes), unchangedEntries(&report), reason)
 }
 
 // entriesAfter returns the new entry of each change.
@@ -91,19 +95,23 @@ func unchangedEntries(report *leaderboard.ApplyReport) (entries []leaderboard.En
 }
 
 // Refresh recomputes a user's entry from the results in the store, updates the
-// ranks, and returns the entry before and after. Errors:
-// [leaderboard.ErrBoardNotFound].
+// ranks, and returns the entry before and after. If ctx is done after Refresh has begun, Refresh
+// does not stop. Errors: [leaderboard.ErrBoardNotFound].
 func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
-	return runToEnd(ctx, a.tasks, func(ctx context.Context) (leaderboard.Change, error) {
-		change, err := a.store.Recount(ctx, b, season, user)
-		if err == nil {
-			err = a.refreshLinked(ctx, leaderboard.EntryKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: season}, User: user})
-		}
-		if err != nil {
-			return change, err
-		}
-		return change, a.ranks.updateRecounted(ctx, []leaderboard.Change{change}, "refresh")
-	})
+	if err := ctx.Err(); err != nil {
+		return leaderboard.Change{}, err
+	}
+	a.tasks.running.Add(1)
+	defer a.tasks.running.Done()
+	ctx = context.WithoutCancel(ctx)
+	change, err := a.store.Recount(ctx, b, season, user)
+	if err == nil {
+		err = a.refreshLinked(ctx, leaderboard.EntryKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: season}, User: user})
+	}
+	if err != nil {
+		return change, err
+	}
+	return change, a.ranks.updateRecounted(ctx, []leaderboard.Change{change}, "refresh")
 }
 
 // RanksOf returns the competition rank of each rank key in the overall ladder of a

@@ -29,8 +29,12 @@ type ResultLog interface {
 // Submit.
 type directLog struct{ applier *Applier }
 
+// Submit applies results. If ctx is done before they are applied, Submit returns the error of
+// ctx, but the work continues in the background.
 func (d directLog) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
-	report, err := d.applier.Apply(ctx, b, results)
+	report, err := runToEnd(ctx, d.applier.tasks, func(ctx context.Context) (leaderboard.ApplyReport, error) {
+		return d.applier.Apply(ctx, b, results)
+	})
 	return report.Outcomes, err
 }
 

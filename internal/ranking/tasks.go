@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// tasks tracks the writes and loads that continue after their callers have
+// tasks tracks the writes and loads that may continue after their callers have
 // stopped waiting.
 type tasks struct {
 	running sync.WaitGroup

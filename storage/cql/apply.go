@@ -15,8 +15,17 @@ import (
 // is deleted during an attempt, or the season's rules change, the call starts another attempt.
 const maxTries = 8
 
+// maxApplying bounds the number of users to whom a store applies results at a time, in all
+// calls together. Each user has two statements at a time at most. With more users, a slow
+// cluster would get slower, and time out.
+const maxApplying = 128
+
 // Apply merges results into the stored results. It processes users concurrently. If the
 // store fails on one user's results, only the outcomes of these results have an Err.
+//
+// When ctx is done, Apply starts no more users, and returns when it has finished the users that
+// it has started. So it always makes progress, and leaves no statement on the servers that would
+// compete with the caller's next attempt.
 func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	type seasonUser struct {
 		season leaderboard.SeasonID
@@ -93,13 +102,22 @@ type task struct {
 
 // run applies the results of the task, and sets its outcomes and change. It starts another
 // attempt if the season or the user was deleted during the last one, or if the season's rules
-// changed. It holds the user's lock.
+// changed. It holds the user's lock. Once it has begun, the end of ctx does not stop it.
 func (t *task) run(ctx context.Context) error {
 	unlock, err := t.s.lock(ctx, t.user)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	select {
+	case t.s.applying <- struct{}{}:
+		defer func() { <-t.s.applying }()
+	case <-ctx.Done():
+	}
+	if err := ctx.Err(); err != nil {
+		return wrapError(ctx, "apply", err)
+	}
+	ctx = context.WithoutCancel(ctx)
 	b := t.b
 	var outcomes []leaderboard.Outcome // the outcomes of the first attempt that wrote the results, but with outdated rules
 	for range maxTries {

@@ -69,6 +69,7 @@ type Store struct {
 	boards       coalesce.Group[leaderboard.BoardID, *storedBoard] // concurrent reads of one board: see liveBoard
 	writes       coalesce.Group[bucket, []op]                      // concurrent writes to one bucket: see writeBuckets
 	users        userLocks
+	applying     chan struct{}                      // has an element for each user to whom Apply applies results: see maxApplying
 	cache        *lru.Cache[userKey, summary]       // nil disables caching
 	pages        *pageCache                         // pages of final standings
 	announced    *lru.Cache[announcement, struct{}] // see announce
@@ -102,7 +103,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 
 // open returns a store that uses the connection c. The options must be complete.
 func open(c conn, o Options) *Store {
-	s := &Store{conn: c, dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel, maxMatches: defaultMaxMatches, now: time.Now, pages: newPageCache()}
+	s := &Store{conn: c, applying: make(chan struct{}, maxApplying), dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel, maxMatches: defaultMaxMatches, now: time.Now, pages: newPageCache()}
 	if _, err := rand.Read(s.name[:]); err != nil {
 		panic(err) // rand.Read never returns an error
 	}

@@ -1,0 +1,148 @@
+package cql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// slowServer is a conn whose statements take ten seconds. As on a real server, the end of a
+// context does not stop a statement: its caller only stops waiting for it.
+type slowServer struct {
+	conn
+	mu                sync.Mutex
+	inFlight, highest int
+}
+
+func (c *slowServer) do(ctx context.Context, statement func() error) error {
+	c.count(1)
+	done := make(chan error, 1)
+	abandoned := make(chan struct{})
+	go func() {
+		defer c.count(-1)
+		time.Sleep(10 * time.Second)
+		select {
+		case <-abandoned: // a caller that does not wait may use the variables of its read again
+		default:
+			done <- statement()
+		}
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		close(abandoned)
+		return wrapError(ctx, "statement", ctx.Err())
+	}
+}
+
+func (c *slowServer) count(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inFlight += n
+	c.highest = max(c.highest, c.inFlight)
+}
+
+func (c *slowServer) read(ctx context.Context, q op, dest []any, row func() bool) error {
+	return c.do(ctx, func() error { return c.conn.read(ctx, q, dest, row) })
+}
+
+func (c *slowServer) write(ctx context.Context, ops ...op) error {
+	return c.do(ctx, func() error { return c.conn.write(ctx, ops...) })
+}
+
+// An Apply that does not finish in its time leaves no statement behind: it applies the users
+// that it has started, and starts no more. So a retry adds no load, and applies the rest.
+func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &slowServer{conn: newModel(nil)}
+		s := open(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
+		b := stepsBoard(leaderboard.Sum)
+		if err := s.CreateBoard(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		const users = 3 * defaultParallel
+		var pending []leaderboard.MatchResult
+		for i := range users {
+			w := &writers{user: leaderboard.UserID(fmt.Sprint("u", i)), board: &b, clock: stepsEpoch}
+			pending = append(pending, w.result("m 5"))
+		}
+		attempts, applied := 0, 0
+		for ; len(pending) > 0; attempts++ {
+			if attempts > users {
+				t.Fatalf("%d results are pending after %d attempts, want none", len(pending), attempts)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			report, err := s.Apply(ctx, &b, pending)
+			cancel()
+			if err != nil {
+				t.Fatalf("attempt %d: %v, want a part of the results to be applied", attempts, err)
+			}
+			if c.inFlight > 0 {
+				t.Fatalf("%d statements run after Apply has returned, want none", c.inFlight)
+			}
+			var rest []leaderboard.MatchResult
+			for i, o := range report.Outcomes {
+				switch {
+				case errors.Is(o.Err, context.DeadlineExceeded) && errors.Is(o.Err, leaderboard.ErrUnavailable):
+					rest = append(rest, pending[i])
+				case o.Err == nil && o.Status == leaderboard.Applied:
+					applied++
+				default:
+					t.Fatalf("outcome %+v, want APPLIED, or the end of the time", o)
+				}
+			}
+			pending = rest
+		}
+		if attempts < 2 || applied != users {
+			t.Errorf("%d attempts applied %d results, want at least 2 attempts and %d results", attempts, applied, users)
+		}
+		for i := range users {
+			user := leaderboard.UserID(fmt.Sprint("u", i))
+			if e, err := s.Entry(t.Context(), leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}, user); err != nil || b.ScoreOf(e.Key, stepsEpoch) != 5 {
+				t.Errorf("entry of %s: %+v, %v, want a score of 5", user, e, err)
+			}
+		}
+	})
+}
+
+// The number of users to whom a store applies results at a time is bounded, whatever the
+// number of calls.
+func TestConcurrentAppliesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &slowServer{conn: newModel(nil)}
+		s := open(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
+		b := stepsBoard(leaderboard.Sum)
+		if err := s.CreateBoard(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		const calls = 3 * maxApplying / defaultParallel
+		var group errgroup.Group
+		for call := range calls {
+			group.Go(func() error {
+				var results []leaderboard.MatchResult
+				for i := range defaultParallel {
+					w := &writers{user: leaderboard.UserID(fmt.Sprint("u", call, "-", i)), board: &b, clock: stepsEpoch}
+					results = append(results, w.result("m 5"))
+				}
+				_, err := s.Apply(t.Context(), &b, results)
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		// A user has two statements at a time at most.
+		if c.highest > 2*maxApplying || c.highest < maxApplying {
+			t.Errorf("%d statements ran at a time, want %d to %d", c.highest, maxApplying, 2*maxApplying)
+		}
+	})
+}
