@@ -393,8 +393,9 @@ func (c *client) createBoard(t *testing.T, b board) string {
 	return b.ID
 }
 
-// fillTimeout bounds the wait until a board is filled.
-const fillTimeout = 10 * time.Minute
+// fillTimeout bounds the wait until a board is filled. Two years of football in rolling
+// windows are some 116,000 copies on Cassandra.
+const fillTimeout = 40 * time.Minute
 
 // waitFilled waits until a linked board has all results of its source, and all divisions of a
 // board have all users.
