@@ -151,8 +151,8 @@ func (s *Store) write(b *pebble.Batch, onVisible func()) (err error) {
 }
 
 // syncVisible makes every write durable that readers can see. If a method finds its data
-// already stored, it must call syncVisible before it returns nil: readers see the earlier
-// write of these data perhaps before it is durable.
+// already stored, it must call syncVisible before it returns nil: the write that stored these
+// data may still be visible only, and not durable.
 func (s *Store) syncVisible(ctx context.Context) error {
 	if err := s.failure(); err != nil {
 		return err

@@ -114,9 +114,9 @@ func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, on
 	}
 }
 
-// verify checks a store that was opened after a crash. The store must hold every
-// result in acked and no result that was not sent, and its entries and ladders
-// must follow from its results.
+// verify checks a store that was opened after a crash. For each match in acked, the store must
+// hold that revision or a later one. It must hold no result that was not sent, and its entries
+// and ladders must follow from its results.
 func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int64) {
 	t.Helper()
 	l.mu.Lock()
@@ -161,7 +161,7 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 		if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
 			t.Fatal(err)
 		}
-		for range 3 { // each round opens the store and crashes
+		for range 3 { // each round crashes and opens the store again
 			ctx, stop := context.WithCancel(t.Context())
 			enough := make(chan struct{})
 			var once sync.Once
@@ -404,7 +404,7 @@ func TestFailedFlushStopsTheStore(t *testing.T) {
 // directory.
 const killDir = "LEADERBOARD_PEBBLE_KILL_DIR"
 
-// TestKillChild is the process that TestKillKeepsAcknowledgedResults kills. It
+// TestKillChild runs in the process that TestKillKeepsAcknowledgedResults kills. It
 // prints each result that it applied.
 func TestKillChild(t *testing.T) {
 	dir := os.Getenv(killDir)

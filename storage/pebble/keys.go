@@ -10,9 +10,9 @@ import (
 // value. The parts of a key follow each other without separators.
 //
 // A string "with length" is its length as a uvarint and its bytes. A "raw" string is its
-// bytes alone, and is the last part of a key. Therefore an object's prefix begins the
-// keys of this object only, even if the ids contain arbitrary bytes. Keys that end with a
-// raw id sort by this id.
+// bytes alone, and is the last part of a key. Therefore every key that begins with the prefix
+// of an object is a key of this object, even if ids contain arbitrary bytes. Keys that end
+// with a raw id sort by this id.
 //
 //	mformat                                    format version, uvarint
 //	mboards                                    number of the newest board, uvarint
@@ -25,7 +25,7 @@ import (
 //	w  SHA-256 of a user id; the key of an act without its first byte    nothing; the row means that the act concerns the user
 //	x  board id with length; season id, raw     time of the deletion of the season, or of the board if the season id is empty, in Unix microseconds, 8 bytes
 //	c  season                                  time of the last change of the season's entries, in Unix microseconds, 8 bytes
-//	e  SHA-256 of a user id                    time of the user's erasure, and the version after which the versions of the user's later entries begin
+//	e  SHA-256 of a user id                    time of the user's erasure, and a version: the user's later entries have greater versions
 //	u  user id with length; season              nothing; the row is a season note: it means that the user may have a user row in this season
 //	d  season; s                                the sealRow as JSON
 //	d  season; u; user id, raw                  the user row: version, hidden, time of the erasure, rules, tally
@@ -39,7 +39,8 @@ import (
 //
 // A "season" is the board's number, 4 bytes, and the season id with length. A board's
 // number is never reused. Therefore a new board that has the id of a deleted board starts
-// empty. A "generation" is the number of a seal of the season, 4 bytes. A "slot" names
+// empty. A "generation" is the number, 4 bytes, of the final standings that one seal or
+// amendment of the season wrote: see sealRow. A "slot" names
 // one ladder of a season, or the season's hidden entries:
 //
 //	0  the hidden entries
@@ -48,8 +49,8 @@ import (
 //
 // Integers of fixed width are big-endian.
 //
-// All data of a board are in one range of keys, so one DeleteRange removes them. The same
-// is true of a season, of a user's records in a season, and of a generation. The rows of
+// The rows of kind d of a board are in one range of keys, so one DeleteRange removes them. The
+// same is true of a season, of a user's records in a season, and of a generation. The rows of
 // a ladder are in one range, in standing order. Slots 0 and 1 are adjacent, so Scan reads
 // one range.
 const (

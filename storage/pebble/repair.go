@@ -222,8 +222,8 @@ func (s *Store) loadDamagedUser(bd *board, season leaderboard.SeasonID, user lea
 }
 
 // followOrphanRows raises the version of the user's row to the highest version of the orphan
-// rows. If the row is damaged, followOrphanRows also sets st.before to the entry of the first
-// readable orphan row.
+// rows, if that is greater. If the user's row is damaged, followOrphanRows also sets st.before
+// to the entry of the first readable orphan row.
 func (st *userState) followOrphanRows(orphanRows []placement, damaged bool) {
 	for _, p := range orphanRows {
 		slot, sortKey, _ := cutSlot(p.key[len(st.rowKey)+1:])

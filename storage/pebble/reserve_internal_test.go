@@ -7,7 +7,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// Reservations that have ended are removed, at most once a second.
+// Reserve removes all reservations that have ended, at most once a second. In the last case,
+// the caller's clock has gone back: no reservation has ended by then.
 func TestEndedReservationsAreRemoved(t *testing.T) {
 	s := mustOpen(t, t.TempDir(), Options{})
 	defer mustClose(t, s)

@@ -15,14 +15,14 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// sealRow marks a season as sealed. Each seal writes a complete set of final standings,
-// and numbers it: 1 for the first seal, 2 for the second. This number is the generation
-// of the set. Readers use only the set with the number in Generation.
+// sealRow marks a season as sealed. The seal and each amendment write a complete set of final
+// standings. The sets are numbered: 1 for the seal, 2 for the first amendment. This number is
+// the generation of the set. Readers use only the set whose number is in Generation.
 type sealRow struct {
 	Generation uint32                  `json:"generation"`
 	SealedAt   time.Time               `json:"sealed_at"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
-	Rules      int                     `json:"rules,omitempty"` // the board's Rules at the first seal
+	Rules      int                     `json:"rules,omitempty"` // the board's Rules at the time of the seal
 }
 
 func (r *sealRow) record(s leaderboard.SeasonKey) leaderboard.SeasonRecord {

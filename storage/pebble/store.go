@@ -57,7 +57,7 @@ type Store struct {
 	db *pebble.DB
 	fs *guardFS
 
-	boards  atomic.Pointer[catalog] // replaced only by the holder of admin; the removal of a board also needs all stripes
+	boards  atomic.Pointer[catalog] // replaced only by the holder of admin; to remove a board or change its divisions, the caller also holds all stripes
 	admin   gate                    // held during a change of boards or API keys, and during an erasure
 	stripes [stripes]gate           // a stripe is held during a change of one of its users: see the constant stripes
 
@@ -87,9 +87,11 @@ type Store struct {
 
 var _ leaderboard.Store = (*Store)(nil)
 
-// Open opens the store in dir. If dir is empty or missing, Open creates the store. If a
-// newer version of this program wrote the store, or if dir contains another database, Open returns
-// [leaderboard.ErrFormat]. If dir is in use, Open returns another error.
+// Open opens the store in the directory dir. If the directory is missing or has no files, Open
+// creates the store. Errors: [leaderboard.ErrInvalid] if the name dir is empty, and
+// [leaderboard.ErrFormat] if a newer version of this program wrote the store, or if the
+// directory contains another database. If another process has opened the store, Open returns
+// an error that names this cause.
 func Open(dir string, opts Options) (*Store, error) {
 	if dir == "" {
 		return nil, fmt.Errorf("pebble: open: the name of the directory is empty: %w", leaderboard.ErrInvalid)

@@ -19,8 +19,8 @@ func hashOf(user leaderboard.UserID) [32]byte { return sha256.Sum256([]byte(user
 // userStates returns the state of a user in each season in which the user has a user row,
 // ordered by board and season. It finds the seasons by the user's season notes
 // (kindSeasons in keys.go). danglingNotes has the keys of the notes of seasons in which the
-// user has no user row, for example because the season was deleted. A caller that changes the user must hold the
-// user's stripe.
+// user has no user row, for example because the season was deleted. A caller that changes the
+// user must hold the user's stripe.
 func (s *Store) userStates(ctx context.Context, user leaderboard.UserID) (states []*userState, danglingNotes [][]byte, err error) {
 	boards := s.boards.Load()
 	prefix := seasonsPrefix(user)

@@ -74,8 +74,8 @@ func (s *Store) newUserRow(bd *board, season leaderboard.SeasonID, user leaderbo
 }
 
 // rulesOf returns the Rules of a new entry in a season: how many changes of the board's
-// divisions the entry follows. In a sealed season, these are the board's Rules at the first
-// seal. Otherwise they are the board's current Rules.
+// divisions the entry follows. In a sealed season, these are the board's Rules at the time of
+// the seal. Otherwise they are the board's current Rules.
 func (s *Store) rulesOf(bd *board, season leaderboard.SeasonID) (int, error) {
 	if bd.Rules() == 0 {
 		return 0, nil
@@ -203,7 +203,8 @@ func (st *userState) results(ctx context.Context) iter.Seq2[leaderboard.MatchRes
 }
 
 // finish computes the entry after all merges. It returns the change of the entry, and a
-// function that adds the changed rows to the batch.
+// function that adds the changed rows to the batch. applyUser calls this function only after
+// it has finished the states of all seasons.
 func (st *userState) finish(batch *pebble.Batch) (leaderboard.Change, func() error) {
 	if st.hasPut {
 		st.row.version++
