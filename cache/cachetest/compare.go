@@ -11,8 +11,8 @@ import (
 )
 
 // compareAll compares every ladder of the index with the model: by every method of Ranker,
-// for every position and user, and for users without a standing. In a long ladder, it
-// calls the methods that ask about one position only for some of the positions: see samplePositions.
+// for every position and user, and for users without a standing. In a long ladder, it asks
+// questions about a single position for a sample of the positions: see samplePositions.
 func (f *fixture) compareAll() {
 	f.Helper()
 	for _, d := range f.model.divisions() {

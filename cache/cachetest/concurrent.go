@@ -68,7 +68,7 @@ func checkConsistent(all []leaderboard.Standing) error {
 }
 
 // read calls a random method of the index. It returns an error if the answer contradicts
-// itself, or if it shows an older version of a user than seen has. The map seen has the latest
+// itself, or shows an older version of a user than seen has. The map seen has the latest
 // version of each user that this reader has read. read adds the versions of the answer to seen.
 func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 	f, ctx, l := c.f, c.f.ctx, c.f.ladder("")

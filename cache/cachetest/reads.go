@@ -209,7 +209,7 @@ var readTests = []test{
 			}
 		}
 	}},
-	{"Count returns the number of standings strictly before each key", func(f *fixture) {
+	{"Count returns the number of standings that rank strictly better than each key", func(f *fixture) {
 		f.loadFive()
 		var keys []leaderboard.RankKey
 		for _, score := range []leaderboard.Score{31, 30, 29, 20, 15, 10, 9} {

@@ -12,7 +12,8 @@ type allocator struct {
 }
 
 // grown returns a copy of chunk that has at least n elements. The parameter full is the
-// length of each chunk. Only the first chunk of a table may be shorter.
+// length of each chunk. Only the first chunk may be shorter: first states whether chunk is
+// that one.
 func grown[T any](a *allocator, chunk []T, first bool, n, full int) []T {
 	length := full
 	if first {

@@ -20,8 +20,9 @@ import (
 // Index is a [leaderboard.Index] in memory. [New] returns one.
 type Index struct {
 	mu sync.Mutex // held to replace the map of seasons and to change seasonIndex.rebuilds
-	// seasons points to an immutable map. A new or removed season replaces the whole map. So
-	// reads need no lock to find a season, and never wait for work on another season.
+	// seasons points to an immutable map. To add or remove a season, a writer replaces the
+	// whole map. So reads need no lock to find a season, and never wait for work on another
+	// season.
 	seasons atomic.Pointer[map[leaderboard.SeasonKey]*seasonIndex]
 }
 
@@ -163,11 +164,11 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 	return nil
 }
 
-// swap applies the pending Updates to a new table and makes it the season's table. It
-// holds si.mu only while it applies the last few Updates.
+// swap applies the pending Updates to a new table and makes this table the season's. It works
+// in rounds. In each round but the last, it does not hold si.mu, so more Updates may arrive.
 func (si *seasonIndex) swap(t *table, pending *pendingUpdates) error {
-	// If Updates arrive faster than swap applies them, the last round applies all remaining
-	// entries.
+	// The last round is the first one that finds at most lastEntries entries. If Updates arrive
+	// faster than swap applies them, it is the round with the number maxRounds.
 	const lastEntries, maxRounds = 64, 100
 	for round := 0; ; round++ {
 		si.mu.Lock()

@@ -27,9 +27,9 @@ func (f *forest) freeLeaf(t *tree, leaf uint32) {
 
 func (f *forest) freeInner(node uint32) { f.inners.release(node) }
 
-// makeRoom makes room for an entry at place p, whose leaf is full. If a sibling has room,
+// makeRoom makes room for a new entry at place p, whose leaf is full. If a sibling has room,
 // makeRoom moves entries to the sibling. Otherwise it splits the leaf. It returns the place
-// that the entry at p has afterwards.
+// for the new entry afterwards.
 func (f *forest) makeRoom(t *tree, p place) place {
 	lf := f.leaf(p.leaf)
 	switch {
@@ -106,8 +106,8 @@ func (f *forest) passLeft(t *tree, from, to uint32, count int) {
 	}
 }
 
-// splitLeaf splits the full leaf of place p and returns the place to which p moves.
-// Entries 0 to keep-1 stay in the leaf.
+// splitLeaf splits the full leaf of place p: entries 0 to keep-1 stay in it. It returns the
+// place for a new entry that was to be inserted at p.
 func (f *forest) splitLeaf(t *tree, p place, keep int) place {
 	right := f.newLeaf()
 	lf, r := f.leaf(p.leaf), f.leaf(right)

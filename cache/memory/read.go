@@ -147,8 +147,9 @@ func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leade
 		if tr == nil {
 			return 0, n, nil
 		}
-		// The least id greater than an id is the id with a zero byte appended. So the
-		// standings before b include the standing whose sort key equals after.
+		// b is the least key that is greater than after, so that the standings before b include
+		// the standing whose sort key equals after. The least id that is greater than an id is
+		// this id with a zero byte appended.
 		b := bound{}
 		if fixed := t.keyBytes + wordBytes; len(after) > fixed {
 			b.id = string(after[fixed:]) + "\x00"

@@ -1,8 +1,8 @@
 package memory
 
 // slab holds elements by number, from 1. An element is width consecutive Ts. A slab
-// grows by whole chunks, which never move. Only the first chunk starts small, and moves
-// when it grows, so that the index of a small board needs little memory.
+// grows by whole chunks, which never move. The first chunk is an exception: it starts small,
+// and moves when it grows, so that the index of a small board needs little memory.
 //
 // Elements refer to each other by number and not by pointer, so the garbage
 // collector sees a chunk as one object without pointers.

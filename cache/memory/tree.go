@@ -26,8 +26,9 @@ const (
 	// A full leaf moves entries to a neighbor that has at most maxRoomy entries. The leaf splits
 	// only if it has no such neighbor. So fewer leaves split, and leaves stay fuller.
 	maxRoomy = fan - 8
-	// When the first or last leaf of a ladder is full, only endSplit entries move to the
-	// new leaf. So standings that arrive in order leave nearly full leaves behind them.
+	// When a standing arrives at an end of a ladder and the leaf there is full, the split leaves
+	// endSplit entries in the leaf at the end, and the others in its neighbor. So standings that
+	// arrive in order leave nearly full leaves behind them.
 	endSplit = 8
 )
 

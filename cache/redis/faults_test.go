@@ -602,8 +602,8 @@ func TestReadersDeliverTheOutboxesOfADeadWriter(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// If a shard has counted fewer items than the other shard has sent or received, the shard
-// has lost data, and it is emptied.
+// If a shard has counted fewer items than another shard has sent to it or received from it,
+// it has lost data, and is emptied.
 func TestAShardThatLostItemsIsEmptied(t *testing.T) {
 	for _, side := range []string{"i", "o"} { // the counters of the receiver and of the sender: see lua/base.lua
 		x, s := openIndex(t, options([]string{cluster.Redis(t)}, 2)), newStore(100)

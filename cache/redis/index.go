@@ -6,8 +6,8 @@
 //
 // A season is split into shards by the hash of the user. The keys of a shard share a hash
 // tag, so one script changes a user in all ladders atomically. lua/base.lua lists the keys,
-// and lua/tree.lua changes the trees of sort keys. Every int64 score is exact. A user
-// without a rank keeps a field with a version until a rebuild reads a store without the
+// and lua/tree.lua describes the trees of sort keys. Every int64 score is exact. A user who
+// loses the rank keeps a record with the version, until a rebuild reads a store without the
 // user. With several shards, each rank key has a home: the shard that counts it for dense
 // ranks. During an update, this count may be older than the standings. A season of an older
 // layout of keys counts as not loaded, and its next rebuild frees those keys.
@@ -22,19 +22,20 @@
 //
 // # Detection of losses
 //
-// Every script first checks that the server is still the process on which the shard was
-// begun, in the same term as master. If not, the script empties the shard, and the service
-// rebuilds the season.
+// Every script that reads or changes standings first checks that the server is still the
+// process on which a Rebuild began the shard, in the same term as master. A check is valid for
+// 100 ms. If it fails, the script empties the shard, and the service rebuilds the season.
 //   - No answer, a timeout, no memory, a process that has just started:
 //     [leaderboard.ErrRankUnavailable]. The caller retries.
 //   - A flush, a restart, a lost server, a promoted replica, a moved slot: the season is
 //     not loaded, even if nothing is missing.
 //   - An Update that Redis does not take within [Options].UpdateTimeout: the season is
 //     unavailable in this process, which empties the shards later.
-//   - A script that failed half-way, or a shard that lost a notice of a rank key from or for
-//     another shard: the shard is emptied.
+//   - A script that failed half-way, or a shard that lost an item of an outbox (lua/base.lua):
+//     the shard is emptied.
 //   - A process that stops during Rebuild: the next Rebuild, Drop or Update frees the keys
-//     that the process left, or finishes the Rebuild.
+//     that the process left. If the new keys are live in shard 0 already, it makes them live
+//     in the other shards instead.
 //
 // README.md lists the losses that are not detected.
 package redis

@@ -41,9 +41,9 @@ func escape(s string) string {
 
 // controlKey returns the key of a shard's control hash, which lua/base.lua
 // describes. The shard's other keys begin with it. The control key of shard 0 does
-// not depend on the number of shards, because its hash records that number. The
-// slots of the other shards lie at equal distances. Servers own ranges of slots, so
-// they get equal numbers of a season's shards.
+// not depend on the number of shards, because the hash at this key records that number.
+// The slots of the shards lie at about equal distances. Servers own ranges of slots, so
+// they get about equal numbers of a season's shards.
 func controlKey(prefix string, s leaderboard.SeasonKey, shard, shards int) string {
 	name := escape(string(s.Board)) + "/" + escape(string(s.Season))
 	zero := fmt.Sprintf("%s{%s/0}", prefix, name)

@@ -200,7 +200,7 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 		}
 		return n, v, nil
 	}
-	for range attempts { // more than one if the user moves between the first piece and the others
+	for range attempts { // a second attempt is needed only if the user moves between the two answers
 		v, err := ask(0, 0)
 		if err == nil {
 			place := n.Standings[0].Ranks.Ordinal

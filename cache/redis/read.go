@@ -115,8 +115,9 @@ func (s sizes) total() int64 {
 	return n
 }
 
-// ask makes calls, at least one per shard, in one round trip and reads the header of
-// every answer. If the answers are not of one generation, it returns errAgain.
+// ask makes calls in one round trip and reads the header of every answer. The caller must
+// pass at least one call for each shard. If the answers are not of one generation, ask returns
+// errAgain.
 func (r *reader) ask(calls []*call) (sizes, error) {
 	if err := r.x.run(r.ctx, calls); err != nil {
 		return nil, err
@@ -204,7 +205,8 @@ func (b *keyCounts) add(c *call) {
 	b.distinct += c.int()
 }
 
-// lookup is a call of the standings script: users, by their index, and keys.
+// lookup is a call of the standings script for some of the users and keys of a question. The
+// users are indexes in the question's list of users.
 type lookup struct {
 	*call
 	users []int

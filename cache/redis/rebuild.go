@@ -153,7 +153,8 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 		lastFence = 0
 		for _, c := range calls {
 			if c.status == statusFenced {
-				// Shard 0 lost its data, and its fences began again at 1.
+				// Shard 0 lost its data, so its fences began again at 1. This shard still has
+				// a greater one.
 				lastFence = max(lastFence, c.int())
 			}
 		}

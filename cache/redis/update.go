@@ -33,9 +33,10 @@ const (
 // Update implements [leaderboard.Index]. The end of ctx does not stop it, because
 // the store already has the entries.
 //
-// Errors: [leaderboard.ErrRankUnavailable] if Redis does not take the entries
-// within [Options.UpdateTimeout]. The season is then unavailable to all processes
-// until it is rebuilt.
+// Errors: [leaderboard.ErrFormat] if a rank key has a wrong length, and
+// [leaderboard.ErrRankUnavailable] if Redis does not take the entries within
+// [Options.UpdateTimeout]. The season is then unavailable until it is rebuilt: at once in this
+// process, soon in all others.
 func (x *Index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Time, entries []leaderboard.Entry) error {
 	season := x.season(s)
 	args := make([][]any, len(entries))
@@ -219,7 +220,7 @@ func deliveries(calls []*call) (all []delivery, building string, garbage bool) {
 		for len(c.rest) > 0 && !c.fault {
 			r := reply{rest: c.list()}
 			n := delivery{channel{r.str(), c.shard, int(r.int())}, r.int(), r.strings()}
-			// Calls of one shard may return the same items; the last call returns all.
+			// Calls of one shard may return the same items; the last call returns all of them.
 			if i := slices.IndexFunc(all, func(o delivery) bool { return o.channel == n.channel }); i >= 0 {
 				all[i] = n
 			} else {
@@ -412,10 +413,11 @@ func (x *Index) markRepaired(season *seasonIndex, failures int) {
 	}
 }
 
-// freeDead frees all data that the shards no longer need. If generation is not empty,
-// freeDead first frees this generation, whose Rebuild died. But if the generation is already
-// live in shard 0, freeDead makes it live in the other shards instead. It runs at most once
-// per LeaseTTL.
+// freeDead frees, in the background, all data that the shards no longer need. If a process
+// holds the lease, a Rebuild runs, and freeDead does nothing. Parameter generation names the
+// generation that is being built, or is empty. Without a lease, its Rebuild has died, so
+// freeDead first frees this generation. But if the generation is already live in shard 0,
+// freeDead makes it live in the other shards instead. It runs at most once per LeaseTTL.
 func (x *Index) freeDead(season *seasonIndex, control []string, generation string) {
 	season.mu.Lock()
 	defer season.mu.Unlock()

@@ -38,10 +38,11 @@
 --   :0m :1m   hash, rank key of that tree -> number of shards that hold the rank key,
 --             minus one; the field is absent if this is 0
 --   :o:SHARD  list, the outbox: changes of rank keys whose home is SHARD
---   :w        hash, counters. users, standings; keys: the rank keys in the trees of this
---             shard; batch: the number of the last batch of a Rebuild; iN: the items received
---             from shard N; oN: the items that shard N acknowledged; untold: items in all outboxes; oldest: the
---             time of the last acknowledgement, or of the first item after the
+--   :w        hash, counters. users: the records; standings: those of all ladders;
+--             keys: the rank keys in the trees of this shard; batch: the number of the
+--             last batch of a Rebuild; iN: the items received from shard N; oN: the
+--             items that shard N acknowledged; untold: items in all outboxes; oldest:
+--             the time of the last acknowledgement, or of the first item after the
 --             outboxes were empty
 -- A record is a byte with the length of the version, and the version without leading zero
 -- bytes. If the user is ranked, a prefix and the numbers of the ladders of the user's

@@ -49,8 +49,8 @@ local function add_due(t, field, d) t.due[field] = (t.due[field] or 0) + d end
 
 -- resum replaces the sums of some groups by the sums in values. The replaced groups are
 -- consecutive: from is the number of the first one, counted from 1, and removed is how many
--- they are. The tree has sums of n groups before. The kind of the sums is '' for strings or
--- 'f' for followers.
+-- they are. Before the change, the tree has sums of n groups. The kind of the sums is '' for
+-- strings or 'f' for followers.
 local function resum(t, kind, n, from, removed, values)
   local sums = {}
   for i = 1, n, 1000 do
