@@ -431,7 +431,8 @@ func (p *replay) compareFinalReads(l leaderboard.Ladder, want []leaderboard.Stan
 		for last+1 < len(want) && want[last+1].Ranks.Ordinal <= st.Ranks.Ordinal+2 {
 			last++
 		}
-		// Erased users may have had the positions after the last standing with the key.
+		// NotWorse counts erased users too. They may have had the positions after the last
+		// standing with this rank key.
 		notWorse, worse := st.Ranks.Ordinal, int64(math.MaxInt64)
 		for _, o := range want[i:] {
 			if o.Key == st.Key {

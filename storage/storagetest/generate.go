@@ -52,8 +52,8 @@ func newWriter(rng *rand.Rand) *writer {
 	return w
 }
 
-// newBoard generates a board. If bounded is false, the board accepts every score: it has no
-// minimum for sums and no maximum score.
+// newBoard generates a board. If bounded is false, the board accepts every score: it has
+// neither a Floor nor a MaxScore.
 func (w *writer) newBoard(id leaderboard.BoardID, bounded bool) leaderboard.Board {
 	b := leaderboard.Board{
 		ID: id, Order: leaderboard.Order(w.rng.IntN(2)), Policy: leaderboard.Policy(w.rng.IntN(4)),

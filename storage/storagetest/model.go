@@ -29,7 +29,7 @@ type model struct {
 // ladders.
 type sealedSeason struct {
 	record    leaderboard.SeasonRecord
-	divisions []string // the divisions of the board at the first seal
+	divisions []string // the divisions of the board when the season was sealed
 	final     map[leaderboard.Division][]leaderboard.Standing
 }
 

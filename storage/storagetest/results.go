@@ -383,7 +383,7 @@ var resultTests = []test{
 		f.ok("Result", err)
 		f.equal("Record with a result", leaderboard.Record{Result: &accepted, Refusals: want}, rec)
 	}},
-	{"Results yields the results that stand or are retracted, ordered by match id", func(f *fixture) {
+	{"Results yields the results that stand, retractions too, ordered by match id", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		refused := f.result(b, "u", "0", 0, 1<<60)
 		ten, two, retracted := f.result(b, "u", "10", 0, 1), f.result(b, "u", "2", 0, 1), f.retraction(b, "u", "1", 0)

@@ -33,12 +33,13 @@ type Sizes struct {
 	// Histories is the number of random histories. Default 60. The environment
 	// variable LEADERBOARD_HISTORIES overrides it.
 	Histories int
-	// RowsDivisor divides the number of rows in tests that write many rows; at least 30
-	// rows remain. These tests must read several pages. If the store reads in pages, the
-	// caller of Run must therefore open it with a smaller page size. Default 1.
+	// RowsDivisor divides the number of rows in tests that write many rows. The tests never
+	// reduce this number below 30. They only test what they should if their rows fill several
+	// pages. So if the store reads in pages, newStore must open it with pages that are
+	// smaller by the same factor. Default 1.
 	RowsDivisor int
-	// RoundsDivisor divides the number of rounds in tests of concurrent calls; at least
-	// two rounds remain. Default 1.
+	// RoundsDivisor divides the number of rounds in tests of concurrent calls. The tests
+	// never reduce this number below 2. Default 1.
 	RoundsDivisor int
 }
 
