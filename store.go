@@ -170,6 +170,9 @@ type ResultStore interface {
 	Records(ctx context.Context, s SeasonKey, user UserID, after MatchID) iter.Seq2[MatchRecord, error]
 	// Users yields each user with a [Record] in the season once, in any order.
 	Users(ctx context.Context, s SeasonKey) iter.Seq2[UserID, error]
+	// HasUsers reports whether Users yields anyone. Its cost does not grow with the number of
+	// users.
+	HasUsers(ctx context.Context, s SeasonKey) (bool, error)
 	// UnregisteredUsers yields each user who has a [Record] but whom Users does not
 	// yield, once per season, in any order. Such users exist in damaged data only. A
 	// Recount of such a user repairs what Users yields. UnregisteredUsers reads every

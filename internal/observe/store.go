@@ -115,6 +115,12 @@ func (o *store) Users(ctx context.Context, s leaderboard.SeasonKey) iter.Seq2[le
 	return sequence(ctx, o.calls, "Users", s.Board, func(ctx context.Context) iter.Seq2[leaderboard.UserID, error] { return o.inner.Users(ctx, s) })
 }
 
+func (o *store) HasUsers(ctx context.Context, s leaderboard.SeasonKey) (_ bool, err error) {
+	ctx, call := o.calls.begin(ctx, "HasUsers", s.Board)
+	defer call.end(&err)
+	return o.inner.HasUsers(ctx, s)
+}
+
 func (o *store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
 	return sequence(ctx, o.calls, "UnregisteredUsers", "", func(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
 		return o.inner.UnregisteredUsers(ctx)

@@ -253,6 +253,56 @@ func TestReadersShareAPageWithoutTheIndex(t *testing.T) {
 	})
 }
 
+// userReads is a store that counts the reads of users.
+type userReads struct {
+	leaderboard.Store
+	reads atomic.Int64
+}
+
+func (s *userReads) HasUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
+	s.reads.Add(1)
+	time.Sleep(time.Second)
+	return s.Store.HasUsers(ctx, key)
+}
+
+func (s *userReads) Users(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
+	s.reads.Add(1)
+	return s.Store.Users(ctx, key)
+}
+
+// Without the index, concurrent readers share one read that shows whether the season has users.
+// Later readers need none for a while.
+func TestReadersShareTheSearchForUsersWithoutTheIndex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := openOutage(t)
+		counted := &userReads{Store: f.store}
+		g := serviceOver(t, counted, f.index)
+		f.index.Set(faults.Refuse)
+		var readers sync.WaitGroup
+		read := func() {
+			if user, err := g.User(t.Context(), boardB, "ann", 1, false); err != nil || !user.Degraded || user.Score != 5 {
+				t.Errorf("user: %+v, %v, want a score of 5 without a rank", user, err)
+			}
+		}
+		for range 100 {
+			readers.Go(read)
+		}
+		readers.Wait()
+		// The first reader has a read of its own. The others wait, and share the next one.
+		if n := counted.reads.Load(); n < 1 || n > 2 {
+			t.Errorf("100 concurrent readers made %d reads of users, want 1 or 2", n)
+		}
+		counted.reads.Store(0)
+		for range 100 {
+			read()
+		}
+		if n := counted.reads.Load(); n != 0 {
+			t.Errorf("100 later readers made %d reads of users, want 0", n)
+		}
+		g.Service.Close()
+	})
+}
+
 // Writes succeed without the index. After the index is available again, it includes
 // them.
 func TestWritesSucceedWithoutTheIndex(t *testing.T) {

@@ -63,9 +63,9 @@ func (s *sweepCalls) Season(ctx context.Context, key leaderboard.SeasonKey) (lea
 	return s.Store.Season(ctx, key)
 }
 
-func (s *sweepCalls) Users(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
-	s.count("Users")
-	return s.Store.Users(ctx, key)
+func (s *sweepCalls) HasUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
+	s.count("HasUsers")
+	return s.Store.HasUsers(ctx, key)
 }
 
 func (s *sweepCalls) Matches(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.MatchState, error] {
@@ -159,7 +159,7 @@ func TestSweepReadsOnlyDueSeasons(t *testing.T) {
 	f.clock.set(start.AddDate(0, 0, 1))
 	f.sweep()
 	wantCalls("after the last day", map[string]int{
-		"Boards": 1, "Board": 20 + 20, "SeasonIDs": 20, "Season": 20 + 20, "Users": 20, "Reserve": 20 + 20, "AppendAct": 20, "Seal": 20,
+		"Boards": 1, "Board": 20 + 20, "SeasonIDs": 20, "Season": 20 + 20, "HasUsers": 20, "Reserve": 20 + 20, "AppendAct": 20, "Seal": 20,
 	})
 	f.sweep()
 	wantCalls("after the seals", map[string]int{"Boards": 1, "Board": 20, "SeasonIDs": 20, "Season": 20})

@@ -8,31 +8,40 @@ import (
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/sony/gobreaker/v2"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 )
 
 const (
 	// indexTimeout is the longest time for a read of the index.
 	indexTimeout = 5 * time.Second
-	// indexCooldown is how long the circuit breaker stays open after a timeout.
-	indexCooldown = 5 * time.Second
-	// probeTimeout is the longest time for the read that tests, after a timeout, whether the
-	// index answers again.
+	// indexCooldown is how long the circuit breaker stays open after it found the index silent.
+	indexCooldown = time.Second
+	// probeTimeout is the longest time for a probe: a cheap read that shows whether the index
+	// answers. It is also the time after which a read without an answer causes a probe.
 	probeTimeout = 250 * time.Millisecond
 	// loadTimeout is how long readers wait while a season is loaded into the index,
 	// counted from the start of the load. After that, readers get answers without
 	// ranks. Small seasons load within loadTimeout.
 	loadTimeout = 5 * time.Second
+	// usersAge is how long a season counts as used after a read of the store found a user.
+	usersAge = 10 * time.Second
+	// maxUsed is the number of seasons that are cached as used.
+	maxUsed = 1 << 14
 )
 
 // rankIndex is the index with a timeout and a circuit breaker for reads. It also loads
-// seasons into the index. After a timeout, reads fail immediately for indexCooldown. Then
-// one read at a time, with the short probeTimeout, tests whether the index answers again.
-// Without the circuit breaker, an index that does not answer would delay every answer,
-// although the store can answer without ranks.
+// seasons into the index.
+//
+// An index that is silent, such as a Redis server that hangs, must not delay every answer: the
+// store can answer without ranks. If a read has no answer after probeTimeout, one probe finds
+// out whether the index is silent or the read is long. If the probe has no answer after
+// probeTimeout either, the circuit breaker opens, and all reads that wait return. While it is
+// open, reads fail immediately. After indexCooldown, one reader at a time makes a probe.
 type rankIndex struct {
 	leaderboard.Index
 	store leaderboard.Store
@@ -41,11 +50,23 @@ type rankIndex struct {
 	log   *slog.Logger
 
 	breaker    *gobreaker.CircuitBreaker[struct{}]
+	probes     singleflight.Group
+	silence    silence
 	loads      singleflight.Group
 	loadStarts sync.Map // SeasonKey to time.Time
+
+	used     *lru.Cache[leaderboard.SeasonKey, time.Time] // when a read of the store found a user
+	findings coalesce.Group[leaderboard.SeasonKey, *bool] // concurrent calls of hasUsers
 }
 
 var _ leaderboard.Index = (*rankIndex)(nil)
+
+func newRankIndex(index leaderboard.Index, store leaderboard.Store, tasks *tasks, now func() time.Time, log *slog.Logger) *rankIndex {
+	x := &rankIndex{Index: index, store: store, tasks: tasks, now: now, log: log, breaker: newBreaker()}
+	x.used, _ = lru.New[leaderboard.SeasonKey, time.Time](maxUsed) // New only fails if the size is below 1
+	x.findings.Call = x.findUsers
+	return x
+}
 
 // errSilent means that the index did not answer in time.
 var errSilent = errors.New("no answer in time")
@@ -66,14 +87,43 @@ func newBreaker() *gobreaker.CircuitBreaker[struct{}] {
 
 var errBreakerOpen = fmt.Errorf("ranking: an earlier read of the index timed out: %w", leaderboard.ErrRankUnavailable)
 
-// readIndex calls read with a timeout, unless the circuit breaker refuses the call.
-func readIndex[T any](ctx context.Context, x *rankIndex, read func(context.Context) (T, leaderboard.View, error)) (answer T, ladderView leaderboard.View, err error) {
+// silence wakes the readers that wait for the index when a probe finds the index silent.
+type silence struct {
+	mu      sync.Mutex
+	waiting chan struct{} // closed by wake; nil if no reader waits
+}
+
+// found returns a channel that the next call of wake closes.
+func (s *silence) found() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting == nil {
+		s.waiting = make(chan struct{})
+	}
+	return s.waiting
+}
+
+func (s *silence) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting != nil {
+		close(s.waiting)
+		s.waiting = nil
+	}
+}
+
+// readIndex calls read, for a season, with a timeout, unless the circuit breaker refuses the
+// call. If the index is found silent meanwhile, readIndex cancels the context of read.
+func readIndex[T any](ctx context.Context, x *rankIndex, key leaderboard.SeasonKey, read func(context.Context) (T, leaderboard.View, error)) (answer T, ladderView leaderboard.View, err error) {
 	timeout := indexTimeout
 	if x.breaker.State() == gobreaker.StateHalfOpen {
 		timeout = probeTimeout
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	if timeout > probeTimeout {
+		defer x.watch(key, cancel)()
+	}
 	_, breakerErr := x.breaker.Execute(func() (struct{}, error) {
 		answer, ladderView, err = read(limited)
 		switch {
@@ -82,7 +132,7 @@ func readIndex[T any](ctx context.Context, x *rankIndex, read func(context.Conte
 		case ctx.Err() != nil:
 			return struct{}{}, ctx.Err()
 		}
-		err = fmt.Errorf("ranking: no answer of the index within %v: %w: %w", timeout, leaderboard.ErrRankUnavailable, err)
+		err = fmt.Errorf("ranking: no answer of the index: %w: %w", leaderboard.ErrRankUnavailable, err)
 		return struct{}{}, errSilent
 	})
 	if errors.Is(breakerErr, gobreaker.ErrOpenState) || errors.Is(breakerErr, gobreaker.ErrTooManyRequests) {
@@ -91,38 +141,74 @@ func readIndex[T any](ctx context.Context, x *rankIndex, read func(context.Conte
 	return answer, ladderView, err
 }
 
+// watch probes the index after probeTimeout. If the index is found silent before stop is
+// called, by this probe or another, watch calls found.
+func (x *rankIndex) watch(key leaderboard.SeasonKey, found func()) (stop func()) {
+	stopped := make(chan struct{})
+	timer := time.AfterFunc(probeTimeout, func() {
+		woken := x.silence.found()
+		_, _, _ = x.probes.Do("", func() (any, error) {
+			x.probe(key)
+			return nil, nil
+		})
+		select {
+		case <-woken:
+			found()
+		case <-stopped:
+		}
+	})
+	return func() {
+		timer.Stop()
+		close(stopped)
+	}
+}
+
+// probe opens the circuit breaker if the index does not answer a cheap read within
+// probeTimeout.
+func (x *rankIndex) probe(key leaderboard.SeasonKey) {
+	x.tasks.running.Add(1)
+	defer x.tasks.running.Done()
+	ctx, cancel := context.WithTimeout(x.tasks.ctx, probeTimeout)
+	defer cancel()
+	if _, err := x.Index.Loaded(ctx, key); err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return
+	}
+	_, _ = x.breaker.Execute(func() (struct{}, error) { return struct{}{}, errSilent })
+	x.silence.wake()
+}
+
 func (x *rankIndex) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
-	return readIndex(ctx, x, func(ctx context.Context) ([]leaderboard.Standing, leaderboard.View, error) {
+	return readIndex(ctx, x, l.SeasonKey, func(ctx context.Context) ([]leaderboard.Standing, leaderboard.View, error) {
 		return x.Index.Standings(ctx, l, users, methods...)
 	})
 }
 
 func (x *rankIndex) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
-	return readIndex(ctx, x, func(ctx context.Context) ([]leaderboard.Standing, leaderboard.View, error) {
+	return readIndex(ctx, x, l.SeasonKey, func(ctx context.Context) ([]leaderboard.Standing, leaderboard.View, error) {
 		return x.Index.Page(ctx, l, position, n, methods...)
 	})
 }
 
 func (x *rankIndex) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
-	return readIndex(ctx, x, func(ctx context.Context) ([]leaderboard.Standing, leaderboard.View, error) {
+	return readIndex(ctx, x, l.SeasonKey, func(ctx context.Context) ([]leaderboard.Standing, leaderboard.View, error) {
 		return x.Index.PageAfter(ctx, l, after, n, methods...)
 	})
 }
 
 func (x *rankIndex) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int, methods ...leaderboard.Method) (leaderboard.Neighborhood, leaderboard.View, error) {
-	return readIndex(ctx, x, func(ctx context.Context) (leaderboard.Neighborhood, leaderboard.View, error) {
+	return readIndex(ctx, x, l.SeasonKey, func(ctx context.Context) (leaderboard.Neighborhood, leaderboard.View, error) {
 		return x.Index.Around(ctx, l, user, above, below, methods...)
 	})
 }
 
 func (x *rankIndex) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey, methods ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
-	return readIndex(ctx, x, func(ctx context.Context) ([]leaderboard.Counts, leaderboard.View, error) {
+	return readIndex(ctx, x, l.SeasonKey, func(ctx context.Context) ([]leaderboard.Counts, leaderboard.View, error) {
 		return x.Index.Count(ctx, l, keys, methods...)
 	})
 }
 
 func (x *rankIndex) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
-	return readIndex(ctx, x, func(ctx context.Context) (leaderboard.Survey, leaderboard.View, error) {
+	return readIndex(ctx, x, l.SeasonKey, func(ctx context.Context) (leaderboard.Survey, leaderboard.View, error) {
 		return x.Index.Survey(ctx, l, q, methods...)
 	})
 }
@@ -131,13 +217,8 @@ func (x *rankIndex) Survey(ctx context.Context, l leaderboard.Ladder, q leaderbo
 // share one fill, which continues after the callers stop waiting. If the fill takes
 // longer than loadTimeout, load returns [leaderboard.ErrRankUnavailable].
 func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) error {
-	if x.breaker.State() != gobreaker.StateClosed {
-		if _, _, err := readIndex(ctx, x, func(ctx context.Context) (bool, leaderboard.View, error) {
-			loaded, err := x.Index.Loaded(ctx, key)
-			return loaded, leaderboard.View{}, err
-		}); err != nil {
-			return err
-		}
+	if x.breaker.State() == gobreaker.StateOpen {
+		return errBreakerOpen
 	}
 	errLoading := fmt.Errorf("ranking: the index of %s/%s is being filled: %w", key.Board, key.Season, leaderboard.ErrRankUnavailable)
 	timeout := loadTimeout
@@ -154,18 +235,26 @@ func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderbo
 		_, err, _ := x.loads.Do(fmt.Sprintf("%q/%q", key.Board, key.Season), func() (any, error) {
 			x.loadStarts.Store(key, time.Now())
 			defer x.loadStarts.Delete(key)
-			if ok, err := x.Index.Loaded(x.tasks.ctx, key); ok || err != nil {
+			loaded, _, err := readIndex(x.tasks.ctx, x, key, func(ctx context.Context) (bool, leaderboard.View, error) {
+				loaded, err := x.Index.Loaded(ctx, key)
+				return loaded, leaderboard.View{}, err
+			})
+			if loaded || err != nil {
 				return nil, err
 			}
 			return nil, x.fill(x.tasks.ctx, b, key, nil)
 		})
 		done <- err
 	})
+	silent := make(chan struct{})
+	defer x.watch(key, func() { close(silent) })()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case err := <-done:
 		return err
+	case <-silent:
+		return errBreakerOpen
 	case <-timer.C:
 		return errLoading
 	case <-ctx.Done():
@@ -197,10 +286,37 @@ func (x *rankIndex) fill(ctx context.Context, b *leaderboard.Board, key leaderbo
 // hasUsers reports whether a season has any user. Seasons without users are not loaded
 // into the index, so queries for them take no memory.
 func (x *rankIndex) hasUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
-	for _, err := range x.store.Users(ctx, key) {
-		return err == nil, err
+	return x.store.HasUsers(ctx, key)
+}
+
+// hadUsers reports whether a season has had any user within usersAge. Concurrent callers share
+// one read of the store. Without the index, every read of a season calls hadUsers.
+func (x *rankIndex) hadUsers(ctx context.Context, key leaderboard.SeasonKey) (found bool, err error) {
+	if at, ok := x.used.Get(key); ok && time.Since(at) < usersAge {
+		return true, nil
 	}
-	return false, nil
+	err = x.findings.Do(ctx, key, &found)
+	return found, err
+}
+
+// findUsers does the work of hadUsers for concurrent callers.
+func (x *rankIndex) findUsers(_ context.Context, key leaderboard.SeasonKey, callers []*bool) error {
+	x.tasks.running.Add(1)
+	defer x.tasks.running.Done()
+	ctx, cancel := context.WithTimeout(x.tasks.ctx, storePageTimeout)
+	defer cancel()
+	now := time.Now()
+	found, err := x.store.HasUsers(ctx, key)
+	if err != nil {
+		return fmt.Errorf("%w: %w", leaderboard.ErrUnavailable, err)
+	}
+	if found {
+		x.used.Add(key, now)
+	}
+	for _, caller := range callers {
+		*caller = found
+	}
+	return nil
 }
 
 // dropEmpty drops a season from the index if the season has no users. A store may not list such

@@ -3,6 +3,7 @@ package ranking
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -36,13 +37,13 @@ func (x *silentIndex) Loaded(ctx context.Context, _ leaderboard.SeasonKey) (bool
 	return true, x.wait(ctx)
 }
 
-// If the index does not answer, one reader at a time waits for it, and for at most
-// probeTimeout. The other readers fail at once. When the index answers again, all readers
-// use it.
+// When the index stops answering, a probe finds it silent, and all readers that wait fail.
+// From then on, one reader at a time waits for the index, and for at most probeTimeout. The
+// other readers fail at once. When the index answers again, all readers use it.
 func TestOneReaderTestsASilentIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := &silentIndex{}
-		x := &rankIndex{Index: index, tasks: newTasks(), breaker: newBreaker()}
+		x := newRankIndex(index, nil, newTasks(), time.Now, slog.New(slog.DiscardHandler))
 		read := func(ctx context.Context) error {
 			_, _, err := x.Standings(ctx, leaderboard.Ladder{}, nil)
 			return err
@@ -79,7 +80,7 @@ func TestOneReaderTestsASilentIndex(t *testing.T) {
 		}
 		expect("the index answers", 10, 0, 0)
 		index.silent.Store(true)
-		expect("the index does not answer", 10, 10, indexTimeout)
+		expect("the index does not answer, which a probe finds", 11, 10, 2*probeTimeout)
 		expect("during the cooldown", 0, 10, 0)
 		for range 2 {
 			time.Sleep(indexCooldown + time.Millisecond)
@@ -101,5 +102,31 @@ func TestOneReaderTestsASilentIndex(t *testing.T) {
 		}
 		expect("the index answers again", 10, 0, 0)
 		x.tasks.running.Wait()
+	})
+}
+
+// longRead is an index whose Standings take three seconds, although it answers other calls.
+type longRead struct{ leaderboard.Index }
+
+func (longRead) Standings(context.Context, leaderboard.Ladder, []leaderboard.UserID, ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
+	time.Sleep(3 * time.Second)
+	return nil, leaderboard.View{}, nil
+}
+
+func (longRead) Loaded(context.Context, leaderboard.SeasonKey) (bool, error) { return true, nil }
+
+// A long read does not open the circuit breaker while the index answers other calls.
+func TestLongReadIsNoSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRankIndex(longRead{}, nil, newTasks(), time.Now, slog.New(slog.DiscardHandler))
+		var readers sync.WaitGroup
+		for range 10 {
+			readers.Go(func() {
+				if _, _, err := x.Standings(t.Context(), leaderboard.Ladder{}, nil); err != nil {
+					t.Errorf("a read of three seconds: %v, want an answer", err)
+				}
+			})
+		}
+		readers.Wait()
 	})
 }

@@ -215,18 +215,24 @@ func (r *Reader) read(ctx context.Context, b *leaderboard.Board, q Query, f func
 	if v.sealed || !errors.Is(err, leaderboard.ErrRankUnavailable) {
 		return err
 	}
-	hasUsers, err := r.index.hasUsers(ctx, v.ladder.SeasonKey)
+	hasUsers, err := r.index.hadUsers(ctx, v.ladder.SeasonKey)
 	if err != nil {
 		return err
 	}
-	if !hasUsers {
-		r.forgetSeason(v.ladder.SeasonKey)
-		v.Ranker = emptyRanker{}
-		return f(v)
+	if hasUsers {
+		if err := r.index.load(ctx, v.board, v.ladder.SeasonKey); err != nil {
+			return err
+		}
+		if err = f(v); !errors.Is(err, leaderboard.ErrRankUnavailable) {
+			return err
+		}
+		// The season may have lost its last user after hadUsers found one.
+		if hasUsers, storeErr := r.index.hasUsers(ctx, v.ladder.SeasonKey); hasUsers || storeErr != nil {
+			return err
+		}
 	}
-	if err := r.index.load(ctx, v.board, v.ladder.SeasonKey); err != nil {
-		return err
-	}
+	r.forgetSeason(v.ladder.SeasonKey)
+	v.Ranker = emptyRanker{}
 	return f(v)
 }
 

@@ -94,7 +94,7 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	}
 	boards := &BoardCache{store: store, now: o.Now, ttl: cmp.Or(o.BoardTTL, time.Second)}
 	tasks := newTasks()
-	ranked := &rankIndex{Index: index, store: store, tasks: tasks, now: o.Now, log: o.Log, breaker: newBreaker()}
+	ranked := newRankIndex(index, store, tasks, o.Now, o.Log)
 	hub := newHub()
 	common := &shared{
 		BoardCache: boards, store: store, index: ranked, ranks: newRankWriter(boards, store, ranked, hub, tasks, o.Now),

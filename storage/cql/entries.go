@@ -109,6 +109,15 @@ func (s *Store) Users(ctx context.Context, seasonKey leaderboard.SeasonKey) iter
 	}
 }
 
+// HasUsers reports whether a season has a registered user.
+func (s *Store) HasUsers(ctx context.Context, seasonKey leaderboard.SeasonKey) (has bool, err error) {
+	err = s.withIncarnation(ctx, seasonKey, func(ctx context.Context, inc incarnation) (err error) {
+		has, err = s.hasUser(ctx, seasonKey, inc)
+		return err
+	})
+	return has, err
+}
+
 // Scan yields every entry of a season.
 func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {

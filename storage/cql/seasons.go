@@ -81,8 +81,8 @@ func (s *Store) Season(ctx context.Context, seasonKey leaderboard.SeasonKey) (le
 
 // ChangedAt returns the zero time. All writers of a season would have to write the same
 // row. The index in Redis keeps the time of the last change itself.
-func (s *Store) ChangedAt(context.Context, leaderboard.SeasonKey) (time.Time, error) {
-	return time.Time{}, nil
+func (s *Store) ChangedAt(ctx context.Context, _ leaderboard.SeasonKey) (time.Time, error) {
+	return time.Time{}, ctx.Err()
 }
 
 // DeletedAt returns the time of the last deletion of a season or of its board.
@@ -91,12 +91,20 @@ func (s *Store) DeletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 }
 
 // hasUser reports whether a season has a registered user. Before its first result, and
-// after the erasure of all its users, a season has none.
+// after the erasure of all its users, a season has none. hasUser reads one row of the first
+// bucket. Only if it is empty, a second statement reads one row of each other bucket.
 func (s *Store) hasUser(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (bool, error) {
+	others := make([]int, 0, inc.buckets)
+	for bucket := 1; bucket < inc.buckets; bucket++ {
+		others = append(others, bucket)
+	}
 	exists := false
 	var user string
-	for bucket := 0; bucket < inc.buckets && !exists; bucket++ {
-		q := op{selectAnyUser, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number, bucket}}
+	for _, buckets := range [][]int{{0}, others} {
+		if exists || len(buckets) == 0 {
+			break
+		}
+		q := op{selectAnyUser, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number, buckets}}
 		if err := s.conn.read(ctx, q, []any{&user}, func() bool { exists = true; return false }); err != nil {
 			return false, err
 		}

@@ -60,8 +60,8 @@ const (
 	selectEntry   = `SELECT entry, WRITETIME(entry) FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND user_id = ?`
 	selectEntries = `SELECT user_id, entry FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND user_id IN ?`
 	selectBucket  = `SELECT user_id, entry FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ?`
+	selectAnyUser = `SELECT user_id FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket IN ? LIMIT 1`
 	selectUsers   = `SELECT user_id FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ?`
-	selectAnyUser = `SELECT user_id FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? LIMIT 1`
 	registerUser  = `INSERT INTO user_entries (board, season, edition, division, bucket, user_id) VALUES (?, ?, ?, '', ?, ?) USING TIMESTAMP ?`
 	insertEntry   = `INSERT INTO user_entries (board, season, edition, division, bucket, user_id, entry) VALUES (?, ?, ?, '', ?, ?, ?) USING TIMESTAMP ?`
 	deleteEntry   = `DELETE FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND user_id = ?`

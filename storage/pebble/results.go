@@ -86,6 +86,14 @@ func (s *Store) Users(ctx context.Context, seasonKey leaderboard.SeasonKey) iter
 	})
 }
 
+// HasUsers implements [leaderboard.Store].
+func (s *Store) HasUsers(ctx context.Context, seasonKey leaderboard.SeasonKey) (bool, error) {
+	for _, err := range s.Users(ctx, seasonKey) {
+		return err == nil, err
+	}
+	return false, nil
+}
+
 // UnregisteredUsers implements [leaderboard.Store].
 func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
 	return func(yield func(leaderboard.EntryKey, error) bool) {

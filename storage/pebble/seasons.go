@@ -112,16 +112,19 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 
 // FinishDeletions implements [leaderboard.Store]. A deletion is one batch, so a
 // crash leaves no deletion unfinished.
-func (s *Store) FinishDeletions(context.Context) error { return nil }
+func (s *Store) FinishDeletions(ctx context.Context) error { return ctx.Err() }
 
 // RankChanges implements [leaderboard.Store]. Each start of the process loads the index from
 // the store, so no index lacks a change.
-func (s *Store) RankChanges(context.Context) iter.Seq2[leaderboard.RankChange, error] {
-	return func(func(leaderboard.RankChange, error) bool) {}
+func (s *Store) RankChanges(ctx context.Context) iter.Seq2[leaderboard.RankChange, error] {
+	return emptySeq[leaderboard.RankChange](ctx)
 }
 
 // FinishRankChange implements [leaderboard.Store].
-func (s *Store) FinishRankChange(_ context.Context, _ leaderboard.RankChange, update func([]leaderboard.Entry) error) error {
+func (s *Store) FinishRankChange(ctx context.Context, _ leaderboard.RankChange, update func([]leaderboard.Entry) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	return update(nil)
 }
 

@@ -442,4 +442,25 @@ var resultTests = []test{
 		slices.Sort(got)
 		f.equal("Users", want, got)
 	}},
+	{"HasUsers reports whether Users yields anyone", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		s := firstSeason(b)
+		check := func(when string, want bool) {
+			got, err := f.HasUsers(f.ctx, s)
+			f.ok("HasUsers "+when, err)
+			f.equal("HasUsers "+when, want, got)
+		}
+		check("before the first result", false)
+		for i := range 20 { // the users are in several buckets, one after another
+			user := leaderboard.UserID(fmt.Sprint("u", i))
+			f.apply(b, f.result(b, user, "m", 0, 1))
+			check("with "+string(user), true)
+			f.erase(user, f.clock)
+			check("after the erasure of "+string(user), false)
+		}
+		f.apply(b, f.retraction(b, "u", "m", 0))
+		check("with a user whose result is retracted", true)
+		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, s, time.Time{}))
+		check("after DeleteSeason", false)
+	}},
 }

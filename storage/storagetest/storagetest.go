@@ -25,6 +25,8 @@ type Limits struct {
 	EntriesFollow string
 	// NoChangedAt is the reason why ChangedAt always returns the zero time.
 	NoChangedAt string
+	// NoRankChanges is the reason why RankChanges yields nothing.
+	NoRankChanges string
 }
 
 // Sizes contains the sizes of the tests. Tests of a slow store can use smaller sizes. If a

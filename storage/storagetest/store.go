@@ -36,6 +36,7 @@ var storeTests = []test{
 			"Matches":           func() error { _, err := collect(f.Matches(ctx, s)); return err },
 			"MatchUsers":        func() error { _, err := collect(f.MatchUsers(ctx, matchKey(&r))); return err },
 			"Users":             func() error { _, err := collect(f.Users(ctx, s)); return err },
+			"HasUsers":          func() error { _, err := f.HasUsers(ctx, s); return err },
 			"UnregisteredUsers": func() error { _, err := collect(f.UnregisteredUsers(ctx)); return err },
 			"Entry":             func() error { _, err := f.Entry(ctx, s, "u"); return err },
 			"Entries":           func() error { _, err := collect(f.Entries(ctx, l, "")); return err },
@@ -67,6 +68,12 @@ var storeTests = []test{
 			"Acts":              func() error { _, err := collect(f.Acts(ctx, leaderboard.ActKey{})); return err },
 			"APIKeys":           func() error { _, err := f.APIKeys(ctx); return err },
 			"DeleteAPIKey":      func() error { return f.DeleteAPIKey(ctx, "k") },
+			"FinishDeletions":   func() error { return f.FinishDeletions(ctx) },
+			"RankChanges":       func() error { _, err := collect(f.RankChanges(ctx)); return err },
+			"FinishRankChange": func() error {
+				return f.FinishRankChange(ctx, leaderboard.RankChange{ID: "1", User: "u"}, func([]leaderboard.Entry) error { return nil })
+			},
+			"ChangedAt": func() error { _, err := f.ChangedAt(ctx, s); return err },
 		} {
 			f.wantErr(name, call(), context.Canceled)
 		}

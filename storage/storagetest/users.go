@@ -229,6 +229,7 @@ var userTests = []test{
 		} {
 			change()
 			pending := finish(updateErr)
+			f.equal(fmt.Sprintf("step %d has changes", i), f.limits.NoRankChanges == "", pending > 0)
 			f.equal(fmt.Sprintf("changes after a failure in step %d", i), pending, finish(nil))
 			f.equal(fmt.Sprintf("changes at the end of step %d", i), 0, finish(nil))
 		}

@@ -145,6 +145,14 @@ func (s *Store) Users(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[
 	return s.Store.Users(ctx, key)
 }
 
+// HasUsers implements [leaderboard.Store].
+func (s *Store) HasUsers(ctx context.Context, key leaderboard.SeasonKey) (has bool, err error) {
+	if err = s.check(ctx, "HasUsers", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.HasUsers(ctx, key)
+}
+
 // UnregisteredUsers implements [leaderboard.Store].
 func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
 	if err := s.check(ctx, "UnregisteredUsers", leaderboard.ErrUnavailable); err != nil {
