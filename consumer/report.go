@@ -212,16 +212,20 @@ func (c *Consumer) ranks(ctx context.Context, items []*item) rankTable {
 		}
 		keys[i.outcome.Before] = 0
 	}
+	var failures []error
 	for season, seasonRanks := range all {
 		keys := slices.Collect(maps.Keys(seasonRanks))
 		ranks, err := c.service.RanksOf(ctx, season, keys)
 		if err != nil {
-			c.o.Log.WarnContext(ctx, "updates published without ranks", "err", err)
+			failures = append(failures, err)
 			continue
 		}
 		for n, k := range keys {
 			seasonRanks[k] = ranks[n]
 		}
+	}
+	if len(failures) > 0 {
+		c.o.Log.WarnContext(ctx, "updates published without ranks", "seasons", len(failures), "err", failures[0])
 	}
 	return all
 }
@@ -264,9 +268,13 @@ func (b bands) bandOf(k leaderboard.RankKey) int64 {
 // ranks of a season are unavailable, the bands of this season are unknown.
 func (c *Consumer) bandsOf(ctx context.Context, items []*item, linked []leaderboard.Change) map[leaderboard.SeasonKey]bands {
 	all := map[leaderboard.SeasonKey]bands{}
+	var failures []error
 	add := func(season leaderboard.SeasonKey, before, after leaderboard.RankKey) {
 		if _, done := all[season]; !done && (before != "" || after != "") {
-			all[season] = c.seasonBands(ctx, season)
+			var err error
+			if all[season], err = c.seasonBands(ctx, season); err != nil {
+				failures = append(failures, err)
+			}
 		}
 	}
 	for _, i := range items {
@@ -277,20 +285,24 @@ func (c *Consumer) bandsOf(ctx context.Context, items []*item, linked []leaderbo
 	for i := range linked {
 		add(linked[i].After.SeasonKey, rankedKey(&linked[i].Before), rankedKey(&linked[i].After))
 	}
+	if len(failures) > 0 {
+		c.o.Log.WarnContext(ctx, "updates published without rank bands", "seasons", len(failures), "err", failures[0])
+	}
 	return all
 }
 
 // seasonBands returns the bands of a season, which may be bandsAge old.
-func (c *Consumer) seasonBands(ctx context.Context, season leaderboard.SeasonKey) bands {
+func (c *Consumer) seasonBands(ctx context.Context, season leaderboard.SeasonKey) (bands, error) {
 	b, ok := c.bands.Get(season)
-	if now := time.Now(); !ok || now.Sub(b.readAt) >= bandsAge {
-		b = bands{readAt: now}
-		var err error
-		if b.keys, err = c.service.KeysAt(ctx, season, bandSizes); err != nil {
-			c.o.Log.WarnContext(ctx, "updates published without rank bands", "err", err)
-		} else {
-			c.bands.Add(season, b)
-		}
+	now := time.Now()
+	if ok && now.Sub(b.readAt) < bandsAge {
+		return b, nil
 	}
-	return b
+	keys, err := c.service.KeysAt(ctx, season, bandSizes)
+	if err != nil {
+		return bands{}, err
+	}
+	b = bands{now, keys}
+	c.bands.Add(season, b)
+	return b, nil
 }

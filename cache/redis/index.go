@@ -30,7 +30,8 @@
 //   - A flush, a restart, a lost server, a promoted replica, a moved slot: the season is
 //     not loaded, even if nothing is missing.
 //   - An Update that Redis does not take within [Options].UpdateTimeout: the season is
-//     unavailable in this process, which empties the shards later.
+//     unavailable in this process, which empties the shards later. While a server is silent
+//     (see gates), Updates do not wait for it.
 //   - A script that failed half-way, or a shard that lost an item of an outbox (lua/base.lua):
 //     the shard is emptied.
 //   - A process that stops during Rebuild: the next Rebuild, Drop or Update frees the keys
@@ -77,7 +78,8 @@ type Options struct {
 	// Prefix is the start of every key's name. Default "leaderboard:".
 	Prefix string
 	// UpdateTimeout bounds an Update and its retries. If an Update fails for that long,
-	// its season becomes unavailable until a Rebuild. Default 5 s.
+	// its season becomes unavailable until a Rebuild. If the server does not answer a ping
+	// either, further Updates fail at once until it does. Default 5 s.
 	UpdateTimeout time.Duration
 	// LeaseTTL is the lifetime of a lease, which allows one process at a time to
 	// rebuild a season. The process extends its lease while it is alive. If it dies
@@ -122,6 +124,7 @@ type Index struct {
 	pages   coalesce.Group[pageQuery, *pageAnswer]
 	// unfit is the reason why this Redis must not be used; nil after Redis passed inspection.
 	unfit atomic.Pointer[error]
+	gates gates
 	// unsynced is the number of seasons with a failed Update that is not repaired.
 	unsynced atomic.Int64
 

@@ -49,9 +49,17 @@ func (x *Index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Tim
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	err := retry(ctx, func() error { return x.update(ctx, season, instant(at), entries, args) })
+	err := retry(ctx, func() error {
+		if x.isSilent(ctx, season, false) {
+			return errSilent
+		}
+		return x.update(ctx, season, instant(at), entries, args)
+	})
 	if err != nil {
 		if !errors.Is(err, leaderboard.ErrFormat) {
+			if !errors.Is(err, errSilent) {
+				x.checkServers(season)
+			}
 			x.fail(season)
 		}
 		return fmt.Errorf("redis: update %v: %w", s, err)
@@ -68,12 +76,12 @@ func (x *Index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Tim
 
 // retry calls f until f succeeds or fails for good, or ctx is done. The intervals between the
 // calls grow and have jitter. Only [leaderboard.ErrRankUnavailable] is retried, but not
-// errOvertaken, which wraps it. retry returns the last error of f, also if ctx is done.
+// errOvertaken and errSilent, which wrap it. retry returns the last error of f, also if ctx is done.
 func retry(ctx context.Context, f func() error) (err error) {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.InitialInterval, intervals.MaxInterval = 20*time.Millisecond, time.Second
 	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
-		if err = f(); err == nil || errors.Is(err, leaderboard.ErrRankUnavailable) && !errors.Is(err, errOvertaken) {
+		if err = f(); err == nil || errors.Is(err, leaderboard.ErrRankUnavailable) && !errors.Is(err, errOvertaken) && !errors.Is(err, errSilent) {
 			return struct{}{}, err
 		}
 		return struct{}{}, backoff.Permanent(err)
@@ -392,6 +400,9 @@ func (x *Index) invalidateOnce(season *seasonIndex) error {
 	season.mu.Unlock()
 	ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
 	defer cancel()
+	if x.isSilent(ctx, season, true) {
+		return leaderboard.ErrRankUnavailable
+	}
 	calls := callEach(dropScript, *season.control.Load(), "lose")
 	_ = x.run(ctx, calls)
 	// One empty shard makes the whole season unavailable.

@@ -55,6 +55,8 @@ type rankIndex struct {
 	loads      singleflight.Group
 	loadStarts sync.Map // SeasonKey to time.Time
 
+	missed missed
+
 	used     *lru.Cache[leaderboard.SeasonKey, time.Time] // when a read of the store found a user
 	findings coalesce.Group[leaderboard.SeasonKey, *bool] // concurrent calls of hasUsers
 }
@@ -86,6 +88,9 @@ func newBreaker() *gobreaker.CircuitBreaker[struct{}] {
 }
 
 var errBreakerOpen = fmt.Errorf("ranking: an earlier read of the index timed out: %w", leaderboard.ErrRankUnavailable)
+
+// isSilent reports whether the circuit breaker is open.
+func (x *rankIndex) isSilent() bool { return x.breaker.State() == gobreaker.StateOpen }
 
 // silence wakes the readers that wait for the index when a probe finds the index silent.
 type silence struct {
@@ -217,7 +222,7 @@ func (x *rankIndex) Survey(ctx context.Context, l leaderboard.Ladder, q leaderbo
 // share one fill, which continues after the callers stop waiting. If the fill takes
 // longer than loadTimeout, load returns [leaderboard.ErrRankUnavailable].
 func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) error {
-	if x.breaker.State() == gobreaker.StateOpen {
+	if x.isSilent() {
 		return errBreakerOpen
 	}
 	errLoading := fmt.Errorf("ranking: the index of %s/%s is being filled: %w", key.Board, key.Season, leaderboard.ErrRankUnavailable)
@@ -362,6 +367,30 @@ func (x *rankIndex) rebuild(ctx context.Context, b *leaderboard.Board, key leade
 	return nil
 }
 
+// missedInterval is the shortest time between two log lines about updates that the index missed.
+const missedInterval = 5 * time.Second
+
+// missed counts the updates that the index missed, of which the log has a line at times only:
+// without the index, every update is one.
+type missed struct {
+	mu       sync.Mutex
+	loggedAt time.Time
+	count    int
+}
+
+// next counts an update. If a line is due, next returns the number of updates since the line
+// before. Otherwise, it returns 0.
+func (m *missed) next(now time.Time) (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.count++
+	if now.Sub(m.loggedAt) < missedInterval {
+		return 0
+	}
+	n, m.count, m.loggedAt = m.count, 0, now
+	return n
+}
+
 // tryUpdate passes entries to the index. If the index is unavailable, tryUpdate returns
 // nil: when the index is available again, it is filled from the store.
 //
@@ -374,7 +403,9 @@ func (x *rankIndex) tryUpdate(ctx context.Context, key leaderboard.SeasonKey, ch
 	}
 	err := x.Index.Update(ctx, key, changedAt, entries)
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
-		x.log.WarnContext(ctx, "rank index not updated", "err", err)
+		if n := x.missed.next(time.Now()); n > 0 {
+			x.log.WarnContext(ctx, "rank index not updated", "err", err, "updates", n)
+		}
 		return nil
 	}
 	if errors.Is(err, leaderboard.ErrFormat) {

@@ -295,6 +295,9 @@ func (r *Reader) addEntries(ctx context.Context, key leaderboard.SeasonKey, line
 
 // keysAt does the work of [Applier.KeysAt].
 func (r *Reader) keysAt(ctx context.Context, key leaderboard.SeasonKey, positions []int64) (keys []leaderboard.RankKey, err error) {
+	if r.index.isSilent() {
+		return nil, errBreakerOpen
+	}
 	b, err := r.board(ctx, key.Board)
 	if err != nil {
 		return nil, err
@@ -309,6 +312,9 @@ func (r *Reader) keysAt(ctx context.Context, key leaderboard.SeasonKey, position
 
 // ranksOf does the work of [Applier.RanksOf] for a season of b.
 func (r *Reader) ranksOf(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, keys []leaderboard.RankKey) ([]int64, error) {
+	if r.index.isSilent() {
+		return nil, errBreakerOpen
+	}
 	ranks := make([]int64, len(keys))
 	err := r.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {
 		counts, _, err := v.Count(ctx, v.ladder, keys, leaderboard.Competition)

@@ -1,0 +1,131 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+const (
+	// pingTimeout bounds a ping of a server that may be silent.
+	pingTimeout = 250 * time.Millisecond
+	// pingInterval is the time between two pings of a silent server.
+	pingInterval = 500 * time.Millisecond
+)
+
+// gates keep writers from servers that do not answer. Without them, the first Update of each
+// season would wait for UpdateTimeout, and a consumer of many boards would stand still.
+//
+// A gate closes when an Update has failed for UpdateTimeout and its server does not answer a
+// ping either. While it is closed, an Update of a season on this server fails at once, and the
+// season is unavailable as after any failed Update. One goroutine pings the server, and opens
+// the gate when the server answers.
+type gates struct {
+	mu     sync.Mutex
+	closed map[string]bool // by the server's address; with one server, the address is empty
+}
+
+func (g *gates) isClosed(server string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed[server]
+}
+
+// shut closes the gate of a server, and reports whether it was open.
+func (g *gates) shut(server string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed[server] {
+		return false
+	}
+	if g.closed == nil {
+		g.closed = map[string]bool{}
+	}
+	g.closed[server] = true
+	return true
+}
+
+func (g *gates) open(server string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.closed, server)
+}
+
+// errSilent means that the gate of a server is closed.
+var errSilent = fmt.Errorf("the server has not answered an earlier update: %w", leaderboard.ErrRankUnavailable)
+
+// master returns the client and the address of the server that has a key.
+func (x *Index) master(ctx context.Context, key string) (goredis.UniversalClient, string, error) {
+	c, ok := x.client().(*goredis.ClusterClient)
+	if !ok {
+		return x.client(), "", nil
+	}
+	m, err := c.MasterForKey(ctx, key)
+	if err != nil {
+		return nil, "", err
+	}
+	return m, m.Options().Addr, nil
+}
+
+// isSilent reports whether the gate of any server of a season is closed. If all is true, it
+// reports whether those of all servers are.
+func (x *Index) isSilent(ctx context.Context, season *seasonIndex, all bool) bool {
+	x.gates.mu.Lock()
+	none := len(x.gates.closed) == 0
+	x.gates.mu.Unlock()
+	if none {
+		return false
+	}
+	closed := func(key string) bool {
+		_, server, err := x.master(ctx, key)
+		return err == nil && x.gates.isClosed(server)
+	}
+	control := *season.control.Load()
+	if all {
+		return !slices.ContainsFunc(control, func(key string) bool { return !closed(key) })
+	}
+	return slices.ContainsFunc(control, closed)
+}
+
+// checkServers pings the servers of a season after an Update has failed, and closes the gates of
+// those that do not answer.
+func (x *Index) checkServers(season *seasonIndex) {
+	checked := map[string]bool{}
+	for _, key := range *season.control.Load() {
+		ctx, cancel := context.WithTimeout(x.ctx, pingTimeout)
+		client, server, err := x.master(ctx, key)
+		if err == nil && !checked[server] && !x.gates.isClosed(server) {
+			checked[server] = true
+			if client.Ping(ctx).Err() != nil && x.ctx.Err() == nil && x.gates.shut(server) {
+				x.background.Go(func() { x.pingUntilUp(server, key) })
+			}
+		}
+		cancel()
+	}
+}
+
+// pingUntilUp pings the server that has the key, and opens the gate when it answers. After a
+// failover, this may be another server. The gate of the former one then protects nothing.
+func (x *Index) pingUntilUp(server, key string) {
+	defer x.gates.open(server)
+	for sleep(x.ctx, pingInterval) == nil {
+		ctx, cancel := context.WithTimeout(x.ctx, pingTimeout)
+		client, _, err := x.master(ctx, key)
+		if err == nil {
+			err = client.Ping(ctx).Err()
+		}
+		if c, ok := x.client().(*goredis.ClusterClient); ok && err != nil {
+			c.ReloadState(x.ctx)
+		}
+		cancel()
+		if err == nil {
+			return
+		}
+	}
+}
