@@ -357,7 +357,7 @@ func (p *replay) endSeason(s leaderboard.SeasonKey, at time.Time) error {
 	}
 	amended := stored.Clone()
 	if amended.Season.EndEarly(leaderboard.EarlyEnd{ID: s.Season, At: at, DecidedAt: epoch.AddDate(0, 0, 25)}) != nil {
-		return nil //nolint:nilerr // the season already ends before at, or it starts at that time
+		return nil //nolint:nilerr // at is not after the start of the season, or not before its end
 	}
 	got, err := p.store.AmendBoard(p.ctx, s.Board, replaceBy(amended))
 	if err == nil {

@@ -16,8 +16,8 @@ const startTimeout = 5 * time.Minute
 // errFatal marks an error that further attempts cannot resolve.
 var errFatal = errors.New("giving up")
 
-// poll calls try until it returns nil, or an error that wraps errFatal, or ctx is
-// done. If ctx is done, the error includes the last error of try. The intervals
+// poll calls try until try returns nil or an error that wraps errFatal, or until ctx is
+// done. If ctx is done, the error of poll includes the last error of try. The intervals
 // grow, because attempts take processor time from the servers that start.
 func poll(ctx context.Context, try func(context.Context) error) error {
 	intervals := backoff.NewExponentialBackOff()

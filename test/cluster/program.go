@@ -14,8 +14,9 @@ import (
 type ProgramConfig struct {
 	// Name is the server's name in messages.
 	Name string
-	// Ports is the number of loopback addresses that the program gets, at least
-	// 1. They stay reserved while the program is down, until the test ends.
+	// Ports is the number of loopback addresses that the program gets. It must be
+	// at least 1. The addresses stay reserved until the test ends, also while the
+	// program is down.
 	Ports int
 	// Command returns the command that runs the program in the foreground. The
 	// folder dir is for this program only. The server's Addr is addrs[0].

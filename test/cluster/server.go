@@ -132,9 +132,9 @@ func (s *Server) Resume() error {
 }
 
 // Start starts the server on its existing data, and then waits as
-// [Cluster.WaitReady] does. A server may need other servers to become ready:
-// after three Kafka brokers were killed, the first broker needs a second one. In this
-// case, use [Cluster.Start].
+// [Cluster.WaitReady] does. Some servers are not ready until others run: after three
+// Kafka brokers were killed, the first broker waits for a second one. In this case, use
+// [Cluster.Start].
 func (s *Server) Start(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()

@@ -156,8 +156,8 @@ func Duplicated(feeder Feeder, share float64, seed uint64) Feeder {
 	}
 }
 
-// Shuffled returns a feeder that submits results in a random order. A result moves up by
-// at most window places.
+// Shuffled returns a feeder that submits results in a random order. A result moves up,
+// towards the first place, by at most window places.
 func Shuffled(feeder Feeder, window int, seed uint64) Feeder {
 	random := lockedRand(seed)
 	return func(ctx context.Context, board string, results []Result) error {

@@ -43,9 +43,9 @@ func week(at time.Time) []string {
 // rollingZone is the time zone of the rolling board. Its days have 23 to 25 hours.
 const rollingZone = "America/New_York"
 
-// windows returns a function that returns the ids of the windows that contain a time. These
-// windows end on the day of the time in zone, or at most rollingDays-1 days later. Parameter
-// first is the id of the board's first window.
+// windows returns a function that returns the ids of the windows that contain a time. The
+// first of these windows ends on the day that zone has at this time, the last one
+// rollingDays-1 days later. Parameter first is the id of the board's first window.
 func windows(zone *time.Location, first string) func(time.Time) []string {
 	return func(at time.Time) (ids []string) {
 		year, month, day := at.In(zone).Date()
@@ -145,7 +145,7 @@ func LinkedFootball(t *testing.T, d Deployment, p Period, voidCount int) {
 	s := seed.New(t)
 	r := newLinkedRun(t, d, p)
 	r.link()
-	r.waitAllFilled() // they are empty, so the results that follow are not copied by fills too
+	r.waitAllFilled() // the fills end before the first result, so they copy none of the results below
 	r.feed("once", d.Feeder, r.results)
 	r.check("fed once")
 	r.feed("again, shuffled, a quarter twice", shuffledAndDuplicated(d, r.results, s), r.results)

@@ -159,7 +159,8 @@ func (c *changes) checkStatuses(o outcomes, statuses []string) {
 	}
 }
 
-// submit submits a batch. Some of its results have old revisions, or are not new.
+// submit submits a batch. Some of its results replace earlier ones, and some have a lower
+// revision than the board has.
 func (c *changes) submit() {
 	var batch []object
 	var want []string
@@ -334,8 +335,8 @@ func (c *changes) undo(key [2]string) {
 	c.results[key] = &storedResult{revision: c.results[key].revision + 1, retracted: true}
 }
 
-// setRevisions sets the revisions of retractions. A retraction skips the revisions that
-// calls before an erasure reserved.
+// setRevisions sets the revisions that retractions got. They may be higher than the recount
+// expects: a retraction skips the revisions that were reserved before the user was erased.
 func (c *changes) setRevisions(o outcomes) {
 	c.t.Helper()
 	for _, one := range o.Outcomes {

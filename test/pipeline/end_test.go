@@ -20,7 +20,7 @@ func testEarlyEnd(t *testing.T, store leaderboard.Store, index leaderboard.Index
 	service := func(ttl time.Duration) *ranking.Service {
 		return ranking.New(store, index, ranking.Options{Now: clock, BoardTTL: ttl, LinkTTL: ttl})
 	}
-	// The service stale keeps the board as it read it first, for an hour.
+	// For an hour, the service stale uses the version of the board that it reads first.
 	admin, stale := service(20*time.Millisecond), service(time.Hour)
 	defer admin.Close()
 	defer stale.Close()

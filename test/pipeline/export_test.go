@@ -25,8 +25,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// exportServer is a distributed server with its own keyspace. The in-process service seals
-// seasons of the server, because its clock is ahead.
+// exportServer is a distributed server with its own keyspace. Its method seal runs a service
+// in the test's process on the same store and index. The clock of this service is ahead, so it
+// seals seasons that are not closed for the server.
 type exportServer struct {
 	*deployment.Node
 	t     *testing.T
@@ -179,7 +180,7 @@ const (
 )
 
 // fill creates a source with four linked boards, and makes each kind of change that an export
-// contains. Results are as old as 215 hours, so that they are in at least two weeks.
+// contains. The oldest result is 215 hours old, so the results are in at least two weeks.
 func (s *exportServer) fill(rng *rand.Rand) {
 	now := time.Now().UTC().Truncate(time.Second)
 	grace := []string{"--grace", exportGrace.String()}
