@@ -292,7 +292,7 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 	entries := map[leaderboard.SeasonID][]leaderboard.Entry{}
 	receiptsOf := map[leaderboard.SeasonID][]*Receipt{}
 	for i := range results {
-		if r := &receipts[receiptOf[i]]; r.HasScore && r.Err == nil && !r.outdated {
+		if r := &receipts[receiptOf[i]]; (r.HasScore || r.Status == leaderboard.Applied) && r.Err == nil && !r.outdated {
 			e := outcomes[i].Entry
 			e.User = results[i].User
 			entries[r.Season], receiptsOf[r.Season] = append(entries[r.Season], e), append(receiptsOf[r.Season], r)
@@ -312,6 +312,11 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 // known. The entries are those of one season, and i is the index of the entry. Score and rank
 // are of the same moment. If another result has changed the entry meanwhile, they are those of
 // the new entry.
+//
+// The process that applied a result may have failed to update the index, if it cannot reach
+// the index, or not in time. Other processes do not notice that and read the index. So
+// eachRanked passes the entries that the index lacks to the index. A read that starts after the
+// answer then sees the result.
 func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, entries []leaderboard.Entry, set func(i int, score leaderboard.Score, rank int64)) error {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	users := make([]leaderboard.UserID, len(entries))
@@ -320,12 +325,24 @@ func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season
 	}
 	err := s.reader.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {
 		standings, _, err := v.Standings(ctx, v.ladder, users, leaderboard.Competition)
+		if err != nil {
+			return err
+		}
+		current, missing := s.compare(ctx, b, key, entries, standings)
+		if len(missing) > 0 {
+			if err := s.index.tryUpdate(ctx, key, leaderboard.Truncate(s.now()), missing); err != nil {
+				return err
+			}
+			if standings, _, err = v.Standings(ctx, v.ladder, users, leaderboard.Competition); err != nil {
+				return err
+			}
+		}
 		for i, st := range standings {
-			if st.Key != "" && (st.Key == entries[i].Key || s.isCurrent(ctx, key, &st)) {
+			if st.Key != "" && st.Key == current[i] {
 				set(i, b.ScoreOf(st.Key, v.scoredAt), st.Ranks.Competition)
 			}
 		}
-		return err
+		return nil
 	})
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
 		return nil
@@ -333,13 +350,41 @@ func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season
 	return err
 }
 
-// isCurrent reports whether a standing agrees with the user's entry in the store. It is
-// called if the standing differs from the outcome of a submit. If isCurrent returns true,
-// another result has changed the entry since. Otherwise the index lacks the submitted
-// result.
-func (s *Submitter) isCurrent(ctx context.Context, key leaderboard.SeasonKey, st *leaderboard.Standing) bool {
-	e, err := s.store.Entry(ctx, key, st.User)
-	return err == nil && e.Key == st.Key
+// compare compares the entries of submitted results with the standings of their users. It
+// returns the rank key that each user should have in the ladder, and the entries that the
+// index lacks. If a standing differs from an entry, the entry in the store decides: either
+// another result has changed it since, or the index lacks the submitted result. If the store
+// does not answer, the returned rank key is empty.
+func (s *Submitter) compare(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry, standings []leaderboard.Standing) (current []leaderboard.RankKey, missing []leaderboard.Entry) {
+	current = make([]leaderboard.RankKey, len(entries))
+	for i := range entries {
+		if current[i] = rankedKey(&entries[i]); current[i] == standings[i].Key {
+			continue
+		}
+		stored, err := s.store.Entry(ctx, key, entries[i].User)
+		if errors.Is(err, leaderboard.ErrEntryNotFound) { // only a recount returns the version of an entry without results
+			var change leaderboard.Change
+			change, err = s.store.Recount(ctx, b, key.Season, entries[i].User)
+			stored = change.After
+		}
+		if err != nil {
+			current[i] = ""
+			continue
+		}
+		if current[i] = rankedKey(&stored); current[i] != standings[i].Key {
+			missing = append(missing, stored)
+		}
+	}
+	return current, missing
+}
+
+// rankedKey returns the rank key with which an entry stands in ladders. It is empty if the
+// entry is not ranked.
+func rankedKey(e *leaderboard.Entry) leaderboard.RankKey {
+	if e.Ranked() {
+		return e.Key
+	}
+	return ""
 }
 
 // Retract retracts a match result of a board. The result then no longer counts. If the

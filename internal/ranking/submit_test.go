@@ -14,6 +14,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
 func TestSubmitReturnsScoreAndRank(t *testing.T) {
@@ -346,33 +347,54 @@ func (l *storeOnlyLog) Accept(ctx context.Context, b *leaderboard.Board, results
 	return l.Submit(ctx, b, results)
 }
 
-// If the index lacks the submitted result, the receipt has the score of the outcome and
-// no rank. If the index includes a later result too, the receipt has the later score
-// and its rank.
-func TestSubmitIsNotAnsweredFromAnIndexThatIsBehind(t *testing.T) {
+// If the process that applies results cannot reach the index, the process that submits them
+// updates the index. So every read that starts after the answer sees the result. If the index
+// includes a later result too, the receipt has the later score and its rank.
+func TestASubmitIsVisibleAlthoughTheConsumerCannotReachTheIndex(t *testing.T) {
 	f := open(t)
 	b := f.create(sumBoard)
 	f.submit("b", points("ann", "m1", 5))
+	f.submit("b", points("bob", "m1", 7))
 	log := &storeOnlyLog{store: f.store, afterApply: func() {}}
 	api := ranking.New(f.store, f.index, ranking.Options{Now: f.clock.now, Results: log})
-	submit := func(match string) ranking.Receipt {
+	submit := func(user, match string) ranking.Receipt {
 		t.Helper()
-		got, err := api.Submit(t.Context(), &b, []leaderboard.MatchResult{points("ann", match, 5)})
+		got, err := api.Submit(t.Context(), &b, []leaderboard.MatchResult{points(user, match, 5)})
 		if err != nil || got[0].Err != nil {
 			t.Fatal(err, got)
 		}
 		return got[0]
 	}
-	if got := submit("m2"); got.Status != leaderboard.Applied || got.Score != 10 || got.Rank != 0 {
-		t.Errorf("submit with an index that is behind: %v, score %d, rank %d; want 10 without a rank", got.Status, got.Score, got.Rank)
+	if got := submit("ann", "m2"); got.Status != leaderboard.Applied || got.Score != 10 || got.Rank != 1 {
+		t.Errorf("submit: %v, score %d, rank %d; want 10 at rank 1", got.Status, got.Score, got.Rank)
 	}
-	key := leaderboard.ResultKey{User: "ann", Match: "m2"}
-	if got, err := api.Retract(t.Context(), &b, key, nil); err != nil || got.Score != 5 || got.Rank != 1 {
-		t.Errorf("retraction after which the index is correct: %+v, %v; want 5 at rank 1", got, err)
+	f.wantList(ranking.Query{Board: "b"}, "ann 10 1", "bob 7 2")
+	if got := submit("new", "m1"); got.Score != 5 || got.Rank != 3 {
+		t.Errorf("submit of a new user: score %d, rank %d; want 5 at rank 3", got.Score, got.Rank)
 	}
+	f.wantList(ranking.Query{Board: "b"}, "ann 10 1", "bob 7 2", "new 5 3")
+	revision := int64(1)
+	if got, err := api.Retract(t.Context(), &b, leaderboard.ResultKey{User: "new", Match: "m1"}, &revision); err != nil || got.HasScore {
+		t.Errorf("retraction of a user's only result: %+v, %v; want no score", got, err)
+	}
+	f.wantList(ranking.Query{Board: "b"}, "ann 10 1", "bob 7 2")
 	log.afterApply = func() { f.submit("b", points("ann", "later", 100)) }
-	if got := submit("m3"); got.Score != 110 || got.Rank != 1 {
-		t.Errorf("submit with an index that is ahead: score %d, rank %d; want 110 at rank 1", got.Score, got.Rank)
+	if got := submit("ann", "m3"); got.Score != 115 || got.Rank != 1 {
+		t.Errorf("submit with an index that is ahead: score %d, rank %d; want 115 at rank 1", got.Score, got.Rank)
+	}
+}
+
+// If neither process reaches the index, the receipt has the score of the outcome and no
+// rank.
+func TestASubmitWithoutTheIndexHasNoRank(t *testing.T) {
+	f := open(t)
+	b := f.create(sumBoard)
+	f.submit("b", points("ann", "m1", 5))
+	index := &faults.Index{Index: f.index}
+	api := ranking.New(f.store, index, ranking.Options{Now: f.clock.now, Results: &storeOnlyLog{store: f.store, afterApply: func() { index.Set(faults.Refuse) }}})
+	got, err := api.Submit(t.Context(), &b, []leaderboard.MatchResult{points("ann", "m2", 5)})
+	if err != nil || got[0].Err != nil || got[0].Status != leaderboard.Applied || got[0].Score != 10 || got[0].Rank != 0 {
+		t.Errorf("submit: %+v, %v; want score 10 without a rank", got, err)
 	}
 }
 
