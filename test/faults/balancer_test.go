@@ -41,7 +41,7 @@ func newBalancer(t *testing.T, nodes ...*deployment.Node) *balancer {
 	b.transport.MaxIdleConnsPerHost = 50
 	t.Cleanup(b.transport.CloseIdleConnections)
 	var probes sync.WaitGroup
-	t.Cleanup(probes.Wait) // the context of t is done before
+	t.Cleanup(probes.Wait) // the probes end because t.Context() is done before cleanup functions run
 	for _, n := range nodes {
 		u := &upstream{host: n.Addr}
 		u.ready.Store(true)
@@ -66,7 +66,7 @@ func newBalancer(t *testing.T, nodes ...*deployment.Node) *balancer {
 // tries the next node.
 func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body []byte
-	if r.Body != nil { // a proxy's request without a body has none
+	if r.Body != nil { // the proxy sets Body to nil if a call has no body
 		var err error
 		if body, err = io.ReadAll(r.Body); err != nil {
 			return nil, err

@@ -9,10 +9,10 @@ import (
 )
 
 // testConsumersKilled kills a consumer twenty times while it applies results, and restarts
-// it. It kills the consumer that has a group instance id nineteen times. This consumer
-// gets its partitions back at once. The last time, it kills the consumer without such an
-// id. This consumer joins the group as a new member. Once the session of the old member
-// has timed out, the group assigns the old member's partitions again.
+// it. The first nineteen times, this is the consumer that has a group instance id. After
+// each restart, it gets its partitions back at once. The last time, it is the consumer
+// without such an id, which then joins the group as a new member. Once the session of the
+// old member has timed out, the group assigns the old member's partitions again.
 func testConsumersKilled(t *testing.T, s *service) {
 	ledger := s.ledger(t, "consumers")
 	load := s.load(t, ledger)
@@ -32,9 +32,9 @@ func testConsumersKilled(t *testing.T, s *service) {
 	check(t, ledger, s.apis...)
 }
 
-// testConsumerPaused pauses a consumer while it applies results. The group gives its
-// partitions to the other consumer, which continues. Then the paused consumer resumes
-// and finishes its batch. Its late writes must have no effect.
+// testConsumerPaused pauses a consumer while it applies results. The group gives the
+// partitions of the paused consumer to the other consumer, which continues. Then the paused
+// consumer resumes and finishes its batch. Its late writes must have no effect.
 func testConsumerPaused(t *testing.T, s *service) {
 	ledger := s.ledger(t, "paused")
 	load := s.load(t, ledger)
