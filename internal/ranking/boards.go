@@ -115,9 +115,10 @@ func (c *BoardCache) seasonRecord(ctx context.Context, b *leaderboard.Board, sea
 	return *r, !r.SealedAt.IsZero(), nil
 }
 
-// mayBeSealed reports whether a season may be sealed, because it has ended. The process that
-// seals the season may have a clock that is up to sealDelay ahead. mayBeSealed ignores the
-// grace period, because an administrator may extend it after a season is sealed.
+// mayBeSealed reports whether a season has ended, so that its record may be that of a sealed
+// season. The clock of the process that seals the season may be up to sealDelay ahead.
+// mayBeSealed ignores the grace period, because an administrator may extend the period after
+// the season is sealed.
 func (c *BoardCache) mayBeSealed(season leaderboard.Season) bool {
 	return !season.End.IsZero() && c.now().Add(sealDelay).After(season.End)
 }
@@ -135,9 +136,10 @@ func putCached[V any](c *BoardCache, values *sync.Map, key any, value V, readAt 
 }
 
 // getCached returns the value that is cached under a key. If the value is absent or
-// stale, getCached fetches and caches a new value. If the store does not answer, it
+// stale, getCached fetches and caches a new value. If the store does not answer, getCached
 // returns the stale value. Without a stale value, it returns fallback or, if fallback is nil,
-// the error. For the next refreshCooldown it returns the same value without another fetch.
+// the error. After it has returned a stale value or fallback, it returns the same value
+// without another fetch for refreshCooldown.
 func getCached[V any](ctx context.Context, c *BoardCache, values *sync.Map, key any, fallback *V, fetch func(context.Context) (V, error)) (*V, error) {
 	loaded, _ := values.Load(key)
 	previous, _ := loaded.(*cached[V])

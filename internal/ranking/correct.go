@@ -216,7 +216,7 @@ func newestSeasons(b *leaderboard.Board, keys []leaderboard.SeasonKey) []leaderb
 }
 
 // seasonOfMatch returns the season of a board in which a match of a user has a result. If
-// several seasons have a result, seasonOfMatch prefers a result that stands to a retraction,
+// several seasons have a result, seasonOfMatch prefers a result that counts to a retraction,
 // and both to a rejected result. It searches the newest maxSearchedSeasons seasons of the user.
 // Errors: [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if several seasons have
 // the preferred kind, or if the match is in none of the newest seasons and the user has older

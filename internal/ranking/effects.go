@@ -137,8 +137,8 @@ func (s *Submitter) isHidden(ctx context.Context, b *leaderboard.Board, user lea
 	return slices.ContainsFunc(bans, func(ban leaderboard.Ban) bool { return ban.Hides(b) }), err
 }
 
-// effectsOf returns the effect of each change. As Effects, it also returns those that change a
-// rank key.
+// effectsOf returns the effect of each change. It also returns the Effects, which contain only
+// the effects that change a rank key.
 func (s *Submitter) effectsOf(ctx context.Context, changes []leaderboard.Change) ([]ScoreEffect, Effects, error) {
 	effects, degraded, err := s.scoreEffects(ctx, changes)
 	if err != nil {

@@ -128,7 +128,8 @@ func (s *shared) planFill() {
 
 // fillBoards runs two loops. One fills linked boards after they are created or get windows.
 // The other fills divisions after they change. At every interval, both also fill boards that
-// other processes created, amended or did not finish filling. It returns when ctx is done.
+// other processes created, amended or did not finish filling. fillBoards returns when ctx is
+// done.
 func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
 	var loops sync.WaitGroup
 	loops.Go(func() { s.repeat(ctx, interval, s.newLink, "filling linked boards", s.FillLinked) })

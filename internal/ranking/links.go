@@ -13,9 +13,9 @@ import (
 
 // # Linked boards
 //
-// The Applier applies each result of a source to the boards linked to it, before it
-// acknowledges the result. A linked board keeps its own copy of a result in the season that
-// contains the event time, and a rolling board in each open window that contains it. These
+// Before the Applier acknowledges a result of a source, it applies the result to the linked
+// boards too. A linked board keeps its own copy of the result in the season that contains the
+// event time. A rolling board keeps a copy in each open window that contains this time. These
 // are the result's places. A revision may have other places than the revision that it
 // replaces, or none. The older revision's places must then get the newer revision, which
 // does not count there (see [leaderboard.Board.FromSource]).
@@ -26,18 +26,21 @@ import (
 // result that the writer offered last:
 //
 //  1. Read the result that stands on the source (the standing result).
-//  2. Offer it to every other place in which the linked board has the match.
+//  2. Offer it to every place that has a result of the match and is not one of its own
+//     places.
 //  3. Offer it to its own places.
 //
 // Let S be the result that stands on the source in the end. In the end, no place counts
 // another revision X:
 //
-//   - The writer W that offered X to the place read the source afterwards. If it read
-//     another result than X, it offered that result to the place too.
-//   - Otherwise, S was written to the source after this read. The writer of S, or the
-//     writer that repeats the work of a dead writer, does step 2 after that, and finds X.
-//   - W may have died before it read the source. The writer that repeats the work of W then
-//     does step 2, and finds X.
+//   - The writer W that offered X to the place read the source afterwards. If W read
+//     another result than X, it offered that result to the place too, so X does not count
+//     there.
+//   - If W read X, S was written to the source after this read. The writer of S does steps 2
+//     and 3 after that, and one of these steps replaces X. If the writer of S dies, the writer
+//     that repeats its work does these steps.
+//   - If W died before it read the source, another writer repeats the work of W. Its step 2
+//     or 3 replaces X.
 //
 // Two shortcuts save reads:
 //
@@ -47,8 +50,9 @@ import (
 //     writer omits step 2. The writer that offered S to this place had done step 2. (The fill
 //     of a window omits step 2, but it offers no result to the result's first place: see
 //     findForWindow.)
-//     If the writer repeats the work of a dead writer, the dead writer offered only S, because
-//     it had applied S before it read the source.
+//     This is also safe if the writer repeats the work of a dead writer. The dead writer had
+//     applied S before it read the source. It therefore offered only S, and left no X in a
+//     place.
 //
 // If a match is voided or restored, the Voids of the result that stands on the source change.
 // The writer then repeats the same steps as after a newer revision.
@@ -242,8 +246,8 @@ func (l *linking) offerFirst(ctx context.Context, matches []*linkedMatch) error 
 	return nil
 }
 
-// converge repeats the three steps for each match until step 1 reads the result that was
-// offered last.
+// converge repeats the three steps of a writer for each match until step 1 reads the result
+// that was offered last: see Linked boards above.
 func (l *linking) converge(ctx context.Context, matches []*linkedMatch) error {
 	for {
 		if err := l.readStanding(ctx, matches); err != nil {
@@ -261,8 +265,8 @@ func (l *linking) converge(ctx context.Context, matches []*linkedMatch) error {
 	}
 }
 
-// readStanding does step 1: it sets the field standing of each match. If the user was erased,
-// or the source or its season was deleted, the field is nil.
+// readStanding does step 1 of a writer: it sets the field standing of each match. If the user
+// was erased, or the source or its season was deleted, the field is nil.
 func (l *linking) readStanding(ctx context.Context, matches []*linkedMatch) error {
 	return eachRead(ctx, len(matches), func(ctx context.Context, i int) error {
 		record, err := l.recordOf(ctx, matches[i].key)
@@ -271,7 +275,7 @@ func (l *linking) readStanding(ctx context.Context, matches []*linkedMatch) erro
 	})
 }
 
-// offerStanding does steps 2 and 3.
+// offerStanding does steps 2 and 3 of a writer.
 func (l *linking) offerStanding(ctx context.Context, matches []*linkedMatch) error {
 	if err := l.openWindows(ctx, matches); err != nil {
 		return err
@@ -288,7 +292,7 @@ func (l *linking) offerStanding(ctx context.Context, matches []*linkedMatch) err
 	return nil
 }
 
-// offerStandingTo does steps 2 and 3 for one linked board.
+// offerStandingTo does steps 2 and 3 of a writer for one linked board.
 func (l *linking) offerStandingTo(ctx context.Context, b *leaderboard.Board, matches []*linkedMatch, known *knownPlaces) error {
 	offersOf := make([]matchOffers, len(matches))
 	if err := eachRead(ctx, len(matches), func(ctx context.Context, i int) (err error) {
@@ -345,7 +349,7 @@ type matchOffers struct {
 	own       []offer // step 3
 }
 
-// find finds the offers of steps 2 and 3.
+// find finds the offers of steps 2 and 3 of a writer.
 func (o *matchOffers) find(ctx context.Context, known *knownPlaces) error {
 	ownPlaces := o.b.LinkedSeasons(o.m.standing)
 	done := false // the second shortcut applies: omit step 2
@@ -438,9 +442,9 @@ func (o *matchOffers) addNewer(older *leaderboard.MatchResult) error {
 	return nil
 }
 
-// addOlder adds offers of r to the places of the standing result. r is a result that arrived,
-// and is older than the standing result. If a place refuses the standing result as late, r
-// stands there. If r does not count in the place, it still replaces an even older result.
+// addOlder adds offers of r, a result that arrived and is older than the standing result, to
+// the places of the standing result. If a place refuses the standing result as late, r stands
+// there. If r does not count in the place, it still replaces an even older result.
 func (o *matchOffers) addOlder(ctx context.Context, r *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
 	if sameResult(r, o.m.standing) {
 		return nil
@@ -483,7 +487,7 @@ func (o *matchOffers) addReplacing(ctx context.Context, p leaderboard.SeasonID) 
 // addReplaced adds offers of a result that another offer replaces. It offers the replaced
 // result to the unfilled windows among places. If no process was up for days, such a window may
 // refuse the standing result as late. The replaced result must then count in the window. The
-// fill of the window would not find it, because it is replaced.
+// fill of the window would not find the replaced result, because it reads results that stand.
 func (o *matchOffers) addReplaced(replaced *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
 	for _, p := range places {
 		if o.b.Season.Kind != leaderboard.Rolling || p <= o.b.Rolling.Filled {
@@ -501,7 +505,7 @@ func (o *matchOffers) addReplaced(replaced *leaderboard.MatchResult, places []le
 }
 
 // knownPlaces finds the places in which linked boards have matches. It reads each user's
-// places once, so it must be created after step 1.
+// places once, so it must be created after step 1 of a writer.
 type knownPlaces struct {
 	*linking
 	mu      sync.Mutex // held while the maps are used, not while a function reads
@@ -581,8 +585,8 @@ func (s *shared) recordOf(ctx context.Context, key leaderboard.ResultKey) (leade
 	return record, err
 }
 
-// offer applies results to a linked board. Their users' ranks are updated even if the
-// board has the results already: an earlier process may have died before it updated the ranks.
+// offer applies results to a linked board. It updates the users' ranks even if the board has
+// the results already: the process that stored them may have died before it updated the ranks.
 func (l *linking) offer(ctx context.Context, b *leaderboard.Board, offers []offer) error {
 	l.copied = true
 	for offers := range slices.Chunk(offers, MaxBatch) {

@@ -91,7 +91,8 @@ func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard
 
 // applyVoids stores the state of a match, and sets the Voids of all results of the match to
 // those of the state, also on linked boards. Then it sets the Applied of the match to its
-// Voids: all results have them. It may be repeated, and run concurrently.
+// Voids, which records that all results have these Voids. It may be repeated, and run
+// concurrently.
 func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state leaderboard.MatchState) (leaderboard.MatchState, error) {
 	// Store the state before the call of MatchUsers, even if the caller has read it from the
 	// store. Another process, or the store of another region, may still be storing it.

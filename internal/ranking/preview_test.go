@@ -84,8 +84,8 @@ func TestPreviewOfARetractionWithoutTheIndex(t *testing.T) {
 	}
 }
 
-// A banned user gets no rank and no place in a ladder from the end of a void, also in a season
-// in which all results of the user are void.
+// If a match is restored, a banned user gets no rank and no place in a ladder, even in a season
+// in which all results of the user were void.
 func TestPreviewOfARestoredMatchOfABannedUser(t *testing.T) {
 	f := open(t)
 	source := f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, Matches: true})

@@ -52,9 +52,9 @@ type VerifyReport struct {
 // ladders, and with the rank index or the final standings.
 //
 // Verify calls send for each difference. A result that arrives during a check also
-// looks like a difference, so Verify first checks each difference again. If repair is
-// true, Verify recomputes wrong entries from the stored results. From the entries, it
-// then recomputes the index or the final standings. It also starts a fill of each linked
+// looks like a difference, so Verify checks each difference again before it calls send. If
+// repair is true, Verify recomputes wrong entries from the stored results. From the entries,
+// it then recomputes the index or the final standings. It also starts a fill of each linked
 // board of which sel selects all seasons.
 //
 // Verify compares each selected linked board with its source, unless the board is being

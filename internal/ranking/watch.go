@@ -11,7 +11,7 @@ import (
 
 const (
 	watchInterval  = 100 * time.Millisecond // the shortest time between two pages
-	watchReadGap   = 10 * time.Millisecond  // the shortest time until a read for a new watcher, after another read
+	watchReadGap   = 10 * time.Millisecond  // the shortest time between two reads, even if a new watcher waits
 	watchPoll      = time.Second            // the longest time until Watch reads a change by another process
 	watchHeartbeat = 15 * time.Second       // the longest time between two pages
 )

@@ -26,20 +26,23 @@ import (
 //   - Otherwise, V contains S too, and V had not closed when S was received, so V accepted S.
 //     As its last step, the writer of S checks that no window was opened meanwhile. It uses a
 //     version of the board that is at most Options.LinkTTL old. If this check is more than
-//     LinkTTL after the opening of W, the writer knew W. If not, V had S before the fill began
-//     to read, because the fill first waits for twice LinkTTL. V itself was filled before W,
-//     because windows are filled in their order.
+//     LinkTTL after the opening of W, the writer knows W: it has copied S to W, or it begins
+//     again and does so. If not, V had S before the fill began to read, because the fill first
+//     waits for twice LinkTTL. V itself was filled before W, because windows are filled in
+//     their order.
 //
 // In the end, W counts no other result X of S's match. The fill is a writer with W as its only
 // place: it offers X to W, and then reads the source until it reads the result that it offered
 // last (see links.go). It omits step 2 of other writers, because it copies to no other place.
-// If W is the first place of S, the fill does not offer S, because the writer of S does:
-// links.go has the reason. If a fill dies, it is repeated with all matches of V.
+// If W is the first place of S, the fill does not offer S, because the writer of S does. An
+// offer by the fill would break the second shortcut of links.go. If a fill dies, it is
+// repeated with all matches of V.
 //
 // W may refuse S as late if no process was up while W was open. An older revision that came
 // in time then counts in W. A writer that replaces this revision in V, where S does not
-// count, first copies it to W: see matchOffers.addReplaced. If a revision between the two is
-// outside W, then W gets this revision too, which does not count: see matchOffers.addNewer.
+// count, first copies it to W: see matchOffers.addReplaced. If a revision between this one and
+// S is outside W, then W gets that revision too, which does not count: see
+// matchOffers.addNewer.
 
 // windowsOpened reports whether a linked board opened a window after l read the board. The
 // answer includes all windows that were opened more than Options.LinkTTL ago.
@@ -68,7 +71,7 @@ func (l *linking) windowsOpened(ctx context.Context) (bool, error) {
 // the results of such a producer.
 //
 // Another process may have opened a window before the writer copied its first results. The
-// writer must then begin again, because the fill of this window may have missed them.
+// writer must then begin again, because the fill of this window may have missed these results.
 func (l *linking) openWindows(ctx context.Context, matches []*linkedMatch) error {
 	for _, b := range l.boards {
 		if b.Season.Kind != leaderboard.Rolling || l.window != "" {

@@ -259,7 +259,7 @@ func rollingHistory(t *testing.T, rng *rand.Rand) {
 			f.clock.set(f.clock.now().Add(time.Duration(rng.IntN(20)) * time.Hour))
 			continue
 		}
-		if step == createStep { // fill the board in its first grace: a late correction leaves no trace of the older revision
+		if step == createStep { // end the fill of the board before a window closes: it does not find revisions that late ones replaced
 			for f.board("days").Filling() {
 				f.clock.set(f.clock.now().Add(2 * time.Minute)) // ends the lease of a fill that failed
 				if err := f.FillLinked(t.Context()); err != nil {
