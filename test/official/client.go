@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -385,12 +387,28 @@ func (c *client) createBoard(t *testing.T, b board) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx := context.WithoutCancel(t.Context())
-		if _, err := c.send(ctx, http.MethodDelete, boardPath(b.ID), nil, nil); err != nil {
+		if err := c.deleteBoard(context.WithoutCancel(t.Context()), b.ID); err != nil {
 			t.Error(err)
 		}
 	})
 	return b.ID
+}
+
+// deleteTimeout bounds the deletion of a board. Cassandra deletes a few seasons per second.
+const deleteTimeout = 20 * time.Minute
+
+// deleteBoard deletes a board. If the client's timeout passes, deleteBoard repeats the call,
+// which continues the deletion.
+func (c *client) deleteBoard(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
+	defer cancel()
+	for {
+		_, err := c.send(ctx, http.MethodDelete, boardPath(id), nil, nil)
+		var timeout net.Error
+		if err == nil || ctx.Err() != nil || !errors.As(err, &timeout) || !timeout.Timeout() {
+			return err
+		}
+	}
 }
 
 // fillTimeout bounds the wait until a board is filled. Two years of football in rolling
