@@ -398,12 +398,16 @@ func (c *client) createBoard(t *testing.T, b board) string {
 const deleteTimeout = 20 * time.Minute
 
 // deleteBoard deletes a board. If the client's timeout passes, deleteBoard repeats the call,
-// which continues the deletion.
+// which continues the deletion, or finds that the board is gone.
 func (c *client) deleteBoard(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
-	for {
+	for tries := 0; ; tries++ {
 		_, err := c.send(ctx, http.MethodDelete, boardPath(id), nil, nil)
+		var status *statusError
+		if tries > 0 && errors.As(err, &status) && status.code == http.StatusNotFound {
+			return nil
+		}
 		var timeout net.Error
 		if err == nil || ctx.Err() != nil || !errors.As(err, &timeout) || !timeout.Timeout() {
 			return err
