@@ -162,6 +162,11 @@ func TestOneUpdateWaitsForASilentServer(t *testing.T) {
 	if x.Synced() {
 		t.Error("Synced = true after failed Updates, want false")
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if loaded, err := x.Loaded(ctx, boards[0]); loaded || err == nil {
+		t.Errorf("Loaded = %v, %v for a season that missed an update, on a server that hangs; want an error", loaded, err)
+	}
 	proxy.resume()
 	eventually(t, "the index is synced", func(context.Context) error {
 		if !x.Synced() {

@@ -456,8 +456,12 @@ func (s *seasonIndex) unsynced() bool {
 func (x *Index) Synced() bool { return x.unsynced.Load() == 0 }
 
 // Loaded implements [leaderboard.Index]. A season is not loaded if any of its
-// shards is gone or may have lost updates.
+// shards is gone or may have lost updates. Loaded always asks Redis, so that its caller learns
+// whether Redis answers.
 func (x *Index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (bool, error) {
+	if season := x.peek(s); season.unsynced() {
+		return false, x.run(ctx, callEach(standingsScript, *season.control.Load(), "", "", 0))
+	}
 	_, _, err := x.Standings(ctx, leaderboard.Ladder{SeasonKey: s}, nil)
 	if errors.Is(err, errNotLoaded) {
 		return false, nil

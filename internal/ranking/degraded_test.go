@@ -189,6 +189,49 @@ func TestReadsDegradeWithoutTheIndex(t *testing.T) {
 	}
 }
 
+// unsyncedIndex is an index that knows, without its server, that every season lacks an update.
+// The server hangs.
+type unsyncedIndex struct{ leaderboard.Index }
+
+func (unsyncedIndex) Page(context.Context, leaderboard.Ladder, int64, int, ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
+	return nil, leaderboard.View{}, leaderboard.ErrRankUnavailable
+}
+
+func (unsyncedIndex) Loaded(ctx context.Context, _ leaderboard.SeasonKey) (bool, error) {
+	<-ctx.Done()
+	return false, fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, ctx.Err())
+}
+
+// If the server of the index hangs, and reads fail without it, no read waits for the load of its
+// season. One read a second tests the server, for a quarter of a second.
+func TestReadsDoNotWaitForALoadOnASilentIndex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := openOutage(t)
+		g := serviceOver(t, f.store, unsyncedIndex{f.index})
+		read := func() time.Duration {
+			startedAt := time.Now()
+			page, err := g.Page(t.Context(), ranking.PageQuery{Query: boardB, Limit: 2})
+			if err != nil || len(page.Lines) != 2 || !page.Degraded {
+				t.Errorf("page: %+v, %v, want two lines of a degraded page", page, err)
+			}
+			return time.Since(startedAt)
+		}
+		if took := read(); took != 500*time.Millisecond {
+			t.Errorf("the first read took %v, want 500ms", took)
+		}
+		for range 3 {
+			if took := read(); took != 0 {
+				t.Errorf("a read during the cooldown took %v, want no delay", took)
+			}
+			time.Sleep(time.Second + time.Millisecond)
+			if took := read(); took != 250*time.Millisecond {
+				t.Errorf("the read that tests the index took %v, want 250ms", took)
+			}
+		}
+		g.Service.Close()
+	})
+}
+
 // slowLadders is a store in which a read of a ladder takes a second. It counts these
 // reads.
 type slowLadders struct {

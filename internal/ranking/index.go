@@ -73,8 +73,9 @@ func newRankIndex(index leaderboard.Index, store leaderboard.Store, tasks *tasks
 // errSilent means that the index did not answer in time.
 var errSilent = errors.New("no answer in time")
 
-// newBreaker returns a circuit breaker that counts errSilent as a failure, and the errors
-// of a context as neither failure nor success.
+// newBreaker returns a circuit breaker that counts errSilent as a failure. The errors of a
+// context, and [leaderboard.ErrRankUnavailable], are neither failure nor success: an index may
+// know without its server that a season lacks an update.
 func newBreaker() *gobreaker.CircuitBreaker[struct{}] {
 	return gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		MaxRequests:  1,
@@ -82,7 +83,7 @@ func newBreaker() *gobreaker.CircuitBreaker[struct{}] {
 		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.TotalFailures > 0 },
 		IsSuccessful: func(err error) bool { return !errors.Is(err, errSilent) },
 		IsExcluded: func(err error) bool {
-			return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+			return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, leaderboard.ErrRankUnavailable)
 		},
 	})
 }
@@ -132,6 +133,8 @@ func readIndex[T any](ctx context.Context, x *rankIndex, key leaderboard.SeasonK
 	_, breakerErr := x.breaker.Execute(func() (struct{}, error) {
 		answer, ladderView, err = read(limited)
 		switch {
+		case err != nil && limited.Err() == nil && errors.Is(err, leaderboard.ErrRankUnavailable):
+			return struct{}{}, leaderboard.ErrRankUnavailable
 		case err == nil || limited.Err() == nil:
 			return struct{}{}, nil
 		case ctx.Err() != nil:
