@@ -346,6 +346,43 @@ func TestReadersShareTheSearchForUsersWithoutTheIndex(t *testing.T) {
 	})
 }
 
+// A movingStore yields the first entry of a ladder again at its end, as a store may if
+// the entry moves during the read.
+type movingStore struct{ leaderboard.Store }
+
+func (s movingStore) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
+	return func(yield func(leaderboard.Entry, error) bool) {
+		var first *leaderboard.Entry
+		for e, err := range s.Store.Entries(ctx, l, after) {
+			if !yield(e, err) {
+				return
+			}
+			if first == nil {
+				first = &e
+			}
+		}
+		if first != nil {
+			first.Key = first.Key[:len(first.Key)-1] + "\xff"
+			yield(*first, nil)
+		}
+	}
+}
+
+// Without the index, a page lists each user once, even if an entry moves during the read.
+func TestAPageWithoutTheIndexListsEachUserOnce(t *testing.T) {
+	f := open(t)
+	f.create(sumBoard)
+	f.submit("b", points("ann", "m", 5))
+	f.submit("b", points("bob", "m", 3))
+	index := &faults.Index{Index: f.index}
+	index.Set(faults.Refuse)
+	s := ranking.New(movingStore{f.store}, index, ranking.Options{Now: f.clock.now})
+	page, err := s.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 10})
+	if err != nil || len(page.Lines) != 2 || page.Lines[0].User != "ann" || page.Lines[1].User != "bob" {
+		t.Errorf("page %+v, %v; want ann and bob", page.Lines, err)
+	}
+}
+
 // Writes succeed without the index. After the index is available again, it includes
 // them.
 func TestWritesSucceedWithoutTheIndex(t *testing.T) {

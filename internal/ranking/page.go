@@ -168,6 +168,7 @@ func (r *Reader) readStorePage(_ context.Context, p storePage, readers []*[]lead
 	r.tasks.running.Add(1)
 	defer r.tasks.running.Done()
 	var entries []leaderboard.Entry
+	listed := map[leaderboard.UserID]bool{}
 	for e, err := range r.store.Entries(ctx, p.ladder, p.after) {
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("ranking: reading %v took longer than %v: %w: %w", p.ladder, storePageTimeout, leaderboard.ErrUnavailable, err)
@@ -175,6 +176,10 @@ func (r *Reader) readStorePage(_ context.Context, p storePage, readers []*[]lead
 		if err != nil {
 			return err
 		}
+		if listed[e.User] {
+			continue // the entry moved down during the read; both of its places were right at a time
+		}
+		listed[e.User] = true
 		if entries = append(entries, e); len(entries) > p.limit {
 			break
 		}
