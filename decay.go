@@ -278,9 +278,10 @@ func (d decaySum) appendKey(dst []byte) []byte {
 
 // decayScore returns how many points the sum with the given key is worth at the time t. The
 // time t and the half-life h are in microseconds. The value is rounded to whole
-// points, halves away from zero, and limited to ±[MaxScore]. Because keys are rounded,
-// decayScore also rounds away from zero a value that is below a half by up to 2^-100 of
-// itself.
+// points, halves away from zero, and limited to ±[MaxScore].
+//
+// Keys are rounded towards zero, so a half may have become slightly smaller. decayScore
+// therefore increases the value's magnitude by 2^-110 of itself before it rounds the value.
 func decayScore(key []byte, t, h int64) int64 {
 	if key[0] == decayZero {
 		return 0
@@ -333,9 +334,8 @@ func (f fraction) plusOne() *big.Int {
 }
 
 const (
-	// maxDecayBlock is the largest magnitude of a block's number. A block has this
-	// number if its time is the limit of int64 microseconds and the half-life is one
-	// second.
+	// maxDecayBlock bounds the magnitude of a block's number. The earliest time of int64
+	// microseconds reaches it if the half-life is one second.
 	maxDecayBlock = 1<<63/1_000_000/decayBlock + 1
 	// maxDecayBytes is the largest length of an encoded part in bytes. That is enough
 	// for 2^66 terms of 2^53 points.

@@ -206,7 +206,8 @@ func (gw *gateway) read(a *admission, rt *route, w http.ResponseWriter, r *http.
 		return rt.read(w, r, params)
 	}
 	connection := http.NewResponseController(w)
-	// Over HTTP/2, a deadline that passes while the request waits for a slot would close
+	// Remove the deadline that boundUnreadBody has set. startReceive may wait for other
+	// requests of the address, and over HTTP/2, a deadline that passes meanwhile would close
 	// the body.
 	_ = connection.SetReadDeadline(time.Time{})
 	limit, release, err := gw.startReceive(r.Context(), a)

@@ -26,9 +26,9 @@ func (t *tasks) close() {
 }
 
 // runToEnd calls write and returns its result. If ctx is done before write returns,
-// runToEnd returns the error of ctx, but write continues in the background. Otherwise write
-// could stop after it has updated the store and before it has updated the ranks. The ranks
-// would then stay stale until the user's next result.
+// runToEnd returns the error of ctx, but write continues in the background. If write
+// ended with ctx, it could end after it has updated the store and before it has updated the
+// ranks. The ranks would then stay stale until the user's next result.
 func runToEnd[T any](ctx context.Context, t *tasks, write func(context.Context) (T, error)) (T, error) {
 	type answer struct {
 		value    T

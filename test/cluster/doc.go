@@ -13,9 +13,9 @@
 // replicas. An acknowledged Cassandra write survives kill -9 of all nodes. Redis is empty
 // after a kill unless [RedisConfig] sets AppendOnly.
 //
-// On 2 busy cores, one Cassandra node is ready after 9 s, and three after 32 s (2.8 GB).
-// One Kafka broker is ready after 3 s, and three after 13 s (0.56 GB). The first run adds
-// 50 s for the jars (110 MB).
+// On 2 busy cores, one Cassandra node is ready after 9 s, and three after 32 s, with 2.8 GB
+// of memory. One Kafka broker is ready after 3 s, and three after 13 s, with 0.56 GB of
+// memory. The first run also downloads the servers' jars (110 MB), which takes 50 s.
 //
 // A killed Kafka broker can return only after 6 s. If several brokers were killed, restart
 // them with [Cluster.Start], because the first broker is never ready alone. By default,

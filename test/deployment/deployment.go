@@ -242,7 +242,7 @@ func connect(nodes []string, secrets *cluster.Secrets, dataCenter, keyspace stri
 	return c.CreateSession()
 }
 
-// Command returns a command of the program that has not started. For client commands
+// Command returns a command of the program, without starting it. For client commands
 // use [Node.Command], which sets the server and the key in the environment.
 func (d *Deployment) Command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()

@@ -80,8 +80,8 @@ func Embedded(t testing.TB, data string, flags ...string) *Node {
 	return n
 }
 
-// Command returns a client command of the program that has not started. It sends its
-// requests to the node.
+// Command returns a client command of the program, without starting it. The command sends
+// its requests to the node.
 func (n *Node) Command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := n.run(t, args...)
@@ -125,8 +125,8 @@ func (c *Client) Board(t testing.TB, name string, settings map[string]any) strin
 
 // Call sends a request with the key and returns the answer's status. It
 // encodes body as JSON unless body is nil, and decodes the answer's JSON into answer
-// unless answer is nil. It returns an error if no answer arrives, or if the body of the
-// answer is not JSON.
+// unless answer is nil. It returns an error if no answer arrives, or if it cannot decode the
+// answer.
 func (c *Client) Call(ctx context.Context, method, path string, body, answer any) (status int, err error) {
 	var input io.Reader
 	if body != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // The test runs the commands that docs/operations.md gives for the distributed engine,
-// in order, on real servers: from the first start to the flush of Redis.
+// in order, on real servers: from the first start to the repair.
 func TestOperations(t *testing.T) {
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	runOperations(t, deployment.New(t, deployment.Options{Redis: redis.Addrs()}))
