@@ -30,13 +30,17 @@ slow: ## Run what check leaves out: a marathon and two years of football through
 	REQUIRE_INTEGRATION=1 REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -p 1 -run '^TestOfficialResultsThroughKafka$$/^(Boston|F1$$)' ./test/pipeline
 	REQUIRE_INTEGRATION=1 go test -race -timeout 120m -v -run '^TestRollingWindows$$|^TestLinkedFootballThroughKafka$$/^two|^TestLinkedBoardsWhileConsumersAreKilled$$/^2500|^TestExportsGiveAnEqualDistributedServer$$' ./test/pipeline
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestSecuredBackEnds$$|^TestSecuredCluster$$' ./test/pipeline ./cache/redis
-	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v ./test/faults
+	REQUIRE_INTEGRATION=1 go test -race -timeout 120m -v ./test/faults
 	LEADERBOARD_TEST_RUNS=5 go test -race -timeout 60m -v -run '^TestCrash|^TestFailedWriteStopsTheStore$$|Equals?ARecount$$|^TestKilledServer' ./storage/pebble ./internal/ranking ./cmd/leaderboard
 	LEADERBOARD_MATCH_USERS=50000 go test -timeout 60m -v -run '^TestAVoidReachesAllUsersOfAMatch$$' ./storage/cql
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestDisk|^TestTheDriverNeverLeaves' ./storage/cql
 	REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -run '^TestBoston$$/^runners$$/^every_user$$' ./test/official
 	go test -timeout 60m -v -run '^TestLinkedFootball$$/^thirty' ./test/official
 	go -C test/compose test -count=1 -timeout 60m -v -run '^TestReleaseOfAllPlatforms$$|^TestGoInstall$$'
+
+.PHONY: mutants
+mutants: ## Build the service with planted faults, and check that a test catches each of them.
+	REQUIRE_INTEGRATION=1 LEADERBOARD_TEST_MUTANTS=1 go test -timeout 120m -v -run '^TestMutantsAreCaught$$' ./test/faults
 
 .PHONY: vulnerabilities
 vulnerabilities: ## Look for known vulnerabilities in the code that the binary calls. Needs a network.

@@ -217,6 +217,9 @@ func TestDriversHaveOnePlace(t *testing.T) {
 		"github.com/grpc-ecosystem":     {code: []string{"api"}},
 		// The fake brokers of the tests. Tests of cmd run "leaderboard topics" with them.
 		"github.com/twmb/franz-go": {tests: []string{"consumer", "producer", "internal/kafka", "test", "cmd/leaderboard"}},
+		// Faults of the network, and the check of histories, are for tests only.
+		"github.com/Shopify/toxiproxy":      {tests: []string{"test"}},
+		"github.com/anishathalye/porcupine": {tests: []string{"test"}},
 	}
 	for path, p := range packages(t) {
 		from := shortPath(path)

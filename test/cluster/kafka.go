@@ -27,6 +27,10 @@ type KafkaConfig struct {
 	// Secrets makes the brokers require TLS and a password, unless it is nil. The SASL
 	// mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
 	Secrets *Secrets
+	// Detours adds a listener to each broker. Broker i tells the clients of this listener to
+	// connect to Detours[i], which is the address of a proxy. [Server.Detour] is the address
+	// of the listener, to which the proxy connects. Secrets and Detours exclude each other.
+	Detours []string
 	// Quick starts the brokers sooner. In return, a broker serves fewer records per second
 	// under a long load. So benchmarks do not set Quick.
 	Quick bool
@@ -46,19 +50,26 @@ func StartKafka(ctx context.Context, cfg KafkaConfig) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = j.prepare(ctx, logf, func(ctx context.Context, j *jvm) (*Cluster, error) { return startKafka(ctx, 1, nil, j) })
+	err = j.prepare(ctx, logf, func(ctx context.Context, j *jvm) (*Cluster, error) {
+		return startKafka(ctx, KafkaConfig{Brokers: 1}, j)
+	})
 	if err != nil {
 		return nil, err
 	}
 	if cfg.Quick {
 		j.quick = []string{quickJava}
 	}
-	return startKafka(ctx, max(cfg.Brokers, 1), cfg.Secrets, j)
+	cfg.Brokers = max(cfg.Brokers, 1)
+	if cfg.Detours != nil && (len(cfg.Detours) != cfg.Brokers || cfg.Secrets != nil) {
+		return nil, fmt.Errorf("cluster: start %d Kafka brokers: want as many detours as brokers, and no secrets, got %d detours", cfg.Brokers, len(cfg.Detours))
+	}
+	return startKafka(ctx, cfg, j)
 }
 
-func startKafka(ctx context.Context, n int, secrets *Secrets, j *jvm) (*Cluster, error) {
+func startKafka(ctx context.Context, cfg KafkaConfig, j *jvm) (*Cluster, error) {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
+	n, secrets := cfg.Brokers, cfg.Secrets
 	if n > blockSize/3 {
 		return nil, fmt.Errorf("cluster: start %d Kafka brokers: at most %d are possible", n, blockSize/3)
 	}
@@ -79,16 +90,28 @@ func startKafka(ctx context.Context, n int, secrets *Secrets, j *jvm) (*Cluster,
 		}
 		s.Addr = c.ports.addr(loopback, i)
 		s.listens = []string{s.Addr, c.ports.addr(loopback, n+i)}
-		if secrets != nil {
+		if secrets != nil || cfg.Detours != nil {
 			s.listens = append(s.listens, c.ports.addr(loopback, 2*n+i))
 		}
-		if err := kafkaConfigure(s, secrets, i+1, n, voters); err != nil {
+		proxy := ""
+		if cfg.Detours != nil {
+			s.Detour, proxy = s.listens[2], cfg.Detours[i]
+		}
+		if err := kafkaConfigure(s, secrets, proxy, i+1, n, voters); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 		s.command = func([]*Server) (*exec.Cmd, error) {
 			return j.command(kafkaFlags(s, "-Xms256m", "-Xmx384m"), "kafka.Kafka", s.kafkaProperties()), nil
 		}
 	}
+	if err := formatKafka(ctx, c, secrets, j); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c.begin(ctx)
+}
+
+// formatKafka formats the storage of each broker.
+func formatKafka(ctx context.Context, c *Cluster, secrets *Secrets, j *jvm) error {
 	id := clusterID()
 	format := *j
 	format.training = false // Only the broker writes the archive of classes, not the storage tool.
@@ -107,9 +130,9 @@ func startKafka(ctx context.Context, n int, secrets *Secrets, j *jvm) (*Cluster,
 		})
 	}
 	if err := formats.Wait(); err != nil {
-		return nil, errors.Join(fmt.Errorf("cluster: format Kafka storage: %w", err), c.Close())
+		return fmt.Errorf("cluster: format Kafka storage: %w", err)
 	}
-	return c.begin(ctx)
+	return nil
 }
 
 // clusterID returns a random id in Kafka's form. It starts with a letter, because Kafka's
@@ -124,7 +147,9 @@ var kafkaProperties = template.Must(template.ParseFS(files, "kafka/server.proper
 
 func (s *Server) kafkaProperties() string { return filepath.Join(s.dir, "server.properties") }
 
-func kafkaConfigure(s *Server, secrets *Secrets, id, replicas int, voters []string) error {
+// kafkaConfigure writes the settings of a broker. proxy is the address of its detour, or
+// empty.
+func kafkaConfigure(s *Server, secrets *Secrets, proxy string, id, replicas int, voters []string) error {
 	var properties bytes.Buffer
 	internal := ""
 	if secrets != nil {
@@ -133,10 +158,11 @@ func kafkaConfigure(s *Server, secrets *Secrets, id, replicas int, voters []stri
 	err := kafkaProperties.Execute(&properties, struct {
 		ID, Replicas, MinISR                     int
 		Voters, Addr, Controller, Internal, Data string
+		Detour, Proxy                            string
 		Secrets                                  *Secrets
 	}{
 		id, replicas, max(replicas-1, 1),
-		strings.Join(voters, ","), s.Addr, s.listens[1], internal, filepath.Join(s.dir, "data"), secrets,
+		strings.Join(voters, ","), s.Addr, s.listens[1], internal, filepath.Join(s.dir, "data"), s.Detour, proxy, secrets,
 	})
 	if err != nil {
 		return err

@@ -19,6 +19,8 @@ import (
 type Server struct {
 	Name string // such as "cassandra-2"
 	Addr string // the client address, host:port; the same after a restart
+	// Detour is the client address for a proxy, if [KafkaConfig] has one for this broker.
+	Detour string
 
 	cluster *Cluster
 	dir     string   // config and data

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -37,6 +38,57 @@ func TestCassandraNodesKilled(t *testing.T) {
 		t.Errorf("%v: want at most 1 %% errors", f)
 	}
 	check(t, ledger, s.apis...)
+}
+
+// The test kills two of three Cassandra nodes under load, and restarts them. Meanwhile no
+// result is applied, and submits are accepted. Afterwards each accepted result is applied.
+func TestTwoOfThreeCassandraNodesDown(t *testing.T) {
+	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
+	s := newService(t, deployment.Options{Cassandra: cassandra.Addrs(), CassandraReplicas: 3})
+	ledger := s.ledger(t, "quorum")
+	load := s.load(t, ledger)
+	h := recordHistories(t, s.seed, s.apis[0], s.apis[0].Client, s.apis[1].Client)
+	load.waitForMore(t, 100)
+	down := cassandra.Servers[1:]
+	for _, node := range down {
+		must(t, node.Kill())
+	}
+	begun := time.Now()
+	retries := s.sum(t, "leaderboard_consumer_retries_total")
+	deployment.Eventually(t, func(context.Context) error {
+		if s.sum(t, "leaderboard_consumer_retries_total") == retries {
+			return errors.New("no consumer has retried a batch")
+		}
+		return nil
+	})
+	applied, before := s.sum(t, "leaderboard_consumer_results_total"), load.figures()
+	load.waitForMore(t, 150)
+	after := load.figures()
+	if now := s.sum(t, "leaderboard_consumer_results_total"); now != applied {
+		t.Errorf("the consumers have applied %v results without a quorum, want 0", now-applied)
+	}
+	t.Logf("two nodes down for %v: %d results acknowledged, %d of them before they were applied",
+		time.Since(begun).Round(time.Second), after.acknowledged-before.acknowledged, after.accepted-before.accepted)
+	for _, node := range down {
+		must(t, node.Start(t.Context()))
+	}
+	delay := load.waitForRecovery(t, time.Now())
+	load.waitForMore(t, 100)
+	load.stop()
+	t.Logf("both nodes are back: %d consecutive calls succeeded, the first started after %v", steadyCalls, delay.Round(time.Millisecond))
+	h.check(t)
+	check(t, ledger, s.apis...)
+}
+
+// sum returns the sum of a metric of both consumers.
+func (s *service) sum(t *testing.T, metric string) (sum float64) {
+	t.Helper()
+	for _, n := range []*deployment.Node{s.static, s.dynamic} {
+		v, err := n.Metric(t.Context(), metric)
+		must(t, err)
+		sum += v
+	}
+	return sum
 }
 
 // waitForNodesDown waits until each API node's metrics show that the given number of three

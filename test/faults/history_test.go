@@ -147,13 +147,12 @@ func (h *histories) write(api *deployment.Client, user, client int, tick *time.T
 	h.mu.Unlock()
 	begun := h.now()
 	for {
-		tried := h.now()
 		score, final := h.submit(api, user, c)
 		ended := h.now()
 		if final {
 			h.record(user, client, c, begun, nil, ended)
 			if score != nil {
-				h.record(user, 10+client, look{c.match, c.revision}, tried, sight{*score, true}, ended)
+				h.record(user, 10+client, look{c.match, c.revision}, begun, sight{*score, true}, ended)
 			}
 			return
 		}

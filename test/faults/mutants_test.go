@@ -1,0 +1,199 @@
+package faults
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// envMutants makes TestMutantsAreCaught run, which takes minutes.
+const envMutants = "LEADERBOARD_TEST_MUTANTS"
+
+// A mutant is a fault of the service that a test must catch.
+type mutant struct {
+	name  string
+	file  string // relative to the module's root
+	edits []edit
+	// pkg and run name the cheapest test that catches the mutant.
+	pkg, run string
+	servers  bool // the test starts servers
+}
+
+// edit replaces a text, which the file contains exactly once.
+type edit struct{ from, to string }
+
+var mutants = []mutant{
+	{
+		name: "commit an offset before the results are applied", file: "consumer/session.go",
+		edits: []edit{{
+			"\t\titems := waits.admit(h.decodeBatch(batch))\n",
+			"\t\ts.MarkOffset(claim.Topic(), claim.Partition(), last+1, h.topics[claim.Topic()])\n\t\titems := waits.admit(h.decodeBatch(batch))\n",
+		}},
+		pkg: "./consumer", run: "TestOffsetsAreCommittedOnlyAfterApply", servers: true,
+	},
+	{
+		name: "commit an offset although the index lacks an update", file: "consumer/session.go",
+		edits: []edit{{"if offset >= 0 && h.service.Synced() {", "if offset >= 0 {"}},
+		pkg:   "./consumer", run: "TestNothingIsCommittedWhileTheIndexIsNotSynced", servers: true,
+	},
+	{
+		name: "stamp entries by the wall clock", file: "storage/cql/codec.go",
+		edits: []edit{{"{ return int64(2*version + 1) }", "{ return time.Now().UnixMicro() }"}},
+		pkg:   "./storage/cql", run: "TestModelOfTwoWriters",
+	},
+	{
+		name: "skip the version guard of the index in memory", file: "cache/memory/table.go",
+		edits: []edit{{"} else if e.Version <= t.users.version(ref) {", "} else if e.Version == t.users.version(ref) {"}},
+		pkg:   "./cache/memory", run: "TestIndex",
+	},
+	{
+		name: "skip the version guard of the index in Redis", file: "cache/redis/lua/update.lua",
+		edits: []edit{{"if not is_newer(version, sub(old, 2, n + 1)) then return end", ""}},
+		pkg:   "./cache/redis", run: "TestScriptsInProcess",
+	},
+	{
+		name: "lose one update of the index in 1,000", file: "cache/memory/table.go",
+		edits: []edit{
+			{"// applyChunk applies at most", "var updates int\n\n// applyChunk applies at most"},
+			{"\tt.warm(entries)\n\tfor i := range entries {\n", "\tt.warm(entries)\n\tfor i := range entries {\n\t\tif updates++; updates%1_000 == 0 {\n\t\t\tcontinue\n\t\t}\n"},
+		},
+		pkg: "./cache/memory", run: "TestIndex",
+	},
+	{
+		name: "lose one result in 10,000", file: "internal/ranking/apply.go",
+		edits: []edit{
+			{"// applyTo applies results to one board", "var applied int\n\n// applyTo applies results to one board"},
+			{"\treport, err := s.store.Apply(ctx, b, results)\n",
+				"\tfor i := range results {\n\t\tif applied++; applied%10_000 == 0 {\n\t\t\tresults[i].Retracted = true\n\t\t}\n\t}\n\treport, err := s.store.Apply(ctx, b, results)\n"},
+		},
+		pkg: "./test/official", run: "TestFootball",
+	},
+	{
+		name: "answer before the index has the update", file: "internal/ranking/apply.go",
+		edits: []edit{{
+			"\treturn report, s.ranks.update(context.WithoutCancel(ctx), entriesAfter(report.Changes), unchangedEntries(&report), reason)\n",
+			"\ttime.AfterFunc(50*time.Millisecond, func() {\n\t\t_ = s.ranks.update(context.WithoutCancel(ctx), entriesAfter(report.Changes), unchangedEntries(&report), reason)\n\t})\n\treturn report, nil\n",
+		}},
+		pkg: "./test/faults", run: "TestEmbeddedHistoriesAreLinearizable",
+	},
+	{
+		name: "answer before the disk has the result", file: "storage/pebble/commit.go",
+		edits: []edit{
+			{"s.db.ApplyNoSyncWait(b, pebble.Sync)", "s.db.Apply(b, pebble.NoSync)"},
+			{"if err := b.SyncWait(); err != nil {", "if err := error(nil); err != nil {"},
+		},
+		pkg: "./storage/pebble", run: "TestCrashKeepsAcknowledgedResults",
+	},
+	{
+		name: "ignore a write that fails", file: "storage/pebble/guard.go",
+		edits: []edit{{"\tif err == nil || !inDir || !g.armed.Load() {\n\t\treturn err\n\t}\n", "\tif true {\n\t\treturn nil\n\t}\n"}},
+		pkg:   "./test/faults", run: "TestEmbeddedDiskFull",
+	},
+	{
+		name: "leave the index behind if the consumer cannot reach it", file: "internal/ranking/submit.go",
+		edits: []edit{{"\t\tif len(missing) > 0 {\n", "\t\tif len(missing) < 0 {\n"}},
+		pkg:   "./internal/ranking", run: "TestASubmitIsVisibleAlthoughTheConsumerCannotReachTheIndex",
+	},
+	{
+		name: "ask a remote data center", file: "storage/cql/options.go",
+		edits: []edit{{"\tif node.DataCenter() == n.dataCenter {\n", "\tif true {\n"}},
+		pkg:   "./storage/cql", run: "TestTheDriverNeverLeavesTheDataCenter", servers: true,
+	},
+	{
+		name: "cache a board for ever", file: "internal/ranking/boards.go",
+		edits: []edit{{"&cached[V]{value, c.now().Add(c.ttl), readAt}", "&cached[V]{value, c.now().AddDate(9, 0, 0), readAt}"}},
+		pkg:   "./internal/ranking", run: "TestAChangeOfDivisionsReachesEveryRegion",
+	},
+}
+
+// Each mutant makes its test fail, and without the mutant the same test passes.
+func TestMutantsAreCaught(t *testing.T) {
+	if os.Getenv(envMutants) != "1" {
+		t.Skipf("the test builds each mutant and runs a test of it; set %s=1 to run it", envMutants)
+	}
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			if m.servers && os.Getenv("REQUIRE_INTEGRATION") != "1" {
+				t.Skip("the test of this mutant starts servers; set REQUIRE_INTEGRATION=1 to run it")
+			}
+			if out, err := m.test(t, ""); err != nil || !strings.Contains(out, "--- PASS: "+m.run) {
+				t.Fatalf("without the mutant, %s failed or did not run, want a pass: %v\n%s", m.run, err, lastLines(out))
+			}
+			out, err := m.test(t, m.overlay(t))
+			if err == nil || !strings.Contains(out, "--- FAIL: "+m.run) {
+				t.Fatalf("with the mutant, %s passed or did not run, want a failure: %v\n%s", m.run, err, lastLines(out))
+			}
+			t.Logf("caught by %s of %s:\n%s", m.run, m.pkg, firstErrors(out))
+		})
+	}
+}
+
+// The code that each mutant changes exists.
+func TestMutantsFitTheCode(t *testing.T) {
+	for _, m := range mutants {
+		m.text(t)
+	}
+}
+
+// text returns the mutated text of the file.
+func (m *mutant) text(t *testing.T) string {
+	t.Helper()
+	code, err := os.ReadFile(filepath.Join("../..", m.file))
+	must(t, err)
+	text := string(code)
+	for _, e := range m.edits {
+		if n := strings.Count(text, e.from); n != 1 {
+			t.Errorf("mutant %q: %s contains this text %d times, want 1:\n%s", m.name, m.file, n, e.from)
+		}
+		text = strings.Replace(text, e.from, e.to, 1)
+	}
+	return text
+}
+
+// overlay returns the path of a file for the flag -overlay of go build. With this flag, the
+// build reads the mutated text in place of the file.
+func (m *mutant) overlay(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	file, err := filepath.Abs(filepath.Join("../..", m.file))
+	must(t, err)
+	mutated, overlay := filepath.Join(dir, filepath.Base(m.file)), filepath.Join(dir, "overlay.json")
+	settings, err := json.Marshal(map[string]any{"Replace": map[string]string{file: mutated}})
+	must(t, err)
+	must(t, os.WriteFile(mutated, []byte(m.text(t)), 0o600))
+	must(t, os.WriteFile(overlay, settings, 0o600))
+	return overlay
+}
+
+// test runs the mutant's test and returns its output. An empty overlay means the code
+// without the mutant.
+func (m *mutant) test(t *testing.T, overlay string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-v", "-count=1", "-timeout", "20m", "-run", "^"+m.run+"$", m.pkg)
+	cmd.Dir, cmd.Env = "../..", os.Environ()
+	if overlay != "" { // the variable also reaches the programs that the test builds
+		cmd.Env = append(cmd.Env, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
+	}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// firstErrors returns the first messages of a failed test.
+func firstErrors(out string) string {
+	const lines, length = 3, 200
+	var messages []string
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		if message := regexp.MustCompile(`^\w+_test\.go:\d+: `).MatchString(line); message && len(messages) < lines && !strings.Contains(line, ": seed ") {
+			messages = append(messages, line[:min(len(line), length)])
+		}
+	}
+	return strings.Join(messages, "\n")
+}
+
+// lastLines returns the end of a test's output.
+func lastLines(out string) string { return out[max(0, len(out)-4000):] }
