@@ -59,9 +59,9 @@ func (b *Board) comparedAttributes(o *Board) (x, y []string) {
 	return slices.DeleteFunc(slices.Clone(b.AcceptedAttributes), isKept), slices.DeleteFunc(slices.Clone(o.AcceptedAttributes), isKept)
 }
 
-// AcceptsAny reports whether results that are submitted to b may have any attribute. They
-// may if AcceptedAttributes has [AnyAttribute], and on boards without AcceptedAttributes and
-// without StrictSubmits.
+// AcceptsAny reports whether results that are submitted to b may have any attribute: if
+// AcceptedAttributes has [AnyAttribute], or if b has neither AcceptedAttributes nor
+// StrictSubmits.
 func (b *Board) AcceptsAny() bool {
 	return b.Source == nil && (slices.Contains(b.AcceptedAttributes, AnyAttribute) || !b.StrictSubmits && len(b.AcceptedAttributes) == 0)
 }

@@ -77,9 +77,10 @@ type Ranker interface {
 	// PageAfter returns up to n standings that follow a sort key. The ladder does not
 	// need to contain a standing with that key.
 	PageAfter(ctx context.Context, l Ladder, after SortKey, n int, methods ...Method) ([]Standing, View, error)
-	// Around returns a user's standing, up to above standings before it, and up to
-	// below standings after it. Near an end of the ladder there are fewer. It returns
-	// [ErrEntryNotFound] if the user has no standing in the ladder.
+	// Around returns a user's standing with its neighbors. Parameters above and below
+	// are the numbers of standings before it and after it; near an end of the ladder,
+	// the answer has fewer. Around returns [ErrEntryNotFound] if the user has no
+	// standing in the ladder.
 	Around(ctx context.Context, l Ladder, user UserID, above, below int, methods ...Method) (Neighborhood, View, error)
 	// Count returns, for each given key, the number of standings that rank strictly
 	// better. A key may also be a prefix of a rank key: see [Board.ScorePrefix]. Unless

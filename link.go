@@ -129,8 +129,8 @@ func (b *Board) countsUnlessEnded(r *MatchResult) bool {
 
 // LinkedSeasons returns the seasons of the linked board b in which b counts r, in the order of
 // their ends. On a rolling board, these are the open windows (see [RollingWindows]) that
-// contain r's event time. On other boards, there is at most one. r is a result of b or of
-// b's source.
+// contain r's event time. On other boards, b counts r in at most one season. r is a result of
+// b or of b's source.
 func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 	if r.Retracted || b.Source == nil || !b.Source.matches(r) {
 		return nil

@@ -125,10 +125,10 @@ type Decision struct {
 // Shapiro, Preguiça, Baquero and Zawirski, "Conflict-free Replicated Data Types", SSS
 // 2011.
 //
-// Refusals are the exception: they depend on the order of arrival. For example, a
-// result below the floor might have been accepted at another time. The store keeps the
-// refusal, so a replay gets the same decision. A query for a refused result returns the
-// refusal.
+// Refusals are the exception: they depend on the order of arrival. For example, a result
+// that lowers the sum below the floor would be accepted after a result with enough points.
+// The store keeps the refusal, so a replay gets the same decision. A query for a refused
+// result returns the refusal.
 //
 // Voids counts how often the match of a result was voided or restored. The result that
 // stands keeps the greatest Voids of all its revisions. The order of arrival and repetition
@@ -228,7 +228,7 @@ func (d Decision) reject(f *Refusal, reason Reason) Decision {
 }
 
 // refusalReasonGiven returns the reason why b refuses r, given what the store knows, or "". It
-// is RefusalReason with the checks of the user's sums.
+// does the checks of RefusalReason, and checks the user's sums.
 func (b *Board) refusalReasonGiven(known Known, r *MatchResult) Reason {
 	if reason := b.RefusalReason(r); reason != "" || !b.Counts(r) || !b.AddsUp() {
 		return reason

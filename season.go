@@ -112,7 +112,7 @@ type Schedule struct {
 	// Grace is how long a season still accepts late results after its end.
 	Grace time.Duration `json:"grace,omitempty"`
 	// Days is the length of the windows of a rolling schedule, MinDays to MaxDays. A day
-	// that the time zone skipped counts. Other schedules have no Days.
+	// that the time zone skipped counts as a day of the window. Other schedules have no Days.
 	Days int `json:"days,omitempty"`
 	// Windows are the seasons of an explicit schedule, in order of time. There may be
 	// gaps between them.

@@ -62,7 +62,8 @@ func (s *Store) storeBan(ctx context.Context, ban leaderboard.Ban, announce func
 		if err != nil || updated.Epoch == acc.Epoch {
 			return updated, err
 		}
-		// The user was erased meanwhile, so the ban does not count. Decide again.
+		// The user was erased meanwhile, so addBan has removed the ban. Merge it into the new
+		// account.
 	}
 }
 
@@ -89,8 +90,9 @@ func (s *Store) addBan(ctx context.Context, ban *leaderboard.Ban, e element) (us
 // repeatBan adds a state of a ban that another process has set, and returns the account after
 // the change. It adds the state even if a greater state stands, because the serial (see
 // account.go) depends on all states. But if the user was erased after the other process had
-// read the account, repeatBan does not add the state. In this case the other process decides
-// again, or has died before it acknowledged the ban.
+// read the account, repeatBan does not add the state. In this case the other process itself
+// merges the ban into the new account (see storeBan), or has died before it acknowledged the
+// ban.
 func (s *Store) repeatBan(ctx context.Context, user leaderboard.UserID, value []byte) (userAccount, error) {
 	epoch, ban, err := decodeBanElement(value)
 	if err != nil {
@@ -155,8 +157,8 @@ func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[le
 // # The ends of bans
 //
 // BansEnding finds bans by the time of their end in table ban_ends. SetBan writes a row
-// of this table before it writes the ban. A row may belong to no ban: another ban replaced
-// its ban, the user was erased, or the process died before it wrote the ban. Such a row has
+// of this table before it writes the ban. A row may have no ban: another ban replaced the
+// row's ban, the user was erased, or the process died before it wrote the ban. Such a row has
 // no effect, because BansEnding compares each row with the user's account. SetBan does not
 // remove the row: a user who was erased may get the same ban again, and the deletion would
 // then hide the row of the new ban.
@@ -172,13 +174,13 @@ func (s *Store) putBanEnd(ctx context.Context, b *leaderboard.Ban) error {
 	return s.conn.write(ctx, op{insertBanEnd, []any{b.Until.UnixMicro(), userHash(b.User), string(b.Board), insertTime(uint64(b.Revision))}})
 }
 
-// staleBanEnd is how long after a ban's end BansEnding removes the row of table ban_ends, if
-// the account has no ban with this end. Within this time, a SetBan that has written the row
-// also writes the ban.
+// staleBanEnd is the time for which BansEnding keeps a row of table ban_ends after the row's
+// end, if the account has no ban with this end. A SetBan that has written the row writes the
+// ban within this time.
 const staleBanEnd = time.Hour
 
 // BansEnding yields the bans that end before a time. It removes rows of table ban_ends that
-// have belonged to no ban for longer than staleBanEnd.
+// have no ban: see staleBanEnd.
 func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[leaderboard.Ban, error] {
 	return func(yield func(leaderboard.Ban, error) bool) {
 		type end struct {

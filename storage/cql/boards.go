@@ -79,12 +79,12 @@ func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 			}
 			return err
 		}
-		// An old board has the id, and its deletion is running or was interrupted. The
+		// An old board has the same id, and its deletion is running or was interrupted. The
 		// incarnations of all its seasons must end before the new board is created.
 		// Otherwise the new board would contain the old board's data.
 		//
 		// The deletion may have been interrupted before it wrote its time. The new board
-		// begins at b.CreatedAt, so write it as the time of the deletion.
+		// begins at b.CreatedAt, so write b.CreatedAt as the time of the deletion.
 		if err := s.setDeleted(ctx, leaderboard.SeasonKey{Board: b.ID}, b.CreatedAt); err != nil {
 			return err
 		}

@@ -24,16 +24,16 @@ import (
 // index of another region, or of a process that replaces a dead one, cannot learn of them
 // from a log. Therefore SetBan, Erase, DeleteSeason and DeleteBoard first write a row of
 // table rank_changes for each data center. The row of a data center remains until a process
-// there has repeated the change and updated the index (FinishRankChange). This process does
-// the same steps as the first one, so the argument in state.go is true for the writers of
-// each data center alone.
+// there has repeated the change and updated the index (FinishRankChange). That process does
+// the same steps as the process that wrote the row. So the argument in state.go is true for
+// the writers of each data center alone.
 //
 // The row contains the element of the account (see account.go), because the row may arrive
 // before the element. It also contains the user's seasons, because a process cannot rely on
 // the user's list of seasons: an erasure in one data center removes the list in all data
-// centers, and the list may arrive later than a season's data. A process may find more
-// seasons than the row contains, or erase the user in a season for another reason. It then
-// first writes another row for the other data centers.
+// centers, and the list may arrive later than a season's data. A process that finds more
+// seasons than the row contains first writes another row, with these seasons, for the other
+// data centers. So does a process that completes an interrupted erasure in a season.
 //
 // A change of a board's divisions is announced to the other data centers only. Each of them
 // recounts the users of the board itself, so that its index gets every entry.
@@ -96,8 +96,8 @@ func (s *Store) announce(ctx context.Context, c *storedChange, dataCenters []str
 // An announcement is a change that a store has written for a data center.
 type announcement struct{ dataCenter, id string }
 
-// maxAnnounced is the number of announcements that a store remembers. If it forgets one, it
-// writes the same row again.
+// maxAnnounced bounds the announcements in Store.announced. If the cache has evicted an
+// announcement, the store may write the same row again.
 const maxAnnounced = 10_000
 
 // announceAccount sets the seasons of c, the change of an account, to the user's seasons. It then
@@ -254,8 +254,8 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 		if err != nil || change.After.User != "" {
 			return err
 		}
-		// The user has no data in the season, or newer data than the account. An entry from
-		// before an erasure may still exist.
+		// updateSeason changed nothing: the user has no data in the season, or has data that
+		// is newer than the account. The table may still have an entry from before an erasure.
 		entries[i], err = s.Entry(ctx, keys[i].SeasonKey, c.User)
 		if errors.Is(err, leaderboard.ErrEntryNotFound) || err == nil && entries[i].Version < acc.version() {
 			entries[i], err = leaderboard.Entry{SeasonKey: keys[i].SeasonKey, User: c.User, Version: acc.version()}, nil
@@ -265,8 +265,8 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 }
 
 // seasonsOf returns the seasons that a change of an account concerns: the seasons in which the
-// user is registered, and the seasons of c. If c lacks a season of the user, seasonsOf adds
-// the season to c, and writes c for the other data centers.
+// user is registered, and the seasons of c. If c lacks a season in which the user is
+// registered, seasonsOf adds the season to c, and writes c for the other data centers.
 func (s *Store) seasonsOf(ctx context.Context, c *storedChange) ([]userKey, error) {
 	keys, err := s.userSeasons(ctx, c.User)
 	if err != nil {

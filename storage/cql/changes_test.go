@@ -106,8 +106,8 @@ func TestAFinishedChangeIsNotAnnouncedAgain(t *testing.T) {
 	}
 }
 
-// A user is erased and then banned. Another process finishes the erasure after the ban. It
-// does not remove the ban.
+// A user is erased and then banned. Another process finishes the erasure after the ban. That
+// process does not remove the ban.
 func TestAnEarlierErasureLeavesALaterBan(t *testing.T) {
 	m := newModel(nil)
 	stores := storesIn(m, func(c conn) conn { return c })

@@ -191,13 +191,13 @@ func (ins *incarnations) setBoardSeen(s leaderboard.SeasonKey, inc incarnation) 
 // DeleteBoard first marks b as deleted, and then ends the open incarnations. A writer
 // that read b before may still open an incarnation after both steps. So an open
 // incarnation does not prove that its board exists. Therefore openIncarnation first reads
-// that the incarnation is open, and then reads the board. If the board still exists, every
-// deletion of the board marks it later. That deletion then finds the open incarnation and
-// ends it.
+// that the incarnation is open, and then reads the board. If the board exists at this second
+// read, a deletion of the board marks it after the read. The deletion then finds the open
+// incarnation and ends it.
 //
 // The divisions of b may have changed before the incarnation was opened. Then StartRecount
-// possibly did not find the incarnation. So openIncarnation gives it the rules of the board,
-// unless the season is sealed.
+// may have missed the incarnation. So openIncarnation gives the rules of the board to the
+// incarnation, unless the season is sealed.
 func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (incarnation, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
@@ -249,8 +249,8 @@ func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 	}
 }
 
-// raiseRules sets the rules of an incarnation, and reports whether it has. It does nothing
-// if the incarnation has these or greater rules, or if the season is sealed.
+// raiseRules gives an incarnation the given rules, and reports whether it has written them.
+// It writes nothing if the incarnation has these or greater rules, or if the season is sealed.
 func (s *Store) raiseRules(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, rules int) (bool, error) {
 	if inc.rules >= rules {
 		return false, nil
@@ -279,9 +279,9 @@ func (s *Store) boardWithRules(ctx context.Context, b *leaderboard.Board, inc in
 	return b.WithRules(inc.rules), nil
 }
 
-// StartRecount sets the rules of all open seasons that are not sealed. These include seasons
-// without users, because another process may be about to register the first user.
-// openIncarnation sets the rules of a season that is opened later. StartRecount first announces
+// StartRecount gives the rules of b to all open seasons that are not sealed. These include
+// seasons without users, because another process may be about to register the first user.
+// openIncarnation does the same for a season that is opened later. StartRecount first announces
 // the change to the other data centers (see changes.go), which then set the rules too.
 func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
 	if _, err := s.liveBoard(ctx, b); err != nil {
@@ -294,8 +294,8 @@ func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leade
 	return s.raiseAllRules(ctx, b)
 }
 
-// raiseAllRules sets the rules of all open seasons of b that are not sealed. It returns the
-// open seasons that have the rules of b, sealed ones too.
+// raiseAllRules gives the rules of b to all open seasons of b that are not sealed. It returns
+// the open seasons that then have at least these rules, sealed ones too.
 func (s *Store) raiseAllRules(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
 	rows, err := s.seasonRows(ctx, b.ID)
 	if err != nil {

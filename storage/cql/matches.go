@@ -45,10 +45,8 @@ import (
 // writer V: a state has one Applied for each data center, and each data center repeats the
 // steps of V until its own Applied is equal to Voids. So the argument is true for the writers
 // of each data center alone. The repeated steps also write the entries to the index of the
-// data center, and make its stores drop their summaries of the users (see
-// summary.go). A claim for every data center, written with the Voids, could not replace these
-// steps. A store of another data center may read the claim before the Voids arrive in its data
-// center, and then cache a summary without the Voids.
+// data center, and make its stores drop their summaries of the users (see summary.go). A
+// store may have cached a summary before the Voids arrived in its data center.
 
 // # Why no erased user stays in table match_users
 //
@@ -58,7 +56,7 @@ import (
 // earlier epochs. So if E reads the result of W, it does not matter when W does step 2.
 //
 // Otherwise E had begun the new epoch before W ended step 1, and W finds this epoch before it
-// acknowledges the result. W then begins again, or has died, and the sender sends the result
+// acknowledges the result. W then begins again. If W dies instead, the sender sends the result
 // again. In both cases a writer W' reads the new epoch. If the result was received before the
 // erasure, it is rejected, and W' removes the user from the match (see [task.unlistErased]).
 // Otherwise it counts in the new epoch, and the user belongs in the table.
@@ -211,8 +209,8 @@ func voidOp(key *userKey, st *state, id leaderboard.MatchID, voids int64) op {
 //
 // The season may be deleted before or during the call. Then the call must not write the state
 // into the next incarnation. A deletion writes its time before it ends the incarnation. So a
-// call that reads that the incarnation has ended also reads this time, and sees that the state
-// is older.
+// call that finds the incarnation ended also reads the deletion's time, and sees that the state
+// is older than the deletion.
 func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState) (leaderboard.MatchState, error) {
 	m.At = leaderboard.Truncate(m.At)
 	for range maxTries {
@@ -243,8 +241,8 @@ func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboar
 }
 
 // incarnationFor returns the open incarnation for the state of a match, and reports whether
-// the last deletion of the season deletes the state. If no incarnation is open, it opens one,
-// unless the deletion deletes the state.
+// the last deletion of the season also deletes this state. If no incarnation is open,
+// incarnationFor opens one, unless the state is deleted.
 func (s *Store) incarnationFor(ctx context.Context, b *leaderboard.Board, m *leaderboard.MatchState) (inc incarnation, deleted bool, err error) {
 	inc, err = s.incarnations.cachedOrRead(ctx, m.SeasonKey)
 	if err == nil && !inc.openFor(b) {

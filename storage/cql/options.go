@@ -58,7 +58,7 @@ type Options struct {
 	// ladder are distributed over them. A board keeps the number that is set when the
 	// board is created. A partition should stay below 100 MB. It takes about 200 bytes
 	// per user, more with metadata. Every read of a ladder reads all of its partitions,
-	// so more of them make reads slower. The default, 64, is enough for 25 million users.
+	// so more partitions make reads slower. The default, 64, is enough for 25 million users.
 	Buckets int
 	// CacheUsers is the maximum number of users whose summary the store caches. For a
 	// cached user, the cost of a new result does not depend on the number of earlier

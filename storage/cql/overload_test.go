@@ -59,8 +59,8 @@ func (c *slowServer) write(ctx context.Context, ops ...op) error {
 	return c.do(ctx, func() error { return c.conn.write(ctx, ops...) })
 }
 
-// An Apply that does not finish in its time leaves no statement behind: it applies the users
-// that it has started, and starts no more. So a retry adds no load, and applies the rest.
+// If the time for an Apply ends, no statement of it runs on: Apply finishes the users that it
+// has started, and starts no others. A retry then applies only the results of the other users.
 func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &slowServer{conn: newModel(nil)}

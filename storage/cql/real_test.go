@@ -99,8 +99,8 @@ func (k *keyspace) drop() {
 	_ = k.session.Query("DROP KEYSPACE IF EXISTS " + k.options.Keyspace).RetryPolicy(nil).Exec()
 }
 
-// tenant returns a session that reads only rows that it has written. So the keyspace
-// appears to be empty at first.
+// tenant returns a session that reads only the rows that this session has written. So the
+// keyspace appears to be empty at first.
 func (k *keyspace) tenant() *tenant {
 	return &tenant{conn: retryingConn{session{k.session}}, n: k.tenants.Add(1), hashes: map[string][]byte{}}
 }

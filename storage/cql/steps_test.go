@@ -25,7 +25,7 @@ import (
 type steppedSession struct {
 	conn
 	mu      sync.Mutex
-	walking bool      // such a call runs
+	walking bool      // a call that walk has started runs
 	arrived chan bool // receives true before each statement, and false when the call has returned
 	turn    chan bool // the test sends true to continue; false means that the process dies
 }
@@ -455,7 +455,7 @@ var encounters = []encounter{
 }
 
 // noResults are the results that stand after an erasure. Every result was received before the
-// time of the erasure, so the erasure removes the result even if it is applied later.
+// time of the erasure, so the erasure also removes results that are applied after it.
 var noResults = map[leaderboard.MatchID]leaderboard.Score{}
 
 // divide changes the divisions of the board, and recounts all users.

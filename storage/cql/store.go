@@ -62,7 +62,8 @@ type Store struct {
 	// store can read all of them within the timeout of a call.
 	maxMatches int64
 	// now is the clock for the ages of pending generations, of ends of bans and of deletions.
-	// If an interrupted deletion has written no time, FinishDeletions writes the time of now.
+	// If an interrupted deletion has not written its time, FinishDeletions writes the time
+	// that now returns.
 	now func() time.Time
 
 	incarnations incarnations
@@ -168,8 +169,8 @@ func (s *Store) lock(ctx context.Context, user leaderboard.UserID) (unlock func(
 }
 
 // forEach calls f with every index from 0 to n-1. Up to s.parallel calls run concurrently.
-// After the first error, forEach cancels the ctx of the running calls and starts no more. It
-// waits for the running calls, and returns the first error.
+// After the first error, forEach cancels the ctx of the running calls and starts no more calls.
+// It waits for the running calls, and returns the first error.
 func (s *Store) forEach(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	if n == 1 {
 		return f(ctx, 0)

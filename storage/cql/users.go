@@ -89,8 +89,9 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 		if !st.registered && acc.Serial > 0 {
 			// Either another writer is about to register the user, with the account from
 			// before the ban, or an erasure has just removed the season from the user's list.
-			// In the second case the account must not be written without registering the user:
-			// later writers would find it, and would not register the user either.
+			// In both cases, register the user before the account is written. Otherwise, in
+			// the second case, later writers would find the account in the season, and would
+			// not register the user.
 			st.account = acc
 			if err := s.register(ctx, &b, key, inc, &st); err != nil {
 				return leaderboard.Change{}, err
@@ -100,8 +101,9 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 		if !st.registered || st.account.Epoch > acc.Epoch {
 			return leaderboard.Change{}, nil // the user was erased after the ban had changed the account
 		}
-		// The claim makes other stores drop their summaries of the user, even if they have read
-		// this account. derive may read data from another data center that a summary lacks.
+		// The claim makes other stores drop their summaries of the user, even stores that have
+		// already read this account. A summary may lack data from another data center that
+		// derive reads.
 		if err := s.writeUser(ctx, append(key.setAccount(&acc), s.newClaim(key, &st))...); err != nil {
 			return leaderboard.Change{}, err
 		}
