@@ -232,6 +232,49 @@ func TestReadsDoNotWaitForALoadOnASilentIndex(t *testing.T) {
 	})
 }
 
+// countedIndex is an index that counts its calls.
+type countedIndex struct {
+	leaderboard.Index
+	calls atomic.Int64
+}
+
+func (x *countedIndex) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
+	x.calls.Add(1)
+	return x.Index.Page(ctx, l, position, n, methods...)
+}
+
+func (x *countedIndex) Loaded(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
+	x.calls.Add(1)
+	return x.Index.Loaded(ctx, key)
+}
+
+// If the server of the index refuses calls, most reads do not call it.
+func TestMostReadsDoNotCallAnIndexThatRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := openOutage(t)
+		counted := &countedIndex{Index: f.index}
+		g := serviceOver(t, f.store, counted)
+		read := func(degraded bool) {
+			t.Helper()
+			page, err := g.Page(t.Context(), ranking.PageQuery{Query: boardB, Limit: 2})
+			if err != nil || len(page.Lines) != 2 || page.Degraded != degraded {
+				t.Errorf("page: %+v, %v, want two lines, degraded %v", page, err, degraded)
+			}
+		}
+		f.index.Set(faults.Refuse)
+		for range 1000 {
+			read(true)
+		}
+		if n := counted.calls.Load(); n > 30 {
+			t.Errorf("1,000 reads made %d calls of the index, want 30 at most", n)
+		}
+		f.index.Set(faults.Up)
+		time.Sleep(2 * time.Second) // longer than the cooldown, in fake time
+		read(false)
+		g.Service.Close()
+	})
+}
+
 // slowLadders is a store in which a read of a ladder takes a second. It counts these
 // reads.
 type slowLadders struct {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -70,25 +71,40 @@ func newRankIndex(index leaderboard.Index, store leaderboard.Store, tasks *tasks
 	return x
 }
 
-// errSilent means that the index did not answer in time.
-var errSilent = errors.New("no answer in time")
+var (
+	// errSilent means that the index did not answer in time.
+	errSilent = errors.New("no answer in time")
+	// errUnreachable means that the server of the index cannot answer, and says so at once.
+	errUnreachable = errors.New("the index cannot answer")
+)
 
-// newBreaker returns a circuit breaker that counts errSilent as a failure. The errors of a
-// context, and [leaderboard.ErrRankUnavailable], are neither failure nor success: an index may
+// maxUnreachable is the number of consecutive answers with errUnreachable that open the circuit
+// breaker. Each of them costs its reader the retries of the client.
+const maxUnreachable = 10
+
+// newBreaker returns a circuit breaker. One errSilent opens it, or maxUnreachable times
+// errUnreachable without a success between them. The errors of a context, and [leaderboard.ErrRankUnavailable], are neither failure nor success: an index may
 // know without its server that a season lacks an update.
 func newBreaker() *gobreaker.CircuitBreaker[struct{}] {
+	var silent atomic.Bool
 	return gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
-		MaxRequests:  1,
-		Timeout:      indexCooldown,
-		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.TotalFailures > 0 },
-		IsSuccessful: func(err error) bool { return !errors.Is(err, errSilent) },
+		MaxRequests:   1,
+		Timeout:       indexCooldown,
+		ReadyToTrip:   func(c gobreaker.Counts) bool { return silent.Load() || c.ConsecutiveFailures >= maxUnreachable },
+		OnStateChange: func(string, gobreaker.State, gobreaker.State) { silent.Store(false) },
+		IsSuccessful: func(err error) bool {
+			if errors.Is(err, errSilent) {
+				silent.Store(true)
+			}
+			return !errors.Is(err, errSilent) && !errors.Is(err, errUnreachable)
+		},
 		IsExcluded: func(err error) bool {
 			return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, leaderboard.ErrRankUnavailable)
 		},
 	})
 }
 
-var errBreakerOpen = fmt.Errorf("ranking: an earlier read of the index timed out: %w", leaderboard.ErrRankUnavailable)
+var errBreakerOpen = fmt.Errorf("ranking: earlier reads of the index got no answer: %w", leaderboard.ErrRankUnavailable)
 
 // isSilent reports whether the circuit breaker is open.
 func (x *rankIndex) isSilent() bool { return x.breaker.State() == gobreaker.StateOpen }
@@ -133,6 +149,8 @@ func readIndex[T any](ctx context.Context, x *rankIndex, key leaderboard.SeasonK
 	_, breakerErr := x.breaker.Execute(func() (struct{}, error) {
 		answer, ladderView, err = read(limited)
 		switch {
+		case limited.Err() == nil && errors.Is(err, errUnreachable):
+			return struct{}{}, errUnreachable
 		case err != nil && limited.Err() == nil && errors.Is(err, leaderboard.ErrRankUnavailable):
 			return struct{}{}, leaderboard.ErrRankUnavailable
 		case err == nil || limited.Err() == nil:
@@ -245,6 +263,9 @@ func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderbo
 			defer x.loadStarts.Delete(key)
 			loaded, _, err := readIndex(x.tasks.ctx, x, key, func(ctx context.Context) (bool, leaderboard.View, error) {
 				loaded, err := x.Index.Loaded(ctx, key)
+				if err != nil {
+					err = fmt.Errorf("%w: %w", errUnreachable, err)
+				}
 				return loaded, leaderboard.View{}, err
 			})
 			if loaded || err != nil {
