@@ -242,8 +242,8 @@ const maxReceiveDelay = 10 * time.Minute
 // receivedAt returns the time at which r counts as received. Usually this is r.ReceivedAt. It
 // is messageTime if the season has closed by messageTime, and r.ReceivedAt is more than
 // maxReceiveDelay before messageTime. Otherwise a producer with a wrong clock could add results
-// to a closed season. The returned time depends only on the
-// message, so a replay gives the same time.
+// to a closed season. The returned time depends on nothing but the message and the season, so
+// a replay gives the same time.
 func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime time.Time) time.Time {
 	messageTime = leaderboard.Truncate(messageTime)
 	season, err := b.Season.ByID(r.Season)

@@ -200,7 +200,7 @@ func TestEveryKindOfMessage(t *testing.T) {
 
 // flakyService is a service whose store seems to be unavailable at times. First, calls of Apply
 // fail as often as the field down states. Later calls apply all results, but report an
-// error for some results, chosen at random. The field applied lists the matches that
+// error for some results, chosen at random. Its field applied is a list of the matches that
 // were applied.
 type flakyService struct {
 	*ranking.Service

@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// slowStore is a store whose Apply takes twice the time of an attempt. It applies
-// a quarter of the results. The store counts the calls that run, and how often it applies each match.
+// slowStore is a store whose Apply takes twice the time of an attempt, and applies a quarter
+// of the results. The store counts the calls that run, and how often it applies each match.
 type slowStore struct {
 	leaderboard.Store
 	takes time.Duration // after the end of the attempt
@@ -52,8 +52,8 @@ func (s *slowStore) Apply(ctx context.Context, b *leaderboard.Board, results []l
 	return report, nil
 }
 
-// If a batch does not finish in its time, no attempt runs beside an earlier attempt. Each
-// result is applied once.
+// If an attempt to apply a batch takes longer than ApplyTimeout, the next attempt begins only
+// after its end. Each result is applied once.
 func TestSlowStoreGetsOneAttemptAtATime(t *testing.T) {
 	c := start(t)
 	inner, index := embedded.Open(t)
@@ -74,7 +74,7 @@ func TestSlowStoreGetsOneAttemptAtATime(t *testing.T) {
 	store.mu.Lock()
 	defer store.mu.Unlock()
 	if store.highest > partitions {
-		t.Errorf("%d calls of Apply ran at a time, want one for each of %d partitions at most", store.highest, partitions)
+		t.Errorf("%d calls of Apply ran at a time, want at most %d, one for each partition", store.highest, partitions)
 	}
 	for match, times := range store.applied {
 		if times != 1 {

@@ -197,8 +197,7 @@ func (i *item) setPrevious(u *pb.LeaderboardUpdate, now time.Time, ranks rankTab
 type rankTable map[leaderboard.SeasonKey]map[leaderboard.RankKey]int64
 
 // ranks returns the competition ranks of the rank keys that users had before the results of a
-// batch. It sends
-// one request per season. If ranks are unavailable, they stay unknown.
+// batch. It sends one request per season. If ranks are unavailable, they stay unknown.
 func (c *Consumer) ranks(ctx context.Context, items []*item) rankTable {
 	all := rankTable{}
 	for _, i := range items {
@@ -246,9 +245,9 @@ var bandSizes = func() []int64 {
 	return sizes
 }()
 
-// bands are the rank bands of a season at the time readAt. The field keys has, for each
-// band of bandSizes, the rank key at the band's last position. The key is empty if the
-// season has fewer users.
+// bands are the rank bands of a season at the time readAt. For each band of bandSizes, the
+// list keys has the rank key at the band's last position, or an empty key if the season has
+// fewer users.
 type bands struct {
 	readAt time.Time
 	keys   []leaderboard.RankKey

@@ -201,8 +201,8 @@ func TestHandOverRedeliversNothing(t *testing.T) {
 	}
 }
 
-// When a consumer stops, the next owner continues at the position that the consumer has
-// reached. Applying the whole log again changes nothing.
+// When a consumer stops, the next owner continues at the position that the stopped consumer
+// has reached. Applying the whole log again changes nothing.
 func TestAReplayAfterAHandOverChangesNothing(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})

@@ -40,9 +40,9 @@ func (b Bound) Allows(id leaderboard.BoardID) bool {
 }
 
 // boundClaims returns the bound of a token. The claims boards and board_prefixes of a
-// token are lists, as the same fields of a key are. Without both claims, the token has
-// all boards. If a claim is invalid, or both lists are empty, boundClaims returns an
-// error, because a token must not have all boards by mistake.
+// token are lists, as the same fields of a key are. A token with neither claim has all
+// boards. If a claim is invalid, or if a token with a claim has no board and no prefix,
+// boundClaims returns an error, because a token must not have all boards by mistake.
 func boundClaims(t jwt.Token) (Bound, error) {
 	if !t.Has(boardsClaim) && !t.Has(prefixesClaim) {
 		return Bound{}, nil

@@ -106,9 +106,9 @@ func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Gu
 }
 
 // Admit identifies the caller by the values of the Authorization header, and checks
-// that the caller has the scope required, which the method needs. Admit also counts the
-// call against the caller's rate. The server must call Admit once per call, before it
-// reads the body of the call. peer is the address of the caller and may be nil.
+// that the caller has the scope that the method needs: parameter required. Admit also
+// counts the call against the caller's rate. The server must call Admit once per call,
+// before it reads the body of the call. peer is the address of the caller and may be nil.
 // Errors: [ErrUnauthenticated], [*ScopeError], [*RateError], and errors of the store.
 func (g *Guard) Admit(ctx context.Context, peer net.Addr, authorization []string, required Scope) (Caller, error) {
 	c, err := g.authenticate(ctx, peer, authorization)
@@ -219,7 +219,7 @@ func (g *Guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, err
 func (g *Guard) Forget() { g.cachedKeys.Purge() }
 
 // authorize counts a call against the caller's rate, and returns nil if the caller has the
-// scope required, which the method needs. authErr is the error that authenticate
+// scope that the method needs: parameter required. authErr is the error that authenticate
 // returned for the call.
 func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, required Scope) error {
 	if errors.Is(authErr, ErrUnauthenticated) {

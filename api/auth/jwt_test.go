@@ -66,7 +66,8 @@ func writeFile(t testing.TB, name string, data []byte) string {
 	return path
 }
 
-// settings returns settings for the tokens of sign, which change has changed.
+// settings returns settings that accept the tokens of sign, after the function change has
+// changed these settings.
 func settings(change func(*JWT)) JWT {
 	o := JWT{Issuer: "https://id.example", Audience: "leaderboard"}
 	change(&o)
@@ -203,8 +204,8 @@ func keySetJSON(t testing.TB, keys map[string]*ecdsa.PrivateKey) []byte {
 	return data
 }
 
-// signWithID returns a token that key signed and whose header has the key id, if it is
-// not empty.
+// signWithID returns a token that key signed. If id is not empty, the token's header has it as
+// the key id.
 func signWithID(t testing.TB, id string, key *ecdsa.PrivateKey) string {
 	t.Helper()
 	token, err := jwt.NewBuilder().Issuer("https://id.example").Audience([]string{"leaderboard"}).Subject("p").Expiration(tokenNow.Add(10 * time.Hour)).Build()

@@ -256,8 +256,8 @@ func (d *decoder) readMap(fd protoreflect.FieldDescriptor, values protoreflect.M
 	})
 }
 
-// checkMembers returns an error if an object with n members must not have one more
-// member. d.path must end at that member.
+// checkMembers returns an error if an object already has as many members, n, as it may have.
+// d.path must end at its next member.
 func (d *decoder) checkMembers(n int) error {
 	if n == MaxElements {
 		return fault(d.path[:len(d.path)-1], tooMany)
@@ -396,7 +396,7 @@ func (d *decoder) enumValue(k kind, text string, fd protoreflect.FieldDescriptor
 }
 
 // integerValue parses an integer value of fd. text is a JSON number as written, or the
-// content of a JSON string. For values of other kinds, integer returns an error.
+// content of a JSON string. For values of other JSON kinds, integerValue returns an error.
 func (d *decoder) integerValue(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	switch k {
 	case 't':

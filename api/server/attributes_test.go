@@ -33,7 +33,8 @@ func TestUndeclaredAttributes(t *testing.T) {
 	if got := fmt.Sprint(statuses(batch)); got != "[cup REJECTED cup APPLIED]" || !strings.Contains(fmt.Sprint(batch), "club") {
 		t.Errorf("a batch has %v, want its first result rejected because of club", batch)
 	}
-	// Another process may declare an attribute while this one has an older version of the board.
+	// Another process declares the attribute. This process has cached the older version of the
+	// board, but accepts the attribute.
 	if _, err := h.store.AmendBoard(t.Context(), "cup", func(b *leaderboard.Board) error {
 		b.AcceptedAttributes = []string{"mode", "club"}
 		return nil

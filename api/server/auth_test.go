@@ -45,8 +45,8 @@ func TestEveryMethodHasAScope(t *testing.T) {
 	}
 }
 
-// The map calls contains a REST request for every method of the API: HTTP method, path
-// and body.
+// calls is a map with a REST request for every method of the API: HTTP method, path and
+// body.
 var calls = map[string][3]string{
 	"SubmitScore":         {"POST", "/v1/scores", `{"user_id":"u","points":1}`},
 	"BatchSubmitScores":   {"POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`},

@@ -102,7 +102,7 @@ func fromBanPreview(p *ranking.BanPreview) *pb.BanEffect {
 }
 
 // addBans adds to data the bans of a user that are in force: the ban on every board, and
-// the bans on boards that the caller may use. It sets data.Banned to whether the ban on every
+// the bans on boards that the caller may use. data.Banned then reports whether the ban on every
 // board is in force.
 func (s *Server) addBans(ctx context.Context, user leaderboard.UserID, data *pb.ListUserScoresResponse_UserScores) error {
 	bans, err := s.service.UserBans(ctx, user)

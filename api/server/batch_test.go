@@ -98,7 +98,7 @@ func TestBadBatchesAcrossBoards(t *testing.T) {
 	if a := h.do("read", "GET", "/v1/boards/cup/scores/ada", nil); a.status != http.StatusNotFound {
 		t.Errorf("after refused calls, ada has %d %s, want 404", a.status, a.raw)
 	}
-	// The results of one user count together, whatever their boards.
+	// The results of one user count together, even if they are of different boards.
 	now = now.Add(time.Minute)
 	h.must("submit", "POST", "/v1/results:batch", `{"results":[`+ada+`,{"user_id":"ada","match_id":"m","points":1}]}`)
 	if a := h.do("submit", "POST", "/v1/scores", `{"user_id":"ada","points":1}`); a.status != http.StatusTooManyRequests {

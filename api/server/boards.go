@@ -17,7 +17,7 @@ type reach int8
 
 const (
 	// everyBoard: the call concerns all boards. A key that is bound to boards may not
-	// make such a call. Methods without an entry in the map reaches have this reach.
+	// make such a call. A method without an entry in the variable reaches has this reach.
 	everyBoard reach = iota
 	// seenBoards: the answer leaves out the boards that the caller may not see.
 	seenBoards

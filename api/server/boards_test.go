@@ -56,8 +56,8 @@ func requestFor(t *testing.T, md protoreflect.MethodDescriptor, id string) (m pr
 	return m, fd != nil
 }
 
-// The map reaches contains every method that a caller without a key may call, and every
-// method whose request has the field board.
+// The variable reaches has an entry for every method that a caller without a key may call, and
+// for every method whose request has the field board.
 func TestEveryMethodHasAReach(t *testing.T) {
 	eachMethod(func(method string, md protoreflect.MethodDescriptor) {
 		req, hasBoard := requestFor(t, md, "x")

@@ -41,8 +41,8 @@ func newCrossOriginProtection(origins []string) (*http.CrossOriginProtection, er
 }
 
 // setFraming sets the headers that control which pages may show an answer in a frame.
-// The slice ancestors contains the origins of these pages. If it is empty, no page may
-// show the answer.
+// Parameter ancestors has the origins of these pages. If it is empty, no page may show the
+// answer.
 func setFraming(h http.Header, ancestors []string) {
 	if len(ancestors) == 0 {
 		h.Set("X-Frame-Options", "DENY")

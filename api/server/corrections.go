@@ -78,8 +78,8 @@ func checkChange(ctx context.Context, key leaderboard.ResultKey, closed bool, re
 	return nil
 }
 
-// change runs do, which changes a stored result, if checkChange allows it. If the result's
-// season is closed, change records the act.
+// change calls the function do, which changes a stored result, if checkChange allows the
+// change. If the result's season is closed, change records the act in the audit log.
 func (s *Server) change(ctx context.Context, action string, key leaderboard.ResultKey, closed bool, reason string, do func() error) error {
 	if err := checkChange(ctx, key, closed, reason); err != nil {
 		return err

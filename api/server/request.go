@@ -108,7 +108,7 @@ func discardBody(w http.ResponseWriter, r *http.Request) error {
 
 // checkQuery parses the query and returns its parameters. It returns an error unless
 // each parameter is known, is given once, and has a valid value. Only the parameter
-// division may be repeated. checkQuery then returns its values as the parameter divisions,
+// division may be repeated. If it is, checkQuery returns its values under the name divisions,
 // the name of the request's field for several divisions.
 func (rt *route) checkQuery(raw string) (url.Values, error) {
 	values, err := url.ParseQuery(raw)

@@ -594,8 +594,8 @@ func TestBodiesWithoutAKeyAreBounded(t *testing.T) {
 	h.waitForAnonymous(0)
 }
 
-// The server closes the connection of a body without a key that does not arrive within
-// 5 s.
+// If the body of a request without a key does not arrive within 5 s, the server closes the
+// connection.
 func TestBodiesWithoutAKeyHaveADeadline(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{PublicRead: true, Timeout: time.Hour, ReceiveTimeout: time.Hour})

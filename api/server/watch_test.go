@@ -292,8 +292,7 @@ func (breaking) Export(_ context.Context, _ ranking.Selection, _ bool, send func
 	return fmt.Errorf("cql: node 7: %w", leaderboard.ErrUnavailable)
 }
 
-// panickingStream is a stream whose Send waits until the channel panics is closed, and then
-// panics.
+// panickingStream is a stream whose Send panics once the test has closed the channel panics.
 type panickingStream struct {
 	grpc.ServerStreamingServer[pb.WatchScoresResponse]
 	ctx     context.Context

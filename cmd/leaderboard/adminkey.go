@@ -20,8 +20,8 @@ const (
 // ensureAdminKey makes sure that the store has an admin key. If the setting admin_key is
 // set, its key replaces the key of an earlier setting. Otherwise, if the store has no
 // valid admin key, ensureAdminKey creates one, and sets s.newKey, so that welcome shows the
-// key. With --insecure it creates none, because no call needs a key. It warns of stored keys that an insecure server created, and of the
-// key of an earlier setting.
+// key. With --insecure it creates none, because no call needs a key. It logs a warning if
+// the store has keys that an insecure server created, or the key of an earlier setting.
 func (s *server) ensureAdminKey(ctx context.Context) error {
 	keys, err := s.store.APIKeys(ctx)
 	if err != nil {

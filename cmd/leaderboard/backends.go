@@ -96,7 +96,8 @@ func onLoopback(addresses []string) bool {
 	return true
 }
 
-// warnOfTopics logs a warning for each topic setting that could make Kafka lose results. It retries until Kafka answers.
+// warnOfTopics logs a warning for each topic setting that could make Kafka lose results. It
+// retries until Kafka answers.
 func (s *server) warnOfTopics(ctx context.Context) {
 	c := &s.config.Kafka
 	var risks []string

@@ -563,7 +563,8 @@ func seasonsOf(t *testing.T, s *testServer, board string) []string {
 	return ids
 }
 
-// A score with a decimal point may mean two scores. The import asks, and sends nothing.
+// A score with a decimal point may mean two scores. The error of the import then asks which
+// one is meant, and the import sends nothing.
 func TestImportAsksWhatADecimalPointMeans(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "lap", "--policy", "best", "--order", "lower-first", "--unit", "ms")

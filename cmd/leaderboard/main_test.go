@@ -177,8 +177,7 @@ func command(t *testing.T, stdin string, environ []string, args ...string) comma
 	return commandResult{stdout.String(), stderr.String(), code}
 }
 
-// The function commands calls visit for every command below cmd, except help and
-// completion.
+// commands calls the function visit for every command below cmd, except help and completion.
 func commands(cmd *cobra.Command, visit func(*cobra.Command)) {
 	for _, c := range cmd.Commands() {
 		if c.Name() == "help" || c.Name() == "completion" {

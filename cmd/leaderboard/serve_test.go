@@ -342,7 +342,7 @@ func TestReachableAddress(t *testing.T) {
 	}
 }
 
-// While the store or the index is down, a server retries to fill its index. If only the
+// While the store or the index is down, a server keeps trying to fill its index. If only the
 // index is down, the server is ready. If the store is down, the server is not ready.
 func TestLoadingWaitsForServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

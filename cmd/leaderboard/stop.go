@@ -14,7 +14,7 @@ import (
 // untilDrained returns a context that is done DrainTime after ctx is done. During
 // DrainTime the server still answers, but is not ready, so that load balancers choose
 // other servers. For a server without the API role, the context is done immediately after
-// ctx. The caller must call cancel, which also ends the context before this time.
+// ctx. The caller must call cancel, which ends the context at once if it is not done yet.
 func (s *server) untilDrained(ctx context.Context) (running context.Context, cancel context.CancelCauseFunc) {
 	running, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

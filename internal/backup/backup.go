@@ -105,7 +105,7 @@ func (f *Folder) Scheduled() ([]time.Time, error) {
 // Outcome reports one scheduled backup.
 type Outcome struct {
 	Name   string
-	Err    error    // if not nil, the backup failed and no backup was deleted
+	Err    error    // if not nil, the backup failed and no other backup was deleted
 	Pruned []string // the names of the old backups that were deleted
 	// PruneErr is the error of deleting old backups. The new backup is then still complete.
 	PruneErr error
@@ -116,9 +116,9 @@ const retryDelay = 10 * time.Minute
 
 // Run makes a backup whenever the age of the newest scheduled backup reaches interval,
 // until ctx is done. It checks the new backup, and then deletes the oldest scheduled
-// backups, so that n are left. If the check fails, it deletes no other backup. After each
-// attempt, Run calls the function report. When Run starts, it deletes the partial scheduled
-// backups that a killed process left. Run must not be called more than once.
+// backups, so that n are left. If the check fails, Run deletes the new backup only. After
+// each attempt, Run calls the function report. When Run starts, it deletes the partial
+// scheduled backups that a killed process left. Run must not be called more than once.
 func (f *Folder) Run(ctx context.Context, interval time.Duration, n int, report func(Outcome)) {
 	f.removePartial()
 	wait := f.untilNext(interval)

@@ -44,8 +44,8 @@ var (
 // Data, except the files in Carry. It returns the path of that folder, or "" if Data had no
 // content. Errors: [ErrNotEmpty], [ErrInUse].
 //
-// Data does not change until the swap. If Restore fails later, it returns an error and the
-// path of the former content.
+// Data does not change until the swap. If Restore fails after the swap, it returns an error
+// and the path of the former content.
 func (r *Restoration) Restore(ctx context.Context) (former string, err error) {
 	data, err := filepath.Abs(r.Data)
 	if err != nil {
@@ -141,8 +141,8 @@ func mountAdvice(err error, data string) error {
 }
 
 // swapByRenames replaces the folder b with a by two renames, for systems without an atomic
-// swap. It returns the new path of the former content of b. After an error, b has its former
-// content. If even that fails, the error names the folder that has the content.
+// swap. It returns the new path of the former content of b. If it fails, it moves the former
+// content back to b. If this fails too, the error names the folder that has the content.
 func swapByRenames(a, b string) (former string, err error) {
 	former = a + ".swap"
 	if err := os.Rename(b, former); err != nil {

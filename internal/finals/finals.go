@@ -12,7 +12,7 @@ import (
 // Ladder is the final standings of a ladder at one moment. After an erasure, positions are
 // missing, because the other users keep their ranks.
 type Ladder struct {
-	// Last is the greatest position, or a greater number.
+	// Last is at least the greatest position.
 	Last int64
 	// From returns up to n standings, beginning at a position.
 	From func(ctx context.Context, position int64, n int) ([]leaderboard.Standing, error)
@@ -63,8 +63,8 @@ func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard
 	return leaderboard.Counts{Standings: page[0].Ranks.Competition - 1, Distinct: page[0].Ranks.Dense - 1}
 }
 
-// Around returns the standing st and its neighbors: the standings at up to above positions
-// before st, and at up to below positions after it.
+// Around returns the standing st and its neighbors. Parameters above and below are the numbers
+// of positions before st and after it whose standings are neighbors.
 func (l Ladder) Around(ctx context.Context, st *leaderboard.Standing, above, below int) (leaderboard.Neighborhood, error) {
 	low := max(st.Ranks.Ordinal-int64(above), 1)
 	high := st.Ranks.Ordinal + int64(below)

@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A damage is a fault that a test writes into the tables. The field kinds contains, sorted,
-// the kinds of the differences that the store's reading methods then show.
+// A damage is a fault that a test writes into the tables. Its field kinds is the sorted list
+// of the kinds of differences that the store's reading methods then show.
 type damage struct {
 	name  string
 	plant func(p *planter) // writes the fault

@@ -140,7 +140,7 @@ func TestConcurrentAppliesAreBounded(t *testing.T) {
 		if err := group.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		// A user has two statements at a time at most.
+		// For one user, Apply runs at most two statements at a time.
 		if c.highest > 2*maxApplying || c.highest < maxApplying {
 			t.Errorf("%d statements ran at a time, want %d to %d", c.highest, maxApplying, 2*maxApplying)
 		}

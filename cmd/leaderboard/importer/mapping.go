@@ -344,8 +344,8 @@ func (e *pointError) Error() string {
 		e.text, e.integer, e.decimal, e.format)
 }
 
-// checkPoint returns a [pointError] if two conditions hold: text has a decimal point, but
-// the import expects an integer, and text means another score in the board's unit.
+// checkPoint returns a [pointError] if text has two possible meanings: it has a decimal point
+// although the import expects an integer, and it would be another score in the board's unit.
 func (m *mapping) checkPoint(text string) error {
 	score, err := m.unit.Parse(text)
 	if err != nil || m.ScoreFormat != "integer" || !strings.Contains(text, ".") {
