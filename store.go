@@ -332,10 +332,14 @@ type SeasonStore interface {
 	// contain it yet. Readers see either the old or the new standings, never a mixture.
 	// Call Amend after changing an entry of a season that may already be sealed.
 	//
+	// If users is not empty, the caller has changed the entries of these users only. Amend may
+	// then cost less. If their final standings already agree with their entries, Amend changes
+	// nothing, and appends no amendment.
+	//
 	// If the season is not sealed, Amend returns [ErrNotSealed]. A concurrent Seal may
 	// still be running then. If that Seal returns after Amend, its final standings
 	// include all changes made before the call of Amend.
-	Amend(ctx context.Context, b *Board, season SeasonID, amendment Amendment) (SeasonRecord, error)
+	Amend(ctx context.Context, b *Board, season SeasonID, amendment Amendment, users []UserID) (SeasonRecord, error)
 	// FinalStandings returns up to n final standings, beginning at a position, and
 	// the total number. Positions count from 1. Errors: [ErrNotSealed].
 	FinalStandings(ctx context.Context, l Ladder, position int64, n int) ([]Standing, int64, error)

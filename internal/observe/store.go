@@ -225,10 +225,10 @@ func (o *store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 	return o.inner.Seal(ctx, b, season, at)
 }
 
-func (o *store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, amendment leaderboard.Amendment) (_ leaderboard.SeasonRecord, err error) {
+func (o *store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, amendment leaderboard.Amendment, users []leaderboard.UserID) (_ leaderboard.SeasonRecord, err error) {
 	ctx, call := o.calls.begin(ctx, "Amend", b.ID)
 	defer call.end(&err)
-	return o.inner.Amend(ctx, b, season, amendment)
+	return o.inner.Amend(ctx, b, season, amendment, users)
 }
 
 func (o *store) FinalStandings(ctx context.Context, l leaderboard.Ladder, position int64, n int) (_ []leaderboard.Standing, _ int64, err error) {

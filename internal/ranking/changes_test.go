@@ -225,11 +225,11 @@ type amendCalls struct {
 	during func() // runs during the first Amend
 }
 
-func (s *amendCalls) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, am leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
+func (s *amendCalls) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, am leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
 	if s.n++; s.n == 1 {
 		s.during()
 	}
-	return s.Store.Amend(ctx, b, season, am)
+	return s.Store.Amend(ctx, b, season, am, users)
 }
 
 // A process dies after it has set a ban, so the final standings of a sealed season still have
@@ -332,4 +332,25 @@ func TestABanAndItsRepetitionAmendASealedSeasonOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A season is sealed after a process has set a ban, and before the process amends the final
+// standings. They include the ban already, so the season has no amendment.
+func TestASealDuringABanNeedsNoAmendment(t *testing.T) {
+	store, _ := embedded.Open(t)
+	amends := &amendCalls{Store: store}
+	f := serviceOver(t, amends, memory.New())
+	f.create(dailyBoard)
+	f.submit(dailyBoard.ID, points("ann", "m", 5))
+	f.submit(dailyBoard.ID, points("bob", "m", 3))
+	f.afterDay()
+	amends.during = func() { f.sweep() }
+	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true}); err != nil {
+		t.Fatal(err)
+	}
+	record, err := store.Season(t.Context(), leaderboard.SeasonKey{Board: dailyBoard.ID, Season: day})
+	if err != nil || record.SealedAt.IsZero() || len(record.Amendments) > 0 || amends.n != 1 {
+		t.Errorf("%d calls of Amend, season %+v, error %v; want one call, a sealed season and no amendment", amends.n, record, err)
+	}
+	f.wantList(dayQuery, "bob 3 1")
 }

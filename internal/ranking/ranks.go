@@ -97,7 +97,7 @@ func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey
 			return err
 		}
 	}
-	return w.amendOr(ctx, b, key, reason, func() error {
+	return w.amendOr(ctx, b, key, reason, usersOf(updates, repeats), func() error {
 		// The index usually has these entries already. The zero time does not change
 		// the time of the season's last change.
 		if err := w.index.tryUpdate(ctx, key, time.Time{}, repeats); err != nil || len(updates) == 0 {
@@ -111,26 +111,34 @@ func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey
 // rebuild builds the ranks of a season from the season's entries. It fills the index,
 // or amends the final standings of a sealed season for the given reason.
 func (w *rankWriter) rebuild(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reason string) error {
-	return w.amendOr(ctx, b, key, reason, func() error {
+	return w.amendOr(ctx, b, key, reason, nil, func() error {
 		defer w.hub.notify(key)
 		return w.index.fill(ctx, b, key, nil)
 	})
 }
 
-// amendOr amends the final standings if the season is sealed, and calls updateIndex
-// otherwise.
+// usersOf returns the users of entries.
+func usersOf(lists ...[]leaderboard.Entry) (users []leaderboard.UserID) {
+	for _, e := range slices.Concat(lists...) {
+		users = append(users, e.User)
+	}
+	return users
+}
+
+// amendOr amends the final standings of users, or of all users if users is empty, if the season
+// is sealed. It calls updateIndex otherwise.
 //
 // The caller must change the entries in the store before it calls amendOr. The final
 // standings then include the change, even if the season is sealed at the same time: see
 // [leaderboard.SeasonStore].Amend.
-func (w *rankWriter) amendOr(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reason string, updateIndex func() error) error {
+func (w *rankWriter) amendOr(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reason string, users []leaderboard.UserID, updateIndex func() error) error {
 	season, err := b.Season.ByID(key.Season)
 	if err != nil {
 		return err
 	}
 	err = leaderboard.ErrNotSealed
 	if w.boards.mayBeSealed(season) {
-		err = w.amend(ctx, b, key, reason)
+		err = w.amend(ctx, b, key, reason, users)
 	}
 	if errors.Is(err, leaderboard.ErrNotSealed) {
 		return updateIndex()
@@ -149,14 +157,15 @@ type amendKey struct {
 type amendment struct {
 	board  *leaderboard.Board
 	reason string
-	sealed bool // set by amendBatch: the season was sealed, and the amendment is written
+	users  []leaderboard.UserID // empty means all users
+	sealed bool                 // set by amendBatch: the season was sealed, and the amendment is written
 }
 
-// amend recomputes the final standings of a sealed season. If the season is not sealed,
+// amend recomputes the final standings of users in a sealed season. If the season is not sealed,
 // it returns [leaderboard.ErrNotSealed]. Requests that arrive while an amendment is
 // running wait, and then share the next amendment.
-func (w *rankWriter) amend(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reason string) error {
-	a := &amendment{board: b, reason: reason}
+func (w *rankWriter) amend(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reason string, users []leaderboard.UserID) error {
+	a := &amendment{board: b, reason: reason, users: users}
 	_, err := runToEnd(ctx, w.tasks, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, w.amends.Do(ctx, amendKey{key, b.CreatedAt.UnixMicro()}, a)
 	})
@@ -169,12 +178,17 @@ func (w *rankWriter) amend(ctx context.Context, b *leaderboard.Board, key leader
 // amendBatch amends final standings once, for the reasons of all requests.
 func (w *rankWriter) amendBatch(ctx context.Context, key amendKey, batch []*amendment) error {
 	var reasons []string
+	var users []leaderboard.UserID
 	for _, a := range batch {
+		users = append(users, a.users...)
 		if !slices.Contains(reasons, a.reason) {
 			reasons = append(reasons, a.reason)
 		}
 	}
-	record, err := w.store.Amend(ctx, batch[0].board, key.Season, leaderboard.Amendment{At: leaderboard.Truncate(w.now()), Reason: strings.Join(reasons, ", ")})
+	if slices.ContainsFunc(batch, func(a *amendment) bool { return len(a.users) == 0 }) {
+		users = nil
+	}
+	record, err := w.store.Amend(ctx, batch[0].board, key.Season, leaderboard.Amendment{At: leaderboard.Truncate(w.now()), Reason: strings.Join(reasons, ", ")}, users)
 	if errors.Is(err, leaderboard.ErrNotSealed) {
 		return nil
 	}

@@ -61,8 +61,8 @@ func (s processStore) Erase(ctx context.Context, user leaderboard.UserID, at tim
 	return write(s.process, func() ([]leaderboard.Change, error) { return s.Store.Erase(ctx, user, at) })
 }
 
-func (s processStore) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
-	return write(s.process, func() (leaderboard.SeasonRecord, error) { return s.Store.Amend(ctx, b, season, a) })
+func (s processStore) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
+	return write(s.process, func() (leaderboard.SeasonRecord, error) { return s.Store.Amend(ctx, b, season, a, users) })
 }
 
 // processIndex is an index whose updates are steps of a process.

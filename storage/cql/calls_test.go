@@ -56,11 +56,11 @@ func renderArguments(args []any) string {
 	for _, a := range args {
 		switch a := a.(type) {
 		case []byte:
-			out = append(out, fmt.Sprintf("0x%x", a))
+			out = append(out, fmt.Sprintf("0x%x", uuids.ReplaceAll(a, []byte("UUID"))))
 		case string:
 			out = append(out, uuids.ReplaceAllString(fmt.Sprintf("%q", a), "UUID"))
 		default:
-			out = append(out, fmt.Sprint(a))
+			out = append(out, uuids.ReplaceAllString(fmt.Sprint(a), "UUID"))
 		}
 	}
 	return strings.Join(out, ", ")
@@ -188,7 +188,7 @@ func TestCallsAreGolden(t *testing.T) {
 			return err
 		}},
 		{"Amend of a season that is not sealed", func() error {
-			_, err := s.Amend(ctx, &b, seasonKey.Season, leaderboard.Amendment{At: stepsEpoch})
+			_, err := s.Amend(ctx, &b, seasonKey.Season, leaderboard.Amendment{At: stepsEpoch}, nil)
 			if errors.Is(err, leaderboard.ErrNotSealed) {
 				return nil
 			}

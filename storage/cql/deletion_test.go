@@ -129,7 +129,7 @@ type readGate struct {
 }
 
 func (g *readGate) read(ctx context.Context, q op, dest []any, row func() bool) error {
-	if slices.Contains([]string{selectFinalSizes, selectFinalPages, selectFinalRange, selectFinalOf, selectFinalFence}, q.stmt) {
+	if slices.Contains([]string{selectPlaces, selectPages, selectInPages}, q.stmt) {
 		g.beforeRead()
 	}
 	return g.conn.read(ctx, q, dest, row)

@@ -1,27 +1,25 @@
 package cql
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A finalSet is a generation: one complete set of the final standings of all ladders of a
-// season. Each Seal writes a new generation. Only the generation that the season's seal
-// names is valid.
+// A finalSet is a generation: the final standings of all ladders of a season. Only the
+// generation that the season's seal names is valid.
+//
+// The methods of finalSet read and remove generations in positionLayout and fencedLayout, which
+// older versions of the store wrote. The next amendment of the season replaces such a generation
+// by one in pagedLayout.
 type finalSet struct {
 	s          *Store
 	seasonKey  leaderboard.SeasonKey
 	generation string
 }
-
-// isGenerationOf reports whether p is this generation.
-func (f finalSet) isGenerationOf(p pendingGeneration) bool { return p.Generation == f.generation }
 
 // args returns the arguments of a statement: the partition key of the generation, then the
 // other arguments.
@@ -37,182 +35,6 @@ func pageOf(position int64) int { return int((position - 1) / finalPage) }
 
 // errEnded means that the incarnation ended while its final standings were written.
 var errEnded = errors.New("cql: the season was deleted while it was sealed")
-
-// writeAll writes the generation. If the incarnation inc ends while writeAll runs, writeAll
-// removes the rows of the generation and returns errEnded.
-//
-// After each page that it writes, writeAll reads the season's row. If inc is still open, a
-// later deletion of the season finds and removes this page. If inc has ended, the
-// deletion may have missed this page. The method removeAll may miss it too, because it
-// finds pages by their count, and the deletion may have removed the count. So writeAll
-// calls removeAll, and then removePage for this page.
-func (f finalSet) writeAll(ctx context.Context, inc incarnation) error {
-	divisions := map[leaderboard.Division]bool{{}: true}
-	for e, err := range f.s.Scan(ctx, f.seasonKey) {
-		if err != nil {
-			return err
-		}
-		if e.Ranked() {
-			for _, d := range e.Divisions {
-				divisions[d] = true
-			}
-		}
-	}
-	for _, d := range slices.SortedFunc(maps.Keys(divisions), func(x, y leaderboard.Division) int {
-		return cmp.Compare(x.String(), y.String())
-	}) {
-		if err := f.writeLadder(ctx, inc, leaderboard.Ladder{SeasonKey: f.seasonKey, Division: d}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// A ladderWriter writes a ladder of a generation, page by page.
-type ladderWriter struct {
-	finalSet
-	inc      incarnation
-	division leaderboard.Division
-	page     []leaderboard.Standing // the standings that are not written yet
-	count    int64
-	last     leaderboard.RankKey // the rank key of the last standing
-	tails    []int64             // the tail of each written page: see finalread.go
-	tailsSet int                 // the number of tails that are set
-}
-
-// writeLadder writes the standings of one ladder from its entries.
-func (f finalSet) writeLadder(ctx context.Context, inc incarnation, l leaderboard.Ladder) error {
-	w := ladderWriter{finalSet: f, inc: inc, division: l.Division}
-	for st, err := range leaderboard.AssignRanks(f.s.Entries(ctx, l, "")) {
-		if err != nil {
-			return err
-		}
-		if err := w.add(ctx, st); err != nil {
-			return err
-		}
-	}
-	return w.finish(ctx)
-}
-
-// add adds the next standing of the ladder. If the page is full, add writes it.
-func (w *ladderWriter) add(ctx context.Context, st leaderboard.Standing) error {
-	if st.Key != w.last {
-		w.endTies()
-		w.last = st.Key
-	}
-	w.count++
-	if w.page = append(w.page, st); len(w.page) < finalPage {
-		return nil
-	}
-	return w.flush(ctx)
-}
-
-// endTies sets the tails of the written pages that end with the last rank key.
-func (w *ladderWriter) endTies() {
-	for ; w.tailsSet < len(w.tails); w.tailsSet++ {
-		w.tails[w.tailsSet] = w.count
-	}
-}
-
-// flush writes the standings that are not written yet as a page.
-func (w *ladderWriter) flush(ctx context.Context) error {
-	// The count is written before the standings, so that removeAll finds all standings. All
-	// counts have the same timestamp, so Cassandra keeps the greatest.
-	if err := w.s.conn.write(ctx, op{insertFinalLadder, w.args(w.division.String(), w.count)}); err != nil {
-		return err
-	}
-	page := w.page
-	w.page = nil
-	if len(page) > 0 {
-		w.tails = append(w.tails, 0)
-	}
-	if err := w.writePage(ctx, w.division, page); err != nil {
-		return err
-	}
-	return w.checkOpen(ctx, func() error { return w.removePage(ctx, w.division, page) })
-}
-
-// finish writes the last page, and then the tail and the size of the ladder to each page.
-func (w *ladderWriter) finish(ctx context.Context) error {
-	if err := w.flush(ctx); err != nil {
-		return err
-	}
-	w.endTies()
-	err := w.s.forEach(ctx, len(w.tails), func(ctx context.Context, i int) error {
-		return w.s.conn.write(ctx, op{setFinalTail, append([]any{w.count, w.tails[i]}, w.args(w.division.String(), i)...)})
-	})
-	if err != nil {
-		return err
-	}
-	return w.checkOpen(ctx, func() error {
-		return w.s.forEach(ctx, len(w.tails), func(ctx context.Context, i int) error {
-			return w.s.conn.write(ctx, op{deleteFinalPage, w.args(w.division.String(), i)})
-		})
-	})
-}
-
-// checkOpen returns nil if the incarnation is open. Otherwise it removes the generation,
-// calls remove and returns errEnded.
-func (w *ladderWriter) checkOpen(ctx context.Context, remove func() error) error {
-	live, err := w.s.whileOpen(ctx, w.seasonKey, w.inc, func(context.Context) error { return nil })
-	if err != nil || live {
-		return err
-	}
-	if err := w.removeAll(ctx); err != nil {
-		return err
-	}
-	return cmp.Or(remove(), errEnded)
-}
-
-// removePage deletes all rows that flush has written for a page.
-func (f finalSet) removePage(ctx context.Context, d leaderboard.Division, page []leaderboard.Standing) error {
-	err := f.s.forEach(ctx, len(page), func(ctx context.Context, i int) error {
-		return f.s.conn.write(ctx, op{deleteFinalPlaces, f.args(string(page[i].User))})
-	})
-	if err == nil && len(page) > 0 {
-		err = f.s.conn.write(ctx, op{deleteFinalPage, f.args(d.String(), pageOf(page[0].Ranks.Ordinal))})
-	}
-	if err == nil {
-		err = f.s.conn.write(ctx, op{deleteFinalFences, f.args(d.String())})
-	}
-	if err == nil {
-		err = f.s.conn.write(ctx, op{deleteFinalLadders, f.args()})
-	}
-	return err
-}
-
-// writePage writes a page of standings, by position and by user, and the page's fence (see
-// finalread.go).
-func (f finalSet) writePage(ctx context.Context, d leaderboard.Division, page []leaderboard.Standing) error {
-	if len(page) == 0 {
-		return nil
-	}
-	rows := make([]op, len(page))
-	for i, st := range page {
-		rows[i] = op{insertFinalStanding, f.args(d.String(), pageOf(st.Ranks.Ordinal), st.Ranks.Ordinal, string(st.User), []byte(st.Key),
-			st.AchievedAt.UnixMicro(), st.Ranks.Competition, st.Ranks.Dense)}
-	}
-	const batch = 200
-	for part := range slices.Chunk(rows, batch) {
-		if err := f.s.conn.write(ctx, part...); err != nil {
-			return err
-		}
-	}
-	notWorse := make([]int64, len(page)) // zero means the tail of the page
-	for i := len(page) - 2; i >= 0; i-- {
-		if notWorse[i] = notWorse[i+1]; page[i].Key != page[i+1].Key {
-			notWorse[i] = page[i].Ranks.Ordinal
-		}
-	}
-	if err := f.s.forEach(ctx, len(page), func(ctx context.Context, i int) error {
-		st := &page[i]
-		return f.s.conn.write(ctx, op{insertFinalPosition, f.args(string(st.User), d.String(), st.Ranks.Ordinal, []byte(st.Key),
-			st.AchievedAt.UnixMicro(), st.Ranks.Competition, st.Ranks.Dense, notWorse[i])})
-	}); err != nil {
-		return err
-	}
-	return f.s.conn.write(ctx, op{insertFinalFence, f.args(d.String(), []byte(page[0].SortKey()), pageOf(page[0].Ranks.Ordinal))})
-}
 
 // A finalSize is the number of standings of a ladder of a generation.
 type finalSize struct {
@@ -268,26 +90,35 @@ func (f finalSet) removeAll(ctx context.Context) error {
 	return f.s.conn.write(ctx, op{deleteFinalLadders, f.args()})
 }
 
-// sweepFinal removes all final standings of an ended incarnation. The seal lists every
-// generation that may have rows. If a Seal still writes a generation, that Seal removes the
-// rows that sweepFinal does not find: see writeAll. Before sweepFinal removes a row, it makes the
-// valid generation invalid: see finalread.go.
+// sweepFinal removes all final standings of an ended incarnation, except the places of users, which
+// the caller removes. The seal lists every generation that may have rows. If a Seal still writes a
+// generation, that Seal removes the rows that sweepFinal does not find: see checkOpen. Before
+// sweepFinal removes a row, it makes the valid generation invalid: see finalread.go.
 func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	for {
 		_, x, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
 			if !x.sealed() {
 				return false
 			}
-			*x = seal{Overtaken: x.Overtaken, Pending: append(x.Pending, pendingGeneration{Generation: x.Generation})}
+			old := pendingGeneration{Generation: x.Generation}
+			if x.Layout == pagedLayout {
+				old.Layout = pagedLayout
+			}
+			*x = seal{Overtaken: x.Overtaken, Writes: x.Writes, Pending: append(x.Pending, old)}
 			return true
 		})
 		if err != nil || x.body == "" {
 			return err
 		}
-		for _, g := range x.generations() {
-			if err := (finalSet{s, seasonKey, g}).removeAll(ctx); err != nil {
-				return err
+		for _, g := range x.Pending {
+			if g.Layout != pagedLayout {
+				if err := (finalSet{s, seasonKey, g.Generation}).removeAll(ctx); err != nil {
+					return err
+				}
 			}
+		}
+		if err := (&pagedSeason{s, seasonKey, inc}).removeAll(ctx, &x); err != nil {
+			return err
 		}
 		if ok, err := s.dropSeal(ctx, seasonKey, inc, &x); ok || err != nil {
 			return err
@@ -304,15 +135,23 @@ func (s *Store) eraseFinal(ctx context.Context, key *userKey) error {
 	if err != nil {
 		return err
 	}
-	for _, g := range updated.generations() {
-		if err := (finalSet{s, key.SeasonKey, g}).erase(ctx, key.user); err != nil {
-			return err
+	for _, g := range updated.Pending {
+		if g.Layout != pagedLayout {
+			if err := (finalSet{s, key.SeasonKey, g.Generation}).erase(ctx, key.user); err != nil {
+				return err
+			}
 		}
 	}
-	if !updated.sealed() {
+	if err := (&pagedSeason{s, key.SeasonKey, inc}).erase(ctx, &updated, key.user); err != nil {
+		return err
+	}
+	if !updated.sealed() || updated.Layout == pagedLayout {
 		return nil
 	}
 	f := finalSet{s, key.SeasonKey, updated.Generation}
+	if err := f.erase(ctx, key.user); err != nil {
+		return err
+	}
 	ladders, err := f.sizes(ctx, op{selectFinalLadders, f.args()})
 	if err != nil {
 		return err

@@ -17,6 +17,16 @@ import (
 // statements. Several users have the same score.
 func newFinals(t *testing.T, n int) (*Store, *recorder, leaderboard.Ladder) {
 	t.Helper()
+	s, rec, b := newClosed(t, n)
+	if _, err := s.Seal(t.Context(), b, leaderboard.SeasonAll, stepsEpoch); err != nil {
+		t.Fatal(err)
+	}
+	return s, rec, leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}}
+}
+
+// newClosed returns a store with a season that is not sealed, as newFinals does.
+func newClosed(t *testing.T, n int) (*Store, *recorder, *leaderboard.Board) {
+	t.Helper()
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
 	b := stepsBoard(leaderboard.Best)
@@ -31,17 +41,14 @@ func newFinals(t *testing.T, n int) (*Store, *recorder, leaderboard.Ladder) {
 	if _, err := s.Apply(t.Context(), &b, results); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Seal(t.Context(), &b, leaderboard.SeasonAll, stepsEpoch); err != nil {
-		t.Fatal(err)
-	}
-	return s, rec, leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}}
+	return s, rec, &b
 }
 
 func finalUser(i int) leaderboard.UserID { return leaderboard.UserID(fmt.Sprintf("u%05d", i)) }
 
 // A read of a sealed season costs at most three statements, also across the end of a page. A
-// read of 100 users costs at most seven. If the pages that a read needs are cached, it costs
-// one statement less. The numbers do not depend on the size of the season, because each
+// read of 100 users costs at most six. If the pages that a read needs are cached, it costs
+// one or two statements less. The numbers do not depend on the size of the season, because each
 // statement finds its rows by their key.
 func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 	const n = 2500
@@ -60,19 +67,19 @@ func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 		cold, cached int // the greatest numbers of statements without and with cached pages
 		read         func() (got, want any, err error)
 	}{
-		{"the top", 2, 1, func() (any, any, error) {
+		{"the top", 3, 1, func() (any, any, error) {
 			page, _, err := s.FinalStandings(ctx, l, 1, 10)
 			return page, all[:10], err
 		}},
-		{"one position", 2, 1, func() (any, any, error) {
+		{"one position", 3, 1, func() (any, any, error) {
 			page, _, err := s.FinalStandings(ctx, l, 2000, 1)
 			return page, all[1999:2000], err
 		}},
-		{"1000 positions on two pages", 2, 1, func() (any, any, error) {
+		{"1000 positions on many pages", 3, 1, func() (any, any, error) {
 			page, _, err := s.FinalStandings(ctx, l, 501, 1000)
 			return page, all[500:1500], err
 		}},
-		{"a position after the last one", 3, 3, func() (any, any, error) {
+		{"a position after the last one", 2, 1, func() (any, any, error) {
 			_, total, err := s.FinalStandings(ctx, l, 9000, 10)
 			return total, int64(n), err
 		}},
@@ -88,19 +95,19 @@ func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 			_, _, err := s.FinalAround(ctx, l, "nobody", 4, 4)
 			return fmt.Sprint(err), fmt.Sprint(errNoStanding("nobody")), nil
 		}},
-		{"the rank of a key", 3, 2, func() (any, any, error) {
+		{"the rank of a key", 3, 1, func() (any, any, error) {
 			_, better, total, err := s.FinalAfter(ctx, l, leaderboard.SortKey(all[2300].Key), 0)
 			return []any{better, total}, []any{leaderboard.Counts{Standings: 2298, Distinct: 766}, int64(n)}, err
 		}},
-		{"a page after a key", 3, 2, func() (any, any, error) {
+		{"a page after a key", 3, 1, func() (any, any, error) {
 			page, _, _, err := s.FinalAfter(ctx, l, all[1499].SortKey(), 1000)
 			return page, all[1500:], err
 		}},
-		{"one user", 3, 3, func() (any, any, error) {
+		{"one user", 2, 2, func() (any, any, error) {
 			got, _, err := s.FinalLookup(ctx, l, users[7:8])
 			return got, all[175:176], err
 		}},
-		{"100 users", 6, 6, func() (any, any, error) {
+		{"100 users", 5, 5, func() (any, any, error) {
 			got, total, err := s.FinalLookup(ctx, l, users)
 			var want []leaderboard.Standing
 			for i := range users {
@@ -108,7 +115,7 @@ func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 			}
 			return []any{got, total}, []any{want, int64(n)}, err
 		}},
-		{"100 users, one without a standing", 7, 7, func() (any, any, error) {
+		{"100 users, one without a standing", 6, 6, func() (any, any, error) {
 			got, _, err := s.FinalLookup(ctx, l, append(slices.Clone(users[:99]), "nobody"))
 			return got[99], leaderboard.Standing{User: "nobody"}, err
 		}},
@@ -229,68 +236,114 @@ func TestModelOfAReaderBesideAChange(t *testing.T) {
 	}
 }
 
-// Reads of a season in the present layout and in the layout of older versions return the
-// same, also after erasures at the ends of pages. The test does not compare NotWorse, which
-// may be the position of an erased user.
-func TestReadsOfBothLayoutsAreEqual(t *testing.T) {
+// Reads of a season in the present layout and in those of older versions return the same,
+// also after erasures at the ends of pages. The test does not compare NotWorse, which may be
+// the position of an erased user.
+func TestReadsOfAllLayoutsAreEqual(t *testing.T) {
 	const n = 2200
 	seed := stepsSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	s, _, l := newFinals(t, n)
+	paged, _, l := newFinals(t, n)
+	old, _, b := newClosed(t, n)
 	ctx := t.Context()
-	all, _, err := s.FinalStandings(ctx, l, 1, n)
-	if err != nil {
+	if err := old.sealFenced(ctx, b); err != nil {
 		t.Fatal(err)
 	}
+	all, _, err := paged.FinalStandings(ctx, l, 1, n)
+	if err != nil || len(all) != n {
+		t.Fatalf("FinalStandings returns %d standings, error %v; want %d", len(all), err, n)
+	}
 	erased := []int{0, 998, 999, 1000, 1001, 1002, 1999, 2000, n - 1}
+	for i := range 110 { // a page and more
+		erased = append(erased, 1200+i)
+	}
 	for range 6 {
 		erased = append(erased, rng.IntN(n))
 	}
 	for i, position := range erased {
-		if _, err := s.Erase(ctx, all[position].User, stepsEpoch); err != nil {
-			t.Fatal(err)
+		for _, s := range []*Store{paged, old} {
+			if _, err := s.Erase(ctx, all[position].User, stepsEpoch); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if i != 8 && i < len(erased)-1 {
 			continue // compare only after the erasures at the ends of pages, and after all
 		}
-		var queries []func() any
-		for range 20 {
+		var queries []func(*Store) any
+		for range 30 {
 			position, many := 1+rng.Int64N(n+10), rng.IntN(2)*rng.IntN(1100)
 			st := &all[rng.IntN(n)]
-			queries = append(queries, func() any {
+			queries = append(queries, func(s *Store) any {
 				page, total, err := s.FinalStandings(ctx, l, position, many)
 				return fmt.Sprint("FinalStandings", position, many, page, total, err)
-			}, func() any {
+			}, func(s *Store) any {
 				around, total, err := s.FinalAround(ctx, l, st.User, many%50, many%50)
 				return fmt.Sprint("FinalAround", st.User, many%50, around.Standings, around.Of, total, err != nil)
-			}, func() any {
+			}, func(s *Store) any {
 				page, _, total, err := s.FinalAfter(ctx, l, st.SortKey(), many)
 				return fmt.Sprint("FinalAfter", st.User, many, page, total, err)
-			}, func() any {
+			}, func(s *Store) any {
 				_, better, total, err := s.FinalAfter(ctx, l, leaderboard.SortKey(st.Key), 0)
 				return fmt.Sprint("FinalAfter of a rank key", st.User, better, total, err)
-			}, func() any {
+			}, func(s *Store) any {
 				got, total, err := s.FinalLookup(ctx, l, []leaderboard.UserID{st.User, "nobody"})
 				return fmt.Sprint("FinalLookup", got, total, err)
 			})
 		}
-		var got [2][]any
-		for layout := range got {
-			if _, _, _, err := s.changeSeal(ctx, l.SeasonKey, incarnation{}, func(x *seal) bool {
-				x.Layout = 1 - layout
-				return true
-			}); err != nil {
+		got := map[sealLayout][]any{}
+		for _, layout := range []sealLayout{positionLayout, fencedLayout, pagedLayout} {
+			s := old
+			if layout == pagedLayout {
+				s = paged
+			} else if _, _, _, err := s.changeSeal(ctx, l.SeasonKey, incarnation{}, func(x *seal) bool { x.Layout = layout; return true }); err != nil {
 				t.Fatal(err)
 			}
 			for _, query := range queries {
-				got[layout] = append(got[layout], query())
+				got[layout] = append(got[layout], query(s))
 			}
 		}
-		if d := gocmp.Diff(got[1], got[0]); d != "" {
-			t.Fatalf("seed %d, after %d erasures, answers in the older layout (-) and in the present one (+):\n%s", seed, i+1, d)
+		for layout, answers := range got {
+			if d := gocmp.Diff(got[fencedLayout], answers); d != "" {
+				t.Fatalf("seed %d, after %d erasures, answers in the layout with fences (-) and in layout %d (+):\n%s", seed, i+1, layout, d)
+			}
 		}
-		if _, _, _, err := s.changeSeal(ctx, l.SeasonKey, incarnation{}, func(x *seal) bool { x.Layout = finalLayout; return true }); err != nil {
+	}
+}
+
+// An amendment of a season that an older version sealed writes the present layout, and removes
+// the old rows.
+func TestAmendmentOfAnOldLayout(t *testing.T) {
+	for _, layout := range []sealLayout{positionLayout, fencedLayout} {
+		s, rec, b := newClosed(t, 1100)
+		ctx := t.Context()
+		key := leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}
+		if err := s.sealFenced(ctx, b); err != nil {
 			t.Fatal(err)
+		}
+		if _, _, _, err := s.changeSeal(ctx, key, incarnation{}, func(x *seal) bool { x.Layout = layout; return layout != fencedLayout }); err != nil {
+			t.Fatal(err)
+		}
+		for round, user := range []leaderboard.UserID{finalUser(500), finalUser(20)} {
+			if _, err := s.SetBan(ctx, leaderboard.Ban{User: user, Banned: true, At: stepsEpoch}); err != nil {
+				t.Fatal(err)
+			}
+			record, err := s.Amend(ctx, b, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, round), Reason: "ban"}, []leaderboard.UserID{user})
+			if err != nil || len(record.Amendments) != round+1 || !record.SealedAt.Equal(stepsEpoch) {
+				t.Fatalf("Amend returns the record %+v, error %v; want %d amendments", record, err, round+1)
+			}
+			if err := checkLadder(ctx, s, leaderboard.Ladder{SeasonKey: key}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m := rec.conn.(*model)
+		for _, table := range []string{"final_ladders", "final_standings", "final_positions", "final_fences"} {
+			for name, p := range m.replicas[0][table] {
+				for _, r := range p.rows {
+					if _, ok := r.visible(p.deleted); ok && (table != "final_ladders" || r.key[0] != "") {
+						t.Fatalf("layout %d: table %s still has a row of partition %s", layout, table, name)
+					}
+				}
+			}
 		}
 	}
 }

@@ -16,7 +16,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/finals"
 )
 
-// # How a sealed season is read
+// # How a sealed season in fencedLayout is read
+//
+// File pagedread.go describes the reads of the present layout.
 //
 // The seal is in a partition of its own for each season, and each read begins with it. The
 // seal names the valid generation. In this generation, a read finds the place of a user in
@@ -51,13 +53,11 @@ import (
 // before the end of an erasure is not used afterwards. The rows of another data center may
 // arrive after its seal, so no page is cached for longer than pageAge.
 
-// finalLayout is the version of the layout of generations that has fences and tails.
-const finalLayout = 1
-
 // A finalRead reads the valid generation of a sealed season.
 type finalRead struct {
 	finalSet
 	seal *seal
+	inc  incarnation
 	// intact means that every row of the generation that the read needs was still there. If a
 	// read does not set it, inFinal must check the seal again.
 	intact bool
@@ -80,7 +80,7 @@ func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f 
 		readErr := errNotSealed(seasonKey)
 		sealAfter := sealBefore
 		if sealBefore.sealed() {
-			r := finalRead{finalSet: finalSet{s, seasonKey, sealBefore.Generation}, seal: &sealBefore}
+			r := finalRead{finalSet: finalSet{s, seasonKey, sealBefore.Generation}, seal: &sealBefore, inc: previous}
 			readErr = f(ctx, &r)
 			if r.intact {
 				return readErr
@@ -89,7 +89,7 @@ func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f 
 				return err
 			}
 		}
-		if !sealAfter.sealed() || sealAfter.Layout != finalLayout {
+		if !sealAfter.sealed() || sealAfter.Layout == positionLayout {
 			if inc, err = s.incarnations.readAgain(ctx, seasonKey); err != nil {
 				return err
 			}
@@ -104,7 +104,15 @@ func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f 
 // FinalStandings returns up to n final standings, starting at a position.
 func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, position int64, n int) (page []leaderboard.Standing, total int64, err error) {
 	err = s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, r *finalRead) (err error) {
-		if r.seal.Layout == finalLayout {
+		if r.seal.Layout == pagedLayout {
+			p, _, err := r.openLadder(ctx, l.Division.String(), nil)
+			if err == nil {
+				total = p.total
+				page, err = p.standingsFrom(ctx, max(position, 1), n)
+			}
+			return err
+		}
+		if r.seal.Layout == fencedLayout {
 			page, total, err = r.standingsFrom(ctx, l.Division.String(), max(position, 1), n)
 			return err
 		}
@@ -123,7 +131,15 @@ func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, positi
 // FinalLookup returns the final standings of users.
 func (s *Store) FinalLookup(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) (standings []leaderboard.Standing, total int64, err error) {
 	err = s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, r *finalRead) (err error) {
-		if r.seal.Layout == finalLayout {
+		if r.seal.Layout == pagedLayout {
+			p, places, err := r.openLadder(ctx, l.Division.String(), users)
+			if err == nil {
+				total = p.total
+				standings, err = p.lookup(ctx, users, places)
+			}
+			return err
+		}
+		if r.seal.Layout == fencedLayout {
 			standings, total, err = r.standingsOf(ctx, l.Division.String(), users)
 			return err
 		}
@@ -142,7 +158,17 @@ func (s *Store) FinalLookup(ctx context.Context, l leaderboard.Ladder, users []l
 // FinalAround returns a user's final standing with its neighbors.
 func (s *Store) FinalAround(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) (n leaderboard.Neighborhood, total int64, err error) {
 	err = s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, r *finalRead) (err error) {
-		if r.seal.Layout == finalLayout {
+		if r.seal.Layout == pagedLayout {
+			p, places, err := r.openLadder(ctx, l.Division.String(), []leaderboard.UserID{user})
+			if err == nil {
+				n, err = p.neighborhood(ctx, user, places[user], above, below)
+			}
+			if err == nil {
+				total = p.total
+			}
+			return err
+		}
+		if r.seal.Layout == fencedLayout {
 			n, total, err = r.neighborhood(ctx, l.Division.String(), user, above, below)
 			return err
 		}
@@ -169,7 +195,15 @@ func errNoStanding(user leaderboard.UserID) error {
 // FinalAfter returns the final standings that follow a sort key.
 func (s *Store) FinalAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) (page []leaderboard.Standing, better leaderboard.Counts, total int64, err error) {
 	err = s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, r *finalRead) (err error) {
-		if r.seal.Layout == finalLayout {
+		if r.seal.Layout == pagedLayout {
+			p, _, err := r.openLadder(ctx, l.Division.String(), nil)
+			if err == nil {
+				total = p.total
+				page, better, err = p.standingsAfter(ctx, after, n)
+			}
+			return err
+		}
+		if r.seal.Layout == fencedLayout {
 			page, better, total, err = r.standingsAfter(ctx, l.Division.String(), after, n)
 			return err
 		}
@@ -248,7 +282,6 @@ func (r *standingRow) standing() leaderboard.Standing {
 type sealedPage struct {
 	size, tail int64 // the size of the ladder and the tail: see the top of the file; zero if the page does not exist
 	standings  []leaderboard.Standing
-	cachedAt   time.Time // set by pageCache
 }
 
 // bytes returns the approximate memory of the page.
@@ -285,7 +318,7 @@ func (r *finalRead) pages(ctx context.Context, division string, first, last int)
 	pages := map[int]*sealedPage{}
 	var missing []int
 	for number := first; number <= last; number++ {
-		if p := r.s.pages.get(r.pageKey(division, number)); p != nil {
+		if p, ok := r.s.pages.get(r.pageKey(division, number)).(*sealedPage); ok {
 			pages[number] = p
 		} else {
 			missing = append(missing, number)
@@ -537,41 +570,50 @@ const pageCacheBytes = 64 << 20
 // pageAge bounds the time for which a page is cached.
 const pageAge = time.Minute
 
-// A pageCache keeps the most recently read pages of generations.
+// A cached value is a page or a directory. It does not change.
+type cached interface{ bytes() int }
+
+// A pageCache keeps the most recently read pages and directories.
 type pageCache struct {
 	mu    sync.Mutex
-	lru   *simplelru.LRU[pageKey, *sealedPage]
+	lru   *simplelru.LRU[any, cachedAt]
 	bytes int
+}
+
+// cachedAt is a cached value and the time when it was read.
+type cachedAt struct {
+	cached
+	at time.Time
 }
 
 func newPageCache() *pageCache {
 	c := &pageCache{}
-	c.lru, _ = simplelru.NewLRU(pageCacheBytes, func(_ pageKey, p *sealedPage) { c.bytes -= p.bytes() }) // fails only for a size below 1
+	c.lru, _ = simplelru.NewLRU(pageCacheBytes, func(_ any, v cachedAt) { c.bytes -= v.cached.bytes() }) // fails only for a size below 1
 	return c
 }
 
-// get returns a page, which the caller must not change, or nil.
-func (c *pageCache) get(key pageKey) *sealedPage {
+// get returns a cached value, which the caller must not change, or nil.
+func (c *pageCache) get(key any) cached {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p, found := c.lru.Get(key)
-	if found && time.Since(p.cachedAt) > pageAge {
+	v, found := c.lru.Get(key)
+	if found && time.Since(v.at) > pageAge {
 		c.lru.Remove(key)
 		return nil
 	}
-	return p
+	return v.cached
 }
 
-// add caches a page, and then removes the least recently read pages that exceed pageCacheBytes.
-func (c *pageCache) add(key pageKey, p *sealedPage) {
+// add caches a value, and then removes the least recently used values that exceed
+// pageCacheBytes.
+func (c *pageCache) add(key any, v cached) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.lru.Contains(key) {
 		return
 	}
-	p.cachedAt = time.Now()
-	c.lru.Add(key, p)
-	for c.bytes += p.bytes(); c.bytes > pageCacheBytes; {
+	c.lru.Add(key, cachedAt{v, time.Now()})
+	for c.bytes += v.bytes(); c.bytes > pageCacheBytes; {
 		c.lru.RemoveOldest()
 	}
 }

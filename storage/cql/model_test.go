@@ -76,6 +76,7 @@ var (
 		"final_fences":  {"board", "season", "generation", "division"},
 		"final_ladders": {"board", "season", "generation"}, "final_positions": {"board", "season", "generation", "user_id"},
 		"final_standings": {"board", "season", "generation", "division", "page"}, "api_keys": {"realm"},
+		"final_places": {"board", "season", "edition", "user_id"}, "final_pages": {"board", "season", "page"},
 	}
 	clusteringColumns = map[string][]string{
 		"boards": {"board"}, "seasons": {"season"}, "user_scopes": {"board", "season", "edition"},
@@ -83,6 +84,7 @@ var (
 		"final_fences": {"standing"}, "final_ladders": {"division"}, "final_standings": {"position"}, "final_positions": {"division"}, "api_keys": {"id"},
 		"ban_ends": {"until_at", "user_hash", "board"}, "rank_changes": {"id"}, "match_users": {"user_id"}, "match_states": {"match_id"},
 		"audit": {"newest", "id"}, "audit_days": {"day"}, "audit_users": {"newest", "id"},
+		"final_places": {"division", "item"}, "final_pages": {"standing"},
 	}
 	staticColumns = map[string][]string{
 		"match_results": {"account", "owners", "divisions"}, "final_standings": {"standings", "tail"},
@@ -656,7 +658,12 @@ func matches(table string, r *modelRow, cells map[string]any, want map[string]an
 		got := column(table, name, r, cells, nil)
 		switch {
 		case op == "IN":
-			if !slices.Contains(v.([]string), got.(string)) {
+			list := reflect.ValueOf(v)
+			found := false
+			for i := range list.Len() {
+				found = found || compareValues(list.Index(i).Interface(), got) == 0
+			}
+			if !found {
 				return false
 			}
 		case op == ">=":

@@ -8,9 +8,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
-
-	"github.com/gocql/gocql"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -26,10 +25,18 @@ type seal struct {
 	// called. A generation that was being written at such a change possibly lacks the
 	// change. So if Overtaken changes while a generation is written, that generation
 	// never becomes valid.
-	Overtaken int `json:"erasures,omitempty"`
-	// Layout is finalLayout. It is 0 if an older version of the store wrote the valid
-	// generation, or changed the seal later.
-	Layout int `json:"layout,omitempty"`
+	Overtaken int        `json:"erasures,omitempty"`
+	Layout    sealLayout `json:"layout,omitempty"` // the layout of the valid generation
+	// Base and Ladders name the directories of the valid generation, if its layout is
+	// pagedLayout. Ladders has, by division, the generation that wrote the directory of the
+	// ladder. Generation Base wrote all other directories.
+	Base    string            `json:"base,omitempty"`
+	Ladders map[string]string `json:"ladders,omitempty"`
+	// Writer is the data center whose stores wrote the whole valid generation. It is empty if
+	// several data centers did.
+	Writer string `json:"writer,omitempty"`
+	// Writes counts the generations that were listed in Pending.
+	Writes int64 `json:"writes,omitempty"`
 	// Erased contains, by division, the number of positions that are missing in the valid
 	// generation after the erasures that have ended.
 	Erased map[string]int64 `json:"erased,omitempty"`
@@ -45,9 +52,52 @@ type seal struct {
 // A pendingGeneration is a generation that is not valid, but may have rows. Since is the
 // time at which Seal started to write it. A zero Since means that any Seal may remove the
 // generation at once.
+//
+// In pagedLayout, a pending generation with a zero Since was replaced. Its pages may also be
+// pages of later generations: see collect.
 type pendingGeneration struct {
-	Generation string    `json:"generation"`
-	Since      time.Time `json:"since"`
+	Generation string     `json:"generation"`
+	Since      time.Time  `json:"since"`
+	Layout     sealLayout `json:"layout,omitempty"`
+}
+
+// isReplaced reports whether p is a generation in pagedLayout that was replaced.
+func (p *pendingGeneration) isReplaced() bool { return p.Layout == pagedLayout && p.Since.IsZero() }
+
+// A sealLayout is a version of the layout of generations.
+type sealLayout int
+
+const (
+	// positionLayout is the layout of the oldest generations, without fences and tails. A
+	// store of that version that changes the seal later also sets it.
+	positionLayout sealLayout = iota
+	fencedLayout              // has fences and tails: see finalread.go
+	pagedLayout               // has immutable pages and directories: see directory.go
+)
+
+// pagedText is the text of pagedLayout in a stored seal. Older versions of the store expect a
+// number there. They report an error, and so never read or replace such final standings.
+const pagedText = `"pages"`
+
+// MarshalJSON implements [json.Marshaler].
+func (l sealLayout) MarshalJSON() ([]byte, error) {
+	if l == pagedLayout {
+		return []byte(pagedText), nil
+	}
+	return strconv.AppendInt(nil, int64(l), 10), nil
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *sealLayout) UnmarshalJSON(text []byte) error {
+	switch string(text) {
+	case "0", "1":
+		*l = sealLayout(text[0] - '0')
+	case pagedText:
+		*l = pagedLayout
+	default:
+		return fmt.Errorf("layout %s is newer than this program; upgrade it: %w", text, leaderboard.ErrFormat)
+	}
+	return nil
 }
 
 // pendingTimeout is the age at which Seal removes a pending generation, because the
@@ -56,6 +106,19 @@ type pendingGeneration struct {
 const pendingTimeout = 24 * time.Hour
 
 func (x *seal) sealed() bool { return x.Generation != "" }
+
+// hasReplaced reports whether collect has to remove pages of a sealed season.
+func (x *seal) hasReplaced() bool {
+	return x.Layout == pagedLayout && slices.ContainsFunc(x.Pending, func(p pendingGeneration) bool { return p.isReplaced() })
+}
+
+// addErased adds n to the number of missing positions of a ladder.
+func (x *seal) addErased(division string, n int64) {
+	if x.Erased == nil {
+		x.Erased = map[string]int64{}
+	}
+	x.Erased[division] += n
+}
 
 // setErased sets Erased to the sizes of ladders.
 func (x *seal) setErased(ladders []finalSize) {
@@ -72,17 +135,6 @@ func (x *seal) setErased(ladders []finalSize) {
 
 func (x *seal) record(seasonKey leaderboard.SeasonKey, inc incarnation) leaderboard.SeasonRecord {
 	return leaderboard.SeasonRecord{SeasonKey: seasonKey, SealedAt: x.SealedAt, Amendments: x.Amendments, Rules: inc.rules}
-}
-
-// generations returns all generations that may have rows.
-func (x *seal) generations() (all []string) {
-	for _, l := range x.Pending {
-		all = append(all, l.Generation)
-	}
-	if x.sealed() {
-		all = append(all, x.Generation)
-	}
-	return all
 }
 
 // readSeal returns the seal of an incarnation, or a zero seal if the table has none.
@@ -123,7 +175,8 @@ func (s *Store) changeSeal(ctx context.Context, seasonKey leaderboard.SeasonKey,
 			return oldSeal, newSeal, false, err
 		}
 		newSeal = oldSeal
-		newSeal.Amendments, newSeal.Pending, newSeal.Erased = slices.Clone(oldSeal.Amendments), slices.Clone(oldSeal.Pending), maps.Clone(oldSeal.Erased)
+		newSeal.Amendments, newSeal.Pending = slices.Clone(oldSeal.Amendments), slices.Clone(oldSeal.Pending)
+		newSeal.Erased, newSeal.Ladders = maps.Clone(oldSeal.Erased), maps.Clone(oldSeal.Ladders)
 		if !change(&newSeal) {
 			return oldSeal, newSeal, false, nil
 		}
@@ -164,27 +217,20 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 		if err != nil {
 			return leaderboard.SeasonRecord{}, err
 		}
-		generation, err := gocql.RandomUUID()
-		if err != nil {
-			return leaderboard.SeasonRecord{}, fmt.Errorf("cql: seal: %w", err)
-		}
-		f := finalSet{s, seasonKey, generation.String()}
-		oldSeal, _, listed, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
-			x.Pending = append(x.Pending, pendingGeneration{f.generation, s.now().UTC()})
-			return amend || !x.sealed()
-		})
+		p := pagedSeason{s, seasonKey, inc}
+		oldSeal, w, err := p.newPageWriter(ctx, func(x *seal) bool { return amend || !x.sealed() })
 		live := false
 		if err == nil {
 			live, err = s.whileOpen(ctx, seasonKey, inc, func(context.Context) error { return nil })
 		}
-		if err == nil && live && !listed {
+		if err == nil && live && w == nil {
 			return oldSeal.record(seasonKey, inc), nil
 		}
 		if err == nil && live {
-			err = f.writeAll(ctx, inc)
+			err = w.writeAll(ctx)
 		}
 		if err == nil && !live || errors.Is(err, errEnded) {
-			if err := s.unlist(ctx, seasonKey, inc, f); err != nil {
+			if err := w.unlist(ctx); err != nil {
 				return leaderboard.SeasonRecord{}, err
 			}
 			continue
@@ -192,49 +238,72 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 		if err != nil {
 			return leaderboard.SeasonRecord{}, err
 		}
-		record, ok, err := s.validate(ctx, f, inc, &oldSeal, a)
+		record, ok, err := w.validate(ctx, &oldSeal, a)
 		if ok || err != nil {
 			return record, err
 		}
-		if err := s.removePending(ctx, seasonKey, inc, f.generation); err != nil {
+		if err := s.removePending(ctx, seasonKey, inc, pendingGeneration{Generation: w.generation, Layout: pagedLayout, Since: s.now()}); err != nil {
 			return leaderboard.SeasonRecord{}, err
 		}
 	}
 }
 
-// validate makes a generation valid, unless another generation has become valid or entries
-// have changed since oldSeal, the seal before the generation was written. It reports whether it
-// has made the generation valid. If so, it also removes the generation that was valid before,
-// and pending generations older than pendingTimeout.
-func (s *Store) validate(ctx context.Context, f finalSet, inc incarnation, oldSeal *seal, a leaderboard.Amendment) (leaderboard.SeasonRecord, bool, error) {
-	_, sealed, ok, err := s.changeSeal(ctx, f.seasonKey, inc, func(x *seal) bool {
-		if x.Generation != oldSeal.Generation || x.Overtaken != oldSeal.Overtaken || !slices.ContainsFunc(x.Pending, f.isGenerationOf) {
+// validate makes a complete generation valid, unless another generation has become valid or
+// entries have changed since oldSeal, the seal before the generation was written. It reports
+// whether it has made the generation valid. If so, it also removes the generation that was valid
+// before, and pending generations older than pendingTimeout.
+func (w *pageWriter) validate(ctx context.Context, oldSeal *seal, a leaderboard.Amendment) (leaderboard.SeasonRecord, bool, error) {
+	_, sealed, ok, err := w.s.changeSeal(ctx, w.seasonKey, w.inc, func(x *seal) bool {
+		isOwn := func(p pendingGeneration) bool { return p.Generation == w.generation }
+		if x.Generation != oldSeal.Generation || x.Overtaken != oldSeal.Overtaken || !slices.ContainsFunc(x.Pending, isOwn) {
 			return false
 		}
-		x.Pending = slices.DeleteFunc(x.Pending, f.isGenerationOf)
+		x.Pending = slices.DeleteFunc(x.Pending, isOwn)
 		if !x.sealed() {
 			x.SealedAt = a.At
 		} else {
-			x.Pending = append(x.Pending, pendingGeneration{Generation: x.Generation}) // removed after the swap
-			if !slices.ContainsFunc(x.Amendments, func(o leaderboard.Amendment) bool { return o.At.Equal(a.At) && o.Reason == a.Reason }) {
-				x.Amendments = append(x.Amendments, a)
+			replaced := pendingGeneration{Generation: x.Generation} // removed after the swap
+			if x.Layout == pagedLayout {
+				replaced.Layout = pagedLayout
 			}
+			x.Pending = append(x.Pending, replaced)
+			x.addAmendment(&a)
 		}
-		x.Generation, x.Layout, x.Erased = f.generation, finalLayout, nil
+		x.Generation, x.Base, x.Layout, x.Erased, x.Ladders, x.Writer = w.generation, w.generation, pagedLayout, nil, nil, w.s.dc
 		return true
 	})
 	if err != nil || !ok {
 		return leaderboard.SeasonRecord{}, false, err // after an error, the generation may be valid and must not be removed
 	}
-	for _, l := range sealed.Pending {
-		if err == nil && s.now().Sub(l.Since) > pendingTimeout {
-			err = s.removePending(ctx, f.seasonKey, inc, l.Generation)
-		}
-	}
-	return sealed.record(f.seasonKey, inc), true, err
+	return sealed.record(w.seasonKey, w.inc), true, w.s.removeOld(ctx, w.seasonKey, w.inc, &sealed)
 }
 
-// Amend replaces the final standings of a sealed season.
+// addAmendment appends an amendment, unless x contains it.
+func (x *seal) addAmendment(a *leaderboard.Amendment) {
+	if !slices.ContainsFunc(x.Amendments, func(o leaderboard.Amendment) bool { return o.At.Equal(a.At) && o.Reason == a.Reason }) {
+		x.Amendments = append(x.Amendments, *a)
+	}
+}
+
+// removeOld removes the generations that were replaced, and pending generations older than
+// pendingTimeout.
+func (s *Store) removeOld(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, x *seal) error {
+	for _, g := range x.Pending {
+		if g.isReplaced() || s.now().Sub(g.Since) <= pendingTimeout {
+			continue
+		}
+		if err := s.removePending(ctx, seasonKey, inc, g); err != nil {
+			return err
+		}
+	}
+	if !x.hasReplaced() {
+		return nil
+	}
+	return (&pagedSeason{s, seasonKey, inc}).collect(ctx)
+}
+
+// Amend replaces the final standings of a sealed season. If the caller names the users, and the
+// season has pagedLayout, it writes only the pages that change: see changePages.
 //
 // A writer may change an entry while Seal runs. The final standings must include this
 // change. Consider a writer that changes an entry and then calls Amend, and a concurrent
@@ -248,12 +317,12 @@ func (s *Store) validate(ctx context.Context, f finalSet, inc incarnation, oldSe
 //     swap comes before the last swap of Seal, Seal starts again and reads the change. If
 //     the last swap of Seal comes first, the swap of Amend fails. Amend then reads the
 //     seal again and finds that the season is sealed.
-//   - If Amend finds that the season is sealed, it writes a new generation, and reads the
-//     change.
+//   - If Amend finds that the season is sealed, it reads the change, and writes a new
+//     generation.
 //
 // If the writer dies before Amend returns, it has not acknowledged the change. The sender
 // then sends the change again, and the writer that receives it calls Amend.
-func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
+func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey) // the incarnation in which the caller changed entries
 	if err != nil || !inc.openFor(b) {
@@ -269,6 +338,16 @@ func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderbo
 	if !oldSeal.sealed() {
 		return leaderboard.SeasonRecord{}, errNotSealed(seasonKey)
 	}
+	if len(users) > 0 && oldSeal.Layout == pagedLayout {
+		a.At = leaderboard.Truncate(a.At)
+		x, done, err := (&pagedSeason{s, seasonKey, inc}).amend(ctx, withoutRepeats(users), &a)
+		if errors.Is(err, errEnded) {
+			err = errNotSealed(seasonKey)
+		}
+		if done || err != nil {
+			return x.record(seasonKey, inc), err
+		}
+	}
 	record, err := s.writeFinal(ctx, b, season, a, true)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
 		err = errNotSealed(seasonKey)
@@ -277,35 +356,43 @@ func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderbo
 }
 
 // removePending removes the rows of a generation, and then removes it from Pending.
-func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, generation string) error {
-	f := finalSet{s, seasonKey, generation}
-	if err := f.removeAll(ctx); err != nil {
+func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, g pendingGeneration) (err error) {
+	if g.Layout == pagedLayout {
+		err = (&pagedSeason{s, seasonKey, inc}).removeOwn(ctx, g.Generation, 0, nil)
+	} else {
+		err = finalSet{s, seasonKey, g.Generation}.removeAll(ctx)
+	}
+	if err != nil {
 		return err
 	}
-	_, _, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
+	_, _, _, err = s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
 		count := len(x.Pending)
-		x.Pending = slices.DeleteFunc(x.Pending, f.isGenerationOf)
+		x.Pending = slices.DeleteFunc(x.Pending, func(p pendingGeneration) bool { return p.Generation == g.Generation })
 		return len(x.Pending) < count
 	})
 	return err
 }
 
-// unlist removes the generation f from the seal of an ended incarnation. The caller has
-// removed the rows of f. If the seal then has neither a valid nor a pending generation,
-// unlist deletes the seal.
-func (s *Store) unlist(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, f finalSet) error {
+// unlist removes the generation from the seal of an ended incarnation. The caller has removed
+// its rows. If the seal then has neither a valid nor a pending generation, unlist deletes the
+// seal.
+func (w *pageWriter) unlist(ctx context.Context) error {
+	if w == nil {
+		return nil
+	}
+	isOwn := func(p pendingGeneration) bool { return p.Generation == w.generation }
 	for {
-		oldSeal, err := s.readSeal(ctx, seasonKey, inc)
-		if err != nil || !slices.ContainsFunc(oldSeal.Pending, f.isGenerationOf) {
+		oldSeal, err := w.s.readSeal(ctx, w.seasonKey, w.inc)
+		if err != nil || !slices.ContainsFunc(oldSeal.Pending, isOwn) {
 			return err
 		}
 		newSeal := oldSeal
-		newSeal.Pending = slices.DeleteFunc(slices.Clone(oldSeal.Pending), f.isGenerationOf)
+		newSeal.Pending = slices.DeleteFunc(slices.Clone(oldSeal.Pending), isOwn)
 		var ok bool
 		if newSeal.sealed() || len(newSeal.Pending) > 0 {
-			ok, err = s.swapSeal(ctx, seasonKey, inc, &oldSeal, &newSeal)
+			ok, err = w.s.swapSeal(ctx, w.seasonKey, w.inc, &oldSeal, &newSeal)
 		} else {
-			ok, err = s.dropSeal(ctx, seasonKey, inc, &oldSeal)
+			ok, err = w.s.dropSeal(ctx, w.seasonKey, w.inc, &oldSeal)
 		}
 		if ok || err != nil {
 			return err
@@ -317,6 +404,11 @@ func (s *Store) unlist(ctx context.Context, seasonKey leaderboard.SeasonKey, inc
 // deleted the seal.
 func (s *Store) dropSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, stored *seal) (bool, error) {
 	return s.conn.swap(ctx, op{removeSeal, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number, stored.body}}, map[string]any{})
+}
+
+// withoutRepeats returns the users in order, each once.
+func withoutRepeats(users []leaderboard.UserID) []leaderboard.UserID {
+	return slices.Compact(slices.Sorted(slices.Values(users)))
 }
 
 func errNotSealed(s leaderboard.SeasonKey) error {

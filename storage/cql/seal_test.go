@@ -16,7 +16,22 @@ import (
 // finalRows returns the number of rows that a model has of each generation.
 func finalRows(m *model) map[string]int {
 	rows := map[string]int{}
-	for _, table := range []string{"final_ladders", "final_standings", "final_positions", "final_fences"} {
+	for key, p := range m.replicas[0]["final_pages"] {
+		for _, r := range p.rows {
+			if _, ok := r.visible(p.deleted); ok {
+				generation, _ := splitPageName(strings.Split(key, ";")[2])
+				rows[generation+`"`]++
+			}
+		}
+	}
+	for _, p := range m.replicas[0]["final_places"] {
+		for _, r := range p.rows {
+			if cells, ok := r.visible(p.deleted); ok && cells["directory"] != nil {
+				rows[fmt.Sprintf("%q", r.key[1])]++
+			}
+		}
+	}
+	for _, table := range []string{"final_standings", "final_positions", "final_fences"} {
 		for key, p := range m.replicas[0][table] {
 			if _, ok := p.static.visible(p.deleted); ok {
 				rows[strings.Split(key, ";")[2]]++
@@ -29,6 +44,18 @@ func finalRows(m *model) map[string]int {
 		}
 	}
 	return rows
+}
+
+// placeRows returns the number of rows of table final_places.
+func placeRows(m *model) (n int) {
+	for _, p := range m.replicas[0]["final_places"] {
+		for _, r := range p.rows {
+			if _, ok := r.visible(p.deleted); ok {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // If a process dies during Seal, the rows that it wrote remain. A Seal one day later
@@ -50,7 +77,7 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 			seal := func(s *Store, day int) error {
 				_, err := s.Seal(ctx, w.board, seasonKey.Season, w.clock)
 				if err == nil {
-					_, err = s.Amend(ctx, w.board, seasonKey.Season, leaderboard.Amendment{At: w.clock.AddDate(0, 0, day)})
+					_, err = s.Amend(ctx, w.board, seasonKey.Season, leaderboard.Amendment{At: w.clock.AddDate(0, 0, day)}, nil)
 				}
 				return err
 			}
@@ -98,8 +125,8 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 			if err := w.third.DeleteSeason(ctx, seasonKey, time.Time{}); err != nil {
 				t.Fatal(err)
 			}
-			if rows := finalRows(m); len(rows) > 0 {
-				t.Errorf("the deleted season has rows of the generations %v, want none", rows)
+			if rows, places := finalRows(m), placeRows(m); len(rows) > 0 || places > 0 {
+				t.Errorf("the deleted season has rows of the generations %v and %d places, want none", rows, places)
 			}
 		}
 	}

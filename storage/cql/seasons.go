@@ -353,6 +353,9 @@ func (s *Store) sweepUsers(ctx context.Context, seasonKey leaderboard.SeasonKey,
 		if err := s.conn.write(ctx, op{deleteUser, key.args(sweepTime)}); err != nil {
 			return err
 		}
+		if err := s.conn.write(ctx, op{deletePlaces, key.args(sweepTime)}); err != nil {
+			return err
+		}
 		return s.conn.write(ctx, op{deleteUserSeason, []any{sweepTime, userHash(users[i]), string(seasonKey.Board), string(seasonKey.Season), inc.number}})
 	})
 }

@@ -136,6 +136,19 @@ const (
 	deleteFinalFence  = `DELETE FROM final_fences USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND division = ? AND standing = ?`
 	deleteFinalFences = `DELETE FROM final_fences USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND division = ?`
 
+	selectPlaces     = `SELECT user_id, item, page, ordinal, competition, dense, directory FROM final_places WHERE board = ? AND season = ? AND edition = ? AND user_id IN ? AND division = ?`
+	selectUserPlaces = `SELECT division, item FROM final_places WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
+	insertPlace      = `INSERT INTO final_places (board, season, edition, user_id, division, item, page, ordinal, competition, dense) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
+	insertDirectory  = `INSERT INTO final_places (board, season, edition, user_id, division, item, directory) VALUES (?, ?, ?, '', ?, ?, ?) USING TIMESTAMP 1`
+	deletePlace      = `DELETE FROM final_places USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ? AND division = ? AND item = ?`
+	deletePlaces     = `DELETE FROM final_places USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
+
+	selectPages   = `SELECT page, standing, user_id, ordinal, competition, dense FROM final_pages WHERE board = ? AND season = ? AND page IN ?`
+	selectInPages = `SELECT page, standing, user_id, ordinal, competition, dense FROM final_pages WHERE board = ? AND season = ? AND page IN ? AND standing IN ?`
+	insertPageRow = `INSERT INTO final_pages (board, season, page, standing, user_id, ordinal, competition, dense) VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1`
+	deletePageRow = `DELETE FROM final_pages USING TIMESTAMP 2 WHERE board = ? AND season = ? AND page = ? AND standing = ?`
+	deletePage    = `DELETE FROM final_pages USING TIMESTAMP 2 WHERE board = ? AND season = ? AND page = ?`
+
 	selectKeys    = `SELECT id, body FROM api_keys WHERE realm = 0`
 	selectKey     = `SELECT body FROM api_keys WHERE realm = 0 AND id = ?`
 	selectKeyHash = `SELECT body FROM api_keys WHERE realm = 0 AND hash = ?`

@@ -375,7 +375,7 @@ func BenchmarkSeal(b *testing.B) {
 		b.Fatal(err)
 	}
 	for i := 0; b.Loop(); i++ {
-		if _, err := s.Amend(context.Background(), testBoard(), testSeason.Season, leaderboard.Amendment{At: testEpoch.Add(time.Duration(i) * time.Second)}); err != nil {
+		if _, err := s.Amend(context.Background(), testBoard(), testSeason.Season, leaderboard.Amendment{At: testEpoch.Add(time.Duration(i) * time.Second)}, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

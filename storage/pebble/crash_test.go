@@ -224,7 +224,7 @@ func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 			}
 		}
 		amend := func(day int) error {
-			_, err := s.Amend(t.Context(), b, testSeason.Season, leaderboard.Amendment{At: testEpoch.AddDate(0, 0, day)})
+			_, err := s.Amend(t.Context(), b, testSeason.Season, leaderboard.Amendment{At: testEpoch.AddDate(0, 0, day)}, nil)
 			return err
 		}
 		apply(1)

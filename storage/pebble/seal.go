@@ -37,14 +37,15 @@ type seal struct {
 
 // Seal implements [leaderboard.Store].
 func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, at time.Time) (leaderboard.SeasonRecord, error) {
-	return s.makeFinal(ctx, b, season, leaderboard.Amendment{At: at}, false)
+	return s.makeFinal(ctx, b, season, leaderboard.Amendment{At: at}, false, nil)
 }
 
 // Amend implements [leaderboard.Store]. If a Seal of the season is in progress, Amend
 // waits for its end: this Seal may have read the entries before the caller of Amend changed
-// them. Amend then computes and writes the final standings again.
-func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
-	record, err := s.makeFinal(ctx, b, season, a, true)
+// them. Amend then computes and writes all final standings again, unless those of the given
+// users agree with their entries.
+func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
+	record, err := s.makeFinal(ctx, b, season, a, true, users)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
 		err = errNotSealed(leaderboard.SeasonKey{Board: b.ID, Season: season})
 	}
@@ -53,13 +54,14 @@ func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderbo
 
 // makeFinal computes and writes the final standings of a season. If amend is false and the
 // season is sealed, it changes nothing. If amend is true and the season is not sealed, it
-// returns [leaderboard.ErrNotSealed].
+// returns [leaderboard.ErrNotSealed]. If users is not empty, and their final standings agree
+// with their entries, it also changes nothing.
 //
 // makeFinal reads one snapshot and writes its standings as a new generation. To bound
 // memory, it writes them in many batches. The last batch sets the season's generation to
 // the new one and removes the previous one. Therefore readers see exactly one of the two
 // generations, even after a crash.
-func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, amend bool) (leaderboard.SeasonRecord, error) {
+func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, amend bool, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	fail := func(err error) (leaderboard.SeasonRecord, error) {
 		return leaderboard.SeasonRecord{}, fmt.Errorf("seal of season %q of board %q: %w", season, b.ID, err)
@@ -87,7 +89,13 @@ func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season lead
 	if err != nil {
 		return fail(err)
 	}
-	if found && !amend {
+	unchanged := found && !amend
+	if found && amend && len(users) > 0 {
+		if unchanged, err = s.agrees(ctx, bd, seasonKey, row.Generation, users); err != nil {
+			return fail(err)
+		}
+	}
+	if unchanged {
 		return row.record(seasonKey), nil
 	}
 	row.Generation++
@@ -114,6 +122,47 @@ func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season lead
 		return fail(err)
 	}
 	return row.record(seasonKey), nil
+}
+
+// agrees reports whether the final standings of users in a generation agree with their entries.
+func (s *Store) agrees(ctx context.Context, bd *board, seasonKey leaderboard.SeasonKey, generation uint32, users []leaderboard.UserID) (bool, error) {
+	rowKey := makeSeasonRowKey(bd.number, seasonKey.Season)
+	for _, user := range users {
+		entry, err := s.Entry(ctx, seasonKey, user)
+		if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
+			return false, err
+		}
+		var want, got []string // each is a slot and a sort key
+		if err == nil && entry.Ranked() {
+			for _, d := range append([]leaderboard.Division{{}}, entry.Divisions...) {
+				slot, _ := bd.slot(d)
+				want = append(want, string(slot)+string(entry.SortKey()))
+			}
+		}
+		prefix := rowKey.finalUser(generation, user)
+		if err := s.scan(ctx, prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {
+			slot := bytes.Clone(key[len(prefix):])
+			position, err := decodeUvarint(value)
+			if err != nil {
+				return false, err
+			}
+			var st leaderboard.Standing
+			_, err = s.get(rowKey.finalPlace(generation, slot, int64(position)), func(b []byte) (err error) {
+				st, err = bd.decodeStanding(int64(position), b)
+				return err
+			})
+			got = append(got, string(slot)+string(st.SortKey()))
+			return true, err
+		}); err != nil {
+			return false, err
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		if !slices.Equal(want, got) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // beginSeal registers a seal in s.seals, and returns the snapshot from which makeFinal

@@ -515,6 +515,25 @@ func (m *model) seal(s leaderboard.SeasonKey, a leaderboard.Amendment, ladders m
 	}
 }
 
+// agrees reports whether the final standings of a sealed season have the users and scores of the
+// ladders. After an erasure, their ranks may differ.
+func (m *model) agrees(s leaderboard.SeasonKey, ladders map[leaderboard.Division][]leaderboard.Entry) bool {
+	for d, standings := range m.sealed[s].final {
+		if len(ladders[d]) != len(standings) {
+			return false
+		}
+	}
+	for d, entries := range ladders {
+		standings := m.sealed[s].final[d]
+		for i := range entries {
+			if len(standings) != len(entries) || standings[i].SortKey() != entries[i].SortKey() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // assignRanks returns the standings of the entries. The entries must be in standing order.
 func assignRanks(entries []leaderboard.Entry) []leaderboard.Standing {
 	var out []leaderboard.Standing

@@ -182,6 +182,11 @@ func (w *sampleWriter) erase(user leaderboard.UserID, at time.Time) {
 	w.noteChanges(fmt.Sprintf("Erase %s", user), changes, err)
 }
 
+// amendAll amends the final standings of all users.
+func (w *sampleWriter) amendAll(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
+	return w.store.Amend(ctx, b, season, a, nil)
+}
+
 // makeFinal seals or amends a season. The argument call is the store's Seal or Amend.
 func (w *sampleWriter) makeFinal(id leaderboard.BoardID, season leaderboard.SeasonID, at time.Time, reason string,
 	call func(context.Context, *leaderboard.Board, leaderboard.SeasonID, leaderboard.Amendment) (leaderboard.SeasonRecord, error),
@@ -231,7 +236,7 @@ func WriteSample(ctx context.Context, store leaderboard.Store) ([]string, error)
 	w.ban(sampleUser(2), false, sampleStart.AddDate(0, 0, 15))
 	w.ban(sampleUser(4), true, sampleStart.AddDate(0, 0, 15))
 	w.ban("nobody yet", true, sampleStart.AddDate(0, 0, 15))
-	w.makeFinal("cup", "s1", sampleStart.AddDate(0, 0, 16), "a ban", store.Amend)
+	w.makeFinal("cup", "s1", sampleStart.AddDate(0, 0, 16), "a ban", w.amendAll)
 	w.seal("cup", "s2", sampleStart.AddDate(0, 0, 23))
 	w.seal("purse", leaderboard.SeasonAll, sampleStart.AddDate(0, 0, 29))
 	w.apply("purse", 1, 30, 7)
@@ -252,8 +257,8 @@ func ExtendSample(ctx context.Context, store leaderboard.Store) ([]string, error
 		w.apply(id, 0, 20, 5) // results that WriteSample applied already
 		w.apply(id, 2, 40, 16)
 	}
-	w.makeFinal("cup", "s1", sampleStart.AddDate(0, 0, 40), "corrections", store.Amend)
-	w.makeFinal("cup", "s3", sampleStart.AddDate(0, 0, 40), "", store.Amend)
+	w.makeFinal("cup", "s1", sampleStart.AddDate(0, 0, 40), "corrections", w.amendAll)
+	w.makeFinal("cup", "s3", sampleStart.AddDate(0, 0, 40), "", w.amendAll)
 	w.seal("cup", "s3", sampleStart.AddDate(0, 0, 41))
 	w.ban(sampleUser(4), false, sampleStart.AddDate(0, 0, 42))
 	w.ban("nobody yet", false, sampleStart.AddDate(0, 0, 42))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,7 +41,7 @@ var seasonTests = []test{
 		check("with results", none)
 		_, err := f.Seal(f.ctx, b, "s1", f.clock)
 		f.ok("Seal", err)
-		record, err := f.Amend(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock.Add(time.Second), Reason: "late"})
+		record, err := f.Amend(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock.Add(time.Second), Reason: "late"}, nil)
 		f.ok("Amend", err)
 		check("that is sealed", record)
 		check("that is not sealed, on a board with a sealed season", leaderboard.SeasonRecord{SeasonKey: secondSeason(b)})
@@ -141,7 +142,7 @@ var seasonTests = []test{
 		f.apply(b, f.retraction(b, "u", "m", 1))
 		amendments := []leaderboard.Amendment{{At: f.clock, Reason: "retract"}, {At: f.clock.Add(time.Second), Reason: "é"}}
 		for i, a := range amendments {
-			record, err := f.Amend(f.ctx, b, "s1", a)
+			record, err := f.Amend(f.ctx, b, "s1", a, nil)
 			f.ok("Amend", err)
 			f.equal("record", leaderboard.SeasonRecord{SeasonKey: firstSeason(b), SealedAt: sealedAt, Amendments: amendments[:i+1]}, record)
 		}
@@ -172,9 +173,54 @@ var seasonTests = []test{
 		f.equal("total", int64(1), total)
 		want.Amendments = []leaderboard.Amendment{amend}
 		for range 2 {
-			record, err := f.Amend(f.ctx, b, "s1", amend)
+			record, err := f.Amend(f.ctx, b, "s1", amend, nil)
 			f.ok("Amend", err)
 			f.equal("record", want, record)
+		}
+	}},
+	{"Amend for users whose final standings agree with their entries changes nothing", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		f.apply(b, f.result(b, "u", "m", 0, 5), withAttributes(f.result(b, "v", "m", 0, 4), "gender", "F"), f.result(b, "w", "m", 0, 3))
+		_, err := f.Seal(f.ctx, b, "s1", f.clock)
+		f.ok("Seal", err)
+		amend := func(want int, reason string, users ...leaderboard.UserID) {
+			f.Helper()
+			f.clock = f.clock.Add(time.Second)
+			record, err := f.Amend(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock, Reason: reason}, users)
+			f.ok("Amend "+reason, err)
+			f.equal("amendments after "+reason, want, len(record.Amendments))
+		}
+		female := leaderboard.Ladder{SeasonKey: firstSeason(b), Division: leaderboard.Division{Attribute: "gender", Value: "F"}}
+		overall := leaderboard.Ladder{SeasonKey: firstSeason(b)}
+		ladder := func(l leaderboard.Ladder) (names []leaderboard.UserID) {
+			f.Helper()
+			got, total, err := f.FinalStandings(f.ctx, l, 1, 10)
+			f.ok("FinalStandings", err)
+			f.equal("total", int64(len(got)), total)
+			for _, st := range got {
+				names = append(names, st.User)
+			}
+			return names
+		}
+		amend(0, "no change", "u", "v", "w", "nobody")
+		f.apply(b, f.result(b, "v", "n", 0, 6))
+		amend(1, "a better result", "v")
+		amend(1, "the same again", "v", "v")
+		f.equal("overall ladder", users("v", "u", "w"), ladder(overall))
+		f.apply(b, withAttributes(f.result(b, "u", "n", 0, 7), "gender", "F"))
+		amend(2, "a division that gains a user", "u")
+		f.equal("division", users("u"), ladder(female)[:1])
+		f.setBanned("u", true)
+		amend(3, "a ban", "u", "w")
+		f.equal("overall ladder after a ban", users("v", "w"), ladder(overall))
+		f.setBanned("u", false)
+		amend(4, "the end of a ban", "u")
+		f.equal("overall ladder after the ban", users("u", "v", "w"), ladder(overall))
+		f.apply(b, f.retraction(b, "u", "m", 1), f.retraction(b, "u", "n", 1))
+		amend(5, "a retraction", "u")
+		f.equal("overall ladder after a retraction", users("v", "w"), ladder(overall))
+		if slices.Contains(ladder(female), "u") {
+			f.Errorf("the division has user u, whose results were retracted")
 		}
 	}},
 	{"while Amend runs, readers see either the old standings or the new ones", func(f *fixture) {
@@ -197,7 +243,7 @@ var seasonTests = []test{
 					if _, err := f.Apply(f.ctx, b, results); err != nil {
 						return err
 					}
-					if _, err := f.Amend(f.ctx, b, "s1", leaderboard.Amendment{At: epoch.AddDate(1, 0, int(round))}); err != nil {
+					if _, err := f.Amend(f.ctx, b, "s1", leaderboard.Amendment{At: epoch.AddDate(1, 0, int(round))}, nil); err != nil {
 						return err
 					}
 				}
@@ -263,7 +309,7 @@ var seasonTests = []test{
 		b := f.create(bestBoard("b"))
 		amend := func(reason string) (leaderboard.SeasonRecord, error) {
 			f.clock = f.clock.Add(time.Second)
-			return f.Amend(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock, Reason: reason})
+			return f.Amend(f.ctx, b, "s1", leaderboard.Amendment{At: f.clock, Reason: reason}, nil)
 		}
 		_, err := amend("a season without results")
 		f.wantErr("Amend of a season without results", err, leaderboard.ErrNotSealed)
@@ -315,7 +361,7 @@ var seasonTests = []test{
 			})
 			for i := range late {
 				f.apply(b, late[i])
-				_, err := f.Amend(f.ctx, b, season, leaderboard.Amendment{At: f.clock, Reason: "late"})
+				_, err := f.Amend(f.ctx, b, season, leaderboard.Amendment{At: f.clock, Reason: "late"}, []leaderboard.UserID{late[i].User})
 				if err != nil && !errors.Is(err, leaderboard.ErrNotSealed) {
 					f.Fatalf("Amend: %v", err)
 				}

@@ -290,11 +290,11 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 }
 
 // Amend implements [leaderboard.Store].
-func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (got leaderboard.SeasonRecord, err error) {
+func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (got leaderboard.SeasonRecord, err error) {
 	if err = s.check(ctx, "Amend", leaderboard.ErrUnavailable); err != nil {
 		return
 	}
-	return s.Store.Amend(ctx, b, season, a)
+	return s.Store.Amend(ctx, b, season, a, users)
 }
 
 // ChangedAt implements [leaderboard.Store].

@@ -1,0 +1,453 @@
+package cql
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// A pagedChange is what an amendment or an erasure changes in the final standings of a season.
+type pagedChange struct {
+	pagedSeason
+	seal        *seal
+	users       []leaderboard.UserID
+	erases      bool // the users, of whom there is one, are erased, and the others keep their ranks
+	directories map[string]*directory
+	ladders     map[string]*ladderChange // only ladders that change
+	outdated    []outdatedPlace          // places of the users that do not count after the change
+}
+
+// An outdatedPlace is a row of table final_places that has to be removed.
+type outdatedPlace struct {
+	user     leaderboard.UserID
+	division string
+	key      leaderboard.SortKey
+}
+
+// compute finds the differences between the entries of the users and their final standings.
+func (c *pagedChange) compute(ctx context.Context) error {
+	c.directories, c.ladders, c.outdated = map[string]*directory{}, map[string]*ladderChange{}, nil
+	places, entries := make([]map[string][]leaderboard.SortKey, len(c.users)), make([]leaderboard.Entry, len(c.users))
+	if err := c.s.forEach(ctx, len(c.users), func(ctx context.Context, i int) (err error) {
+		if places[i], err = c.placesOf(ctx, c.users[i]); err != nil || c.erases {
+			return err
+		}
+		stored, err := c.s.readEntry(ctx, &userKey{c.seasonKey, c.inc.number, c.users[i]}, c.inc)
+		entries[i] = stored.entryOr(leaderboard.Entry{})
+		return err
+	}); err != nil {
+		return err
+	}
+	for i, user := range c.users {
+		e := &entries[i]
+		wanted := map[string]leaderboard.SortKey{}
+		if e.Ranked() {
+			wanted[""] = e.SortKey()
+			for _, d := range e.Divisions {
+				wanted[d.String()] = e.SortKey()
+			}
+		}
+		for division := range wanted {
+			if _, ok := places[i][division]; !ok {
+				places[i][division] = nil
+			}
+		}
+		for _, division := range slices.Sorted(maps.Keys(places[i])) {
+			if err := c.compareLadder(ctx, division, user, wanted[division], places[i][division]); err != nil {
+				return err
+			}
+		}
+	}
+	return c.closeGaps(ctx)
+}
+
+// closeGaps adds the ladders with gaps of erased users to an amendment that changes any ladder.
+func (c *pagedChange) closeGaps(ctx context.Context) (err error) {
+	if c.erases || len(c.ladders) == 0 {
+		return nil
+	}
+	for division := range c.seal.Erased {
+		if c.ladders[division] != nil {
+			continue
+		}
+		if c.directories[division], err = c.currentDirectory(ctx, division, c.seal); err != nil {
+			return err
+		}
+		c.ladders[division] = &ladderChange{}
+	}
+	return nil
+}
+
+// placesOf returns the sort keys that a user may have, by division.
+func (p *pagedSeason) placesOf(ctx context.Context, user leaderboard.UserID) (map[string][]leaderboard.SortKey, error) {
+	places := map[string][]leaderboard.SortKey{}
+	var division string
+	var item []byte
+	err := p.s.conn.read(ctx, op{selectUserPlaces, p.placeArgs(string(user))}, []any{&division, &item}, func() bool {
+		places[division] = append(places[division], leaderboard.SortKey(item))
+		return true
+	})
+	return places, err
+}
+
+// compareLadder compares the standing of a user in a ladder with the wanted sort key, which is
+// empty if the user must not stand there.
+func (c *pagedChange) compareLadder(ctx context.Context, division string, user leaderboard.UserID, wanted leaderboard.SortKey, places []leaderboard.SortKey) error {
+	d := c.directories[division]
+	if d == nil {
+		var err error
+		if d, err = c.currentDirectory(ctx, division, c.seal); err != nil {
+			return err
+		}
+		c.directories[division] = d
+	}
+	change := ladderChange{}
+	stands := false
+	for _, key := range places {
+		if key != wanted {
+			c.outdated = append(c.outdated, outdatedPlace{user, division, key})
+		}
+		found, err := c.contains(ctx, d, key)
+		if err != nil {
+			return err
+		}
+		if found && key == wanted {
+			stands = true
+		} else if found {
+			change.removed = append(change.removed, key)
+		}
+	}
+	if wanted != "" && !stands {
+		change.inserted = []pageRow{{key: wanted, user: user}}
+	}
+	if len(change.removed) == 0 && len(change.inserted) == 0 {
+		return nil
+	}
+	if c.ladders[division] == nil {
+		c.ladders[division] = &ladderChange{}
+	}
+	all := c.ladders[division]
+	all.removed, all.inserted = append(all.removed, change.removed...), append(all.inserted, change.inserted...)
+	return nil
+}
+
+// contains reports whether a ladder has a standing with a sort key.
+func (p *pagedSeason) contains(ctx context.Context, d *directory, key leaderboard.SortKey) (bool, error) {
+	i := d.pageOf(key)
+	if i < 0 {
+		return false, nil
+	}
+	pages, err := p.readPages(ctx, d.pages[i:i+1])
+	if err != nil {
+		return false, err
+	}
+	_, found := pages[d.pages[i].name].find(key)
+	return found, nil
+}
+
+// currentDirectory returns the directory of a ladder that the seal x names. If the season has no
+// such ladder, the directory is empty.
+func (p *pagedSeason) currentDirectory(ctx context.Context, division string, x *seal) (*directory, error) {
+	d, err := p.readDirectory(ctx, division, x.directoryOf(division))
+	if err != nil || d != nil {
+		return d, err
+	}
+	return p.emptyDirectory(ctx, division, x)
+}
+
+// emptyDirectory returns an empty directory for a ladder that has none. A seal writes the
+// directory of the overall ladder first. If that is missing too, the generation was removed, and
+// emptyDirectory returns errIncomplete.
+func (p *pagedSeason) emptyDirectory(ctx context.Context, division string, x *seal) (*directory, error) {
+	if division != "" && x.Ladders[division] == "" {
+		overall, err := p.readDirectory(ctx, "", x.directoryOf(""))
+		if err != nil || overall != nil {
+			return newDirectory(nil), err
+		}
+	}
+	return nil, errIncomplete
+}
+
+// amend calls changePages if the stores of this data center wrote the final standings. Otherwise
+// rows may not have arrived here yet. A missing place of a user would leave the user's old
+// standing in a ladder. So amend then only checks whether the final standings agree. If not, it
+// returns false, and the caller must write all of them again.
+func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, bool, error) {
+	x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
+	if err != nil || !x.sealed() || x.Layout != pagedLayout {
+		return x, false, err
+	}
+	if x.Writer == p.s.dc {
+		x, err = p.changePages(ctx, users, a)
+		return x, x.sealed() && x.Layout == pagedLayout, err
+	}
+	c := pagedChange{pagedSeason: *p, seal: &x, users: users}
+	err = c.compute(ctx)
+	if errors.Is(err, errIncomplete) {
+		return x, false, nil
+	}
+	return x, len(c.ladders) == 0, err
+}
+
+// changePages makes the final standings of a season agree with the entries of users, and adds
+// the amendment to the seal if they did not. If a is nil, the users, of whom there must be one,
+// are erased: the others keep their ranks. It returns the seal that is then stored. If the
+// season is sealed in an older layout, or not sealed, changePages does nothing.
+//
+// Errors: errEnded if the incarnation has ended.
+//
+// The entries are read after the generation was listed in Pending. So an erasure that may have
+// removed an entry later raises Overtaken. Two processes may amend at the same time: the one
+// whose swap comes second starts again, with the new pages.
+func (p *pagedSeason) changePages(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, error) {
+	for {
+		x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
+		if err != nil || x.Layout != pagedLayout || !x.sealed() {
+			return x, err
+		}
+		c := pagedChange{pagedSeason: *p, seal: &x, users: users, erases: a == nil}
+		if err = c.compute(ctx); err == nil && len(c.ladders) == 0 {
+			if x.hasReplaced() {
+				err = p.collect(ctx)
+			}
+			return x, err
+		}
+		done := false
+		if err == nil {
+			x, done, err = c.try(ctx, a)
+		}
+		if done {
+			return x, err
+		}
+		if err != nil {
+			if err := p.unlessReplaced(ctx, x.Generation, err); err != nil {
+				return x, err
+			}
+		}
+	}
+}
+
+// unlessReplaced returns err, unless it is errIncomplete and the seal does not name the
+// generation any more.
+func (p *pagedSeason) unlessReplaced(ctx context.Context, generation string, err error) error {
+	if !errors.Is(err, errIncomplete) {
+		return err
+	}
+	x, readErr := p.s.readSeal(ctx, p.seasonKey, p.inc)
+	if readErr != nil {
+		return readErr
+	}
+	if x.Generation == generation {
+		return err
+	}
+	return nil
+}
+
+// try writes the change as a new generation, and makes it valid, unless another process has
+// changed the seal. It reports whether it has made the generation valid. If not, it has removed
+// the generation.
+func (c *pagedChange) try(ctx context.Context, a *leaderboard.Amendment) (seal, bool, error) {
+	before, w, err := c.newPageWriter(ctx, func(x *seal) bool { return x.sealed() && x.Layout == pagedLayout })
+	if err != nil || w == nil {
+		return before, false, err
+	}
+	c.seal = &before
+	err = w.checkOpen(ctx)
+	if err == nil {
+		err = c.compute(ctx)
+	}
+	if err == nil {
+		err = c.write(ctx, w)
+	}
+	if errors.Is(err, errEnded) {
+		return before, true, cmp.Or(w.unlist(ctx), errEnded)
+	}
+	if err != nil && !errors.Is(err, errIncomplete) {
+		return before, true, err // the generation stays in Pending
+	}
+	if err == nil {
+		x, ok, swapErr := c.validate(ctx, w, a)
+		if ok || swapErr != nil {
+			return x, true, swapErr
+		}
+	}
+	if removeErr := c.s.removePending(ctx, c.seasonKey, c.inc, pendingGeneration{Generation: w.generation, Layout: pagedLayout, Since: c.s.now()}); removeErr != nil {
+		return before, true, removeErr
+	}
+	return before, false, err
+}
+
+// write writes the new pages of all ladders that change, and their directories.
+func (c *pagedChange) write(ctx context.Context, w *pageWriter) error {
+	pages := map[string][]newPage{}
+	for _, division := range slices.Sorted(maps.Keys(c.ladders)) {
+		var err error
+		if pages[division], err = c.newPages(ctx, division, w.nextName); err != nil {
+			return err
+		}
+	}
+	if err := w.writeCount(ctx); err != nil {
+		return err
+	}
+	for _, division := range slices.Sorted(maps.Keys(pages)) {
+		inserted := map[leaderboard.SortKey]bool{}
+		for _, r := range c.ladders[division].inserted {
+			inserted[r.key] = true
+		}
+		for i := range pages[division] {
+			page := &pages[division][i]
+			if page.rows == nil {
+				continue
+			}
+			places := slices.DeleteFunc(slices.Clone(page.rows), func(r pageRow) bool { return !inserted[r.key] })
+			if err := w.writePage(ctx, division, page, places); err != nil {
+				return err
+			}
+		}
+		if err := w.writeDirectory(ctx, division, pages[division]); err != nil {
+			return err
+		}
+	}
+	return w.checkOpen(ctx)
+}
+
+// newPages returns the pages of a ladder after the change.
+func (c *pagedChange) newPages(ctx context.Context, division string, name func() string) ([]newPage, error) {
+	d, change := c.directories[division], c.ladders[division]
+	load := func(p *ladderPage) ([]pageRow, error) {
+		pages, err := c.readPages(ctx, []ladderPage{*p})
+		return pages[p.name], err
+	}
+	if !c.erases {
+		return d.amend(change, load, name)
+	}
+	pages := make([]newPage, len(d.pages))
+	for i := range d.pages {
+		pages[i].ladderPage = d.pages[i]
+	}
+	for _, key := range change.removed {
+		i := d.pageOf(key)
+		rows, err := load(&d.pages[i])
+		if err != nil {
+			return nil, err
+		}
+		pages[i] = d.pages[i].withoutUser(name(), rows, c.users[0])
+	}
+	return pages, nil
+}
+
+// validate makes the generation of w valid, unless another generation has become valid, or
+// entries may have been erased, since c.seal. It reports whether it has. If so, it also removes
+// what the generation has replaced.
+func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboard.Amendment) (seal, bool, error) {
+	_, x, ok, err := c.s.changeSeal(ctx, c.seasonKey, c.inc, func(x *seal) bool {
+		i := slices.IndexFunc(x.Pending, func(p pendingGeneration) bool { return p.Generation == w.generation })
+		if x.Generation != c.seal.Generation || x.Overtaken != c.seal.Overtaken || i < 0 {
+			return false
+		}
+		x.Pending[i] = pendingGeneration{Generation: x.Generation, Layout: pagedLayout}
+		if a != nil {
+			x.addAmendment(a)
+		}
+		if x.Writer != c.s.dc {
+			x.Writer = ""
+		}
+		if x.Generation = w.generation; x.Ladders == nil {
+			x.Ladders = map[string]string{}
+		}
+		for division, change := range c.ladders {
+			if x.Ladders[division] = w.generation; c.erases {
+				x.addErased(division, int64(len(change.removed)))
+			} else {
+				delete(x.Erased, division)
+			}
+		}
+		return true
+	})
+	if err != nil || !ok {
+		return x, false, err // after an error, the generation may be valid and must not be removed
+	}
+	err = c.s.forEach(ctx, len(c.outdated), func(ctx context.Context, i int) error {
+		o := &c.outdated[i]
+		return c.s.conn.write(ctx, op{deletePlace, c.placeArgsAt(2*w.number, string(o.user), o.division, []byte(o.key))})
+	})
+	if err == nil {
+		err = c.s.removeOld(ctx, c.seasonKey, c.inc, &x)
+	}
+	return x, true, err
+}
+
+// erase removes a user from the final standings, also from those that are pending or were
+// replaced. The caller has raised Overtaken. Of p.inc, it uses the number only.
+func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserID) error {
+	places, err := p.placesOf(ctx, user)
+	if err != nil {
+		return err
+	}
+	keys := map[leaderboard.SortKey]bool{}
+	for _, list := range places {
+		for _, key := range list {
+			keys[key] = true
+		}
+	}
+	for _, g := range x.Pending {
+		if g.Layout == pagedLayout && !g.isReplaced() {
+			if err := p.erasePending(ctx, g.Generation, keys); err != nil {
+				return err
+			}
+		}
+	}
+	current, err := p.s.incarnations.readAgain(ctx, p.seasonKey)
+	if err != nil || !current.open || current.number != p.inc.number {
+		return err // the deletion of the season removes everything
+	}
+	p.inc = current
+	if _, err := p.changePages(ctx, []leaderboard.UserID{user}, nil); err != nil {
+		if errors.Is(err, errEnded) {
+			err = nil
+		}
+		return err
+	}
+	now, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
+	if err != nil || len(places) == 0 && len(now.Pending) == 0 {
+		return err
+	}
+	// The timestamp also covers the places that a pending generation has written or will write.
+	if err := p.s.conn.write(ctx, op{deletePlaces, p.placeArgsAt(2*now.Writes+1, string(user))}); err != nil {
+		return err
+	}
+	return p.collect(ctx)
+}
+
+// erasePending removes standings from a pending generation. It also removes its directories,
+// because a fence may contain a user's id. The generation cannot become valid any more, because
+// the caller has raised Overtaken.
+func (p *pagedSeason) erasePending(ctx context.Context, generation string, keys map[leaderboard.SortKey]bool) error {
+	pages, err := p.ownPages(ctx, generation)
+	if err != nil {
+		return err
+	}
+	for key := range keys {
+		if err := p.s.forEach(ctx, int(pages), func(ctx context.Context, i int) error {
+			return p.s.conn.write(ctx, op{deletePageRow, p.args(pageName(generation, i), []byte(key))})
+		}); err != nil {
+			return err
+		}
+	}
+	stored, err := p.directories(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range stored {
+		if d.generation == generation {
+			if err := p.s.conn.write(ctx, op{deletePlace, p.placeArgsAt(2, "", d.division, []byte(generation))}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

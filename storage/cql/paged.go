@@ -1,0 +1,503 @@
+package cql
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gocql/gocql"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// errIncomplete means that a page or a directory is missing, or lacks rows. Another process
+// may have replaced it, or it has not arrived in this data center yet.
+var errIncomplete = fmt.Errorf("cql: final standings are replaced or have not arrived in this data center yet; try again: %w", leaderboard.ErrUnavailable)
+
+// A pagedSeason is the final standings of a season's incarnation in pagedLayout.
+type pagedSeason struct {
+	s         *Store
+	seasonKey leaderboard.SeasonKey
+	inc       incarnation
+}
+
+// args returns the arguments of a statement for a page: the board, the season and the others.
+func (p *pagedSeason) args(others ...any) []any {
+	return append([]any{string(p.seasonKey.Board), string(p.seasonKey.Season)}, others...)
+}
+
+// placeArgs returns the arguments of a statement for places: the key of the incarnation and the
+// others.
+func (p *pagedSeason) placeArgs(others ...any) []any {
+	return append(p.args(p.inc.number), others...)
+}
+
+// directoryKey and pageName are keys of the cache.
+type (
+	directoryKey struct{ generation, division string }
+	cachedName   string
+)
+
+// directoryOf returns the generation that wrote the directory of a ladder.
+func (x *seal) directoryOf(division string) string {
+	return cmp.Or(x.Ladders[division], x.Base)
+}
+
+// readDirectory returns a directory, from the cache or by one statement, or nil if there is none.
+func (p *pagedSeason) readDirectory(ctx context.Context, division, generation string) (*directory, error) {
+	if d, ok := p.s.pages.get(directoryKey{generation, division}).(*directory); ok {
+		return d, nil
+	}
+	found, err := p.readPlaces(ctx, division, generation, nil)
+	return found.directory, err
+}
+
+// A foundPlace is a sort key that a user may have in a ladder, and the place that it had when
+// it was written: a page and the ranks there.
+type foundPlace struct {
+	key    leaderboard.SortKey
+	page   string
+	inPage leaderboard.Ranks
+}
+
+// foundPlaces is the answer of readPlaces.
+type foundPlaces struct {
+	directory *directory // nil if there is none
+	places    map[leaderboard.UserID][]foundPlace
+}
+
+// readPlaces returns the places of users in a ladder. By the same statement, it reads the
+// ladder's directory, unless the directory is cached.
+func (p *pagedSeason) readPlaces(ctx context.Context, division, generation string, users []leaderboard.UserID) (foundPlaces, error) {
+	found := foundPlaces{places: map[leaderboard.UserID][]foundPlace{}}
+	var names []string
+	if d, ok := p.s.pages.get(directoryKey{generation, division}).(*directory); ok {
+		found.directory = d
+	} else {
+		names = append(names, "")
+	}
+	for _, u := range users {
+		names = append(names, string(u))
+	}
+	if len(names) == 0 {
+		return found, nil
+	}
+	var user, page string
+	var item, body []byte
+	var ordinal, competition, dense *int64
+	var decodeErr error
+	err := p.s.conn.read(ctx, op{selectPlaces, p.placeArgs(names, division)}, []any{&user, &item, &page, &ordinal, &competition, &dense, &body}, func() bool {
+		switch {
+		case user != "":
+			ranks := leaderboard.Ranks{Ordinal: orZero(ordinal), Competition: orZero(competition), Dense: orZero(dense)}
+			found.places[leaderboard.UserID(user)] = append(found.places[leaderboard.UserID(user)], foundPlace{leaderboard.SortKey(item), page, ranks})
+		case string(item) == generation:
+			found.directory, decodeErr = decodeDirectory(take(&body))
+		}
+		return decodeErr == nil
+	})
+	if err = cmp.Or(err, decodeErr); err == nil && found.directory != nil {
+		p.s.pages.add(directoryKey{generation, division}, found.directory)
+	}
+	return found, err
+}
+
+// rowsOfPage are the rows of a page, in standing order.
+type rowsOfPage []pageRow
+
+func (rows rowsOfPage) bytes() (n int) {
+	for i := range rows {
+		n += 96 + len(rows[i].key) + len(rows[i].user)
+	}
+	return n + 64
+}
+
+// find returns the index of the row with a sort key, or false.
+func (rows rowsOfPage) find(key leaderboard.SortKey) (int, bool) {
+	return slices.BinarySearchFunc(rows, key, func(r pageRow, key leaderboard.SortKey) int { return cmp.Compare(r.key, key) })
+}
+
+// statementRows is about the number of rows that one statement should read at most. The driver
+// fetches them together.
+const statementRows = pageRows
+
+// readPages returns the rows of pages by name, from the cache or by one statement for about
+// statementRows rows. It returns errIncomplete if rows are missing.
+func (p *pagedSeason) readPages(ctx context.Context, pages []ladderPage) (map[string]rowsOfPage, error) {
+	found := map[string]rowsOfPage{}
+	var chunks [][]string
+	rows := int64(statementRows)
+	for i := range pages {
+		q := &pages[i]
+		if cached, ok := p.s.pages.get(cachedName(q.name)).(rowsOfPage); ok {
+			found[q.name] = cached
+			continue
+		}
+		if q.standings == 0 {
+			found[q.name] = nil
+			continue
+		}
+		if rows += q.standings; rows > statementRows {
+			chunks, rows = append(chunks, nil), q.standings
+		}
+		chunks[len(chunks)-1] = append(chunks[len(chunks)-1], q.name)
+	}
+	lists := make([]map[string]rowsOfPage, len(chunks))
+	if err := p.s.forEach(ctx, len(chunks), func(ctx context.Context, i int) (err error) {
+		lists[i], err = p.readRows(ctx, op{selectPages, p.args(chunks[i])})
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	for _, list := range lists {
+		for name, rows := range list {
+			found[name] = rows
+		}
+	}
+	for i := range pages {
+		q := &pages[i]
+		if int64(len(found[q.name])) != q.standings {
+			return nil, errIncomplete
+		}
+		p.s.pages.add(cachedName(q.name), found[q.name])
+	}
+	return found, nil
+}
+
+// readRows returns the rows of pages that the query q finds, by the name of the page.
+func (p *pagedSeason) readRows(ctx context.Context, q op) (map[string]rowsOfPage, error) {
+	found := map[string]rowsOfPage{}
+	var name, user string
+	var key []byte
+	var r leaderboard.Ranks
+	err := p.s.conn.read(ctx, q, []any{&name, &key, &user, &r.Ordinal, &r.Competition, &r.Dense}, func() bool {
+		found[name] = append(found[name], pageRow{leaderboard.SortKey(key), leaderboard.UserID(user), r})
+		return true
+	})
+	return found, err
+}
+
+// A pageWriter writes a generation in pagedLayout.
+type pageWriter struct {
+	pagedSeason
+	generation string
+	number     int64 // see seal.Writes
+	pages      int   // the number of names of pages that were given
+	divisions  []string
+}
+
+// newPageWriter lists a new generation in the season's seal, if the function allow returns
+// true. It returns the seal before, and a writer. If allow returns false, the writer is nil.
+func (p *pagedSeason) newPageWriter(ctx context.Context, allow func(*seal) bool) (seal, *pageWriter, error) {
+	id, err := gocql.RandomUUID()
+	if err != nil {
+		return seal{}, nil, fmt.Errorf("cql: seal: %w", err)
+	}
+	w := &pageWriter{pagedSeason: *p, generation: id.String()}
+	oldSeal, newSeal, listed, err := p.s.changeSeal(ctx, p.seasonKey, p.inc, func(x *seal) bool {
+		x.Pending = append(x.Pending, pendingGeneration{w.generation, p.s.now().UTC(), pagedLayout})
+		x.Writes++
+		return allow(x)
+	})
+	if err != nil || !listed {
+		return oldSeal, nil, err
+	}
+	w.number = newSeal.Writes
+	return oldSeal, w, nil
+}
+
+// nextName returns the name of the next page.
+func (w *pageWriter) nextName() string {
+	w.pages++
+	return pageName(w.generation, w.pages-1)
+}
+
+// writeCount writes the number of pages, so that removeOwn finds all of them. All numbers have
+// the same timestamp, so Cassandra keeps the greatest.
+func (w *pageWriter) writeCount(ctx context.Context) error {
+	return w.s.conn.write(ctx, op{insertFinalLadder, w.args(w.generation, "", int64(w.pages))})
+}
+
+// writePage writes a page, and before it the places of the given rows. The caller has written
+// the number of pages.
+func (w *pageWriter) writePage(ctx context.Context, division string, page *newPage, places []pageRow) error {
+	if err := w.s.forEach(ctx, len(places), func(ctx context.Context, i int) error {
+		r := &places[i]
+		return w.s.conn.write(ctx, op{insertPlace, w.placeArgs(string(r.user), division, []byte(r.key),
+			page.name, r.inPage.Ordinal, r.inPage.Competition, r.inPage.Dense, 2*w.number+1)})
+	}); err != nil {
+		return err
+	}
+	rows := make([]op, len(page.rows))
+	for i := range page.rows {
+		r := &page.rows[i]
+		rows[i] = op{insertPageRow, w.args(page.name, []byte(r.key), string(r.user), r.inPage.Ordinal, r.inPage.Competition, r.inPage.Dense)}
+	}
+	const batch = 200
+	for part := range slices.Chunk(rows, batch) {
+		if err := w.s.conn.write(ctx, part...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeDirectory writes the directory of a ladder, after its pages.
+func (w *pageWriter) writeDirectory(ctx context.Context, division string, pages []newPage) error {
+	list := make([]ladderPage, len(pages))
+	for i := range pages {
+		list[i] = pages[i].ladderPage
+	}
+	w.divisions = append(w.divisions, division)
+	return w.s.conn.write(ctx, op{insertDirectory, w.placeArgs(division, []byte(w.generation), newDirectory(list).append(nil))})
+}
+
+// checkOpen returns nil if the incarnation is open. Otherwise it removes the generation and
+// returns errEnded.
+//
+// A writer calls checkOpen after each page. If the incarnation is still open, a later deletion
+// of the season finds and removes this page. If it has ended, the deletion may have missed the
+// page, so the writer removes it.
+func (w *pageWriter) checkOpen(ctx context.Context) error {
+	live, err := w.s.whileOpen(ctx, w.seasonKey, w.inc, func(context.Context) error { return nil })
+	if err != nil || live {
+		return err
+	}
+	return cmp.Or(w.removeOwn(ctx, w.generation, int64(w.pages), w.divisions), errEnded)
+}
+
+// writeAll writes the final standings of all ladders of the season. If the incarnation ends
+// while writeAll runs, writeAll removes the generation and returns errEnded.
+func (w *pageWriter) writeAll(ctx context.Context) error {
+	sizes := map[string]int64{"": 0}
+	divisions := map[string]leaderboard.Division{"": {}}
+	for e, err := range w.s.Scan(ctx, w.seasonKey) {
+		if err != nil {
+			return err
+		}
+		if !e.Ranked() {
+			continue
+		}
+		sizes[""]++
+		for _, d := range e.Divisions {
+			sizes[d.String()]++
+			divisions[d.String()] = d
+		}
+	}
+	// A ladder that has lost its last standing gets an empty directory, so that collect can
+	// tell it from a directory that has not arrived.
+	stored, err := w.directories(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range stored {
+		sizes[d.division] += 0
+	}
+	for _, name := range slices.Sorted(maps.Keys(sizes)) {
+		d, ok := divisions[name]
+		if err := w.writeLadder(ctx, name, d, ok, sizes[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeLadder writes a ladder of about n standings. If exists is false, it has none.
+func (w *pageWriter) writeLadder(ctx context.Context, name string, d leaderboard.Division, exists bool, n int64) error {
+	var pages []newPage
+	var rows []pageRow
+	flush := func() error {
+		if len(rows) == 0 {
+			return nil
+		}
+		page := makePage(w.nextName(), rows)
+		err := w.writeCount(ctx)
+		if err == nil {
+			err = w.writePage(ctx, name, &page, page.rows)
+		}
+		pages, rows = append(pages, newPage{ladderPage: page.ladderPage}), nil
+		return cmp.Or(err, w.checkOpen(ctx))
+	}
+	if exists {
+		for e, err := range w.s.Entries(ctx, leaderboard.Ladder{SeasonKey: w.seasonKey, Division: d}, "") {
+			if err != nil {
+				return err
+			}
+			if rows = append(rows, pageRow{key: e.SortKey(), user: e.User}); len(rows) == pageStandings(n) {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	return cmp.Or(w.writeDirectory(ctx, name, pages), w.checkOpen(ctx))
+}
+
+// A storedDirectory is the key of a directory in the table.
+type storedDirectory struct{ division, generation string }
+
+// directories returns the keys of all directories of the season.
+func (p *pagedSeason) directories(ctx context.Context) ([]storedDirectory, error) {
+	var division string
+	var item []byte
+	return gather(ctx, p.s.conn, op{selectUserPlaces, p.placeArgs("")}, []any{&division, &item}, func() (storedDirectory, error) {
+		return storedDirectory{division, string(item)}, nil
+	})
+}
+
+// removeOwn removes the pages and the directories that a generation wrote and that never became
+// valid. The places that it wrote stay: they do no harm, and the same users often need them
+// again. The generation has at least the given number of pages and the given divisions.
+func (p *pagedSeason) removeOwn(ctx context.Context, generation string, pages int64, divisions []string) error {
+	stored, err := p.ownPages(ctx, generation)
+	if err != nil {
+		return err
+	}
+	directories, err := p.directories(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range directories {
+		if d.generation == generation {
+			divisions = append(divisions, d.division)
+		}
+	}
+	for _, d := range divisions {
+		if err := p.s.conn.write(ctx, op{deletePlace, p.placeArgsAt(2, "", d, []byte(generation))}); err != nil {
+			return err
+		}
+	}
+	err = p.s.forEach(ctx, int(max(pages, stored)), func(ctx context.Context, i int) error {
+		return p.s.conn.write(ctx, op{deletePage, p.args(pageName(generation, i))})
+	})
+	if err != nil {
+		return err
+	}
+	return p.s.conn.write(ctx, op{deleteFinalLadders, p.args(generation)})
+}
+
+// placeArgsAt returns the arguments of a deletion with a timestamp.
+func (p *pagedSeason) placeArgsAt(timestamp int64, others ...any) []any {
+	return append([]any{timestamp}, p.placeArgs(others...)...)
+}
+
+// ownPages returns the number of pages that a pending generation may have.
+func (p *pagedSeason) ownPages(ctx context.Context, generation string) (n int64, err error) {
+	sizes, err := (finalSet{p.s, p.seasonKey, generation}).sizes(ctx, op{selectFinalSizes, p.args(generation, []string{""})})
+	for _, l := range sizes {
+		n = max(n, l.written)
+	}
+	return n, err
+}
+
+// collect removes the pages and directories that later generations have replaced. They are the
+// directories that neither the seal names nor a pending generation writes, and their pages that
+// no named directory lists. A page that was replaced never returns to a directory. So collect
+// may use a seal that another process changes meanwhile. But it must read the seal after the list
+// of directories, because a directory that is written later may already be valid.
+func (p *pagedSeason) collect(ctx context.Context) error {
+	for {
+		stored, err := p.directories(ctx)
+		if err != nil {
+			return err
+		}
+		x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
+		if err != nil || !x.hasReplaced() {
+			return err
+		}
+		if err = p.collectOf(ctx, &x, stored); err == nil {
+			return nil
+		}
+		// Another process may have replaced the directories that x names.
+		if err := p.unlessReplaced(ctx, x.Generation, err); err != nil {
+			return err
+		}
+	}
+}
+
+// collectOf does the work of collect with the directories in the table and a later seal.
+func (p *pagedSeason) collectOf(ctx context.Context, x *seal, stored []storedDirectory) error {
+	for _, d := range stored {
+		isWritten := slices.ContainsFunc(x.Pending, func(g pendingGeneration) bool { return g.Generation == d.generation && !g.isReplaced() })
+		if d.generation == x.directoryOf(d.division) || isWritten {
+			continue
+		}
+		if err := p.removeReplaced(ctx, x, d); err != nil {
+			return err
+		}
+	}
+	_, _, _, err := p.s.changeSeal(ctx, p.seasonKey, p.inc, func(now *seal) bool {
+		now.Pending = slices.DeleteFunc(now.Pending, func(g pendingGeneration) bool { return g.isReplaced() && slices.Contains(x.Pending, g) })
+		return true
+	})
+	return err
+}
+
+// removeReplaced removes a directory that was replaced, and its pages that the valid directory of
+// the ladder does not list.
+func (p *pagedSeason) removeReplaced(ctx context.Context, x *seal, d storedDirectory) error {
+	old, err := p.readDirectory(ctx, d.division, d.generation)
+	if err != nil || old == nil {
+		return err // another process has removed the directory
+	}
+	current, err := p.readDirectory(ctx, d.division, x.directoryOf(d.division))
+	if err == nil && current == nil {
+		err = errIncomplete
+	}
+	if err != nil {
+		return err
+	}
+	kept := map[string]bool{}
+	for i := range current.pages {
+		kept[current.pages[i].name] = true
+	}
+	var replaced []string
+	for i := range old.pages {
+		if name := old.pages[i].name; !kept[name] {
+			replaced = append(replaced, name)
+		}
+	}
+	err = p.s.forEach(ctx, len(replaced), func(ctx context.Context, i int) error {
+		return p.s.conn.write(ctx, op{deletePage, p.args(replaced[i])})
+	})
+	if err != nil {
+		return err
+	}
+	return p.s.conn.write(ctx, op{deletePlace, p.placeArgsAt(2, "", d.division, []byte(d.generation))})
+}
+
+// removeAll removes all pages and directories of an ended incarnation. The seal names no valid
+// generation any more, so no read uses them. The caller removes the places of users.
+func (p *pagedSeason) removeAll(ctx context.Context, x *seal) error {
+	stored, err := p.directories(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range stored {
+		dir, err := p.readDirectory(ctx, d.division, d.generation)
+		if err != nil {
+			return err
+		}
+		if dir == nil {
+			continue
+		}
+		if err := p.s.forEach(ctx, len(dir.pages), func(ctx context.Context, i int) error {
+			return p.s.conn.write(ctx, op{deletePage, p.args(dir.pages[i].name)})
+		}); err != nil {
+			return err
+		}
+	}
+	for _, g := range x.Pending {
+		if g.Layout == pagedLayout {
+			if err := p.removeOwn(ctx, g.Generation, 0, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return p.s.conn.write(ctx, op{deletePlaces, p.placeArgsAt(sweepTime, "")})
+}

@@ -1,0 +1,308 @@
+package cql
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/finals"
+)
+
+// # How final standings in pages are read
+//
+// Each read begins with the seal, which names the directories. A second statement returns the
+// directory of the ladder, and the places of users too. A third one returns pages. Directories
+// and pages never change, so they are cached. A read checks the number of rows of each page. If
+// it finds all that it expects, it has read the generation that the seal named. If something is
+// missing, or a user has no standing, it reads the seal again: see inFinal.
+
+// A pagedRead reads a ladder of a sealed season in pagedLayout.
+type pagedRead struct {
+	pagedSeason
+	*directory
+	read *finalRead
+}
+
+// openLadder returns a read of a ladder with its directory, and the places of users in the
+// ladder.
+func (r *finalRead) openLadder(ctx context.Context, division string, users []leaderboard.UserID) (*pagedRead, map[leaderboard.UserID][]foundPlace, error) {
+	p := &pagedRead{pagedSeason: pagedSeason{r.s, r.seasonKey, r.inc}, read: r}
+	generation := r.seal.directoryOf(division)
+	chunks := slices.Collect(slices.Chunk(users, lookupUsers))
+	found := make([]foundPlaces, max(len(chunks), 1))
+	chunks = append(chunks, nil)
+	read := func(ctx context.Context, i int) (err error) {
+		found[i], err = p.readPlaces(ctx, division, generation, chunks[i])
+		return err
+	}
+	// The first statement returns the directory, so it comes before the others.
+	if err := read(ctx, 0); err != nil {
+		return nil, nil, err
+	}
+	p.directory = found[0].directory
+	err := r.s.forEach(ctx, len(found)-1, func(ctx context.Context, i int) error { return read(ctx, i+1) })
+	if err == nil && p.directory == nil {
+		p.directory, err = p.emptyDirectory(ctx, division, r.seal)
+	}
+	places := found[0].places
+	for _, f := range found[1:] {
+		for user, list := range f.places {
+			places[user] = list
+		}
+	}
+	return p, places, err
+}
+
+// load returns the standings of the pages with the given indexes, in this order.
+func (p *pagedRead) load(ctx context.Context, indexes []int) ([][]leaderboard.Standing, error) {
+	pages := make([]ladderPage, len(indexes))
+	for i, index := range indexes {
+		pages[i] = p.directory.pages[index]
+	}
+	rows, err := p.readPages(ctx, pages)
+	if err != nil {
+		return nil, err
+	}
+	lists := make([][]leaderboard.Standing, len(pages))
+	for i := range pages {
+		for _, r := range rows[pages[i].name] {
+			st, err := r.standing(&pages[i])
+			if err != nil {
+				return nil, err
+			}
+			lists[i] = append(lists[i], st)
+		}
+	}
+	return lists, nil
+}
+
+// interval returns the numbers from first to last.
+func interval(first, last int) (numbers []int) {
+	for i := first; i <= last; i++ {
+		numbers = append(numbers, i)
+	}
+	return numbers
+}
+
+// standingsFrom returns up to n standings, starting at a position.
+func (p *pagedRead) standingsFrom(ctx context.Context, position int64, n int) (page []leaderboard.Standing, err error) {
+	for first := p.pageAt(position); len(page) < n && first < len(p.directory.pages); {
+		last := first
+		for end := position + int64(n-len(page)); last+1 < len(p.directory.pages) && p.directory.pages[last+1].before+1 < end; {
+			last++
+		}
+		lists, err := p.load(ctx, interval(first, last))
+		if err != nil {
+			return nil, err
+		}
+		for _, st := range slices.Concat(lists...) {
+			if st.Ranks.Ordinal >= position && len(page) < n {
+				page = append(page, st)
+			}
+		}
+		first = last + 1
+		position = max(position, p.directory.pages[last].before+p.directory.pages[last].positions+1)
+	}
+	p.read.intact = true
+	return page, nil
+}
+
+// standingsOf returns the standings of users by their places. Users without a standing are
+// missing.
+func (p *pagedRead) standingsOf(ctx context.Context, places map[leaderboard.UserID][]foundPlace) (map[leaderboard.UserID]leaderboard.Standing, error) {
+	standings := map[leaderboard.UserID]leaderboard.Standing{}
+	type sought struct {
+		key  leaderboard.SortKey
+		page *ladderPage
+	}
+	var unknown []sought
+	add := func(r *pageRow, page *ladderPage) error {
+		st, err := r.standing(page)
+		standings[r.user] = st
+		return err
+	}
+	for user, list := range places {
+		for _, place := range list {
+			i := p.pageOf(place.key)
+			if i < 0 {
+				continue
+			}
+			page := &p.directory.pages[i]
+			cached, isCached := p.s.pages.get(cachedName(page.name)).(rowsOfPage)
+			switch {
+			// A page never changes. So while the directory lists the page of the place, the
+			// user stands there, unless the user was erased.
+			case page.name == place.page:
+				if err := add(&pageRow{place.key, user, place.inPage}, page); err != nil {
+					return nil, err
+				}
+			case isCached:
+				if row, ok := cached.find(place.key); ok {
+					if err := add(&cached[row], page); err != nil {
+						return nil, err
+					}
+				}
+			default:
+				unknown = append(unknown, sought{place.key, page})
+			}
+		}
+	}
+	slices.SortFunc(unknown, func(x, y sought) int { return cmp.Compare(x.key, y.key) })
+	chunks := slices.Collect(slices.Chunk(unknown, lookupUsers))
+	lists := make([]map[string]rowsOfPage, len(chunks))
+	if err := p.s.forEach(ctx, len(chunks), func(ctx context.Context, i int) (err error) {
+		var names []string
+		var keys [][]byte
+		for _, u := range chunks[i] {
+			names, keys = append(names, u.page.name), append(keys, []byte(u.key))
+		}
+		lists[i], err = p.readRows(ctx, op{selectInPages, p.args(slices.Compact(names), keys)})
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	for i, chunk := range chunks {
+		for _, u := range chunk {
+			if row, ok := lists[i][u.page.name].find(u.key); ok {
+				if err := add(&lists[i][u.page.name][row], u.page); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return standings, nil
+}
+
+// lookup returns the standings of users, in their order.
+func (p *pagedRead) lookup(ctx context.Context, users []leaderboard.UserID, places map[leaderboard.UserID][]foundPlace) ([]leaderboard.Standing, error) {
+	byUser, err := p.standingsOf(ctx, places)
+	if err != nil {
+		return nil, err
+	}
+	p.read.intact = true
+	standings := make([]leaderboard.Standing, len(users))
+	for i, u := range users {
+		st, ok := byUser[u]
+		if !ok {
+			st.User = u
+			p.read.intact = false
+		}
+		standings[i] = st
+	}
+	return standings, nil
+}
+
+// neighborhood returns a user's standing with its neighbors.
+func (p *pagedRead) neighborhood(ctx context.Context, user leaderboard.UserID, places []foundPlace, above, below int) (leaderboard.Neighborhood, error) {
+	for _, place := range places {
+		i := p.pageOf(place.key)
+		if i < 0 {
+			continue
+		}
+		from, to, found := p.positionsOf(&place, &p.directory.pages[i])
+		if !found {
+			continue
+		}
+		key := (&pageRow{key: place.key, user: user}).rankKey()
+		end := p.lastOf(key, i)
+		indexes := interval(p.pageAt(max(from-int64(above), 1)), min(p.pageAt(to+int64(below)), len(p.directory.pages)-1))
+		if p.directory.pages[end].last != key && end > indexes[len(indexes)-1] {
+			indexes = append(indexes, end)
+		}
+		lists, err := p.load(ctx, indexes)
+		if err != nil {
+			return leaderboard.Neighborhood{}, err
+		}
+		n, found := window(slices.Concat(lists...), place.key, above, below)
+		if !found {
+			continue
+		}
+		page := &p.directory.pages[end]
+		if n.NotWorse = page.before + page.positions; page.last != key {
+			n.NotWorse = page.before + page.lastTie - 1 // if all standings after the tie were erased
+			for _, st := range slices.Backward(lists[slices.Index(indexes, end)]) {
+				if st.Key > key {
+					n.NotWorse = st.Ranks.Competition - 1
+				}
+			}
+		}
+		p.read.intact = true
+		return n, nil
+	}
+	return leaderboard.Neighborhood{}, errNoStanding(user)
+}
+
+// positionsOf returns the first and the last position that a place may have in the ladder. The
+// page is the one that contains its sort key, if any page does. If it is cached and does not
+// contain the key, positionsOf returns false.
+func (p *pagedRead) positionsOf(place *foundPlace, page *ladderPage) (from, to int64, found bool) {
+	if rows, ok := p.s.pages.get(cachedName(page.name)).(rowsOfPage); ok {
+		row, ok := rows.find(place.key)
+		if !ok {
+			return 0, 0, false
+		}
+		from = page.before + rows[row].inPage.Ordinal
+		return from, from, true
+	}
+	if page.name == place.page {
+		return page.before + place.inPage.Ordinal, page.before + place.inPage.Ordinal, true
+	}
+	return page.before + 1, page.before + page.positions, true
+}
+
+// window returns the standing with a sort key and its neighbors: the standings at up to above
+// positions before it, and at up to below positions after it. It reports whether list contains
+// the standing.
+func window(list []leaderboard.Standing, key leaderboard.SortKey, above, below int) (leaderboard.Neighborhood, bool) {
+	i := slices.IndexFunc(list, func(st leaderboard.Standing) bool { return st.SortKey() == key })
+	if i < 0 {
+		return leaderboard.Neighborhood{}, false
+	}
+	position := list[i].Ranks.Ordinal
+	n := leaderboard.Neighborhood{}
+	for j := range list {
+		if o := list[j].Ranks.Ordinal; o >= position-int64(above) && o <= position+int64(below) {
+			if j == i {
+				n.Of = len(n.Standings)
+			}
+			n.Standings = append(n.Standings, list[j])
+		}
+	}
+	return n, true
+}
+
+// standingsAfter returns up to n standings that follow a sort key, and the counts of the
+// standings with better rank keys.
+func (p *pagedRead) standingsAfter(ctx context.Context, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, error) {
+	var following []leaderboard.Standing
+	var last leaderboard.Standing
+	at, _ := slices.BinarySearch(p.filled, max(p.pageOf(after), 0)) // in p.filled
+	for at < len(p.filled) && len(following) < max(n, 1) {
+		indexes := []int{p.filled[at]}
+		expected := 0 // of the standings on the later pages
+		for at++; at < len(p.filled) && expected < n; at++ {
+			indexes, expected = append(indexes, p.filled[at]), expected+int(p.directory.pages[p.filled[at]].standings)
+		}
+		lists, err := p.load(ctx, indexes)
+		if err != nil {
+			return nil, leaderboard.Counts{}, err
+		}
+		for _, st := range slices.Concat(lists...) {
+			if st.SortKey() > after {
+				following = append(following, st)
+			} else {
+				last = st
+			}
+		}
+		// The next page begins with its first position, unless this was erased.
+		if n == 0 && len(following) == 0 && at < len(p.filled) {
+			if next := &p.directory.pages[p.filled[at]]; next.standings == next.positions {
+				p.read.intact = true
+				return nil, leaderboard.Counts{Standings: next.better, Distinct: next.betterKeys}, nil
+			}
+		}
+	}
+	p.read.intact = true
+	return following[:min(n, len(following))], finals.Better(&last, following), nil
+}
