@@ -70,9 +70,9 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 	return nil
 }
 
-// prefixBeforeRetry returns the length of the prefix of items that can be applied now.
-// The prefix ends before the first item that has the match of an earlier item, but
-// another season.
+// prefixBeforeRetry returns the length of the prefix of items that can be applied now. The
+// prefix ends before the first result that has the match of an earlier result, but another
+// season. Only results without a timestamp count for this.
 //
 // A result without a timestamp gets the time of its message. A producer that retries
 // sends such a result in two messages. If a season ends between the two messages, the

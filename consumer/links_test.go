@@ -95,7 +95,7 @@ func TestSubmitReturnsLinkedStandings(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := linkedTexts(&receipts[0]); got != step.want {
-				t.Errorf("%s: submit %d answers the linked standings %q, want %q", name, i, got, step.want)
+				t.Errorf("%s: submit %d answers with the linked standings %q, want %q", name, i, got, step.want)
 			}
 		}
 	}

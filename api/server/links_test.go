@@ -108,10 +108,10 @@ func TestUnseenBoardsAreNotNamed(t *testing.T) {
 	}
 	h.newKey("both", map[string]any{"scopes": []string{"admin"}, "boards": []string{"laps", "mine"}})
 	if got := get(h.must("both", "PATCH", "/v1/boards/laps", `{"title":""}`), "linked_boards"); fmt.Sprint(got) != "[mine]" {
-		t.Errorf("an update answers the linked boards %v, want mine", got)
+		t.Errorf("an update answers with the linked boards %v, want mine", got)
 	}
 	if got := get(h.must("both", "POST", "/v1/boards", `{"board_id":"laps"}`), "linked_boards"); fmt.Sprint(got) != "[mine]" {
-		t.Errorf("a repeated creation answers the linked boards %v, want mine", got)
+		t.Errorf("a repeated creation answers with the linked boards %v, want mine", got)
 	}
 }
 
@@ -124,13 +124,13 @@ func TestAnswersWithLinkedBoards(t *testing.T) {
 	text := func(v any) string { return fmt.Sprint(get(v, "linked")) }
 	got := text(h.must("submit", "POST", path+"?include_linked=true", `{"user_id":"ann","match_id":"m","score":5}`))
 	if want := "[map[board_id:hidden new_score:5 rank:1 season:all] map[board_id:month new_score:5 rank:1 season:202611]]"; got != want {
-		t.Errorf("a submit answers linked %s, want %s", got, want)
+		t.Errorf("a submit answers with linked %s, want %s", got, want)
 	}
 	if answer := h.must("submit", "POST", path, `{"user_id":"ann","match_id":"m","score":5}`); text(answer) != "<nil>" {
 		t.Errorf("a submit without include_linked answers %v, want no linked boards", answer)
 	}
 	if got, want := text(h.must("bound", "POST", path+"?include_linked=true", `{"user_id":"ann","match_id":"m","score":5}`)), "[map[board_id:month new_score:5 rank:1 season:202611]]"; got != want {
-		t.Errorf("a submit with a bound key answers linked %s, want %s", got, want)
+		t.Errorf("a submit with a bound key answers with linked %s, want %s", got, want)
 	}
 	later := firstOfNovember.AddDate(0, 1, 1)
 	clock.Store(&later)
@@ -141,7 +141,7 @@ func TestAnswersWithLinkedBoards(t *testing.T) {
 	}
 	answer = h.must("submit", "POST", "/v1/results:batch", strings.ReplaceAll(lateBatch, `"score"`, `"board_id":"cup","score"`))
 	if got, want := text(get(answer, "outcomes", 0)), "[map[board_id:hidden new_score:4 rank:2 season:all] map[board_id:month season:202611 skipped:SEASON_CLOSED]]"; got != want {
-		t.Errorf("a batch across boards answers linked %s, want %s", got, want)
+		t.Errorf("a batch across boards answers with linked %s, want %s", got, want)
 	}
 	const result = "/v1/boards/cup/results/ann/m"
 	previous := func(v any) string { return fmt.Sprint(get(v, "previous_score"), " ", get(v, "previous_rank")) }
@@ -149,7 +149,7 @@ func TestAnswersWithLinkedBoards(t *testing.T) {
 	if want := "[map[board_id:hidden new_score:6 rank:1 season:all] map[board_id:month new_score:5 rank:1 season:202611 skipped:SEASON_CLOSED]]"; text(corrected) != want || previous(corrected) != "5 1" {
 		t.Errorf("a correction answers %v, want linked %s and the previous score 5 with rank 1", corrected, want)
 	}
-	// A retraction answers the linked boards without a score, also if it is repeated.
+	// A retraction answers with the linked boards without a score, even if the call is repeated.
 	const noScores = "[map[board_id:hidden season:all] map[board_id:month season:202611]]"
 	retracted := h.must("submit", "POST", result+":retract", `{"include_linked":true,"include_previous_rank":true}`)
 	if text(retracted) != noScores || previous(retracted) != "6 1" {

@@ -145,8 +145,8 @@ func TestRisks(t *testing.T) {
 	}
 }
 
-// If topics do not exist, Risks checks the replication factor that they would get. If
-// it is 0, missing topics are no risk.
+// If topics do not exist, Risks checks the replication factor that they would get. If this
+// factor is 0, missing topics are no risk.
 func TestRisksOfMissingTopics(t *testing.T) {
 	brokers := fake(t)
 	for factor, want := range map[int]int{0: 0, 1: 3, 2: 0, 3: 0} {

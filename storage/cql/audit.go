@@ -20,8 +20,8 @@ import (
 // AppendAct and a concurrent Erase of the act's user cannot miss each other. AppendAct
 // first adds the act to the user's list of acts, then writes the act, then reads the
 // account. Erase first writes the account, then reads the list. So Erase finds the act in
-// the list, or AppendAct finds the erasure in the account. The call that finds the other one
-// removes the cell.
+// the list, and removes its detail. Or AppendAct finds the erasure in the account, and removes
+// the detail itself.
 
 // dayOf returns the number of the UTC day that contains t, counted from 1970-01-01.
 func dayOf(t time.Time) int { return int(t.Unix() / (24 * 60 * 60)) }

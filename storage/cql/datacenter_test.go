@@ -73,9 +73,9 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 		// The nodes need some seconds to notice that a node is down.
 		write := op{insertUserSeason, []any{userHash("u"), "leaving", "all", 1, int64(1)}}
 		err := whileBusy(t.Context(), func() error { return session{unfiltered}.write(t.Context(), write) })
-		t.Logf("%s down: a driver without the filter answers %v", down[0].Name, err)
+		t.Logf("%s down: a driver without the filter returned %v", down[0].Name, err)
 		if err != nil {
-			t.Errorf("the driver without the filter returns the error %v, want an answer of the other data center; without it, this test proves nothing", err)
+			t.Errorf("the driver without the filter returns the error %v, want an answer of the other data center: otherwise the test does not show that the filter is needed", err)
 		}
 		start := time.Now()
 		if err := apply(1 + i); !errors.Is(err, leaderboard.ErrUnavailable) {

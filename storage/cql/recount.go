@@ -58,7 +58,7 @@ type recounting struct {
 
 	change leaderboard.Change
 	raised claim  // the claim of the last raiseVersion, or zero
-	placed uint64 // the version at which the last attempt has written the entry, or 0
+	placed uint64 // the version at which the last call of attempt wrote the entry, or 0
 }
 
 // attempt repairs the user's entry and rows by board b. It returns true if they were correct.
@@ -82,8 +82,8 @@ func (r *recounting) attempt(ctx context.Context, b *leaderboard.Board, retry bo
 		return false, err
 	}
 	if !st.registered {
-		// If removeUnregistered returns false, another call registered the user after inspect
-		// had read the state.
+		// If removeUnregistered returns false, the user is now registered. The next attempt
+		// repairs the entry.
 		change, done, err := r.removeUnregistered(ctx, b, key, r.inc)
 		if done {
 			r.change = change
@@ -163,9 +163,10 @@ func (s *Store) copyAccount(ctx context.Context, b *leaderboard.Board, key *user
 }
 
 // removeUnregistered removes the entry and the rows of a user who is not registered in the
-// season. A slow writer may have written them after an erasure. If another call registers the
-// user meanwhile, removeUnregistered returns false, and the caller must repair the user's
-// entry.
+// season. A slow writer may have written them after an erasure.
+//
+// removeUnregistered returns false in two cases: another call has registered the user
+// meanwhile, or registerAbove has. The caller must then repair the entry of the registered user.
 func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation) (leaderboard.Change, bool, error) {
 	userAcc, err := s.readAccount(ctx, key.user)
 	if err != nil {
@@ -212,8 +213,8 @@ func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, ke
 }
 
 // registerAbove registers a user whose results were lost, but whose entry or rows have
-// timestamps up to the given one. A deletion with a timestamp that covers these would hide
-// the user's later entries, because their versions start from a small number again. So
+// timestamps up to the given one. After a deletion with a greater timestamp, the user's later
+// entries would be hidden, because their versions start from a small number again. So
 // registerAbove instead gives the user's state a version that covers the timestamp.
 func (s *Store) registerAbove(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, acc *account, timestamp int64) error {
 	st := &state{statics: statics{account: *acc}}

@@ -141,9 +141,9 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 		running, stores[i] = append(running, p), append(stores[i], store)
 	}
 	for i, w := range regions {
-		// In each region, one process applies the region's results, and the other one
-		// applies the results that are mirrored from the other region. So both may change
-		// one user concurrently.
+		// In each region, the results are distributed at random over two processes, as if one
+		// applied the region's own results, and the other the results that are mirrored from
+		// the other region. So both processes may change one user concurrently.
 		var parts [2][]leaderboard.MatchResult
 		for _, index := range rng.Perm(len(results)) {
 			for copies := 1 + rng.IntN(5)/4; copies > 0; copies-- {
@@ -308,7 +308,7 @@ func TestModelOfAFloorInTwoRegions(t *testing.T) {
 	}
 	t.Logf("%+v", n)
 	if n.differed == 0 || n.below == 0 || n.lacking == 0 {
-		t.Errorf("a number of %+v is 0, want at least 1, because a region knows only the results that it has applied", n)
+		t.Errorf("the runs have the counts %+v, want each to be at least 1: otherwise the runs do not test the effect that it counts", n)
 	}
 }
 

@@ -17,7 +17,8 @@ type reservation struct {
 	Until    time.Time `json:"until"`
 }
 
-// Reserve stores a reservation, unless another reservation of the match is in force.
+// Reserve stores r, unless the match has a reservation that r may not replace: see
+// [leaderboard.Reservation.Grants].
 func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, error) {
 	text, err := json.Marshal(reservation{r.Revision, r.Holder, leaderboard.Truncate(r.Until)})
 	if err != nil {
