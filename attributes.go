@@ -61,7 +61,7 @@ func (b *Board) comparedAttributes(o *Board) (x, y []string) {
 
 // AcceptsAny reports whether results that are submitted to b may have any attribute: if
 // AcceptedAttributes has [AnyAttribute], or if b has neither AcceptedAttributes nor
-// StrictSubmits.
+// StrictSubmits. It returns false if b is linked, because no results are submitted to b then.
 func (b *Board) AcceptsAny() bool {
 	return b.Source == nil && (slices.Contains(b.AcceptedAttributes, AnyAttribute) || !b.StrictSubmits && len(b.AcceptedAttributes) == 0)
 }
@@ -81,8 +81,8 @@ func (b *Board) Accept(names []string) {
 	}
 }
 
-// Declared returns the attributes that the linked board b uses: those of its divisions,
-// removed divisions included, and those of Source.Match.
+// Declared returns the attributes that b uses: those of its divisions, removed divisions
+// included, and on a linked board those of Source.Match.
 func (b *Board) Declared() []string {
 	if b.Source == nil {
 		return b.talliedAttributes()

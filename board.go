@@ -521,10 +521,10 @@ func (b *Board) Amend(proposal Board) (Board, error) {
 	return amended, amended.Validate()
 }
 
-// ClosesAt returns the time from which s accepts no more results. It is the end of
-// s or the creation of the board, whichever is later, plus the grace. A new board
-// therefore accepts old results. If an administrator ended s early, the grace counts from
-// the time of this decision. The zero time means that s never closes.
+// ClosesAt returns the time from which s accepts no more results. The grace counts from the
+// latest of these times: the end of s, the creation of the board, and, if an administrator
+// ended s early, this decision. A new board therefore accepts old results. The zero time means
+// that s never closes.
 func (b *Board) ClosesAt(s Season) time.Time {
 	if s.End.IsZero() {
 		return time.Time{}

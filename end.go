@@ -13,8 +13,8 @@ const MaxEarlyEnds = 1000
 type EarlyEnd struct {
 	ID SeasonID  `json:"id"`
 	At time.Time `json:"at"` // the season's end in place of the scheduled one
-	// DecidedAt is when the administrator ended the season. The season's grace counts from
-	// here, because results were in time until then.
+	// DecidedAt is when the administrator ended the season: at At or later. The season's grace
+	// counts from DecidedAt, because results were in time until then.
 	DecidedAt time.Time `json:"decided_at"`
 }
 
@@ -33,9 +33,8 @@ func (s *Schedule) findEnd(id SeasonID) (int, bool) {
 
 // EndEarly adds an early end to s, or replaces the season's early end. The time e.At must be
 // after the start of the season and before its end. If the season already has an early end,
-// e.At must be before that. Errors:
-// [ErrSeasonNotFound]; a [FieldError] if e.At is not in this range, if s is rolling, or if s
-// already has MaxEarlyEnds early ends.
+// e.At must be before that end. Errors: [ErrSeasonNotFound]; a [FieldError] if e.At is not in
+// this range, if s is rolling, or if s already has MaxEarlyEnds early ends.
 func (s *Schedule) EndEarly(e EarlyEnd) error {
 	season, err := s.ByID(e.ID)
 	if err != nil {
@@ -84,7 +83,7 @@ func (s *Schedule) checkEnds(proposal *Schedule) error {
 }
 
 // After returns the first season of s that begins at t or later. It returns false if s has
-// no such season in the years 1 to 9999.
+// no such season in the years 1 to 9999. s must not be rolling.
 func (s *Schedule) After(t time.Time) (Season, bool) {
 	if s.Kind == Explicit {
 		for _, w := range s.Windows {

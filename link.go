@@ -127,10 +127,10 @@ func (b *Board) countsUnlessEnded(r *MatchResult) bool {
 	return err == nil && b.Source.matches(r) && season.Contains(r.AchievedAt)
 }
 
-// LinkedSeasons returns the seasons of the linked board b in which b counts r, in the order of
-// their ends. On a rolling board, these are the open windows (see [RollingWindows]) that
-// contain r's event time. On other boards, b counts r in at most one season. r is a result of
-// b or of b's source.
+// LinkedSeasons returns the seasons of the linked board b in which b counts r, or would count r
+// if its match were not void. They are in the order of their ends. On a rolling board, these
+// are the open windows (see [RollingWindows]) that contain r's event time. On other boards,
+// there is at most one such season. r is a result of b or of b's source.
 func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 	if r.Retracted || b.Source == nil || !b.Source.matches(r) {
 		return nil

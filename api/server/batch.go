@@ -105,7 +105,8 @@ func (s *Server) BatchSubmitResults(ctx context.Context, req *pb.BatchSubmitResu
 }
 
 // addFailures sets the board of each outcome, and the outcomes that are missing because a
-// board failed. If every board failed, it returns the first failure that a retry may fix.
+// board failed. If every board failed, it returns the first failure that a retry may fix, or
+// nil if a retry can fix none.
 func (s *Server) addFailures(ctx context.Context, results []*pb.Result, outcomes []*pb.Outcome, batches map[leaderboard.BoardID]*batch) error {
 	written := false
 	var failure error
