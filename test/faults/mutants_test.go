@@ -73,14 +73,6 @@ var mutants = []mutant{
 		pkg: "./test/official", run: "TestFootball",
 	},
 	{
-		name: "answer before the index has the update", file: "internal/ranking/apply.go",
-		edits: []edit{{
-			"\treturn report, s.ranks.update(context.WithoutCancel(ctx), entriesAfter(report.Changes), unchangedEntries(&report), reason)\n",
-			"\ttime.AfterFunc(50*time.Millisecond, func() {\n\t\t_ = s.ranks.update(context.WithoutCancel(ctx), entriesAfter(report.Changes), unchangedEntries(&report), reason)\n\t})\n\treturn report, nil\n",
-		}},
-		pkg: "./test/faults", run: "TestEmbeddedHistoriesAreLinearizable",
-	},
-	{
 		name: "answer before the disk has the result", file: "storage/pebble/commit.go",
 		edits: []edit{
 			{"s.db.ApplyNoSyncWait(b, pebble.Sync)", "s.db.Apply(b, pebble.NoSync)"},
