@@ -29,7 +29,7 @@ func cqlOptions(c *config.Cassandra) (cql.Options, error) {
 		Hosts: c.Hosts, DataCenter: c.DataCenter, Rack: c.Rack, Keyspace: c.Keyspace,
 		Username: c.Username, Password: string(c.Password), TLS: h,
 		Connections: c.Connections, ConnectTimeout: c.ConnectTimeout, Timeout: c.Timeout,
-		Buckets: c.Buckets,
+		Buckets: c.Buckets, CacheUsers: c.CacheUsers,
 	}, err
 }
 

@@ -34,6 +34,7 @@ type Cassandra struct {
 	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting."`
 	Timeout        time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer, longer than the timeouts of the nodes."`
 	Buckets        int           `key:"buckets" unit:"count" help:"Partitions of each ranking of a season or division, 1 to 4096. A board keeps the number of its creation."`
+	CacheUsers     int           `key:"cache_users" unit:"users" help:"Users of whom a consumer keeps a summary in memory, 1 to 10000000. Most take 1 to 3 KB, and none more than about 50 KB."`
 }
 
 // Redis contains the settings of the rank index of a distributed server.
@@ -111,6 +112,7 @@ func (c *Config) validateCluster(v *validator) {
 	c.validateServers(v)
 	c.validateConnections(v)
 	v.checkRange("cassandra.buckets", c.Cassandra.Buckets, 1, 4096)
+	v.checkRange("cassandra.cache_users", c.Cassandra.CacheUsers, 1, 10_000_000)
 	v.checkRange("redis.shards", c.Redis.Shards, 0, 256)
 	v.checkRange("kafka.batch", c.Kafka.Batch, 1, 5000)
 	if c.Redis.Prefix == "" || strings.ContainsAny(c.Redis.Prefix, "{}") {

@@ -87,7 +87,7 @@ func Default() Config {
 		CacheBytes:     256 << 20,
 		BackupKeep:     7,
 		Roles:          []string{RoleAPI, RoleConsumer},
-		Cassandra:      Cassandra{Keyspace: "leaderboard", Connections: 4, ConnectTimeout: 5 * time.Second, Timeout: 12 * time.Second, Buckets: 64},
+		Cassandra:      Cassandra{Keyspace: "leaderboard", Connections: 4, ConnectTimeout: 5 * time.Second, Timeout: 12 * time.Second, Buckets: 64, CacheUsers: 100_000},
 		Redis:          Redis{ConnectTimeout: 5 * time.Second, Timeout: 5 * time.Second, Prefix: "leaderboard:"},
 		Kafka:          Kafka{Mechanism: "SCRAM-SHA-512", ConnectTimeout: 5 * time.Second, Timeout: 30 * time.Second, Retention: 14 * 24 * time.Hour, Group: "leaderboard", SessionTimeout: 10 * time.Second, ApplyWait: 2 * time.Second, Batch: 512},
 		JWT:            JWT{Leeway: 30 * time.Second, Refresh: 10 * time.Minute},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -191,8 +190,9 @@ func (s *Store) dropSummary(key *userKey) {
 	}
 }
 
-// attempt applies the task's results. If the user's cached summary (see summary.go) is
-// sufficient, attempt uses it. Otherwise attempt reads the user's whole state. It returns false
+// attempt applies the task's results. If the user's cached summary (see summary.go) or stored
+// summary (see adopt.go) is sufficient, attempt uses it. Otherwise attempt reads the user's whole
+// state. It returns false
 // if the season or the user was deleted while attempt ran, or if the season's rules changed.
 // The caller must then start another attempt.
 func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool, error) {
@@ -211,7 +211,16 @@ func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool
 			t.s.dropSummary(key)
 		}
 	}
-	st, err := t.s.readUser(ctx, t.b, key)
+	st, whole, err := t.s.readUser(ctx, t.b, key)
+	if err == nil && !whole {
+		if done, ok, err := t.adopt(ctx, key, inc, st); ok || err != nil {
+			return done, err
+		}
+		st, err = t.s.readRest(ctx, key, st)
+	}
+	if err == nil {
+		err = st.setTally(t.b)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -226,14 +235,13 @@ func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool
 	return t.finish(ctx, key, inc, st, changedIDs)
 }
 
-// readUser reads a user's whole state. If the user is not registered in the season, the
-// season has no copy of the user's account; readUser then uses the account in table
-// accounts.
-func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey) (st *state, err error) {
+// readUser does what readHead does. If the user is not registered in the season, the season has
+// no copy of the user's account; readUser then uses the account in table accounts.
+func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey) (st *state, whole bool, err error) {
 	var acc userAccount
 	err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
-			st, err = s.readWhole(ctx, b, key)
+			st, whole, err = s.readHead(ctx, key)
 		} else {
 			acc, err = s.readAccount(ctx, key.user)
 		}
@@ -242,7 +250,7 @@ func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey
 	if err == nil && !st.registered {
 		st.account = acc.accountOn(b)
 	}
-	return st, err
+	return st, whole, err
 }
 
 // merge merges the results one after another into st, and returns the ids of the matches
@@ -262,6 +270,9 @@ func (t *task) merge(st *state, oldSize size, isWhole bool) (changedIDs []leader
 		incoming := *r
 		incoming.Voids = max(incoming.Voids, t.voids[r.Match])
 		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: m.refusals, Tally: st.tally, ErasedAt: st.account.ErasedAt, DeletedAt: t.deletedAt}, incoming)
+		if !isWhole && m.result != nil && (d.Status != leaderboard.Duplicate || d.Put != nil) {
+			return nil, false, nil // only a repetition of a result leaves the tally as it is
+		}
 		keyBefore, newSize := t.b.RankKey(&st.tally), oldSize
 		if d.Put != nil {
 			newSize.version += m.versionWith(d.Put) - m.version()
@@ -280,7 +291,7 @@ func (t *task) merge(st *state, oldSize size, isWhole bool) (changedIDs []leader
 			m.refusals = append(m.refusals, *d.Refuse)
 		}
 		if d.Put != nil {
-			if d.Recount && !isWhole {
+			if !isWhole && d.Recount {
 				return nil, false, nil
 			}
 			if d.VoidsOnly {
@@ -337,7 +348,8 @@ func (t *task) checkSize(r *leaderboard.MatchResult, oldSize, newSize size) *lea
 // mergeIntoSummary merges the results into a cached summary. It reads nothing if the summary
 // shows for each result either that the table has the same result, or that the match is
 // new. Otherwise mergeIntoSummary reads the matches of the results from the table. If it needs
-// the whole state, mergeIntoSummary returns false.
+// the whole state, mergeIntoSummary returns false. It also returns false if the last batch of a
+// stored summary is not complete.
 //
 // Some refusals depend on the tally, and an outdated summary has a wrong tally. On a
 // board with a Floor, mergeIntoSummary therefore first reads the claim, which shows whether
@@ -361,7 +373,7 @@ func (t *task) mergeIntoSummary(ctx context.Context, key *userKey, sum summary) 
 			st.matches[r.Match] = &match{result: &stored, counted: true}
 		} else if !unseen {
 			reads = append(reads, func(ctx context.Context) (err error) {
-				st, err = t.s.readState(ctx, key, slices.Sorted(maps.Keys(ids)))
+				st, err = t.s.readState(ctx, key, sum.idsToRead(ids))
 				return err
 			})
 			break
@@ -376,6 +388,9 @@ func (t *task) mergeIntoSummary(ctx context.Context, key *userKey, sum summary) 
 	err = t.s.forEach(ctx, len(reads), func(ctx context.Context, i int) error { return reads[i](ctx) })
 	if err != nil || !current.same(&sum.statics) {
 		return nil, nil, false, err
+	}
+	if all := sum.knows(st); sum.unchecked && !all {
+		return nil, nil, false, nil
 	}
 	st.statics, st.tally = sum.statics, sum.tally
 	if changedIDs, ok, err = t.merge(st, sum.size, false); err != nil || !ok {
@@ -440,24 +455,36 @@ func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, 
 // the summary.
 func (t *task) finishWithSummary(ctx context.Context, key *userKey, inc incarnation, sum summary, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
 	// Step 1.
-	voidsGrew, err := t.writeResults(ctx, key, inc, st, t.writeOps(key, st, changedIDs))
+	ops, old := t.writeOps(key, st, changedIDs), sum.entry
+	sum = sum.after(st, changedIDs)
+	if len(changedIDs) > 0 && sum.matches >= int64(t.s.storedFrom) {
+		ops = append(ops, t.s.storeSummary(key, &sum))
+	}
+	voidsGrew, err := t.writeResults(ctx, key, inc, st, ops)
 	if err != nil {
 		return false, err
 	}
 	// Step 2.
 	t.written = true
 	var current statics
+	var stored storedEntry
+	var rows []row
 	live, err := t.s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
+		if sum.unchecked {
+			current, stored, rows, err = t.s.inspectStatics(ctx, key, inc)
+			return err
+		}
 		current, err = t.s.readStatics(ctx, key)
 		return err
 	})
 	if err != nil || !live || !current.registered || current.account.Epoch != sum.account.Epoch {
 		return false, err
 	}
-	if !current.same(&sum.statics) || voidsGrew {
-		// Another store claimed the user, the account changed, or Voids have grown. Another
-		// store may have cached a summary without the data that step 1 wrote. A new claim
-		// makes that store read the whole state.
+	sum.entry = key.entry(t.b, &sum.tally, &sum.account, sum.version)
+	if !current.same(&sum.statics) || voidsGrew || stored.entry != nil && stored.entry.Version > sum.entry.Version {
+		// Another store claimed or adopted the user, the account changed, or Voids have grown.
+		// Another store may have cached a summary without the data that step 1 wrote. A new
+		// claim makes that store read the whole state.
 		t.s.dropSummary(key)
 		if err := t.s.writeUser(ctx, t.s.newClaim(key, &current)); err != nil {
 			return false, err
@@ -465,20 +492,19 @@ func (t *task) finishWithSummary(ctx context.Context, key *userKey, inc incarnat
 		return t.conclude(ctx, key, inc, &current, claim{})
 	}
 	// Step 3.
-	sum.divisions, sum.tally, sum.set = st.divisions, st.tally, sum.set.add(changedIDs, st.matches)
-	for _, id := range changedIDs {
-		sum.version += st.matches[id].version()
-		sum.size.matches++
+	correct := sum.entry.Version == old.Version
+	if sum.unchecked {
+		old = stored.entryOr(key.entry(t.b, &leaderboard.Tally{}, &sum.account, sum.account.version()))
+		correct = stored.equals(&sum.entry) && !rowsDiffer(rows, &sum.entry)
+		sum.unchecked = false
 	}
-	entry := key.entry(t.b, &sum.tally, &sum.account, sum.version)
-	t.change = leaderboard.Change{Before: sum.entry, After: entry}
-	if entry.Version != sum.entry.Version {
-		if err := t.s.place(ctx, key, inc, &sum.statics, &entry, &sum.entry, nil); err != nil {
+	t.change = leaderboard.Change{Before: old, After: sum.entry}
+	if !correct {
+		if err := t.s.place(ctx, key, inc, &sum.statics, &sum.entry, &old, rowKeysOf(rows)); err != nil {
 			return false, err
 		}
-		sum.entry = entry
 	}
-	t.s.cache.Add(*key, sum)
+	t.s.addSummary(key, sum)
 	return true, nil
 }
 
@@ -488,20 +514,16 @@ func (t *task) finishWithSummary(ctx context.Context, key *userKey, inc incarnat
 func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
 	switch {
 	case len(changedIDs) > 0:
-	case st.registered && t.s.ownsClaim(st.claim):
-		if _, err := t.writeResults(ctx, key, inc, st, nil); err != nil {
-			return false, err
-		}
-		return t.conclude(ctx, key, inc, &st.statics, claim{})
 	case !st.registered && st.version() == st.account.version(): // the user has no results
 		none := key.entry(t.b, &leaderboard.Tally{}, &st.account, st.version())
 		t.change = leaderboard.Change{Before: none, After: none}
 		return true, nil
 	case st.registered:
-		// Another store holds the claim. The state may include results from another data
+		// If another store is the holder, the state may include results from another data
 		// center that the other store's summary does not include. Then the two stores
 		// could write different entries with the same version. A new claim makes the
-		// other store read the whole state.
+		// other store read the whole state. If this store is the holder, it begins a new
+		// term, because it has forgotten which summaries it has stored in this term.
 	default:
 		// readUser read results of the user, but no account. Either another writer
 		// registered the user between the two reads, or the results arrived from another
@@ -567,15 +589,29 @@ func (t *task) concludeFirst(ctx context.Context, key *userKey, inc incarnation,
 			return false, err
 		}
 	}
-	t.cacheSummary(key, current)
-	return true, nil
+	return true, t.cacheSummary(ctx, key, current)
 }
 
-// cacheSummary caches the summary of a state, from which t.change.After follows. The store
-// must hold the claim.
-func (t *task) cacheSummary(key *userKey, st *state) {
-	if t.s.cache != nil {
-		t.s.cache.Add(*key, summary{statics: st.statics, tally: st.tally, size: size{st.version(), int64(len(st.matches))}, entry: t.change.After, rules: t.b.Rules(), set: st.matchSet()})
+// cacheSummary caches the summary of a state, from which t.change.After follows, and stores it if
+// the user has many matches. The store must hold the claim.
+func (t *task) cacheSummary(ctx context.Context, key *userKey, st *state) error {
+	sum := summary{statics: st.statics, tally: st.tally, size: size{st.version(), int64(len(st.matches))}, entry: t.change.After, rules: t.b.Rules(), set: st.matchSet()}
+	if len(st.matches) >= t.s.storedFrom {
+		if err := t.s.writeUser(ctx, t.s.storeSummary(key, &sum)); err != nil {
+			return err
+		}
+	}
+	t.s.addSummary(key, sum)
+	return nil
+}
+
+// addSummary adds a user's summary to the cache.
+func (s *Store) addSummary(key *userKey, sum summary) {
+	if len(sum.last) > maxMatchSet {
+		sum.last = nil // bounds the memory
+	}
+	if s.cache != nil {
+		s.cache.Add(*key, sum)
 	}
 }
 
@@ -589,7 +625,7 @@ func (t *task) conclude(ctx context.Context, key *userKey, inc incarnation, oldS
 	}
 	t.change = change
 	if st.claim == oldStatics.claim && t.s.ownsClaim(st.claim) {
-		t.cacheSummary(key, st)
+		return true, t.cacheSummary(ctx, key, st)
 	}
 	return true, nil
 }

@@ -299,6 +299,77 @@ func TestCostIsFlat(t *testing.T) {
 	}
 }
 
+// A new result of a user whom the store has forgotten costs at most twice as much with 10,000
+// results as with 10. The store is a new process each time, as after a rebalance, or one whose
+// cache is disabled. A repetition of the last batch costs as little.
+func TestCostOfAForgottenUserIsFlat(t *testing.T) {
+	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
+		t.Run(policy.String(), func(t *testing.T) {
+			rec := &recorder{conn: newModel(nil)}
+			restart := func(cacheUsers int) *Store {
+				return open(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: cacheUsers})
+			}
+			b := stepsBoard(policy)
+			w := newRecordedWriters(t, rec, &b)
+			ctx := t.Context()
+			measure := func(user leaderboard.UserID, history int) map[string]cost {
+				w.user = user
+				var results []leaderboard.MatchResult
+				for i := range history {
+					results = append(results, w.result(fmt.Sprintf("m%d %d red", i, i%50)))
+				}
+				if err := w.send(ctx, restart(10), results); err != nil {
+					t.Fatal(err)
+				}
+				uncached, costs := restart(-1), map[string]cost{}
+				last := []leaderboard.MatchResult{w.result("first 100 red"), w.result("second 2 red")}
+				for _, c := range []struct {
+					name    string
+					store   *Store
+					results []leaderboard.MatchResult
+				}{
+					{"two results by another process", restart(10), last},
+					{"the same results by another process", restart(10), last},
+					{"a worse result by another process", restart(10), []leaderboard.MatchResult{w.result("worse 1 red")}},
+					{"a better result without a cache", uncached, []leaderboard.MatchResult{w.result("better 200 blue")}},
+					{"another result without a cache", uncached, []leaderboard.MatchResult{w.result("other 300 red")}},
+				} {
+					if _, err := c.store.openIncarnation(ctx, &b, leaderboard.SeasonAll); err != nil { // once a process
+						t.Fatal(err)
+					}
+					rec.cost = cost{}
+					if err := w.send(ctx, c.store, c.results); err != nil {
+						t.Fatalf("%s: %v", c.name, err)
+					}
+					costs[c.name] = rec.cost
+					if err := w.check(ctx); err != nil {
+						t.Fatalf("%s: %v", c.name, err)
+					}
+				}
+				return costs
+			}
+			few, many := measure("few", 10), measure("many", 10_000)
+			for name, f := range few {
+				m := many[name]
+				t.Logf("%s: %+v with 10 results, %+v with 10,000", name, f, m)
+				if m.statements > 2*f.statements || m.rows > 2*f.rows || m.bytes > 2*f.bytes {
+					t.Errorf("%s costs %+v with 10,000 results and %+v with 10, want at most twice as much", name, m, f)
+				}
+			}
+		})
+	}
+}
+
+// newRecordedWriters returns writers whose calls all use rec. It creates board b.
+func newRecordedWriters(t *testing.T, rec *recorder, b *leaderboard.Board) *writers {
+	t.Helper()
+	w := &writers{clock: stepsEpoch, board: b, third: open(rec.conn, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: -1})}
+	if err := w.third.CreateBoard(t.Context(), *b); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
 // If the store has a summary of the user, Apply of a duplicate result does not read the
 // user's other results. Such duplicates arrive when a consumer reads its topic again from
 // the beginning.

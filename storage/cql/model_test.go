@@ -19,7 +19,7 @@ import (
 // two writes of a cell, a replica keeps the write with the greater timestamp. At equal
 // timestamps, it keeps the deletion; of two insertions, it keeps the one with the greater
 // bytes. A write reaches two random replicas before it returns, and the third replica later.
-// A read merges two random replicas and repairs both.
+// A read merges two random replicas, and repairs both in the rows and static cells that it reads.
 //
 // Other tests check the contract on real servers. Tests use the model if they need very
 // many runs, or orders of statements that are unlikely on servers. Examples are every order
@@ -87,9 +87,9 @@ var (
 		"final_places": {"division", "item"}, "final_pages": {"standing"},
 	}
 	staticColumns = map[string][]string{
-		"match_results": {"account", "owners", "divisions"}, "final_standings": {"standings", "tail"},
+		"match_results": {"account", "owners", "divisions", "summaries"}, "final_standings": {"standings", "tail"},
 	}
-	collectionColumns = []string{"owners", "divisions", "erased", "applied_in", "bans", "erasures"}
+	collectionColumns = []string{"owners", "summaries", "divisions", "erased", "applied_in", "bans", "erasures"}
 )
 
 // A parsedStatement is a statement in parts. Each argument is a "?".
@@ -443,18 +443,39 @@ func (m *model) apply(ops []op, now int64) {
 	}
 }
 
-// readPartition merges a partition from two replicas, and repairs both.
-func (m *model) readPartition(table, key string) *partition {
+// readPartition merges a partition from two replicas. The function repair makes both replicas
+// equal to the merged partition in the given rows, in the static cells, and in the deletion of
+// the partition.
+func (m *model) readPartition(table, key string) (both *partition, repair func(rows ...*modelRow)) {
 	a, b, _ := m.pickReplicas()
 	if a == b {
-		return m.replicas[a].partition(table, key)
+		return m.replicas[a].partition(table, key), func(...*modelRow) {}
 	}
-	both := newPartition()
+	both = newPartition()
 	both.merge(m.replicas[a].partition(table, key))
 	both.merge(m.replicas[b].partition(table, key))
-	m.replicas[a].partition(table, key).merge(both)
-	m.replicas[b].partition(table, key).merge(both)
-	return both
+	return both, func(rows ...*modelRow) {
+		for _, i := range []int{a, b} {
+			p := m.replicas[i].partition(table, key)
+			p.deleted = max(p.deleted, both.deleted)
+			p.static.merge(both.static)
+			for _, r := range rows {
+				p.row(keyText(r.key...)).merge(r)
+			}
+		}
+	}
+}
+
+// tear writes to one random replica only, as if the writer died while it sent the write, and
+// the coordinator died too.
+func (m *model) tear(ops []op) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a, _, _ := m.pickReplicas()
+	for _, o := range ops {
+		table, key, f := m.changeOf(o, 0)
+		f(m.replicas[a].partition(table, key))
+	}
 }
 
 func (m *model) read(ctx context.Context, q op, dest []any, row func() bool) error {
@@ -524,7 +545,7 @@ func (m *model) findIn(p *parsedStatement, values map[string]any, after []any, l
 		pk = append(pk, values[c])
 		delete(values, c)
 	}
-	part := m.readPartition(p.table, keyText(pk...))
+	part, repair := m.readPartition(p.table, keyText(pk...))
 	keys := map[string]any{}
 	for c, v := range values {
 		if name, _, _ := strings.Cut(c, " "); slices.Contains(clusteringColumns[p.table], name) {
@@ -536,6 +557,7 @@ func (m *model) findIn(p *parsedStatement, values map[string]any, after []any, l
 		cells map[string]any
 	}
 	var rows []candidate
+	var deletedRows []*modelRow
 	addCandidate := func(r *modelRow) {
 		if r == nil || after != nil && compareKeys(r.key, after) <= 0 {
 			return
@@ -545,6 +567,8 @@ func (m *model) findIn(p *parsedStatement, values map[string]any, after []any, l
 		}
 		if cells, ok := r.visible(part.deleted); ok && matches(p.table, r, cells, values) {
 			rows = append(rows, candidate{r, cells})
+		} else {
+			deletedRows = append(deletedRows, r)
 		}
 	}
 	if key, ok := keyIn(p.table, values); ok {
@@ -557,6 +581,11 @@ func (m *model) findIn(p *parsedStatement, values map[string]any, after []any, l
 		if p.descending {
 			slices.Reverse(rows)
 		}
+	}
+	rows = rows[:min(int64(len(rows)), limit)]
+	repair(deletedRows...)
+	for _, r := range rows {
+		repair(r.row)
 	}
 	static, hasStatic := part.static.visible(part.deleted)
 	var out [][]any
@@ -571,7 +600,7 @@ func (m *model) findIn(p *parsedStatement, values map[string]any, after []any, l
 		}
 		out = append(out, line)
 	}
-	for _, r := range rows[:min(int64(len(rows)), limit)] {
+	for _, r := range rows {
 		addLine(r.row, r.cells)
 	}
 	if len(rows) == 0 && hasStatic && len(values) == 0 {
@@ -589,7 +618,7 @@ func (m *model) findPartitions(p *parsedStatement) (out [][]any) {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		part := m.readPartition(p.table, key)
+		part, _ := m.readPartition(p.table, key)
 		static, alive := part.static.visible(part.deleted)
 		for _, r := range part.rows {
 			_, ok := r.visible(part.deleted)
@@ -623,7 +652,7 @@ func (m *model) findEvery(p *parsedStatement, args []any) (out [][]any) {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		part := m.readPartition(p.table, key)
+		part, _ := m.readPartition(p.table, key)
 		if len(args) > 0 && key < keyText(args[0]) || part.rows[""] == nil {
 			continue
 		}

@@ -60,9 +60,9 @@ type Options struct {
 	// per user, more with metadata. Every read of a ladder reads all of its partitions,
 	// so more partitions make reads slower. The default, 64, is enough for 25 million users.
 	Buckets int
-	// CacheUsers is the maximum number of users whose summary the store caches. For a
-	// cached user, the cost of a new result does not depend on the number of earlier
-	// results. Default 100,000; a negative number disables the cache.
+	// CacheUsers is the maximum number of users whose summary the store caches. For other
+	// users, a result costs some statements more. Default 100,000; a negative number disables
+	// the cache.
 	CacheUsers int
 	// Registerer receives the metrics of the driver. If it is nil, the driver has no
 	// metrics.

@@ -200,6 +200,22 @@ func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey,
 	return st, stored, rows, err
 }
 
+// inspectStatics does what inspect does, but of the user's state it reads the static cells only.
+func (s *Store) inspectStatics(ctx context.Context, key *userKey, inc incarnation) (st statics, stored storedEntry, rows []row, err error) {
+	err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
+		if i == 0 {
+			st, err = s.readStatics(ctx, key)
+		} else {
+			stored, err = s.readEntry(ctx, key, inc)
+		}
+		return err
+	})
+	if err == nil {
+		rows, err = s.userRows(ctx, key, inc, slices.Sorted(maps.Keys(st.divisions)))
+	}
+	return st, stored, rows, err
+}
+
 // userRows returns the rows of a user in the overall ladder and in the divisions.
 func (s *Store) userRows(ctx context.Context, key *userKey, inc incarnation, divisions []string) ([]row, error) {
 	divisions = append(divisions, "")

@@ -98,7 +98,7 @@ func TestModelOfTwoRegions(t *testing.T) {
 // meanwhile. In the scenario divisions, one region changes the divisions of the board. Each
 // region applies the changes of the other region in its sweeps, also at the end.
 func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
-	matches := scenario == "voids"
+	matches, few := scenario == "voids", rng.IntN(2) == 0
 	ctx := t.Context()
 	b := stepsBoard([]leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest}[rng.IntN(3)])
 	b.Matches = matches
@@ -124,8 +124,7 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 	start := func(i int, calls ...func(*Store) error) {
 		p := &process{}
 		steps := newSteps(s.region(i))
-		store := open(steps, Options{DataCenter: fmt.Sprintf("dc%d", i+1), Buckets: 2, CacheUsers: 10})
-		store.parallel = 1
+		store := openWith(steps, fmt.Sprintf("dc%d", i+1), few, rng.IntN(2) == 0)
 		store.dataCenters = func(context.Context) ([]string, error) { return []string{"dc1", "dc2"}, nil }
 		p.step, _ = steps.walk(func() {
 			for _, call := range calls {

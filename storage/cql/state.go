@@ -114,6 +114,7 @@ type statics struct {
 	account    account
 	registered bool  // the cell with the account exists, so the user is registered in the season
 	claim      claim // the claim in this data center: see summary.go
+	adoption   claim // the adoption under the claim, or zero: see adopt.go
 	raises     int   // the number of elements that noteRaise has added
 	// divisions contains the names of all divisions in which the user may have rows.
 	divisions map[string]bool
@@ -145,7 +146,7 @@ func (st *statics) addDivisions(key *userKey, e *leaderboard.Entry) []op {
 // same reports whether st and o are equal except for the divisions. If they are, a summary
 // (see summary.go) that was computed with o is also valid for st.
 func (st *statics) same(o *statics) bool {
-	return st.registered == o.registered && st.claim == o.claim && st.account == o.account && st.raises == o.raises
+	return st.registered == o.registered && st.claim == o.claim && st.adoption == o.adoption && st.account == o.account && st.raises == o.raises
 }
 
 // A state is a user's state in a season: the whole state, or a part with some of the
@@ -155,6 +156,7 @@ type state struct {
 	matches map[leaderboard.MatchID]*match
 	repairs uint64            // the sum of the numbers that rows of kindRepair add to the version
 	tally   leaderboard.Tally // the tally of all results
+	summary []byte            // the stored summary of this data center, if readHead has read it: see adopt.go
 }
 
 // raisePrefix begins the name of an element of noteRaise. No name of a data center contains a
@@ -188,6 +190,7 @@ type staticCells struct {
 	account   []byte
 	owners    map[string][]byte
 	divisions []string
+	summaries map[string][]byte // only selectUserHead and selectSummary read it
 }
 
 // dest returns the variables into which a read scans the cells.
@@ -205,6 +208,7 @@ func (c *staticCells) decode(dataCenter string) (statics, error) {
 		}
 		st.claim = claim(own)
 	}
+	st.adoption = adoptionOf(c.owners[dataCenter+adoptionSuffix], st.claim)
 	for name := range c.owners {
 		if strings.HasPrefix(name, raisePrefix) {
 			st.raises++
@@ -336,15 +340,22 @@ const headRows = 32
 func (s *Store) readWhole(ctx context.Context, b *leaderboard.Board, key *userKey) (*state, error) {
 	st, whole, err := s.readHead(ctx, key)
 	if err == nil && !whole {
-		static := st.statics
-		if st, err = s.readState(ctx, key, nil); err == nil {
-			st.statics = static
-		}
+		st, err = s.readRest(ctx, key, st)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return st, st.setTally(b)
+}
+
+// readRest reads a user's whole state after readHead has read a part of it. It keeps the static
+// cells of head. It does not set the tally.
+func (s *Store) readRest(ctx context.Context, key *userKey, head *state) (*state, error) {
+	st, err := s.readState(ctx, key, nil)
+	if err == nil {
+		st.statics = head.statics
+	}
+	return st, err
 }
 
 // readHead reads the static cells and the first rows of a user's partition, by one
@@ -353,12 +364,13 @@ func (s *Store) readWhole(ctx context.Context, b *leaderboard.Board, key *userKe
 func (s *Store) readHead(ctx context.Context, key *userKey) (st *state, whole bool, err error) {
 	var cells staticCells
 	st = &state{matches: map[leaderboard.MatchID]*match{}}
-	rows, err := s.readMatches(ctx, key, op{selectUserHead, append(key.args(), headRows)}, st, cells.dest()...)
+	rows, err := s.readMatches(ctx, key, op{selectUserHead, append(key.args(), s.headRows)}, st, append(cells.dest(), &cells.summaries)...)
 	if err != nil {
 		return nil, false, fmt.Errorf("user %q: %w", key.user, err)
 	}
 	st.statics, err = cells.decode(s.dc)
-	return st, rows < headRows, err
+	st.summary = cells.summaries[s.dc]
+	return st, rows < s.headRows, err
 }
 
 // readResolved reads a user's whole state: step 2 of a writer. If a result in the state

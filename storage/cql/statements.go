@@ -36,14 +36,16 @@ const (
 
 	selectUser      = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
 	selectUserAfter = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? AND match_id > ?`
-	selectUserHead  = `SELECT account, owners, divisions, match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? LIMIT ?`
+	selectUserHead  = `SELECT account, owners, divisions, summaries, match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? LIMIT ?`
 	selectStatics   = `SELECT account, owners, divisions FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? LIMIT 1`
+	selectSummary   = `SELECT account, owners, divisions, summaries FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? LIMIT 1`
 	selectEveryUser = `SELECT DISTINCT board, season, edition, user_id, account FROM match_results`
 	selectMatches   = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? AND match_id IN ?`
 	insertResult    = `INSERT INTO match_results (board, season, edition, user_id, match_id, kind, item, payload, high, low) VALUES (?, ?, ?, ?, ?, 0, 0x, ?, ?, ?) USING TIMESTAMP ?`
 	insertItem      = `INSERT INTO match_results (board, season, edition, user_id, match_id, kind, item, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
 	setAccount      = `UPDATE match_results USING TIMESTAMP ? SET account = ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
 	setOwner        = `UPDATE match_results USING TIMESTAMP ? SET owners[?] = ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
+	setSummary      = `UPDATE match_results USING TIMESTAMP ? SET summaries[?] = ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
 	addDivisions    = `UPDATE match_results USING TIMESTAMP ? SET divisions = divisions + ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
 	deleteUser      = `DELETE FROM match_results USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
 

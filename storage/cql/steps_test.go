@@ -28,6 +28,9 @@ type steppedSession struct {
 	walking bool      // a call that walk has started runs
 	arrived chan bool // receives true before each statement, and false when the call has returned
 	turn    chan bool // the test sends true to continue; false means that the process dies
+	// tear receives the write during which the process dies. If it is nil, the process dies before
+	// the write.
+	tear func([]op)
 }
 
 var errDied = errors.New("the process died")
@@ -51,6 +54,22 @@ func (s *steppedSession) step() error {
 	return nil
 }
 
+// openWith opens a store. With few, it keeps summaries of users with any number of matches, and
+// adopts them. Otherwise it keeps none of the users of most tests, who have few matches. Without
+// cached, it forgets each user at once.
+func openWith(c conn, dataCenter string, few, cached bool) *Store {
+	o := Options{DataCenter: dataCenter, Buckets: 2, CacheUsers: 10}
+	if !cached {
+		o.CacheUsers = -1
+	}
+	s := open(c, o)
+	s.parallel = 1 // one statement at a time, so that the order of statements is fixed
+	if few {
+		s.headRows, s.storedFrom = 1, 1
+	}
+	return s
+}
+
 func (s *steppedSession) read(ctx context.Context, q op, dest []any, row func() bool) error {
 	if err := s.step(); err != nil {
 		return err
@@ -60,6 +79,9 @@ func (s *steppedSession) read(ctx context.Context, q op, dest []any, row func() 
 
 func (s *steppedSession) write(ctx context.Context, ops ...op) error {
 	if err := s.step(); err != nil {
+		if s.tear != nil {
+			s.tear(ops)
+		}
 		return err
 	}
 	return s.conn.write(ctx, ops...)
@@ -200,8 +222,7 @@ func newWriters(t testing.TB, connect func() conn, b leaderboard.Board, user lea
 	w := &writers{user: user, clock: b.CreatedAt, board: &b}
 	for i := range w.stores {
 		w.conns[i] = newSteps(connect())
-		w.stores[i] = open(w.conns[i], Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
-		w.stores[i].parallel = 1 // one statement at a time, so that the order of statements is fixed
+		w.stores[i] = openWith(w.conns[i], "dc1", false, true)
 	}
 	w.third = open(connect(), Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
 	if err := w.third.CreateBoard(t.Context(), b); err != nil {
@@ -262,6 +283,13 @@ func (w *writers) send(ctx context.Context, store *Store, list []leaderboard.Mat
 	}
 	w.notifyChanges(report.Changes)
 	return err
+}
+
+// vary replaces the stores by some that openWith opens. The variant is any number.
+func (w *writers) vary(variant int) {
+	for i := range w.stores {
+		w.stores[i] = openWith(w.conns[i], "dc1", variant&1 != 0, variant>>(1+i)&1 != 0)
+	}
 }
 
 // check compares the user's entry and ladder rows with the entry that follows from the
@@ -690,9 +718,10 @@ func TestModelOfTwoWriters(t *testing.T) {
 	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			for _, order := range orders(t, longest) {
+			for i, order := range orders(t, longest) {
 				for first := range 2 {
 					w := newWriters(t, sharedModel(newModel(nil)), e.board(), "u")
+					w.vary(i)
 					if err := e.meet(t.Context(), w, first, order); err != nil {
 						t.Fatalf("store %d begins, the calls take turns of %v statements: %v", first, order, err)
 					}
@@ -719,6 +748,7 @@ func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
 					order[i] = 1 + rng.IntN(6)
 				}
 				w := newWriters(t, sharedModel(newModel(rng)), e.board(), "u")
+				w.vary(rng.Int())
 				if err := e.meet(t.Context(), w, rng.IntN(2), order); err != nil {
 					t.Fatalf("run %d: the calls take turns of %v statements: %v", i, order, err)
 				}
@@ -735,6 +765,7 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 			t.Parallel()
 			for index, more := 0, true; more; index++ {
 				w := newWriters(t, sharedModel(newModel(nil)), e.board(), "u")
+				w.vary(index)
 				ctx := t.Context()
 				if err := e.prepare(ctx, w); err != nil {
 					t.Fatal(err)
@@ -747,7 +778,7 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 					t.Fatal(err)
 				}
 				w.clock = clock
-				restarted := open(w.conns[0].conn, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
+				restarted := openWith(w.conns[0].conn, "dc1", index%2 == 1, true)
 				if err := e.calls[0](ctx, w, restarted); err != nil {
 					t.Fatal(err)
 				}
@@ -762,20 +793,34 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 
 // Each of three processes applies a list of results, as a consumer does, on replicas that
 // lag. Their statements run in a random order. If a process dies, another one continues
-// its list after the last acknowledged result, or up to two results earlier. No result is
-// lost.
+// its list after the last acknowledged result, or up to two results earlier. A write during which
+// a process dies may reach one replica. No result is lost.
 func TestModelOfManyWriters(t *testing.T) {
 	seed := stepsSeed(t)
 	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 100)) {
-		if err := runThreeProcesses(t, rand.New(rand.NewPCG(seed, i))); err != nil {
+		rng := rand.New(rand.NewPCG(seed, i))
+		if err := runThreeProcesses(t, rng, rng.IntN(2) == 0, 2+rng.IntN(20), 40); err != nil {
 			t.Fatalf("run %d: %v", i, err)
 		}
 	}
 }
 
-// runThreeProcesses does one run, and returns an error if the outcome is wrong.
-func runThreeProcesses(t *testing.T, rng *rand.Rand) error {
-	connect := sharedModel(newModel(rng))
+// As TestModelOfManyWriters, but most results are of new matches, all stores adopt summaries, and
+// the processes die often.
+func TestModelOfAdoptions(t *testing.T) {
+	seed := stepsSeed(t)
+	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 400)) {
+		if err := runThreeProcesses(t, rand.New(rand.NewPCG(seed, i)), true, 100, 12); err != nil {
+			t.Fatalf("run %d: %v", i, err)
+		}
+	}
+}
+
+// runThreeProcesses does one run, with up to the given number of matches, and returns an error if
+// the outcome is wrong. For the argument few, see openWith. In one of deaths turns, a process dies.
+func runThreeProcesses(t *testing.T, rng *rand.Rand, few bool, matches, deaths int) error {
+	m := newModel(rng)
+	connect := sharedModel(m)
 	policy := []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest}[rng.IntN(3)]
 	w := newWriters(t, connect, stepsBoard(policy), "u")
 	ctx := t.Context()
@@ -793,8 +838,7 @@ func runThreeProcesses(t *testing.T, rng *rand.Rand) error {
 	start := func(p *process) {
 		p.conn = newSteps(connect())
 		p.err = nil
-		store := open(p.conn, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
-		store.parallel = 1
+		store := openWith(p.conn, "dc1", few, rng.IntN(2) == 0)
 		p.step, p.die = p.conn.walk(func() {
 			for p.done < len(p.todo) {
 				n := min(1+p.done%2, len(p.todo)-p.done)
@@ -808,7 +852,7 @@ func runThreeProcesses(t *testing.T, rng *rand.Rand) error {
 	for range 3 {
 		p := &process{}
 		for range 1 + rng.IntN(5) {
-			text := fmt.Sprintf("m%d %d r%d %s", rng.IntN(4), 1+rng.IntN(3), rng.IntN(3), []string{"red", "blue", ""}[rng.IntN(3)])
+			text := fmt.Sprintf("m%d %d r%d %s", rng.IntN(matches), 1+rng.IntN(3), rng.IntN(3), []string{"red", "blue", ""}[rng.IntN(3)])
 			if rng.IntN(5) == 0 {
 				text += " retracted"
 			}
@@ -828,7 +872,13 @@ func runThreeProcesses(t *testing.T, rng *rand.Rand) error {
 		i := rng.IntN(len(running))
 		p := running[i]
 		switch {
-		case rng.IntN(40) == 0:
+		case rng.IntN(deaths) == 0:
+			if rng.IntN(2) == 0 {
+				p.conn.tear = func(ops []op) {
+					p.conn.tear = nil
+					m.tear(ops)
+				}
+			}
 			p.die()
 			p.done = max(p.done-rng.IntN(3), 0)
 			start(p)
@@ -934,6 +984,35 @@ func TestModelOfADifferentUnclaimedResult(t *testing.T) {
 			}
 			if err != nil {
 				t.Fatalf("the result %q, written by a process that died before statement %d: %v", result, index, err)
+			}
+		}
+	}
+}
+
+// A holder dies during a write that reaches one replica only. The write has a result, and a
+// summary that includes it. The next store may read this summary, but may not find the result.
+// The result counts once.
+func TestModelOfATornBatch(t *testing.T) {
+	seed := stepsSeed(t)
+	for i := range uint64(300) {
+		m := newModel(rand.New(rand.NewPCG(seed, i)))
+		w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Sum), "u")
+		w.stores[0], w.stores[1] = openWith(w.conns[0], "dc1", true, true), openWith(w.conns[1], "dc1", true, false)
+		ctx := t.Context()
+		if err := errors.Join(w.apply(ctx, w.stores[0], "m 5"), w.apply(ctx, w.stores[0], "n 6")); err != nil {
+			t.Fatal(err)
+		}
+		r := []leaderboard.MatchResult{w.result("x 50 red")}
+		w.conns[0].tear = func(ops []op) {
+			if len(ops) > 1 {
+				m.tear(ops)
+			}
+		}
+		_, die := w.conns[0].walk(func() { _ = w.send(ctx, w.stores[0], r) })
+		die()
+		for range 2 {
+			if err := errors.Join(w.send(ctx, w.stores[1], r), w.check(ctx)); err != nil {
+				t.Fatalf("run %d: %v", i, err)
 			}
 		}
 	}

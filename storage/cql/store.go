@@ -6,8 +6,8 @@
 //   - accounts has the sets bans and erasures. Older versions of the store wrote body and ban.
 //   - The column edition is the number of a season's incarnation. The column standing is
 //     the sort key without the user id.
-//   - match_results has static cells: a copy of the user's account, claims (summary.go), and
-//     all divisions in which the user may have rows.
+//   - match_results has static cells: a copy of the user's account, claims (summary.go),
+//     adoptions and summaries (adopt.go), and all divisions in which the user may have rows.
 //   - match_users lists the users of a match, spread over the buckets. A paused writer may
 //     add a user after an erasure of the user. The next writer of the result removes the
 //     user again (matches.go).
@@ -32,6 +32,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -58,6 +59,9 @@ type Store struct {
 	buckets int // the number of partitions of each ladder of a new board
 	// parallel bounds the statements that one call runs concurrently.
 	parallel int
+	// headRows is the greatest number of rows that readHead reads. storedFrom is the number of
+	// matches from which on a user has a stored summary. Tests lower both.
+	headRows, storedFrom int
 	// maxMatches bounds the number of matches of one user in one season, so that the
 	// store can read all of them within the timeout of a call.
 	maxMatches int64
@@ -71,6 +75,7 @@ type Store struct {
 	writes       coalesce.Group[bucket, []op]                      // concurrent writes to one bucket: see writeBuckets
 	users        userLocks
 	applying     chan struct{}                      // has an element for each user to whom Apply applies results: see maxApplying
+	sequence     atomic.Int64                       // the greatest number of a summary that this store has stored
 	cache        *lru.Cache[userKey, summary]       // nil disables caching
 	pages        *pageCache                         // pages of final standings
 	announced    *lru.Cache[announcement, struct{}] // see announce
@@ -104,7 +109,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 
 // open returns a store that uses the connection c. The options must be complete.
 func open(c conn, o Options) *Store {
-	s := &Store{conn: c, applying: make(chan struct{}, maxApplying), dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel, maxMatches: defaultMaxMatches, now: time.Now, pages: newPageCache()}
+	s := &Store{conn: c, applying: make(chan struct{}, maxApplying), dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel, headRows: headRows, storedFrom: storedFrom, maxMatches: defaultMaxMatches, now: time.Now, pages: newPageCache()}
 	if _, err := rand.Read(s.name[:]); err != nil {
 		panic(err) // rand.Read never returns an error
 	}

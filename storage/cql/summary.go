@@ -18,6 +18,9 @@ import (
 // contains the tally, the version and a claim. With a summary, step 2 reads no results.
 // It only reads the claim from the table, and compares it with the claim in the summary.
 //
+// If the store has no such summary, it may adopt the one that the last holder stored: see
+// adopt.go. Without adoptions, the following is true.
+//
 // The claim is a static cell of the user's partition that names one store: the claim
 // holder. A store that is not the holder writes its own claim in one batch with its
 // results. Let store X be the holder. The summary of X includes all results that existed
@@ -59,7 +62,7 @@ import (
 //     match, the new result counts until the sender sends the other result again. The
 //     outcome is the same as if the new result had arrived first.
 
-// A summary is the cached state of a user whose claim the store holds.
+// A summary is the cached state of a user whose holder the store is.
 type summary struct {
 	statics
 	size
@@ -67,6 +70,10 @@ type summary struct {
 	entry leaderboard.Entry
 	rules int // the rules that the tally and the entry follow: see incarnation.rules
 	set   matchSet
+	last  []listedMatch // the results of the last batch
+	// unchecked means that this store has adopted the summary, and has not yet read the stored
+	// entry. Then the field entry is not set.
+	unchecked bool
 }
 
 // A matchSet is the set of the matches in a user's state, sorted by the hashes of the match
@@ -170,10 +177,15 @@ func (c claim) number() uint64 { return binary.BigEndian.Uint64(c[:8]) }
 // claim's number is the number of st.claim plus one. The method sets st.claim to the new
 // claim.
 func (s *Store) newClaim(key *userKey, st *statics) op {
-	number := st.claim.number() + 1
-	binary.BigEndian.PutUint64(st.claim[:8], number)
-	copy(st.claim[8:], s.name[:])
-	return op{setOwner, key.args(st.account.Epoch<<epochShift|int64(number), s.dc, bytes.Clone(st.claim[:]))}
+	st.claim, st.adoption = s.claimAfter(st.claim), claim{}
+	return op{setOwner, key.args(st.account.Epoch<<epochShift|int64(st.claim.number()), s.dc, bytes.Clone(st.claim[:]))}
+}
+
+// claimAfter returns a claim of this store whose number is that of c plus one.
+func (s *Store) claimAfter(c claim) claim {
+	binary.BigEndian.PutUint64(c[:8], c.number()+1)
+	copy(c[8:], s.name[:])
+	return c
 }
 
 // ownsClaim reports whether c is a claim of this store.

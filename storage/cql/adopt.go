@@ -1,0 +1,238 @@
+package cql
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// # How a store continues the summary of another store
+//
+// A store forgets the summary of a user whom it has not changed for long, and a new process has
+// none. So that it need not read all results of a user with many, summaries are stored too. If
+// the user has storedFrom matches or more, the holder of the user (below) writes its new summary
+// in the batch of its results: step 1 of the writer. It also writes a summary after it has read
+// the whole state.
+//
+// Another store can adopt the stored summary, and then is the holder. These static cells matter,
+// each for one data center:
+//
+//   - The claim (see summary.go). A store writes it, and then reads the whole state.
+//   - The adoption. It names a claim, has a number, and names the store that adopts. If it
+//     names another claim than the present one, it has no meaning.
+//   - The summary. It names the claim and the adoption of its writer, and has a number that
+//     grows with each summary of the writer.
+//
+// Each cell only grows, because the timestamp of each is the number of the claim, and the bytes
+// compare in the order of these parts. The holder is the store that the adoption names, or the
+// store that the claim names if there is no adoption. A term is a claim together with one of its
+// adoptions, or with none. Terms are ordered by claim, then by adoption.
+//
+// To adopt, store Y reads the three cells. Then it writes an adoption with the next number, and
+// reads the cells again. Y has begun its term if claim and summary are the same as before, and
+// the adoption is its own. A holder checks the claim and the adoption in step 2, as it checked
+// the claim before.
+//
+// An acknowledged result belongs to the term in which its writer ended step 2. Either the writer
+// read the claim and the adoption of its own term then. Or it read a claim after its result was
+// complete, wrote the next claim, and then read the whole state. Each summary of a term includes
+// all results of earlier terms:
+//
+//   - A term begins with a claim. A result of an earlier term was complete before its writer
+//     read the cells, and the new claim was not complete when this read began. The holder reads
+//     the whole state after its claim is complete, and finds the result.
+//   - A term begins with an adoption by Y, and the result belongs to an earlier term of the same
+//     claim. When the writer of the result read its own adoption or none, the adoption of Y was
+//     not complete. So the result and the summary of its batch are complete when Y reads the cells
+//     again. The summary that Y reads is this one, a later one of the same term, or one of a term
+//     between the two. Each of these includes the result: the last one by induction.
+//   - A term begins with an adoption, and the result belongs to a term of an earlier claim. The
+//     first summary of the present claim includes it, and so do all later ones.
+//
+// Each term has one writer. So the writer of the last term knows all acknowledged results, and
+// writes the correct entry at the greatest version.
+//
+// An adoption never hides a claim, because it is another cell. Therefore a store of an older
+// version, which does not know of adoptions, and changes the claim whenever it writes without
+// being the holder, makes all holders read the whole state.
+//
+// Three details:
+//
+//   - If its writer died, the batch of the stored summary may be on one replica only. The summary
+//     lists the results of the batch. Y reads them from a quorum, which completes them, and
+//     adopts the summary only if all of them exist. All earlier batches of the term are complete.
+//   - Another data center may change the account, or raise the version (noteRaise). The summary
+//     contains the account and the number of raises, and a holder compares both in step 2.
+//   - The former holder may have died before its step 3. So after an adoption, step 3 reads the
+//     entry and the rows that it replaces.
+
+// storedFrom is the number of matches from which on a user has a stored summary. Reading fewer
+// results costs less than an adoption.
+const storedFrom = 128
+
+// adoptionSuffix follows the name of a data center in the key of an adoption in column owners.
+// No name of a data center contains a tab.
+const adoptionSuffix = "\tadoption"
+
+// adoptionOf returns the adoption that a cell of column owners contains, or zero if it is of
+// another claim than the given one.
+func adoptionOf(cell []byte, c claim) claim {
+	if len(cell) != 2*len(c) || claim(cell) != c {
+		return claim{}
+	}
+	return claim(cell[len(c):])
+}
+
+// newAdoption returns a statement that writes an adoption by this store under the claim of st.
+// It sets st.adoption to the new adoption.
+func (s *Store) newAdoption(key *userKey, st *statics) op {
+	st.adoption = s.claimAfter(st.adoption)
+	return op{setOwner, key.args(st.summaryTime(), s.dc+adoptionSuffix, slices.Concat(st.claim[:], st.adoption[:]))}
+}
+
+// summaryTime returns the timestamp of an adoption or a summary under the claim of st.
+func (st *statics) summaryTime() int64 {
+	return st.account.Epoch<<epochShift | int64(st.claim.number())
+}
+
+// A listedMatch is a match of the batch that stored a summary.
+type listedMatch struct {
+	id       leaderboard.MatchID
+	standing standingID
+}
+
+// storeSummary returns the statement that stores sum. This store must be the user's holder.
+//
+// If the batch has more than maxMatchSet matches, the stored summary is empty, and no store can
+// adopt it. It still replaces the summary before it, which lacks the batch.
+func (s *Store) storeSummary(key *userKey, sum *summary) op {
+	value := slices.Concat(sum.claim[:], sum.adoption[:])
+	value = binary.BigEndian.AppendUint64(value, uint64(s.sequence.Add(1)))
+	if len(sum.last) <= maxMatchSet {
+		value = sum.append(value)
+	}
+	return op{setSummary, key.args(sum.summaryTime(), s.dc, value)}
+}
+
+// append appends the parts of a summary that a store needs in order to adopt it.
+func (sum *summary) append(dst []byte) []byte {
+	dst = binary.AppendUvarint(append(dst, codecFormat), uint64(sum.rules))
+	dst = appendString(dst, string(sum.account.append(nil)))
+	dst = binary.AppendUvarint(dst, uint64(sum.raises))
+	dst = binary.AppendUvarint(dst, sum.version)
+	dst = binary.AppendUvarint(dst, uint64(sum.matches))
+	tally, _ := sum.tally.AppendBinary(nil) // the error is always nil
+	dst = appendString(dst, string(tally))
+	dst = binary.AppendUvarint(dst, uint64(len(sum.last)))
+	for i := range sum.last {
+		dst = append(appendString(dst, sum.last[i].id), sum.last[i].standing[:]...)
+	}
+	return dst
+}
+
+// storedSummary returns the summary that is stored for the user with the static cells st. It
+// returns false if there is none that a store may adopt.
+func (st *statics) storedSummary(value []byte) (sum summary, ok bool) {
+	const headBytes = 2*len(claim{}) + 8
+	if !st.registered || len(value) <= headBytes || claim(value) != st.claim {
+		return summary{}, false
+	}
+	d := decoder{b: value[headBytes:]}
+	format := d.byte()
+	sum.rules = int(d.uvarint())
+	acc, err := decodeAccount(d.next(d.uvarint()))
+	raises := int(d.uvarint())
+	sum.size = size{d.uvarint(), int64(d.uvarint())}
+	tallyErr := sum.tally.UnmarshalBinary(d.next(d.uvarint()))
+	for n := d.uvarint(); n > 0 && !d.bad; n-- {
+		m := listedMatch{id: leaderboard.MatchID(d.string())}
+		copy(m.standing[:], d.next(uint64(len(m.standing))))
+		sum.last = append(sum.last, m)
+	}
+	if d.bad || len(d.b) > 0 || format != codecFormat || err != nil || tallyErr != nil {
+		return summary{}, false // another version of the store wrote it
+	}
+	sum.statics, sum.unchecked = *st, true
+	return sum, acc == st.account && raises == st.raises
+}
+
+// after returns the summary with the changed matches of st, which must all be new to sum. The
+// caller must not use sum after the call.
+func (sum summary) after(st *state, changedIDs []leaderboard.MatchID) summary {
+	sum.divisions, sum.tally, sum.set = st.divisions, st.tally, sum.set.add(changedIDs, st.matches)
+	if len(changedIDs) > 0 {
+		sum.last = nil
+	}
+	for _, id := range changedIDs {
+		m := st.matches[id]
+		sum.version += m.version()
+		sum.size.matches++
+		if m.result != nil {
+			sum.last = append(sum.last, listedMatch{id, elementOf(id, m.result).standing})
+		}
+	}
+	return sum
+}
+
+// knows marks each match of st as counted if its result is one of sum.last, and no other payload
+// of its revision was written. It reports whether st has all results of sum.last.
+func (sum *summary) knows(st *state) (all bool) {
+	all = true
+	for _, l := range sum.last {
+		m := st.matches[l.id]
+		if m == nil || m.result == nil || elementOf(l.id, m.result).standing != l.standing ||
+			m.needsContender() || len(m.contenders) > 0 || m.voids > 0 {
+			all = false
+			continue
+		}
+		m.counted = true
+	}
+	return all
+}
+
+// adopt applies the task's results with the user's stored summary, of which head has the static
+// cells and the bytes. It returns ok as false if it cannot. Then the caller must read the whole
+// state. The result done is that of attempt.
+func (t *task) adopt(ctx context.Context, key *userKey, inc incarnation, head *state) (done, ok bool, err error) {
+	sum, ok := head.storedSummary(head.summary)
+	if !ok || sum.rules != inc.rules {
+		return false, false, nil
+	}
+	st, changedIDs, ok, err := t.mergeIntoSummary(ctx, key, sum)
+	if !ok || err != nil {
+		return false, false, err
+	}
+	if err := t.unlistErased(ctx, key, inc, &sum.statics); err != nil {
+		return false, false, err
+	}
+	if err := t.s.writeUser(ctx, t.s.newAdoption(key, &sum.statics)); err != nil {
+		return false, false, err
+	}
+	var cells staticCells
+	err = t.s.conn.read(ctx, op{selectSummary, key.args()}, append(cells.dest(), &cells.summaries), func() bool { return true })
+	if err != nil {
+		return false, false, err
+	}
+	current, err := cells.decode(t.s.dc)
+	if err != nil || !current.same(&sum.statics) || !bytes.Equal(cells.summaries[t.s.dc], head.summary) {
+		return false, false, err
+	}
+	done, err = t.finishWithSummary(ctx, key, inc, sum, st, changedIDs)
+	return done, true, err
+}
+
+// idsToRead returns the ids of the matches that mergeIntoSummary must read: those of the task, and
+// those that show whether the last batch of sum is complete.
+func (sum *summary) idsToRead(ids map[leaderboard.MatchID]bool) []leaderboard.MatchID {
+	ids = maps.Clone(ids)
+	if sum.unchecked {
+		for i := range sum.last {
+			ids[sum.last[i].id] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(ids))
+}
