@@ -215,6 +215,58 @@ func amendRandomly(t *testing.T, rng *rand.Rand) error {
 	return nil
 }
 
+// If an amendment has replaced every page, reads still cost at most three statements, and a read
+// of 100 users at most ten.
+func TestReadsOfAnAmendedSeasonAreCheap(t *testing.T) {
+	const n = 2500
+	s, rec, b := newClosed(t, n)
+	ctx := t.Context()
+	l := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}}
+	if _, err := s.Seal(ctx, b, leaderboard.SeasonAll, stepsEpoch); err != nil {
+		t.Fatal(err)
+	}
+	var banned, users []leaderboard.UserID
+	for i := range n / 50 {
+		banned = append(banned, finalUser(50*i))
+	}
+	for i := range 99 {
+		users = append(users, finalUser(25*i+7))
+	}
+	for _, user := range banned {
+		if _, err := s.SetBan(ctx, leaderboard.Ban{User: user, Banned: true, At: stepsEpoch}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record, err := s.Amend(ctx, b, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch, Reason: "ban"}, banned)
+	if err != nil || len(record.Amendments) != 1 {
+		t.Fatalf("Amend returns %+v, error %v; want one amendment", record, err)
+	}
+	for name, tt := range map[string]struct {
+		most int
+		read func() error
+	}{
+		"100 users, one without a standing": {10, func() error {
+			got, total, err := s.FinalLookup(ctx, l, append(slices.Clone(users), "nobody"))
+			if err == nil && (total != n-int64(len(banned)) || slices.ContainsFunc(got[:99], func(st leaderboard.Standing) bool { return st.Key == "" })) {
+				err = fmt.Errorf("standings %+v of %d, want 99 standings of %d", got, total, n-len(banned))
+			}
+			return err
+		}},
+		"a user with neighbors": {3, func() error { _, _, err := s.FinalAround(ctx, l, finalUser(1001), 4, 4); return err }},
+		"a page":                {3, func() error { _, _, err := s.FinalStandings(ctx, l, 501, 1000); return err }},
+		"the rank of a key": {3, func() error {
+			_, _, _, err := s.FinalAfter(ctx, l, leaderboard.SortKey(leaderboard.RankKey("\x7f")), 0)
+			return err
+		}},
+	} {
+		s.pages = newPageCache()
+		rec.cost = cost{}
+		if err := tt.read(); err != nil || rec.cost.statements > tt.most {
+			t.Errorf("%s: %d statements, error %v; want at most %d", name, rec.cost.statements, err, tt.most)
+		}
+	}
+}
+
 // A place of a user has not arrived in the data center that amends the season. After the
 // amendment, the user stands once.
 func TestAmendmentFromAnotherDataCenter(t *testing.T) {

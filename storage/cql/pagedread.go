@@ -112,11 +112,7 @@ func (p *pagedRead) standingsFrom(ctx context.Context, position int64, n int) (p
 // missing.
 func (p *pagedRead) standingsOf(ctx context.Context, places map[leaderboard.UserID][]foundPlace) (map[leaderboard.UserID]leaderboard.Standing, error) {
 	standings := map[leaderboard.UserID]leaderboard.Standing{}
-	type sought struct {
-		key  leaderboard.SortKey
-		page *ladderPage
-	}
-	var unknown []sought
+	var unknown []soughtPlace
 	add := func(r *pageRow, page *ladderPage) error {
 		st, err := r.standing(page)
 		standings[r.user] = st
@@ -144,34 +140,45 @@ func (p *pagedRead) standingsOf(ctx context.Context, places map[leaderboard.User
 					}
 				}
 			default:
-				unknown = append(unknown, sought{place.key, page})
+				unknown = append(unknown, soughtPlace{place.key, page})
 			}
 		}
 	}
-	slices.SortFunc(unknown, func(x, y sought) int { return cmp.Compare(x.key, y.key) })
-	chunks := slices.Collect(slices.Chunk(unknown, lookupUsers))
+	return standings, p.search(ctx, unknown, add)
+}
+
+// A soughtPlace is a sort key and the page that contains it, if any page does.
+type soughtPlace struct {
+	key  leaderboard.SortKey
+	page *ladderPage
+}
+
+// search calls found for each of the sort keys that its page contains.
+func (p *pagedRead) search(ctx context.Context, sought []soughtPlace, found func(*pageRow, *ladderPage) error) error {
+	slices.SortFunc(sought, func(x, y soughtPlace) int { return cmp.Compare(x.key, y.key) })
+	chunks := slices.Collect(slices.Chunk(sought, lookupUsers))
 	lists := make([]map[string]rowsOfPage, len(chunks))
 	if err := p.s.forEach(ctx, len(chunks), func(ctx context.Context, i int) (err error) {
 		var names []string
 		var keys [][]byte
-		for _, u := range chunks[i] {
-			names, keys = append(names, u.page.name), append(keys, []byte(u.key))
+		for _, place := range chunks[i] {
+			names, keys = append(names, place.page.name), append(keys, []byte(place.key))
 		}
 		lists[i], err = p.readRows(ctx, op{selectInPages, p.args(slices.Compact(names), keys)})
 		return err
 	}); err != nil {
-		return nil, err
+		return err
 	}
 	for i, chunk := range chunks {
-		for _, u := range chunk {
-			if row, ok := lists[i][u.page.name].find(u.key); ok {
-				if err := add(&lists[i][u.page.name][row], u.page); err != nil {
-					return nil, err
+		for _, place := range chunk {
+			if row, ok := lists[i][place.page.name].find(place.key); ok {
+				if err := found(&lists[i][place.page.name][row], place.page); err != nil {
+					return err
 				}
 			}
 		}
 	}
-	return standings, nil
+	return nil
 }
 
 // lookup returns the standings of users, in their order.
