@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -143,6 +144,76 @@ func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
 			err = w.checkFinal(ctx)
 		}
 		if err != nil {
+			t.Fatalf("the process died before statement %d: %v", index, err)
+		}
+	}
+}
+
+// Two processes change a user each in a sealed season, and amend it for this user. In any order of
+// their statements, the final standings include both changes, and no replaced row remains.
+func TestModelOfTwoAmendments(t *testing.T) {
+	const longest = 45 // approximately the number of statements of one call
+	var all []schedule
+	for k := range longest {
+		all = append(all, schedule{k + 1, 1000}) // the whole second call runs between two statements of the first
+	}
+	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
+	for _, order := range append(all, orders(t, longest)[longest:]...) {
+		w := newSeason(t)
+		ctx := t.Context()
+		if err := w.seal(ctx, w.third); err != nil {
+			t.Fatal(err)
+		}
+		for i, user := range []leaderboard.UserID{"u0", "u1"} {
+			w.user = user
+			if err := w.apply(ctx, w.third, fmt.Sprintf("late %d blue", 50+i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var errs [2]error
+		var turns [2]func(int) bool
+		for i := range turns {
+			user := leaderboard.UserID(fmt.Sprint("u", i))
+			turns[i], _ = w.conns[i].walk(func() { errs[i] = w.amendSeason(ctx, w.stores[i], user) })
+		}
+		order.run(turns[0], turns[1])
+		if err := errors.Join(errs[0], errs[1], w.checkFinal(ctx), checkGarbage(ctx, w.third, w.third.conn.(*model), key)); err != nil {
+			t.Fatalf("the calls take turns of %v statements: %v", order, err)
+		}
+	}
+}
+
+// A process dies during an amendment, before any one of its statements. The next amendment, for
+// another user, succeeds. A day later, an amendment removes the rows that the dead process has left.
+func TestModelOfAnInterruptedAmendment(t *testing.T) {
+	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
+	for index, more := 0, true; more; index++ {
+		w := newSeason(t)
+		ctx := t.Context()
+		if err := w.seal(ctx, w.third); err != nil {
+			t.Fatal(err)
+		}
+		change := func(user leaderboard.UserID, result string) {
+			t.Helper()
+			if w.user = user; w.apply(ctx, w.third, result) != nil {
+				t.Fatal("Apply failed")
+			}
+		}
+		change("u0", "late 50 blue")
+		step, die := w.conns[0].walk(func() { _ = w.amendSeason(ctx, w.stores[0], "u0") })
+		more = step(index)
+		die()
+		change("u1", "late 60 red")
+		err := w.amendSeason(ctx, w.third, "u0", "u1")
+		if err == nil {
+			err = w.checkFinal(ctx)
+		}
+		w.third.now = func() time.Time { return time.Now().Add(pendingTimeout + time.Minute) }
+		change("u2", "late 70 red")
+		if err == nil {
+			err = w.amendSeason(ctx, w.third, "u2")
+		}
+		if err = errors.Join(err, w.checkFinal(ctx), checkGarbage(ctx, w.third, w.third.conn.(*model), key)); err != nil {
 			t.Fatalf("the process died before statement %d: %v", index, err)
 		}
 	}
