@@ -20,7 +20,8 @@ import (
 const envCache = "LEADERBOARD_TEST_CACHE"
 
 // copyDependencies names the plugin's version, because the newest one may need a
-// newer Maven than Debian's.
+// newer Maven than Debian's. To change the version of a jar, edit pom.xml, run this plugin,
+// and write the output of sha256sum *.jar to jars.sha256.
 const copyDependencies = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 const installHint = "run scripts/install-test-deps.sh, or on Debian: apt-get install openjdk-17-jre-headless maven redis-server"
