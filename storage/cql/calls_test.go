@@ -29,6 +29,8 @@ type recorder struct {
 	mu   sync.Mutex
 	text strings.Builder
 	cost cost
+	// partitions names the partitions of all statements, if it is not nil
+	partitions map[string]bool
 }
 
 // A cost is the work that a call causes on the servers.
@@ -45,6 +47,9 @@ func (r *recorder) note(verb string, ops ...op) {
 		}
 		fmt.Fprintf(&r.text, "%-5s %s\n      %s\n", verb, o.stmt, renderArguments(o.args))
 		r.cost.bytes += o.approxBytes()
+		if r.partitions != nil {
+			r.partitions[partitionOf(o)] = true
+		}
 	}
 }
 
@@ -451,4 +456,90 @@ func TestRecountsShareReadsOfTheBoard(t *testing.T) {
 			t.Errorf("%d recounts read the board %d times, want at most 5", users, n)
 		}
 	})
+}
+
+// One result of each of 1 and of 100 users with one division costs at most so many statements and
+// partitions a user. The users of a batch share statements.
+func TestStatementsAndPartitionsOfAResult(t *testing.T) {
+	for _, tt := range []struct {
+		users                    int
+		first, firstPartitions   float64
+		better, betterPartitions float64
+	}{
+		{1, 10, 7, 6, 5},
+		{100, 9, 3.2, 4, 1.2},
+	} {
+		t.Run(fmt.Sprint(tt.users), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rec := &recorder{conn: slowSession{newModel(nil)}, partitions: map[string]bool{}}
+				s := open(rec, Options{DataCenter: "dc1", Buckets: 4, CacheUsers: 1000})
+				b := stepsBoard(leaderboard.Best)
+				w := newRecordedWriters(t, rec, &b)
+				ctx := t.Context()
+				if _, err := s.openIncarnation(ctx, &b, leaderboard.SeasonAll); err != nil {
+					t.Fatal(err)
+				}
+				for _, c := range []struct {
+					text                   string
+					statements, partitions float64
+				}{{"m 5 red", tt.first, tt.firstPartitions}, {"n 9 red", tt.better, tt.betterPartitions}} {
+					var results []leaderboard.MatchResult
+					for i := range tt.users {
+						w.user = leaderboard.UserID(fmt.Sprint("u", i))
+						results = append(results, w.result(c.text))
+					}
+					rec.cost = cost{}
+					clear(rec.partitions)
+					if err := w.send(ctx, s, results); err != nil {
+						t.Fatal(err)
+					}
+					statements, partitions := float64(rec.cost.statements)/float64(tt.users), float64(len(rec.partitions))/float64(tt.users)
+					t.Logf("%q of %d users: %.2f statements and %.2f partitions a user", c.text, tt.users, statements, partitions)
+					if statements > c.statements || partitions > c.partitions {
+						t.Errorf("%q of %d users costs %.2f statements and %.2f partitions a user, want at most %.2f and %.2f", c.text, tt.users, statements, partitions, c.statements, c.partitions)
+					}
+				}
+			})
+		})
+	}
+}
+
+// slowSession is a session whose statements take a millisecond each.
+type slowSession struct{ conn }
+
+func (c slowSession) read(ctx context.Context, q op, dest []any, row func() bool) error {
+	time.Sleep(time.Millisecond)
+	return c.conn.read(ctx, q, dest, row)
+}
+
+func (c slowSession) write(ctx context.Context, ops ...op) error {
+	time.Sleep(time.Millisecond)
+	return c.conn.write(ctx, ops...)
+}
+
+// partitionOf returns a text that names the partition of a statement.
+func partitionOf(o op) string {
+	p, args, values := parse(o.stmt), arguments{o.args}, map[string]any{}
+	if p.timestamp != "" && p.verb != "INSERT" {
+		args.take(p.timestamp)
+	}
+	for i, column := range p.columns {
+		if p.verb == "INSERT" {
+			values[column] = args.take(p.values[i])
+		} else if p.verb == "UPDATE" {
+			for range strings.Count(p.values[i], "?") + strings.Count(p.values[i], "+") {
+				args.take("?")
+			}
+		}
+	}
+	for _, w := range p.where {
+		if w[0] != "" {
+			values[w[0]] = args.take(w[1])
+		}
+	}
+	var key []any
+	for _, column := range partitionColumns[p.table] {
+		key = append(key, values[column])
+	}
+	return p.table + keyText(key...)
 }
