@@ -18,30 +18,33 @@ import (
 // to W from the previous window, V, while new results arrive. V contains every result of W
 // that is not of W's last day.
 //
-// In the end, W has every result S that stands on the source and that W contains:
+// In the end, W has a copy of every result S that stands on the source and whose time is in
+// W:
 //
 //   - Before a writer copies S, it opens the window of S's day, and the window of the day on
 //     which S was received. If W is one of these or lies between them, the writer copies S to
 //     W itself.
-//   - Otherwise, V contains S too, and V had not closed when S was received, so V accepted S.
-//     As its last step, the writer of S checks that no window was opened meanwhile. It uses a
-//     version of the board that is at most Options.LinkTTL old. If this check is more than
-//     LinkTTL after the opening of W, the writer knows W: it has copied S to W, or it begins
-//     again and does so. If not, V had S before the fill began to read, because the fill first
-//     waits for twice LinkTTL. V itself was filled before W, because windows are filled in
-//     their order.
+//   - Otherwise, the time of S is in V too, and V had not closed when S was received, so V
+//     accepted S. As its last step, the writer of S checks that no window was opened
+//     meanwhile. It uses a version of the board that is at most Options.LinkTTL old. If this
+//     check is more than LinkTTL after the opening of W, the writer knows W: it has copied S
+//     to W, or it begins again and does so. If the check is earlier, V had S before the fill
+//     began to read, because the fill first waits for twice LinkTTL. V itself was filled
+//     before W, because windows are filled in their order.
 //
-// In the end, W counts no other result X of S's match. The fill is a writer with W as its only
-// place: it offers X to W, and then reads the source until it reads the result that it offered
-// last (see links.go). It omits step 2 of other writers, because it copies to no other place.
-// If W is the first place of S, the fill does not offer S, because the writer of S does. An
-// offer by the fill would break the second shortcut of links.go. If a fill dies, it is
-// repeated with all matches of V.
+// In the end, W counts no other result X of S's match. If V still has X, the fill may offer X
+// to W. But the fill is a writer with W as its only place (links.go defines these terms). So
+// it then reads the source, and offers what it reads, until it reads the result that it
+// offered last. It omits step 2 of other writers, because it copies to no other place. If W is
+// the first place of S, the fill does not offer S, because the writer of S does. An offer by
+// the fill would break the second shortcut of links.go. If a fill dies, it is repeated with
+// all matches of V.
 //
-// W may refuse S as late if no process was up while W was open. An older revision that came
-// in time then counts in W. A writer that replaces this revision in V, where S does not
-// count, first copies it to W: see matchOffers.addReplaced. If a revision between this one and
-// S is outside W, then W gets that revision too, which does not count: see
+// W may refuse S as late if no process was up while W was open. An older revision R of S that
+// came in time then counts in W. If the time of S is outside V, a writer replaces R by S in V,
+// where the fill then no longer finds R. So the writer first copies R to W: see
+// matchOffers.addReplaced. If the time of a revision between R and S is outside W, the writer
+// copies that revision to W too. It does not count there, but it replaces R: see
 // matchOffers.addNewer.
 
 // windowsOpened reports whether a linked board opened a window after l read the board. The
@@ -70,8 +73,9 @@ func (l *linking) windowsOpened(ctx context.Context) (bool, error) {
 // that a producer with a wrong clock does not open thousands of windows. Only a repair copies
 // the results of such a producer.
 //
-// Another process may have opened a window before the writer copied its first results. The
-// writer must then begin again, because the fill of this window may have missed these results.
+// If the writer learns of a window only after it has copied results, another process may have
+// opened this window before. The fill of the window may have missed these results, so the
+// writer must begin again.
 func (l *linking) openWindows(ctx context.Context, matches []*linkedMatch) error {
 	for _, b := range l.boards {
 		if b.Season.Kind != leaderboard.Rolling || l.window != "" {

@@ -44,13 +44,13 @@ func jsonFields(raw []byte) (func(string) (Value, bool), error) {
 	if err := json.Unmarshal(raw, &object); err != nil || object == nil {
 		return nil, errors.New("is not a JSON object")
 	}
-	return func(name string) (Value, bool) { return jsonField(object, name, raw) }, nil
+	return func(name string) (Value, bool) { return jsonField(object, name) }, nil
 }
 
 // jsonField returns the field of object with the given name. If object has no such field,
 // and the name contains a dot, the part before the dot names a nested object. jsonField then
-// looks up the part after the dot in this object. Parameter raw is the whole record.
-func jsonField(object map[string]json.RawMessage, name string, raw []byte) (Value, bool) {
+// looks up the part after the dot in this object.
+func jsonField(object map[string]json.RawMessage, name string) (Value, bool) {
 	value, ok := object[name]
 	if !ok {
 		outer, inner, dotted := strings.Cut(name, ".")
@@ -58,7 +58,7 @@ func jsonField(object map[string]json.RawMessage, name string, raw []byte) (Valu
 		if !dotted || json.Unmarshal(object[outer], &nested) != nil {
 			return Value{}, false
 		}
-		return jsonField(nested, inner, raw)
+		return jsonField(nested, inner)
 	}
 	switch value[0] {
 	case 'n': // null
@@ -70,8 +70,9 @@ func jsonField(object map[string]json.RawMessage, name string, raw []byte) (Valu
 		if err := json.Unmarshal(value, &text); err != nil || text == "" {
 			return Value{}, false
 		}
-		if strings.ContainsRune(text, utf8.RuneError) && !bytes.ContainsRune(raw, utf8.RuneError) {
-			// encoding/json has replaced an escaped lone surrogate by U+FFFD.
+		if strings.ContainsRune(text, utf8.RuneError) && !bytes.ContainsRune(value, utf8.RuneError) {
+			// U+FFFD is escaped, or encoding/json has written it in place of an escaped lone
+			// surrogate.
 			return Value{Err: errNotUTF8}, true
 		}
 		return Value{Text: text}, true

@@ -112,6 +112,7 @@ func TestJSONRecords(t *testing.T) {
 		{"lists and objects", `{"a":[1],"b":{"c":2}}`, `1 line|JSON [1]|JSON {"c":2}`},
 		{"escapes", `{"a":"\u00e9\n","b":"\"\\"}`, "1 line|é\n|\"\\"},
 		{"a lone surrogate", `{"a":"\ud800","b":"\ufffd"}`, "1 line|is not valid UTF-8|is not valid UTF-8"},
+		{"a lone surrogate beside the replacement character", `{"a":"\ud800","b":"` + "\ufffd" + `"}`, "1 line|is not valid UTF-8|\ufffd"},
 		{"the replacement character itself", `{"a":"` + "\ufffd" + `"}`, "1 line|\ufffd|-"},
 		{"not an object", "1\n[]\nnull\nx\n" + `{"a":NaN}` + "\n" + `{"a":1} {"a":2}` + "\n" + `{"a":"x"}`,
 			"1 line|is not a JSON object; 2 line|is not a JSON object; 3 line|is not a JSON object; 4 line|is not a JSON object; " +
