@@ -30,7 +30,7 @@ type item struct {
 	result     leaderboard.MatchResult
 	outcome    leaderboard.Outcome
 	before     leaderboard.RankKey // the user's rank key before the batch
-	covered    bool                // another notification of the batch reports the same entry
+	covered    bool                // the update of another notification of the batch reports the item's entry too
 	// cause is the reason why the message becomes a dead letter. It is empty for a
 	// valid result.
 	cause      cause
@@ -40,8 +40,8 @@ type item struct {
 
 // applyBatch resolves the items of a batch (see resolve), and applies those that are valid
 // results. It retries while a server is unavailable.
-// Errors: the cause of the session's end, if the session ends first; errStuck if the batch
-// makes no progress.
+// Errors: the cause of the session's end, if the session ends before all items are applied;
+// errStuck if the batch makes no progress.
 func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 	for len(items) > 0 {
 		if err := c.retry(session, func(ctx context.Context) error { return c.resolve(ctx, items) }); err != nil {
@@ -72,7 +72,7 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 
 // prefixBeforeRetry returns the length of the prefix of items that can be applied now. The
 // prefix ends before the first result that has the match of an earlier result, but another
-// season. Only results without a timestamp count for this.
+// season. Both results must be without a timestamp.
 //
 // A result without a timestamp gets the time of its message. A producer that retries
 // sends such a result in two messages. If a season ends between the two messages, the
@@ -116,8 +116,8 @@ func (c *Consumer) countMisplaced(i *item) {
 //
 // The service may have cached an old version of a board. If that version refuses a
 // result, resolve requests the board's version at readAt, the time when the message was
-// read, or a later version. This is new enough: the result was sent before readAt, so its
-// sender knew no version that was made after readAt.
+// read, or a later version. That version is new enough: the result was sent before readAt, so
+// its sender knew no version that was made after readAt.
 func (c *Consumer) resolve(ctx context.Context, items []*item) error {
 	for _, i := range items {
 		if i.record == nil && i.cause == "" {
@@ -239,11 +239,11 @@ func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (l
 // brokers.
 const maxReceiveDelay = 10 * time.Minute
 
-// receivedAt returns the time at which r counts as received. Usually this is r.ReceivedAt. It
-// is messageTime if the season has closed by messageTime, and r.ReceivedAt is more than
-// maxReceiveDelay before messageTime. Otherwise a producer with a wrong clock could add results
-// to a closed season. The returned time depends on nothing but the message and the season, so
-// a replay gives the same time.
+// receivedAt returns the time at which r counts as received. Usually it returns r.ReceivedAt. If
+// the season has closed by messageTime, and r.ReceivedAt is more than maxReceiveDelay before
+// messageTime, it returns messageTime. Without this rule, a producer with a wrong clock could add
+// results to a closed season. The returned time depends on nothing but the message and the season,
+// so a replay gives the same time.
 func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime time.Time) time.Time {
 	messageTime = leaderboard.Truncate(messageTime)
 	season, err := b.Season.ByID(r.Season)
@@ -256,7 +256,8 @@ func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime ti
 // applyLimited applies at most batchLimit items, and returns the items that are still
 // pending. If the time is over before all are applied, applyLimited lowers batchLimit. Without
 // the lower limit, a batch that is too large for a slow store would run out of time at every
-// attempt. If a part was applied in time, this is no failure: the next attempt applies the rest.
+// attempt. If some items were applied in time, applyLimited returns no error, and the next attempt
+// applies the rest.
 func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*item, err error) {
 	n := min(len(items), int(c.batchLimit.Load()))
 	if n == 0 {

@@ -76,7 +76,7 @@ type Consumer struct {
 }
 
 // New returns a consumer that applies results through s, and publishes updates and
-// dead letters through send. It does not connect: Run does, and waits until the
+// dead letters through send. New does not connect. Run connects, and waits until the
 // brokers and topics are available.
 // Errors: invalid options.
 func New(o Options, s service, send sender) (*Consumer, error) {
@@ -106,9 +106,9 @@ func New(o Options, s service, send sender) (*Consumer, error) {
 	return con, nil
 }
 
-// Joined reports whether the consumer has joined its group at least once. The group may
-// have assigned no partition to it. The metric leaderboard_consumer_partitions has the
-// number of partitions that the consumer has now.
+// Joined reports whether the consumer has joined its group at least once. A consumer that has
+// joined may have no partition. The metric leaderboard_consumer_partitions has the number of
+// partitions that the consumer has now.
 func (c *Consumer) Joined() bool { return c.joined.Load() }
 
 // Unreachable reports whether Run has tried to connect and has not reached a

@@ -198,10 +198,9 @@ func TestEveryKindOfMessage(t *testing.T) {
 	}
 }
 
-// flakyService is a service whose store seems to be unavailable at times. First, calls of Apply
-// fail as often as the field down states. Later calls apply all results, but report an
-// error for some results, chosen at random. Its field applied is a list of the matches that
-// were applied.
+// flakyService is a service whose store seems to be unavailable at times. The field down is the
+// number of calls of Apply that fail first. Later calls apply all results, but report an error for
+// some results, chosen at random. The field applied lists the matches that were applied.
 type flakyService struct {
 	*ranking.Service
 	mu      sync.Mutex

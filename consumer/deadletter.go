@@ -35,8 +35,8 @@ const (
 	minDeadLetterBytes = 4 << 10
 	// maxPartBytes bounds the key of a dead letter. It also bounds the total size of the
 	// headers copied from the message. So most of a dead letter remains for the value. If
-	// the size limit of a dead letter is low, the bound is this limit divided by
-	// partsPerLimit.
+	// the size limit of a dead letter divided by partsPerLimit is less than maxPartBytes, this
+	// quotient is the bound instead.
 	maxPartBytes  = 64 << 10
 	partsPerLimit = 15
 	// maxDetailBytes bounds the description of an error, which may quote the message.

@@ -124,8 +124,8 @@ func (f *Follower) open(id int32, offset int64) (p sarama.PartitionConsumer, err
 	return p, err
 }
 
-// read delivers the updates of p until Close. If p ends earlier, because its
-// offset is no longer in the log, read continues at the newest update.
+// read delivers the updates of p until Close. If p ends earlier, because its offset is no longer
+// in the log, read skips the updates so far and delivers those that are published later.
 func (f *Follower) read(id int32, p sarama.PartitionConsumer) {
 	for {
 		stop := context.AfterFunc(f.ctx, p.AsyncClose)

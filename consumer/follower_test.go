@@ -103,8 +103,8 @@ func (f *followedTopic) wait(match string) bool {
 	}
 }
 
-// If the offset of a follower is no longer in the log, it continues at the newest
-// update.
+// If the offset of a follower is no longer in the log, the follower continues at the end of the
+// log.
 func TestFollowerContinuesAtTheNewestUpdate(t *testing.T) {
 	f := follow(t)
 	before := make([]string, 1000) // more than the recreated topic will have

@@ -9,7 +9,7 @@ import (
 )
 
 // measureLag measures the lag of the session's partitions once per lagPoll, until the
-// session ends. Cleanup does not wait for it, because a request may take long. While
+// session ends. Cleanup does not wait for measureLag, because a request may take long. While
 // Kafka does not answer, the metric keeps the last value.
 func (h handler) measureLag(s sarama.ConsumerGroupSession) {
 	ticker := time.NewTicker(h.o.lagPoll)

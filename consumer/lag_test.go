@@ -32,8 +32,9 @@ func (c closedService) Apply(ctx context.Context, b *leaderboard.Board, results 
 	}
 }
 
-// The lag counts messages whose offsets are not committed, even while no message can be
-// applied. Each applied result is measured once. A duplicate is not measured.
+// The lag is the number of messages whose offsets are not committed, even while no message can be
+// applied. The metric visible_seconds has one value for each applied result, and none for a
+// duplicate.
 func TestLagAndVisibleTime(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -49,7 +50,7 @@ func TestLagAndVisibleTime(t *testing.T) {
 	c.send(c.results(0, 1, 1)...)
 	eventually(t, "the duplicate is committed", func() bool { return c.allCommitted() == 8 })
 	if n := m.samples("visible_seconds"); n != 7 {
-		t.Errorf("the time of %d results is measured, want 7", n)
+		t.Errorf("visible_seconds has the times of %d results, want 7", n)
 	}
 }
 

@@ -11,11 +11,10 @@ import (
 // oldest message of their partition. An offset is invalid if it is outside the log,
 // or if the topic has been recreated since the commit.
 //
-// After a reset, the service may have missed messages for ever. So each reset is logged
-// as an error. A reset must not end the session, because the session has other
-// partitions. An offset that cannot be compared with the log stays unchanged. If that
-// offset is invalid, sarama ends the session, and the next session compares the offset
-// again.
+// Each reset is logged as an error, because messages may have been lost before the service read
+// them. A reset must not end the session, because the session has other partitions. If Kafka does
+// not return the bounds of the log, the committed offset stays unchanged. If that offset is
+// invalid, sarama ends the session, and the next session compares the offset again.
 func (h handler) resetInvalidOffsets(s sarama.ConsumerGroupSession) error {
 	if len(s.Claims()) == 0 {
 		return nil

@@ -33,7 +33,7 @@ type Options struct {
 	BatchResults int
 	// ApplyTimeout is the time after which an attempt to apply a batch starts no more work.
 	// The next attempt begins when the work that was started is done, and applies the rest.
-	// A consumer may need that long to leave the group. Default 30s.
+	// A consumer that leaves the group first waits for its present attempt. Default 30s.
 	ApplyTimeout time.Duration
 	// StuckAfter is how long a batch may make no progress before its consumer gives
 	// up its partitions and rejoins the group. The time during which a server is

@@ -170,8 +170,8 @@ func newUpdate(i *item, ranks rankTable, bands bands) *pb.LeaderboardUpdate {
 	return u
 }
 
-// setPrevious sets the fields of an update about the user's state before the result, and the
-// fields Repeated, Stands and RankKeyAfter.
+// setPrevious sets the fields of an update that describe the user's state before the result. It
+// also sets the fields Repeated, Stands and RankKeyAfter.
 func (i *item) setPrevious(u *pb.LeaderboardUpdate, now time.Time, ranks rankTable) {
 	o := &i.outcome
 	u.Repeated, u.Stands = o.Repeated, o.Stands

@@ -17,7 +17,7 @@ var errStuck = errors.New("no progress for too long")
 // retry calls f until f succeeds or session is done. The intervals between the calls grow
 // and have jitter. If the session ends before f succeeds, retry returns the cause of the
 // end. It returns errStuck in two cases: a call of f does not return within StuckAfter, or
-// f keeps failing for StuckAfter although the servers are available.
+// f fails for longer than StuckAfter with errors that do not mean an unavailable server.
 func (c *Consumer) retry(session context.Context, f func(context.Context) error) error {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.InitialInterval, intervals.MaxInterval = 50*time.Millisecond, 5*time.Second

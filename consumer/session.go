@@ -175,7 +175,7 @@ func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim,
 // progress describes a batch that applyBatch has handled.
 type progress struct {
 	items  []*item         // items to report, without the items that wait for their boards
-	offset int64           // the offset to commit once items are reported
+	offset int64           // the offset to commit after items are reported
 	ctx    context.Context // the session's context, with the batch's first span
 	spans  spans
 }
@@ -189,9 +189,9 @@ const syncPoll = 100 * time.Millisecond
 //
 // It marks an offset only while the rank index is synced. An index that is not synced
 // lacks an update that only this process has. If the process ends in that state, the next
-// owner of the partition must read the same messages again. Therefore their offset must
-// not be committed. Once the index is synced, reportAndMark marks the offset of the last
-// reported batch, which covers every batch before it.
+// owner of the partition must read the same messages again. Therefore the offset after these
+// messages must not be committed. When the index is synced, reportAndMark marks the offset of the
+// last reported batch. This offset covers every batch before it.
 func (h handler) reportAndMark(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, applied <-chan progress) error {
 	offset := int64(-1) // offset to mark for the last reported batch; -1 once it is marked
 	mark := func() {

@@ -63,7 +63,7 @@ func TestOffsetsAreCommittedOnlyAfterApply(t *testing.T) {
 		return all == n
 	})
 	if len(seen) < 3 {
-		t.Errorf("the sum of the committed offsets had %d values, want at least 3: the test must check commits before the last one", len(seen))
+		t.Errorf("the test has seen %d different sums of the committed offsets, want at least 3, so that it checks commits before the last one", len(seen))
 	}
 }
 

@@ -41,10 +41,10 @@ func (w *waitingItems) timer() *time.Timer {
 	return time.NewTimer(time.Until(w.dueAt))
 }
 
-// admit takes the decoded items of a new batch, and returns the items to apply now. Once
-// dueAt has passed, it returns all waiting items, followed by batch. Before dueAt, the
-// items of batch whose boards are missing join the waiting items. This keeps their order
-// and saves a read of the store.
+// admit takes the decoded items of a new batch, and returns the items to apply now. If dueAt has
+// passed, it returns all waiting items, followed by batch. Before dueAt, the items of batch whose
+// boards are those of waiting items join the waiting items. This keeps the order of the items of
+// each board, and saves reads of the store.
 func (w *waitingItems) admit(batch []*item) []*item {
 	var items []*item
 	missing := map[leaderboard.BoardID]bool{}
@@ -76,9 +76,9 @@ func (w *waitingItems) add(i *item) {
 }
 
 // keepWaiting adds the items that must still wait for their boards to w, and returns the others.
-// An item stops waiting if its board is still missing when limit has passed since the
-// board was first found to be missing. While the store does not answer, the item keeps
-// waiting.
+// If the board of an item is still missing after limit, the item stops waiting. limit counts from
+// the time when the board was first found to be missing. While the store does not answer, no item
+// stops waiting.
 func (w *waitingItems) keepWaiting(items []*item, limit time.Duration) (done []*item) {
 	now := time.Now()
 	for _, i := range items {
@@ -102,7 +102,7 @@ func (w *waitingItems) keepWaiting(items []*item, limit time.Duration) (done []*
 	return done
 }
 
-// nextOffset returns the offset to commit: all messages before it are done. Parameter last
+// nextOffset returns the offset to commit. No item before this offset waits. Parameter last
 // is the offset of the last message that was read.
 func (w *waitingItems) nextOffset(last int64) int64 {
 	if len(w.items) > 0 {

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/open-leaderboard/leaderboard/internal/cli"
@@ -85,7 +84,6 @@ type testServer struct {
 	http, grpc     string
 	stdout, stderr *output
 	stop           func() int // stops the server and returns the exit code
-	metrics        *prometheus.Registry
 }
 
 // startServer runs the command serve with a data folder, and waits until the server is

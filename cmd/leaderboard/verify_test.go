@@ -51,7 +51,7 @@ func startOnStores(t *testing.T, store leaderboard.Store, index leaderboard.Inde
 	if s.api, err = s.newAPI(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ts := &testServer{http: s.rest.Addr().String(), grpc: s.grpc.Addr().String(), metrics: s.metrics}
+	ts := &testServer{http: s.rest.Addr().String(), grpc: s.grpc.Addr().String()}
 	ctx, cancel := context.WithCancel(context.Background())
 	loaded, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- s.serve(ctx, nil, func() { close(loaded) }) }()

@@ -133,9 +133,10 @@ func (a *Applier) KeysAt(ctx context.Context, key leaderboard.SeasonKey, positio
 
 // Complete sets the fields that a submitted result may omit: the match id and the
 // times. It sets the season by the result's AchievedAt. A result without a season and
-// without a time may be a retry of a result of the previous season. Complete then sets the
-// season and the time of that result. Errors: [leaderboard.ErrSeasonNotFound] if the board
-// has no season at AchievedAt; a [leaderboard.FieldError] if the board is linked.
+// without a time may be a retry of a result of the previous season: see completeRetry. Complete
+// gives such a retry the season and the time of the earlier result. Errors:
+// [leaderboard.ErrSeasonNotFound] if the board has no season at AchievedAt; a
+// [leaderboard.FieldError] if the board is linked.
 func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	r.Board = b.ID
 	if err := b.CheckDirect(); err != nil {

@@ -47,8 +47,8 @@ func banAmendmentReason(banned bool) string {
 	return "unban a user"
 }
 
-// CheckBan checks a ban as SetBan does, but changes nothing. If ban is valid, it
-// returns the state that stands now.
+// CheckBan checks a ban as SetBan does, but changes nothing. If ban is valid, CheckBan
+// returns the state of the ban that is stored now.
 func (a *Admin) CheckBan(ctx context.Context, ban *leaderboard.Ban) (leaderboard.Ban, error) {
 	if err := a.checkBan(ctx, ban); err != nil {
 		return leaderboard.Ban{}, err
@@ -142,8 +142,8 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, reason string) 
 	return a.updateBanned(ctx, changedEntries, otherEntries, reason)
 }
 
-// concernedBoard returns the board with an id if a ban concerns it. Otherwise, and if the board
-// was deleted, it returns nil.
+// concernedBoard returns the board with an id. If the ban does not concern the board, or the board
+// was deleted, concernedBoard returns nil.
 func (s *shared) concernedBoard(ctx context.Context, ban *leaderboard.Ban, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := s.board(ctx, id)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -208,9 +208,8 @@ func lifted(b *leaderboard.Ban) leaderboard.Ban {
 
 // liftEnded lifts a ban whose end has passed. It appends the act to the audit log, lifts the
 // ban in the store, updates the ranks, and then clears Until. If the process dies before the
-// last step,
-// [leaderboard.UserStore].BansEnding yields the ban again, and liftEnded repeats the
-// steps.
+// last step, [leaderboard.UserStore].BansEnding yields the ban again, and the next call of
+// liftEnded repeats the steps.
 func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 	if b.Banned {
 		b = lifted(&b)

@@ -16,7 +16,7 @@ const changesInterval = 10 * time.Second
 
 // FinishRankChanges updates the ranks after the changes that the index may lack: see
 // [leaderboard.RankChangeStore]. If it fails for a change, it goes on with the others. While the
-// index lacks updates, it does nothing, because it could not finish any change.
+// index lacks updates, FinishRankChanges does nothing, because it could not finish any change.
 func (a *Admin) FinishRankChanges(ctx context.Context) error {
 	if !a.index.Synced() {
 		return nil
@@ -105,8 +105,8 @@ func (a *Admin) updateRank(ctx context.Context, e leaderboard.Entry) error {
 
 // updateBanned updates the ranks after this process has set a ban, as rankWriter.update does.
 // Another process may repeat the ban, and amend a sealed season at the same time. Each process
-// amends it under a lease, and only if the final standings disagree with the entries. So only
-// one of them amends it.
+// amends the season under a lease, and only if the final standings disagree with the entries. So
+// only one process amends the season.
 func (a *Admin) updateBanned(ctx context.Context, updates, repeats []leaderboard.Entry, reason string) error {
 	return eachSeason(updates, repeats, func(key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry) error {
 		update := func(ctx context.Context) error { return a.ranks.updateSeason(ctx, key, updates, repeats, reason) }

@@ -92,7 +92,8 @@ func (s *shared) plan(ctx context.Context, b *leaderboard.Board) (*seasonPlan, e
 }
 
 // newPlan lists the seasons of a board. It reads the record of each season that may be
-// sealed, unless this process knows that the season is sealed. The board is due at once.
+// sealed, unless this process knows that the season is sealed. By the new plan, the board is due
+// at once.
 func (s *shared) newPlan(ctx context.Context, b *leaderboard.Board) (*seasonPlan, error) {
 	now := s.now()
 	previous := s.plans.get(b.ID).forBoard(b)
@@ -130,7 +131,8 @@ func (s *shared) newPlan(ctx context.Context, b *leaderboard.Board) (*seasonPlan
 }
 
 // untilSeal returns the time from now until the next season of b may be sealed, and at most
-// limit. The season may lack results yet, and get the first one in its grace.
+// limit. It includes seasons without results, because a season may get its first result in its
+// grace.
 func untilSeal(b *leaderboard.Board, now time.Time, limit time.Duration) time.Duration {
 	until := limit
 	considerClose := func(closes time.Time) {
@@ -146,7 +148,7 @@ func untilSeal(b *leaderboard.Board, now time.Time, limit time.Duration) time.Du
 	consider(b.Season.At(now))
 	if b.Season.Grace < maxCalendarGrace {
 		consider(b.Season.At(now.Add(-b.Season.Grace - sealDelay))) // the first season whose grace has not ended
-		considerClose(b.CreatedAt.Add(b.Season.Grace))              // all seasons before the board was created
+		considerClose(b.CreatedAt.Add(b.Season.Grace))              // all seasons that ended before the board was created
 	}
 	for _, w := range b.Season.Windows {
 		consider(w, nil)

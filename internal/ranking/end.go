@@ -24,12 +24,12 @@ type SeasonEnding struct {
 }
 
 // EndSeason ends a season of a board before its time. The season then contains only the
-// results whose event time is before e.At. Later results are refused. Stored results that are
-// later do not count. Results with an earlier event time are accepted until the season closes.
-// A zero e.At means now, or the early end that the season already has.
+// results whose event time is before e.At. New results whose event time is e.At or later are
+// refused, and stored ones do not count. New results whose event time is before e.At are accepted
+// until the season closes. A zero e.At means the early end that the season already has, or now.
 //
-// A zero e.DecidedAt means now. Otherwise EndSeason imports an end that was decided on
-// another server: it also ends a closed season, which stays closed.
+// A zero e.DecidedAt means now. If e.DecidedAt is not zero, EndSeason imports an end that was
+// decided on another server. In this case, EndSeason also ends a closed season, which stays closed.
 //
 // Errors: [leaderboard.ErrBoardNotFound]; [leaderboard.ErrSeasonNotFound]; a
 // [leaderboard.FieldError] if the season is closed or sealed and the end is not imported,
@@ -148,10 +148,10 @@ func (a *Admin) ending(b *leaderboard.Board, record *leaderboard.SeasonRecord) (
 	return ending, nil
 }
 
-// recountAfterEnd looks for the results of a season that are after its early end. It returns
-// how many of them counted on the board before, which is the board as it was without this end.
-// It also returns how many users have such results. If recount is true, recountAfterEnd
-// recounts each user with a result after the end.
+// recountAfterEnd looks for the results of a season whose event time is its early end or later.
+// The argument before is the board without this end. recountAfterEnd returns how many of the
+// results counted on that board, and how many users have such counted results. If recount is true,
+// it recounts each user with a result after the end, whether or not that result counted.
 func (s *shared) recountAfterEnd(ctx context.Context, before, b *leaderboard.Board, season leaderboard.SeasonID, recount bool) (results, users int64, err error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	err = eachChunk(s.store.Users(ctx, key), recountChunk, func(chunk []leaderboard.UserID) error {

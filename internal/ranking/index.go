@@ -20,7 +20,7 @@ import (
 const (
 	// indexTimeout is the longest time for a read of the index.
 	indexTimeout = 5 * time.Second
-	// indexCooldown is how long the circuit breaker stays open after it found the index silent.
+	// indexCooldown is how long the circuit breaker stays open.
 	indexCooldown = time.Second
 	// probeTimeout is the longest time for a probe: a cheap read that shows whether the index
 	// answers. It is also the time after which a read without an answer causes a probe.
@@ -79,12 +79,13 @@ var (
 )
 
 // maxUnreachable is the number of consecutive answers with errUnreachable that open the circuit
-// breaker. Each of them costs its reader the retries of the client.
+// breaker. Before each such answer, a reader waits for the retries of the client.
 const maxUnreachable = 10
 
-// newBreaker returns a circuit breaker. One errSilent opens it, or maxUnreachable times
-// errUnreachable without a success between them. The errors of a context, and [leaderboard.ErrRankUnavailable], are neither failure nor success: an index may
-// know without its server that a season lacks an update.
+// newBreaker returns a circuit breaker. One errSilent opens it. Without a success between them,
+// maxUnreachable times errUnreachable also open it. The errors of a context are neither failure
+// nor success. The same is true for [leaderboard.ErrRankUnavailable], because an index may know
+// without its server that a season lacks an update.
 func newBreaker() *gobreaker.CircuitBreaker[struct{}] {
 	var silent atomic.Bool
 	return gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
@@ -348,7 +349,7 @@ func (x *rankIndex) findUsers(_ context.Context, key leaderboard.SeasonKey, call
 	return nil
 }
 
-// dropEmpty drops a season from the index if the season has no users. A store may not list such
+// dropEmpty drops a season from the index if the season has no users. Some stores do not list such
 // a season, so after a change of the board's divisions, FillDivisions would not rebuild it.
 // Call dropEmpty after each load of a season, and after each erasure of a user. Parameter drop
 // is tryDrop, or Drop if dropEmpty must fail while the index is unavailable.
@@ -394,8 +395,8 @@ func (x *rankIndex) rebuild(ctx context.Context, b *leaderboard.Board, key leade
 // missedInterval is the shortest time between two log lines about updates that the index missed.
 const missedInterval = 5 * time.Second
 
-// missed counts the updates that the index missed, of which the log has a line at times only:
-// without the index, every update is one.
+// missed counts the updates that the index missed. While the index is unavailable, it misses every
+// update, so the log has at most one line about them in each missedInterval.
 type missed struct {
 	mu       sync.Mutex
 	loggedAt time.Time

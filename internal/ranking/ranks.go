@@ -39,7 +39,8 @@ func (w *rankWriter) update(ctx context.Context, updates, repeats []leaderboard.
 	})
 }
 
-// eachSeason calls f with the entries of each season. If f fails, eachSeason goes on.
+// eachSeason calls f with the entries of each season. If f fails for a season, eachSeason goes on
+// with the others.
 func eachSeason(updates, repeats []leaderboard.Entry, f func(key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry) error) error {
 	type entries struct{ updates, repeats []leaderboard.Entry }
 	bySeason := map[leaderboard.SeasonKey]*entries{}
@@ -125,8 +126,8 @@ func usersOf(lists ...[]leaderboard.Entry) (users []leaderboard.UserID) {
 	return users
 }
 
-// amendOr amends the final standings of users, or of all users if users is empty, if the season
-// is sealed. It calls updateIndex otherwise.
+// amendOr amends the final standings of users if the season is sealed. If users is empty, it amends
+// those of all users. If the season is not sealed, amendOr calls updateIndex instead.
 //
 // The caller must change the entries in the store before it calls amendOr. The final
 // standings then include the change, even if the season is sealed at the same time: see

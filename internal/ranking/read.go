@@ -190,11 +190,12 @@ func (r *Reader) view(ctx context.Context, b *leaderboard.Board, q Query) (*view
 }
 
 // read calls f with the ladder of a query on board b. If f fails, read calls f again in
-// two cases:
+// three cases:
 //
 //   - The cached record of the season is stale, because the season has been sealed or
-//     deleted. In the second call, f reads from the correct source of ranks.
+//     deleted. In the next call, f reads from the correct source of ranks.
 //   - The season is not in the index. read loads the season before it calls f again.
+//   - The season has no users. In the next call, f reads an empty ladder.
 //
 // read returns [leaderboard.ErrRankUnavailable] if the index cannot answer.
 func (r *Reader) read(ctx context.Context, b *leaderboard.Board, q Query, f func(*view) error) error {

@@ -35,13 +35,13 @@ func (s *Submitter) PreviewRetraction(ctx context.Context, b *leaderboard.Board,
 // [Submitter.PlanRetractions] finds the results with given keys. [Submitter.PlanPurge] finds
 // the results of a purge: those of one user whose event times are in an interval.
 type Retractions struct {
-	// Closed are the keys of the results whose seasons are closed or sealed, so that they
+	// Closed are the keys of the results whose seasons are closed or sealed. Such seasons
 	// accept retractions from administrators only.
 	Closed []leaderboard.ResultKey
 	// Keys has the key of each receipt.
 	Keys []leaderboard.ResultKey
-	// More means that a purge has found more than MaxBatch results, and leaves out the
-	// others.
+	// More means that the interval of a purge has more than MaxBatch results. Keys has the
+	// first MaxBatch of them.
 	More bool
 
 	receipts  []Receipt                 // one for each key; those of results that cannot be retracted have an Err
@@ -50,8 +50,8 @@ type Retractions struct {
 	from, to  time.Time                 // the interval of a purge; zero means no bound
 }
 
-// isInInterval reports whether the event time of r is in the interval of p. A zero time means no
-// bound.
+// isInInterval reports whether the event time of r is in [p.from, p.to). A zero p.from or p.to is
+// no bound.
 func (p *Retractions) isInInterval(r *leaderboard.MatchResult) bool {
 	return !r.AchievedAt.Before(p.from) && (p.to.IsZero() || r.AchievedAt.Before(p.to))
 }
@@ -97,7 +97,7 @@ func (s *Submitter) PlanRetractions(ctx context.Context, b *leaderboard.Board, k
 }
 
 // PlanPurge finds the first [MaxBatch] results of a user on a board that are not retracted and
-// whose event time is in [from, to). A zero time means no bound. An empty season means every
+// whose event time is in [from, to). A zero from or to is no bound. An empty season means every
 // season.
 func (s *Submitter) PlanPurge(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, season leaderboard.SeasonID, from, to time.Time) (*Retractions, error) {
 	if err := errors.Join(b.CheckDirect(), user.Validate()); err != nil {
@@ -150,10 +150,10 @@ func (r *Reader) isClosed(ctx context.Context, b *leaderboard.Board, season lead
 }
 
 // RetractAll retracts results of a board. If another call changes a result meanwhile,
-// RetractAll also retracts the revision that then counts. Of a purge, it leaves out a revision
-// whose event time is outside the interval. It reserves the revisions of the retractions first.
-// Without a reservation, a correction that has already read the result could replace its
-// retraction.
+// RetractAll also retracts the revision that then counts. In a purge, it does not retract a
+// revision whose event time is outside the interval. RetractAll first reserves the revisions of
+// the retractions. Without a reservation, a correction that has already read the result could
+// replace the retraction.
 //
 // RetractAll returns a receipt for each of p.Keys. If it returns an error, some results may
 // be retracted; the caller may repeat the call. Errors: [leaderboard.ErrUnavailable] if a
@@ -203,8 +203,8 @@ func filter[T any](list []T, chosen []bool) []T {
 // stored result is a retraction, r becomes a duplicate of it.
 //
 // reserveRetraction returns false if there is nothing to retract: the result was erased, or a
-// correction has moved it out of the interval of a purge. In the second case, r gets a revision
-// that is superseded.
+// correction has moved it out of the interval of a purge. In the second case, r gets a lower
+// revision than the stored result, so that r is superseded.
 func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *leaderboard.MatchResult, holder string) (pending bool, err error) {
 	for reserved := int64(-1); ; {
 		record, err := s.recordOf(ctx, r.ResultKey)
@@ -224,7 +224,7 @@ func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *le
 		if r.Revision == reserved {
 			return true, nil
 		}
-		for ; r.Revision <= leaderboard.MaxRevision; r.Revision++ { // no correction has a higher revision
+		for ; r.Revision <= leaderboard.MaxRevision; r.Revision++ { // no correction has a higher revision than MaxRevision
 			now := s.now()
 			granted, err := s.store.Reserve(ctx, leaderboard.Reservation{Key: r.ResultKey, Revision: r.Revision, Holder: holder, At: now, Until: now.Add(reservationTime)})
 			if err != nil {
@@ -276,7 +276,8 @@ func (s *Submitter) PreviewRetractions(ctx context.Context, b *leaderboard.Board
 // previewOutcomes returns the outcome that each retraction would have on b. The function change
 // returns the change of a user's entry by all retractions.
 func (s *Submitter) previewOutcomes(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, change func(leaderboard.EntryKey) leaderboard.Change) ([]leaderboard.Outcome, error) {
-	// If results has a key several times, the later retractions find the first one stored.
+	// If several retractions have the same key, the first of them is stored before the others
+	// are merged.
 	first, hidden := map[leaderboard.ResultKey]int{}, map[leaderboard.UserID]bool{}
 	for i := range results {
 		r := &results[i]

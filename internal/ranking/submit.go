@@ -77,7 +77,7 @@ type Receipt struct {
 	// Rank is the competition rank. It is 0 if ranks are unavailable, if the user is banned,
 	// or if a later result of the same Submit changed the score.
 	Rank int64
-	// Previous is the user's score before this result. It is nil if the user had none, and
+	// Previous is the user's score before this result. It is nil if the user had no score, or
 	// if this Submit did not change the stored result.
 	Previous *leaderboard.Score
 	// PreviousRank is the competition rank of Previous among the other users: see
@@ -236,9 +236,9 @@ func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results [
 	return s.setRanks(ctx, b, results, outcomes, receiptOf, receipts)
 }
 
-// setOutcome sets the fields of a receipt that an outcome determines. The parameter last
-// states that no later result of the Submit is of the same user and season. The score is
-// then the user's current one, which may include results of other calls.
+// setOutcome sets the fields of a receipt that an outcome determines. If the parameter last is
+// true, no later result of the Submit is of the same user and season. Then the score is the user's
+// current one, which may include results of other calls.
 func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.Outcome, last bool) {
 	r.Status, r.Reason, r.Err, r.Banned = o.Status, o.Reason, o.Err, o.Entry.Hidden
 	r.Repeated, r.Stands, r.linked = o.Repeated, o.Stands, o.Linked
@@ -314,9 +314,9 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 // the new entry.
 //
 // The process that applied a result may have failed to update the index, if it cannot reach
-// the index, or not in time. Other processes do not notice that and read the index. So
-// eachRanked passes the entries that the index lacks to the index. A read that starts after the
-// answer then sees the result.
+// the index, or not in time. Other processes do not notice that, and read ranks from the index. So
+// eachRanked passes the entries that the index lacks to the index. Therefore a read that starts
+// after the answer of the Submit sees the result.
 func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, entries []leaderboard.Entry, set func(i int, score leaderboard.Score, rank int64)) error {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	users := make([]leaderboard.UserID, len(entries))
@@ -352,9 +352,9 @@ func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season
 
 // compare compares the entries of submitted results with the standings of their users. It
 // returns the rank key that each user should have in the ladder, and the entries that the
-// index lacks. If a standing differs from an entry, the entry in the store decides: either
-// another result has changed it since, or the index lacks the submitted result. If the store
-// does not answer, the returned rank key is empty.
+// index lacks. If a standing differs from an entry, either another result has changed the entry
+// since, or the index lacks the submitted result. So the entry in the store then determines the
+// rank key. If the store does not answer, the returned rank key is empty.
 func (s *Submitter) compare(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry, standings []leaderboard.Standing) (current []leaderboard.RankKey, missing []leaderboard.Entry) {
 	current = make([]leaderboard.RankKey, len(entries))
 	for i := range entries {

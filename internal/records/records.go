@@ -26,7 +26,7 @@ type Record struct {
 	Err error
 	// Column returns the value of a column or field. It returns false if the value is
 	// absent, null or empty. A name with dots, such as "race.id", selects a field of a
-	// nested JSON object.
+	// nested JSON object. The caller must not call Column after the next call of Next.
 	Column func(name string) (Value, bool)
 }
 

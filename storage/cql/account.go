@@ -56,7 +56,7 @@ type userAccount struct {
 	outdated []string // the names of the elements of earlier epochs
 	erasures [][]byte // the values of all elements of the set of erasures
 	steps    uint64   // the sum of the steps of all erasures
-	stripped *op      // the statement that removes bans of an older version, without the user's hash; nil if the row has no such bans
+	stripped *op      // removes the bans that an older version wrote; lacks its last argument, the user's hash; nil if the row has no such bans
 }
 
 // userBan is a ban with its serial.
@@ -128,9 +128,9 @@ func decodeBanElement(value []byte) (epoch int64, b leaderboard.Ban, err error) 
 	return epoch, b, decodeBan(d.b, &b)
 }
 
-// An erasure is an element of the set of erasures. An account with this erasure, and those
-// that its writer had read, has the base that the writer chose. Each further erasure raises
-// the base by its own step.
+// An erasure is an element of the set of erasures. Its writer reads the account and chooses the
+// next base. The account has this base as soon as it contains the new erasure and the erasures
+// that the writer had read. Each further erasure raises the base by its own step.
 type erasure struct {
 	at         time.Time
 	base, step uint64

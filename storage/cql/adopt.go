@@ -13,10 +13,10 @@ import (
 // # How a store continues the summary of another store
 //
 // A store forgets the summary of a user whom it has not changed for long, and a new process has
-// none. So that it need not read all results of a user with many, summaries are stored too. If
-// the user has storedFrom matches or more, the holder of the user (below) writes its new summary
-// in the batch of its results: step 1 of the writer. It also writes a summary after it has read
-// the whole state.
+// none. Summaries are also stored, so that such a store need not read all results of a user with
+// many. If the user has storedFrom matches or more, the holder of the user (defined below) writes
+// its new summary in the batch of its results, which is step 1 of the writer. The holder also
+// writes a summary after it has read the whole state.
 //
 // Another store can adopt the stored summary, and then is the holder. These static cells matter,
 // each for one data center:
@@ -56,15 +56,16 @@ import (
 // Each term has one writer. So the writer of the last term knows all acknowledged results, and
 // writes the correct entry at the greatest version.
 //
-// An adoption never hides a claim, because it is another cell. Therefore a store of an older
-// version, which does not know of adoptions, and changes the claim whenever it writes without
-// being the holder, makes all holders read the whole state.
+// An adoption never hides a claim, because it is another cell. A store of an older version
+// ignores adoptions. When such a store writes and the claim is not its own, it writes a new claim.
+// So every holder that checks the claim reads the whole state.
 //
 // Three details:
 //
-//   - If its writer died, the batch of the stored summary may be on one replica only. The summary
-//     lists the results of the batch. Y reads them from a quorum, which completes them, and
-//     adopts the summary only if all of them exist. All earlier batches of the term are complete.
+//   - If the writer of the stored summary died, the batch with the summary may be on one replica
+//     only. The summary lists the results of the batch. Y reads them from a quorum, which
+//     completes them, and adopts the summary only if all of them exist. All earlier batches of
+//     the term are complete.
 //   - Another data center may change the account, or raise the version (noteRaise). The summary
 //     contains the account and the number of raises, and a holder compares both in step 2.
 //   - The former holder may have died before its step 3. So after an adoption, step 3 reads the
@@ -78,8 +79,8 @@ const storedFrom = 128
 // No name of a data center contains a tab.
 const adoptionSuffix = "\tadoption"
 
-// adoptionOf returns the adoption that a cell of column owners contains, or zero if it is of
-// another claim than the given one.
+// adoptionOf returns the adoption that a cell of column owners contains, or zero if the adoption
+// names another claim than c.
 func adoptionOf(cell []byte, c claim) claim {
 	if len(cell) != 2*len(c) || claim(cell) != c {
 		return claim{}
@@ -135,7 +136,7 @@ func (sum *summary) append(dst []byte) []byte {
 }
 
 // storedSummary returns the summary that is stored for the user with the static cells st. It
-// returns false if there is none that a store may adopt.
+// returns false if no summary is stored, or if a store must not adopt the stored one.
 func (st *statics) storedSummary(value []byte) (sum summary, ok bool) {
 	const headBytes = 2*len(claim{}) + 8
 	if !st.registered || len(value) <= headBytes || claim(value) != st.claim {
@@ -194,9 +195,9 @@ func (sum *summary) knows(st *state) (all bool) {
 	return all
 }
 
-// adopt applies the task's results with the user's stored summary, of which head has the static
-// cells and the bytes. It returns ok as false if it cannot. Then the caller must read the whole
-// state. The result done is that of attempt.
+// adopt applies the task's results with the user's stored summary. The argument head has the
+// user's static cells and the bytes of the summary. If adopt cannot use the summary, it returns
+// ok as false, and the caller must read the whole state. Otherwise attempt must return done.
 func (t *task) adopt(ctx context.Context, key *userKey, inc incarnation, head *state) (done, ok bool, err error) {
 	sum, ok := head.storedSummary(head.summary)
 	if !ok || sum.rules != inc.rules {

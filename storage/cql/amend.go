@@ -15,10 +15,10 @@ type pagedChange struct {
 	pagedSeason
 	seal        *seal
 	users       []leaderboard.UserID
-	erases      bool // the users, of whom there is one, are erased, and the others keep their ranks
+	erases      bool // users has one user, who is erased; all other users keep their ranks
 	directories map[string]*directory
 	ladders     map[string]*ladderChange // only ladders that change
-	outdated    []outdatedPlace          // places of the users that do not count after the change
+	outdated    []outdatedPlace          // rows of table final_places that are obsolete after the change
 }
 
 // An outdatedPlace is a row of table final_places that has to be removed.

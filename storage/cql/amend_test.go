@@ -149,8 +149,9 @@ func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
 	}
 }
 
-// Two processes change a user each in a sealed season, and amend it for this user. In any order of
-// their statements, the final standings include both changes, and no replaced row remains.
+// The entries of two users change in a sealed season. Two processes amend the season, each for one
+// of the users. In any order of their statements, the final standings include both changes, and no
+// replaced row remains.
 func TestModelOfTwoAmendments(t *testing.T) {
 	const longest = 45 // approximately the number of statements of one call
 	var all []schedule
@@ -184,7 +185,8 @@ func TestModelOfTwoAmendments(t *testing.T) {
 }
 
 // A process dies during an amendment, before any one of its statements. The next amendment, for
-// another user, succeeds. A day later, an amendment removes the rows that the dead process has left.
+// the same user and another one, succeeds. A day later, an amendment removes the rows that the dead
+// process has left.
 func TestModelOfAnInterruptedAmendment(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	for index, more := 0, true; more; index++ {

@@ -80,8 +80,8 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	return report, nil
 }
 
-// A task is the part of an Apply that concerns one user in one season. It applies its
-// results in the order of the Apply.
+// A task is the part of an Apply that concerns one user in one season. The task applies its
+// results in the order in which Apply got them.
 type task struct {
 	s         *Store
 	b         *leaderboard.Board // in an attempt, with the rules of the incarnation
@@ -93,15 +93,16 @@ type task struct {
 	voids     map[leaderboard.MatchID]int64 // the Voids of the matches, on boards with Board.Matches
 	deletedAt time.Time                     // the time of the last deletion before the season's incarnation, see incarnation.deletedAt
 	outcomes  []leaderboard.Outcome
-	written   bool // the last attempt has done step 1
-	wasEmpty  bool // before the last attempt, the user's state was empty
+	written   bool // the present attempt has done step 1 of a writer: see state.go
+	wasEmpty  bool // before the present attempt, the user's state was empty
 	change    leaderboard.Change
 	err       error
 }
 
 // run applies the results of the task, and sets its outcomes and change. It starts another
 // attempt if the season or the user was deleted during the last one, or if the season's rules
-// changed. It holds the user's lock. Once it has begun, the end of ctx does not stop it.
+// changed. It waits for the user's lock and for a place among maxApplying users. After that, the
+// end of ctx does not stop it.
 func (t *task) run(ctx context.Context) error {
 	unlock, err := t.s.lock(ctx, t.user)
 	if err != nil {
@@ -118,7 +119,7 @@ func (t *task) run(ctx context.Context) error {
 	}
 	ctx = context.WithoutCancel(ctx)
 	b := t.b
-	var outcomes []leaderboard.Outcome // the outcomes of the first attempt that wrote the results, but with outdated rules
+	var outcomes []leaderboard.Outcome // of the first attempt that wrote the results by outdated rules
 	for range maxTries {
 		if done, err := t.nothingToVoid(ctx); done || err != nil {
 			return err
@@ -156,13 +157,13 @@ func (t *task) run(ctx context.Context) error {
 			outcomes = t.outcomes // the next attempt finds the results that this attempt wrote
 		}
 	}
-	return fmt.Errorf("cql: user %q: the user or the season was deleted %d times during one call; repeat the call: %w", t.user, maxTries, leaderboard.ErrUnavailable)
+	return fmt.Errorf("cql: user %q: in each of %d attempts, the user or the season was deleted or the board's divisions changed; repeat the call: %w", t.user, maxTries, leaderboard.ErrUnavailable)
 }
 
 // nothingToVoid reports whether all results of the task are VoidOnly, and the season has no
 // data. VoidOnly results only write the Voids of stored results. If nothingToVoid returns true,
-// it has set the outcomes and the change, and the caller must not open an incarnation: a void
-// or its end must not open a deleted season.
+// it has set the outcomes and the change. The caller must then not open an incarnation, because
+// neither a void nor its end may open a deleted season again.
 func (t *task) nothingToVoid(ctx context.Context) (bool, error) {
 	if slices.ContainsFunc(t.results, func(r *leaderboard.MatchResult) bool { return !r.VoidOnly }) {
 		return false, nil
@@ -192,9 +193,8 @@ func (s *Store) dropSummary(key *userKey) {
 
 // attempt applies the task's results. If the user's cached summary (see summary.go) or stored
 // summary (see adopt.go) is sufficient, attempt uses it. Otherwise attempt reads the user's whole
-// state. It returns false
-// if the season or the user was deleted while attempt ran, or if the season's rules changed.
-// The caller must then start another attempt.
+// state. If the season or the user was deleted while attempt ran, or if the season's rules
+// changed, attempt returns false. The caller must then start another attempt.
 func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool, error) {
 	if t.s.cache != nil {
 		if sum, ok := t.s.cache.Get(*key); ok && sum.rules == inc.rules {
@@ -263,8 +263,8 @@ func (t *task) merge(st *state, oldSize size, isWhole bool) (changedIDs []leader
 	for i, r := range t.results {
 		m := st.match(r.Match)
 		if !isWhole && m.result != nil && !m.counted {
-			// The table has a result of the match, but the summary possibly does not
-			// include it.
+			// The table has a result of the match, but the tally of the summary possibly
+			// lacks this result.
 			return nil, false, nil
 		}
 		incoming := *r
@@ -345,17 +345,17 @@ func (t *task) checkSize(r *leaderboard.MatchResult, oldSize, newSize size) *lea
 	return nil
 }
 
-// mergeIntoSummary merges the results into a cached summary. It reads nothing if the summary
-// shows for each result either that the table has the same result, or that the match is
+// mergeIntoSummary merges the results into a cached or stored summary. It reads no match if the
+// summary shows for each result either that the table has the same result, or that the match is
 // new. Otherwise mergeIntoSummary reads the matches of the results from the table. If it needs
-// the whole state, mergeIntoSummary returns false. It also returns false if the last batch of a
-// stored summary is not complete.
+// the whole state, mergeIntoSummary returns false. It also returns false if the table does not
+// show that the last batch of a stored summary is complete: see adopt.go.
 //
 // Some refusals depend on the tally, and an outdated summary has a wrong tally. On a
-// board with a Floor, mergeIntoSummary therefore first reads the claim, which shows whether
-// the summary is outdated. On other boards, only a sum that is out of range and too many
-// results lead to such refusals. In these rare cases mergeIntoSummary returns false, so that
-// the caller reads the whole state.
+// board with a Floor, mergeIntoSummary therefore also reads the claim, which shows whether
+// the summary is outdated. On other boards, only two conditions lead to such refusals: a sum
+// that is out of range, and too many results. In these rare cases mergeIntoSummary returns
+// false, so that the caller reads the whole state.
 func (t *task) mergeIntoSummary(ctx context.Context, key *userKey, sum summary) (st *state, changedIDs []leaderboard.MatchID, ok bool, err error) {
 	ids := map[leaderboard.MatchID]bool{}
 	for _, r := range t.results {
@@ -430,11 +430,13 @@ func (t *task) writeOps(key *userKey, st *state, changedIDs []leaderboard.MatchI
 
 // writeResults does step 1 of a writer (see state.go): it writes ops, which contain the
 // changed matches, if any. On boards with Board.Matches, it then adds the user to table
-// match_users, and reads the Voids of the task's matches again. If some have grown since the
-// task first read them, it writes these and returns voidsGrew as true.
+// match_users, and reads the Voids of the task's matches again. If some Voids have grown since
+// the task first read them, writeResults writes the greater Voids and returns voidsGrew as true.
 //
-// The caller could not write these Voids later, together with a claim: another store's claim
-// with the same number may prevail, and the summary of that store would lack the Voids.
+// After writeResults, the caller reads the claim of the user. If voidsGrew is true,
+// finishWithSummary then writes the next claim. Another store X may write a claim with the same
+// number, and the claim of X may prevail. But that claim was not yet complete when the caller
+// read the claim. So X reads the whole state later than writeResults ended, with the Voids.
 func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, st *state, ops []op) (voidsGrew bool, err error) {
 	ids := t.matchesToList(st)
 	if err := t.s.writeUser(ctx, ops...); err != nil {
@@ -564,9 +566,9 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 //
 //   - If step 1 of Y had ended before this writer read the state for the first time, that
 //     state would not have been empty.
-//   - If step 1 of Y ended later, but before concludeFirst reads the state, this read finds
-//     the claim of Y, other results, or only the same results. In the last case, Y writes the
-//     same entry.
+//   - If step 1 of Y ended later, but before concludeFirst reads the state, this read includes
+//     all that Y wrote. If it finds the claim of Y or another result, concludeFirst returns
+//     false. Otherwise Y wrote the same results, and writes the same entry.
 //   - If step 1 of Y ends after this read, Y reads the results of both writers, and then
 //     looks for older rows itself.
 //
@@ -616,8 +618,9 @@ func (s *Store) addSummary(key *userKey, sum summary) {
 }
 
 // conclude does steps 2 and 3 of a writer (see state.go) with the whole state. The
-// argument oldStatics contains the static cells that the caller read before step 1. The
-// argument ownClaim is the claim that step 1 wrote, or zero if step 1 wrote no claim.
+// argument oldStatics contains the static cells that the caller has read, with the last claim
+// that the caller wrote. The argument ownClaim is the claim that step 1 wrote, or zero if step 1
+// wrote no claim: see readResolved.
 func (t *task) conclude(ctx context.Context, key *userKey, inc incarnation, oldStatics *statics, ownClaim claim) (bool, error) {
 	st, change, live, err := t.s.derive(ctx, t.b, key, inc, ownClaim)
 	if err != nil || !live || !st.registered || st.account.Epoch != oldStatics.account.Epoch {

@@ -458,8 +458,8 @@ func TestRecountsShareReadsOfTheBoard(t *testing.T) {
 	})
 }
 
-// One result of each of 1 and of 100 users with one division costs at most so many statements and
-// partitions a user. The users of a batch share statements.
+// One call of Apply has one result of each of 1 or 100 users, in one division. The test limits the
+// statements and partitions per user. The users of a call share statements.
 func TestStatementsAndPartitionsOfAResult(t *testing.T) {
 	for _, tt := range []struct {
 		users                    int

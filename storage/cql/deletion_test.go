@@ -243,7 +243,7 @@ func TestModelOfInterruptedDeletions(t *testing.T) {
 				step, die := w.conns[0].walk(func() { _ = remove(ctx, w) })
 				more = step(index)
 				die()
-				// The first call may only write the time of the deletion.
+				// Possibly the first call only writes the time of the deletion.
 				deletedAt := stepsEpoch.AddDate(0, 0, 1)
 				err := erase(ctx, w, w.stores[1])
 				for _, now := range []time.Time{deletedAt.Add(time.Minute), deletedAt.Add(2 * deletionTimeout)} {

@@ -17,12 +17,13 @@ import (
 // that their standings would have if the page were the whole ladder. The directory of the
 // ladder lists the pages in standing order, with the numbers from which a reader computes the
 // ranks in the ladder. So after a change of one standing, all other pages stay valid, although
-// the ranks in them change.
+// the ranks in the ladder change.
 //
 // An amendment writes the pages that contain a change under new names, and a new directory of
 // each ladder with such a page. Then it swaps the seal, which names the directories. Table
-// final_places has, for each user and ladder, the sort keys that the user may have there. A
-// sort key counts only if the page that should contain it does.
+// final_places has, for each user and ladder, the sort keys that the user may have there. For
+// each sort key, the directory names the only page that can contain it. If that page does not
+// contain the sort key, a reader ignores it.
 
 // A ladderPage is a page in a directory.
 type ladderPage struct {
@@ -31,9 +32,9 @@ type ladderPage struct {
 	fence leaderboard.SortKey
 	// first and last are the rank keys of the first and the last position.
 	first, last leaderboard.RankKey
-	positions   int64 // the number of standings, with those that were erased later
-	standings   int64 // the number of standings
-	keys        int64 // the number of different rank keys
+	positions   int64 // the number of positions; an erased standing keeps its position
+	standings   int64 // the number of standings, without the erased ones
+	keys        int64 // the number of different rank keys of the positions
 	lastTie     int64 // the first position in the page with the rank key last
 
 	// The following fields are computed by newDirectory. All are numbers of positions or of
@@ -101,7 +102,8 @@ func (d *directory) pageAt(position int64) int {
 	return sort.Search(len(d.pages), func(i int) bool { return d.pages[i].before+d.pages[i].positions >= position })
 }
 
-// lastOf returns the index of the last page with a rank key that the page with index i has.
+// lastOf returns the index of the last page that contains a rank key. The page with index i must
+// contain the rank key.
 func (d *directory) lastOf(key leaderboard.RankKey, i int) int {
 	for d.pages[i].last == key && i+1 < len(d.pages) && d.pages[i+1].first == key {
 		i++
@@ -180,7 +182,8 @@ func splitPageName(name string) (generation, number string) {
 	return name[:max(i, 0)], name[i+1:]
 }
 
-// The bounds of the number of standings of a page.
+// The bounds of pageStandings. A page may have half to one and a half of the number that
+// pageStandings returns: see [directory.amend].
 const (
 	leastPage = 100
 	mostPage  = 500
@@ -199,7 +202,8 @@ type pageRow struct {
 	inPage leaderboard.Ranks
 }
 
-// rankKey returns the rank key of r: the sort key goes on with 8 bytes of time and the user id.
+// rankKey returns the rank key of r. In the sort key, 8 bytes of time and the user id follow the
+// rank key.
 func (r *pageRow) rankKey() leaderboard.RankKey {
 	return leaderboard.RankKey(r.key[:max(len(r.key)-8-len(r.user), 0)])
 }
@@ -252,7 +256,8 @@ type ladderChange struct {
 	inserted []pageRow
 }
 
-// apply returns rows, the standings of some pages, after the change.
+// apply returns the standings of a page after the change. The argument rows has the standings
+// before the change.
 func (c *ladderChange) apply(rows []pageRow) []pageRow {
 	rows = slices.DeleteFunc(rows, func(r pageRow) bool { return slices.Contains(c.removed, r.key) })
 	rows = append(rows, c.inserted...)
@@ -260,8 +265,8 @@ func (c *ladderChange) apply(rows []pageRow) []pageRow {
 	return rows
 }
 
-// changed splits c by the pages of the directory that contain, or will contain, the changes.
-// Pages with erased standings count as changed.
+// changed splits c by the pages of the directory that contain, or will contain, the changes. A
+// page with erased standings gets an empty change, so that the amendment writes the page again.
 func (d *directory) changed(c *ladderChange) map[int]*ladderChange {
 	parts := map[int]*ladderChange{}
 	part := func(key leaderboard.SortKey) *ladderChange {
@@ -285,10 +290,10 @@ func (d *directory) changed(c *ladderChange) map[int]*ladderChange {
 	return parts
 }
 
-// amend returns the pages of the ladder after a change, in standing order. Those that have rows
-// must be written. The function load returns the rows of a page, and name the name of the next
-// new page. A new page has between half and one and a half times as many standings as it
-// should have, if the ladder has enough.
+// amend returns the pages of the ladder after a change, in standing order. A returned page with
+// rows is new, and the caller must write it. Function load returns the rows of a page. Function
+// name returns the name of the next new page. If the ladder has enough standings, a new page has
+// half to one and a half of the number that pageStandings returns.
 func (d *directory) amend(c *ladderChange, load func(*ladderPage) ([]pageRow, error), name func() string) ([]newPage, error) {
 	standings := pageStandings(d.total + int64(len(c.inserted)) - int64(len(c.removed)))
 	parts := d.changed(c)

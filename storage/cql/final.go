@@ -92,8 +92,8 @@ func (f finalSet) removeAll(ctx context.Context) error {
 
 // sweepFinal removes all final standings of an ended incarnation, except the places of users, which
 // the caller removes. The seal lists every generation that may have rows. If a Seal still writes a
-// generation, that Seal removes the rows that sweepFinal does not find: see checkOpen. Before
-// sweepFinal removes a row, it makes the valid generation invalid: see finalread.go.
+// generation, that Seal removes the rows that sweepFinal does not find: see checkOpen. sweepFinal
+// makes the valid generation invalid before it removes any row: see finalread.go.
 func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	for {
 		_, x, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {

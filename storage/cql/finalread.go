@@ -23,10 +23,10 @@ import (
 // The seal is in a partition of its own for each season, and each read begins with it. The
 // seal names the valid generation. In this generation, a read finds the place of a user in
 // final_positions, and the page of a sort key in final_fences, each by one statement. A fence
-// is the first standing of a page. The read then reads at most two neighboring pages, also by
-// one statement. Each page has the size of the ladder. It also has its tail: the last position
-// with the rank key of the page's last standing. So a read of a user, a page or a rank key
-// costs three statements.
+// is the first standing of a page. A third statement then returns at most two neighboring
+// pages. Each page stores the size of the ladder and the tail of the page: the last position of
+// the ladder with the rank key of the page's last standing. So a read of a user, a page or a
+// rank key costs three statements.
 //
 // A Seal or a deletion may remove the generation meanwhile. But first it makes the
 // generation invalid by a swap of the seal. Then it removes, for each ladder, the users and
@@ -37,12 +37,11 @@ import (
 //   - If a read finds all pages that it expects, then the rows that it read earlier were
 //     complete, except possibly the user's row. If it found the user's row too, it has read
 //     the valid generation.
-//   - If it finds no size of the overall ladder, the generation was removed. If it finds
-//     the size of the overall ladder but not of a division, the generation has no ladder of
-//     this division.
-//   - Otherwise it reads the seal again. If the seal names the same generation, nothing was
-//     removed before this second read of the seal. If the seal names another generation or
-//     none, the whole read starts again.
+//   - If a read finds the size of the overall ladder but not of a division, the generation has
+//     no ladder of this division.
+//   - In all other cases, inFinal reads the seal again. If the seal names the same generation,
+//     nothing was removed before this second read of the seal. If the seal names another
+//     generation or none, the whole read starts again.
 //
 // A store may start from a cached incarnation that a deletion has ended. Until the deletion
 // makes the generation invalid, the read answers as before the deletion.
@@ -58,17 +57,17 @@ type finalRead struct {
 	finalSet
 	seal *seal
 	inc  incarnation
-	// intact means that every row of the generation that the read needs was still there. If a
-	// read does not set it, inFinal must check the seal again.
+	// intact means that the read found every row of the generation that it needs. If a read does
+	// not set intact, inFinal must check the seal again.
 	intact bool
 }
 
 // inFinal runs f with the valid generation of final standings. If f sets intact, f has read
 // complete standings. Otherwise inFinal reads the seal again after f. If the season is not
-// sealed, or the generation has an older layout, it also reads the season's row again. This
-// is necessary because older versions of the store delete a season without changing its seal
-// first. If the seal and the row are unchanged, f has read complete standings. Otherwise
-// inFinal runs f again with the new generation.
+// sealed, or the generation has positionLayout, inFinal also reads the season's row again: the
+// versions of the store with positionLayout delete a season without changing its seal first. If
+// the seal and the row are unchanged, f has read complete standings. Otherwise inFinal runs f
+// again with the new generation.
 func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, *finalRead) error) error {
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
 	for err == nil && inc.open {

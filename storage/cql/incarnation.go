@@ -95,21 +95,22 @@ func orZero[T any](p *T) T {
 // incarnations caches the latest incarnation that the store has read of each open season.
 //
 // Another process may delete a season at any time, so a cached incarnation may have
-// ended. Apply, inFinal and withIncarnation start from a cached incarnation. They later
+// ended. Apply and withIncarnation start from a cached incarnation. They later
 // read the season's row again. If the incarnation has changed, they repeat their work. If
-// it has not changed, it was open at that read. Then only a deletion after that read
-// can affect their work:
+// the incarnation has not changed, it was open at that read. Then only a deletion after that
+// read can affect their work:
 //
 //   - Apply may write data into the incarnation after its end. The outcome is then that
 //     of an Apply before the deletion.
 //   - The callers of withIncarnation read data with one statement. The statement
 //     returns either the data from before the deletion, or none, as after the deletion.
-//   - Reads of final standings need several statements. inFinal reads the row after these
-//     statements, so a later deletion cannot affect them.
 //
-// Seal also reads the row again: see its comment. Amend changes only the seal of the
-// incarnation from which it starts. Concurrent calls share the reads of a season's row
-// ([coalesce.Group]), so at any time at most one read of a row runs.
+// Reads of final standings need several statements, and also start from a cached incarnation.
+// They use the seal to notice a deletion: see finalread.go. Seal reads the season's row again: see
+// writeFinal. Amend changes only the seal of the incarnation from which it starts.
+//
+// Concurrent calls share the reads of a season's row ([coalesce.Group]), so at any time at most
+// one read of a row runs.
 type incarnations struct {
 	reads coalesce.Group[leaderboard.SeasonKey, *incarnation]
 
@@ -138,8 +139,8 @@ func (ins *incarnations) readAgain(ctx context.Context, s leaderboard.SeasonKey)
 	return inc, nil
 }
 
-// update caches an incarnation that was just read. If the cached one is the same, update
-// copies its flag boardSeen. It returns the incarnation.
+// update caches an incarnation that was just read, and returns it. If the same incarnation was
+// cached before, update keeps boardSeen and deletedAt of the cached one.
 func (ins *incarnations) update(s leaderboard.SeasonKey, inc incarnation) incarnation {
 	ins.mu.Lock()
 	defer ins.mu.Unlock()
@@ -192,12 +193,12 @@ func (ins *incarnations) setBoardSeen(s leaderboard.SeasonKey, inc incarnation) 
 // that read b before may still open an incarnation after both steps. So an open
 // incarnation does not prove that its board exists. Therefore openIncarnation first reads
 // that the incarnation is open, and then reads the board. If the board exists at this second
-// read, a deletion of the board marks it after the read. The deletion then finds the open
+// read, a deletion can mark the board only after this read. Such a deletion finds the open
 // incarnation and ends it.
 //
-// The divisions of b may have changed before the incarnation was opened. Then StartRecount
-// may have missed the incarnation. So openIncarnation gives the rules of the board to the
-// incarnation, unless the season is sealed.
+// If the divisions of b changed before the incarnation was opened, StartRecount may have missed
+// the incarnation. So openIncarnation gives the rules of the board to the incarnation, unless the
+// season is sealed.
 func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (incarnation, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
@@ -238,7 +239,8 @@ func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 				return incarnation{}, err
 			}
 		default:
-			// The recorded number of buckets tells sweep where the incarnation may have data.
+			// From the recorded number of buckets, sweep knows where the incarnation may have
+			// data.
 			err := s.conn.write(ctx,
 				op{setBuckets, []any{int64(stored.buckets), stored.buckets, string(seasonKey.Board), deletionRow(seasonKey.Season)}},
 				op{openSeason, []any{openTime(inc.number, made), inc.number, made, stored.buckets, string(seasonKey.Board), string(seasonKey.Season)}})
@@ -263,9 +265,9 @@ func (s *Store) raiseRules(ctx context.Context, seasonKey leaderboard.SeasonKey,
 	return true, s.conn.write(ctx, op{setRules, []any{cell, cell, string(seasonKey.Board), string(seasonKey.Season)}})
 }
 
-// boardWithRules returns b with the rules of an incarnation. If b is too old to have them,
-// boardWithRules reads the board from the table. The data center may receive the rules of the
-// incarnation before the board; boardWithRules then returns [leaderboard.ErrUnavailable].
+// boardWithRules returns b with the rules of an incarnation. If b has older rules, boardWithRules
+// reads the board from the table. If the rules of the incarnation have arrived in this data center
+// before the changed board, boardWithRules returns [leaderboard.ErrUnavailable].
 func (s *Store) boardWithRules(ctx context.Context, b *leaderboard.Board, inc incarnation) (*leaderboard.Board, error) {
 	if inc.rules > b.Rules() {
 		var err error
@@ -360,12 +362,11 @@ func errBoardNotFound(id leaderboard.BoardID) error {
 	return fmt.Errorf("cql: board %q: %w", id, leaderboard.ErrBoardNotFound)
 }
 
-// withIncarnation runs f, and concurrently reads the season's row. The function f reads
-// the data of the incarnation that it gets. If the row contains another incarnation,
-// withIncarnation runs f again with that incarnation. If no incarnation is open, the
-// season has no data, and withIncarnation does not call f. A deletion that begins after the
-// read of the row may remove data while f still reads. So f must read with one statement:
-// see incarnations.
+// withIncarnation runs f, and concurrently reads the season's row. Function f reads the data of
+// the incarnation that is its argument. If the row contains another incarnation, withIncarnation
+// runs f again with that incarnation. If no incarnation is open, the season has no data, and
+// withIncarnation does not call f. A deletion that begins after the read of the row may remove
+// data while f still reads. So f must read with one statement: see incarnations.
 func (s *Store) withIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, incarnation) error) error {
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
 	for {

@@ -16,13 +16,14 @@ import (
 //
 // The Voids of a result are a part of the user's state (see state.go): a row of kindVoid,
 // whose greatest value prevails. So the argument in state.go applies to a writer of Voids
-// too, and the last entry follows from the Voids. It remains to show that each result gets
-// the Voids of its match. On a board with Board.Matches, the writer W of a result does these
-// steps:
+// too: when all writers have finished, the stored entry follows from the Voids. It remains to
+// show that each result gets the Voids of its match. On a board with Board.Matches, the writer
+// W of a result does these steps:
 //
 //  1. Write the result, unless the table has it.
 //  2. Write the user into table match_users.
-//  3. Read the state of the match. If it has greater Voids, write them to the result.
+//  3. Read the state of the match. If its Voids are greater than those of the result, write
+//     them to the result.
 //
 // The writer V of a void, or of the end of a void, does other steps:
 //
@@ -37,8 +38,8 @@ import (
 //
 // If W dies before the end of step 3, it has not acknowledged the result, so the sender sends
 // it again, and the next writer does the steps. Until then the result may count although its
-// match is void. If V dies, the state shows that its Voids are not applied everywhere, and
-// another process does steps 1 to 3 again.
+// match is void. If V dies, the state of the match shows that its Voids are not applied
+// everywhere, and another process does the steps of V again.
 //
 // With several data centers, a quorum of one data center may lack recent writes of the
 // others. But each data center has a writer W of each result (see state.go). It also has a
@@ -67,8 +68,8 @@ func matchArgs(s leaderboard.SeasonKey, incarnation int, others ...any) []any {
 	return append(others, string(s.Board), string(s.Season), incarnation)
 }
 
-// readStates returns the states that a query on table match_states finds. Their Applied is
-// that of this data center.
+// readStates returns the states that a query on table match_states finds. The Applied of each
+// state is that of this data center.
 func (s *Store) readStates(ctx context.Context, key leaderboard.SeasonKey, q op) ([]leaderboard.MatchState, error) {
 	var match string
 	var body []byte
@@ -157,7 +158,7 @@ func (s *Store) hasMatchUsers(ctx context.Context, key leaderboard.SeasonKey, in
 
 // unlistUser removes the user from table match_users, for the given matches. The bucket is
 // the user's bucket in the incarnation. The timestamp must be greater than the timestamps of
-// all writes that it removes.
+// the rows to remove.
 func (s *Store) unlistUser(ctx context.Context, key *userKey, bucket int, ids []leaderboard.MatchID, timestamp int64) error {
 	return s.forEach(ctx, len(ids), func(ctx context.Context, i int) error {
 		return s.conn.write(ctx, op{deleteMatchUser, append(matchArgs(key.SeasonKey, key.incarnation, timestamp),
@@ -182,7 +183,7 @@ func (t *task) unlistErased(ctx context.Context, key *userKey, inc incarnation, 
 }
 
 // grownVoids reads the Voids of the given matches again. It returns the statements that write
-// the Voids which are greater than those of the result in st.
+// the Voids that are greater than those of the result in st.
 func (t *task) grownVoids(ctx context.Context, key *userKey, st *state, ids []leaderboard.MatchID) ([]op, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -207,10 +208,10 @@ func voidOp(key *userKey, st *state, id leaderboard.MatchID, voids int64) op {
 
 // SetMatch merges the state of a match into the stored state.
 //
-// The season may be deleted before or during the call. Then the call must not write the state
-// into the next incarnation. A deletion writes its time before it ends the incarnation. So a
-// call that finds the incarnation ended also reads the deletion's time, and sees that the state
-// is older than the deletion.
+// The season may be deleted before or during the call. If the deletion is not earlier than m.At,
+// the call must not write the state into the next incarnation. A deletion writes its time before
+// it ends the incarnation. So if the call finds that the incarnation has ended, it also reads the
+// time of the deletion, and compares it with m.At.
 func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState) (leaderboard.MatchState, error) {
 	m.At = leaderboard.Truncate(m.At)
 	for range maxTries {

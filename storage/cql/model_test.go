@@ -114,8 +114,8 @@ var (
 	deleteForm = regexp.MustCompile(`^DELETE FROM (\w+)(?: USING TIMESTAMP (\?|\d+))? WHERE (.+?)(?: IF (.+))?$`)
 )
 
-// pairs returns the column and the value of each term of a condition. If the operator is not
-// =, it follows the column.
+// pairs returns the column and the value of each term of a condition. If the operator of a term is
+// not =, the returned column is the column, a space and the operator.
 func pairs(text string) (out [][2]string) {
 	for _, term := range strings.Split(text, " AND ") {
 		column, value, _ := strings.Cut(term, " ")

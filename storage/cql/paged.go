@@ -45,7 +45,8 @@ func (x *seal) directoryOf(division string) string {
 	return cmp.Or(x.Ladders[division], x.Base)
 }
 
-// readDirectory returns a directory, from the cache or by one statement, or nil if there is none.
+// readDirectory returns a directory, from the cache or by one statement. If the table has no such
+// directory, readDirectory returns nil.
 func (p *pagedSeason) readDirectory(ctx context.Context, division, generation string) (*directory, error) {
 	if d, ok := p.s.pages.get(directoryKey{generation, division}).(*directory); ok {
 		return d, nil
@@ -54,8 +55,8 @@ func (p *pagedSeason) readDirectory(ctx context.Context, division, generation st
 	return found.directory, err
 }
 
-// A foundPlace is a sort key that a user may have in a ladder, and the place that it had when
-// it was written: a page and the ranks there.
+// A foundPlace is a row of table final_places: a sort key that a user may have in a ladder, the
+// page that contained the sort key when the row was written, and the ranks in that page.
 type foundPlace struct {
 	key    leaderboard.SortKey
 	page   string
@@ -64,7 +65,7 @@ type foundPlace struct {
 
 // foundPlaces is the answer of readPlaces.
 type foundPlaces struct {
-	directory *directory // nil if there is none
+	directory *directory // nil if the table has none
 	places    map[leaderboard.UserID][]foundPlace
 }
 
@@ -119,12 +120,12 @@ func (rows rowsOfPage) find(key leaderboard.SortKey) (int, bool) {
 	return slices.BinarySearchFunc(rows, key, func(r pageRow, key leaderboard.SortKey) int { return cmp.Compare(r.key, key) })
 }
 
-// statementRows is about the number of rows that one statement should read at most. The driver
-// fetches them together.
+// statementRows bounds the rows of all pages that one statement of readPages reads, unless a
+// single page has more. The driver fetches this number of rows at a time.
 const statementRows = pageRows
 
-// readPages returns the rows of pages by name, from the cache or by one statement for about
-// statementRows rows. It returns errIncomplete if rows are missing.
+// readPages returns the rows of pages by name, from the cache or by statements for up to
+// statementRows rows each. It returns errIncomplete if rows are missing.
 func (p *pagedSeason) readPages(ctx context.Context, pages []ladderPage) (map[string]rowsOfPage, error) {
 	found := map[string]rowsOfPage{}
 	var chunks [][]string
@@ -184,12 +185,13 @@ type pageWriter struct {
 	pagedSeason
 	generation string
 	number     int64 // see seal.Writes
-	pages      int   // the number of names of pages that were given
+	pages      int   // the number of names that nextName has returned
 	divisions  []string
 }
 
-// newPageWriter lists a new generation in the season's seal, if the function allow returns
-// true. It returns the seal before, and a writer. If allow returns false, the writer is nil.
+// newPageWriter adds a new generation to Pending in the season's seal, if the function allow
+// returns true. It returns the seal before this change, and a writer. If allow returns false, the
+// writer is nil.
 func (p *pagedSeason) newPageWriter(ctx context.Context, allow func(*seal) bool) (seal, *pageWriter, error) {
 	id, err := gocql.RandomUUID()
 	if err != nil {
@@ -220,8 +222,8 @@ func (w *pageWriter) writeCount(ctx context.Context) error {
 	return w.s.conn.write(ctx, op{insertFinalLadder, w.args(w.generation, "", int64(w.pages))})
 }
 
-// writePage writes a page, and before it the places of the given rows. The caller has written
-// the number of pages.
+// writePage writes the places of the given rows, and then a page. The caller must have called
+// writeCount for this page.
 func (w *pageWriter) writePage(ctx context.Context, division string, page *newPage, places []pageRow) error {
 	if err := w.s.forEach(ctx, len(places), func(ctx context.Context, i int) error {
 		r := &places[i]
@@ -258,8 +260,8 @@ func (w *pageWriter) writeDirectory(ctx context.Context, division string, pages 
 // returns errEnded.
 //
 // A writer calls checkOpen after each page. If the incarnation is still open, a later deletion
-// of the season finds and removes this page. If it has ended, the deletion may have missed the
-// page, so the writer removes it.
+// of the season finds and removes this page. If the incarnation has ended, the deletion may have
+// missed the page, so the writer removes the page.
 func (w *pageWriter) checkOpen(ctx context.Context) error {
 	live, err := w.s.whileOpen(ctx, w.seasonKey, w.inc, func(context.Context) error { return nil })
 	if err != nil || live {
@@ -286,8 +288,8 @@ func (w *pageWriter) writeAll(ctx context.Context) error {
 			divisions[d.String()] = d
 		}
 	}
-	// A ladder that has lost its last standing gets an empty directory, so that collect can
-	// tell it from a directory that has not arrived.
+	// If a ladder has lost its last standing, it gets an empty directory. Otherwise collect
+	// would take the missing directory for one that has not arrived in this data center.
 	stored, err := w.directories(ctx)
 	if err != nil {
 		return err
@@ -304,7 +306,8 @@ func (w *pageWriter) writeAll(ctx context.Context) error {
 	return nil
 }
 
-// writeLadder writes a ladder of about n standings. If exists is false, it has none.
+// writeLadder writes a ladder of about n standings. If exists is false, the ladder has no
+// standings, and writeLadder ignores d.
 func (w *pageWriter) writeLadder(ctx context.Context, name string, d leaderboard.Division, exists bool, n int64) error {
 	var pages []newPage
 	var rows []pageRow
@@ -350,9 +353,10 @@ func (p *pagedSeason) directories(ctx context.Context) ([]storedDirectory, error
 	})
 }
 
-// removeOwn removes the pages and the directories that a generation wrote and that never became
-// valid. The places that it wrote stay: they do no harm, and the same users often need them
-// again. The generation has at least the given number of pages and the given divisions.
+// removeOwn removes the pages and the directories of a generation. No valid directory may list
+// one of these pages. The places of the generation stay: they do no harm, and the same users often
+// need them again. The arguments pages and divisions name what the caller has written. removeOwn
+// also finds pages and directories of the generation in the tables.
 func (p *pagedSeason) removeOwn(ctx context.Context, generation string, pages int64, divisions []string) error {
 	stored, err := p.ownPages(ctx, generation)
 	if err != nil {
@@ -395,11 +399,13 @@ func (p *pagedSeason) ownPages(ctx context.Context, generation string) (n int64,
 	return n, err
 }
 
-// collect removes the pages and directories that later generations have replaced. They are the
-// directories that neither the seal names nor a pending generation writes, and their pages that
-// no named directory lists. A page that was replaced never returns to a directory. So collect
-// may use a seal that another process changes meanwhile. But it must read the seal after the list
-// of directories, because a directory that is written later may already be valid.
+// collect removes the directories and pages that later generations have replaced. A directory was
+// replaced if the seal does not name it and no pending generation writes it. Of the pages of such
+// a directory, collect removes those that the ladder's valid directory does not list.
+//
+// A page that was replaced never returns to a directory. So collect may use a seal that another
+// process changes meanwhile. But collect must read the seal after the list of directories.
+// Otherwise the list might have a directory that became valid after the read of the seal.
 func (p *pagedSeason) collect(ctx context.Context) error {
 	for {
 		stored, err := p.directories(ctx)
@@ -471,8 +477,8 @@ func (p *pagedSeason) removeReplaced(ctx context.Context, x *seal, d storedDirec
 	return p.s.conn.write(ctx, op{deletePlace, p.placeArgsAt(2, "", d.division, []byte(d.generation))})
 }
 
-// removeAll removes all pages and directories of an ended incarnation. The seal names no valid
-// generation any more, so no read uses them. The caller removes the places of users.
+// removeAll removes all pages and directories of an ended incarnation. The seal must no longer
+// name a valid generation, so that no read uses them. The caller removes the places of users.
 func (p *pagedSeason) removeAll(ctx context.Context, x *seal) error {
 	stored, err := p.directories(ctx)
 	if err != nil {

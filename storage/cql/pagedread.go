@@ -12,10 +12,12 @@ import (
 // # How final standings in pages are read
 //
 // Each read begins with the seal, which names the directories. A second statement returns the
-// directory of the ladder, and the places of users too. A third one returns pages. Directories
-// and pages never change, so they are cached. A read checks the number of rows of each page. If
-// it finds all that it expects, it has read the generation that the seal named. If something is
-// missing, or a user has no standing, it reads the seal again: see inFinal.
+// directory of the ladder, together with the places of the users, if the read is for users. A
+// third statement returns pages. Directories and pages never change, so they are cached.
+//
+// A read checks the number of rows of each page. A read that finds all expected rows has read the
+// generation that the seal named. If a row is missing, or a user has no standing, inFinal reads
+// the seal again.
 
 // A pagedRead reads a ladder of a sealed season in pagedLayout.
 type pagedRead struct {
@@ -36,7 +38,7 @@ func (r *finalRead) openLadder(ctx context.Context, division string, users []lea
 		found[i], err = p.readPlaces(ctx, division, generation, chunks[i])
 		return err
 	}
-	// The first statement returns the directory, so it comes before the others.
+	// The first statement also returns the directory. The others then find it in the cache.
 	if err := read(ctx, 0); err != nil {
 		return nil, nil, err
 	}
@@ -108,8 +110,8 @@ func (p *pagedRead) standingsFrom(ctx context.Context, position int64, n int) (p
 	return page, nil
 }
 
-// standingsOf returns the standings of users by their places. Users without a standing are
-// missing.
+// standingsOf returns the standings of users by their places. The map lacks users without a
+// standing.
 func (p *pagedRead) standingsOf(ctx context.Context, places map[leaderboard.UserID][]foundPlace) (map[leaderboard.UserID]leaderboard.Standing, error) {
 	standings := map[leaderboard.UserID]leaderboard.Standing{}
 	var unknown []soughtPlace
@@ -127,8 +129,8 @@ func (p *pagedRead) standingsOf(ctx context.Context, places map[leaderboard.User
 			page := &p.directory.pages[i]
 			cached, isCached := p.s.pages.get(cachedName(page.name)).(rowsOfPage)
 			switch {
-			// A page never changes. So while the directory lists the page of the place, the
-			// user stands there, unless the user was erased.
+			// A page never changes. So if the directory lists the page of the place, this page
+			// contains the user. An erasure replaces the page by one without the user.
 			case page.name == place.page:
 				if err := add(&pageRow{place.key, user, place.inPage}, page); err != nil {
 					return nil, err
@@ -153,7 +155,7 @@ type soughtPlace struct {
 	page *ladderPage
 }
 
-// search calls found for each of the sort keys that its page contains.
+// search looks up each sort key in its page, and calls found for those that the page contains.
 func (p *pagedRead) search(ctx context.Context, sought []soughtPlace, found func(*pageRow, *ladderPage) error) error {
 	slices.SortFunc(sought, func(x, y soughtPlace) int { return cmp.Compare(x.key, y.key) })
 	chunks := slices.Collect(slices.Chunk(sought, lookupUsers))
@@ -241,8 +243,8 @@ func (p *pagedRead) neighborhood(ctx context.Context, user leaderboard.UserID, p
 }
 
 // positionsOf returns the first and the last position that a place may have in the ladder. The
-// page is the one that contains its sort key, if any page does. If it is cached and does not
-// contain the key, positionsOf returns false.
+// argument page is the page that contains the sort key of the place, if any page does. If the page
+// is cached and does not contain the sort key, positionsOf returns false.
 func (p *pagedRead) positionsOf(place *foundPlace, page *ladderPage) (from, to int64, found bool) {
 	if rows, ok := p.s.pages.get(cachedName(page.name)).(rowsOfPage); ok {
 		row, ok := rows.find(place.key)
@@ -284,10 +286,10 @@ func window(list []leaderboard.Standing, key leaderboard.SortKey, above, below i
 func (p *pagedRead) standingsAfter(ctx context.Context, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, error) {
 	var following []leaderboard.Standing
 	var last leaderboard.Standing
-	at, _ := slices.BinarySearch(p.filled, max(p.pageOf(after), 0)) // in p.filled
+	at, _ := slices.BinarySearch(p.filled, max(p.pageOf(after), 0)) // an index of p.filled
 	for at < len(p.filled) && len(following) < max(n, 1) {
 		indexes := []int{p.filled[at]}
-		expected := 0 // of the standings on the later pages
+		expected := 0 // the number of standings on the pages after the first of indexes
 		for at++; at < len(p.filled) && expected < n; at++ {
 			indexes, expected = append(indexes, p.filled[at]), expected+int(p.directory.pages[p.filled[at]].standings)
 		}
@@ -302,7 +304,7 @@ func (p *pagedRead) standingsAfter(ctx context.Context, after leaderboard.SortKe
 				last = st
 			}
 		}
-		// The next page begins with its first position, unless this was erased.
+		// If the next page has no erased standings, its first standing has its first position.
 		if n == 0 && len(following) == 0 && at < len(p.filled) {
 			if next := &p.directory.pages[p.filled[at]]; next.standings == next.positions {
 				p.read.intact = true

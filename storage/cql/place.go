@@ -48,8 +48,8 @@ func (k *userKey) ladderArgs(inc incarnation, division string, others ...any) []
 	return append(others, string(k.Board), string(k.Season), k.incarnation, division, bucketOf(k.user, inc.buckets))
 }
 
-// A bucket identifies a partition of a ladder. In table user_entries, the partition of the
-// same users has the key of the bucket in the overall ladder.
+// A bucket identifies a partition of a ladder in table leaderboard. A bucket of the overall
+// ladder also identifies the partition of table user_entries with the entries of its users.
 type bucket struct {
 	leaderboard.SeasonKey
 	incarnation, number int
@@ -84,9 +84,9 @@ func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
 //
 // place inserts the rows of divisions before it writes the entry, and deletes rows of
 // divisions after it has written the entry. So every row of the stored entry exists at
-// any time. If both entries have the same row, place writes that row again at the new
-// version. Without this write, a slow writer with an earlier version could delete the row,
-// if the slow writer's entry does not have it.
+// any time. If the old and the new entry have the same row, place writes that row again at the
+// new version. Otherwise a slow writer, whose entry has an earlier version and lacks the row,
+// could delete the row.
 func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, st *statics, entry, oldEntry *leaderboard.Entry, rows []rowKey) error {
 	if entry.Version > maxVersion {
 		return fmt.Errorf("cql: user %q in season %q of board %q: the revisions of the results add up to more than 2^61; use smaller revisions: %w",
@@ -134,8 +134,10 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 	var stored storedEntry
 	var rows []row
 	live, err = s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
-		// If the entry is newer than the state, the entry's writer has read results that
-		// this read missed. A second read of the state finds these results.
+		// inspect reads the state and the entry concurrently. If the entry is newer than the
+		// state, its writer has read results that this read of the state missed. A second
+		// read finds these results, unless the entry came from another data center before
+		// its results: see below.
 		for range 2 {
 			st, stored, rows, err = s.inspect(ctx, b, key, inc, ownClaim)
 			if err != nil || stored.entry == nil || stored.entry.Version <= st.version()+uint64(b.Rules()) {
@@ -151,12 +153,12 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 	change.Before, change.After = stored.entryOr(none), want
 	switch {
 	case stored.entry != nil && stored.entry.Version > want.Version:
-		// The entry came from another data center, and its results have not arrived here
-		// yet. Do not replace it. The returned change contains the entry that follows
-		// from the results in this data center, so the index of this data center receives
-		// that entry. The index must not receive the stored entry. When all results have
-		// arrived, the correct entry may differ but have the same version, and the index
-		// would ignore it.
+		// The stored entry came from another data center, and its results have not arrived
+		// here yet. Do not replace the stored entry. The returned change contains the entry
+		// that follows from the results in this data center, and the index of this data
+		// center receives that entry. The index must not receive the stored entry: when all
+		// results have arrived, the correct entry may differ from the stored one at the same
+		// version. The index would then ignore the correct entry.
 	case stored.equals(&want) && !rowsDiffer(rows, &want), stored.entry == nil && want.Version == none.Version:
 	default:
 		err = s.place(ctx, key, inc, &st.statics, &want, &change.Before, rowKeysOf(rows))

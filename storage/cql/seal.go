@@ -68,8 +68,9 @@ func (p *pendingGeneration) isReplaced() bool { return p.Layout == pagedLayout &
 type sealLayout int
 
 const (
-	// positionLayout is the layout of the oldest generations, without fences and tails. A
-	// store of that version that changes the seal later also sets it.
+	// positionLayout is the layout of the oldest generations, without fences and tails. The
+	// versions of the store that wrote it ignore the field Layout, so a seal that such a store
+	// has changed also has positionLayout.
 	positionLayout sealLayout = iota
 	fencedLayout              // has fences and tails: see finalread.go
 	pagedLayout               // has immutable pages and directories: see directory.go
@@ -120,7 +121,7 @@ func (x *seal) addErased(division string, n int64) {
 	x.Erased[division] += n
 }
 
-// setErased sets Erased to the sizes of ladders.
+// setErased raises the numbers in Erased to the numbers of erased positions of ladders.
 func (x *seal) setErased(ladders []finalSize) {
 	for _, l := range ladders {
 		if l.erased <= x.Erased[l.division] {
@@ -312,12 +313,12 @@ func (s *Store) removeOld(ctx context.Context, seasonKey leaderboard.SeasonKey, 
 // they have a definite order.
 //
 //   - If Amend finds neither a pending nor a valid generation, Seal has not read any
-//     entry yet. Seal then reads the change.
+//     entry yet. Seal later reads the changed entry.
 //   - If Amend finds a pending generation, it increments Overtaken by a swap. If this
 //     swap comes before the last swap of Seal, Seal starts again and reads the change. If
 //     the last swap of Seal comes first, the swap of Amend fails. Amend then reads the
 //     seal again and finds that the season is sealed.
-//   - If Amend finds that the season is sealed, it reads the change, and writes a new
+//   - If Amend finds that the season is sealed, it reads the changed entry, and writes a new
 //     generation.
 //
 // If the writer dies before Amend returns, it has not acknowledged the change. The sender

@@ -92,7 +92,7 @@ func (s *Store) DeletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 
 // hasUser reports whether a season has a registered user. Before its first result, and
 // after the erasure of all its users, a season has none. hasUser reads one row of the first
-// bucket. Only if it is empty, a second statement reads one row of each other bucket.
+// bucket. Only if this bucket is empty, a second statement reads one row of each other bucket.
 func (s *Store) hasUser(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (bool, error) {
 	others := make([]int, 0, inc.buckets)
 	for bucket := 1; bucket < inc.buckets; bucket++ {
@@ -254,9 +254,9 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 // more. Two kinds of calls may still write to an ended incarnation: calls that began
 // before its end, and calls that start from a cached incarnation. Both read the season's
 // row before they return, and find that the incarnation has ended. A Seal then removes
-// its rows. An Apply does not. If sweep found the user of these rows, its deletions also
-// remove later writes, because sweepTime is greater than all other timestamps. Otherwise
-// the rows stay, but no call reads them.
+// its rows. An Apply does not remove its rows. If sweep found the user of these rows, the
+// deletions of sweep also hide the later writes, because sweepTime is greater than all other
+// timestamps. Otherwise the rows stay, but no call reads them.
 //
 // The ended incarnations may have had more buckets than the newest one, if a board was created
 // again. So sweep uses the greatest number that any incarnation of the season had.

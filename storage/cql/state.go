@@ -67,8 +67,8 @@ import (
 //     of users. If the list lacks a user, the user is registered later, and the writer that
 //     registers the user reads the rules after that.
 //   - Two writers whose entries have the same version have the same rules and the same
-//     state, or each lacks a part that the other has. In the second case, the last writer
-//     has a greater version than both.
+//     state, or each lacks a part that the other has. In the second case, writer L has a
+//     greater version than both.
 //
 // So at no time do two complete states give different entries with the same version and
 // thus the same timestamps. A slow writer that has read the previous rules has a smaller

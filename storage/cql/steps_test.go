@@ -54,9 +54,9 @@ func (s *steppedSession) step() error {
 	return nil
 }
 
-// openWith opens a store. With few, it keeps summaries of users with any number of matches, and
-// adopts them. Otherwise it keeps none of the users of most tests, who have few matches. Without
-// cached, it forgets each user at once.
+// openWith opens a store. If few is true, the store stores and adopts summaries of users with any
+// number of matches. Otherwise it does so only for users with storedFrom matches or more, which
+// most tests do not have. If cached is false, the store caches no summaries.
 func openWith(c conn, dataCenter string, few, cached bool) *Store {
 	o := Options{DataCenter: dataCenter, Buckets: 2, CacheUsers: 10}
 	if !cached {
@@ -187,8 +187,8 @@ func (w *writers) notifyChanges(changes []leaderboard.Change) {
 	}
 }
 
-// checkIndex simulates an index, which keeps an entry with the highest version of those that
-// were sent to it. If any entry with this version differs from the stored entry, checkIndex
+// checkIndex simulates an index. Of the entries that were sent to it, an index keeps one with the
+// highest version. If any sent entry with this version differs from the stored entry, checkIndex
 // returns an error.
 func (w *writers) checkIndex(ctx context.Context) error {
 	stored, err := w.third.Entry(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, w.user)
@@ -285,7 +285,8 @@ func (w *writers) send(ctx context.Context, store *Store, list []leaderboard.Mat
 	return err
 }
 
-// vary replaces the stores by some that openWith opens. The variant is any number.
+// vary replaces the stores by stores with other options: see openWith. The bits of variant, which
+// may be any number, choose the options.
 func (w *writers) vary(variant int) {
 	for i := range w.stores {
 		w.stores[i] = openWith(w.conns[i], "dc1", variant&1 != 0, variant>>(1+i)&1 != 0)
@@ -805,8 +806,8 @@ func TestModelOfManyWriters(t *testing.T) {
 	}
 }
 
-// As TestModelOfManyWriters, but most results are of new matches, all stores adopt summaries, and
-// the processes die often.
+// This test is like TestModelOfManyWriters. But most results are of new matches, all stores adopt
+// summaries, and the processes die more often.
 func TestModelOfAdoptions(t *testing.T) {
 	seed := stepsSeed(t)
 	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 400)) {

@@ -85,8 +85,8 @@ type matchSet []matchElement
 // A matchElement is the element of a matchSet for one match.
 type matchElement struct {
 	id uint32 // a hash of the match id
-	// standing identifies the match and the revision and content of the result that
-	// stands. It is zero if the match has refusals only.
+	// standing identifies the result that stands: the match, the revision and the content.
+	// It is zero if the match has refusals only.
 	standing standingID
 }
 
@@ -174,8 +174,8 @@ type claim [16]byte
 func (c claim) number() uint64 { return binary.BigEndian.Uint64(c[:8]) }
 
 // newClaim returns a statement that writes a claim of this store on the user. The new
-// claim's number is the number of st.claim plus one. The method sets st.claim to the new
-// claim.
+// claim's number is the number of st.claim plus one. newClaim sets st.claim to the new
+// claim, and st.adoption to zero.
 func (s *Store) newClaim(key *userKey, st *statics) op {
 	st.claim, st.adoption = s.claimAfter(st.claim), claim{}
 	return op{setOwner, key.args(st.account.Epoch<<epochShift|int64(st.claim.number()), s.dc, bytes.Clone(st.claim[:]))}

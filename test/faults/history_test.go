@@ -23,8 +23,8 @@ const (
 	historyPace = 150 * time.Millisecond
 )
 
-// histories records what clients of a few users saw: for each user, several clients submit,
-// correct, retract and read at the same time. The history of each user must be
+// histories records the calls of clients and their answers. For each of a few users, several
+// clients submit, correct, retract and read at the same time. The history of each user must be
 // linearizable: each call has its effect at one moment between its start and its end.
 type histories struct {
 	t     *testing.T
@@ -52,7 +52,7 @@ type change struct {
 }
 
 // look is a read of a user's score, as the input of an operation. The answer to a submit
-// is a read too. It must include the submitted revision, or a later one.
+// is a read too. Such an answer must include the submitted revision, or a later one.
 type look struct {
 	match    int
 	revision int64 // 0 if the read may see any state

@@ -17,8 +17,8 @@ import (
 // object is a JSON object, such as the body of POST /v1/boards.
 type object map[string]any
 
-// policies are the settings of the boards that get results, as bodies of POST /v1/boards. Two of the boards also rank
-// users by team, and users change their team.
+// policies are the settings of the boards that get results, as bodies of POST /v1/boards. Two of
+// the boards also rank users by team, and users change their team.
 var policies = []object{
 	{"policy": "BEST", "order": "LOWER_FIRST", "season": object{"schedule": "NONE"}, "attributes": []string{"team"}},
 	{"policy": "SUM", "order": "HIGHER_FIRST", "season": object{"schedule": "NONE"}, "divisions": []string{"team"}},
@@ -43,14 +43,14 @@ type result struct {
 	match
 	revision   int64
 	retracted  bool
-	score      int64 // or points
+	score      int64 // on a board with the policy SUM: points
 	achievedAt time.Time
 	team       string
 }
 
 // ledger generates random results and records all of them: first revisions, corrections
-// and retractions. It returns some corrections before the revision that they correct, and
-// some results twice. It is safe for concurrent use.
+// and retractions. The method next returns some corrections before the revision that they
+// correct, and some results twice. A ledger is safe for concurrent use.
 type ledger struct {
 	boards []*board
 

@@ -36,12 +36,12 @@ type network struct {
 type link struct {
 	name  string
 	proxy *proxy
-	// cut is how long this link loses the data of one direction, at least.
+	// cut is the shortest duration of a fault in which this link loses the data of one direction.
 	cut time.Duration
 }
 
-// faultTime is how long a fault lasts, at least. Timeouts of Cassandra's and Redis's clients
-// expire meanwhile.
+// faultTime is the shortest duration of a fault. It is longer than the timeouts of Cassandra's and
+// Redis's clients.
 const faultTime = 20 * time.Second
 
 func newNetwork(t *testing.T) *network {

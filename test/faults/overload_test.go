@@ -55,8 +55,8 @@ func waitForApplied(t *testing.T, consumer *deployment.Node, n int) time.Duratio
 	return time.Since(started)
 }
 
-// A burst of first results reaches servers that were just started. Each result is applied once:
-// no attempt of a batch begins again beside an earlier one.
+// A burst of first results reaches servers that were just started. Each result is applied once: no
+// attempt of a batch begins while an earlier attempt of the batch still runs.
 func TestBurstOfFirstResultsOnColdServers(t *testing.T) {
 	const users = 12_000
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(1), Logf: t.Logf})
@@ -137,7 +137,8 @@ func TestRedisHangs(t *testing.T) {
 	during := waitForApplied(t, consumer, 3*results)
 	waited, reads := slow()
 	t.Logf("%d results of %d boards were applied in %v with Redis, in %v while it hangs; of %d reads, %d waited for more than 2 s", results, boardCount, before.Round(time.Millisecond), during.Round(time.Millisecond), reads, waited)
-	// The first update waits for five seconds. One for each board would take 50 s.
+	// The first update of the index waits for five seconds. If one update of each board waited, the
+	// updates would take 50 s, because the consumer does 32 of them at a time.
 	if limit := 3*before + 15*time.Second; during > limit {
 		t.Errorf("results were applied in %v while Redis hangs, want %v at most", during, limit)
 	}

@@ -53,8 +53,9 @@ func toxic(kind, direction, attributes string) string {
 	return fmt.Sprintf(`{"type":%q,"stream":%q,"attributes":{%s}}`, kind, direction, attributes)
 }
 
-// networkFaults are the faults of a connection. A connection through which no data
-// arrives stays open, and so do new ones: neither side gets an error.
+// networkFaults are the faults of a connection. The toxic reset_peer closes connections with a
+// reset. The toxic timeout drops all data of one direction: connections stay open, new ones can
+// be opened, and neither side gets an error.
 var networkFaults = []networkFault{
 	{name: "500 ms slower", toxics: []string{toxic("latency", toServer, `"latency":250`), toxic("latency", toClient, `"latency":250`)}},
 	{name: "1 KB per second", toxics: []string{toxic("bandwidth", toServer, `"rate":1`), toxic("bandwidth", toClient, `"rate":1`)}},

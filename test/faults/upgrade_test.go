@@ -13,7 +13,8 @@ import (
 )
 
 // oldCommit is the commit from which the test upgrades: the oldest build that can run
-// beside this one. CHANGELOG.md must name it. Its schema lacks a migration.
+// beside this one. CHANGELOG.md must name this commit. Its schema lacks at least one migration of
+// the present schema.
 const oldCommit = "25ac7e52c52a8eabe948ca84f515ce57a856fa40"
 
 // Two API nodes behind a load balancer and two consumers are upgraded one after another

@@ -121,7 +121,7 @@ func newPlanter(t *testing.T, d *deployment.Deployment, b *board) *planter {
 	return p
 }
 
-// twoRows returns the rows of two users of one bucket who have different scores.
+// twoRows returns the rows of two users who have different scores and the same bucket.
 func (p *planter) twoRows() (x, y row) {
 	p.t.Helper()
 	for bucket := range p.buckets {
