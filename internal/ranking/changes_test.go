@@ -233,7 +233,7 @@ func (s *amendCalls) Amend(ctx context.Context, b *leaderboard.Board, season lea
 }
 
 // A process dies after it has set a ban, so the final standings of a sealed season still have
-// the user. One process of the region amends them.
+// the user. Exactly one of the other processes of the region amends the final standings.
 func TestOneProcessAmendsASealedSeasonAfterABan(t *testing.T) {
 	store, _ := embedded.Open(t)
 	amends := &amendCalls{Store: store}
@@ -265,8 +265,9 @@ func TestOneProcessAmendsASealedSeasonAfterABan(t *testing.T) {
 	second.wantList(ranking.Query{Board: dailyBoard.ID, Season: day}, "bob 3 1")
 }
 
-// One process sets a ban, and another one of the region repeats it. While one of them amends
-// the sealed season, the other one comes to it too. The season has one amendment.
+// One process sets a ban, and another process of the region repeats the ban. While one of the two
+// amends a sealed season, the other process is also about to amend the season. The season gets one
+// amendment.
 func TestABanAndItsRepetitionAmendASealedSeasonOnce(t *testing.T) {
 	for _, first := range []string{"the process that sets the ban", "another process", "a second task of the same process"} {
 		t.Run(first+" amends", func(t *testing.T) {
@@ -335,7 +336,7 @@ func TestABanAndItsRepetitionAmendASealedSeasonOnce(t *testing.T) {
 }
 
 // A season is sealed after a process has set a ban, and before the process amends the final
-// standings. They include the ban already, so the season has no amendment.
+// standings. The final standings include the ban already, so the season gets no amendment.
 func TestASealDuringABanNeedsNoAmendment(t *testing.T) {
 	store, _ := embedded.Open(t)
 	amends := &amendCalls{Store: store}

@@ -92,7 +92,7 @@ func TestBansEndDespiteADamagedUser(t *testing.T) {
 }
 
 // A void reaches the results of all users whose data are intact, in every chunk and on linked
-// boards. It stays unfinished, so the next sweep repeats it.
+// boards. The void stays unfinished, so the next sweep repeats it.
 func TestAVoidReachesTheOthersDespiteADamagedUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, damagedBoard := range []leaderboard.BoardID{"b", "copy"} {

@@ -202,8 +202,9 @@ func (unsyncedIndex) Loaded(ctx context.Context, _ leaderboard.SeasonKey) (bool,
 	return false, fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, ctx.Err())
 }
 
-// If the server of the index hangs, and reads fail without it, no read waits for the load of its
-// season. One read a second tests the server, for a quarter of a second.
+// The server of the index hangs, and the index refuses reads without asking its server. Then no
+// read waits until its season is loaded. One read a second tests the server, for a quarter of a
+// second.
 func TestReadsDoNotWaitForALoadOnASilentIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -357,7 +358,7 @@ func (s *userReads) Users(ctx context.Context, key leaderboard.SeasonKey) iter.S
 }
 
 // Without the index, concurrent readers share one read that shows whether the season has users.
-// Later readers need none for a while.
+// For a while, later readers need no such read.
 func TestReadersShareTheSearchForUsersWithoutTheIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -426,8 +427,7 @@ func TestAPageWithoutTheIndexListsEachUserOnce(t *testing.T) {
 	}
 }
 
-// Writes succeed without the index. After the index is available again, it includes
-// them.
+// Writes succeed without the index. When the index is available again, it includes these writes.
 func TestWritesSucceedWithoutTheIndex(t *testing.T) {
 	f := openOutage(t)
 	f.index.Set(faults.Refuse)

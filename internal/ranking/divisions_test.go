@@ -68,8 +68,8 @@ func (f *fixture) wantNoDifferences() {
 	}
 }
 
-// A division that is added to a board while two processes apply results is the same as on
-// a board that had it from the start. A removed division has no entries in the store and no
+// A division is added to a board while two processes apply results. Its ladder is the same as on a
+// board that had the division from the start. A removed division has no entries in the store and no
 // standings in the index.
 func TestDivisionsOfALiveBoardChange(t *testing.T) {
 	f := open(t)

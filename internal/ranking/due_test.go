@@ -300,8 +300,8 @@ func TestASealThatSleepsChangesNothing(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b0", Season: day}, "ann 5 1")
 }
 
-// A season gets its first result in its grace, after the sweeps have listed the seasons. It is
-// sealed in time. So is a season that was ended early.
+// A season gets its first result in its grace, after the sweeps have listed the seasons. The season
+// is sealed in time. A season that was ended early is also sealed in time.
 func TestASeasonWithAFirstResultInItsGraceIsSealedInTime(t *testing.T) {
 	const grace = 90 * time.Minute
 	midnight := start.Truncate(24*time.Hour).AddDate(0, 0, 1)
@@ -344,8 +344,8 @@ func TestASeasonWithAFirstResultInItsGraceIsSealedInTime(t *testing.T) {
 }
 
 // A process deletes a sealed season past its retention. Then an administrator extends the
-// grace, and the season gets results again. Both that process and one that saw only the seal
-// seal the season again.
+// grace, and the season gets results again. A sweep seals the season again. The sweep may be in the
+// process that deleted the season, or in a process that knows only of the first seal.
 func TestASeasonReopenedAfterItsDeletionIsSealedAgain(t *testing.T) {
 	for _, sweeper := range []string{"deleted the season", "only knows of the seal"} {
 		t.Run("the process that "+sweeper, func(t *testing.T) {

@@ -37,7 +37,7 @@ func (x *silentIndex) Loaded(ctx context.Context, _ leaderboard.SeasonKey) (bool
 	return true, x.wait(ctx)
 }
 
-// When the index stops answering, a probe finds it silent, and all readers that wait fail.
+// When the index stops answering, a probe finds the index silent, and all waiting readers fail.
 // From then on, one reader at a time waits for the index, and for at most probeTimeout. The
 // other readers fail at once. When the index answers again, all readers use it.
 func TestOneReaderTestsASilentIndex(t *testing.T) {

@@ -194,8 +194,9 @@ func TestWriterNoticesThatAWindowWasOpened(t *testing.T) {
 	filler.wantList(week(2), "ann 7 1")
 }
 
-// A window opens and is filled while a writer copies the first of two results. The second one
-// needs this window too, so the writer learns of it in between.
+// A window opens and is filled while a writer copies the first of two results. The second result
+// belongs to this window too. So the writer must notice the new window before it copies the second
+// result.
 func TestWriterNoticesThatAWindowWasOpenedBetweenTwoResults(t *testing.T) {
 	blocked := &blockedStore{entered: make(chan struct{}, 100), release: make(chan struct{})}
 	filler := weekBoard(openLinked(t, func(s leaderboard.Store) leaderboard.Store { blocked.Store = s; return s }), 30*24*time.Hour)
@@ -265,8 +266,8 @@ func TestVoidMatchInRollingWindows(t *testing.T) {
 }
 
 // Two corrections arrive together, after windows have closed that no process has filled. Both
-// corrections are late in these windows, so the first revision counts there. It must count
-// although one of the corrections replaces it in the previous window.
+// corrections are late in these windows, so the first revision counts there. The first revision
+// must count there although one of the corrections replaces it in the previous window.
 func TestLateCorrectionsKeepAnOlderRevisionForTheFill(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start.Add(22*time.Hour)))

@@ -79,8 +79,8 @@ func TestVerifyRepairsTheIndex(t *testing.T) {
 }
 
 // corruptStore is a store that returns wrong entries and rows. The functions in entry
-// change the entries of some users. The function row changes rows. If it returns false,
-// the store has no such row.
+// change the entries of some users. The function row changes rows. If row returns false, the
+// store omits the row.
 type corruptStore struct {
 	leaderboard.Store
 	entry map[leaderboard.UserID]func(*leaderboard.Entry)

@@ -34,8 +34,8 @@ func TestModelOfAccountsWhileADataCenterIsLost(t *testing.T) {
 	}
 }
 
-// For each statement of a ban, an unban and an erasure: a process dies before it. After a
-// Recount by another process, the entry follows from the account.
+// A process dies before any one statement of a ban, an unban or an erasure. After a Recount by
+// another process, the entry follows from the account.
 func TestModelOfInterruptedAccountChanges(t *testing.T) {
 	for _, e := range []struct {
 		name    string
@@ -58,10 +58,10 @@ func TestModelOfInterruptedAccountChanges(t *testing.T) {
 	}
 }
 
-// recountAfterDeath runs the functions in earlier. Then a process runs the function call,
-// and dies before the statement with the number statement, from 0. Another process then
-// calls Recount, and recountAfterDeath checks the outcome. It sets more to whether call has
-// further statements.
+// recountAfterDeath runs the functions in earlier. Then a process runs function call, and dies
+// before one of its statements, whose index is the argument statement. Another process then calls
+// Recount, and recountAfterDeath checks the outcome. If call has further statements,
+// recountAfterDeath sets *more to true, otherwise to false.
 func recountAfterDeath(ctx context.Context, w *writers, earlier []func(context.Context, *writers, *Store) error, call func(context.Context, *writers, *Store) error, statement int, more *bool) error {
 	err := w.apply(ctx, w.stores[0], "m 5 red", "n 3 blue")
 	for _, f := range earlier {

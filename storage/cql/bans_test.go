@@ -136,9 +136,9 @@ func TestBansRaiseTheVersionWhereTheyCount(t *testing.T) {
 	}
 }
 
-// More elements of an account never lower its version. If they change whether the user is
-// hidden, or the epoch, they raise the version. Of two erasures that did not know of each
-// other, the second to arrive raises the base by at least erasureStep.
+// Further elements never lower the version of an account. If such elements change the epoch, or
+// whether the user is hidden, they raise the version. Of two erasures that did not know of each
+// other, the one that arrives second raises the base by at least erasureStep.
 func TestTheVersionOfAnAccountGrows(t *testing.T) {
 	seed := stepsSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))

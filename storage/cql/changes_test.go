@@ -46,8 +46,8 @@ func (a *announcements) write(ctx context.Context, ops ...op) error {
 }
 
 // A change cannot be finished, because the index is down. The row of the change does not
-// contain a season in which the user is registered. The store writes this season for the other
-// data center once, not in each attempt, and another process does not add a second row.
+// contain a season in which the user is registered. In its first attempt, the store writes a row
+// with this season for the other data center. Further attempts, and another process, add no row.
 func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
 	m := newModel(nil)
 	counted := &announcements{}
@@ -130,9 +130,9 @@ func TestAnEarlierErasureLeavesALaterBan(t *testing.T) {
 	}
 }
 
-// A ban, and an erasure that is finished in its data center, meet in any order of their
-// statements. Afterwards, the account does not contain a ban from before the erasure, which
-// would contain the user's id.
+// A ban runs concurrently with an erasure and with the call that finishes the erasure in its data
+// center. In any order of the statements, the account then has no ban from before the erasure,
+// because such a ban would contain the user's id.
 func TestAnErasureBesideABanLeavesNoID(t *testing.T) {
 	for k := range 40 {
 		for first := range 2 {

@@ -54,7 +54,7 @@ func TestResultsLeaveFewTombstones(t *testing.T) {
 	}
 }
 
-// A twoPageSession is a session. Its first read of a user's results has two pages. After
+// A twoPageSession is a session in which the first read of a user's results has two pages. After
 // the first page, it waits until the store has read the user's entry, and then calls
 // betweenPages. Before the second read of the user's results, the process dies.
 type twoPageSession struct {
@@ -88,8 +88,8 @@ func (c *twoPageSession) read(ctx context.Context, q op, dest []any, row func() 
 }
 
 // If a new entry has the same ladder row as the old entry, the store writes the row again
-// at the new version. Otherwise a concurrent Recount could delete the row, if it read its
-// first page of results before the change and its second page after the change.
+// at the new version. Otherwise a concurrent Recount could delete the row, if it read its first
+// page of the user's results before the change and its second page after the change.
 func TestModelOfARowThatStays(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")

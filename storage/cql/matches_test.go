@@ -109,7 +109,7 @@ func TestMatchUsersReadsSomePartitionsAtATime(t *testing.T) {
 
 // A writer of a result dies or waits before any one of its statements, and the user is
 // erased. The result is sent again. Then table match_users does not mention the user. If the
-// writer died, no other table does either. A writer that waited may leave orphan rows.
+// writer died, no other table mentions the user either. A writer that waited may leave orphan rows.
 func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
 	const user = "a-user-to-forget"
 	b := stepsBoard(leaderboard.Best)

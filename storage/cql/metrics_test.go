@@ -17,8 +17,8 @@ func (failedQuery) SetConsistency(gocql.Consistency)  {}
 func (failedQuery) GetConsistency() gocql.Consistency { return gocql.LocalQuorum }
 func (failedQuery) Context() context.Context          { return context.Background() }
 
-// counter returns the value of a counter whose only label, if it has one, has the given
-// value.
+// counter returns the value of a counter. If the counter has a label, counter returns the value
+// for the given value of the label.
 func counter(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	t.Helper()
 	families, err := reg.Gather()

@@ -16,8 +16,8 @@ import (
 //
 // After each page that it writes, writeAll reads the season's row. If inc is still open, a
 // later deletion of the season finds and removes this page. If inc has ended, the
-// deletion may have missed this page. The method removeAll may miss it too, because it
-// finds pages by their count, and the deletion may have removed the count. So writeAll
+// deletion may have missed this page. The method removeAll may miss the page too, because
+// removeAll finds pages by their count, and the deletion may have removed the count. So writeAll
 // calls removeAll, and then removePage for this page.
 func (f finalSet) writeAll(ctx context.Context, inc incarnation) error {
 	divisions := map[leaderboard.Division]bool{{}: true}

@@ -15,7 +15,7 @@ import (
 )
 
 // slowServer is a conn whose statements take ten seconds. As on a real server, the end of a
-// context does not stop a statement: its caller only stops waiting for it.
+// context does not stop a statement: the caller only stops waiting for the statement.
 type slowServer struct {
 	conn
 	mu                sync.Mutex
@@ -59,8 +59,9 @@ func (c *slowServer) write(ctx context.Context, ops ...op) error {
 	return c.do(ctx, func() error { return c.conn.write(ctx, ops...) })
 }
 
-// If the time for an Apply ends, no statement of it runs on: Apply finishes the users that it
-// has started, and starts no others. A retry then applies only the results of the other users.
+// If the context of an Apply ends, Apply finishes the users that it has started, and starts no
+// others. So no statement still runs when Apply returns. A retry then applies only the results of
+// the other users.
 func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &slowServer{conn: newModel(nil)}

@@ -116,8 +116,8 @@ func checkGarbage(ctx context.Context, s *Store, m *model, key leaderboard.Seaso
 	return nil
 }
 
-// Random changes of users in a sealed season, each with an amendment for these users. After each,
-// the final standings of all ladders equal a recount of the entries.
+// Users change at random in a sealed season, and an amendment for these users follows each change.
+// After each amendment, the final standings of all ladders equal a recount of the entries.
 func TestRandomAmendments(t *testing.T) {
 	seed := stepsSeed(t)
 	for round := range envInt("ROUNDS", 4) {
@@ -189,7 +189,8 @@ func amendRandomly(t *testing.T, rng *rand.Rand) error {
 		if _, err := s.Apply(ctx, &b, results); err != nil {
 			return err
 		}
-		// A user whose standing surely changes, so that the amendment also closes the gaps of erasures.
+		// The standing of user "best" surely changes. So the amendment also closes the gaps of
+		// erasures.
 		best := result("best")
 		best.Score = leaderboard.Score(scores + step)
 		if _, err := s.Apply(ctx, &b, []leaderboard.MatchResult{best}); err != nil {
@@ -287,8 +288,9 @@ func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 		if _, err := second.SetBan(ctx, leaderboard.Ban{User: user, Banned: banned, At: stepsEpoch}); err != nil {
 			t.Fatal(err)
 		}
-		// Without the place, the user does not seem to stand. So the ban is left to the other
-		// data center, and its end writes all standings again.
+		// Without the place, the user does not seem to have a standing. So the amendment after
+		// the ban writes nothing, and the data center with the place must remove the standing.
+		// The amendment after the unban writes all standings again.
 		record, err := second.Amend(ctx, b, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, day)}, []leaderboard.UserID{user})
 		if err != nil || len(record.Amendments) != day {
 			t.Fatalf("Amend returns %+v, error %v; want %d amendments", record, err, day)
