@@ -348,7 +348,7 @@ key, an unknown variable that begins with LEADERBOARD_, or an invalid value.
 ## Settings
 
 Each line has the key, the unit (not of durations and booleans), the default if it is not empty, and the meaning. Certificates and keys are
-PEM files. The server reads those of TLS again when they change. Each process applies ~limits~ by itself. The IPv6 addresses of one /64 are one caller. A rate
+PEM files. When the files for TLS change, the server reads them again. Each process applies ~limits~ by itself. The IPv6 addresses of one /64 are one caller. A rate
 of 0 is unlimited, a burst of 0 is what the rate allows in one second, and the other limits are at least 1.
 `))
 	var groups []string
