@@ -445,8 +445,8 @@ func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) err
 }
 
 // offerSeason offers the results that stand in a season to the linked board, fillChunk of
-// them at a time. A result of the season may be a copy. The function original returns the
-// result of the source of which it is a copy, or else the result itself. After each chunk,
+// them at a time. A result of the season may be a copy of a result of the source. Function
+// original returns the result of which its argument is a copy, or the argument. After each chunk,
 // offerSeason calls renew. It leaves out users whose stored data are damaged.
 func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, original func(*leaderboard.MatchResult) (leaderboard.MatchResult, error), renew func() error) error {
 	var results []leaderboard.MatchResult

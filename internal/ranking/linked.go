@@ -17,8 +17,8 @@ type LinkedReceipt struct {
 	Score *leaderboard.Score
 	// Rank is the competition rank. It is 0 if it is unknown or the user is banned.
 	Rank int64
-	// Skipped is the reason why the season does not count the result: it came too late
-	// there. Otherwise Skipped is empty.
+	// Skipped is the reason why the season does not count the result, which came too late
+	// for the season. If the season counts the result, Skipped is empty.
 	Skipped leaderboard.Reason
 }
 

@@ -173,9 +173,10 @@ func (p *pagedSeason) emptyDirectory(ctx context.Context, division string, x *se
 }
 
 // amend calls changePages if the stores of this data center wrote the final standings. Otherwise
-// rows may not have arrived here yet. A missing place of a user would leave the user's old
-// standing in a ladder. So amend then only checks whether the final standings agree. If not, it
-// returns false, and the caller must write all of them again.
+// rows may not have arrived here yet, and a missing place of a user would leave the user's old
+// standing in a ladder. In this case, amend only checks whether the final standings agree with the
+// entries of users. If they do not agree, amend returns false, and the caller must write all final
+// standings again.
 func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, bool, error) {
 	x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
 	if err != nil || !x.sealed() || x.Layout != pagedLayout {
@@ -193,16 +194,18 @@ func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *
 	return x, len(c.ladders) == 0, err
 }
 
-// changePages makes the final standings of a season agree with the entries of users, and adds
-// the amendment to the seal if they did not. If a is nil, the users, of whom there must be one,
-// are erased: the others keep their ranks. It returns the seal that is then stored. If the
-// season is sealed in an older layout, or not sealed, changePages does nothing.
+// changePages makes the final standings of a season agree with the entries of users. If it has
+// changed the final standings, it adds the amendment a to the seal. If a is nil, users must have
+// one user, and changePages erases this user. All other users then keep their ranks. It returns
+// the seal that is stored afterwards. If the season is sealed in an older layout, or not sealed,
+// changePages does nothing.
 //
 // Errors: errEnded if the incarnation has ended.
 //
-// The entries are read after the generation was listed in Pending. So an erasure that may have
-// removed an entry later raises Overtaken. Two processes may amend at the same time: the one
-// whose swap comes second starts again, with the new pages.
+// changePages reads the entries after it has added its generation to Pending. So if an erasure
+// removes an entry after this read, the erasure finds the pending generation, and raises Overtaken.
+// Two processes may amend at the same time: the process whose swap comes second starts again, with
+// the new pages.
 func (p *pagedSeason) changePages(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, error) {
 	for {
 		x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
@@ -231,8 +234,8 @@ func (p *pagedSeason) changePages(ctx context.Context, users []leaderboard.UserI
 	}
 }
 
-// unlessReplaced returns err, unless it is errIncomplete and the seal does not name the
-// generation any more.
+// unlessReplaced returns err, the error of a read of a generation. If err is errIncomplete, and the
+// seal does not name the generation any more, it returns nil.
 func (p *pagedSeason) unlessReplaced(ctx context.Context, generation string, err error) error {
 	if !errors.Is(err, errIncomplete) {
 		return err
@@ -248,8 +251,9 @@ func (p *pagedSeason) unlessReplaced(ctx context.Context, generation string, err
 }
 
 // try writes the change as a new generation, and makes it valid, unless another process has
-// changed the seal. It reports whether it has made the generation valid. If not, it has removed
-// the generation.
+// changed the seal. It returns true if it has made the generation valid, or if an error occurred
+// that the caller must return. If try returns false, no rows of its generation remain, and the
+// caller may start again.
 func (c *pagedChange) try(ctx context.Context, a *leaderboard.Amendment) (seal, bool, error) {
 	before, w, err := c.newPageWriter(ctx, func(x *seal) bool { return x.sealed() && x.Layout == pagedLayout })
 	if err != nil || w == nil {
@@ -341,8 +345,8 @@ func (c *pagedChange) newPages(ctx context.Context, division string, name func()
 }
 
 // validate makes the generation of w valid, unless another generation has become valid, or
-// entries may have been erased, since c.seal. It reports whether it has. If so, it also removes
-// what the generation has replaced.
+// entries may have been erased, since c.seal. It reports whether it has made the generation valid.
+// If it has, it also removes the pages, directories and places that the generation has replaced.
 func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboard.Amendment) (seal, bool, error) {
 	_, x, ok, err := c.s.changeSeal(ctx, c.seasonKey, c.inc, func(x *seal) bool {
 		i := slices.IndexFunc(x.Pending, func(p pendingGeneration) bool { return p.Generation == w.generation })
@@ -423,9 +427,9 @@ func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserI
 	return p.collect(ctx)
 }
 
-// erasePending removes standings from a pending generation. It also removes its directories,
-// because a fence may contain a user's id. The generation cannot become valid any more, because
-// the caller has raised Overtaken.
+// erasePending removes standings from a pending generation. It also removes the directories of the
+// generation, because a fence may contain a user's id. The generation cannot become valid any more,
+// because the caller has raised Overtaken.
 func (p *pagedSeason) erasePending(ctx context.Context, generation string, keys map[leaderboard.SortKey]bool) error {
 	pages, err := p.ownPages(ctx, generation)
 	if err != nil {

@@ -312,7 +312,7 @@ func (d *decoder) time() time.Time {
 
 func (d *decoder) string() string { return string(d.next(d.uvarint())) }
 
-// errFormat returns the error for a damaged blob, which what names.
+// errFormat returns the error for a damaged blob. The argument what names the blob.
 func errFormat(what string) error {
 	return fmt.Errorf("cql: %s: %w", what, leaderboard.ErrFormat)
 }
