@@ -90,8 +90,8 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// A message that is too large for a dead letter is cut to fit, so that later messages
-// do not wait.
+// If a message is too large for a dead letter, the consumer cuts it to fit. Otherwise all later
+// messages of the partition would wait.
 func TestDeadLettersFit(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { deadLettersFit(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { deadLettersFit(t, startReal(t)) })

@@ -435,8 +435,8 @@ func (t *task) writeOps(key *userKey, st *state, changedIDs []leaderboard.MatchI
 //
 // After writeResults, the caller reads the claim of the user. If voidsGrew is true,
 // finishWithSummary then writes the next claim. Another store X may write a claim with the same
-// number, and the claim of X may prevail. But that claim was not yet complete when the caller
-// read the claim. So X reads the whole state later than writeResults ended, with the Voids.
+// number, and the claim of X may prevail. But the claim of X was not yet complete when the caller
+// read the claim. So X reads the whole state after writeResults has ended, and finds the Voids.
 func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, st *state, ops []op) (voidsGrew bool, err error) {
 	ids := t.matchesToList(st)
 	if err := t.s.writeUser(ctx, ops...); err != nil {

@@ -22,8 +22,8 @@ import (
 // An amendment writes the pages that contain a change under new names, and a new directory of
 // each ladder with such a page. Then it swaps the seal, which names the directories. Table
 // final_places has, for each user and ladder, the sort keys that the user may have there. For
-// each sort key, the directory names the only page that can contain it. If that page does not
-// contain the sort key, a reader ignores it.
+// each sort key, the directory names the only page that can contain the sort key. If that page does
+// not contain it, a reader ignores this sort key.
 
 // A ladderPage is a page in a directory.
 type ladderPage struct {

@@ -483,8 +483,9 @@ var encounters = []encounter{
 		[2]func(context.Context, *writers, *Store) error{divide(), divide("club")}, nil},
 }
 
-// noResults are the results that stand after an erasure. Every result was received before the
-// time of the erasure, so the erasure also removes results that are applied after it.
+// noResults are the results that stand after an erasure. In these tests, every result was received
+// before the time of the erasure. So a result does not count even if it is applied after the
+// erasure.
 var noResults = map[leaderboard.MatchID]leaderboard.Score{}
 
 // divide changes the divisions of the board, and recounts all users.
@@ -818,7 +819,8 @@ func TestModelOfAdoptions(t *testing.T) {
 }
 
 // runThreeProcesses does one run, with up to the given number of matches, and returns an error if
-// the outcome is wrong. For the argument few, see openWith. In one of deaths turns, a process dies.
+// the outcome is wrong. For the argument few, see openWith. On average, a process dies once in the
+// given number of turns, deaths.
 func runThreeProcesses(t *testing.T, rng *rand.Rand, few bool, matches, deaths int) error {
 	m := newModel(rng)
 	connect := sharedModel(m)

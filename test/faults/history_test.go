@@ -114,7 +114,8 @@ func recordHistories(t *testing.T, seed uint64, n *deployment.Node, apis ...*dep
 	return h
 }
 
-// run makes calls for a user until the end. Clients 0 and 1 write, and client 2 reads.
+// run makes calls for a user until check ends the clients. Clients 0 and 1 write, and client 2
+// reads.
 func (h *histories) run(api *deployment.Client, user, client int) {
 	tick := time.NewTicker(historyPace)
 	defer tick.Stop()

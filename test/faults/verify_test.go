@@ -34,9 +34,8 @@ func TestVerifyRepairs(t *testing.T) {
 	b := ledger.boards[1] // it has team ladders too
 	p := newPlanter(t, d, b)
 	for _, plant := range []struct {
-		// kind is the kind of difference that verify reports. It is empty if the index
-		// detects the damage at the next read, and the service then fills the index
-		// again.
+		// kind is the kind of difference that verify reports. If the index detects the damage
+		// at the next read, the service fills the index again, and kind is empty.
 		name, kind string
 		damage     func(x, y row)
 	}{
