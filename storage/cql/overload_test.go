@@ -27,13 +27,15 @@ func (c *slowServer) do(ctx context.Context, statement func() error) error {
 	done := make(chan error, 1)
 	abandoned := make(chan struct{})
 	go func() {
-		defer c.count(-1)
 		time.Sleep(10 * time.Second)
+		var err error
 		select {
 		case <-abandoned: // a caller that does not wait may use the variables of its read again
 		default:
-			done <- statement()
+			err = statement()
 		}
+		c.count(-1)
+		done <- err
 	}()
 	select {
 	case err := <-done:
@@ -44,11 +46,14 @@ func (c *slowServer) do(ctx context.Context, statement func() error) error {
 	}
 }
 
-func (c *slowServer) count(n int) {
+// count adds n to the number of statements that run. It returns this number, and the highest
+// so far.
+func (c *slowServer) count(n int) (inFlight, highest int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.inFlight += n
 	c.highest = max(c.highest, c.inFlight)
+	return c.inFlight, c.highest
 }
 
 func (c *slowServer) read(ctx context.Context, q op, dest []any, row func() bool) error {
@@ -87,8 +92,8 @@ func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 			if err != nil {
 				t.Fatalf("attempt %d: %v, want a part of the results to be applied", attempts, err)
 			}
-			if c.inFlight > 0 {
-				t.Fatalf("%d statements run after Apply has returned, want none", c.inFlight)
+			if inFlight, _ := c.count(0); inFlight > 0 {
+				t.Fatalf("%d statements run after Apply has returned, want none", inFlight)
 			}
 			var rest []leaderboard.MatchResult
 			for i, o := range report.Outcomes {
@@ -142,8 +147,8 @@ func TestConcurrentAppliesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		// For one user, Apply runs at most two statements at a time.
-		if c.highest > 2*maxApplying || c.highest < maxApplying {
-			t.Errorf("%d statements ran at a time, want %d to %d", c.highest, maxApplying, 2*maxApplying)
+		if _, highest := c.count(0); highest > 2*maxApplying || highest < maxApplying {
+			t.Errorf("%d statements ran at a time, want %d to %d", highest, maxApplying, 2*maxApplying)
 		}
 	})
 }
