@@ -53,10 +53,12 @@ export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
 # times, and would find little:
 # - The root package, repotest and the named tests of cache/memory start no goroutines.
 # - test/official and test/pipeline test child processes, whose binary has no detector.
-# - The models of storage/cql run statements in chosen orders.
+# - The models of storage/cql run statements in chosen orders, and its tests of amendments
+#   and of costs run one statement after another.
 # - The suites of the store and the index also run under the detector: in memory, on one
 #   Redis server, and with smaller purges.
 norace='^TestModel|^TestIndexOnACluster$|^TestIndexOnAServer$/^OneShard$|^TestContractOnDisk$|^TestRandomHistories$|^TestPurgesOfManyResultsAreRepeated$'
+norace+='|^TestPagesAfterRandomChanges$|^TestRandomAmendments$|^TestReadsOfAllLayoutsAreEqual$|^TestCostOfAForgottenUserIsFlat$|^TestCostOfAnAmendment$'
 norace+='|^TestChurnDoesNotGrowMemory$|^TestRemovalsAreBounded$|^TestLeavesStayFullWithAnyOrderOfInsertion$|^TestEachChangeKeepsTheInvariants$'
 slow='^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestSecuredCluster$|^TestRollingWindows$/^distributed$'
 slow+='|^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^TestBoston$/^runners$/^every_user$'
