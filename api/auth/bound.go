@@ -113,8 +113,8 @@ func CheckBoards(boards []leaderboard.BoardID, prefixes []string) error {
 }
 
 // checkBoard checks the i-th id or prefix of a field. repeated states whether an earlier
-// value of the field is equal. A prefix must be a valid id, because the id of a board
-// may consist of the prefix only.
+// value of the field is equal. A prefix must be a valid id, because no id of a board begins
+// with a text that breaks the limits of ids.
 func checkBoard(field string, i int, id leaderboard.BoardID, repeated bool) error {
 	field = fmt.Sprintf("%s[%d]", field, i)
 	var invalid *leaderboard.FieldError

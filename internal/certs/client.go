@@ -126,8 +126,9 @@ func isAlert(err error) bool {
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-// clientConn adds advice to the server's TLS alerts. A server may refuse the client's
-// certificate only after the handshake. Read or Write then returns the alert.
+// clientConn adds advice to the server's TLS alerts. In TLS 1.3, the client's handshake may
+// succeed before the server refuses the client's certificate. Read or Write then returns the
+// alert.
 type clientConn struct {
 	*tls.Conn
 	withAdvice func(error) error

@@ -118,7 +118,7 @@ func TestReleaseIsRefused(t *testing.T) {
 }
 
 // A release without a list of platforms has an archive for each of five platforms. This
-// takes minutes, so only make slow runs the test.
+// takes minutes, so the test runs in "make slow" only.
 func TestReleaseOfAllPlatforms(t *testing.T) {
 	dir := checkout(t)
 	run(t, dir, "scripts/release.sh", "v1.2.3")
@@ -146,7 +146,7 @@ func TestReleaseOfAllPlatforms(t *testing.T) {
 
 // Anyone can install a version with go install, and the program then knows the version.
 // The module proxy of the test has this version of this module only; the other modules come
-// from the module cache. This takes a while, so only make slow runs the test.
+// from the module cache. This takes a while, so the test runs in "make slow" only.
 func TestGoInstall(t *testing.T) {
 	const path = "github.com/open-leaderboard/leaderboard"
 	dir, proxy, bin := checkout(t), t.TempDir(), t.TempDir()

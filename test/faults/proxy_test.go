@@ -74,5 +74,5 @@ func (p *proxy) add(t *testing.T, f networkFault) {
 	}
 }
 
-// clear ends all faults. Open connections through which data was lost are closed.
+// clear ends all faults. Open connections with the toxic timeout are closed.
 func (p *proxy) clear(t *testing.T) { p.Toxics.ResetToxics(t.Context()) }
