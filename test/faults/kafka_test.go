@@ -8,27 +8,39 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// The test kills the broker that coordinates the consumer group, under load, and
-// restarts it. Calls succeed again while the broker is down, and no acknowledged result
-// is lost.
-func TestBrokerKilled(t *testing.T) {
+// The test kills each of three brokers under load and restarts it: first the coordinator of
+// the consumer group, then the active controller. Calls succeed again while the broker is
+// down, and no acknowledged result is lost.
+func TestBrokersKilled(t *testing.T) {
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 3, Logf: t.Logf})
 	s := newService(t, deployment.Options{Kafka: kafka.Addrs(), KafkaReplicas: 3})
-	ledger := s.ledger(t, "broker")
+	ledger := s.ledger(t, "brokers")
 	load := s.load(t, ledger)
 	load.waitForMore(t, 100)
-	broker := s.coordinator(t, kafka)
-	must(t, broker.Kill())
-	delay := load.waitForRecovery(t, time.Now())
-	load.waitForMore(t, 100)
-	t.Logf("%s killed: %d consecutive calls succeeded, the first started after %v", broker.Name, steadyCalls, delay.Round(time.Millisecond))
-	must(t, broker.Start(t.Context()))
-	load.waitForMore(t, 50)
+	kill := func(role string, broker *cluster.Server) {
+		must(t, broker.Kill())
+		delay := load.waitForRecovery(t, time.Now())
+		load.waitForMore(t, 100)
+		t.Logf("%s killed (%s): %d consecutive calls succeeded, the first started after %v", broker.Name, role, steadyCalls, delay.Round(time.Millisecond))
+		must(t, broker.Start(t.Context()))
+		load.waitForMore(t, 50)
+	}
+	coordinator := s.coordinator(t, kafka)
+	kill("coordinator", coordinator)
+	controller := activeController(t, kafka)
+	kill("controller", controller)
+	for _, broker := range kafka.Servers {
+		if broker != coordinator && broker != controller {
+			kill("neither coordinator nor controller", broker)
+		}
+	}
 	load.stop()
 	check(t, ledger, s.apis...)
 }
@@ -79,4 +91,26 @@ func (s *service) coordinator(t *testing.T, kafka *cluster.Cluster) *cluster.Ser
 	}
 	t.Fatalf("the coordinator's address %s is not the address of a broker", broker.Addr())
 	return nil
+}
+
+// activeController returns the broker that leads the quorum of controllers.
+func activeController(t *testing.T, kafka *cluster.Cluster) *cluster.Server {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(kafka.Addrs()...))
+	must(t, err)
+	defer client.Close()
+	request := kmsg.NewPtrDescribeQuorumRequest()
+	topic := kmsg.NewDescribeQuorumRequestTopic()
+	topic.Topic, topic.Partitions = "__cluster_metadata", []kmsg.DescribeQuorumRequestTopicPartition{kmsg.NewDescribeQuorumRequestTopicPartition()}
+	request.Topics = append(request.Topics, topic)
+	answer, err := request.RequestWith(t.Context(), client)
+	must(t, err)
+	if answer.ErrorCode != 0 || len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 {
+		t.Fatalf("describe the quorum of controllers: error %d and %d topics, want one topic with one partition", answer.ErrorCode, len(answer.Topics))
+	}
+	id := answer.Topics[0].Partitions[0].LeaderID // broker i, from 1, is kafka.Servers[i-1]
+	if id < 1 || int(id) > len(kafka.Servers) {
+		t.Fatalf("the active controller is broker %d, want 1 to %d", id, len(kafka.Servers))
+	}
+	return kafka.Servers[id-1]
 }
