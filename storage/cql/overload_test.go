@@ -64,17 +64,24 @@ func (c *slowServer) write(ctx context.Context, ops ...op) error {
 	return c.do(ctx, func() error { return c.conn.write(ctx, ops...) })
 }
 
+// openSlow opens a store on a slowServer, and creates a board.
+func openSlow(t *testing.T) (*slowServer, *Store, leaderboard.Board) {
+	t.Helper()
+	c := &slowServer{conn: newModel(nil)}
+	s := open(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
+	b := stepsBoard(leaderboard.Sum)
+	if err := s.CreateBoard(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	return c, s, b
+}
+
 // If the context of an Apply ends, Apply finishes the users that it has started, and starts no
 // others. So no statement still runs when Apply returns. A retry then applies only the results of
 // the other users.
 func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &slowServer{conn: newModel(nil)}
-		s := open(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
-		b := stepsBoard(leaderboard.Sum)
-		if err := s.CreateBoard(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
+		c, s, b := openSlow(t)
 		const users = 3 * defaultParallel
 		var pending []leaderboard.MatchResult
 		for i := range users {
@@ -124,12 +131,7 @@ func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 // number of calls.
 func TestConcurrentAppliesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &slowServer{conn: newModel(nil)}
-		s := open(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
-		b := stepsBoard(leaderboard.Sum)
-		if err := s.CreateBoard(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
+		c, s, b := openSlow(t)
 		const calls = 3 * maxApplying / defaultParallel
 		var group errgroup.Group
 		for call := range calls {
