@@ -188,34 +188,42 @@ func rowsDiffer(rows []row, e *leaderboard.Entry) bool {
 // the ladders. The argument ownClaim is the claim that the caller wrote in step 1, or zero
 // if the caller wrote no claim (see readResolved).
 func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, ownClaim claim) (st *state, stored storedEntry, rows []row, err error) {
-	err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
-		if i == 0 {
-			st, err = s.readResolved(ctx, b, key, ownClaim)
-		} else {
-			stored, err = s.readEntry(ctx, key, inc)
+	stored, rows, err = s.inspectWith(ctx, key, inc, func(ctx context.Context) (map[string]bool, error) {
+		resolved, err := s.readResolved(ctx, b, key, ownClaim)
+		if err != nil {
+			return nil, err
 		}
-		return err
+		st = resolved
+		return st.divisions, nil
 	})
-	if err == nil {
-		rows, err = s.userRows(ctx, key, inc, slices.Sorted(maps.Keys(st.divisions)))
-	}
 	return st, stored, rows, err
 }
 
 // inspectStatics does what inspect does, but of the user's state it reads the static cells only.
 func (s *Store) inspectStatics(ctx context.Context, key *userKey, inc incarnation) (st statics, stored storedEntry, rows []row, err error) {
+	stored, rows, err = s.inspectWith(ctx, key, inc, func(ctx context.Context) (_ map[string]bool, err error) {
+		st, err = s.readStatics(ctx, key)
+		return st.divisions, err
+	})
+	return st, stored, rows, err
+}
+
+// inspectWith calls readDivisions and reads the user's stored entry. Then it reads the user's rows
+// in the overall ladder and in the divisions that readDivisions has returned.
+func (s *Store) inspectWith(ctx context.Context, key *userKey, inc incarnation, readDivisions func(context.Context) (map[string]bool, error)) (stored storedEntry, rows []row, err error) {
+	var divisions map[string]bool
 	err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
-			st, err = s.readStatics(ctx, key)
+			divisions, err = readDivisions(ctx)
 		} else {
 			stored, err = s.readEntry(ctx, key, inc)
 		}
 		return err
 	})
 	if err == nil {
-		rows, err = s.userRows(ctx, key, inc, slices.Sorted(maps.Keys(st.divisions)))
+		rows, err = s.userRows(ctx, key, inc, slices.Sorted(maps.Keys(divisions)))
 	}
-	return st, stored, rows, err
+	return stored, rows, err
 }
 
 // userRows returns the rows of a user in the overall ladder and in the divisions.
