@@ -67,7 +67,7 @@ func (b *Board) AcceptsAny() bool {
 }
 
 // Accept adds names to AcceptedAttributes and to KeptAttributes, except names that b already
-// declares. If b is linked or accepts any attribute, Accept adds none. It adds no more than
+// declares. If b is linked or accepts any attribute, Accept adds no names. It adds no more than
 // MaxAcceptedAttributes allows.
 func (b *Board) Accept(names []string) {
 	if b.Source != nil || b.AcceptsAny() {

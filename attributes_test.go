@@ -114,9 +114,9 @@ func TestKeptAttributesAreNoDifference(t *testing.T) {
 	}
 }
 
-// A board that is not strict and has no accepted attributes accepts any attribute. It is the
-// same as a board that declares AnyAttribute, and as a strict board without accepted
-// attributes. An amendment of its title keeps this.
+// A board that is not strict and has no accepted attributes accepts any attribute. It is the same
+// as a board that declares AnyAttribute, and as a strict board without accepted attributes. An
+// amendment of the board's title does not change which attributes the board accepts.
 func TestBoardsOfEarlierBuildsAcceptAllAttributes(t *testing.T) {
 	lax := leaderboard.Board{ID: "b", CreatedAt: time.Now()}
 	strict := leaderboard.Board{ID: "b", StrictSubmits: true}

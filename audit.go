@@ -36,8 +36,8 @@ type Act struct {
 type ActDetail struct {
 	User   UserID `json:"user_id,omitempty"` // the user that the act concerned
 	Reason string `json:"reason,omitempty"`
-	// Before and After are the changed object as JSON. Before is empty if the act
-	// created the object. After is empty if the act deleted it.
+	// Before and After are the changed object as JSON. Before is empty if the act created the
+	// object. After is empty if the act deleted the object.
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 }
@@ -48,7 +48,7 @@ func (a Act) Redacted() Act {
 	return a
 }
 
-// ActKey identifies an act. The audit log is ordered by it.
+// ActKey identifies an act. The audit log is ordered by this key.
 type ActKey struct {
 	At time.Time
 	ID string

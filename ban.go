@@ -78,9 +78,9 @@ func compareBool(x, y bool) int {
 // MergeBan merges the state b of a ban into the stored state, which is nil if the store
 // has none. It returns the state to store, and reports whether that state is b.
 //
-// If b has revision 0, b is new: MergeBan assigns a revision above the stored one. A
-// new state that lifts a ban has no effect if the user is not banned. If b already has a
-// revision, b has no effect if it was set at erasedAt or earlier.
+// If b has revision 0, b is new: MergeBan assigns a revision above the stored revision. A new state
+// that lifts a ban has no effect if the user is not banned. A state b that already has a revision
+// has no effect if b was set at erasedAt or earlier.
 func MergeBan(stored *Ban, b Ban, erasedAt time.Time) (Ban, bool) {
 	b.At, b.Until = Truncate(b.At), Truncate(b.Until)
 	old := Ban{User: b.User, Board: b.Board}

@@ -162,8 +162,8 @@ type Board struct {
 	// earlier builds created: see [Board.CheckSubmit].
 	StrictSubmits bool `json:"strict_submits,omitempty"`
 
-	// MinScore and MaxScore are the smallest and the largest score, or points, of one
-	// result. If nil, they are -2^53 and 2^53.
+	// MinScore and MaxScore are the smallest and the largest score, or points, of one result. A nil
+	// MinScore means -2^53, and a nil MaxScore means 2^53.
 	MinScore *Score `json:"min_score,omitempty"`
 	MaxScore *Score `json:"max_score,omitempty"`
 	// Floor is the smallest sum of a user. A result that lowers the sum below Floor is
@@ -326,8 +326,8 @@ func (b *Board) WithoutState() Board {
 	return c
 }
 
-// Differences returns a text for each rule or setting that differs between b and o,
-// with both values. It returns none if [Board.SameAs] is true.
+// Differences returns a text for each rule or setting that differs between b and o, with both
+// values. It returns no text if [Board.SameAs] is true.
 func (b *Board) Differences(o *Board) []string {
 	x, y := *b, *o
 	x.AcceptedAttributes, y.AcceptedAttributes = b.comparedAttributes(o)
@@ -467,9 +467,9 @@ func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 	return b.Amend(edited)
 }
 
-// ValidateNew checks the rules for the ids of new boards and windows. It returns a
-// [FieldError] for each id of b or of its windows that breaks them, joined by [errors.Join].
-// b must be valid. Stored boards and windows with such ids stay usable.
+// ValidateNew checks the rules for the ids of new boards and windows. It returns a [FieldError] for
+// each id of b or of its windows that breaks these rules, joined by [errors.Join]. b must be valid.
+// Stored boards and windows with such ids stay usable.
 func (b *Board) ValidateNew() error {
 	return errors.Join(checkNewText("board_id", string(b.ID)), b.Season.validateNew(Schedule{}))
 }
@@ -521,10 +521,10 @@ func (b *Board) Amend(proposal Board) (Board, error) {
 	return amended, amended.Validate()
 }
 
-// ClosesAt returns the time from which s accepts no more results. The grace counts from the
-// latest of these times: the end of s, the creation of the board, and, if an administrator
-// ended s early, this decision. A new board therefore accepts old results. The zero time means
-// that s never closes.
+// ClosesAt returns the time from which s accepts no more results. The grace counts from the latest
+// of these times: the end of s, the creation of the board, and, if an administrator ended s early,
+// the time of the administrator's decision. A new board therefore accepts old results. The zero
+// time means that s never closes.
 func (b *Board) ClosesAt(s Season) time.Time {
 	if s.End.IsZero() {
 		return time.Time{}

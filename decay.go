@@ -31,8 +31,8 @@ import (
 // terms count depends on the latest of all terms only, not on the order of arrival.
 const decayBlock = 256
 
-// decaySum is a user's sum V. The zero decaySum has no terms. A decaySum is immutable:
-// add returns a new one.
+// decaySum is a user's sum V. The zero decaySum has no terms. A decaySum is immutable: add returns
+// a new decaySum.
 type decaySum struct {
 	*decayParts // nil if no term has points; never modified once set
 }
@@ -133,13 +133,12 @@ func floorDiv(a, b int64) (q, r int64) {
 // first.
 type fraction [4]uint64
 
-// exp2 returns 2^(r/h) - 1 for 0 <= r < h. For r = 0 the result is exact. Otherwise it
-// is too small by at most 2^-245. The computation uses integers only, so the result is
-// the same on every machine.
+// exp2 returns 2^(r/h) - 1 for 0 <= r < h. For r = 0 the result is exact. Otherwise the result is
+// too small by at most 2^-245. exp2 uses integers only, so the result is the same on every machine.
 //
-// The method is a product of table values: if 0.d1d2d3… are the digits of r/h in base
-// 256, then 2^(r/h) is the product of 2^(di/256^i). See Muller, "Elementary Functions:
-// Algorithms and Implementation", on table-based methods.
+// The method is a product of table values: if r/h is 0.d1d2d3… in base 256, then 2^(r/h) is the
+// product of 2^(d1/256), 2^(d2/256^2), and so on. The factors come from digitPowers. See Muller,
+// "Elementary Functions: Algorithms and Implementation", on table-based methods.
 func exp2(r, h int64) fraction {
 	// x is r/h in base 256. Its most significant digit is the top byte of the last
 	// word.
@@ -212,14 +211,14 @@ const (
 	decayPositive = 0x81
 )
 
-// appendKey appends the key of d, decayKeyLen bytes. Keys compare as their sums do, with
-// one exception: two sums with the same sign, exponent and first 160 bits have equal
-// keys. A sum of zero has the same key as a sum without terms.
+// appendKey appends the key of d, decayKeyLen bytes. Of two sums, the smaller sum has the smaller
+// key, with one exception: two sums with the same sign, the same exponent and the same first 160
+// bits of the mantissa have equal keys. A sum of zero has the same key as a sum without terms.
 //
-// The key begins with a byte for the sign. A sum that is not zero equals ±f·2^x with
-// 1/2 <= f < 1. The next 8 bytes of the key are x, mapped by [biased]. The last 20
-// bytes are f, rounded towards zero. If the sum is negative, these 28 bytes are
-// complemented.
+// The key begins with a byte for the sign. A sum that is not zero equals ±f·2^x, where f is the
+// mantissa, 1/2 <= f < 1, and x is the exponent. The next 8 bytes of the key are x, mapped by
+// [biased]. The last 20 bytes are f, rounded towards zero. If the sum is negative, these 28 bytes
+// are complemented.
 func (d decaySum) appendKey(dst []byte) []byte {
 	var key [decayKeyLen]byte
 	key[0] = decayZero
@@ -280,8 +279,9 @@ func (d decaySum) appendKey(dst []byte) []byte {
 // time t and the half-life h are in microseconds. The value is rounded to whole
 // points, halves away from zero, and limited to ±[MaxScore].
 //
-// Keys are rounded towards zero, so a half may have become slightly smaller. decayScore
-// therefore increases the value's magnitude by 2^-110 of itself before it rounds the value.
+// Keys are rounded towards zero. So a value that is halfway between two integers may have become
+// slightly smaller. To round such a value away from zero nevertheless, decayScore first multiplies
+// the value by 1 + 2^-110.
 func decayScore(key []byte, t, h int64) int64 {
 	if key[0] == decayZero {
 		return 0
@@ -309,8 +309,7 @@ func decayScore(key []byte, t, h int64) int64 {
 	case x < -2: // the value is less than 1/4, because the mantissa is less than 1 and 1+f is less than 2
 		return 0
 	case x <= 53: // for greater x the value is at least 2^53, because the mantissa is at least 1/2
-		// Multiply the mantissa's 160 bits by the 257 bits of 1+f, increase the product by
-		// 2^-110 of itself, and round.
+		// Multiply the mantissa's 160 bits by the 257 bits of 1+f, then by 1 + 2^-110, and round.
 		v := new(big.Int).Mul(new(big.Int).SetBytes(b[8:]), f.plusOne())
 		v.Add(v, new(big.Int).Rsh(v, 110))
 		shift := uint(decayMantissaBits + 256 - x)
@@ -334,19 +333,19 @@ func (f fraction) plusOne() *big.Int {
 }
 
 const (
-	// maxDecayBlock bounds the magnitude of a block's number. The earliest time of int64
-	// microseconds reaches it if the half-life is one second.
+	// maxDecayBlock bounds the magnitude of a block's number. If the half-life is one second, the
+	// earliest time in int64 microseconds reaches this bound.
 	maxDecayBlock = 1<<63/1_000_000/decayBlock + 1
-	// maxDecayBytes is the largest length of an encoded part in bytes. That is enough
-	// for 2^66 terms of 2^53 points.
+	// maxDecayBytes is the largest length of an encoded part in bytes. A part of this length can hold
+	// the sum of 2^66 terms of 2^53 points.
 	maxDecayBytes = 67
 )
 
-// appendBinary appends d as bytes. Equal sets of terms have equal bytes. A sum without
-// terms has no bytes. The encoding of another sum is the block as a varint, then the
-// newer part, then the older part. A part is encoded as a length in one byte, then an
-// integer of that many bytes. The integer is in two's complement, most significant byte
-// first, in the shortest form. The integer 0 has the length 0.
+// appendBinary appends d as bytes. Equal sets of terms have equal bytes. A sum without terms has no
+// bytes. The encoding of a sum with terms is the block as a varint, then the newer part, then the
+// older part. A part is encoded as a length in one byte, then an integer of that many bytes. The
+// integer is in two's complement, most significant byte first, in the shortest form. The integer 0
+// has the length 0.
 func (d decaySum) appendBinary(dst []byte) []byte {
 	if d.decayParts == nil {
 		return dst

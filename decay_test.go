@@ -24,8 +24,8 @@ func sumTerms(h int64, terms ...term) (d decaySum) {
 
 func keyOf(d decaySum) []byte { return d.appendKey(nil) }
 
-// The functions named oracle… compute the expected values. Unlike the code, they use
-// the series of the exponential function and floating point numbers of 400 bits.
+// The functions named oracle… compute the expected values. Unlike the code under test, they use the
+// series of the exponential function and floating point numbers of 400 bits.
 
 const oraclePrec = 400
 
@@ -59,8 +59,8 @@ func oracleExponent(t, h int64) (e, remainder int64) {
 	return q.Int64(), r.Int64()
 }
 
-// oracleSum returns the sum V of terms by its definition, as the product sum·2^exp. It
-// ignores the terms that are too old to count.
+// oracleSum computes the sum V of terms as decay.go defines V, and returns it as the product
+// sum·2^exp. It ignores the terms that are too old to count.
 func oracleSum(h int64, terms []term) (sum *big.Int, exp int64) {
 	latest := int64(math.MinInt64)
 	for _, x := range terms {
@@ -86,8 +86,8 @@ func oracleSum(h int64, terms []term) (sum *big.Int, exp int64) {
 	return sum, cut - 160
 }
 
-// oracleAt returns the value of terms at a time, and the sum of the magnitudes of their
-// values.
+// oracleAt returns the sum of the values that terms have at a time, and the sum of the magnitudes
+// of these values.
 func oracleAt(at, h int64, terms []term) (sum, size *big.Float) {
 	sum, size = newFloat(), newFloat()
 	for _, x := range terms {
@@ -150,7 +150,7 @@ func randomTerms(rng *rand.Rand, n int, h, middle int64) []term {
 		case 1:
 			x.t = middle + h*(rng.Int64N(5)-2)
 		case 2:
-			if i > 0 { // the sum of this term and the previous term is zero or close to zero
+			if i > 0 { // this term cancels the previous term
 				x = terms[i-1]
 				x.p = -x.p
 			}
@@ -224,7 +224,7 @@ func TestDecayNoTerms(t *testing.T) {
 	}
 }
 
-// The expected value is the square root of two (OEIS A002193), as 256 bits.
+// The expected value is the square root of two (OEIS A002193) minus 1, as 256 bits.
 func TestExp2KnownValue(t *testing.T) {
 	want := fraction{0xDA2F590B0667322A, 0x3ADEC17512775099, 0xB2FB1366EA957D3E, 0x6A09E667F3BCC908}
 	if got := exp2(1, 2); got != want {

@@ -10,21 +10,22 @@ import (
 // MaxCrossed is the largest number of attributes of one crossed division.
 const MaxCrossed = 3
 
-// Division is the part of a board whose users share the value of one attribute, such as
-// "gender:F". In a crossed division, such as "gender+age:F+30-34", they share the values of
-// two or three attributes. The zero Division is the overall board.
+// Division is the part of a board whose users share the value of one attribute, such as "gender:F".
+// In a crossed division, such as "gender+age:F+30-34", the users share the values of two or three
+// attributes. The zero Division is the overall board.
 //
-// Attribute is one of [Board].Divisions. In a crossed division, it contains the names of
-// the attributes and Value contains their values, both in the board's order and separated
-// by "+". A backslash precedes each "+" and each backslash of such a value. The value of a
-// single attribute is written as it is.
+// Attribute is an element of [Board].Divisions. In a crossed division, Attribute contains the names
+// of the attributes, and Value contains the values of these attributes. Both are in the board's
+// order and separated by "+". In the Value of a crossed division, a backslash precedes each "+" and
+// each backslash of a user's value. In a division of a single attribute, Value is the user's value,
+// without added backslashes.
 type Division struct {
 	Attribute string
 	Value     string
 }
 
-// Cross returns the division with the values of all the given divisions, in the given
-// order. Each of them must have a single attribute.
+// Cross returns the division with the values of all the given divisions, in the given order. Each
+// given division must have a single attribute.
 func Cross(parts ...Division) Division {
 	switch len(parts) {
 	case 0:
@@ -87,8 +88,8 @@ func splitValues(s string) (values []string, ok bool) {
 }
 
 // ParseDivision parses the form that [Division.String] returns: "attribute:value", or
-// "attribute+attribute:value+value". The value of a single attribute may contain any
-// printable character. The empty string is the overall board. ParseDivision returns a
+// "attribute+attribute:value+value" with the backslashes of [Division].Value. A value may contain
+// any printable character. The empty string is the overall board. ParseDivision returns a
 // [FieldError] for any other form.
 func ParseDivision(s string) (Division, error) {
 	if s == "" {
@@ -210,13 +211,14 @@ func (b *Board) validateDivisions() (errs []error) {
 // MaxDivisionChanges is the largest number of changes of a board's divisions.
 const MaxDivisionChanges = 30
 
-// Rules returns the number of changes of b's divisions since its creation. An entry is
-// computed with one list of divisions. This number identifies the list: 0 is the list of the
-// creation, 1 the list after the first change, and so on.
+// Rules returns the number of changes of b's divisions since the creation of b. Each entry is
+// computed with one of b's lists of divisions. A number of changes identifies the list: 0 is the
+// list that b had at its creation, 1 is the list after the first change, and so on.
 func (b *Board) Rules() int { return len(b.PastDivisions) }
 
-// WithRules returns b with its divisions after the given number of changes: see
-// [Board.Rules]. If b has not changed more often, WithRules returns b.
+// WithRules returns a copy of b with the divisions that b had after the given number of changes:
+// see [Board.Rules]. If b's divisions have not changed more often than that, WithRules returns b
+// itself.
 func (b *Board) WithRules(rules int) *Board {
 	if rules >= len(b.PastDivisions) {
 		return b
@@ -226,10 +228,10 @@ func (b *Board) WithRules(rules int) *Board {
 	return &earlier
 }
 
-// amendDivisions replaces the divisions of b by those of proposal, and sets Unfilled. The
-// divisions that b keeps stay in their order, before the new divisions. Another order of the
-// same divisions therefore changes nothing. If proposal has no RecountLease, the recount has
-// ended, and the divisions that b keeps are removed from Unfilled.
+// amendDivisions replaces the divisions of b by the divisions of proposal, and sets b.Unfilled. The
+// divisions that b keeps stay in the order of b, before the new divisions. So if proposal only has
+// the same divisions in another order, nothing changes. If proposal has no RecountLease, the
+// recount has ended. amendDivisions then removes the divisions that b keeps from Unfilled.
 func (b *Board) amendDivisions(proposal *Board) error {
 	if errs := proposal.validateDivisions(); errors.Join(errs...) != nil {
 		return errors.Join(errs...)
@@ -265,12 +267,13 @@ func (b *Board) amendDivisions(proposal *Board) error {
 	return nil
 }
 
-// IsFilling reports whether the ladders of a division may lack users: see Unfilled. Parameter
-// name is an element of Divisions.
+// IsFilling reports whether the ladders of a division may lack users: see [Board].Unfilled.
+// Parameter name is an element of Divisions.
 func (b *Board) IsFilling(name string) bool { return slices.Contains(b.Unfilled, name) }
 
-// EveryDivision returns each element that Divisions has or had, in the order of their
-// addition. Changes of the divisions only append to this list.
+// EveryDivision returns the elements that Divisions has or had, in the order in which they were
+// added to Divisions. A change of the divisions may append elements to this list, but it neither
+// removes nor moves an element.
 func (b *Board) EveryDivision() []string {
 	if len(b.PastDivisions) == 0 {
 		return b.Divisions
@@ -309,8 +312,9 @@ func attributesOf(divisions []string) []string {
 	return all
 }
 
-// divisionsOf returns the divisions of a user, in the order of b.Divisions. Parameter
-// values has the user's value of each of b.talliedAttributes; a value may be empty or absent.
+// divisionsOf returns the divisions of a user, in the order of b.Divisions. Parameter values has
+// the user's values of b.talliedAttributes, in the same order. If the user has no value of an
+// attribute, the attribute's element is empty, or values is too short to have this element.
 func (b *Board) divisionsOf(values []attribute) []Division {
 	if len(values) == 0 {
 		return nil

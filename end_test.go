@@ -133,7 +133,8 @@ func TestAmendKeepsEarlyEnds(t *testing.T) {
 	}
 }
 
-// A tally that is older than the early end may include results after the early end.
+// If a tally was computed before an administrator ended the season, the tally may include results
+// after the early end.
 func TestMergeRecountsResultsAfterAnEarlyEnd(t *testing.T) {
 	at := utc(t, "2026-11-20T12:00:00Z")
 	b := Board{ID: "b", Policy: Sum, Season: Schedule{Kind: Daily, Grace: time.Hour}}

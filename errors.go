@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// Callers test for these errors with [errors.Is]. A returned error may wrap one of them and
-// name the operation and its object, such as a board or a user.
+// Callers test for these errors with [errors.Is]. A returned error may wrap one of these errors,
+// and name the operation and its object, such as a board or a user.
 var (
-	// ErrInvalid means that an argument is not allowed. Every [FieldError] wraps it.
+	// ErrInvalid means that an argument is not allowed. Every [FieldError] wraps ErrInvalid.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrBoardNotFound means that no board has the id.
 	ErrBoardNotFound = errors.New("board not found")
 	// ErrBoardExists means that a different board has the same id: see [Board.SameAs].
 	ErrBoardExists = errors.New("board exists with other rules")
-	// ErrEntryNotFound means that the user has no entry, or that a ban hides it.
+	// ErrEntryNotFound means that the user has no entry, or that a ban hides the entry.
 	ErrEntryNotFound = errors.New("entry not found")
 	// ErrResultNotFound means that the store has no match result with the id.
 	ErrResultNotFound = errors.New("match result not found")
@@ -25,8 +25,8 @@ var (
 	// ErrRankUnavailable means that the rank index cannot answer now. The entry can
 	// still be read from the store.
 	ErrRankUnavailable = errors.New("rank unavailable")
-	// ErrUnavailable means that a server that the operation needs does not answer. The
-	// operation may or may not have taken effect. It may be retried.
+	// ErrUnavailable means that a server that the operation needs does not answer. The operation may
+	// or may not have taken effect. The caller may retry the operation.
 	ErrUnavailable = errors.New("temporarily unavailable")
 	// ErrFormat means that stored bytes have a form that this version cannot read.
 	ErrFormat = errors.New("unknown storage format")

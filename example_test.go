@@ -80,7 +80,7 @@ func ExampleSchedule_At() {
 	// next: 202612
 }
 
-// An explicit schedule lists its seasons. A time outside all of them has no season.
+// An explicit schedule lists its seasons. A time outside all listed seasons has no season.
 func ExampleSchedule_At_explicit() {
 	cups := leaderboard.Schedule{Kind: leaderboard.Explicit, Windows: []leaderboard.Season{
 		{ID: "spring-cup", Start: start.AddDate(0, -8, 0), End: start.AddDate(0, -7, 0)},
@@ -111,7 +111,7 @@ func ExampleBoard_Merge() {
 	}
 	first := lap("ada", "race-1", 78123, 2)
 	submit(first)
-	submit(first) // a network delivers it twice
+	submit(first) // the network delivers the result again
 
 	corrected := first
 	corrected.Revision, corrected.Score = 1, 78321
@@ -144,7 +144,7 @@ func ExampleBoard_Entry() {
 	// rank key 800000000001304c7fffffffffffffff
 }
 
-// Rank keys compare as bytes: the smaller key ranks better. Stores and indexes use no
+// Rank keys compare as bytes: the smaller key ranks better. Stores and indexes rank users by no
 // other rule.
 func ExampleRankKey() {
 	key := func(ms leaderboard.Score, overtakes int64) leaderboard.RankKey {

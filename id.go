@@ -11,8 +11,8 @@ import (
 const MaxIDBytes = 128
 
 type (
-	// BoardID identifies a board. Board, user and match ids have 1 to [MaxIDBytes]
-	// bytes of printable UTF-8. They compare byte by byte and have no inner structure.
+	// BoardID identifies a board. Board, user and match ids have 1 to [MaxIDBytes] bytes of printable
+	// UTF-8. These ids compare byte by byte and have no inner structure.
 	BoardID string
 	// UserID identifies a user. A user has the same id on all boards.
 	UserID string
@@ -45,12 +45,12 @@ func (id UserID) Validate() error { return checkID("user_id", string(id)) }
 // Validate returns a [FieldError] if id breaks the limits of ids.
 func (id MatchID) Validate() error { return checkID("match_id", string(id)) }
 
-// ValidateNew returns a [FieldError] if a new result must not name this user. It is
-// stricter than Validate, so that older results stay usable.
+// ValidateNew returns a [FieldError] if a new result must not name this user. Stored results may
+// name a user whose id passes Validate, but not the stricter ValidateNew.
 func (id UserID) ValidateNew() error { return checkNewID("user_id", string(id)) }
 
-// ValidateNew returns a [FieldError] if a new result must not have this id. It is
-// stricter than Validate, so that older results stay usable.
+// ValidateNew returns a [FieldError] if a new result must not have this id. Stored results may
+// have an id that passes Validate, but not the stricter ValidateNew.
 func (id MatchID) ValidateNew() error { return checkNewID("match_id", string(id)) }
 
 // checkNewID returns a [FieldError] if a new result must not have the id s: if s is not a
@@ -62,7 +62,8 @@ func checkNewID(field, s string) error {
 	return checkNewText(field, s)
 }
 
-// checkNewText does the checks of checkNewID that checkID does not do.
+// checkNewText returns a [FieldError] if clients remove s from URLs, or if s has no visible
+// character.
 func checkNewText(field, s string) error {
 	switch {
 	case s == "." || s == "..":
@@ -73,15 +74,17 @@ func checkNewText(field, s string) error {
 	return nil
 }
 
-// visible reports whether a printable character can be seen, unlike a space.
+// visible reports whether people can see r, a printable character. Spaces, for example, are not
+// visible.
 func visible(r rune) bool {
 	const brailleBlank = '\u2800'
 	return r != ' ' && r != brailleBlank && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// checkID returns a [FieldError] unless s is 1 to MaxIDBytes bytes of printable
-// UTF-8. [unicode.IsPrint] defines printable: letters, marks, numbers, punctuation,
-// symbols and the ASCII space, but no control, format or other space characters.
+// checkID returns nil if s is 1 to MaxIDBytes bytes of printable UTF-8. Otherwise it returns a
+// [FieldError]. By the definition of [unicode.IsPrint], letters, marks, numbers, punctuation,
+// symbols and the ASCII space are printable. Control characters, format characters and other spaces
+// are not printable.
 func checkID(field, s string) error {
 	switch {
 	case s == "":
@@ -108,7 +111,8 @@ func checkPrintable(field, s string) error {
 
 const maxNameBytes = 64
 
-// checkName returns a [FieldError] unless s can name an attribute or tie-breaker.
+// checkName returns nil if s can be the name of an attribute or of a tie-breaker. Otherwise it
+// returns a [FieldError].
 func checkName(field, s string) error {
 	ok := s != "" && len(s) <= maxNameBytes && s[0] >= 'a' && s[0] <= 'z'
 	for i := 0; ok && i < len(s); i++ {

@@ -10,8 +10,8 @@ import (
 type View struct {
 	// Size is the number of standings in the ladder.
 	Size int64
-	// AsOf is the time of the season's last change that the answer includes. It is the
-	// greatest time passed to the last Rebuild or to a later Update.
+	// AsOf is the time of the season's last change that the answer includes: the greatest changedAt of
+	// the last Rebuild and of the Updates after it.
 	AsOf time.Time
 }
 
@@ -28,20 +28,20 @@ type Neighborhood struct {
 	Standings []Standing
 	// Of is the index of the user's standing in Standings.
 	Of int
-	// NotWorse is the number of standings of the whole ladder whose rank key is the
-	// user's or a better one.
+	// NotWorse is the number of standings of the whole ladder whose rank key is equal to the user's
+	// rank key or better.
 	NotWorse int64
 }
 
 // SurveyQuery is a question about a ladder as a whole.
 type SurveyQuery struct {
-	// Positions count from 1.
+	// Positions are positions in the ladder, counted from 1.
 	Positions []int64
 	// Percents select positions by a share of the ladder, from 0 to 100. In a ladder of n
 	// standings, percent p selects the position n-⌊n×p/100⌋, but at least 1. The standing at this
 	// position is better than about p percent of the standings.
 	Percents []float64
-	// Keys are rank keys or prefixes of rank keys, as for [Ranker].Count.
+	// Keys are rank keys, or prefixes of rank keys: see [Ranker].Count.
 	Keys []RankKey
 }
 
@@ -58,16 +58,17 @@ type Survey struct {
 	Counts              []Counts
 }
 
-// Ranker answers questions about ranks. Every answer is exact and shows the ladder at
-// one moment. An answer about more than 16 keys and positions, 32 users or 1,000 standings
-// may consist of parts, each of which shows a later moment. If a ladder has no standings,
+// Ranker answers questions about ranks. Every answer is exact and shows the ladder at one moment.
+// An answer about more than 16 keys and positions, 32 users or 1,000 standings may consist of
+// parts. Each part then shows a later moment than the part before it. If a ladder has no standings,
 // the answer is empty and the error is nil.
 //
-// Parameter methods names the methods whose ranks the caller uses; no methods means all. The
-// answer's ranks by other methods have no meaning, except ordinal ranks.
+// Parameter methods names the ranking methods whose ranks the caller uses. If the caller passes no
+// methods, it uses all ranks. The answer has the ranks by these methods, and always the ordinal
+// ranks. Other ranks in the answer have no meaning.
 //
-// Methods are safe for concurrent use. They return [ErrRankUnavailable] if they cannot
-// answer now, for example before the season is loaded.
+// All functions of a Ranker are safe for concurrent use. If a function cannot answer now, for
+// example before the season is loaded, it returns [ErrRankUnavailable].
 type Ranker interface {
 	// Standings returns the standings of users, in the order given. For a user
 	// without a standing in the ladder, Ranks is zero and Key is empty.
@@ -77,22 +78,21 @@ type Ranker interface {
 	// PageAfter returns up to n standings that follow a sort key. The ladder does not
 	// need to contain a standing with that key.
 	PageAfter(ctx context.Context, l Ladder, after SortKey, n int, methods ...Method) ([]Standing, View, error)
-	// Around returns a user's standing with its neighbors. Parameters above and below
-	// are the numbers of standings before it and after it; near an end of the ladder,
-	// the answer has fewer. Around returns [ErrEntryNotFound] if the user has no
-	// standing in the ladder.
+	// Around returns a user's standing with its neighbors. Parameters above and below are the numbers
+	// of standings before and after the user's standing. Near an end of the ladder, the answer has
+	// fewer standings. Around returns [ErrEntryNotFound] if the user has no standing in the ladder.
 	Around(ctx context.Context, l Ladder, user UserID, above, below int, methods ...Method) (Neighborhood, View, error)
-	// Count returns, for each given key, the number of standings that rank strictly
-	// better. A key may also be a prefix of a rank key: see [Board.ScorePrefix]. Unless
-	// methods include dense ranks, the counts of different rank keys have no meaning.
+	// Count returns, for each given key, the number of standings that rank strictly better. A key may
+	// also be a prefix of a rank key: see [Board.ScorePrefix]. If methods are given, but not [Dense],
+	// then [Counts].Distinct has no meaning.
 	Count(ctx context.Context, l Ladder, keys []RankKey, methods ...Method) ([]Counts, View, error)
-	// Survey returns the rank keys at the positions and percents of q, and the counts for
-	// the keys of q, as Count returns them.
+	// Survey returns the rank keys at the positions and percents of q, and the counts that Count
+	// returns for the keys of q.
 	Survey(ctx context.Context, l Ladder, q SurveyQuery, methods ...Method) (Survey, View, error)
 }
 
-// SurveyByPages answers q, as Ranker.Survey does, by a call of r.Count and a call of r.Page
-// for each position and percent.
+// SurveyByPages answers q like [Ranker].Survey. It calls r.Count once, and r.Page once for each
+// position and each percent.
 func SurveyByPages(ctx context.Context, r Ranker, l Ladder, q SurveyQuery, methods ...Method) (Survey, View, error) {
 	counts, v, err := r.Count(ctx, l, q.Keys, methods...)
 	if err != nil {
@@ -127,12 +127,11 @@ func SurveyByPages(ctx context.Context, r Ranker, l Ladder, q SurveyQuery, metho
 type Index interface {
 	Ranker
 
-	// Update moves the user of each entry to a place in the overall ladder and in the
-	// ladders of the entry's divisions. The entry's sort key determines this place. Update
-	// removes the user from all earlier places. A user whose entry is not ranked has no
-	// place. Update ignores an entry unless its Version is greater than the version
-	// that the index has for the user. Updates may therefore be repeated, and may
-	// arrive in any order.
+	// Update moves the user of each entry to a place in the overall ladder and in the ladders of the
+	// entry's divisions. The entry's sort key determines this place. Update removes the user from all
+	// earlier places. A user whose entry is not ranked has no place. If an entry's Version is not
+	// greater than the version that the index has for the user, Update ignores the entry. Updates may
+	// therefore be repeated, and may arrive in any order.
 	//
 	// The entries must be of season s and already durable in the store. Parameter changedAt
 	// is the time of the change. Reads that begin after Update returns see the change. If
@@ -140,26 +139,29 @@ type Index interface {
 	// will read the entries from the store. Update may ignore a division that the board of
 	// the last Rebuild did not have.
 	Update(ctx context.Context, s SeasonKey, changedAt time.Time, entries []Entry) error
-	// Rebuild replaces all standings of a season of board b by the standings of
-	// entries. The entries may come in any order, and some may not be ranked. Rebuild
-	// is fastest if the entries come in the standing order of the overall ladder. It
-	// starts to record Updates before it reads the first entry.
+	// Rebuild replaces all standings of a season of board b by the standings of entries. The entries
+	// may come in any order, and some may not be ranked. Rebuild is fastest if the entries come in the
+	// standing order of the overall ladder. Rebuild starts to record Updates before it reads the first
+	// entry.
 	//
-	// Until Rebuild returns, reads see the old standings. After that, they see the new
-	// standings and the effect of every Update made during the Rebuild. If entries
-	// yields an error, or if ctx is done, Rebuild returns that error and does not
-	// change the season. Concurrent Rebuilds of one season run one after another. If
-	// Drop is called while a Rebuild runs, the Rebuild loads nothing and returns
+	// Until Rebuild returns, reads see the old standings. Later reads see the new standings and the
+	// effect of every Update made during the Rebuild. If entries yields an error, or if ctx is done,
+	// Rebuild returns that error and does not change the season. Concurrent Rebuilds of one season run
+	// one after another. If Drop is called while a Rebuild runs, the Rebuild loads nothing and returns
 	// [ErrRankUnavailable].
 	Rebuild(ctx context.Context, b *Board, s SeasonKey, changedAt time.Time, entries iter.Seq2[Entry, error]) error
-	// Synced reports whether the effect of every Update so far is in the index. It
-	// ignores Updates of seasons that every process treats as not loaded. A caller that
-	// can redeliver a result must wait until Synced is true before it commits the
-	// result's offset. If the caller commits earlier and its process ends, the index
-	// may lack the update for ever.
-	Synced() bool
-	// Loaded reports whether the index contains a season: a Rebuild has loaded the
-	// season, and since then it was neither lost nor dropped.
+	// Synced reports whether the effect of every Update of the given seasons so far is in the index.
+	// Without arguments, Synced considers all seasons. It ignores Updates of seasons that every
+	// process treats as not loaded. If a caller can repeat an Update, it must stay able to repeat the
+	// Update until Synced returns true, even if its process ends. Otherwise the index may lack the
+	// effect of the Update for ever.
+	Synced(seasons ...SeasonKey) bool
+	// Invalidate tells the index that a season lacks an Update, which another process could not
+	// make. After Invalidate, this process treats the season as not loaded until a Rebuild. If
+	// processes share the index, the others do so as soon as the index is available.
+	Invalidate(s SeasonKey)
+	// Loaded reports whether the index contains a season: a Rebuild has loaded the season, and since
+	// then the season was neither lost nor dropped.
 	Loaded(ctx context.Context, s SeasonKey) (bool, error)
 	// Drop removes a season from the index.
 	Drop(ctx context.Context, s SeasonKey) error

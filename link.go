@@ -12,20 +12,21 @@ import (
 // MaxLinks is the largest number of boards that are linked to one source.
 const MaxLinks = 16
 
-// Source declares that a board is linked: its results are those of another board, the
-// source. Every result of the source whose attributes match also counts on the linked
-// board, under the linked board's own policy, order, seasons and divisions. Changes of the
-// source, such as corrections, retractions, bans and erasures, reach the linked board too.
+// Source declares that a board is linked: the results of the board are the results of another
+// board, the source. Every result of the source whose attributes match also counts on the linked
+// board, under the linked board's own policy, order, seasons and divisions. Changes of the source,
+// such as corrections, retractions, bans and erasures, reach the linked board too.
 type Source struct {
 	Board BoardID `json:"board_id"`
-	// Match contains attributes with values. A result matches if it has all of them.
+	// Match contains attributes with values. A result matches if it has all of these attributes with
+	// these values.
 	Match map[string]string `json:"match,omitempty"`
-	// TieBreakers has, for each tie-breaker of the linked board, the index of the source's
-	// tie-breaker with the same name. [Board.LinkTo] sets it.
+	// TieBreakers has, for each tie-breaker of the linked board, the index of the source's tie-breaker
+	// with the same name. [Board.LinkTo] sets TieBreakers.
 	TieBreakers []int `json:"tie_breakers,omitempty"`
 }
 
-// matches reports whether r has all attributes of s.Match.
+// matches reports whether r has all attributes of s.Match, with the same values.
 func (s *Source) matches(r *MatchResult) bool {
 	for name, value := range s.Match {
 		if stored, ok := r.Attributes[name]; !ok || stored != value {
@@ -110,8 +111,8 @@ func (b *Board) CheckDirect() error {
 // Counts reports whether b counts r in r's season. A retraction, a result of a void match,
 // and a result at or after the early end of its season do not count.
 //
-// A linked board may also have results that do not match, or whose event time is in
-// another season. Such a result replaces an older one that did count: see
+// A linked board may also have results that do not match, or whose event time is in another season.
+// Such a result does not count. It replaces an older revision that did count: see
 // [Board.FromSource].
 func (b *Board) Counts(r *MatchResult) bool { return b.countsUnlessEnded(r) && !b.EndedEarly(r) }
 
@@ -127,10 +128,10 @@ func (b *Board) countsUnlessEnded(r *MatchResult) bool {
 	return err == nil && b.Source.matches(r) && season.Contains(r.AchievedAt)
 }
 
-// LinkedSeasons returns the seasons of the linked board b in which b counts r, or would count r
-// if its match were not void. They are in the order of their ends. On a rolling board, these
-// are the open windows (see [RollingWindows]) that contain r's event time. On other boards,
-// there is at most one such season. r is a result of b or of b's source.
+// LinkedSeasons returns the seasons of the linked board b in which b counts r, or would count r if
+// r's match were not void. The seasons are in the order of their ends. On a rolling board, these
+// are the open windows (see [RollingWindows]) that contain r's event time. On other boards, there
+// is at most one such season. r is a result of b or of b's source.
 func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 	if r.Retracted || b.Source == nil || !b.Source.matches(r) {
 		return nil
@@ -158,33 +159,34 @@ func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 // RollingWindows is the state of the windows of a rolling board. The greater of two window ids
 // is the id of the window that ends later.
 type RollingWindows struct {
-	// First and Opened are the first and the last open window: the service copies results
-	// to no other window. First never changes.
+	// First and Opened are the first and the last open window. The service copies results only to the
+	// windows from First to Opened. First never changes.
 	First  SeasonID `json:"first,omitempty"`
 	Opened SeasonID `json:"opened,omitempty"`
-	// Filled is the last of the filled windows: it and all open windows before it have all
-	// results of the source. It is empty until the board has been filled for the first time.
+	// Filled is the last filled window: this window and all open windows before it lack no result of
+	// the source. Filled is empty until the board has been filled for the first time.
 	Filled SeasonID `json:"filled,omitempty"`
-	// Lease is the time until which only one process fills the windows after Filled. It is
-	// zero if no process does.
+	// Lease is the time until which only one process fills the windows after Filled. Lease is zero if
+	// no process fills windows.
 	Lease time.Time `json:"lease,omitzero"`
 }
 
 // OpenWindows sets the open windows of the rolling board b, which is created at b.CreatedAt.
-// Windows whose retention ended before that time stay closed. A source with a long history
-// therefore does not give b a window for each day of the history.
+// Windows whose retention ended before b.CreatedAt stay closed. So even if the source has a long
+// history, b does not get a window for each day of the history.
 func (b *Board) OpenWindows() error {
 	last, err := b.Season.At(b.CreatedAt.Add(MaxAhead))
 	b.Rolling = RollingWindows{Opened: last.ID}
-	if first, err := b.Season.At(b.CreatedAt.Add(-b.Retention - b.Season.Grace)); err == nil { // otherwise this window is before the year 1, and First stays empty
+	// If At returns an error, the first window would be before the year 1. First then stays empty.
+	if first, err := b.Season.At(b.CreatedAt.Add(-b.Retention - b.Season.Grace)); err == nil {
 		b.Rolling.First = first.ID
 	}
 	return err
 }
 
-// NeedsWindow returns the last window of the rolling board b that must be open before r is
-// copied to b. The result r is of b's source. The window ends on the day of r or on the day
-// of its receipt, whichever is later. NeedsWindow returns "" if b does not count r.
+// NeedsWindow returns the last window of the rolling board b that must be open before r is copied
+// to b. The result r is of b's source. The window's last day is the day of r.AchievedAt or the day
+// of r.ReceivedAt, whichever is later. NeedsWindow returns "" if b does not count r.
 func (b *Board) NeedsWindow(r *MatchResult) SeasonID {
 	if r.Retracted || !b.Source.matches(r) {
 		return ""
@@ -210,10 +212,10 @@ func (b *Board) FillingSeason(season SeasonID, now time.Time) bool {
 	return season > b.Rolling.Filled && season <= last
 }
 
-// FromSource returns r, a result of the board source, as the linked board b keeps it in a
-// season. A correction can change in which seasons b counts r. In a season that has an older
-// revision but does not count r, b still replaces the older revision by r. The same revision
-// therefore stands on both boards, regardless of the order of arrival.
+// FromSource returns the form in which the linked board b keeps r in a season. Parameter r is a
+// result of the board source. A correction can change in which seasons b counts r. If a season has
+// an older revision of r, but does not count r, b still replaces the older revision by r. The same
+// revision therefore stands on both boards, regardless of the order of arrival.
 //
 // Results of different seasons of the source are different results, even if their match
 // ids are equal. If the source has seasons, the match id on b therefore begins with the
@@ -221,9 +223,9 @@ func (b *Board) FillingSeason(season SeasonID, now time.Time) bool {
 // revisions. In particular, the tie-breakers stay in the order of the source: see
 // [Board.ResultTieBreakers].
 //
-// A closed season of the source accepts only the corrections of administrators. FromSource
-// therefore sets Amends if the season was closed at r.ReceivedAt: a closed season of b then
-// accepts r too.
+// A closed season of the source accepts only corrections and retractions by administrators. If the
+// season of r was closed at r.ReceivedAt, FromSource therefore sets Amends, so that a closed season
+// of b accepts r too.
 func (b *Board) FromSource(source *Board, r *MatchResult, season SeasonID) MatchResult {
 	out := *r
 	sourceSeason, err := source.Season.ByID(r.Season)
@@ -232,8 +234,9 @@ func (b *Board) FromSource(source *Board, r *MatchResult, season SeasonID) Match
 	return out
 }
 
-// ToSource is the inverse of [Board.FromSource]. Parameter r is a result of the linked board
-// b. ToSource returns the result of the board source from which r was copied.
+// ToSource is the inverse of [Board.FromSource]. Parameter r is a result of the linked board b.
+// ToSource returns the source's result from which r was copied. Parameter source is the board of
+// that result.
 func (b *Board) ToSource(source *Board, r *MatchResult) (MatchResult, error) {
 	season, match := string(SeasonAll), string(r.Match)
 	if source.Season.Kind != None {

@@ -49,8 +49,8 @@ func TestMatchIDsOfDifferentSeasonsDoNotCollide(t *testing.T) {
 	}
 }
 
-// A linked board may be deleted and created again. The deletion of the earlier board deletes
-// no results of the source.
+// A linked board may be deleted and created again. The deletion of the earlier board deletes no
+// results of the source, so the later board accepts these results.
 func TestDeletionOfAnEarlierLinkedBoardRejectsNoResult(t *testing.T) {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	r := MatchResult{ResultKey: ResultKey{User: "u", Match: "m"}, AchievedAt: at, ReceivedAt: at}

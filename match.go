@@ -6,26 +6,25 @@ import (
 	"time"
 )
 
-// MatchKey identifies a match in a season of a board. The users' results of the match have
+// MatchKey identifies a match in a season of a board. The results of all users of the match have
 // the same match id.
 type MatchKey struct {
 	SeasonKey
 	Match MatchID
 }
 
-// MatchState is the state of a match of a board with Board.Matches.
+// MatchState is the state of a match on a board whose [Board].Matches is true.
 //
-// Of all states of one match, the store keeps the greatest by [MatchState.Compare], and the
-// greatest Applied. The result therefore does not depend on the order of the writes, or on
-// repeated writes.
+// Of all states that were written for one match, the store keeps the greatest by
+// [MatchState.Compare], with the greatest Applied of all these states. The stored state therefore
+// does not depend on the order of the writes, or on repeated writes.
 type MatchState struct {
 	MatchKey
-	// Voids counts how often the match was voided or restored. If it is odd, the match is
-	// void.
+	// Voids counts how often the match was voided or restored. If Voids is odd, the match is void.
 	Voids int64
-	// Applied is the value of Voids that all results of the match have. If it is less than
-	// Voids, a process is still setting Voids in the results, or died before it finished. A store of
-	// several regions keeps one Applied for each region.
+	// Applied is the value of Voids that all results of the match have. If Applied is less than Voids,
+	// a process is still setting Voids in the results, or died before it had set Voids in all results.
+	// A store of several regions keeps one Applied for each region.
 	Applied int64
 	Reason  string // for operators, at most 256 bytes
 	Actor   string // the administrator who set this state
@@ -46,13 +45,14 @@ func (m *MatchState) DeletedBy(deletedAt time.Time) bool {
 	return !deletedAt.IsZero() && !m.At.After(deletedAt)
 }
 
-// Compare orders the states of one match, regardless of Applied. The state with the greater
-// Voids is greater. The other fields decide the ties.
+// Compare orders the states of one match, regardless of Applied. The state with the greater Voids
+// is greater. If Voids is equal, At, Actor and Reason decide, in this order.
 func (m *MatchState) Compare(o *MatchState) int {
 	return cmp.Or(cmp.Compare(m.Voids, o.Voids), m.At.Compare(o.At), strings.Compare(m.Actor, o.Actor), strings.Compare(m.Reason, o.Reason))
 }
 
-// MergeMatch returns the state of a match that follows from two of its states.
+// MergeMatch returns the greater of two states of a match by [MatchState.Compare], with the greater
+// Applied of the two states.
 func MergeMatch(x, y MatchState) MatchState {
 	applied := max(x.Applied, y.Applied)
 	if x.Compare(&y) < 0 {

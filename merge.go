@@ -86,12 +86,12 @@ func (r *MatchResult) ContentID() ContentID {
 // Known is the data that a store has about the match and the user of an arriving
 // result.
 type Known struct {
-	Result   *MatchResult // the match's result that stands; nil if none does
+	Result   *MatchResult // the result of the match that stands; nil if no result stands
 	Refusals []Refusal    // the match's refusals, in any order
 	Tally    Tally        // the tally of the user's results in the season
 	ErasedAt time.Time    // the time of the user's last erasure, or zero
-	// DeletedAt is the time of the last deletion of the season, or of a board with the
-	// board's id, whichever is later. It is zero if neither was deleted.
+	// DeletedAt is the time of the last deletion of the season, or of a board with the board's id,
+	// whichever is later. It is zero if there was no such deletion.
 	DeletedAt time.Time
 }
 
@@ -125,10 +125,11 @@ type Decision struct {
 // Shapiro, Preguiça, Baquero and Zawirski, "Conflict-free Replicated Data Types", SSS
 // 2011.
 //
-// Refusals are the exception: they depend on the order of arrival. For example, a result
-// that lowers the sum below the floor would be accepted after a result with enough points.
-// The store keeps the refusal, so a replay gets the same decision. A query for a refused
-// result returns the refusal.
+// Whether a result is refused, however, depends on the order of arrival. For example, a result is
+// refused if it would lower the sum below the floor. If another result with enough points arrives
+// first, the sum does not fall below the floor, and the result is accepted. The store keeps each
+// refusal, so a replay of a refused result gets the same decision. A query for a refused result
+// returns the refusal.
 //
 // Voids counts how often the match of a result was voided or restored. The result that
 // stands keeps the greatest Voids of all its revisions. The order of arrival and repetition
@@ -152,8 +153,8 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 	return d
 }
 
-// mergeContent does the work of Merge for a result that is not VoidOnly. Parameter voids is
-// the Voids for the decision's Put.
+// mergeContent does the work of Merge for a result that is not VoidOnly. Parameter voids is the
+// value of Voids in the decision's Put.
 func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	r = r.Normalize()
 	d := Decision{Tally: known.Tally}
@@ -193,8 +194,9 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	}
 	r.Amends, r.Voids = false, voids
 	d.Put = &r
-	// Known.Tally may be older than the early end of the season. It then includes the result
-	// that stands, although that result no longer counts.
+	// If known.Tally includes the stored result, the store must recount. The tally may include even a
+	// stored result that no longer counts, because the season may have ended early after the tally was
+	// computed. The condition therefore ignores early ends.
 	if stored == nil || !b.countsUnlessEnded(stored) {
 		d.Tally = b.Add(known.Tally, &r)
 	} else {
@@ -212,8 +214,8 @@ func (d *Decision) Outcome(before, after RankKey) Outcome {
 	}
 }
 
-// isDeleted reports whether a deletion at deletedAt also deletes r. A zero deletedAt means
-// no deletion. The results of a linked board are those of its source. On a linked board, the
+// isDeleted reports whether a deletion at deletedAt also deletes r. A zero deletedAt means no
+// deletion. The results of a linked board are the results of its source. On a linked board, the
 // deletion of an earlier board with the same id therefore deletes no result.
 func (b *Board) isDeleted(deletedAt time.Time, r *MatchResult) bool {
 	if deletedAt.IsZero() || b.Source != nil && !deletedAt.After(b.CreatedAt) {
@@ -256,9 +258,10 @@ func (b *Board) refusalReasonGiven(known Known, r *MatchResult) Reason {
 	return ""
 }
 
-// RefusalReason returns the reason why b refuses r regardless of the user's other
-// results, or "". A retraction is never refused. A linked board accepts all values that
-// its source accepts. A result that does not count on b is not refused.
+// RefusalReason returns the reason why b refuses r regardless of the user's other results, or "". A
+// retraction is never refused. If a result does not count on b, b can refuse it only with
+// [ReasonEnded]. A linked board accepts all values that its source accepts, and can refuse a result
+// only with [ReasonClosed].
 func (b *Board) RefusalReason(r *MatchResult) Reason {
 	if b.Source == nil && b.EndedEarly(r) {
 		return ReasonEnded

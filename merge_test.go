@@ -32,7 +32,7 @@ func retraction(match string, revision int64) MatchResult {
 	return r
 }
 
-// history is a minimal store for the results of one user. It uses Merge only.
+// history is a minimal store for the results of one user. It stores what Merge decides.
 type history struct {
 	board    Board
 	rows     map[MatchID]MatchResult
@@ -299,8 +299,8 @@ func recount(b *Board, all []MatchResult) naiveEntry {
 	return n
 }
 
-// TestEntryIsIndependentOfOrder applies each result twice, in random orders. The entry
-// must equal that of recount.
+// TestEntryIsIndependentOfOrder applies each result twice, in random orders. The entry must equal
+// the entry that recount returns.
 func TestEntryIsIndependentOfOrder(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))
@@ -358,7 +358,7 @@ func TestEntryIsIndependentOfOrder(t *testing.T) {
 				first = bytes
 			}
 			if string(first) != string(bytes) {
-				t.Fatalf("round %d, seed %d: two orders of arrival have different tallies, want equal ones", round, runSeed)
+				t.Fatalf("round %d, seed %d: two orders of arrival have different tallies, want equal tallies", round, runSeed)
 			}
 		}
 	}
@@ -474,8 +474,8 @@ func TestCanonicalMetadata(t *testing.T) {
 	}
 }
 
-// TestRankKeyOrder checks that rank keys compare like their scores and tie-breakers. It
-// also checks that ScoreOf and TieBreakersOf read them back from the key.
+// TestRankKeyOrder checks that rank keys compare like their scores and tie-breakers. It also checks
+// that ScoreOf and TieBreakersOf return the score and the tie-breakers of a key.
 func TestRankKeyOrder(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 2))

@@ -39,8 +39,8 @@ type ResultKey struct {
 	Match MatchID
 }
 
-// MatchResult is a game server's report about one user in one match. Of the results
-// with the same [ResultKey], the one with the highest revision stands.
+// MatchResult is a game server's report about one user in one match. Of the results with the same
+// [ResultKey], the result with the highest revision stands.
 type MatchResult struct {
 	ResultKey
 	// Revision is 0 to MaxRevision, or MaxRevision+1 in a retraction. A correction or
@@ -54,9 +54,8 @@ type MatchResult struct {
 	// Missing values are 0. If Board.AddsUp is true, tie-breakers are added up like
 	// points.
 	TieBreakers []int64
-	// AchievedAt is the event time, in whole microseconds. It determines the season.
-	// Among users with equal rank keys, the one with the earlier AchievedAt is listed
-	// first.
+	// AchievedAt is the event time, in whole microseconds. It determines the season. Among users with
+	// equal rank keys, the user with the earlier AchievedAt is listed first.
 	AchievedAt time.Time
 	// Assigned means that the service set AchievedAt, because the caller gave no time. A
 	// correction keeps Assigned, even if it changes AchievedAt.
@@ -73,15 +72,15 @@ type MatchResult struct {
 	// It determines whether the result is too late. A replay has the same ReceivedAt,
 	// so it has the same outcome.
 	ReceivedAt time.Time
-	// Voids counts how often the result's match was voided or restored: see [MatchState]. If
-	// it is odd, the result does not count. It is not part of the content. Callers leave it
-	// 0, except for results of linked boards.
+	// Voids counts how often the result's match was voided or restored: see [MatchState]. If Voids is
+	// odd, the result does not count. Voids is not part of the content. Callers set Voids only in
+	// results of linked boards.
 	Voids int64 `json:",omitzero"`
-	// VoidOnly marks a MatchResult that has a key and Voids, but no content. Apply then only
-	// sets the Voids of the stored result, if there is one.
+	// VoidOnly marks a MatchResult that has a key and Voids, but no content. Apply then only sets the
+	// Voids of the stored result. If no result is stored, Apply changes nothing.
 	VoidOnly bool `json:",omitzero"`
-	// Amends marks an administrator's correction, which a closed season accepts too. It is
-	// not part of the content, and not stored.
+	// Amends marks an administrator's correction, which a closed season accepts too. Amends is not
+	// part of the content, and stores do not keep it.
 	Amends bool `json:",omitzero"`
 }
 
@@ -184,17 +183,17 @@ func CanonicalMetadata(data []byte) (string, error) {
 	return string(canonical), nil
 }
 
-// A payload is a result as bytes, without its key and revision. Of two results with the
-// same key and revision, every store keeps the one with the greater payload. The fields
-// in order, with their lengths in bytes:
+// A payload is a result as bytes, without its key, revision and Voids. Of two results with the same
+// key and revision, every store keeps the result with the greater payload. The fields in order,
+// with their lengths in bytes:
 //
 //	1  format, payloadFormat
 //	1  flags: retracted 0x80, assigned 0x01
 //	8  score, biased
 //	.. tie-breakers: a count, then 8 bytes each, biased
 //	8  achieved_at, biased; 0 if assigned
-//	.. attributes: a count, then each name and value with its length, sorted
-//	.. metadata with its length
+//	.. attributes, sorted by name: a count, then for each name and value its length and its bytes
+//	.. metadata: its length and its bytes
 //	8  if assigned, achieved_at, biased and complemented; else 0
 //	8  received_at, biased and complemented
 //
@@ -209,8 +208,8 @@ const (
 	payloadTrailer = 16
 )
 
-// AppendPayload appends the payload of r to dst: every field except ResultKey and
-// Revision.
+// AppendPayload appends the payload of r to dst. The payload has every field of r except ResultKey,
+// Revision, Voids, VoidOnly and Amends.
 func (r *MatchResult) AppendPayload(dst []byte) []byte {
 	var flags byte
 	if r.Retracted {

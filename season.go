@@ -47,9 +47,8 @@ func (id SeasonID) validate(field string) error {
 	return checkPrintable(field, string(id))
 }
 
-// Season is a span of time, [Start, End) in UTC. Each season of a board has results
-// and standings of its own. Start and End are both zero for [SeasonAll], which has
-// no bounds.
+// Season is a span of time, [Start, End) in UTC. Each season of a board has results and standings
+// of its own. The Start of [SeasonAll] is zero. Its End is zero too, if it has no early end.
 type Season struct {
 	ID    SeasonID  `json:"id"`
 	Start time.Time `json:"start,omitzero"`
@@ -69,13 +68,13 @@ type ScheduleKind int8
 
 // The kinds of schedules.
 const (
-	None     ScheduleKind = iota // one season, which never ends
+	None     ScheduleKind = iota // one season without a scheduled end
 	Daily                        // from midnight to midnight
 	Weekly                       // from Monday to Monday, numbered as in ISO 8601
 	Monthly                      // from the first day of a month to the first day of the next month
 	Explicit                     // the seasons listed in Schedule.Windows
 	Yearly                       // from January 1 to the next January 1
-	Rolling                      // for each day, the Schedule.Days days that end with it
+	Rolling                      // one season for each day: the Schedule.Days days that end with this day
 )
 
 var scheduleNames = []string{"NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT", "YEARLY", "ROLLING"}
@@ -96,13 +95,13 @@ const (
 	MaxDays = 31
 )
 
-// Schedule divides time into a board's seasons. Daily, weekly, monthly and yearly seasons
-// follow one another without a gap. Only the seasons of a rolling schedule overlap; they
-// are called windows.
+// Schedule divides time into a board's seasons. Daily, weekly, monthly and yearly seasons follow
+// one another without a gap. Only the seasons of a rolling schedule overlap. The seasons of rolling
+// and explicit schedules are called windows.
 //
-// A calendar season begins at the first instant at which the calendar in TimeZone shows the
-// season's first day or a later day. It ends where the next season begins. This has
-// three consequences:
+// A calendar season (daily, weekly, monthly or yearly) begins at the first instant at which the
+// calendar in TimeZone shows the season's first day or a later day. The season ends when the next
+// season begins. This has three consequences:
 //   - If clocks skip midnight, the season begins at the instant after the skipped time.
 //   - If clocks show midnight twice, the season begins at the first of these two midnights.
 //   - If a time zone skipped a day, that day has no season.
@@ -111,8 +110,8 @@ type Schedule struct {
 	TimeZone string       `json:"time_zone,omitempty"` // an IANA name; empty is UTC
 	// Grace is how long a season still accepts late results after its end.
 	Grace time.Duration `json:"grace,omitempty"`
-	// Days is the length of the windows of a rolling schedule, MinDays to MaxDays. A day
-	// that the time zone skipped counts as a day of the window. Other schedules have no Days.
+	// Days is the length of the windows of a rolling schedule, MinDays to MaxDays. A day that the time
+	// zone skipped counts as a day of the window. In other schedules, Days is 0.
 	Days int `json:"days,omitempty"`
 	// Windows are the seasons of an explicit schedule, in order of time. There may be
 	// gaps between them.
@@ -170,8 +169,8 @@ func (s Schedule) Validate() error {
 	return errors.Join(errs...)
 }
 
-// validateNew returns an error if a window of s has an id that a new window must not have.
-// It accepts the windows of the previous schedule.
+// validateNew returns an error if a window of s has an id that a new window must not have. It
+// accepts the ids of all windows of the previous schedule.
 func (s Schedule) validateNew(previous Schedule) error {
 	var errs []error
 	for i, w := range s.Windows {
@@ -226,9 +225,8 @@ func (s Schedule) scheduledAt(t time.Time) (Season, error) {
 	return s.widen(season, first, loc), nil
 }
 
-// widen returns season unchanged, unless s is rolling. In a rolling schedule, season is one
-// day, and widen returns the window that ends with this day. No window begins before the
-// year 1.
+// If s is not rolling, widen returns season unchanged. In a rolling schedule, season is one day,
+// and widen returns the window that ends with this day. No window begins before the year 1.
 func (s Schedule) widen(season Season, day time.Time, loc *time.Location) Season {
 	if s.Kind == Rolling {
 		first := day.AddDate(0, 0, 1-s.Days)
@@ -300,8 +298,9 @@ func (s Schedule) scheduledByID(id SeasonID) (Season, error) {
 	return s.widen(season, first, loc), nil
 }
 
-// Begins returns the time from which a season of s is the current one. This is its start,
-// except in a rolling schedule: a window is the current one on its last day.
+// Begins returns the time from which a season of s is the current season. In a rolling schedule, a
+// window is the current season on its last day, so Begins returns the start of this day. In other
+// schedules, Begins returns the start of the season.
 func (s Schedule) Begins(season Season) time.Time {
 	day, ok := s.Kind.parse(season.ID)
 	loc, err := location(s.TimeZone)
@@ -311,9 +310,9 @@ func (s Schedule) Begins(season Season) time.Time {
 	return dayStart(day, loc)
 }
 
-// Previous returns the season before the given season. In a rolling schedule, it is the
-// window that ends a day earlier. Previous returns false if there is no earlier season, or if
-// s does not have the given season.
+// Previous returns the season before the given season. In a rolling schedule, this is the window
+// whose last day is the previous day. Previous returns false if there is no earlier season, or if s
+// does not have the given season.
 func (s Schedule) Previous(season Season) (Season, bool) {
 	if s.Kind == Explicit {
 		for i, w := range s.Windows {

@@ -16,7 +16,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// newRand returns a source of random numbers, whose seed seed.New logs.
+// newRand returns a source of random numbers. seed.New chooses the seed and logs it.
 func newRand(t testing.TB) *rand.Rand {
 	t.Helper()
 	return rand.New(rand.NewPCG(seed.New(t), 0))
@@ -221,7 +221,7 @@ func TestSeasonWindows(t *testing.T) {
 		}
 		previous, ok := s.Previous(want)
 		if ok != (i > 0) || ok && previous != []Season{spring, cup}[i-1] {
-			t.Errorf("Previous(%q) = %v, %v, want the window before it; the first window has none", want.ID, previous, ok)
+			t.Errorf("Previous(%q) = %v, %v, want the previous window; before the first window there is none", want.ID, previous, ok)
 		}
 	}
 	if got, err := s.ByID("summer"); !errors.Is(err, ErrSeasonNotFound) {
@@ -340,10 +340,9 @@ func TestRollingWindows(t *testing.T) {
 	}
 }
 
-// TestSeasonAgainstTheClock reads a clock before and after changes of offset in oddZones:
-// every minute near midnight, every ten minutes otherwise. The season must have the
-// latest date that the clock has shown. Each run selects a quarter of the changes at
-// random.
+// TestSeasonAgainstTheClock reads a clock before and after changes of offset in oddZones: every
+// minute near midnight, every ten minutes otherwise. The season must have the latest date that the
+// clock has shown so far. Each run selects a quarter of the changes at random.
 func TestSeasonAgainstTheClock(t *testing.T) {
 	ticks, rng := 0, newRand(t)
 	for _, zone := range oddZones {

@@ -7,14 +7,13 @@ import (
 	"time"
 )
 
-// RankKey is a score followed by its tie-breakers, as bytes. Of two rank keys of one
-// board, the smaller ranks better. Equal keys share a rank. All rank keys of a board
-// have the same length, [Board.RankKeyBytes]. The RankKey of a user without a standing
-// is empty.
+// RankKey is a score followed by its tie-breakers, as bytes. Of two rank keys of one board, the
+// smaller ranks better. Users with equal rank keys share a rank. All rank keys of a board have the
+// same length, [Board.RankKeyBytes]. The RankKey of a user without a standing is empty.
 type RankKey string
 
-// SortKey is a rank key, then achieved_at, then the user id. A ladder's standings are
-// ordered by sort key, the smallest first. No two of them have equal sort keys.
+// SortKey is a rank key, then achieved_at, then the user id. A ladder's standings are ordered by
+// sort key, the smallest first. No two standings of a ladder have equal sort keys.
 type SortKey string
 
 const columnBytes = 8
@@ -78,15 +77,15 @@ func invert(b []byte) {
 // ScorePrefix returns the first bytes of all rank keys with the score s. A rank key
 // smaller than these bytes ranks strictly better than every standing with the score s.
 //
-// On decay boards, s is a rounded score at the time t. ScorePrefix then returns the bytes
-// of the best value that is rounded to s. Other boards ignore t.
+// On decay boards, s is a rounded score at the time t. ScorePrefix then returns the bytes of the
+// value that is half a point better than s, because values up to this value may be rounded to s.
+// Other boards ignore t.
 func (b *Board) ScorePrefix(s Score, t time.Time) RankKey {
 	if b.Policy != Decay {
 		return RankKey(appendColumn(nil, b.Order, int64(s)))
 	}
-	// A value is rounded to s if it is at most half a point better. The best value is
-	// therefore s+1/2, or s-1/2 if lower is better. To avoid the fraction, use twice as
-	// many points one half-life earlier: their value is the same.
+	// Half a point better than s is s+1/2, or s-1/2 if lower is better. To avoid the fraction, use
+	// twice as many points one half-life earlier: these points have the same value.
 	doubled := 2*int64(s) + 1
 	if b.Order == LowerFirst {
 		doubled = 2*int64(s) - 1
@@ -155,21 +154,22 @@ type Entry struct {
 	Key RankKey
 	// AchievedAt is when the user reached the score: the event time of Match.
 	AchievedAt time.Time
-	// Match is the match of the deciding result. If Board.AddsUp is true, the deciding
-	// result is the last one that changed the sum or a tie-breaker, or the first result
-	// if none did. Otherwise it is the result whose score is the entry's score.
+	// Match is the match of the deciding result. If Board.AddsUp is true, the deciding result is the
+	// last result that changed the sum or a tie-breaker. If no result changed any of these, the
+	// deciding result is the first result. If Board.AddsUp is false, the deciding result is the result
+	// whose score is the entry's score.
 	Match MatchID
 	// Metadata is the metadata of the deciding result.
 	Metadata string
-	// Divisions are the user's divisions, in the order of Board.Divisions, at most one
-	// per attribute.
+	// Divisions are the user's divisions: at most one for each element of Board.Divisions, in the same
+	// order.
 	Divisions []Division
 	// Results is the number of results that count.
 	Results int64
 	// Hidden means that a ban keeps the entry out of every ladder.
 	Hidden bool
-	// Version grows with every change of the user's results in the season, or of the
-	// user's bans. Entries of one season and user with equal versions are equal.
+	// Version grows with every change of the user's results in the season, or of the user's bans. If
+	// two entries of one season and user have equal versions, the entries are equal.
 	Version uint64
 }
 
@@ -195,9 +195,9 @@ func (r Ranks) By(m Method) int64 {
 	}
 }
 
-// RankAmongOthers returns the competition rank of the rank key k among all users except
-// one. Parameter rank is the rank of k among all users. Parameter own is the rank key of
-// the excluded user, or empty if that user has none.
+// RankAmongOthers returns the competition rank of the rank key k among all users except one.
+// Parameter rank is the rank of k among all users. Parameter own is the rank key of the excluded
+// user. own is empty if the excluded user has no standing.
 func RankAmongOthers(rank int64, k, own RankKey) int64 {
 	if own != "" && own < k {
 		return rank - 1
@@ -223,8 +223,8 @@ type Standing struct {
 // SortKey returns s's sort key.
 func (s *Standing) SortKey() SortKey { return MakeSortKey(s.Key, s.AchievedAt, s.User) }
 
-// RankAfter sets s.Ranks. The standing previous must directly precede s in the ladder. If s
-// is at the top, previous is the zero Standing. Only RankAfter implements the rules of the
+// RankAfter sets s.Ranks. The standing previous must directly precede s in the ladder. If s is at
+// the top, previous is the zero Standing. Only RankAfter implements the rules of the ranking
 // methods.
 func (s *Standing) RankAfter(previous *Standing) {
 	s.Ranks.Ordinal = previous.Ranks.Ordinal + 1
@@ -235,9 +235,9 @@ func (s *Standing) RankAfter(previous *Standing) {
 	s.Ranks.Competition, s.Ranks.Dense = s.Ranks.Ordinal, previous.Ranks.Dense+1
 }
 
-// AssignRanks yields the standings of entries with their ranks. The entries must be
-// in standing order and begin at the top of the ladder. If entries yields an error,
-// AssignRanks yields it and stops.
+// AssignRanks yields the standings of entries with their ranks. The entries must be in standing
+// order and begin at the top of the ladder. If entries yields an error, AssignRanks yields the
+// error and stops.
 func AssignRanks(entries iter.Seq2[Entry, error]) iter.Seq2[Standing, error] {
 	return func(yield func(Standing, error) bool) {
 		var previous Standing

@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// Store keeps boards, canonical match results and the entries that follow from
-// them. It is durable. Every implementation passes storagetest.Run.
+// Store keeps boards, canonical match results, and the entries that follow from the results. It is
+// durable. Every implementation passes storagetest.Run.
 //
-// Methods are safe for concurrent use, stop when ctx is done, and never log. A write
-// that returns nil is durable, and every call may be repeated. Any method may return
-// [ErrUnavailable]. If a write returns it, the write may or may not have taken effect.
-// Stored instants have a resolution of one microsecond. A sequence yields at most one
-// error, as its last element, except those of BansEnding and RankChanges.
+// Methods are safe for concurrent use, stop when ctx is done, and never log. A write that returns
+// nil is durable, and every call may be repeated. Any method may return [ErrUnavailable]. If a
+// write returns ErrUnavailable, the write may or may not have taken effect. Stored instants have a
+// resolution of one microsecond. The sequences of BansEnding and RankChanges may yield several
+// errors, and elements after an error. Every other sequence yields at most one error, as its last
+// element.
 type Store interface {
 	BoardStore
 	ResultStore
@@ -31,20 +32,19 @@ type Store interface {
 
 // BoardStore is the part of [Store] that keeps boards.
 type BoardStore interface {
-	// CreateBoard stores a new board, which must be valid. If a board with its id
-	// exists, CreateBoard changes nothing. It then returns nil if the two boards are
-	// the same ([Board.SameAs]), and [ErrBoardExists] otherwise.
+	// CreateBoard stores a new board, which must be valid. If a board with the same id exists,
+	// CreateBoard changes nothing. It then returns nil if the two boards are the same
+	// ([Board.SameAs]), and [ErrBoardExists] otherwise.
 	CreateBoard(ctx context.Context, b Board) error
 	// Board returns the board with an id, or [ErrBoardNotFound]. The caller may modify
 	// the returned board.
 	Board(ctx context.Context, id BoardID) (Board, error)
 	// Boards returns all boards, ordered by id.
 	Boards(ctx context.Context) ([]Board, error)
-	// AmendBoard calls the function edit with a copy of the board. It passes the edited
-	// copy to [Board.Amend], stores the resulting board and returns it. If a concurrent
-	// AmendBoard stores the board first, AmendBoard calls edit again with the newer
-	// board. No amendment is lost. Errors: [ErrBoardNotFound], the error of edit, and
-	// those of Amend.
+	// AmendBoard calls the function edit with a copy of the board. It passes the edited copy to
+	// [Board.Amend], stores the resulting board and returns it. If a concurrent AmendBoard stores the
+	// board first, AmendBoard calls edit again with the newer board. No amendment is lost. Errors:
+	// [ErrBoardNotFound], the error of edit, and the errors of [Board.Amend].
 	AmendBoard(ctx context.Context, id BoardID, edit func(*Board) error) (Board, error)
 	// DeleteBoard removes a board and all of its data. A board created later with the
 	// same id starts empty. If deletedAt is not zero, the later board rejects each
@@ -70,9 +70,8 @@ type Outcome struct {
 	// Entry is the user's entry in the result's season after the whole Apply. Its Key
 	// is empty if the user has no result that counts.
 	Entry Entry
-	// Linked are the effects of the match on linked boards, ordered by board and season.
-	// Stores leave it empty. The service, which applies the results to the linked boards
-	// too, sets it.
+	// Linked are the effects of the match on linked boards, ordered by board and season. Stores leave
+	// Linked empty. The service sets Linked when it has applied the result to the linked boards.
 	Linked []LinkedEffect
 	// Err is set if the store failed on this result only. The other fields are then
 	// zero. The result may or may not have taken effect. The caller may apply it again.
@@ -125,9 +124,9 @@ type MatchRecord struct {
 	Record
 }
 
-// Reservation is a caller's right to submit one revision of a match result. If Key has a
-// season only, it is the right to seal, amend or delete the season. If Key has a board only,
-// it is the right to finish a change of the board's divisions.
+// Reservation is a caller's right to submit one revision of a match result. If Key has a board and
+// a season only, it is the right to seal, amend or delete the season. If Key has a board only, it
+// is the right to finish a change of the board's divisions.
 type Reservation struct {
 	Key      ResultKey
 	Revision int64
@@ -136,29 +135,29 @@ type Reservation struct {
 	Until    time.Time // when the reservation ends, from At to an hour later
 }
 
-// Grants reports whether r may replace the stored reservation of the same match. It may in
-// three cases: the stored reservation has a lower revision, it has ended, or it has the
-// holder and the revision of r.
+// Grants reports whether r may replace the stored reservation with the same Key. It returns true in
+// three cases: the stored reservation has a lower revision, it has ended, or it has the holder and
+// the revision of r.
 func (r *Reservation) Grants(stored *Reservation) bool {
 	return r.Revision > stored.Revision || !stored.Until.After(r.At) || r.Holder == stored.Holder && r.Revision == stored.Revision
 }
 
 // ResultStore is the part of [Store] that keeps canonical match results.
 type ResultStore interface {
-	// Reserve stores r and returns true, if the store has no reservation of the same match,
-	// or one that r may replace: see [Reservation.Grants]. Otherwise it returns false. Of
-	// several concurrent calls for one revision, one returns true. Apply ignores
-	// reservations. A store that only one process can use need not keep them after Close.
+	// If the store has no reservation with the same Key, or if r may replace the stored reservation
+	// (see [Reservation.Grants]), Reserve stores r and returns true. Otherwise Reserve returns false.
+	// Of several concurrent calls for one revision, one returns true. Apply ignores reservations. A
+	// store that only one process can use need not keep them after Close.
 	Reserve(ctx context.Context, r Reservation) (bool, error)
 
-	// Apply merges results into the stored results by [Board.Merge] and updates the
-	// entries of their users. b must be a board as the store returned it. All results
-	// must be of b, have a season, and have valid ids and revisions. They may be of
-	// many users and seasons. Apply merges one user's results in the given order.
+	// Apply merges results into the stored results by [Board.Merge] and updates the entries of their
+	// users. b must be a board as the store returned it. All results must be of b, have a season, and
+	// have valid ids and revisions. The results may be of many users and seasons. Apply merges one
+	// user's results in the given order.
 	//
-	// The results and the entry of one user change atomically, for readers and after a
-	// crash. Apply returns an error only if it applied none of the results. Errors:
-	// [ErrBoardNotFound] if b was deleted, even if a new board has its id.
+	// The results and the entry of one user change atomically, for readers and after a crash. Apply
+	// returns an error only if it applied none of the results. Errors: [ErrBoardNotFound] if b was
+	// deleted, even if a new board has the same id.
 	Apply(ctx context.Context, b *Board, results []MatchResult) (ApplyReport, error)
 	// Result returns the record of a match result, or [ErrResultNotFound].
 	Result(ctx context.Context, key ResultKey) (Record, error)
@@ -170,35 +169,33 @@ type ResultStore interface {
 	Records(ctx context.Context, s SeasonKey, user UserID, after MatchID) iter.Seq2[MatchRecord, error]
 	// Users yields each user with a [Record] in the season once, in any order.
 	Users(ctx context.Context, s SeasonKey) iter.Seq2[UserID, error]
-	// HasUsers reports whether Users yields anyone. Its cost does not grow with the number of
-	// users.
+	// HasUsers reports whether Users yields any user. Its cost does not grow with the number of users.
 	HasUsers(ctx context.Context, s SeasonKey) (bool, error)
-	// UnregisteredUsers yields each user who has a [Record] but whom Users does not
-	// yield, once per season, in any order. Such users exist in damaged data only. A
-	// Recount of such a user repairs what Users yields. UnregisteredUsers reads every
-	// result in the store.
+	// UnregisteredUsers yields each user who has a [Record] but whom Users does not yield, once per
+	// season, in any order. Such users exist in damaged data only. After a Recount of such a user,
+	// Users yields the user. UnregisteredUsers reads every result in the store.
 	UnregisteredUsers(ctx context.Context) iter.Seq2[EntryKey, error]
 }
 
-// MatchStore is the part of [Store] that keeps the states of matches, on boards with
-// Board.Matches. On such a board, Apply gives each result the Voids of its match.
+// MatchStore is the part of [Store] that keeps the states of matches, on boards whose
+// [Board].Matches is true. On such a board, Apply gives each result the Voids of its match.
 type MatchStore interface {
 	// SetMatch merges the state of a match into the stored state by [MergeMatch], and
 	// returns the merged state. It does not change stored results: the caller must then
 	// apply a VoidOnly result for each user whom MatchUsers yields. Each result that Apply
 	// stores after SetMatch gets the new Voids.
 	//
-	// A void does not outlast its season. If the last deletion of the season, or of a board
-	// with the board's id, deletes m, SetMatch changes nothing and returns the stored state:
-	// see [MatchState.DeletedBy]. Errors: [ErrBoardNotFound], as in Apply.
+	// The deletion of a season also deletes the states of its matches. If the last deletion of the
+	// season, or of a board with the board's id, deletes m, SetMatch changes nothing and returns the
+	// stored state: see [MatchState.DeletedBy]. Errors: [ErrBoardNotFound], as in Apply.
 	SetMatch(ctx context.Context, b *Board, m MatchState) (MatchState, error)
-	// Match returns the state of a match. If it was never set, only the MatchKey is set.
+	// Match returns the state of a match. If the state was never set, only the MatchKey is set.
 	Match(ctx context.Context, key MatchKey) (MatchState, error)
 	// Matches yields the states of a season that were set, ordered by match id.
 	Matches(ctx context.Context, s SeasonKey) iter.Seq2[MatchState, error]
-	// MatchUsers yields each user with a result of a match, and maybe other users, in any
-	// order. It may miss the result of a concurrent Apply. If MatchUsers began after
-	// SetMatch, that Apply gives the result the new Voids.
+	// MatchUsers yields each user with a result of a match, and maybe other users, in any order.
+	// MatchUsers may miss the result of a concurrent Apply. If MatchUsers began after SetMatch, this
+	// Apply gives its result the new Voids.
 	MatchUsers(ctx context.Context, key MatchKey) iter.Seq2[UserID, error]
 }
 
@@ -230,16 +227,16 @@ type EntryStore interface {
 	// OrphanRows may also yield the row of an entry that moves while OrphanRows runs.
 	// Entries may omit orphan rows. A Recount of the user removes them.
 	OrphanRows(ctx context.Context, s SeasonKey) iter.Seq2[OrphanRow, error]
-	// Recount computes a user's entry from the canonical results only and repairs the
-	// user's rows in every ladder. It follows the stored board, even if b is an older
-	// version of it. It returns the stored entry as Before and the computed entry as After.
-	// If the data was not damaged, they are equal. There is one exception: after an early
-	// end of the season, the caller must call Recount for each user with results that no
-	// longer count. Errors: [ErrBoardNotFound], as in Apply.
+	// Recount computes a user's entry from the canonical results only and repairs the user's rows in
+	// every ladder. It follows the stored board, even if b is an older version of the board. It
+	// returns the stored entry as Before and the computed entry as After. If the data was not damaged,
+	// Before and After are equal, with one exception: an early end of the season does not change
+	// entries. The caller must then call Recount for each user with results that no longer count.
+	// Errors: [ErrBoardNotFound], as in Apply.
 	Recount(ctx context.Context, b *Board, season SeasonID, user UserID) (Change, error)
-	// StartRecount makes each season of a board follow the divisions of b, after AmendBoard
-	// has changed these. A sealed season keeps the divisions that it follows. StartRecount
-	// returns the seasons of the board that follow the divisions of b.
+	// After AmendBoard has changed the divisions of a board, StartRecount makes each season of the
+	// board follow the divisions of b. A sealed season keeps the divisions that it follows.
+	// StartRecount returns the seasons of the board that follow the divisions of b.
 	//
 	// Entries that are created after StartRecount follow the new divisions. An older entry
 	// follows them after a Recount of its user. A call of Users that begins after
@@ -250,18 +247,17 @@ type EntryStore interface {
 
 // UserStore is the part of [Store] that concerns users on all boards.
 type UserStore interface {
-	// SetBan merges the state of a ban into the stored state by [MergeBan]. While Banned is
-	// set, the user's entries are hidden, later entries too: on the ban's board and on the
-	// boards linked to it, or on every board. The store still accepts and counts the user's
-	// results.
+	// SetBan merges the state of a ban into the stored state by [MergeBan]. While Banned is set, the
+	// user's entries are hidden, later entries too. A ban on one board hides the entries on this board
+	// and on the boards that are linked to it. Other bans hide the entries on every board. The store
+	// still accepts and counts the user's results.
 	//
-	// SetBan returns the changed entries. Some may have changed in their Version only.
-	// If a board is deleted, its bans stay: they apply to a later board with the same
-	// id.
+	// SetBan returns the changed entries. Some of these entries may have changed in their Version
+	// only. If a board is deleted, its bans stay: they apply to a later board with the same id.
 	SetBan(ctx context.Context, ban Ban) ([]Change, error)
-	// UserBans returns the bans of a user, lifted bans too: first the ban on every
-	// board, then the bans on single boards, ordered by board. Older versions of the
-	// service, which did not store revisions, deleted lifted bans.
+	// UserBans returns the bans of a user, lifted bans too: first the ban on every board, then the
+	// bans on single boards, ordered by board. Older versions of the service, which did not store
+	// revisions, deleted lifted bans, so UserBans lacks these.
 	UserBans(ctx context.Context, user UserID) ([]Ban, error)
 	// Bans yields the bans of all users, lifted bans too. It begins after the given
 	// key, or with the first ban if the key is empty. The order of users depends on the
@@ -271,8 +267,8 @@ type UserStore interface {
 	// bans too, ordered by Until. In place of a damaged ban, it yields [ErrFormat] and
 	// continues with the next ban.
 	BansEnding(ctx context.Context, before time.Time) iter.Seq2[Ban, error]
-	// Erase removes all data of a user: results, refusals, entries, final standings,
-	// bans, and the details of acts. Afterwards the store rejects each result of the
+	// Erase removes all data of a user: results, refusals, entries, final standings and their
+	// marks, bans, and the details of acts. Afterwards the store rejects each result of the
 	// user that was received at erasedAt or earlier. To recognize such results, the store
 	// keeps a value from which the user's id cannot be read.
 	//
@@ -291,6 +287,15 @@ type Amendment struct {
 	Reason string    `json:"reason"` // such as "late correction"; it must not name a user
 }
 
+// FinalMark means that the final standings of a sealed season may lack a change of a user's entry.
+// See [SeasonStore].MarkFinal.
+type FinalMark struct {
+	SeasonKey
+	User   UserID
+	ID     string // distinguishes the marks of a user
+	Reason string // the reason of the Amendment
+}
+
 // SeasonRecord is the state of a season in the store.
 type SeasonRecord struct {
 	SeasonKey
@@ -307,60 +312,75 @@ type SeasonStore interface {
 	// Seasons returns the seasons of a board that have a [Record] or are sealed,
 	// ordered by id.
 	Seasons(ctx context.Context, id BoardID) ([]SeasonRecord, error)
-	// SeasonIDs returns the ids of the seasons that Seasons returns, and maybe others,
+	// SeasonIDs returns the ids of the seasons that Seasons returns, and maybe ids of other seasons,
 	// ordered by id. It costs less than Seasons.
 	SeasonIDs(ctx context.Context, id BoardID) ([]SeasonID, error)
 	// Season returns the state of a season. If the store has no data of the season,
 	// only the SeasonKey is set.
 	Season(ctx context.Context, s SeasonKey) (SeasonRecord, error)
-	// ChangedAt returns the time of the last change of a season's entries: the greatest
-	// ReceivedAt of a result that Apply stored, At of a ban that SetBan stored, or time of
-	// an Erase that removed an entry. It returns the zero time if there was no change.
+	// ChangedAt returns the time of the last change of a season's entries. This is the latest of these
+	// times: ReceivedAt of each result that Apply stored, At of each ban that SetBan stored, and the
+	// time of each Erase that removed an entry. ChangedAt returns the zero time if there was no
+	// change, or if the store does not keep this time.
 	ChangedAt(ctx context.Context, s SeasonKey) (time.Time, error)
-	// DeletedAt returns the time of the last deletion of a season, or of a board with the id of
-	// its board, whichever is later. It returns the zero time if neither was deleted.
+	// DeletedAt returns the time of the last deletion of a season, or of a board with the id of its
+	// board, whichever is later. It returns the zero time if there was no such deletion.
 	DeletedAt(ctx context.Context, s SeasonKey) (time.Time, error)
-	// Seal computes the final standings of each of a season's ladders from the current
-	// entries, and sets SealedAt. If the season is already sealed, Seal changes nothing and
-	// returns its record. Of several concurrent calls, one seals the season.
+	// Seal computes the final standings of each of a season's ladders from the current entries, and
+	// sets SealedAt. If the season is already sealed, Seal changes nothing and returns the season's
+	// record. Of several concurrent calls, one seals the season.
 	//
 	// The caller must make sure that the season is closed. Errors: [ErrBoardNotFound], as
 	// in Apply.
 	Seal(ctx context.Context, b *Board, season SeasonID, sealedAt time.Time) (SeasonRecord, error)
-	// Amend replaces the final standings of a sealed season by those of the current
-	// entries. It appends the amendment to the season's record, if the record does not
-	// contain it yet. Readers see either the old or the new standings, never a mixture.
-	// Call Amend after changing an entry of a season that may already be sealed.
+	// MarkFinal writes a [FinalMark] for each of users, whose entries the caller has changed in a
+	// season that may be sealed. The caller must call MarkFinal before it acknowledges the change. As
+	// long as the marks exist, an Amend for these users is due. MarkFinal itself does not amend the
+	// season.
 	//
-	// If users is not empty, the caller has changed the entries of these users only. Amend may
+	// If the season is not sealed, MarkFinal writes nothing and returns [ErrNotSealed]. A
+	// concurrent Seal may still be running then. If that Seal returns after MarkFinal, its final
+	// standings include all changes made before the call of MarkFinal.
+	MarkFinal(ctx context.Context, b *Board, season SeasonID, users []UserID, reason string) error
+	// FinalMarks yields the marks that RemoveFinalMarks has not removed, in any order. If several
+	// regions share the data, each region has its own marks. The marks of a deleted season may remain.
+	FinalMarks(ctx context.Context) iter.Seq2[FinalMark, error]
+	// RemoveFinalMarks removes marks that FinalMarks has yielded. RemoveFinalMarks does not remove
+	// later marks of the same users.
+	RemoveFinalMarks(ctx context.Context, marks []FinalMark) error
+	// Amend replaces the final standings of a sealed season by the standings of the current entries.
+	// It appends the amendment to the season's record, if the record does not contain it yet. Readers
+	// see either the old or the new standings, never a mixture.
+	//
+	// If users is not empty, only the entries of these users have changed. Amend may
 	// then cost less. If their final standings already agree with their entries, Amend changes
 	// nothing, and appends no amendment.
 	//
-	// If the season is not sealed, Amend returns [ErrNotSealed]. A concurrent Seal may
-	// still be running then. If that Seal returns after Amend, its final standings
-	// include all changes made before the call of Amend.
+	// If the season is not sealed, Amend returns [ErrNotSealed]. A concurrent Seal may still be
+	// running then. If that Seal returns after Amend, its final standings include all changes made
+	// before the call of Amend.
 	Amend(ctx context.Context, b *Board, season SeasonID, amendment Amendment, users []UserID) (SeasonRecord, error)
-	// FinalStandings returns up to n final standings, beginning at a position, and
-	// the total number. Positions count from 1. Errors: [ErrNotSealed].
+	// FinalStandings returns up to n final standings, beginning at a position, and the total number of
+	// final standings. Positions count from 1. Errors: [ErrNotSealed].
 	FinalStandings(ctx context.Context, l Ladder, position int64, n int) ([]Standing, int64, error)
 	// FinalLookup returns the final standings of users, in the order given, and the total
 	// number. For a user without a final standing, Key is empty. Errors: [ErrNotSealed].
 	FinalLookup(ctx context.Context, l Ladder, users []UserID) ([]Standing, int64, error)
-	// FinalAround returns a user's final standing with its neighbors, as [Ranker].Around
-	// does, and the total number. Erased users keep their positions: above, below and
-	// NotWorse count them too. Errors: [ErrNotSealed], [ErrEntryNotFound].
+	// FinalAround returns a user's final standing with its neighbors, as [Ranker].Around does, and the
+	// total number. Erased users keep their positions: above, below and NotWorse count erased users
+	// too. Errors: [ErrNotSealed], [ErrEntryNotFound].
 	FinalAround(ctx context.Context, l Ladder, user UserID, above, below int) (Neighborhood, int64, error)
-	// FinalAfter returns up to n final standings that follow a sort key, and the total
-	// number. The key may also be a rank key or a prefix of one. FinalAfter then also
-	// returns the counts of the standings with better rank keys. Errors: [ErrNotSealed].
+	// FinalAfter returns up to n final standings that follow a sort key, and the total number. The key
+	// may also be a rank key or a prefix of a rank key. FinalAfter then also returns the counts of the
+	// standings with better rank keys. Errors: [ErrNotSealed].
 	FinalAfter(ctx context.Context, l Ladder, after SortKey, n int) ([]Standing, Counts, int64, error)
-	// DeleteSeason removes all data of a season. If there is none, it returns nil. If
-	// deletedAt is not zero and the board exists, the season afterwards rejects each
+	// DeleteSeason removes all data of a season. If the store has no data of the season, DeleteSeason
+	// returns nil. If deletedAt is not zero and the board exists, the season afterwards rejects each
 	// result that was received at deletedAt or earlier, with [ReasonDeleted].
 	DeleteSeason(ctx context.Context, s SeasonKey, deletedAt time.Time) error
-	// FinishDeletions removes the data that interrupted calls of DeleteSeason and
-	// DeleteBoard have left. A store may require that some time has passed since such a
-	// call. No other method returns these data meanwhile.
+	// FinishDeletions removes the data that interrupted calls of DeleteSeason and DeleteBoard have
+	// left. A store may require that some time has passed since such a call. Before FinishDeletions
+	// has removed these data, no other method returns them.
 	FinishDeletions(ctx context.Context) error
 }
 
@@ -369,23 +389,23 @@ type SeasonStore interface {
 type RankChange struct {
 	ID      string      // identifies the change
 	User    UserID      // the user of a SetBan or an Erase; empty in other changes
-	Seasons []SeasonKey // the deleted seasons
+	Seasons []SeasonKey // the deleted seasons, or the seasons of User
 	Board   BoardID     // the board of a StartRecount; empty in other changes
-	Data    string      // for the store
+	Data    string      // used by the store only
 }
 
 // RankChangeStore is the part of [Store] that keeps the changes that an index may lack. This
 // may be the index of another region, or an index that was unavailable during the change.
 type RankChangeStore interface {
-	// RankChanges yields the changes that FinishRankChange has not removed, in any order.
-	// Each region has its own list of the changes that were made in all regions. A store
-	// with one process and one index, both of which end together, yields none.
+	// RankChanges yields the changes that FinishRankChange has not removed, in any order. Each region
+	// has its own list of the changes that were made in all regions. If a store has one process and
+	// one index, and both end together, RankChanges yields no changes.
 	RankChanges(ctx context.Context) iter.Seq2[RankChange, error]
-	// FinishRankChange completes a SetBan or an Erase that was interrupted, or that another
-	// region began. It calls update with the user's entries in all seasons that the change
-	// concerns; an entry without a Key means that the user has no entry. If the change is a
-	// StartRecount, FinishRankChange repeats it, and update must recount the users. If update
-	// returns nil, FinishRankChange removes the change. Otherwise it returns the error of
+	// FinishRankChange completes a SetBan or an Erase that was interrupted, or that another region
+	// began. It calls update with the user's entries in all seasons that the change concerns. An entry
+	// without a Key means that the user has no entry. For other changes, update gets no entries. If
+	// the change is a StartRecount, FinishRankChange repeats it, and update must recount the users. If
+	// update returns nil, FinishRankChange removes the change. Otherwise it returns the error of
 	// update.
 	FinishRankChange(ctx context.Context, c RankChange, update func([]Entry) error) error
 }
@@ -403,8 +423,8 @@ type APIKey struct {
 	// BoardPrefixes. If both are empty, it is valid for all boards.
 	Boards        []BoardID `json:"boards,omitempty"`
 	BoardPrefixes []string  `json:"board_prefixes,omitempty"`
-	// Insecure means that the key was created on a server that requires no keys, so any
-	// caller may have created it. Servers that require keys refuse it.
+	// Insecure means that the key was created on a server that requires no keys, so any caller may
+	// have created the key. Servers that require keys refuse this key.
 	Insecure bool `json:"insecure,omitempty"`
 }
 

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Tally is a summary of one user's results in one season. [Board.Entry] computes the
-// entry from it. A Tally depends on the set of results, not on their order. [Board.Add]
-// extends a tally by one result, and [Board.Count] computes it from all results. The
-// zero Tally summarizes no results. A Tally is immutable.
+// Tally is a summary of one user's results in one season. [Board.Entry] computes the user's entry
+// from the tally. A Tally depends on the set of results, not on their order. [Board.Add] extends a
+// tally by one result, and [Board.Count] computes a tally from all results. The zero Tally
+// summarizes no results. A Tally is immutable.
 type Tally struct {
 	results int64   // the number of results that count
 	score   Score   // the score of the deciding result, or the sum of points; unused on decay boards
@@ -21,11 +21,11 @@ type Tally struct {
 	match      MatchID
 	achievedAt time.Time
 	metadata   string
-	changed    bool // the deciding result changed the sum
+	changed    bool // the deciding result changed the sum or a tie-breaker; unused if Board.AddsUp is false
 
-	// attributes has one element for each of Board.talliedAttributes. It is empty if no
-	// result has such an attribute. It may be shorter than that list, which grows with the
-	// board's divisions.
+	// attributes has one element for each of Board.talliedAttributes, in the same order. If no result
+	// has such an attribute, attributes is empty. After new divisions were added to the board,
+	// attributes may be shorter than talliedAttributes.
 	attributes []attribute
 }
 
@@ -66,7 +66,8 @@ func (b *Board) Add(t Tally, r *MatchResult) Tally {
 	return t
 }
 
-// decides reports whether r becomes the deciding result of t, which must have one already.
+// decides reports whether r becomes the deciding result of t. The tally t must already have a
+// deciding result.
 func (b *Board) decides(t *Tally, r *MatchResult) bool {
 	if b.Policy == Latest {
 		return isLater(r.AchievedAt, r.Match, t.achievedAt, t.match)
@@ -150,7 +151,7 @@ func (b *Board) Count(results iter.Seq2[MatchResult, error]) (Tally, error) {
 	return t, nil
 }
 
-// RankKey returns the rank key of a user whose tally is t. It is empty if no result
+// RankKey returns the rank key of a user whose tally is t. The rank key is empty if no result
 // counts.
 func (b *Board) RankKey(t *Tally) RankKey {
 	switch {

@@ -63,7 +63,7 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 		}
 		items = items[n:]
 		for _, i := range items {
-			i.board = nil // resolve the item again: a result that is now applied may determine its season
+			i.board = nil // resolve the item again: a result that is now applied may determine the season of this item
 		}
 	}
 	c.batchLimit.Store(min(2*c.batchLimit.Load(), int64(c.o.BatchResults)))
@@ -254,10 +254,10 @@ func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime ti
 }
 
 // applyLimited applies at most batchLimit items, and returns the items that are still
-// pending. If the time is over before all are applied, applyLimited lowers batchLimit. Without
-// the lower limit, a batch that is too large for a slow store would run out of time at every
-// attempt. If some items were applied in time, applyLimited returns no error, and the next attempt
-// applies the rest.
+// pending. If the time is over before these items are applied, applyLimited lowers batchLimit.
+// Without the lower limit, a batch that is too large for a slow store would run out of time at
+// every attempt. If some items were applied in time, applyLimited returns no error, and the next
+// attempt applies the rest.
 func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*item, err error) {
 	n := min(len(items), int(c.batchLimit.Load()))
 	if n == 0 {
@@ -292,8 +292,8 @@ func (c *Consumer) apply(ctx context.Context, items []*item) (pending []*item, e
 }
 
 // applyResults applies items that are results of one board. It returns the items to retry
-// and, if a call failed, an error. If a user's stored data cannot be decoded, that user's
-// items become dead letters; the others are applied.
+// and, if a call failed, an error. If a user's stored data cannot be decoded, that user's items
+// become dead letters; the other items are applied.
 func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*item, err error) {
 	results := make([]leaderboard.MatchResult, len(items))
 	for n, i := range items {

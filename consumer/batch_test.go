@@ -108,8 +108,8 @@ func recordItem(t *testing.T, r *pb.MatchResultRecord) *item {
 }
 
 // The users of the notifications in a batch are refreshed concurrently, each once. If the
-// store is unavailable, a notification stays pending. If its board was deleted, it stays
-// pending without a board, so that it is resolved again.
+// store is unavailable, a notification stays pending. If the board of a notification was deleted,
+// the notification stays pending without a board, so that resolve handles it again.
 func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocking()

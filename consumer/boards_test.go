@@ -45,7 +45,7 @@ func nextMillisecond() {
 }
 
 // A consumer may have cached an older version of a board. Before it refuses a result, it
-// reads the board again, because the result may have been accepted for the newer version.
+// reads the board again, because the newer version may accept the result.
 func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 	window := func(id leaderboard.SeasonID, year int) leaderboard.Season {
 		return leaderboard.Season{ID: id, Start: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC), End: time.Date(year+1, 1, 1, 0, 0, 0, 0, time.UTC)}
@@ -210,8 +210,8 @@ func TestResultsOfAnUnknownBoardBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// A board is deleted and created again. A consumer reads the log from its start. Results
-// received before the deletion do not count. Results received after it count, even if
+// A board is deleted and created again. A consumer reads the log from the oldest message. Results
+// received before the deletion do not count. Results received after the deletion count, even if
 // they were received before the new board was created.
 func TestARewoundLogDoesNotFillARecreatedBoard(t *testing.T) {
 	c := start(t)

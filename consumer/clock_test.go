@@ -84,7 +84,7 @@ func TestAbortedTransactionsAreNotRead(t *testing.T) {
 	if diff := cmp.Diff([]string{"committed APPLIED"}, c.outcomes(1)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
-	// If the consumer also read the aborted result, its update would come before this one.
+	// If the consumer also read the aborted result, the update of that result would come first.
 	c.send(message(points("u", "last", 1)))
 	if diff := cmp.Diff([]string{"committed APPLIED", "last APPLIED"}, c.outcomes(2)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)

@@ -17,7 +17,8 @@
 //  1. Its result is durable in the store. A message that is not a valid result needs
 //     no write.
 //  2. Its outcome is reported: Kafka has acknowledged the update, or the dead letter.
-//  3. The rank index is synced, as Synced of [leaderboard.Index] defines it.
+//  3. The rank index is synced, as Synced of [leaderboard.Index] defines it, or Kafka has the
+//     index's position in the partition: see position.go.
 //
 // If a consumer stops before it commits, the next owner of the partition reads the same
 // messages again. So a message may be applied more than once, but it is never skipped.
@@ -49,7 +50,9 @@ type service interface {
 	RanksOf(ctx context.Context, s leaderboard.SeasonKey, keys []leaderboard.RankKey) ([]int64, error)
 	KeysAt(ctx context.Context, s leaderboard.SeasonKey, positions []int64) ([]leaderboard.RankKey, error)
 	Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error)
-	Synced() bool
+	Synced(seasons ...leaderboard.SeasonKey) bool
+	CatchUp(ctx context.Context, users map[leaderboard.SeasonKey][]leaderboard.UserID) error
+	CatchUpAll(ctx context.Context) error
 }
 
 // sender publishes messages, and returns nil once all are acknowledged.

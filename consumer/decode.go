@@ -84,10 +84,9 @@ func toResult(b *leaderboard.Board, record *pb.MatchResultRecord, messageTime ti
 	if err != nil {
 		return leaderboard.MatchResult{}, err
 	}
-	// A result cannot be received after its message was written. An erasure removes the
-	// results that were received before it. Without this bound, a result with a
-	// received_at in the future would survive the erasure. Message times are in whole
-	// milliseconds.
+	// A result cannot be received after its message was written. An erasure removes the results that
+	// were received before the erasure. Without this bound, a result with a received_at in the future
+	// would survive the erasure. Message times are in whole milliseconds.
 	if received.IsZero() || !messageTime.IsZero() && !received.Before(messageTime.Add(time.Millisecond)) {
 		received = messageTime
 	}

@@ -168,7 +168,7 @@ func (c *cluster) members() []string {
 }
 
 // committed returns the group's committed offset of each partition of the results
-// topic, or 0 if it has none.
+// topic, or 0 if a partition has no committed offset.
 func (c *cluster) committed() [partitions]int64 {
 	c.t.Helper()
 	all := []int32{0, 1, 2, 3}

@@ -88,8 +88,8 @@ func (f *Follower) start(brokers []string, conf *sarama.Config) error {
 	return nil
 }
 
-// findPartitions looks for partitions beyond the first n, and reads new ones from
-// their oldest update. Kafka numbers partitions in the order of their creation.
+// findPartitions looks for partitions beyond the first n, and reads new partitions from their
+// oldest update. Kafka numbers partitions in the order of their creation.
 func (f *Follower) findPartitions(n int, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

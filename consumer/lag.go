@@ -8,13 +8,16 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// measureLag measures the lag of the session's partitions once per lagPoll, until the
+// measureLag measures the lags of the session's partitions once per lagPoll, until the
 // session ends. Cleanup does not wait for measureLag, because a request may take long. While
 // Kafka does not answer, the metric keeps the last value.
 func (h handler) measureLag(s sarama.ConsumerGroupSession) {
 	ticker := time.NewTicker(h.o.lagPoll)
 	defer ticker.Stop()
 	for len(s.Claims()) > 0 {
+		for topic, messages := range h.positions.lags() {
+			h.metrics.indexLag.WithLabelValues(topic).Set(float64(messages))
+		}
 		if lag, err := h.lag(s); err == nil && s.Context().Err() == nil {
 			for topic, messages := range lag {
 				h.metrics.lag.WithLabelValues(topic).Set(float64(messages))

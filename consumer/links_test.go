@@ -128,7 +128,7 @@ func TestSubmitReturnsLinkedStandings(t *testing.T) {
 	}
 }
 
-// The consumer applies a result in the log even if the API would refuse a submit of it.
+// The consumer applies a result in the log even if the API would refuse to submit this result.
 func TestTheLogIsNotCheckedLikeSubmits(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})

@@ -20,6 +20,7 @@ type metrics struct {
 	batch        prometheus.Histogram
 	delay        *prometheus.GaugeVec
 	lag          *prometheus.GaugeVec
+	indexLag     *prometheus.GaugeVec
 	partitions   prometheus.Gauge
 }
 
@@ -51,6 +52,8 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Help: "Age of the first message of the last batch when the batch was read, by topic."}, []string{"topic"}),
 		lag: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "lag_messages",
 			Help: "Messages of this consumer's partitions whose offsets are not committed yet, by topic."}, []string{"topic"}),
+		indexLag: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "index_lag_messages",
+			Help: "Applied messages of this consumer's partitions whose updates the rank index may lack, by topic."}, []string{"topic"}),
 		partitions: f.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "partitions",
 			Help: "Partitions of all topics that the group has assigned to this consumer."}),
 	}

@@ -72,8 +72,8 @@ func offsetsOutOfTheLog(t *testing.T, c *cluster) {
 	}
 }
 
-// A topic that is deleted and recreated while a consumer reads it is read from its
-// oldest message.
+// If a topic is deleted and recreated while a consumer reads it, the consumer reads the recreated
+// topic from its oldest message.
 func TestRecreatedTopicIsReadFromItsOldestMessage(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})

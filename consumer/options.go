@@ -22,12 +22,11 @@ type Options struct {
 	Region string
 	// Group is the consumer group. Each region has its own group. Default "leaderboard".
 	Group string
-	// InstanceID makes the group membership static, unless InstanceID is empty. A
-	// process that restarts with the same id within SessionTimeout gets its partitions
-	// back without a rebalance.
+	// If InstanceID is not empty, it makes the group membership static. A process that restarts with
+	// the same id within SessionTimeout gets its partitions back without a rebalance.
 	InstanceID string
-	// SessionTimeout is how long a consumer may be silent before the group assigns
-	// its partitions to others. Default 10s.
+	// SessionTimeout is how long a consumer may be silent before the group assigns its partitions to
+	// other consumers. Default 10s.
 	SessionTimeout time.Duration
 	// BatchResults is the largest number of messages in a batch. Default 512.
 	BatchResults int

@@ -52,8 +52,8 @@ func (s *slowStore) Apply(ctx context.Context, b *leaderboard.Board, results []l
 	return report, nil
 }
 
-// If an attempt to apply a batch takes longer than ApplyTimeout, the next attempt begins only
-// after its end. Each result is applied once.
+// If an attempt to apply a batch takes longer than ApplyTimeout, the next attempt begins only after
+// this attempt has ended. Each result is applied once.
 func TestSlowStoreGetsOneAttemptAtATime(t *testing.T) {
 	c := start(t)
 	inner, index := embedded.Open(t)

@@ -62,7 +62,7 @@ func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*saram
 				status = "NOTIFICATION"
 			}
 			c.metrics.results.WithLabelValues(status).Inc()
-			m, err := kafka.NewMessage(c.o.Topics.Updates(), string(i.result.User), newUpdate(i, ranks, bands[i.result.SeasonKey]))
+			m, err := kafka.NewMessage(c.o.Topics.Updates(), string(i.result.User), c.newUpdate(i, ranks, bands[i.result.SeasonKey]))
 			if err != nil {
 				return nil, err
 			}
@@ -118,7 +118,7 @@ func (c *Consumer) linkedMessages(ctx context.Context, changes []leaderboard.Cha
 		if b == nil {
 			continue
 		}
-		u := entryUpdate(b, rankedKey(&changes[i].Before), after, seasons[after.SeasonKey], time.Now())
+		u := c.entryUpdate(b, rankedKey(&changes[i].Before), after, seasons[after.SeasonKey], time.Now())
 		m, err := kafka.NewMessage(c.o.Topics.Updates(), string(after.User), u)
 		if err != nil {
 			return nil, err
@@ -129,10 +129,11 @@ func (c *Consumer) linkedMessages(ctx context.Context, changes []leaderboard.Cha
 }
 
 // entryUpdate returns an update about an entry of b, whose user had the rank key before.
-func entryUpdate(b *leaderboard.Board, before leaderboard.RankKey, after *leaderboard.Entry, bands bands, now time.Time) *pb.LeaderboardUpdate {
+func (c *Consumer) entryUpdate(b *leaderboard.Board, before leaderboard.RankKey, after *leaderboard.Entry, bands bands, now time.Time) *pb.LeaderboardUpdate {
 	u := &pb.LeaderboardUpdate{
 		BoardId: string(b.ID), Season: string(after.Season), UserId: string(after.User), Status: pb.Outcome_APPLIED,
 		AppliedAt: protoconv.Timestamp(now), RankKey: []byte(after.Key), Hidden: after.Hidden,
+		IndexBehind: !c.service.Synced(after.SeasonKey),
 	}
 	set := func(k leaderboard.RankKey, score, band **int64) {
 		if k == "" {
@@ -151,10 +152,10 @@ func entryUpdate(b *leaderboard.Board, before leaderboard.RankKey, after *leader
 
 // newUpdate returns the update that reports the outcome of i. Parameter bands has the rank
 // bands of the item's season.
-func newUpdate(i *item, ranks rankTable, bands bands) *pb.LeaderboardUpdate {
+func (c *Consumer) newUpdate(i *item, ranks rankTable, bands bands) *pb.LeaderboardUpdate {
 	now, entry := time.Now(), i.outcome.Entry
 	entry.SeasonKey, entry.User = i.result.SeasonKey, i.result.User
-	u := entryUpdate(i.board, i.before, &entry, bands, now)
+	u := c.entryUpdate(i.board, i.before, &entry, bands, now)
 	u.Status, u.Reason = protoconv.FromStatus(i.outcome.Status), string(i.outcome.Reason)
 	if i.record.GetNotification() { // the update is about the user's entry, not about a result
 		return u

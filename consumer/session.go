@@ -31,7 +31,7 @@ func (c *Consumer) session(ctx context.Context, topics map[string]string) error 
 			}
 		}
 	}()
-	h := handler{Consumer: c, topics: topics, endCause: new(error)}
+	h := handler{Consumer: c, topics: topics, endCause: new(error), positions: new(positions)}
 	err := c.group.Consume(ctx, slices.Sorted(maps.Keys(topics)), h)
 	if errors.Is(err, sarama.ErrClosedConsumerGroup) || ctx.Err() != nil {
 		return nil
@@ -48,6 +48,9 @@ type handler struct {
 	*Consumer
 	topics   map[string]string // topic ids by topic name; the id is committed with every offset
 	endCause *error            // why the session ended
+	// positions are the positions of the rank index in the session's partitions. Setup sets
+	// them before any ConsumeClaim.
+	positions *positions
 }
 
 // Setup runs at the start of a session, before any ConsumeClaim.
@@ -62,6 +65,8 @@ func (h handler) Setup(s sarama.ConsumerGroupSession) error {
 	if err := h.resetInvalidOffsets(s); err != nil {
 		h.o.Log.Warn("cannot compare committed offsets with the log", "err", err)
 	}
+	h.positions.reset(s.Claims())
+	go h.keepPositions(s)
 	go h.measureLag(s)
 	return nil
 }
@@ -71,6 +76,8 @@ func (h handler) Setup(s sarama.ConsumerGroupSession) error {
 func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
 	h.metrics.partitions.Set(0)
 	h.metrics.lag.Reset()
+	h.metrics.indexLag.Reset()
+	h.storeLastPositions()
 	*h.endCause = context.Cause(s.Context())
 	return nil
 }
@@ -81,7 +88,8 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
 	applied := make(chan progress)
-	var reporting sync.WaitGroup
+	var reporting, following sync.WaitGroup
+	following.Go(func() { h.followIndex(ctx, claim) })
 	reporting.Go(func() {
 		if err := h.reportAndMark(s, claim, applied); err != nil {
 			cancel(err)
@@ -114,7 +122,10 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	}
 	close(applied)
 	reporting.Wait()
-	if err := context.Cause(ctx); err != nil && s.Context().Err() == nil {
+	err := context.Cause(ctx)
+	cancel(nil)
+	following.Wait()
+	if err != nil && s.Context().Err() == nil {
 		h.metrics.stuck.Inc()
 		return fmt.Errorf("consumer: partition %d of %s: %w", claim.Partition(), claim.Topic(), err)
 	}
@@ -187,17 +198,15 @@ const syncPoll = 100 * time.Millisecond
 // reportAndMark reports the outcomes of applied batches one after another, and marks
 // the offset of each batch for commit.
 //
-// It marks an offset only while the rank index is synced. An index that is not synced
-// lacks an update that only this process has. If the process ends in that state, the next
-// owner of the partition must read the same messages again. Therefore the offset after these
-// messages must not be committed. When the index is synced, reportAndMark marks the offset of the
-// last reported batch. This offset covers every batch before it.
+// While the rank index is not synced, or is not yet brought up to date with the messages before
+// the claim, the index's position stays (see position.go). reportAndMark then marks an offset
+// only if Kafka has a position, from which the next owner would bring the index up to date.
 func (h handler) reportAndMark(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, applied <-chan progress) error {
-	offset := int64(-1) // offset to mark for the last reported batch; -1 once it is marked
+	offset := int64(-1) // the offset after the last reported batch; -1 before the first batch
+	p := partition{claim.Topic(), claim.Partition()}
 	mark := func() {
-		if offset >= 0 && h.service.Synced() {
-			s.MarkOffset(claim.Topic(), claim.Partition(), offset, h.topics[claim.Topic()])
-			offset = -1
+		if offset >= 0 && h.positions.advance(p, offset, h.service.Synced()) {
+			s.MarkOffset(p.topic, p.id, offset, h.topics[p.topic]) // changes nothing if it is marked
 		}
 	}
 	tick := time.NewTicker(syncPoll)

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,38 +63,6 @@ func TestOffsetsAreCommittedOnlyAfterApply(t *testing.T) {
 	})
 	if len(seen) < 3 {
 		t.Errorf("the test has seen %d different sums of the committed offsets, want at least 3, so that it checks commits before the last one", len(seen))
-	}
-}
-
-// syncService is a service whose Synced method returns the value of synced.
-type syncService struct {
-	*gate
-	synced atomic.Bool
-}
-
-func (w *syncService) Synced() bool { return w.synced.Load() }
-
-// While the rank index is not synced, nothing is committed, so that the next
-// consumer reads the same messages again.
-func TestNothingIsCommittedWhileTheIndexIsNotSynced(t *testing.T) {
-	c := start(t)
-	s, _ := newService(t, ranking.Options{})
-	first := &syncService{gate: newGate(s, pass)}
-	stop := c.consume(first)
-	c.send(c.results(0, 40, 10)...)
-	eventually(t, "all results are applied", func() bool { return first.count() == 40 })
-	time.Sleep(3 * time.Second) // longer than the interval at which sarama commits marked offsets
-	stop()
-	if c.committed() != [partitions]int64{} {
-		t.Errorf("offsets %v are committed, want none while the index is not synced", c.committed())
-	}
-	second := &syncService{gate: newGate(s, pass)}
-	c.consume(second)
-	eventually(t, "all results are applied again", func() bool { return second.count() == 40 })
-	second.synced.Store(true)
-	eventually(t, "all offsets are committed", func() bool { return c.allCommitted() == 40 })
-	if got := boardLines(t, s); len(got) != 10 {
-		t.Errorf("board %q, want 10 users", got)
 	}
 }
 

@@ -57,8 +57,8 @@ func TestSubmitThroughKafkaReturnsTheNewScore(t *testing.T) {
 	}
 }
 
-// A process that starts while no broker is reachable fails to submit. Once a broker
-// is reachable, it submits, consumes and follows.
+// A process that starts while no broker is reachable fails to submit. Once a broker is reachable,
+// the process submits, consumes and follows.
 func TestProcessStartsBeforeKafka(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -231,8 +231,8 @@ func TestSubmitThroughKafkaStatesWhatItChanged(t *testing.T) {
 	}
 }
 
-// Corrections through Kafka count, also in closed seasons. Concurrent corrections do not
-// undo each other.
+// Corrections through Kafka count, even in closed seasons. Concurrent corrections do not undo each
+// other.
 func TestCorrectionsThroughKafka(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)

@@ -13,8 +13,8 @@ import (
 // span is the parent of the spans of store and index calls. The other spans link to the
 // first.
 //
-// The consumer continues sampled traces only, and begins none: a batch without a sampled
-// message has no spans.
+// The consumer continues sampled traces, and begins no trace. A batch without a sampled message has
+// no spans.
 type spans []trace.Span
 
 // startSpans begins the spans of a batch from one topic. The returned context has the

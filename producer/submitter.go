@@ -40,15 +40,15 @@ type waiter struct {
 	outcome chan<- leaderboard.Outcome
 }
 
-// NewSubmitter returns a submitter. Its method Submit waits for outcomes until timeout
-// has passed.
+// NewSubmitter returns a submitter. Its method Submit waits for outcomes for at most the duration
+// timeout.
 func NewSubmitter(p *Producer, t kafka.Topics, timeout time.Duration) *Submitter {
 	return &Submitter{producer: p, topic: t.Results(), timeout: timeout, waiters: map[revision][]waiter{}}
 }
 
-// Accept publishes complete results of b without waiting for their outcomes: every result
-// gets the status Accepted. It returns an error unless Kafka has stored all of the
-// results durably.
+// Accept publishes results of b without waiting for their outcomes: every result gets the
+// status Accepted. Accept sets no defaults: the caller must set all fields of a result, such as its
+// season. If Kafka has not stored all of the results durably, Accept returns an error.
 func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	ctx, end := kafka.TraceSend(ctx, s.topic, len(results))
 	outcomes, err := s.send(ctx, b, results)
@@ -74,7 +74,7 @@ func (s *Submitter) send(ctx context.Context, b *leaderboard.Board, results []le
 	return outcomes, nil
 }
 
-// message returns the message for a complete result of b.
+// message returns the message for a result of b.
 func message(topic string, b *leaderboard.Board, r *leaderboard.MatchResult) (*sarama.ProducerMessage, error) {
 	m, err := kafka.NewMessage(topic, string(r.User), &pb.MatchResultRecord{
 		BoardId: string(b.ID), Result: protoconv.FromResult(b, r), Retracted: r.Retracted,
@@ -86,8 +86,8 @@ func message(topic string, b *leaderboard.Board, r *leaderboard.MatchResult) (*s
 	return m, nil
 }
 
-// Submit publishes complete results of b, and waits for their outcomes. It returns an
-// error unless Kafka has stored all of the results durably. If the wait ends, or ctx is
+// Submit publishes results of b as [Submitter.Accept] does, and waits for their outcomes. If Kafka
+// has not stored all of the results durably, Submit returns an error. If the wait ends, or ctx is
 // done, before the outcome of a result arrives, the result has the status Accepted.
 func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	waits := make([]<-chan leaderboard.Outcome, len(results))
@@ -131,8 +131,8 @@ func (s *Submitter) expect(result *leaderboard.MatchResult) (outcome <-chan lead
 }
 
 // Deliver passes the outcome in an update to the Submit call that waits for it. If the
-// same content was sent more than once, several calls wait for it. Each update then
-// answers one call, in the order of the calls. An update from a consumer of an older
+// same content was sent more than once, several calls wait for its outcome. In this case, each
+// update answers one call, in the order of the calls. An update from a consumer of an older
 // version does not identify the content. Such an update answers a call only if all
 // waiting calls have the same content.
 func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {

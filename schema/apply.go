@@ -32,9 +32,9 @@ const (
 	// leaseTime is the time after which the lock of a dead process expires.
 	leaseTime = 2 * time.Minute
 	lockPoll  = 250 * time.Millisecond
-	// spreadTime bounds the time until every node knows a keyspace or table that another
-	// process created. The process that creates it waits until all nodes know it. Other
-	// processes do not wait, so their statements may fail and they must retry.
+	// spreadTime bounds the time until every node knows a new keyspace or table. The process
+	// that creates a keyspace or table waits until all nodes know it. Other processes do not
+	// wait. Their statements may fail, so these processes must retry their statements.
 	spreadTime = time.Minute
 )
 
@@ -45,8 +45,8 @@ func retry[T any](ctx context.Context, f func() (T, error)) (T, error) {
 
 // fromLateNode reports whether an error of a statement on the lock may come from a node
 // that does not know the lock's table yet: the coordinator, or a replica that fails or times
-// out. The statement may have taken effect. The caller can retry it nevertheless, because the
-// row of the lock names the owner.
+// out. The statement may have taken effect. Even so, the caller can retry the statement, because
+// the row of the lock names the owner.
 func fromLateNode(err error) bool {
 	var request gocql.RequestError
 	if !errors.As(err, &request) {
@@ -196,9 +196,8 @@ type lease struct {
 // take creates the lock's table, waits for the lock, and takes it.
 func (l *lease) take(ctx context.Context, keyspace string) error {
 	// If two nodes create the same table concurrently, the nodes assign different ids to
-	// the table, and never agree on the schema again. So the statement names the id. Other
-	// statements that change the schema do not need this, because they run while the lock
-	// is held.
+	// the table, and never agree on the schema again. So the statement names the id. Statements
+	// that create other tables need not name an id, because they run while the lock is held.
 	sum := sha256.Sum256([]byte("leaderboard schema_lock of " + keyspace))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // a UUID of version 8
 	id, err := gocql.UUIDFromBytes(sum[:16])
@@ -237,7 +236,7 @@ func (l *lease) wait(ctx context.Context) error {
 }
 
 // tryTake takes the lock if no other process holds it. It reports whether l holds the lock
-// now. If [retry] must not call it again, the error is a [backoff.PermanentError].
+// now. If [retry] must not call tryTake again, the error is a [backoff.PermanentError].
 func (l *lease) tryTake(ctx context.Context) (bool, error) {
 	row := map[string]any{}
 	taken, err := l.cas(ctx, row, takeLock, l.owner, int(l.duration.Seconds()))

@@ -73,8 +73,8 @@ func session(t *testing.T, connect func(string) (*gocql.Session, error), keyspac
 
 var oneReplica = map[string]int{"dc1": 1}
 
-// testMigrations returns migrations. The first creates a table, and each of the others adds a
-// column to it.
+// testMigrations returns migrations. The first migration creates a table, and each later migration
+// adds a column to this table.
 func testMigrations(versions int) []Migration {
 	all := []Migration{{Version: 1, Name: "one", Checksum: "c1", statements: []string{"CREATE TABLE IF NOT EXISTS t (k int PRIMARY KEY)"}}}
 	for v := 2; v <= versions; v++ {
@@ -169,7 +169,7 @@ func TestConcurrentAppliesRunEachMigrationOnce(t *testing.T) {
 }
 
 // If another process has just created the keyspace or a table, some nodes do not yet know
-// it. Apply retries until they do.
+// the keyspace or the table. Apply retries until all nodes know it.
 func TestApplyRetriesOnNodesThatDoNotKnowTheKeyspaceYet(t *testing.T) {
 	connect := connector(t)
 	ks := newKeyspace(t, connect)

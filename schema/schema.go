@@ -1,6 +1,6 @@
 // Package schema contains the Cassandra schema of storage/cql as numbered CQL files, the
-// migrations. It applies them to a keyspace in the order of their numbers, and never
-// undoes one.
+// migrations. It applies the migrations to a keyspace in the order of their numbers, and never
+// undoes a migration.
 package schema
 
 import (

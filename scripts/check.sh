@@ -43,14 +43,14 @@ step "tests"
 # Real Cassandra, Kafka and Redis start once for all packages. With
 # REQUIRE_INTEGRATION, a missing server fails a test instead of skipping it.
 export REQUIRE_INTEGRATION="${REQUIRE_INTEGRATION:-1}"
-# Two sets of official results may not be committed. To run those checks too, name
-# their folder in LEADERBOARD_DATASETS.
+# Two sets of official results must not be committed. To run the checks of these sets too,
+# name the folder with the sets in LEADERBOARD_DATASETS.
 export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
-# The command "make slow" runs the tests that are skipped everywhere below. They take as
-# long as all others together.
+# The command "make slow" runs the tests that are skipped everywhere below. These tests take
+# as long as all other tests together.
 #
-# Some tests run without the race detector. The detector would slow them down two to six
-# times, and would find little:
+# Some tests run without the race detector. The detector would slow these tests down two to
+# six times, and would find little:
 # - The root package, repotest and the named tests of cache/memory start no goroutines.
 # - test/official and test/pipeline test child processes, whose binary has no detector.
 # - The models of storage/cql run statements in chosen orders, and its tests of amendments
@@ -67,7 +67,8 @@ slow+='|^TestLinkedFootball$/^thirty|^TestLinkedFootballThroughKafka$/^two|^Test
 waiting="./storage/cql ./consumer ./schema"
 packages="$waiting $(go list ./... | sed 1d | grep -v -e /test/faults -e /test/official -e /test/pipeline -e /internal/repotest -e /storage/cql$ -e /consumer$ -e /schema$)"
 export norace slow packages
-# Tests with child processes mostly wait, so they run beside those under the race detector.
+# Tests with child processes mostly wait. So they run at the same time as the tests under the
+# race detector.
 # The linters have vetted all packages.
 go run ./test/cluster/cmd run -quick -- bash -euo pipefail -c '
   output=$(mktemp)

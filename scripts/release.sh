@@ -6,8 +6,8 @@
 #   scripts/release.sh v1.2.3                all platforms
 #   scripts/release.sh v1.2.3 linux/amd64    one platform
 #
-# DIST names another folder. The archives of one commit and one Go version are always
-# the same.
+# The variable DIST names a folder to use in place of dist. The archives of one commit and one
+# Go version are always the same.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -39,10 +39,10 @@ func (b Bound) Allows(id leaderboard.BoardID) bool {
 		})
 }
 
-// boundClaims returns the bound of a token. The claims boards and board_prefixes of a
-// token are lists, as the same fields of a key are. A token with neither claim has all
-// boards. If a claim is invalid, or if a token with a claim has no board and no prefix,
-// boundClaims returns an error, because a token must not have all boards by mistake.
+// boundClaims returns the bound of a token. The claims boards and board_prefixes of a token are
+// lists, as the same fields of a key are. A token with neither claim has all boards. If a claim is
+// invalid, boundClaims returns an error. It also returns an error if a token has one of the claims,
+// but no board and no prefix: the zero Bound would give the token all boards by mistake.
 func boundClaims(t jwt.Token) (Bound, error) {
 	if !t.Has(boardsClaim) && !t.Has(prefixesClaim) {
 		return Bound{}, nil

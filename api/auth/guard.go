@@ -40,9 +40,8 @@ const (
 	// keyTTL is how long an API key is cached after it was read from the store. After
 	// this time at the latest, every server refuses a revoked key.
 	keyTTL = 5 * time.Second
-	// keyGrace is how long a cached key stays valid while the store is
-	// unavailable. Keys cannot be revoked during that time either, because a
-	// revocation is a write to the store.
+	// keyGrace is how long a cached key stays valid while the store is unavailable. While the store
+	// is unavailable, no key can be revoked, because a revocation is a write to the store.
 	keyGrace = time.Hour
 	// cachedKeyTimeout bounds the wait for the store if the cache has the key.
 	cachedKeyTimeout = time.Second
@@ -80,8 +79,8 @@ type Guard struct {
 	byKey      *buckets
 	byUser     *buckets
 	byPeer     *buckets
-	// invalid limits the invalid credentials from one address. If an address sends too
-	// many of them, the guard refuses its calls before it checks their credentials.
+	// invalid limits the invalid credentials from one address. If an address sends too many invalid
+	// credentials, the guard refuses its calls before it checks their credentials.
 	invalid *buckets
 }
 

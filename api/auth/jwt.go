@@ -319,10 +319,10 @@ func (v *verifier) FetchKeys(ctx context.Context, sink jws.KeySink, sig *jws.Sig
 	return nil
 }
 
-// keySet returns the keys of the JWKS. If the loaded keys are older than Refresh,
-// keySet starts to reload them in the background and returns the old keys. If urgent
-// is set, keySet reloads keys of any age, and waits. Reloads begin at least minRefresh
-// apart, also while they fail. If a reload fails, the old keys remain.
+// keySet returns the keys of the JWKS. If the loaded keys are older than Refresh, keySet starts to
+// reload them in the background and returns the old keys. If urgent is set, keySet reloads keys of
+// any age, and waits. Reloads begin at least minRefresh apart, also while reloads fail. If a reload
+// fails, the old keys remain.
 func (v *verifier) keySet(ctx context.Context, urgent bool) (jwk.Set, error) {
 	v.mu.Lock()
 	set, now := v.set, v.now()

@@ -12,8 +12,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// keyPrefix begins every API key that the service creates. Secret scanners recognize
-// leaked keys by it.
+// keyPrefix begins every API key that the service creates. Secret scanners recognize leaked keys by
+// this prefix.
 const keyPrefix = "lbk_"
 
 // NewKey creates an API key from 256 random bits. It returns the secret, which the

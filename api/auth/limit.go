@@ -26,9 +26,9 @@ type Limits struct {
 	PerPeer Rate
 }
 
-// buckets is a set of token buckets by key. If there are more than maxBuckets, the
-// least recently used bucket is evicted. If the key of an evicted bucket is used again,
-// it gets a new bucket, which is full.
+// buckets is a set of token buckets by key. If there are more than maxBuckets, the least recently
+// used bucket is evicted. If the key of an evicted bucket is used again, the key gets a new bucket,
+// which is full.
 type buckets struct {
 	limit rate.Limit
 	burst int
@@ -54,10 +54,10 @@ func newBuckets(r Rate) *buckets {
 	return &buckets{rate.Limit(r.PerSecond), burst, byKey}
 }
 
-// reserve takes n tokens from a key's bucket. If n is greater than the size of a
-// bucket, reserve takes a full bucket. If the bucket has too few tokens, reserve takes
-// none and returns the time until it has enough. The method CancelAt of the returned
-// reservation puts the tokens back. b must not be nil.
+// reserve takes n tokens from a key's bucket. If n is greater than the size of a bucket, reserve
+// takes a full bucket. If the bucket has too few tokens, reserve takes no tokens and returns the
+// time until the bucket has enough. The method CancelAt of the returned reservation puts the tokens
+// back. b must not be nil.
 func (b *buckets) reserve(key string, n int, now time.Time) (*rate.Reservation, time.Duration) {
 	l, ok := b.byKey.Get(key)
 	if !ok {
@@ -74,8 +74,8 @@ func (b *buckets) reserve(key string, n int, now time.Time) (*rate.Reservation, 
 	return r, wait
 }
 
-// take takes one token from a key's bucket. If the bucket is empty, take returns the
-// time until it has a token.
+// take takes one token from a key's bucket. If the bucket is empty, take returns the time until the
+// bucket has a token.
 func (b *buckets) take(key string, now time.Time) time.Duration {
 	if b == nil {
 		return 0
@@ -97,11 +97,11 @@ func (b *buckets) wait(key string, now time.Time) time.Duration {
 	return time.Duration(max(0, missing) / float64(b.limit) * float64(time.Second))
 }
 
-// takeAll takes tokens from the buckets of several keys; tokens has the number by key.
-// If one bucket has too few tokens, takeAll takes none from any bucket, and returns the
-// key with the longest wait and this wait. If the number for a key is greater than the
-// size of a bucket, a full bucket is enough: its number of tokens then becomes negative.
-// Otherwise such a large batch would always be refused.
+// takeAll takes tokens from the buckets of several keys; tokens has the number by key. If one
+// bucket has too few tokens, takeAll takes no tokens from any bucket, and returns the key with the
+// longest wait and this wait. If the number for a key is greater than the size of a bucket, a full
+// bucket is enough: its number of tokens then becomes negative. If a full bucket were not enough,
+// such a large batch would always be refused.
 func (b *buckets) takeAll(tokens map[string]int, now time.Time) (slowest string, longest time.Duration) {
 	if b == nil {
 		return "", 0

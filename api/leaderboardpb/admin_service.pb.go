@@ -34,8 +34,8 @@ type Key struct {
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,proto3" json:"created_at,omitempty"`
 	// Absent if the key never expires.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,proto3" json:"expires_at,omitempty"`
-	// The boards of the key, and the prefixes of their ids. If both are absent, the key
-	// is for all boards.
+	// The key is for the boards with these ids, and for the boards whose ids begin with one
+	// of these prefixes. If both lists are absent, the key is for all boards.
 	Boards        []string `protobuf:"bytes,6,rep,name=boards,proto3" json:"boards,omitempty"`
 	BoardPrefixes []string `protobuf:"bytes,7,rep,name=board_prefixes,proto3" json:"board_prefixes,omitempty"`
 	// Present and true if a server that requires no keys (setting insecure) created the
@@ -419,8 +419,8 @@ func (x *ListKeysResponse) GetKeys() []*Key {
 type RevokeKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	KeyId string                 `protobuf:"bytes,1,opt,name=key_id,proto3" json:"key_id,omitempty"`
-	// If true, revoke even the last admin key. Without an admin key, a server creates
-	// one when it next starts.
+	// If true, revoke even the last admin key. If the store has no admin key, a server that
+	// requires keys creates an admin key when it next starts.
 	Force         bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -843,8 +843,9 @@ type ExportResultsRequest struct {
 	IncludeBans bool `protobuf:"varint,3,opt,name=include_bans,proto3" json:"include_bans,omitempty"`
 	// If true, the void matches follow the results.
 	IncludeVoids bool `protobuf:"varint,4,opt,name=include_voids,proto3" json:"include_voids,omitempty"`
-	// If true, the early ends of seasons follow the results. Otherwise the results after
-	// these ends are left out: on a board without the ends, they would count.
+	// If true, the early ends of seasons follow the results. Otherwise the answer lacks the
+	// results at these ends or later, because these results would count on a board without
+	// the early ends.
 	IncludeEnds   bool `protobuf:"varint,5,opt,name=include_ends,proto3" json:"include_ends,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1328,14 +1329,14 @@ func (x *ListActsResponse) GetNextPageToken() string {
 // Request of ListBans. Bans must match all given fields.
 type ListBansRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The answer has the bans on this board, and the bans on every board. If absent, the
-	// bans on any board.
+	// If given, the answer has the bans on this board and the bans on every board. If
+	// absent, the answer has the bans on any board.
 	Board string `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
-	// A part of the user's id, in any case.
+	// A part of the user's id. Upper and lower case are equal.
 	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
-	// A part of the reason, in any case.
+	// A part of the reason. Upper and lower case are equal.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// A part of the actor, in any case.
+	// A part of the actor. Upper and lower case are equal.
 	Actor string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
 	// If true, the answer includes bans that were lifted or have ended.
 	IncludeLifted bool `protobuf:"varint,5,opt,name=include_lifted,proto3" json:"include_lifted,omitempty"`

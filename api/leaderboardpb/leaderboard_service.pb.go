@@ -178,8 +178,7 @@ type SubmitScoreResponse struct {
 	// True if the result is durable and applied: the status is APPLIED, DUPLICATE or
 	// SUPERSEDED.
 	Success bool `protobuf:"varint,1,opt,name=success,proto3" json:"success,omitempty"`
-	// The user's current score and competition rank. Absent unless the result is
-	// applied.
+	// As in Outcome: the user's score and competition rank after this result.
 	NewScore *int64         `protobuf:"varint,2,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
 	Rank     *int64         `protobuf:"varint,3,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	Status   Outcome_Status `protobuf:"varint,4,opt,name=status,proto3,enum=leaderboard.v1.Outcome_Status" json:"status,omitempty"`
@@ -193,7 +192,7 @@ type SubmitScoreResponse struct {
 	// USER_BANNED if the user is banned on the board, otherwise absent. The result is
 	// kept and counts once the ban is lifted; until then the user has no rank.
 	Reason *string `protobuf:"bytes,10,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
-	// This field and the next two are as in Outcome.
+	// previous_score, previous_rank, personal_best and stands are as in Outcome.
 	PreviousScore *int64 `protobuf:"varint,11,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
 	PreviousRank  *int64 `protobuf:"varint,12,opt,name=previous_rank,proto3,oneof" json:"previous_rank,omitempty"`
 	PersonalBest  *bool  `protobuf:"varint,13,opt,name=personal_best,proto3,oneof" json:"personal_best,omitempty"`
@@ -353,7 +352,8 @@ type BatchSubmitScoresRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Results []*Result              `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
-	// These fields are as in SubmitScoreRequest. They apply to all results.
+	// no_wait, include_previous_rank and include_linked are as in SubmitScoreRequest. They
+	// apply to all results.
 	NoWait              bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
 	IncludePreviousRank bool `protobuf:"varint,4,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
 	IncludeLinked       bool `protobuf:"varint,5,opt,name=include_linked,proto3" json:"include_linked,omitempty"`
@@ -476,7 +476,8 @@ type BatchSubmitResultsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Each result has its board in board_id.
 	Results []*Result `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
-	// These fields are as in SubmitScoreRequest. They apply to all results.
+	// no_wait, include_previous_rank and include_linked are as in SubmitScoreRequest. They
+	// apply to all results.
 	NoWait              bool `protobuf:"varint,2,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
 	IncludePreviousRank bool `protobuf:"varint,3,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
 	IncludeLinked       bool `protobuf:"varint,4,opt,name=include_linked,proto3" json:"include_linked,omitempty"`
@@ -597,8 +598,8 @@ type RetractResultRequest struct {
 	Revision *int64 `protobuf:"varint,4,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
 	// If absent, the season in which the match has a result.
 	Season string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
-	// A reason for operators to read, at most 256 bytes. It is required, with the admin
-	// scope, if the season no longer accepts results.
+	// A reason for operators to read, at most 256 bytes. If the season no longer accepts
+	// results, the call needs the admin scope and a reason.
 	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	// If true, nothing changes, and the answer states what would change.
 	DryRun bool `protobuf:"varint,7,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
@@ -707,8 +708,11 @@ func (x *RetractResultRequest) GetIncludeLinked() bool {
 type RetractResultResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// True if the retraction is durable and the retracted revision does not count. The
-	// status is APPLIED or DUPLICATE; CONFLICT if another result had the same revision; or
-	// SUPERSEDED if the revision was given and a higher one counts.
+	// status is then one of:
+	//
+	//   - APPLIED or DUPLICATE
+	//   - CONFLICT, if another result had the same revision
+	//   - SUPERSEDED, if the request has a revision and a higher revision counts
 	Success bool `protobuf:"varint,1,opt,name=success,proto3" json:"success,omitempty"`
 	// The user's current score and competition rank. Both are absent if no result of
 	// the user counts. rank is also absent if it is unknown.
@@ -721,7 +725,7 @@ type RetractResultResponse struct {
 	Season   string         `protobuf:"bytes,8,opt,name=season,proto3" json:"season,omitempty"`
 	// With dry_run: what would change. The other fields are as they would be.
 	Effect *RetractionEffect `protobuf:"bytes,9,opt,name=effect,proto3" json:"effect,omitempty"`
-	// These fields are as in Outcome.
+	// previous_score, previous_rank and linked are as in Outcome.
 	PreviousScore *int64            `protobuf:"varint,10,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
 	PreviousRank  *int64            `protobuf:"varint,11,opt,name=previous_rank,proto3,oneof" json:"previous_rank,omitempty"`
 	Linked        []*Outcome_Linked `protobuf:"bytes,12,rep,name=linked,proto3" json:"linked,omitempty"`
@@ -992,9 +996,9 @@ type PurgeResultsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	UserId string                 `protobuf:"bytes,2,opt,name=user_id,proto3" json:"user_id,omitempty"`
-	// The results whose achieved_at is at this time or later.
+	// Selects the results whose achieved_at is at this time or later.
 	From *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
-	// The results whose achieved_at is before this time.
+	// Selects the results whose achieved_at is before this time.
 	To *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
 	// If absent, every season.
 	Season string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
@@ -1252,7 +1256,7 @@ type VoidMatchResponse struct {
 	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season  string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
 	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
-	// Whether the match is void, or would be.
+	// Whether the match is void. With dry_run, whether the match would be void.
 	Voided bool `protobuf:"varint,4,opt,name=voided,proto3" json:"voided,omitempty"`
 	// With dry_run: what would change.
 	Effect        *RetractionEffect `protobuf:"bytes,5,opt,name=effect,proto3" json:"effect,omitempty"`
@@ -1411,7 +1415,7 @@ type RestoreMatchResponse struct {
 	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season  string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
 	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
-	// Whether the match is void, or would be.
+	// Whether the match is void. With dry_run, whether the match would be void.
 	Voided bool `protobuf:"varint,4,opt,name=voided,proto3" json:"voided,omitempty"`
 	// With dry_run: what would change.
 	Effect        *RetractionEffect `protobuf:"bytes,5,opt,name=effect,proto3" json:"effect,omitempty"`
@@ -1497,13 +1501,13 @@ type CorrectResultRequest struct {
 	Revision *int64 `protobuf:"varint,5,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
 	Score    *int64 `protobuf:"varint,6,opt,name=score,proto3,oneof" json:"score,omitempty"`
 	Points   *int64 `protobuf:"varint,7,opt,name=points,proto3,oneof" json:"points,omitempty"`
-	// If not empty, it replaces all tie-breakers.
+	// If not empty, these values replace all tie-breakers.
 	TieBreakers []int64 `protobuf:"varint,8,rep,packed,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
-	// It must be in the same season.
+	// The new achieved_at. It must be in the same season.
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
 	// The attributes to set. An empty value removes an attribute.
 	Attributes map[string]string `protobuf:"bytes,10,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// If given, it replaces the metadata; {} removes it.
+	// If given, the object replaces the metadata. {} removes the metadata.
 	Metadata *structpb.Struct `protobuf:"bytes,11,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	// As in RetractResultRequest.
 	Reason string `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -2138,8 +2142,8 @@ type ListScoresRequest struct {
 	// If true, each entry has match_id, metadata and divisions.
 	IncludeMetadata bool `protobuf:"varint,8,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
 	// If given, the list has only entries whose score is at least min_score and at most
-	// max_score. Both are within ±2^53, and cannot be combined with start_rank. On DECAY boards,
-	// the score at the time scored_at of the answer is compared.
+	// max_score. Both must be within ±2^53, and cannot be combined with start_rank. On
+	// DECAY boards, they limit the scores at the time scored_at of the answer.
 	MinScore *int64 `protobuf:"varint,9,opt,name=min_score,proto3,oneof" json:"min_score,omitempty"`
 	MaxScore *int64 `protobuf:"varint,10,opt,name=max_score,proto3,oneof" json:"max_score,omitempty"`
 	// For a crossed division: "attribute:value" of each of its attributes, in any order.
@@ -3088,7 +3092,7 @@ type EndSeasonResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The season with its new end, without its entrants.
 	Season *ListSeasonsResponse_Season `protobuf:"bytes,1,opt,name=season,proto3" json:"season,omitempty"`
-	// The stored results that no longer count, and their users.
+	// The number of stored results that no longer count, and the number of their users.
 	ExcludedResults int64 `protobuf:"varint,2,opt,name=excluded_results,proto3" json:"excluded_results,omitempty"`
 	ExcludedUsers   int64 `protobuf:"varint,3,opt,name=excluded_users,proto3" json:"excluded_users,omitempty"`
 	// The first season that begins at the new end or later, and its start. Absent if the
@@ -3926,7 +3930,8 @@ func (x *BanUserResponse) GetEffect() *BanEffect {
 type UnbanUserRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
-	// The board. If absent, the ban on every board is lifted; bans on single boards remain.
+	// The board. If absent, the ban on every board is lifted, and bans on single boards
+	// remain.
 	Board string `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
 	// A reason for operators to read, at most 256 bytes.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -4372,7 +4377,8 @@ type GetUserScoreResponse_UserScore struct {
 	// On DECAY boards: the time for which the score is computed. It is the present,
 	// or the end of a season that is over.
 	ScoredAt *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
-	// With include_metadata, as in Entry.
+	// match_id, metadata and divisions are as in Entry, and only present with
+	// include_metadata.
 	MatchId   *string          `protobuf:"bytes,18,opt,name=match_id,proto3,oneof" json:"match_id,omitempty"`
 	Metadata  *structpb.Struct `protobuf:"bytes,19,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	Divisions []string         `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
@@ -4698,11 +4704,11 @@ type GetStatsResponse_Stats struct {
 	// In ascending order of scores.
 	Histogram   []*GetStatsResponse_Bucket     `protobuf:"bytes,9,rep,name=histogram,proto3" json:"histogram,omitempty"`
 	Percentiles []*GetStatsResponse_Percentile `protobuf:"bytes,10,rep,name=percentiles,proto3" json:"percentiles,omitempty"`
-	// The score at position rank. Absent if rank was not given or there are fewer
-	// entries.
+	// The score at position rank. Absent if the request has no rank, or if the ranking
+	// has fewer entries than rank.
 	ScoreAtRank *int64 `protobuf:"varint,11,opt,name=score_at_rank,proto3,oneof" json:"score_at_rank,omitempty"`
-	// The rank that an entry with the given score would have. Absent if score was
-	// not given.
+	// The rank that an entry with the given score would have. Absent if the request has
+	// no score.
 	RankOfScore *int64 `protobuf:"varint,12,opt,name=rank_of_score,proto3,oneof" json:"rank_of_score,omitempty"`
 	// True if the season is over and the statistics are final.
 	Sealed bool `protobuf:"varint,13,opt,name=sealed,proto3" json:"sealed,omitempty"`
@@ -4912,10 +4918,11 @@ type ListSeasonsResponse_Season struct {
 	SealedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=sealed_at,proto3" json:"sealed_at,omitempty"`
 	// All changes of the final ranks.
 	Amendments []*ListSeasonsResponse_Amendment `protobuf:"bytes,7,rep,name=amendments,proto3" json:"amendments,omitempty"`
-	// When the season stops accepting results. Absent if it never does.
+	// When the season stops accepting results. Absent if the season always accepts
+	// results.
 	ClosesAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=closes_at,proto3" json:"closes_at,omitempty"`
-	// The first sweep from this time on deletes the season. Before the season is
-	// sealed, this is the earliest such time. Absent if no sweep will delete it.
+	// The first sweep from this time on deletes the season. Before the season is sealed,
+	// removed_at is the earliest possible time. Absent if no sweep will delete it.
 	RemovedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=removed_at,proto3" json:"removed_at,omitempty"`
 	// When an administrator ended the season before its time. Absent for other seasons.
 	EndedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=ended_at,proto3" json:"ended_at,omitempty"`
@@ -5114,11 +5121,11 @@ type ListUserScoresResponse_BoardScore struct {
 	Rank       *int64                 `protobuf:"varint,4,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	Total      *int64                 `protobuf:"varint,5,opt,name=total,proto3,oneof" json:"total,omitempty"`
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
-	// This field and the next two are as in GetUserScore.
+	// as_of, degraded and sealed are as in GetUserScore.
 	AsOf     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=as_of,proto3" json:"as_of,omitempty"`
 	Degraded bool                   `protobuf:"varint,8,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	Sealed   bool                   `protobuf:"varint,9,opt,name=sealed,proto3" json:"sealed,omitempty"`
-	// True if the board is linked and filling, or if the division is filling: see Board.
+	// True if the board is linked and filling: see Board.
 	Filling       *bool `protobuf:"varint,10,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

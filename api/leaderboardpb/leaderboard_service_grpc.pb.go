@@ -75,10 +75,10 @@ type LeaderboardServiceClient interface {
 	BatchRetractResults(ctx context.Context, in *BatchRetractResultsRequest, opts ...grpc.CallOption) (*BatchRetractResultsResponse, error)
 	// Undoes the results of a user whose event time is between two times.
 	PurgeResults(ctx context.Context, in *PurgeResultsRequest, opts ...grpc.CallOption) (*PurgeResultsResponse, error)
-	// Voids a match of a board with matches: no result of the match counts, not even one
-	// that arrives later, until RestoreMatch.
+	// Voids a match of a board whose field matches is true. Until RestoreMatch, no result
+	// of the match counts, not even a result that arrives later.
 	VoidMatch(ctx context.Context, in *VoidMatchRequest, opts ...grpc.CallOption) (*VoidMatchResponse, error)
-	// Ends the void of a match: its results count again.
+	// Ends the void of a match. The results of the match count again.
 	RestoreMatch(ctx context.Context, in *RestoreMatchRequest, opts ...grpc.CallOption) (*RestoreMatchResponse, error)
 	// Changes the given fields of a stored result, and submits the changed result as its
 	// next revision. If the season no longer accepts results, the call needs the admin scope
@@ -106,15 +106,14 @@ type LeaderboardServiceClient interface {
 	GetSeason(ctx context.Context, in *GetSeasonRequest, opts ...grpc.CallOption) (*GetSeasonResponse, error)
 	// Ends a season before its time. The season then contains only the results whose
 	// achieved_at is before the end. The service rejects other results, and stored results
-	// after the end do not count. Results before the end are accepted until the season closes.
-	// The end
-	// can move to an earlier time, but never to a later one.
+	// at the end or later do not count. Results before the end are accepted until the
+	// season closes. The end can move to an earlier time, but never to a later time.
 	EndSeason(ctx context.Context, in *EndSeasonRequest, opts ...grpc.CallOption) (*EndSeasonResponse, error)
 	// Sends the top of a ranking immediately, and again after changes, at most ten times
 	// per second. If the caller reads more slowly, the stream skips versions. Without
-	// changes, the stream sends the top every 15 seconds. If no message arrives for longer,
-	// the connection is lost. REST clients receive server-sent events whose data is the
-	// Leaderboard.
+	// changes, the stream sends the top every 15 seconds. If no message arrives for longer
+	// than 15 seconds, the connection is lost. REST clients receive server-sent events
+	// whose data is the Leaderboard.
 	WatchScores(ctx context.Context, in *WatchScoresRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchScoresResponse], error)
 	// Lists the boards that the caller may see, ordered by id.
 	ListBoards(ctx context.Context, in *ListBoardsRequest, opts ...grpc.CallOption) (*ListBoardsResponse, error)
@@ -129,11 +128,11 @@ type LeaderboardServiceClient interface {
 	UpdateBoard(ctx context.Context, in *UpdateBoardRequest, opts ...grpc.CallOption) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(ctx context.Context, in *DeleteBoardRequest, opts ...grpc.CallOption) (*DeleteBoardResponse, error)
-	// Hides a user from the rankings of a board, or from every ranking. The user's
-	// results are kept, and new ones are accepted.
+	// Hides a user from the rankings of a board, or from every ranking. The user's results
+	// are kept, and new results are accepted.
 	BanUser(ctx context.Context, in *BanUserRequest, opts ...grpc.CallOption) (*BanUserResponse, error)
-	// Lifts a user's ban on one board, or the user's ban on every board. The user's
-	// entries appear in rankings again, unless another ban still hides them.
+	// Lifts a user's ban on one board, or the user's ban on every board. If no other ban
+	// hides the user's entries, they appear in rankings again.
 	UnbanUser(ctx context.Context, in *UnbanUserRequest, opts ...grpc.CallOption) (*UnbanUserResponse, error)
 	// Deletes all data of a user. This cannot be undone.
 	EraseUser(ctx context.Context, in *EraseUserRequest, opts ...grpc.CallOption) (*EraseUserResponse, error)
@@ -464,10 +463,10 @@ type LeaderboardServiceServer interface {
 	BatchRetractResults(context.Context, *BatchRetractResultsRequest) (*BatchRetractResultsResponse, error)
 	// Undoes the results of a user whose event time is between two times.
 	PurgeResults(context.Context, *PurgeResultsRequest) (*PurgeResultsResponse, error)
-	// Voids a match of a board with matches: no result of the match counts, not even one
-	// that arrives later, until RestoreMatch.
+	// Voids a match of a board whose field matches is true. Until RestoreMatch, no result
+	// of the match counts, not even a result that arrives later.
 	VoidMatch(context.Context, *VoidMatchRequest) (*VoidMatchResponse, error)
-	// Ends the void of a match: its results count again.
+	// Ends the void of a match. The results of the match count again.
 	RestoreMatch(context.Context, *RestoreMatchRequest) (*RestoreMatchResponse, error)
 	// Changes the given fields of a stored result, and submits the changed result as its
 	// next revision. If the season no longer accepts results, the call needs the admin scope
@@ -495,15 +494,14 @@ type LeaderboardServiceServer interface {
 	GetSeason(context.Context, *GetSeasonRequest) (*GetSeasonResponse, error)
 	// Ends a season before its time. The season then contains only the results whose
 	// achieved_at is before the end. The service rejects other results, and stored results
-	// after the end do not count. Results before the end are accepted until the season closes.
-	// The end
-	// can move to an earlier time, but never to a later one.
+	// at the end or later do not count. Results before the end are accepted until the
+	// season closes. The end can move to an earlier time, but never to a later time.
 	EndSeason(context.Context, *EndSeasonRequest) (*EndSeasonResponse, error)
 	// Sends the top of a ranking immediately, and again after changes, at most ten times
 	// per second. If the caller reads more slowly, the stream skips versions. Without
-	// changes, the stream sends the top every 15 seconds. If no message arrives for longer,
-	// the connection is lost. REST clients receive server-sent events whose data is the
-	// Leaderboard.
+	// changes, the stream sends the top every 15 seconds. If no message arrives for longer
+	// than 15 seconds, the connection is lost. REST clients receive server-sent events
+	// whose data is the Leaderboard.
 	WatchScores(*WatchScoresRequest, grpc.ServerStreamingServer[WatchScoresResponse]) error
 	// Lists the boards that the caller may see, ordered by id.
 	ListBoards(context.Context, *ListBoardsRequest) (*ListBoardsResponse, error)
@@ -518,11 +516,11 @@ type LeaderboardServiceServer interface {
 	UpdateBoard(context.Context, *UpdateBoardRequest) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(context.Context, *DeleteBoardRequest) (*DeleteBoardResponse, error)
-	// Hides a user from the rankings of a board, or from every ranking. The user's
-	// results are kept, and new ones are accepted.
+	// Hides a user from the rankings of a board, or from every ranking. The user's results
+	// are kept, and new results are accepted.
 	BanUser(context.Context, *BanUserRequest) (*BanUserResponse, error)
-	// Lifts a user's ban on one board, or the user's ban on every board. The user's
-	// entries appear in rankings again, unless another ban still hides them.
+	// Lifts a user's ban on one board, or the user's ban on every board. If no other ban
+	// hides the user's entries, they appear in rankings again.
 	UnbanUser(context.Context, *UnbanUserRequest) (*UnbanUserResponse, error)
 	// Deletes all data of a user. This cannot be undone.
 	EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error)

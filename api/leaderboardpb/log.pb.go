@@ -43,10 +43,11 @@ type MatchResultRecord struct {
 	// contains result.achieved_at.
 	Season string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
 	// When the service received the result. This time determines whether the result is too
-	// late for its season. The service uses the timestamp of the Kafka message instead if
-	// received_at is absent, later than that timestamp, or over 10 minutes before it.
+	// late for its season. If received_at is absent, later than the timestamp of the Kafka
+	// message, or over 10 minutes earlier than that timestamp, the service uses the
+	// timestamp instead.
 	ReceivedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=received_at,proto3" json:"received_at,omitempty"`
-	// If true, the caller sent no achieved_at, and the service chose it.
+	// If true, the caller sent no achieved_at, and the service chose the time.
 	Assigned bool `protobuf:"varint,7,opt,name=assigned,proto3" json:"assigned,omitempty"`
 	// If true, the result is an administrator's correction, and a closed season accepts it.
 	Amends        bool `protobuf:"varint,8,opt,name=amends,proto3" json:"amends,omitempty"`
@@ -143,7 +144,7 @@ func (x *MatchResultRecord) GetAmends() bool {
 // The value of a message on the leaderboard-updates topic. It is one of:
 //
 //   - the outcome of one result;
-//   - a user's entry after notifications;
+//   - a user's entry after messages with notification set;
 //   - a user's entry on a linked board, after results of its source.
 //
 // In the last two cases, match_id is empty and status is APPLIED. The key of the message is
@@ -162,9 +163,9 @@ type LeaderboardUpdate struct {
 	// absent if the user has no score at that time.
 	OldScore *int64 `protobuf:"varint,8,opt,name=old_score,proto3,oneof" json:"old_score,omitempty"`
 	NewScore *int64 `protobuf:"varint,9,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
-	// The competition ranks of old_score and new_score, each rounded up to 1, 3 or a power of
-	// ten. The ladder in which they are counted is at most a second old. Each is absent if the
-	// rank is unknown.
+	// The competition ranks of old_score and new_score, each rounded up to 1, 3 or a power
+	// of ten. The ranks are counted in a state of the ladder that is at most a second old.
+	// Each is absent if the rank is unknown.
 	OldRankBand *int64 `protobuf:"varint,10,opt,name=old_rank_band,proto3,oneof" json:"old_rank_band,omitempty"`
 	NewRankBand *int64 `protobuf:"varint,11,opt,name=new_rank_band,proto3,oneof" json:"new_rank_band,omitempty"`
 	// When the result was applied.
@@ -175,12 +176,12 @@ type LeaderboardUpdate struct {
 	// Identifies the content of the result. If two results have the same match and
 	// revision but differ, their content ids differ. Empty if match_id is empty.
 	ContentId []byte `protobuf:"bytes,14,opt,name=content_id,proto3" json:"content_id,omitempty"`
-	// True if the user is banned on the board, and so has no rank.
+	// True if the user is banned on the board. The user then has no rank.
 	Hidden bool `protobuf:"varint,15,opt,name=hidden,proto3" json:"hidden,omitempty"`
 	// The user's score directly before this result, and the competition rank that this
-	// score has among the other users now. Both are present only if the user had a score and
-	// the result replaced the user's earlier state: the status is APPLIED, or CONFLICT with
-	// stands. previous_rank is also absent if it is unknown.
+	// score has among the other users now. Both are present only if the user had a score,
+	// and the status is APPLIED, or CONFLICT with stands. previous_rank is also absent if
+	// it is unknown.
 	PreviousScore *int64 `protobuf:"varint,16,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
 	PreviousRank  *int64 `protobuf:"varint,17,opt,name=previous_rank,proto3,oneof" json:"previous_rank,omitempty"`
 	// On BEST boards, if the result was applied: whether it is better than all earlier
@@ -194,9 +195,13 @@ type LeaderboardUpdate struct {
 	Repeated bool `protobuf:"varint,21,opt,name=repeated,proto3" json:"repeated,omitempty"`
 	// For CONFLICT: this result counts, and the result that was stored before does not.
 	Stands bool `protobuf:"varint,22,opt,name=stands,proto3" json:"stands,omitempty"`
-	// The seasons of linked boards in which the match counts, or in which an older revision
-	// counted. Each of these seasons also has an update of its own, unless skipped is set.
-	Linked        []*LeaderboardUpdate_Linked `protobuf:"bytes,23,rep,name=linked,proto3" json:"linked,omitempty"`
+	// The seasons of linked boards in which the result counts, or in which an older
+	// revision of the result counted. If skipped is not set, the season also has its own
+	// update.
+	Linked []*LeaderboardUpdate_Linked `protobuf:"bytes,23,rep,name=linked,proto3" json:"linked,omitempty"`
+	// True if the consumer could not add the entry to the rank index before it published this
+	// update. Until the season's ranks are loaded again, they may lack the entry.
+	IndexBehind   bool `protobuf:"varint,24,opt,name=index_behind,proto3" json:"index_behind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -392,6 +397,13 @@ func (x *LeaderboardUpdate) GetLinked() []*LeaderboardUpdate_Linked {
 	return nil
 }
 
+func (x *LeaderboardUpdate) GetIndexBehind() bool {
+	if x != nil {
+		return x.IndexBehind
+	}
+	return false
+}
+
 // A user's entry in a season of a linked board.
 type LeaderboardUpdate_Linked struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -400,7 +412,7 @@ type LeaderboardUpdate_Linked struct {
 	// rank_key and hidden are as in LeaderboardUpdate.
 	RankKey []byte `protobuf:"bytes,3,opt,name=rank_key,proto3" json:"rank_key,omitempty"`
 	Hidden  bool   `protobuf:"varint,4,opt,name=hidden,proto3" json:"hidden,omitempty"`
-	// Why the season does not count the result; empty if it does.
+	// Why the result does not count in the season; empty if the result counts.
 	Skipped       string `protobuf:"bytes,5,opt,name=skipped,proto3" json:"skipped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -484,7 +496,7 @@ const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\x06season\x18\x05 \x01(\tR\x06season\x12<\n" +
 	"\vreceived_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vreceived_at\x12\x1a\n" +
 	"\bassigned\x18\a \x01(\bR\bassigned\x12\x16\n" +
-	"\x06amends\x18\b \x01(\bR\x06amends\"\x95\t\n" +
+	"\x06amends\x18\b \x01(\bR\x06amends\"\xb9\t\n" +
 	"\x11LeaderboardUpdate\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x18\n" +
@@ -513,7 +525,8 @@ const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\x0erank_key_after\x18\x14 \x01(\fH\bR\x0erank_key_after\x88\x01\x01\x12\x1a\n" +
 	"\brepeated\x18\x15 \x01(\bR\brepeated\x12\x16\n" +
 	"\x06stands\x18\x16 \x01(\bR\x06stands\x12@\n" +
-	"\x06linked\x18\x17 \x03(\v2(.leaderboard.v1.LeaderboardUpdate.LinkedR\x06linked\x1a\x8a\x01\n" +
+	"\x06linked\x18\x17 \x03(\v2(.leaderboard.v1.LeaderboardUpdate.LinkedR\x06linked\x12\"\n" +
+	"\findex_behind\x18\x18 \x01(\bR\findex_behind\x1a\x8a\x01\n" +
 	"\x06Linked\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +

@@ -90,7 +90,8 @@ const (
 	Board_SUM Board_Policy = 2
 	// The result with the latest achieved_at.
 	Board_LATEST Board_Policy = 3
-	// The sum of points, each halved after every half_life.
+	// The sum of the results' points. Points lose half of their value with every
+	// half_life.
 	Board_DECAY Board_Policy = 4
 )
 
@@ -151,15 +152,16 @@ const (
 	Board_Schedule_DAILY Board_Schedule_Kind = 2
 	// From Monday to Monday, ISO 8601 weeks; seasons are named 2026W47.
 	Board_Schedule_WEEKLY Board_Schedule_Kind = 3
-	// From the first of a month to the next; seasons are named 202611.
+	// From the first day of a month to the first day of the next month; seasons are
+	// named 202611.
 	Board_Schedule_MONTHLY Board_Schedule_Kind = 4
 	// The seasons are those in the field windows.
 	Board_Schedule_EXPLICIT Board_Schedule_Kind = 5
-	// From January 1 to the next; seasons are named 2026.
+	// From January 1 to the next January 1; seasons are named 2026.
 	Board_Schedule_YEARLY Board_Schedule_Kind = 6
-	// On linked boards only: each season has the number of days in the field days, and a
-	// season ends with each day. Seasons are named by their last day, 20261120. The board
-	// needs days and a retention.
+	// On linked boards only. A season ends with each day. The field days states how
+	// many days a season has. Seasons are named after their last day, such as 20261120.
+	// The board must have days and retention.
 	Board_Schedule_ROLLING Board_Schedule_Kind = 7
 )
 
@@ -327,19 +329,21 @@ type Board struct {
 	Private bool `protobuf:"varint,16,opt,name=private,proto3" json:"private,omitempty"`
 	// Set by the server in the answer to a dry run: what would change.
 	Effect *BoardEffect `protobuf:"bytes,17,opt,name=effect,proto3" json:"effect,omitempty"`
-	// If set, the board is linked: the results of the source also count on this board. A linked
-	// board accepts no results of its own, and no min_score, max_score or floor.
+	// If set, the board is linked: the results of the source also count on this board. A
+	// linked board accepts no results of its own, and cannot have min_score, max_score or
+	// floor.
 	Source *Board_Source `protobuf:"bytes,18,opt,name=source,proto3" json:"source,omitempty"`
 	// Set by the server: the boards whose source this board is, at most 16.
 	LinkedBoards []string `protobuf:"bytes,19,rep,name=linked_boards,proto3" json:"linked_boards,omitempty"`
-	// Set by the server while results may be missing on a linked board: results that the
-	// source received before the board, or one of its windows, was created. Also set while
-	// filling_divisions is not empty.
+	// Set by the server while results of the source may be missing on a linked board. The
+	// source received such results before the linked board, or a window of the linked
+	// board, was created. Also set while filling_divisions is not empty.
 	Filling *bool `protobuf:"varint,20,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
-	// The attributes that submitted results may have, at most 64; ["*"] means all. Results may
-	// also have the attributes of the divisions, and those of the divisions and the
-	// source.match of linked boards. A linked board has no attributes. A board that an earlier
-	// build created accepts all attributes until this field is set.
+	// The attributes that submitted results may have, at most 64; ["*"] means all. Results
+	// may also have the attributes of the board's divisions, and the attributes in
+	// divisions and source.match of the boards in linked_boards. A linked board cannot have
+	// this field. A board that an earlier version of the server created accepts all
+	// attributes until this field is set.
 	Attributes []string `protobuf:"bytes,24,rep,name=attributes,proto3" json:"attributes,omitempty"`
 	// If true, matches can be voided and restored: see VoidMatch. Not allowed on linked boards,
 	// which follow the matches of their source.
@@ -620,16 +624,16 @@ type Result struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 128 bytes of printable UTF-8.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
-	// 1 to 128 bytes of printable UTF-8. If absent, the server chooses one, and a
-	// result that is sent twice counts twice.
+	// 1 to 128 bytes of printable UTF-8. If absent, the server chooses an id. If a result
+	// without match_id is sent twice, it counts twice.
 	MatchId string `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	// On BEST and LATEST boards only; within ±2^53.
 	Score *int64 `protobuf:"varint,3,opt,name=score,proto3,oneof" json:"score,omitempty"`
 	// On SUM and DECAY boards only; within ±2^53.
 	Points *int64 `protobuf:"varint,4,opt,name=points,proto3,oneof" json:"points,omitempty"`
-	// Values in the order of the board's tie_breakers; missing ones are 0.
+	// Values in the order of the board's tie_breakers; missing values are 0.
 	TieBreakers []int64 `protobuf:"varint,5,rep,packed,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
-	// Of the results with the same match_id, the one with the highest revision counts.
+	// Of the results with the same match_id, the result with the highest revision counts.
 	Revision int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The time of the event. It decides the season, and the order of users with the same
 	// rank. At most one day ahead of the server's clock. If absent, the server uses the
@@ -637,9 +641,9 @@ type Result struct {
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
 	// At most 16 attributes, which place the user in the board's divisions.
 	Attributes map[string]string `protobuf:"bytes,8,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// A JSON object of at most 4,096 bytes, without white space. Nested objects and
-	// arrays are allowed, up to 32 levels including the object itself. Numbers are stored as
-	// doubles; a number that a double cannot hold exactly is rejected.
+	// A JSON object of at most 4,096 bytes. White space is not counted. Nested objects and
+	// arrays are allowed, up to 32 levels including the object itself. Numbers are stored
+	// as doubles; a number that a double cannot hold exactly is rejected.
 	Metadata *structpb.Struct `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	// The board of the result, for BatchSubmitResults; the default board if absent. In other
 	// requests it must be absent, or the board of the request.
@@ -788,8 +792,8 @@ type Outcome struct {
 	// unknown, and if a later result of the same batch changed the user's score.
 	NewScore *int64 `protobuf:"varint,5,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
 	Rank     *int64 `protobuf:"varint,6,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
-	// The user's score before this result. Absent if the user had no score, or if this
-	// call did not apply the result, such as a repeated submit.
+	// The user's score before this result. Absent if the user had no score, or if this call
+	// did not apply the result, for example because the result was submitted before.
 	PreviousScore *int64 `protobuf:"varint,11,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
 	// With include_previous_rank: the competition rank that previous_score has now among
 	// the other users.
@@ -805,9 +809,9 @@ type Outcome struct {
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
 	// In answers of BatchSubmitResults only: the board of the result.
 	BoardId *string `protobuf:"bytes,15,opt,name=board_id,proto3,oneof" json:"board_id,omitempty"`
-	// With include_linked: the seasons of linked boards in which the match counts, or in
-	// which an older revision counted. Only boards that the caller may see. Empty if the
-	// status is ACCEPTED.
+	// With include_linked: the seasons of linked boards in which the result counts, or in
+	// which an older revision of the result counted. Only boards that the caller may see.
+	// Empty if the status is ACCEPTED.
 	Linked        []*Outcome_Linked `protobuf:"bytes,16,rep,name=linked,proto3" json:"linked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1348,7 +1352,7 @@ type Ban struct {
 	At *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=at,proto3" json:"at,omitempty"`
 	// When the ban ends. Absent if it has no end.
 	Until *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"`
-	// A higher revision replaces a lower one.
+	// A state with a higher revision replaces a state with a lower revision.
 	Revision      int64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1525,7 +1529,8 @@ func (x *BanEffect) GetDegraded() bool {
 // What retractions would change.
 type RetractionEffect struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The first 100 entries: for each user by board and season, also on linked boards.
+	// At most 100 entries, including entries on linked boards. The entries of one user are
+	// ordered by board and season.
 	Entries []*RetractionEffect_Entry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	// The rank index is unavailable, so ranks are absent.
 	Degraded bool `protobuf:"varint,2,opt,name=degraded,proto3" json:"degraded,omitempty"`
@@ -1730,7 +1735,7 @@ func (x *Board_Schedule) GetDays() int32 {
 	return 0
 }
 
-// The results of a linked board are those of another board.
+// The source of a linked board: the board whose results count on the linked board.
 type Board_Source struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	BoardId string                 `protobuf:"bytes,1,opt,name=board_id,proto3" json:"board_id,omitempty"`
@@ -1846,8 +1851,8 @@ func (x *Board_Schedule_Window) GetEnd() *timestamppb.Timestamp {
 	return nil
 }
 
-// A season that would change. The times are as in the list of seasons; absent means
-// never.
+// A season that would change. The times are as in the list of seasons. An absent time
+// means never.
 type BoardEffect_Season struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2038,7 +2043,7 @@ type BanEffect_Entry struct {
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
 	Score  int64                  `protobuf:"varint,3,opt,name=score,proto3" json:"score,omitempty"`
-	// The competition ranks. A hidden entry has none.
+	// The competition ranks. Each is absent if a ban hides the entry at that time.
 	RankBefore    *int64 `protobuf:"varint,4,opt,name=rank_before,proto3,oneof" json:"rank_before,omitempty"`
 	RankAfter     *int64 `protobuf:"varint,5,opt,name=rank_after,proto3,oneof" json:"rank_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2115,10 +2120,11 @@ type RetractionEffect_Entry struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
-	// The scores. Absent without a result that counts.
+	// The scores. Each is absent if no result of the user counts at that time.
 	ScoreBefore *int64 `protobuf:"varint,3,opt,name=score_before,proto3,oneof" json:"score_before,omitempty"`
 	ScoreAfter  *int64 `protobuf:"varint,4,opt,name=score_after,proto3,oneof" json:"score_after,omitempty"`
-	// The competition ranks. Absent without a score, and if the user is banned.
+	// The competition ranks. Each is absent if the score is absent, or if the user is
+	// banned.
 	RankBefore    *int64 `protobuf:"varint,5,opt,name=rank_before,proto3,oneof" json:"rank_before,omitempty"`
 	RankAfter     *int64 `protobuf:"varint,6,opt,name=rank_after,proto3,oneof" json:"rank_after,omitempty"`
 	UserId        string `protobuf:"bytes,7,opt,name=user_id,proto3" json:"user_id,omitempty"`

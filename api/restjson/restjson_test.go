@@ -116,8 +116,8 @@ func randomScalar(rng *rand.Rand, fd protoreflect.FieldDescriptor) protoreflect.
 	}
 }
 
-// protojson decodes the JSON that Append writes to the same message. It accepts 64-bit
-// integers as numbers, although it writes them as strings.
+// protojson decodes the JSON that Append writes to the same message. protojson accepts 64-bit
+// integers as numbers, although protojson itself writes such integers as strings.
 func TestJSONIsReadByProtojson(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))

@@ -96,10 +96,10 @@ func (s *Server) RevokeKey(ctx context.Context, req *pb.RevokeKeyRequest) (*pb.R
 
 var errLastAdminKey = newStatus(codes.FailedPrecondition, "this is the last admin key: create another admin key first, or set force; a server that starts without an admin key creates one", errorInfo("LAST_ADMIN_KEY"))
 
-// restoreIfLast stores the deleted admin key again and returns errLastAdminKey, if no
-// other admin key is left. This happens if two servers delete the last two admin keys
-// concurrently. Each server reads the keys after its own deletion, so at least the
-// server that reads last finds no key and restores its own.
+// restoreIfLast stores the deleted admin key again and returns errLastAdminKey, if no other admin
+// key is left. This happens if two servers delete the last two admin keys concurrently. Each server
+// reads the keys after its own deletion, so at least the server that reads last finds no other
+// admin key, and restores the key that it deleted.
 func (s *Server) restoreIfLast(ctx context.Context, deleted *leaderboard.APIKey) error {
 	keys, err := s.keys.APIKeys(ctx)
 	if err != nil || s.hasAdmin(keys) {

@@ -166,10 +166,9 @@ func (m jsonMarshaler) Unmarshal(data []byte, v any) error {
 	return m.NewDecoder(bytes.NewReader(data)).Decode(v)
 }
 
-// NewDecoder returns a decoder of a request body. If r is a *body, admit has already
-// decoded it. For a PATCH, the gateway decodes the body a second time, and r is then a
-// reader of its bytes. The argument of the decoder's Decode must be a message or a pointer
-// to a message.
+// NewDecoder returns a decoder of a request body. If r is a *body, admit has already decoded it.
+// For a PATCH, the gateway decodes the body a second time, and r is then a reader of the body's
+// bytes. The argument of the decoder's Decode must be a message or a pointer to a message.
 func (jsonMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
 		if b, ok := r.(*body); ok {

@@ -51,8 +51,8 @@ func (s *Server) submitBatch(ctx context.Context, method string, o submitOptions
 	return nil
 }
 
-// BatchSubmitScores records many results of one board. It returns an outcome for each
-// result, also for invalid ones.
+// BatchSubmitScores records many results of one board. It returns an outcome for each result, also
+// for invalid results.
 func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScoresRequest) (*pb.BatchSubmitScoresResponse, error) {
 	board, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
@@ -104,9 +104,9 @@ func (s *Server) BatchSubmitResults(ctx context.Context, req *pb.BatchSubmitResu
 	return res, s.addFailures(ctx, req.GetResults(), res.Outcomes, batches)
 }
 
-// addFailures sets the board of each outcome, and the outcomes that are missing because a
-// board failed. If every board failed, it returns the first failure that a retry may fix, or
-// nil if a retry can fix none.
+// addFailures sets the board of each outcome, and the outcomes that are missing because a board
+// failed. If every board failed, it returns the first failure that a retry may fix, or nil if a
+// retry can fix no failure.
 func (s *Server) addFailures(ctx context.Context, results []*pb.Result, outcomes []*pb.Outcome, batches map[leaderboard.BoardID]*batch) error {
 	written := false
 	var failure error

@@ -87,8 +87,8 @@ func (h *harness) newKey(name string, body map[string]any) {
 }
 
 // newBoundHarness starts a server with several boards. Each board has a result of user u.
-// It creates a key for each scope. These keys are bound to the board cup and the prefix
-// "eu-".
+// newBoundHarness also creates a key for each scope. These keys are bound to the board cup and the
+// prefix "eu-".
 func newBoundHarness(t *testing.T) *harness {
 	h := newHarness(t, Options{})
 	h.http.Client().Timeout = 20 * time.Second // a stream ends only if it is refused

@@ -63,9 +63,9 @@ func frameAncestors(ancestors []string) string {
 // fits in one network packet even if it is not compressed.
 const minGzipBytes = 1400
 
-// newGzip returns a function that compresses the answers of a handler for clients that
-// accept gzip. The handler must not stream. Its answers must not contain secrets: the
-// length of a compressed answer reveals whether a secret resembles other text in it.
+// newGzip returns a function that compresses the answers of a handler for clients that accept gzip.
+// The handler must not stream. Its answers must not contain secrets: the length of a compressed
+// answer reveals whether a secret resembles other text in the answer.
 func newGzip() func(http.Handler) http.HandlerFunc {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minGzipBytes))
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 
 const forwardedFor = "X-Forwarded-For"
 
-// client returns the address of the client behind trusted proxies. remote is the
-// address of the connection, and forwarded has the values of X-Forwarded-For. Each
-// proxy appends the address of its own caller. The client is therefore the
-// right-most address that is not a trusted proxy. Addresses to the left of it may be forged.
+// client returns the address of the client behind trusted proxies. remote is the address of the
+// connection, and forwarded has the values of X-Forwarded-For. Each proxy appends the address of
+// its own caller. The client is therefore the right-most address that is not a trusted proxy.
+// Addresses to the left of the client's address may be forged.
 func (s *Server) client(remote net.Addr, forwarded []string) net.Addr {
 	if len(s.options.TrustedProxies) == 0 || len(forwarded) == 0 || remote == nil {
 		return remote

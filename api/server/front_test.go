@@ -42,7 +42,7 @@ func request(t *testing.T, method, url, body string, header ...string) (reply, s
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
 	}
-	// Unlike the default, this client does not decompress.
+	// Unlike http.DefaultClient, this client does not decompress answers.
 	res, err := (&http.Client{Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}}).Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func TestCORS(t *testing.T) {
 			t.Errorf("%s: the metrics allow the origin %q, want none", name, got)
 		}
 	}
-	// Errors also have the header: without it, a page cannot read them.
+	// Errors also have the CORS header: without the header, a page cannot read the error.
 	if res, _ := request(t, "GET", "http://"+rest+"/v1/boards/none/scores", "", "Origin", page); res.StatusCode != http.StatusNotFound || res.Header.Get("Access-Control-Allow-Origin") != page {
 		t.Errorf("an error answers %s and allows the origin %q, want 404 and %q", res.Status, res.Header.Get("Access-Control-Allow-Origin"), page)
 	}

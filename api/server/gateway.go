@@ -137,9 +137,9 @@ func pattern(template string) string { return strings.ReplaceAll(template, "}", 
 
 // ServeHTTP serves the paths under /v1/.
 func (gw *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// RawPath must be set: the gateway's ServeMux then splits RawPath and unescapes each
-	// segment. Otherwise it would split Path, which is already unescaped, and unescape
-	// the segments a second time.
+	// RawPath must be set: the gateway's ServeMux then splits RawPath and unescapes each segment.
+	// Without RawPath, the ServeMux would split Path, which is already unescaped, and unescape the
+	// segments a second time.
 	u := *r.URL
 	u.RawPath = u.EscapedPath()
 	r = r.WithContext(r.Context())
@@ -170,8 +170,8 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 			a.refusal = toStatus(a.refusal)
 		}
 		if a.refusal != nil {
-			// Remove the body and the query: the generated code would answer invalid ones
-			// with an error of its own.
+			// Remove the body and the query: the generated code would answer an invalid body or
+			// query with an error of its own.
 			b, r.URL.RawQuery = &body{}, ""
 			// net/http cancels the context if it cannot read the body. The interceptors
 			// must still refuse the call, with the error in a.

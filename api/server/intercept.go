@@ -90,10 +90,10 @@ func (s *Server) panicError(p any) error {
 	return fmt.Errorf("server: %w: %v\n%s", errPanic, p, debug.Stack())
 }
 
-// lateRegistrar registers services so that the server receives and decodes the message
-// of a call only after the guard has admitted the call. By default, gRPC does this before
-// any interceptor runs. decodeLate decodes the messages of unary calls, and lateStream
-// those of streams. Both check the bounds of the method.
+// lateRegistrar registers services so that the server receives and decodes the message of a call
+// only after the guard has admitted the call. By default, gRPC receives and decodes the message
+// before any interceptor runs. decodeLate decodes the messages of unary calls, and lateStream
+// decodes the messages of streams. decodeLate and lateStream also check the bounds of the method.
 type lateRegistrar struct {
 	*grpc.Server
 	api *Server

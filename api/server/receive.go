@@ -21,9 +21,9 @@ const (
 	anonymousReceives = 4
 )
 
-// startReceive returns the time that a caller may take to send a message or a body. For a
-// caller without a key, it first waits for one of the slots of the caller's address; the
-// wait has the same bound. The server must call release once it has received the message.
+// startReceive returns the time that a caller may take to send a message or a body. For a caller
+// without a key, startReceive first waits for one of the slots of the caller's address. This wait
+// has the same bound as the sending. The server must call release once it has received the message.
 func (s *Server) startReceive(ctx context.Context, a *admission) (limit time.Duration, release func(), err error) {
 	limit = s.options.ReceiveTimeout
 	if !a.anonymous() || s.options.Insecure {

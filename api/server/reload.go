@@ -21,8 +21,8 @@ func (t TLS) Load() (*Certificates, error) {
 	return c, c.Reload()
 }
 
-// Reload reads the files again. New connections then use the new configuration. If
-// Reload returns an error, they use the previous one. If c is nil, Reload does nothing.
+// Reload reads the files again. New connections then use the new configuration. If Reload returns
+// an error, new connections use the previous configuration. If c is nil, Reload does nothing.
 func (c *Certificates) Reload() error {
 	if c == nil {
 		return nil

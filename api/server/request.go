@@ -35,8 +35,8 @@ const (
 	// maxLookupBytes bounds the body or message of a lookup. The largest lookup, of 5,000
 	// ids of 128 bytes, takes 3.7 MiB if every byte is escaped.
 	maxLookupBytes = 4 << 20
-	// maxRetractBytes bounds the body or message of a batch of retractions. It allows 1.6
-	// KiB for each: a user, a match and a season, with half of the bytes escaped.
+	// maxRetractBytes bounds the body or message of a batch of retractions. It allows 1.6 KiB for
+	// each retraction: a user, a match and a season, with half of the bytes escaped.
 	maxRetractBytes = 8 << 20
 )
 
@@ -106,10 +106,10 @@ func discardBody(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// checkQuery parses the query and returns its parameters. It returns an error unless
-// each parameter is known, is given once, and has a valid value. Only the parameter
-// division may be repeated. If it is, checkQuery returns its values under the name divisions,
-// the name of the request's field for several divisions.
+// checkQuery parses the query and returns its parameters. It returns an error unless each parameter
+// is known, is given once, and has a valid value. Only the parameter division may be repeated. If
+// division is repeated, checkQuery returns its values under the name divisions, the name of the
+// request's field for several divisions.
 func (rt *route) checkQuery(raw string) (url.Values, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -136,8 +136,8 @@ func (rt *route) checkQuery(raw string) (url.Values, error) {
 	return values, nil
 }
 
-// queryProblem returns the reason why value is not a valid query parameter for the field fd, or
-// "" if it is valid.
+// queryProblem returns the reason why value is not a valid query parameter for the field fd, or ""
+// if value is valid.
 func queryProblem(fd protoreflect.FieldDescriptor, value string) string {
 	switch fd.Kind() {
 	case protoreflect.StringKind:
@@ -165,9 +165,9 @@ func (rt *route) parameters() string {
 	return "the known parameters are " + strings.Join(slices.Sorted(maps.Keys(rt.query)), ", ")
 }
 
-// checkBody compares the body with the path and the query. A field that is in the path
-// and in the body must be the same in both. If the body is the whole request, checkBody
-// adds the fields in the query to it; a field must not be in both.
+// checkBody compares the body with the path and the query. A field that is in the path and in the
+// body must be the same in both. If the body is the whole request, checkBody adds the fields in the
+// query to the body; a field must not be both in the body and in the query.
 func (rt *route) checkBody(m protoreflect.Message, query url.Values, params map[string]string) error {
 	fields := m.Descriptor().Fields()
 	for param, value := range params {

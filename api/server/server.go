@@ -70,8 +70,9 @@ type Options struct {
 	// MaxWatchers bounds the concurrent calls of WatchScores and of the health service's
 	// Watch on the server. Default 10,000.
 	MaxWatchers int64
-	// MaxCallerWatchers bounds the same calls with one key or, without a key, from one
-	// address. Default 1,000.
+	// MaxCallerWatchers bounds the concurrent calls of the same two methods with one key. For callers
+	// without a key, it bounds the calls from one address. If Insecure is set, MaxCallerWatchers has
+	// no effect. Default 1,000.
 	MaxCallerWatchers int64
 	// NoReflection switches off gRPC reflection, which describes the API to tools
 	// without a key.
@@ -79,9 +80,9 @@ type Options struct {
 	// SeparateProbes leaves /healthz, /readyz and /metrics to another listener: see
 	// [NewAdminServer].
 	SeparateProbes bool
-	// TrustedProxies are the addresses of proxies. For a call through such a proxy, the
-	// client in X-Forwarded-For is limited and logged. From other callers, the server
-	// ignores this header.
+	// TrustedProxies are the addresses of proxies. For a call through such a proxy, the server
+	// limits and logs the client in X-Forwarded-For. From other callers, the server ignores this
+	// header.
 	TrustedProxies []netip.Prefix
 	// CORSOrigins are the origins whose web pages may call the API. "*" means any origin.
 	CORSOrigins []string

@@ -835,7 +835,7 @@ func TestHandshakesHaveADeadline(t *testing.T) {
 // emptyHello begins an HTTP/2 connection with empty settings.
 const emptyHello = http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
-// A connection over the limit waits until another one ends.
+// A connection over the limit waits until another connection ends.
 func TestConnectionsAreBounded(t *testing.T) {
 	h := newHarness(t, Options{MaxConnections: 2})
 	rest, overGRPC := h.onSockets()

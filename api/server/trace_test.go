@@ -48,9 +48,8 @@ const (
 	traceparent = "00-" + traceID + "-b7ad6b7169203331-01"
 )
 
-// A submit over REST or gRPC has one trace, which continues the caller's. The trace has a
-// span of the call, and below it spans of the store and of the index. No span names the
-// user.
+// A submit over REST or gRPC has one trace, which continues the caller's trace. The trace has a
+// span of the call, and below it spans of the store and of the index. No span names the user.
 func TestCallHasOneTrace(t *testing.T) {
 	h, spans := newTracedHarness(t)
 	submit := func() {

@@ -78,9 +78,9 @@ func (s *Server) sendTo(ctx context.Context, send func() error, sent chan<- erro
 	pass(send())
 }
 
-// recheck calls cancel when the caller's credentials have expired or were revoked, or when
-// the board of a caller without credentials has become private. It then returns. It also
-// returns when ctx is done.
+// recheck calls cancel when the caller's credentials have expired or were revoked, or when the
+// board of a caller without credentials has become private. recheck returns after it has called
+// cancel, or when ctx is done.
 func (s *Server) recheck(ctx context.Context, a *admission, board leaderboard.BoardID, cancel context.CancelCauseFunc) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -143,9 +143,9 @@ func stoppingStatus() error {
 		errorInfo(reasonStopping), &errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
 }
 
-// addWatcher counts a call as a running watcher until done is called. It returns an
-// error if the server already has too many watchers. It also returns an error if too many
-// watchers have the same key or, without a key, the same address.
+// addWatcher counts a call as a running watcher until done is called. It returns an error if the
+// server already has too many watchers. If the option Insecure is not set, it also returns an error
+// if too many watchers have the same key or, without a key, the same address.
 func (s *Server) addWatcher(ctx context.Context) (done func(), err error) {
 	source := ""
 	if a := admissionFrom(ctx); a != nil {

@@ -164,8 +164,8 @@ func (c *crowd) checkVersions(got []leaderboard.Standing, seen map[leaderboard.U
 	if c.f.limits.MixedMoments != "" {
 		return nil
 	}
-	// The first user of a pair moves first. So at every moment both are at the same
-	// version, or the first is one version ahead.
+	// The first user of a pair moves first. So at every moment both users are at the same version, or
+	// the first user is one version ahead.
 	for i := 0; i < len(c.users); i += 2 {
 		first, ok := version[c.users[i]]
 		second, both := version[c.users[i+1]]
@@ -209,9 +209,9 @@ func (c *crowd) runConcurrently(seed uint64, readers int, writers ...func(*rand.
 	reading.Wait()
 }
 
-// mover returns a writer that makes the given number of moves. A pair of moves gives both users
-// of a random pair their next version. The users have numbers in [first, end). The map version
-// has the version of each pair, and the writer keeps it up to date.
+// mover returns a writer that makes the given number of moves. Two moves in a row give both users
+// of a random pair their next version. The users have numbers in [first, end). The map version has
+// the version of each pair, and the writer keeps it up to date.
 func (c *crowd) mover(first, end, moves int, version map[int]uint64) func(*rand.Rand) error {
 	return func(rng *rand.Rand) error {
 		for range moves / 2 {

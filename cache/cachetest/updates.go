@@ -114,6 +114,16 @@ var updateTests = []test{
 		}
 		f.compareAll()
 	}},
+	{"an invalid season is not loaded until a Rebuild", func(f *fixture) {
+		f.loadFive()
+		f.Invalidate(f.key)
+		f.checkUnavailable()
+		f.rebuild(f.entry("ann", 2, 7, 0))
+		f.compareAll()
+		if !f.Synced() || !f.Synced(f.key) {
+			f.Errorf("Synced = %v, Synced of the season = %v after a Rebuild, want true, true", f.Synced(), f.Synced(f.key))
+		}
+	}},
 	{"seasons with similar names are not confused", func(f *fixture) {
 		seasons := []*fixture{f}
 		for _, key := range []leaderboard.SeasonKey{{Board: "board", Season: "al"}, {Board: "board", Season: "all:"}, {Board: "boar", Season: "dall"}, {Board: "board:all", Season: "all"}} {

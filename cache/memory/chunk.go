@@ -12,8 +12,8 @@ type allocator struct {
 }
 
 // grown returns a copy of chunk that has at least n elements. The parameter full is the
-// length of each chunk. Only the first chunk may be shorter: first states whether chunk is
-// that one.
+// length of each chunk. Only the first chunk may be shorter: first states whether chunk is the
+// first chunk.
 func grown[T any](a *allocator, chunk []T, first bool, n, full int) []T {
 	length := full
 	if first {

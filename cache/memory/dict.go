@@ -10,10 +10,10 @@ import "hash/maphash"
 // dict is a hash table with linear probing whose cells are sorted by hash. This has two
 // consequences. First, a search ends at the first greater hash. Second, the table can
 // grow gradually: each insertion moves a few cells into a larger table, the least hashes
-// first. Until all cells are moved, the hashes of moved cells are looked up in the new
-// table, and greater hashes in the old one. Once all cells of a chunk of the old table
-// are moved, the chunk is released. So no insertion waits until all cells are moved, and
-// the dict never holds two complete tables.
+// first. Until all cells are moved, the hashes of moved cells are looked up in the new table, and
+// greater hashes in the old table. Once all cells of a chunk of the old table are moved, the chunk
+// is released. So no insertion waits until all cells are moved, and the dict never holds two
+// complete tables.
 type dict struct {
 	seed maphash.Seed
 	cur  cells

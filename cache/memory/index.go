@@ -164,11 +164,11 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 	return nil
 }
 
-// swap applies the pending Updates to a new table and makes this table the season's. It works
+// swap applies the pending Updates to a new table, and makes it the table of the season. It works
 // in rounds. In each round but the last, it does not hold si.mu, so more Updates may arrive.
 func (si *seasonIndex) swap(t *table, pending *pendingUpdates) error {
-	// The last round is the first one that finds at most lastEntries entries. If Updates arrive
-	// faster than swap applies them, it is the round with the number maxRounds.
+	// The last round is the first one that finds at most lastEntries entries. If Updates arrive faster
+	// than swap applies them, the last round is the round with the number maxRounds.
 	const lastEntries, maxRounds = 64, 100
 	for round := 0; ; round++ {
 		si.mu.Lock()
@@ -203,9 +203,8 @@ func applyAll(t *table, entries map[leaderboard.UserID]leaderboard.Entry) error 
 	return nil
 }
 
-// join returns the index of a season and counts one more Rebuild of the season. If there
-// is no index, join creates an empty one. The caller must call leave when the Rebuild
-// ends.
+// join returns the index of a season and counts one more Rebuild of the season. If the season has
+// no index, join creates an empty index. The caller must call leave when the Rebuild ends.
 func (x *Index) join(s leaderboard.SeasonKey) *seasonIndex {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -219,7 +218,7 @@ func (x *Index) join(s leaderboard.SeasonKey) *seasonIndex {
 	return si
 }
 
-// leave counts one Rebuild of the season less. It removes the season's index if no table was
+// leave counts one Rebuild of the season fewer. It removes the season's index if no table was
 // loaded and no other Rebuild needs it.
 func (x *Index) leave(s leaderboard.SeasonKey, si *seasonIndex) {
 	x.mu.Lock()
@@ -240,7 +239,21 @@ func (x *Index) tidy(s leaderboard.SeasonKey, si *seasonIndex) {
 
 // Synced implements [leaderboard.Index]. It always returns true, because Update returns
 // only when the entries are in the index.
-func (x *Index) Synced() bool { return true }
+func (x *Index) Synced(...leaderboard.SeasonKey) bool { return true }
+
+// Invalidate implements [leaderboard.Index]. It removes the season.
+func (x *Index) Invalidate(s leaderboard.SeasonKey) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	si := x.season(s)
+	if si == nil {
+		return
+	}
+	si.mu.Lock()
+	si.table, si.pending = nil, nil
+	si.mu.Unlock()
+	x.tidy(s, si)
+}
 
 // Loaded implements [leaderboard.Index].
 func (x *Index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (bool, error) {
@@ -254,17 +267,8 @@ func (x *Index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (bool, erro
 }
 
 // Drop implements [leaderboard.Index].
-func (x *Index) Drop(ctx context.Context, s leaderboard.SeasonKey) error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	si := x.season(s)
-	if si == nil {
-		return nil
-	}
-	si.mu.Lock()
-	si.table, si.pending = nil, nil
-	si.mu.Unlock()
-	x.tidy(s, si)
+func (x *Index) Drop(_ context.Context, s leaderboard.SeasonKey) error {
+	x.Invalidate(s)
 	return nil
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// loadChunk is the number of entries that load sorts and inserts at once. Insertion in order
-// is faster: the nodes that one insertion visits are still in the processor's caches when the
-// next insertion visits them.
+// loadChunk is the number of entries that load sorts and inserts together. Insertion in order is
+// faster: the nodes that one insertion visits are still in the processor's caches when the next
+// insertion visits them.
 const loadChunk = 1 << 16
 
 // load returns a table that holds entries.

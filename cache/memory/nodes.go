@@ -106,7 +106,7 @@ func (f *forest) passLeft(t *tree, from, to uint32, count int) {
 	}
 }
 
-// splitLeaf splits the full leaf of place p: entries 0 to keep-1 stay in it. It returns the
+// splitLeaf splits the full leaf of place p: entries 0 to keep-1 stay in this leaf. It returns the
 // place for a new entry that was to be inserted at p.
 func (f *forest) splitLeaf(t *tree, p place, keep int) place {
 	right := f.newLeaf()

@@ -124,7 +124,7 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 }
 
 // page returns consecutive standings of l. The function limits chooses them: it returns the
-// position of the first one, counted from 0, and the greatest number of standings to return.
+// position of the first standing, counted from 0, and the greatest number of standings to return.
 func (x *Index) page(l leaderboard.Ladder, limits func(*table, *tree) (int64, int, error)) ([]leaderboard.Standing, leaderboard.View, error) {
 	var pg *rawPage
 	v, err := x.read(l, func(t *table, tr *tree) error {

@@ -29,8 +29,8 @@ func (r rows) hasKey(i int, words []uint64) bool {
 	return true
 }
 
-// copy copies n rows from src to r. The first one is row si of src and becomes row di of r. r
-// and src may be the same.
+// copy copies n rows from src to r. The first of these rows is row si of src, and becomes row di of
+// r. r and src may be the same.
 func (r rows) copy(di int, src rows, si, n int) {
 	for c := range r.columns() {
 		copy(r.column(c)[di:di+n], src.column(c)[si:si+n])

@@ -15,7 +15,7 @@ const (
 	maxAttributes = leaderboard.MaxDivisions
 	wordBytes     = 8
 	// maxWords bounds the number of sort words of an entry. The score has at most 5
-	// words, on decay boards. Each tie-breaker has one word, and achieved_at has one.
+	// words, on decay boards. Each tie-breaker has one word, and achieved_at has one word.
 	maxWords = 5 + leaderboard.MaxTieBreakers + 1
 )
 
@@ -99,8 +99,8 @@ func (l *layout) validate(e *leaderboard.Entry) error {
 	return nil
 }
 
-// applyChunk applies at most updateChunk entries in order. If it returns an error,
-// the entries before the rejected one are applied.
+// applyChunk applies at most updateChunk entries in order. If it returns an error, the entries
+// before the rejected entry are applied.
 func (t *table) applyChunk(entries []leaderboard.Entry) error {
 	t.warm(entries)
 	for i := range entries {
@@ -111,8 +111,8 @@ func (t *table) applyChunk(entries []leaderboard.Entry) error {
 	return nil
 }
 
-// apply moves a user to the standing of e, unless the table holds e's version or a
-// greater one. If it returns an error, the table is unchanged.
+// apply moves a user to the standing of e, unless the table holds e's version or a greater version.
+// If it returns an error, the table is unchanged.
 func (t *table) apply(e *leaderboard.Entry) error {
 	if err := t.validate(e); err != nil {
 		return err

@@ -191,8 +191,8 @@ func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
 			if got := tb.fill(); got < c.fill {
 				t.Errorf("leaves are filled to %.2f, want at least %.2f", got, c.fill)
 			}
-			// Remove nine of ten users in the order of insertion. The remaining users
-			// must not keep the memory of the removed ones.
+			// Remove nine of ten users in the order of insertion. The remaining users must not keep the
+			// memory of the removed users.
 			for i := range n {
 				if i%10 != 0 {
 					put(unranked(string(c.entry(i).User), 2))

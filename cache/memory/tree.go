@@ -27,8 +27,8 @@ const (
 	// only if it has no such neighbor. So fewer leaves split, and leaves stay fuller.
 	maxRoomy = fan - 8
 	// When a standing arrives at an end of a ladder and the leaf there is full, the split leaves
-	// endSplit entries in the leaf at the end, and the others in its neighbor. So standings that
-	// arrive in order leave nearly full leaves behind them.
+	// endSplit entries in the leaf at the end, and the other entries in its neighbor. So standings
+	// that arrive in order leave nearly full leaves behind them.
 	endSplit = 8
 )
 
@@ -169,9 +169,8 @@ func (f *forest) placeIn(leaf uint32, b bound) place {
 	return place{leaf, f.lowerBound(f.leafRows(leaf), &lf.refs, 0, int(lf.n), b)}
 }
 
-// placeAtEnd returns the place behind the last standing of t. It also reports whether b belongs
-// at this place. insert tries this place first, so that standings that arrive in order need no
-// search.
+// placeAtEnd returns the place after the last standing of t. It also reports whether b belongs at
+// this place. insert tries this place first, so that standings that arrive in order need no search.
 func (f *forest) placeAtEnd(t *tree, b bound) (place, bool) {
 	lf := f.leaf(t.last)
 	n := int(lf.n)
@@ -373,7 +372,7 @@ func (f *forest) remove(t *tree, leaf, ref uint32) {
 	var d counts
 	d -= oneStanding
 	if lf.heads>>p.i&1 != 0 {
-		// The standing after the removed one becomes a head, unless it is a head already.
+		// The standing after the removed standing becomes a head, unless it is a head already.
 		successor, ok := f.standingAt(place{p.leaf, p.i + 1})
 		switch {
 		case !ok:

@@ -104,8 +104,8 @@ func (u *users) add(id string) (uint32, error) {
 	return ref, nil
 }
 
-// grow extends a chunk to at least n bytes. Only the first chunk can be shorter than the
-// others.
+// grow extends a chunk to at least n bytes. Only the first chunk can be shorter than the other
+// chunks.
 func (u *users) grow(chunk, n int) {
 	if chunk == len(u.chunks) {
 		u.chunks = append(u.chunks, nil)

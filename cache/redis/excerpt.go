@@ -26,7 +26,7 @@ type part struct {
 
 // excerpt has consecutive standings of a ladder around a cut, joined from the parts of its
 // shards. A cut is a point between two standings. A sort key names it: the standings with
-// smaller sort keys are before the cut, the others are behind it.
+// smaller sort keys are before the cut, the other standings are behind the cut.
 type excerpt struct {
 	keyBytes  int
 	cut       string
@@ -97,7 +97,7 @@ func (w *excerpt) countBetter(k string) int64 {
 		case len(p.keys) > 0 && rankKey(p.keys[0], w.keyBytes) == k:
 			n += p.start
 		case k > rankKey(w.cut, w.keyBytes):
-			n += p.first // the shard's keys begin at the cut, and all of them are behind k
+			n += p.first // the part's keys begin at the cut, and all of them are behind k
 		default:
 			n += p.better
 		}
@@ -134,7 +134,7 @@ func (w *excerpt) countSmaller(i int, k string) int64 {
 	case 0:
 		return smaller
 	default:
-		// A rank key equal to the cut's counts once, even if it has keys on both sides.
+		// The cut's rank key counts once, even if standings on both sides of the cut have it.
 		return equal + countDistinct(w.keys[min(position, i):i], w.keyBytes, cut+"\x00", k)
 	}
 }
@@ -180,8 +180,8 @@ func (w *excerpt) standings(r *reader, i, n int) ([]leaderboard.Standing, bool, 
 }
 
 // requestSize returns how many standings to request from each shard in order to read n
-// consecutive standings of the ladder. A hash distributes the users evenly, so a shard almost
-// certainly has no more of the n standings than this.
+// consecutive standings of the ladder. A hash distributes the users evenly. So almost certainly, no
+// shard has more of the n standings than the returned number.
 func requestSize(n, shards int) int {
 	if shards == 1 || n <= 16 {
 		return n

@@ -41,7 +41,8 @@ func eventually(t *testing.T, condition string, try func(ctx context.Context) er
 	}
 }
 
-// store holds the entries that a Rebuild reads and that the index must answer with.
+// store holds the entries that a Rebuild reads. The answers of the index must agree with these
+// entries.
 type store struct {
 	mu      sync.Mutex
 	entries map[leaderboard.UserID]leaderboard.Entry
@@ -228,8 +229,8 @@ func roles(t *testing.T, x *Index, c *cluster.Cluster, key string) (master, repl
 	return master, replica
 }
 
-// A replica that is promoted while it is behind lacks acknowledged updates. The
-// index must not answer from it.
+// A replica that is promoted while it is behind lacks acknowledged updates. The index must not
+// answer from such a replica.
 func TestASeasonIsNotLoadedAfterThePromotionOfAStaleReplica(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})
 	o := options(addrsOf(c), 6)
@@ -405,7 +406,7 @@ func TestManyWritersWithReadersAndRebuilds(t *testing.T) {
 	checkLadders(t, y, s.entries)
 }
 
-// The next Rebuild frees what a Rebuild left behind when its process died.
+// A process dies during its Rebuild. The next Rebuild frees the keys of the dead process's Rebuild.
 func TestADeadRebuilderIsReplaced(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		o := options([]string{cluster.Redis(t)}, shards)
@@ -448,7 +449,7 @@ func (g *generation) expireSoon(t *testing.T) {
 	must(t, g.x.run(t.Context(), []*call{g.lease(100 * time.Millisecond)}))
 }
 
-// A process that was paused during its Rebuild must not disturb the next one.
+// A process that was paused during its Rebuild must not disturb the next Rebuild.
 func TestAnOvertakenRebuilderChangesNothing(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		o := options([]string{cluster.Redis(t)}, shards)
@@ -475,7 +476,8 @@ func TestAnOvertakenRebuilderChangesNothing(t *testing.T) {
 	}
 }
 
-// If no Rebuild follows, an Update frees what a dead Rebuild left behind.
+// A process dies during its Rebuild. If no Rebuild follows, an Update frees the keys of the dead
+// process's Rebuild.
 func TestAnUpdateFreesWhatADeadRebuilderLeft(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 3)
 	dead, s := openIndex(t, o), newStore(30)
@@ -602,8 +604,8 @@ func TestReadersDeliverTheOutboxesOfADeadWriter(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// If a shard has counted fewer items than another shard has sent to it or received from it,
-// it has lost data, and is emptied.
+// A shard may have counted fewer items than another shard has sent to it or received from it. Then
+// the shard has lost data, and is emptied.
 func TestAShardThatLostItemsIsEmptied(t *testing.T) {
 	for _, side := range []string{"i", "o"} { // the counters of the receiver and of the sender: see lua/base.lua
 		x, s := openIndex(t, options([]string{cluster.Redis(t)}, 2)), newStore(100)
@@ -645,7 +647,7 @@ func TestAShardThatLostItemsIsEmptied(t *testing.T) {
 	}
 }
 
-// A process that is configured with another number of shards uses the recorded one.
+// A process that is configured with another number of shards uses the recorded number.
 func TestTheRecordedNumberOfShardsIsUsed(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 4)
 	x, s := openIndex(t, o), newStore(100)
@@ -707,7 +709,7 @@ func TestOpenRefusesAServerThatEvicts(t *testing.T) {
 	openIndex(t, x.o)
 }
 
-// Open succeeds while Redis is down. The index uses Redis once it answers.
+// Open succeeds while Redis is down. The index uses Redis once Redis answers.
 func TestOpenBeforeRedis(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 1)
@@ -765,6 +767,37 @@ func TestSynced(t *testing.T) {
 	s.rebuild(t, y)
 	checkLadders(t, x, s.entries)
 	must(t, update(7))
+	checkLadders(t, y, s.entries)
+}
+
+// While Redis hangs, a process ends before its update is in the index. A process that knows of the
+// missing update never reads the old ranks, and soon no process does.
+func TestInvalidate(t *testing.T) {
+	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
+	o := options(addrsOf(c), 2)
+	o.Redis.MaxRetries, o.UpdateTimeout = -1, 200*time.Millisecond
+	o.Redis.ReadTimeout, o.Redis.DialTimeout = 100*time.Millisecond, 100*time.Millisecond
+	x, s := openIndex(t, o), newStore(50)
+	y := openIndex(t, o)
+	s.rebuild(t, x)
+	checkLadders(t, x, s.entries)
+	checkLadders(t, y, s.entries)
+	must(t, c.Servers[0].Pause())
+	s.put(entry("user 1", 2, 2, "F")) // the missing update
+	x.Invalidate(testSeason)
+	if x.Synced(testSeason) || !x.Synced(leaderboard.SeasonKey{Board: "another", Season: leaderboard.SeasonAll}) {
+		t.Error("Synced is not false for the invalid season alone")
+	}
+	must(t, c.Servers[0].Resume())
+	checkUnavailable(t, x)
+	eventually(t, "the season is not loaded", func(ctx context.Context) error {
+		if loaded, err := y.Loaded(ctx, testSeason); loaded || err != nil {
+			return fmt.Errorf("loaded %v, error %w", loaded, err)
+		}
+		return nil
+	})
+	s.rebuild(t, y)
+	checkLadders(t, x, s.entries)
 	checkLadders(t, y, s.entries)
 }
 
@@ -881,9 +914,9 @@ func TestAStoppedRebuilderChangesNothing(t *testing.T) {
 	}
 }
 
-// If several processes rebuild a lost index at once, the first process rebuilds it, and the
-// others wait. Then one of the others reads the store again, and the remaining processes
-// accept its Rebuild.
+// If several processes rebuild a lost index at once, the first process rebuilds it, and the others
+// wait. Then one of the waiting processes reads the store again, and the remaining processes accept
+// its Rebuild.
 func TestConcurrentRebuildsAreMerged(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 2)
 	s := newStore(100)

@@ -453,7 +453,15 @@ func (s *seasonIndex) unsynced() bool {
 }
 
 // Synced implements [leaderboard.Index].
-func (x *Index) Synced() bool { return x.unsynced.Load() == 0 }
+func (x *Index) Synced(seasons ...leaderboard.SeasonKey) bool {
+	if len(seasons) == 0 || x.unsynced.Load() == 0 {
+		return x.unsynced.Load() == 0
+	}
+	return !slices.ContainsFunc(seasons, func(s leaderboard.SeasonKey) bool { return x.peek(s).unsynced() })
+}
+
+// Invalidate implements [leaderboard.Index].
+func (x *Index) Invalidate(s leaderboard.SeasonKey) { x.fail(x.season(s)) }
 
 // Loaded implements [leaderboard.Index]. A season is not loaded if any of its
 // shards is gone or may have lost updates. Loaded always asks Redis, so that its caller learns

@@ -37,7 +37,8 @@ func TestMain(m *testing.M) {
 const mixedReason = "shards are read concurrently, but not at one moment"
 
 // suites runs the suites of the contract, with sizes that suit an index behind a network.
-// The first suite runs with the decorator that a server adds, the second without it.
+// The first suite runs on an index with metrics, as in a server, and the second suite on an index
+// without metrics.
 func suites(t *testing.T, addrs []string, shards, histories int, limits cachetest.Limits) {
 	open := func(tb testing.TB) leaderboard.Index { return openUnclosed(tb, options(addrs, shards)) }
 	measured := func(tb testing.TB) leaderboard.Index { return observe.Index(open(tb), prometheus.NewRegistry()) }

@@ -22,8 +22,8 @@ var (
 	epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 )
 
-// entry returns a user's entry with the given version. If division is not "", the
-// entry is in it.
+// entry returns a user's entry with the given version. If division is not "", the entry is in this
+// division.
 func entry(user string, version uint64, score int64, division string) leaderboard.Entry {
 	e := leaderboard.Entry{
 		SeasonKey: testSeason, User: leaderboard.UserID(user), Version: version,

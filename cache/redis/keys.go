@@ -40,7 +40,7 @@ func escape(s string) string {
 }
 
 // controlKey returns the key of a shard's control hash, which lua/base.lua
-// describes. The shard's other keys begin with it. The control key of shard 0 does
+// describes. The shard's other keys begin with this key. The control key of shard 0 does
 // not depend on the number of shards, because the hash at this key records that number.
 // The slots of the shards lie at about equal distances. Servers own ranges of slots, so
 // they get about equal numbers of a season's shards.

@@ -127,7 +127,7 @@ func readServer(ctx context.Context, c goredis.Cmdable) (serverState, error) {
 	}
 	state := parseInfo(info)
 	state.masters = 1
-	// A user of Redis may lack the right to these two commands.
+	// The service's user in Redis may lack permission for the following two commands.
 	if keys, err := c.DBSize(ctx).Result(); err == nil {
 		state.keys = float64(keys)
 	}

@@ -106,7 +106,7 @@ func (x *Index) readPages(ctx context.Context, q pageQuery, calls []*pageAnswer)
 	return nil
 }
 
-// sharedTimeout bounds a shared read. The read goes on if its callers stop waiting.
+// sharedTimeout bounds a shared read. Even if all callers stop waiting, the read goes on.
 const sharedTimeout = 5 * time.Second
 
 func (x *Index) readPage(ctx context.Context, q pageQuery) ([]leaderboard.Standing, leaderboard.View, error) {
@@ -163,8 +163,9 @@ func (x *Index) extend(ctx context.Context, q pageQuery, out []leaderboard.Stand
 	return out, v, nil
 }
 
-// nearTop bounds the standings before a page that readPage reads and skips. If more
-// standings precede the page, and also more than the page has, readPage calls [reader.readDeep].
+// nearTop concerns seasons of several shards. If at most nearTop standings precede a page, or at
+// most as many as the page has, readPage reads and skips these standings. Otherwise it calls
+// [reader.readDeep].
 const nearTop = 100
 
 // pageBehind returns up to n standings behind a cut (see [excerpt]), without the first skip
@@ -264,18 +265,21 @@ func (r *reader) around(user leaderboard.UserID, above, below int) (leaderboard.
 
 const (
 	pivotsPerShard = 16
-	estimateRounds = 4    // rounds in which readDeep estimates positions
-	maxReach       = 1024 // readDeep reads the standings between a pivot and the position if they are at most this many
+	estimateRounds = 4 // rounds in which readDeep estimates positions
+	// maxReach bounds the likely distance from a pivot to the position. Within this distance, readDeep
+	// reads all standings between the pivot and the position. Otherwise it reads only the pivot.
+	maxReach = 1024
 )
 
 // readDeep returns n standings of a ladder of several shards, beginning at a position, which
 // counts from 0. A hash distributes the standings before the position over the shards. So the
 // number of these standings in each shard is nearly known.
 //
-// A round has two round trips. The first reads pivots: standings of each shard near the likely
-// end of its part of those standings. The second reads an excerpt around the best pivot. The
-// position of the excerpt is exact, because all shards count the standings before its cut. If
-// the excerpt does not contain the wanted standings, its counts narrow the search.
+// A round has two round trips. The first round trip reads pivots. The pivots of a shard are
+// standings near the place where, in this shard, the position likely is. The second round trip reads
+// an excerpt around the best pivot. The position of the excerpt is exact, because all shards count
+// the standings before its cut. If the excerpt does not contain the wanted standings, the counts of
+// the excerpt narrow the search.
 //
 // After estimateRounds rounds, readDeep stops estimating and reads pivots evenly over the
 // remaining range. Each further round then leaves at most about a quarter of this range, for
@@ -326,14 +330,14 @@ func (r *reader) readDeep(position int64, n int) ([]leaderboard.Standing, error)
 // bracket is a range that contains a number: lo to hi, both included.
 type bracket struct{ lo, hi int64 }
 
-// clampTo returns the common part of b and o. If they have none, it returns the number in o
-// that is nearest to b, as a bracket.
+// clampTo returns the common part of b and o. If b and o have no common number, clampTo returns the
+// number in o that is nearest to b, as a bracket.
 func (b bracket) clampTo(o bracket) bracket {
 	lo := min(max(b.lo, o.lo), o.hi)
 	return bracket{lo, max(min(b.hi, o.hi), lo)}
 }
 
-// pivot is a standing at a position of its shard, from 0.
+// pivot is the sort key of a standing, and the position of the standing in its shard, from 0.
 type pivot struct {
 	position int64
 	key      string
@@ -406,7 +410,7 @@ func placementOf(pivots []pivot, bound bracket, key string) placement {
 
 // choosePivot returns the sort key of the pivot whose position in the ladder is likely nearest
 // to position, an estimate of the pivot's position, and the likely error of the estimate. It
-// also narrows bounds as far as the pivots prove narrower ones.
+// also narrows bounds as far as the pivots prove narrower bounds.
 func choosePivot(pivots [][]pivot, bounds []bracket, position int64) (string, int64, int64) {
 	var all []string
 	for _, list := range pivots {

@@ -23,8 +23,9 @@ var (
 const (
 	// attempts bounds the attempts at one question.
 	attempts = 32
-	// outboxAge is the age at which a reader delivers the items that a writer left in an
-	// outbox (see lua/base.lua). A writer that does not die delivers them at once.
+	// outboxAge is the age from which a reader delivers the items in an outbox (see
+	// lua/base.lua). A writer delivers its items at once, so the writer of older items has
+	// probably died.
 	outboxAge = 250 * time.Millisecond
 	// batchUsers bounds the users of one round trip if the season has several shards.
 	batchUsers = 256
@@ -167,8 +168,8 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 }
 
 // rollForward makes the live generation of shard 0 live in the other shards too,
-// because shard 0 decides. The process that began to do so is still at work, or
-// it died.
+// because shard 0 decides. The process that made the generation live in shard 0 is still
+// doing the same in the other shards, or has died.
 func (r *reader) rollForward(asked []*call, generations []string) error {
 	var calls []*call
 	for i, c := range asked {
@@ -283,9 +284,9 @@ func (r *reader) standings(users []leaderboard.UserID, keys []string) ([]string,
 	return sortKeys, counted, nil
 }
 
-// reconcile makes counts of rank keys consistent with counts of standings. The
-// home of a rank key learns of a change shortly after the standings have moved,
-// so the count of rank keys may be of an earlier moment.
+// reconcile makes counts of rank keys consistent with counts of standings. The home of a
+// rank key (see lua/base.lua) receives a change shortly after the standings have changed.
+// So the count of rank keys may be of an earlier moment than the count of standings.
 func reconcile(counted map[string]*keyCounts) {
 	last := &keyCounts{}
 	for _, k := range slices.Sorted(maps.Keys(counted)) {
@@ -315,7 +316,7 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 		var err error
 		answered := out
 		view, err = x.answer(ctx, l, countsOf(methods), func(r *reader) (err error) {
-			// A failed attempt returns nil, and the next one still needs out.
+			// A failed attempt returns nil. Keep out, because the next attempt appends to out.
 			answered, err = r.appendRanked(out, batch)
 			return err
 		})
@@ -331,7 +332,7 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 
 // appendRanked appends the standings of users to out. With several shards, the other shards
 // need a user's sort key to count the standings before it. Therefore appendRanked takes the
-// sort keys from the cache, and repeats the question if one of them is wrong.
+// sort keys from the cache, and repeats the question if a cached sort key is wrong.
 func (r *reader) appendRanked(out []leaderboard.Standing, users []leaderboard.UserID) ([]leaderboard.Standing, error) {
 	cachedKeys := make([]string, len(users))
 	if r.shards() > 1 {

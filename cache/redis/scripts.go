@@ -41,9 +41,9 @@ func newScript(name, text string) *script {
 var (
 	updateScript    = load("base", "tree", "leaf", "fast", "server", "write", "edit", "homes", "run", "update")
 	deliverScript   = load("base", "tree", "leaf", "server", "write", "edit", "homes", "deliver")
-	standingsScript = load("base", "server", "tree", "read", "standings")
-	excerptScript   = load("base", "server", "tree", "read", "walk", "excerpt")
-	surveyScript    = load("base", "server", "tree", "read", "walk", "survey")
+	standingsScript = load("base", "server", "tree", "read", "rank", "count", "standings")
+	excerptScript   = load("base", "server", "tree", "read", "count", "walk", "excerpt")
+	surveyScript    = load("base", "server", "tree", "read", "count", "walk", "survey")
 	acquireScript   = load("base", "server", "write", "acquire")
 	beginScript     = load("base", "server", "write", "begin")
 	checkScript     = load("base", "server", "write", "check")
@@ -192,6 +192,6 @@ func (x *Index) send(ctx context.Context, calls []*call, do func(*call, context.
 	for _, c := range calls {
 		c.cmd = do(c, ctx, pipe)
 	}
-	// Exec returns the error of one of the calls, and each call has its own.
+	// Ignore the error of Exec, because each call has its own error.
 	_, _ = pipe.Exec(ctx)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// tracer records a span of each command and each pipeline, below the span of the caller.
-// A span has the names of the commands, without their arguments.
+// tracer records a span of each command and each pipeline, below the span of the caller. No span
+// has arguments of commands.
 //
 // The hook of go-redis itself, redisotel, does not fit: it begins traces for work that no
 // request caused, and formats all arguments of a pipeline, even if the pipeline is not

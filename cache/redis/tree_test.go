@@ -85,9 +85,9 @@ func (r raw) ones(key string, leaves, perLeaf int) []int {
 	return counts
 }
 
-// checkTree checks a tree of rank keys or sort keys whose rank keys have 8 bytes, and whose
-// leaves and groups hold 8 at most: the order of its strings, the size of its leaves and
-// groups, and all its counts.
+// checkTree checks a tree of rank keys or sort keys whose rank keys have 8 bytes, and whose leaves
+// and groups hold at most 8 elements: the order of its strings, the size of its leaves and groups,
+// and all its counts.
 func (r raw) checkTree(tree string, follow bool) {
 	const keyBytes, perLeaf, perGroup = 8, 8, 8
 	r.t.Helper()

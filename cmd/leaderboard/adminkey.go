@@ -17,11 +17,14 @@ const (
 	configuredKeyWarning = "the key of an earlier admin_key setting is still valid: to revoke it, run `leaderboard key revoke " + auth.ConfiguredKeyID + "`"
 )
 
-// ensureAdminKey makes sure that the store has an admin key. If the setting admin_key is
-// set, its key replaces the key of an earlier setting. Otherwise, if the store has no
-// valid admin key, ensureAdminKey creates one, and sets s.newKey, so that welcome shows the
-// key. With --insecure it creates none, because no call needs a key. It logs a warning if
-// the store has keys that an insecure server created, or the key of an earlier setting.
+// ensureAdminKey makes sure that the store has an admin key, in these steps:
+//
+//  1. If the setting admin_key is set, its key replaces the key of an earlier setting.
+//  2. With --insecure, ensureAdminKey returns here, because no call needs a key.
+//  3. If the store has keys that an insecure server created, ensureAdminKey logs a warning. If
+//     admin_key is not set, but the store has the key of an earlier setting, it logs another warning.
+//  4. If admin_key is not set, and the store has no valid admin key, ensureAdminKey creates a key,
+//     and sets s.newKey, so that welcome shows the key.
 func (s *server) ensureAdminKey(ctx context.Context) error {
 	keys, err := s.store.APIKeys(ctx)
 	if err != nil {

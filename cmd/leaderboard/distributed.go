@@ -91,14 +91,17 @@ func (s *server) openLog(index leaderboard.Index) error {
 }
 
 // followUpdates reads the topic leaderboard-updates in the background. It passes the
-// outcomes of submitted results to submitter, and notifies the watchers of changed
-// seasons.
+// outcomes of submitted results to submitter, and the changed seasons to the service.
 func (s *server) followUpdates(submitter *producer.Submitter) error {
 	c, topics := s.config, topicsOf(&s.config.Kafka)
-	follower, err := consumer.Follow(c.Kafka.Brokers, s.kafka.Config(clientID), topics, s.log, submitter.Deliver, func(u *pb.LeaderboardUpdate) error {
-		s.service.Notify(leaderboard.SeasonKey{Board: leaderboard.BoardID(u.GetBoardId()), Season: leaderboard.SeasonID(u.GetSeason())})
+	follower, err := consumer.Follow(c.Kafka.Brokers, s.kafka.Config(clientID), topics, s.log, func(u *pb.LeaderboardUpdate) error {
+		season := leaderboard.SeasonKey{Board: leaderboard.BoardID(u.GetBoardId()), Season: leaderboard.SeasonID(u.GetSeason())}
+		if u.GetIndexBehind() {
+			s.service.RepairIndex(season, leaderboard.UserID(u.GetUserId()))
+		}
+		s.service.Notify(season)
 		return nil
-	})
+	}, submitter.Deliver)
 	if err != nil {
 		if errors.Is(err, kafka.ErrRejected) {
 			return err

@@ -24,7 +24,7 @@ import (
 // screen, begin a new line and reverse the following text.
 const hostileText = "x\x1b]0;owned\x07\x1b[2J\r\nforged: 0 differences\u202e\u2066\u009b31m\x7f\u2028"
 
-// hostileServer answers every call of the API with messages whose strings are
+// hostileServer answers every call of the API with messages. Each string in these messages is
 // hostileText.
 type hostileServer struct {
 	flags bool  // the value of every field of type bool
@@ -76,7 +76,8 @@ func (h *hostileServer) handle(_ any, stream grpc.ServerStream) error {
 	return status.Error(codes.Internal, hostileText)
 }
 
-// clearTokens removes the tokens of further pages, at every depth, if last is true.
+// If last is true, clearTokens clears each field next_page_token in m and in the messages inside m,
+// so that the client asks for no further page. It does not visit lists and maps.
 func clearTokens(m protoreflect.Message, last bool) {
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if last && fd.Name() == "next_page_token" {

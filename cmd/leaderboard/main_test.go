@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 }
 
 // waitLimit is how long a test waits until a condition is true.
-const waitLimit = 30 * time.Second
+const waitLimit = 2 * time.Minute
 
 // eventually waits until condition returns true. If the wait takes longer than waitLimit,
 // eventually fails the test with the given description of the condition.

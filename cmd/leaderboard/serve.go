@@ -122,7 +122,7 @@ func welcome(app *cli.App, s *server) {
 const plainWarning = "API keys cross the network unencrypted, because the server accepts calls from other machines without TLS: " +
 	"set tls.cert and tls.key, listen on a loopback address, or let only a TLS proxy call the server"
 
-// addressOf returns the address of a listener, or "" if there is none.
+// addressOf returns the address of a listener, or "" for a nil listener.
 func addressOf(l net.Listener) string {
 	if l == nil {
 		return ""

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// A terminal gets colors, unless NO_COLOR is set or TERM is dumb. A pipe gets none.
+// A terminal gets colors, unless NO_COLOR is set or TERM is dumb. A pipe gets no colors.
 func TestColorsOfATableOfEntries(t *testing.T) {
 	s := startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--insecure")
 	server := "LEADERBOARD_SERVER=" + s.grpc

@@ -1,5 +1,5 @@
 // Package backup makes, prunes and restores backups of the embedded store. It makes
-// them on request and on a schedule. To this package, a store is a folder of files.
+// backups on request and on a schedule. For this package, a store is a folder of files.
 package backup
 
 import (
@@ -18,7 +18,7 @@ import (
 // use.
 type Folder struct {
 	Path string
-	// Copy copies the running store to a folder that does not exist.
+	// Copy copies the running store to the folder dir, which must not exist.
 	Copy func(ctx context.Context, dir string) error
 	// Check reads a copy from start to end. It returns an error if the copy is damaged.
 	Check func(ctx context.Context, dir string) error
@@ -50,7 +50,8 @@ func (f *Folder) Make(ctx context.Context, name string) error {
 	return f.make(ctx, name, func(context.Context, string) error { return nil })
 }
 
-// make is Make with a check of the copy. The caller must hold f.mu.
+// make is like Make, but it also calls check with the copy, before the copy gets its name. The
+// caller must hold f.mu.
 func (f *Folder) make(ctx context.Context, name string, check func(context.Context, string) error) (err error) {
 	path := filepath.Join(f.Path, name)
 	if _, err := os.Lstat(path); err == nil {
@@ -107,18 +108,19 @@ type Outcome struct {
 	Name   string
 	Err    error    // if not nil, the backup failed and no other backup was deleted
 	Pruned []string // the names of the old backups that were deleted
-	// PruneErr is the error of deleting old backups. The new backup is then still complete.
+	// PruneErr is the error of deleting old backups. Even if it is not nil, the new backup is
+	// complete.
 	PruneErr error
 }
 
 // retryDelay is the longest time until a failed backup is retried.
 const retryDelay = 10 * time.Minute
 
-// Run makes a backup whenever the age of the newest scheduled backup reaches interval,
-// until ctx is done. It checks the new backup, and then deletes the oldest scheduled
-// backups, so that n are left. If the check fails, Run deletes the new backup only. After
-// each attempt, Run calls the function report. When Run starts, it deletes the partial
-// scheduled backups that a killed process left. Run must not be called more than once.
+// Run makes scheduled backups until ctx is done. A backup is due when the newest scheduled backup
+// is as old as interval. Run checks each new backup. If the check succeeds, Run deletes the oldest
+// scheduled backups, so that n scheduled backups are left. If the check fails, Run deletes only
+// the new backup. After each attempt, Run calls the function report. When Run starts, it deletes
+// the partial scheduled backups that a killed process left. Run must not be called more than once.
 func (f *Folder) Run(ctx context.Context, interval time.Duration, n int, report func(Outcome)) {
 	f.removePartial()
 	wait := f.untilNext(interval)
@@ -196,7 +198,7 @@ func (f *Folder) removePartial() {
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), partialSuffix)
 		if _, err := time.Parse(scheduledLayout, name); ok && err == nil {
-			_ = os.RemoveAll(filepath.Join(f.Path, e.Name())) // a remaining partial backup only takes space
+			_ = os.RemoveAll(filepath.Join(f.Path, e.Name())) // if this fails, the partial backup only takes space
 		}
 	}
 }

@@ -269,7 +269,8 @@ func TestSwapByRenamesLosesNoContent(t *testing.T) {
 	}
 }
 
-// The former content stays if it cannot get its new name and Restore fails after the swap.
+// After the swap, the former content cannot get its new name, and then Restore fails. Restore still
+// returns the path of the former content.
 func TestRestoreKeepsTheFormerContent(t *testing.T) {
 	r := newRestoration(t)
 	if err := writeStore(r.Data+".replaced-19700101T000000Z", "in the way"); err != nil {
@@ -332,7 +333,7 @@ func TestRestoreChecksBeforeItReplaces(t *testing.T) {
 			}
 			before := fmt.Sprint(readTree(t, filepath.Dir(r.Data)))
 			if _, err := r.Restore(t.Context()); err == nil || tt.want != nil && !errors.Is(err, tt.want) {
-				t.Errorf("Restore = %v, want the error %v, or any error if that is nil", err, tt.want)
+				t.Errorf("Restore = %v, want the error %v (nil means any error)", err, tt.want)
 			}
 			if after := fmt.Sprint(readTree(t, filepath.Dir(r.Data))); after != before {
 				t.Errorf("the folders have %s, want %s", after, before)

@@ -13,7 +13,7 @@ import (
 
 // Restoration describes how to restore a backup.
 type Restoration struct {
-	From string // the backup
+	From string // the folder of the backup
 	Data string // the folder that becomes a copy of the backup
 	// Replace allows Data to have content. Restore moves the content to a folder beside
 	// Data.
@@ -141,8 +141,9 @@ func mountAdvice(err error, data string) error {
 }
 
 // swapByRenames replaces the folder b with a by two renames, for systems without an atomic
-// swap. It returns the new path of the former content of b. If it fails, it moves the former
-// content back to b. If this fails too, the error names the folder that has the content.
+// swap. It returns the new path of the former content of b. If the second rename fails,
+// swapByRenames moves the former content back to b. If this move fails too, the error names the
+// folder that has the former content.
 func swapByRenames(a, b string) (former string, err error) {
 	former = a + ".swap"
 	if err := os.Rename(b, former); err != nil {

@@ -1,6 +1,6 @@
 // Package certs reads certificates from PEM files, for the server's listeners and for
-// its connections to other servers. If a file changes, package certs reads it again, so
-// a renewed certificate needs no restart.
+// its connections to other servers. If a file changes, package certs reads the file again. So
+// the server needs no restart after the renewal of a certificate.
 package certs
 
 import (
@@ -71,7 +71,7 @@ func open[T any](parse func() (T, error), paths ...string) (*File[T], error) {
 func (f *File[T]) Current() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	stamps := f.stat() // call stat before parse: if a file changes in between, the next call reads it again
+	stamps := f.stat() // call stat before parse: if a file changes in between, the next call reads the file again
 	for i := range stamps {
 		if stamps[i] != f.stamps[i] {
 			if value, err := f.parse(); err == nil {

@@ -169,8 +169,8 @@ func TestClientVerifiesTheServer(t *testing.T) {
 	}
 }
 
-// A client uses changed files from its next connection. It ignores files that are not
-// complete.
+// If certificate files change, a client uses the new content from its next connection on. While a
+// file is incomplete or missing, the client uses the last valid content.
 func TestFilesAreReadAgain(t *testing.T) {
 	old, renewed := newAuthority(t, "old"), newAuthority(t, "renewed")
 	pair := issue(t, old, "client")

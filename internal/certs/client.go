@@ -109,8 +109,8 @@ type tlsError struct {
 
 func (e *tlsError) Error() string { return e.text }
 
-// Unwrap returns a list because errors.Unwrap ignores lists. Otherwise a driver that
-// calls errors.Unwrap would remove the advice.
+// Unwrap returns a list of one error. errors.Is and errors.As search the list, but errors.Unwrap
+// ignores it. So a driver that calls errors.Unwrap does not lose the advice.
 func (e *tlsError) Unwrap() []error { return []error{e.err} }
 
 func (e *tlsError) Timeout() bool {
@@ -127,8 +127,8 @@ func isAlert(err error) bool {
 }
 
 // clientConn adds advice to the server's TLS alerts. In TLS 1.3, the client's handshake may
-// succeed before the server refuses the client's certificate. Read or Write then returns the
-// alert.
+// succeed before the server refuses the client's certificate. In this case, Read or Write returns
+// the alert.
 type clientConn struct {
 	*tls.Conn
 	withAdvice func(error) error

@@ -20,8 +20,8 @@ import (
 // direction of text. The functions of this file escape such characters. Commands must
 // print with these functions, not with package fmt.
 
-// harmless reports whether r cannot control a terminal. Graphic characters are
-// harmless, and so are the joiners, which emoji and some scripts need.
+// harmless reports whether r is a character that cannot control a terminal. Graphic characters are
+// harmless. The two joiners, which emoji and some scripts need, are harmless too.
 func harmless(r rune) bool {
 	const zeroWidthNonJoiner, zeroWidthJoiner = '\u200c', '\u200d'
 	return unicode.IsGraphic(r) || r == zeroWidthNonJoiner || r == zeroWidthJoiner
@@ -45,8 +45,8 @@ func EscapeJSON(text []byte) []byte {
 	}))
 }
 
-// escape replaces each character of text that is not harmless, except those in exceptions, by
-// the result of replace.
+// escape replaces each character of text that is neither harmless nor in exceptions by the result
+// of replace.
 func escape(text, exceptions string, replace func(r rune, original string) string) string {
 	var b strings.Builder
 	done := 0 // b has the escaped form of text[:done]
@@ -129,7 +129,7 @@ func escapeValue(v any) any {
 // styled is a text with escape sequences of this program, such as colors.
 type styled string
 
-// Styled marks a text as harmless: tables then print its escape sequences. The text
+// Styled marks a text as harmless, so that its escape sequences are printed unchanged. The text
 // must not come from a server or a file.
 func Styled(text string) any { return styled(text) }
 

@@ -43,7 +43,7 @@ func (p *Progress) End() {
 }
 
 // NewBar starts a progress bar on stderr. If stderr is not a terminal, the bar is not
-// shown. A total of -1 means that it is unknown. If bytes is true, the bar counts bytes.
+// shown. A total of -1 means that the total is unknown. If bytes is true, the bar counts bytes.
 func (a *App) NewBar(label string, total int64, bytes bool) *progressbar.ProgressBar {
 	out := io.Discard
 	if IsTerminal(a.Stderr) {

@@ -10,9 +10,9 @@ var release string
 
 // Version describes the commit from which a binary was built, and the Go toolchain.
 type Version struct {
-	// Version is the version of the release, or else the module's version: a tag, or a
-	// pseudo-version with the time and the hash of the commit. It is "devel" if the
-	// build recorded no version.
+	// Version is the version of the release. Outside a release build, it is the module's
+	// version: a tag, or a pseudo-version with the time and the hash of the commit. If the
+	// build recorded no version, it is "devel".
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // commit hash
 	Time     string `json:"time,omitempty"`     // of the commit, in RFC 3339

@@ -12,17 +12,17 @@ import (
 )
 
 // Group merges concurrent requests for the same key into one call. While a call for a
-// key is running, new requests for that key wait. The next call then handles all of
-// them. A busy key therefore causes fewer and larger calls, and a request for an idle
-// key is never delayed.
+// key is running, new requests for that key wait. The next call handles all waiting requests, or
+// the first MaxBatch of them. So a busy key causes fewer and larger calls, and a request for an
+// idle key is never delayed.
 //
 // Exported fields must be set before the first call of Do. A Group is safe for
 // concurrent use.
 type Group[K comparable, T any] struct {
-	// Call handles a batch of requests for one key. If it returns an error other than
-	// [leaderboard.ErrUnavailable], each request of the batch is retried alone. One
-	// faulty request therefore does not fail the others. The context has the values of the
-	// context of the batch's first request, but it is never done.
+	// Call handles a batch of requests for one key. If Call returns an error other than
+	// [leaderboard.ErrUnavailable] for several requests, each request of the batch is retried
+	// alone. So a faulty request does not fail the other requests. The context of a call has the
+	// values of the context of the batch's first request, but the context is never done.
 	Call func(ctx context.Context, key K, batch []T) error
 	// MaxBatch is the largest number of requests in one call. Zero means no limit.
 	MaxBatch int
@@ -39,7 +39,7 @@ type request[T any] struct {
 
 // Do adds a value to the next call for a key, and waits. It returns the error of that
 // call or, if the value is retried alone, the error of the retry. If ctx is done before
-// the call ends, Do returns the error of ctx, but the call still takes place.
+// the call ends, Do returns the error of ctx, but the call still handles the value.
 func (g *Group[K, T]) Do(ctx context.Context, key K, value T) error {
 	r := request[T]{ctx, value, make(chan error, 1)}
 	g.mu.Lock()

@@ -14,8 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// recorder records batches. Its method call takes a second. It returns what the function
-// fail returns, or nil if fail is nil.
+// recorder records batches. Its method call takes a second, and returns the error of the function
+// fail, or nil if fail is nil.
 type recorder struct {
 	mu      sync.Mutex
 	batches [][]int
@@ -101,8 +101,8 @@ func TestBatchIsNotRetriedIfTheStoreIsUnavailable(t *testing.T) {
 	})
 }
 
-// A trace is a value of the context. The context of a call must be that of a request in
-// its batch, not that of the request that found the key idle.
+// The trace of a request is a value of its context. So a call must get the context of a request in
+// its own batch, not the context of the request that found the key idle.
 func TestCallHasTheContextOfItsFirstRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type caller struct{}

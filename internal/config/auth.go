@@ -18,9 +18,9 @@ type JWT struct {
 	JWKS        string        `key:"jwks" unit:"https URL or path" help:"JSON Web Key Set, instead of jwt.public_key."`
 	Issuer      string        `key:"issuer" unit:"text" help:"Required value of the claim iss; required with jwt.algorithm."`
 	Audience    string        `key:"audience" unit:"text" help:"Required value of the claim aud; required with jwt.algorithm."`
-	Leeway      time.Duration `key:"leeway" unit:"duration" help:"Accepted difference to the clock of the issuer."`
+	Leeway      time.Duration `key:"leeway" unit:"duration" help:"Accepted difference from the issuer's clock."`
 	Refresh     time.Duration `key:"refresh" unit:"duration" help:"How often the server reloads jwt.jwks, at least 10s."`
-	MaxLifetime time.Duration `key:"max_lifetime" unit:"duration" help:"Longest accepted time from the claim iat, or else from now, to the claim exp. 0 is unlimited."`
+	MaxLifetime time.Duration `key:"max_lifetime" unit:"duration" help:"Maximum time from the claim iat (if missing, from now) to the claim exp. 0 is unlimited."`
 }
 
 // Limits contains the limits for callers. A rate and a burst with the same prefix are
@@ -32,7 +32,7 @@ type Limits struct {
 	UserBurst      int     `key:"user_burst" unit:"results" help:"Results of a user that may arrive at once."`
 	PeerRate       float64 `key:"peer_rate" unit:"calls per second" help:"Rate limit of each address without valid credentials."`
 	PeerBurst      int     `key:"peer_burst" unit:"calls" help:"Calls without valid credentials that an address may make at once."`
-	Connections    int     `key:"connections" unit:"connections" help:"Maximum connections of each listener. Further ones wait."`
+	Connections    int     `key:"connections" unit:"connections" help:"Maximum connections of each listener. Further connections wait."`
 	Streams        int     `key:"streams" unit:"calls" help:"Maximum concurrent calls on a gRPC or HTTP/2 connection."`
 	Watchers       int     `key:"watchers" unit:"calls" help:"Maximum concurrent calls that watch."`
 	CallerWatchers int     `key:"caller_watchers" unit:"calls" help:"Maximum concurrent calls that watch, for each key, or each address without a key."`
@@ -71,7 +71,7 @@ func (j *JWT) validate(v *validator) {
 	v.checkOneOf("jwt.algorithm", j.Algorithm, algorithms...)
 	for key, value := range map[string]string{"jwt.issuer": j.Issuer, "jwt.audience": j.Audience} {
 		if value == "" {
-			v.errorf(key, "is empty; without it, the server would accept the tokens of other services")
+			v.errorf(key, "is empty; set it, because the server would otherwise accept the tokens of other services")
 		}
 	}
 }

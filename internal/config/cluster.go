@@ -15,7 +15,7 @@ import (
 // ClientTLS contains the TLS settings of the connections to Cassandra, Redis or Kafka.
 type ClientTLS struct {
 	Enabled    bool   `key:"enabled" unit:"boolean" help:"Connect with TLS, and verify the certificates of the servers."`
-	CA         string `key:"ca" unit:"path" help:"Authorities of the servers' certificates. If empty, those of the system."`
+	CA         string `key:"ca" unit:"path" help:"Authorities of the servers' certificates. If empty, the system's authorities."`
 	Cert       string `key:"cert" unit:"path" help:"Client certificate chain, if servers require one."`
 	Key        string `key:"key" unit:"path" help:"Private key of cert."`
 	ServerName string `key:"server_name" unit:"name" help:"Name in the certificates. If empty, the dialed name or IP address."`
@@ -23,7 +23,7 @@ type ClientTLS struct {
 
 // Cassandra contains the settings of the store of a distributed server.
 type Cassandra struct {
-	Hosts          []string      `key:"hosts" unit:"host or host:port, comma-separated" help:"Some nodes of the local data center, with one port. If set, the server is distributed."`
+	Hosts          []string      `key:"hosts" unit:"host or host:port, comma-separated" help:"Some nodes of the local data center, all with one port. If set, the server is distributed."`
 	DataCenter     string        `key:"data_center" unit:"name" help:"The local data center. Most calls wait for a quorum of its replicas."`
 	Keyspace       string        `key:"keyspace" unit:"name" help:"Keyspace of the tables."`
 	Username       string        `key:"username" unit:"text" help:"User name."`
@@ -32,15 +32,15 @@ type Cassandra struct {
 	Rack           string        `key:"rack" unit:"name" help:"The local rack, whose replicas are asked first."`
 	Connections    int           `key:"connections" unit:"connections" help:"Connections to each node, 1 to 1000."`
 	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting."`
-	Timeout        time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer, longer than the timeouts of the nodes."`
-	Buckets        int           `key:"buckets" unit:"count" help:"Partitions of each ranking of a season or division, 1 to 4096. A board keeps the number of its creation."`
+	Timeout        time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer, longer than the nodes' timeouts."`
+	Buckets        int           `key:"buckets" unit:"count" help:"Partitions of each ranking of a season or division, 1 to 4096. Existing boards keep their number."`
 	CacheUsers     int           `key:"cache_users" unit:"users" help:"Users of whom a consumer keeps a summary in memory, 1 to 10000000. Most take 1 to 3 KB, and none more than about 50 KB."`
 }
 
 // Redis contains the settings of the rank index of a distributed server.
 type Redis struct {
-	Addresses        []string      `key:"addresses" unit:"host:port, comma-separated" help:"Address of a single server, one or more of a Redis Cluster, or those of Sentinel."`
-	MasterName       string        `key:"master_name" unit:"name" help:"Name of the master. If set, the addresses are those of Sentinel."`
+	Addresses        []string      `key:"addresses" unit:"host:port, comma-separated" help:"Addresses of a single server, of nodes of a Redis Cluster, or of Sentinel."`
+	MasterName       string        `key:"master_name" unit:"name" help:"Name of the master. If set, the addresses are Sentinel's."`
 	Username         string        `key:"username" unit:"text" help:"User name."`
 	Password         secret.Text   `key:"password" unit:"text" help:"Password."`
 	SentinelUsername string        `key:"sentinel_username" unit:"text" help:"User name for Sentinel."`
@@ -60,14 +60,14 @@ type Kafka struct {
 	Password       secret.Text   `key:"password" unit:"text" help:"Password."`
 	Mechanism      string        `key:"mechanism" unit:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512" help:"SASL mechanism. PLAIN sends the password, so use it with TLS only."`
 	TLS            ClientTLS     `key:"tls"`
-	Rack           string        `key:"rack" unit:"name" help:"The local rack (client.rack). Consumers read from its replicas if the brokers' replica.selector.class allows it."`
+	Rack           string        `key:"rack" unit:"name" help:"The local rack (client.rack). If the brokers' replica.selector.class allows it, consumers read from replicas there."`
 	ConnectTimeout time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting."`
 	Timeout        time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer."`
 	Retention      time.Duration `key:"retention" unit:"duration" help:"How long Kafka must keep results: longer than the longest outage. The server warns of a shorter retention."`
 	TopicPrefix    string        `key:"topic_prefix" unit:"letters, digits, - and _" help:"Prefix of the topics, for brokers that several services share."`
-	Group          string        `key:"group" unit:"letters, digits, ., - and _" help:"Consumer group. With a region, a dash and the region follow."`
+	Group          string        `key:"group" unit:"letters, digits, ., - and _" help:"Consumer group. If region is set, a dash and the region follow."`
 	InstanceID     string        `key:"instance_id" unit:"letters, digits, ., - and _" help:"Static id of this consumer. If it restarts within kafka.session_timeout, it keeps its partitions."`
-	SessionTimeout time.Duration `key:"session_timeout" unit:"duration" help:"How long a consumer may be silent before others get its partitions, at least 1s. By default brokers accept 6s to 30m."`
+	SessionTimeout time.Duration `key:"session_timeout" unit:"duration" help:"How long a consumer may be silent before other consumers get its partitions, at least 1s. By default brokers accept 6s to 30m."`
 	ApplyWait      time.Duration `key:"apply_wait" unit:"duration" help:"How long a submit waits until its result is applied, before the answer is ACCEPTED."`
 	Batch          int           `key:"batch" unit:"results" help:"Maximum results of a partition that a consumer applies together, 1 to 5000."`
 }
@@ -86,9 +86,9 @@ func (c *Config) ConsumerGroup() string {
 	return c.Kafka.Group + "-" + c.Region
 }
 
-// The forms of names. A region and a topic prefix have no dot, because in the name of a
-// mirrored topic the dot separates the region. Both are short enough for Kafka's limit of
-// 249 characters in the name of a topic.
+// The forms of names. A region and a topic prefix have no dot, because the first dot in the name of
+// a mirrored topic ends the region. Their lengths are limited, because Kafka accepts at most 249
+// characters in the name of a topic.
 var (
 	regionForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,50}$`)
 	prefixForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,150}$`)
@@ -136,8 +136,8 @@ func (c *Config) validateCluster(v *validator) {
 }
 
 // validateServers checks the addresses of Cassandra, Redis and Kafka. All three are
-// required if any setting of a distributed server is set. Without this rule, a server
-// whose variable with the addresses is empty would start with an empty embedded store.
+// required if any setting of a distributed server is set. Otherwise a distributed server whose
+// variables for the addresses are empty by mistake would start with an empty embedded store.
 func (c *Config) validateServers(v *validator) {
 	const required = "cassandra.hosts, redis.addresses and kafka.brokers"
 	addresses := map[string][]string{"cassandra.hosts": c.Cassandra.Hosts, "redis.addresses": c.Redis.Addresses, "kafka.brokers": c.Kafka.Brokers}

@@ -32,9 +32,9 @@ type Config struct {
 	PublicRead   bool        `key:"public_read" unit:"boolean" help:"Let callers without a key read ranks, except on private boards."`
 	Reflection   bool        `key:"grpc_reflection" unit:"boolean" help:"Describe the API to gRPC tools without a key, as /openapi.json does."`
 	AdminKey     secret.Text `key:"admin_key" unit:"text" help:"Admin key, at least 16 characters of printable ASCII. Each start stores it under the id admin-key."`
-	FirstKeyFile string      `key:"first_key_file" unit:"path" help:"File for the admin key that a start creates without a terminal. If empty, admin-key in data."`
+	FirstKeyFile string      `key:"first_key_file" unit:"path" help:"File for the first admin key, if the server starts without a terminal. If empty, admin-key in data."`
 
-	TrustedProxies []string `key:"trusted_proxies" unit:"addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. For calls through them, limits apply to the right-most other address in X-Forwarded-For. In other calls, the server ignores this header."`
+	TrustedProxies []string `key:"trusted_proxies" unit:"addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. For calls through them, limits apply to the right-most address in X-Forwarded-For that is no proxy's. In other calls, this header is ignored."`
 	Web            Web      `key:"web"`
 
 	Roles     []string  `key:"roles" unit:"api or consumer, comma-separated" help:"Roles of a distributed server: api answers calls, consumer applies results."`
@@ -48,7 +48,7 @@ type Config struct {
 	Limits Limits `key:"limits"`
 	Log    Log    `key:"log"`
 
-	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call that does not watch or need the scope admin."`
+	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call that neither watches nor needs the scope admin."`
 	ReceiveTimeout time.Duration `key:"receive_timeout" unit:"duration" help:"Maximum time to send a request; without a key, 5s at most."`
 	DrainTime      time.Duration `key:"drain_time" unit:"duration" help:"How long a stopping server continues to answer while /readyz is 503. A second signal stops it at once."`
 	ShutdownGrace  time.Duration `key:"shutdown_grace" unit:"duration" help:"How long a stopping server waits for calls before it cancels them."`
@@ -56,14 +56,14 @@ type Config struct {
 	CacheBytes     Bytes         `key:"cache_bytes" unit:"bytes" help:"Block cache of the embedded store, beside the rank index: 1MiB to 1024GiB."`
 	BackupEvery    time.Duration `key:"backup_every" unit:"duration" help:"How often to back up the embedded store, at least 1m. 0 is never."`
 	BackupKeep     int           `key:"backup_keep" unit:"backups" help:"Scheduled backups to keep."`
-	BackupDir      string        `key:"backup_dir" unit:"path" help:"Folder of the backups, best on the file system of data. If empty, backups in data."`
+	BackupDir      string        `key:"backup_dir" unit:"path" help:"Folder of the backups, best on the file system of data. If empty, the folder backups in data."`
 }
 
 // TLS contains the TLS settings of the HTTP and gRPC listeners.
 type TLS struct {
 	Cert     string `key:"cert" unit:"path" help:"Certificate chain of the server. With tls.key, it enables TLS for HTTP and gRPC."`
 	Key      string `key:"key" unit:"path" help:"Private key of tls.cert."`
-	ClientCA string `key:"client_ca" unit:"path" help:"Authorities. If set, every client must present a certificate of one of them."`
+	ClientCA string `key:"client_ca" unit:"path" help:"If set, every client must present a certificate of these authorities."`
 }
 
 // Log contains the settings of the log. The server writes the log to standard error.
@@ -234,8 +234,8 @@ func (v *validator) checkForm(key, value string, form *regexp.Regexp, descriptio
 	}
 }
 
-// checkReadable reports whether the file path can be read. Otherwise it adds an error. If path
-// is empty, it returns false without an error.
+// checkReadable reports whether the file path can be read. If it cannot be read, checkReadable adds
+// an error. If path is empty, checkReadable returns false and adds no error.
 func (v *validator) checkReadable(key, path string) bool {
 	if path == "" {
 		return false
@@ -272,8 +272,8 @@ func (v *validator) checkAuthorities(key, path string) {
 	}
 }
 
-// checkFolder checks that path is a folder, or that it can become one, because no file is in
-// its place or above it.
+// checkFolder checks that path is a folder, or that a folder can be created there. It cannot be
+// created if path or one of its parents is a file.
 func (v *validator) checkFolder(key, path string) {
 	for path != "" {
 		if info, err := os.Stat(path); err == nil {

@@ -57,7 +57,8 @@ func TestFlagsOverrideEnvironmentOverridesFile(t *testing.T) {
 	}
 }
 
-// A value keeps its text in the file, even if YAML reads it as a number, a boolean or a date.
+// A value keeps the text that it has in the file, even if YAML reads this text as a number, a
+// boolean or a date.
 func TestFileKeepsTheTextOfValues(t *testing.T) {
 	got, err := load(t, "data: 007\nadmin_key: 12345678901234567890\nbackup_dir: 2026-01-01\nfirst_key_file: 0x10\njwt: &j {leeway: 1m}\nlimits.key_rate: 1e3\ntrusted_proxies: []\n", nil)
 	if err != nil {
@@ -262,7 +263,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// Load restores the value of a setting from its text form, in the environment and in a flag.
+// The text form of a setting's value, in the environment or in a flag, gives Load the same value.
 func TestSettingsRoundTrip(t *testing.T) {
 	defaults := Default()
 	for _, s := range defaults.Settings() {
@@ -347,8 +348,8 @@ key, an unknown variable that begins with LEADERBOARD_, or an invalid value.
 
 ## Settings
 
-Each line has the key, the unit (not of durations and booleans), the default if it is not empty, and the meaning. Certificates and keys are
-PEM files. When the files for TLS change, the server reads them again. Each process applies ~limits~ by itself. The IPv6 addresses of one /64 are one caller. A rate
+Each line has the key, the unit (omitted for durations and booleans), any default, and the meaning. Certificates and keys are
+PEM files. The server reloads changed TLS files. Each process applies ~limits~ by itself. The IPv6 addresses of one /64 are one caller. A rate
 of 0 is unlimited, a burst of 0 is what the rate allows in one second, and the other limits are at least 1.
 `))
 	var groups []string
@@ -390,7 +391,7 @@ of 0 is unlimited, a burst of 0 is what the rate allows in one second, and the o
 	b.WriteString(strings.ReplaceAll(`
 ## Other variables
 
-The client commands list theirs under *Connection*: ~leaderboard top --help~. ~OTEL_*~ configure [traces](operations.md#traces).
+The client commands list their variables under *Connection*: ~leaderboard top --help~. ~OTEL_*~ configure [traces](operations.md#traces).
 `, "~", "`"))
 	return b.String()
 }

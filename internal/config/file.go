@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// loadFile applies the settings of a YAML file. A value keeps its text in the file: 007 remains
-// 007, although YAML reads it as a number.
+// loadFile applies the settings of a YAML file. A value keeps the text that it has in the file: 007
+// remains 007, although YAML reads 007 as the number 7.
 func (l *loader) loadFile(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -50,7 +50,7 @@ func (c *Config) validateAddresses(v *validator) {
 func (c *Config) ProxyPrefixes() []netip.Prefix {
 	var prefixes []netip.Prefix
 	for _, proxy := range c.TrustedProxies {
-		if p, err := parsePrefix(proxy); err == nil { // Validate has checked it
+		if p, err := parsePrefix(proxy); err == nil { // Validate has checked proxy
 			prefixes = append(prefixes, p)
 		}
 	}

@@ -87,9 +87,9 @@ func (e *Effective) Source(key string) string {
 
 // Load returns the effective settings. The file overrides the defaults, the environment
 // overrides the file, and the flags given in fs override the environment. The error
-// joins the errors about unknown settings, about unreadable values, and of
-// [Config.Validate]. Errors of Validate are omitted for groups with an unknown setting
-// or an unreadable value.
+// joins the errors about unknown settings, the errors about unreadable values, and the errors of
+// [Config.Validate]. If a group has an unknown setting or an unreadable value, Load omits the
+// errors of Validate about this group.
 func Load(fs *pflag.FlagSet, environ []string) (Effective, error) {
 	l := loader{Effective: Effective{Config: Default(), sources: map[string]string{}}}
 	l.settings = l.Config.Settings()
@@ -116,8 +116,8 @@ type loader struct {
 	errs     []error
 }
 
-// applyLayer sets the settings that have a value in values, by key. The function name returns
-// the source of a setting's value.
+// applyLayer sets each setting whose key is in values. The function name returns the source of a
+// setting's value.
 func (l *loader) applyLayer(values map[string]any, name func(Setting) string) {
 	for _, s := range l.settings {
 		value, ok := values[s.Key]
@@ -131,8 +131,8 @@ func (l *loader) applyLayer(values map[string]any, name func(Setting) string) {
 	}
 }
 
-// addSources adds the source of the setting's value to each error in err, unless the
-// value is the default.
+// addSources adds to each error in err the source of the setting's value. If the value is the
+// default, addSources does not change the error.
 func (l *loader) addSources(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {

@@ -1,5 +1,5 @@
-// Package finals answers questions about the final standings of a ladder from reads by
-// position.
+// Package finals answers questions about the final standings of a ladder. To do so, it needs only
+// a function that reads standings by position.
 package finals
 
 import (
@@ -9,17 +9,17 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Ladder is the final standings of a ladder at one moment. After an erasure, positions are
-// missing, because the other users keep their ranks.
+// Ladder is the final standings of a ladder at one moment. An erasure leaves a gap in the
+// positions, because the other users keep their ranks.
 type Ladder struct {
 	// Last is at least the greatest position.
 	Last int64
-	// From returns up to n standings, beginning at a position.
+	// From returns the first standings at or after a position, at most n.
 	From func(ctx context.Context, position int64, n int) ([]leaderboard.Standing, error)
 }
 
 // lastBefore returns the last standing for which reached is false. If there is no such
-// standing, the Key of the returned one is empty. If reached is true for a standing, it must
+// standing, the Key of the returned standing is empty. If reached is true for a standing, it must
 // be true for all later standings.
 func (l Ladder) lastBefore(ctx context.Context, reached func(*leaderboard.Standing) bool) (last leaderboard.Standing, err error) {
 	low, high := int64(0), l.Last+1 // reached is false up to low, and true from high on
@@ -39,8 +39,8 @@ func (l Ladder) lastBefore(ctx context.Context, reached func(*leaderboard.Standi
 	return last, nil
 }
 
-// After returns up to n standings that follow a sort key. If the key is a rank key or a
-// prefix of one, it also returns the counts of the standings with better rank keys.
+// After returns up to n standings that follow a sort key. If the key is a rank key or a prefix of a
+// rank key, After also returns the counts of the standings whose rank keys are better than the key.
 func (l Ladder) After(ctx context.Context, key leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, error) {
 	last, err := l.lastBefore(ctx, func(st *leaderboard.Standing) bool { return st.SortKey() > key })
 	if err != nil {
@@ -53,9 +53,8 @@ func (l Ladder) After(ctx context.Context, key leaderboard.SortKey, n int) ([]le
 	return page[:min(n, len(page))], Better(&last, page), nil
 }
 
-// Better returns the counts of the standings with better rank keys than a key. Parameter
-// last is the last standing before the key. The first standing of page is the first one
-// after the key.
+// Better returns the counts of the standings whose rank keys are better than a key. Parameter last
+// is the last standing before the key. Parameter page begins with the first standing after the key.
 func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard.Counts {
 	if len(page) == 0 {
 		return leaderboard.Counts{Standings: last.Ranks.Ordinal, Distinct: last.Ranks.Dense}

@@ -35,7 +35,7 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// Config returns the client configuration that all clients start from.
+// Config returns the configuration that all clients have in common.
 //
 // The murmur2 hash of a message's key determines the partition, as in Java clients and
 // in librdkafka with murmur2_random. All producers therefore write the results of a

@@ -123,7 +123,7 @@ func TestRetryUntilSuccess(t *testing.T) {
 	})
 }
 
-// After its context is done, Retry does not call f.
+// Once the context is done, Retry does not call f.
 func TestRetryStopsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -10,10 +10,10 @@ import (
 )
 
 // Risks returns a line for each topic setting that could make Kafka lose results. The line
-// also states how to correct the setting. If o.ReplicationFactor is set, Risks also checks
-// that existing topics have at least this number of replicas. For missing topics, it
-// checks that this number is safe. Errors: [leaderboard.ErrUnavailable], [ErrRejected]. A
-// retry cannot correct other errors.
+// also states how to correct the setting. If o.ReplicationFactor is not 0, Risks also reports
+// existing topics with fewer replicas than this number. If this number is 1, Risks also reports
+// missing topics, because these topics would get one replica. Errors: [leaderboard.ErrUnavailable],
+// [ErrRejected]. A retry cannot correct other errors.
 func Risks(brokers []string, c *sarama.Config, o TopicOptions) (risks []string, err error) {
 	admin, existing, err := listTopics(brokers, c)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// Topics contains the names of the topics of one service. In the zero value, the prefix
-// is empty.
+// Topics contains the names of the topics of one service.
 type Topics struct {
 	// Prefix is the prefix of every topic name. With different prefixes, several
 	// services can share a Kafka cluster. It must not contain a dot.
@@ -32,9 +31,9 @@ func (t Topics) Updates() string { return t.Prefix + "leaderboard-updates" }
 // TopicOptions are the settings with which [EnsureTopics] creates topics.
 type TopicOptions struct {
 	Topics
-	// Partitions is the number of partitions of every topic. Choose a number that is
-	// always enough: if the number grows, users move to other partitions. Mirrored
-	// topics must have the same number of partitions.
+	// Partitions is the number of partitions of every topic. Choose a number that need
+	// never grow, because users would then move to other partitions. Mirrored topics must
+	// have the same number of partitions.
 	Partitions int
 	// ReplicationFactor is the number of replicas of every partition. A majority of the
 	// replicas must acknowledge a message, for example 2 of 3.
@@ -78,8 +77,8 @@ func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o Top
 		}
 		config := map[string]*string{"retention.ms": &retention, "min.insync.replicas": &inSync, "cleanup.policy": &cleanup}
 		if topic == o.Results() {
-			// Consumers use the time of a message to limit the time when its result was
-			// received. The clock of a producer may be wrong, so use the broker's time.
+			// By the time of a message, a consumer recognizes a producer whose clock is
+			// wrong. So the broker must set this time.
 			config["message.timestamp.type"] = new("LogAppendTime")
 		}
 		err := admin.CreateTopic(topic, &sarama.TopicDetail{

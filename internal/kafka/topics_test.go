@@ -50,8 +50,8 @@ func TestEnsureTopics(t *testing.T) {
 	}
 }
 
-// The safety of results depends on some settings of a topic. EnsureTopics sets them on each
-// new topic, so that the defaults of the brokers have no effect.
+// The safety of results depends on some settings of a topic. EnsureTopics sets these settings on
+// each new topic, so that the defaults of the brokers have no effect.
 func TestSettingsOfNewTopics(t *testing.T) {
 	brokers := fake(t, kfake.BrokerConfigs(map[string]string{"log.cleanup.policy": "compact", "log.retention.ms": "1000", "min.insync.replicas": "1"}))
 	o := kafka.TopicOptions{Partitions: 1, ReplicationFactor: 3, Retention: time.Hour}
@@ -61,7 +61,8 @@ func TestSettingsOfNewTopics(t *testing.T) {
 	checkSettings(t, brokers, o, map[string]string{"cleanup.policy": "delete", "retention.ms": "3600000", "min.insync.replicas": "2"})
 }
 
-// checkSettings checks that every topic has settings of its own with these values.
+// checkSettings checks that every topic has the settings want. A default of the brokers does not
+// count as a setting of a topic.
 func checkSettings(t *testing.T, brokers []string, o kafka.TopicOptions, want map[string]string) {
 	t.Helper()
 	admin, err := sarama.NewClusterAdmin(brokers, kafka.Options{}.Config("test"))
@@ -145,8 +146,8 @@ func TestRisks(t *testing.T) {
 	}
 }
 
-// If topics do not exist, Risks checks the replication factor that they would get. If this
-// factor is 0, missing topics are no risk.
+// For missing topics, Risks checks the replication factor of the options. If this factor is 0,
+// missing topics are no risk.
 func TestRisksOfMissingTopics(t *testing.T) {
 	brokers := fake(t)
 	for factor, want := range map[int]int{0: 0, 1: 3, 2: 0, 3: 0} {

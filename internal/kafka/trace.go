@@ -12,12 +12,12 @@ import (
 )
 
 // InjectTrace sets the headers traceparent and tracestate of m to the span of ctx, as W3C
-// Trace Context defines them. Without a span, m stays as it is.
+// Trace Context defines them. If ctx has no span, InjectTrace does not change m.
 func InjectTrace(ctx context.Context, m *sarama.ProducerMessage) {
 	propagation.TraceContext{}.Inject(ctx, producerHeaders{m})
 }
 
-// TraceOf returns the span that the headers of m name. If they name no span, the returned
+// TraceOf returns the span that the headers of m name. If the headers name no span, the returned
 // span is not valid.
 func TraceOf(m *sarama.ConsumerMessage) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), consumerHeaders{m}))
@@ -29,8 +29,8 @@ func TraceAttributes(operation, topic string, n int) trace.SpanStartEventOption 
 		attribute.String("messaging.destination.name", topic), attribute.Int("messaging.batch.message_count", n))
 }
 
-// TraceSend begins the span of sending n messages to a topic, if ctx has a sampled span.
-// The caller must call end with the error of sending.
+// TraceSend begins a span of sending n messages to a topic. If ctx has no sampled span, TraceSend
+// does nothing. The caller must call end with the error of sending.
 func TraceSend(ctx context.Context, topic string, n int) (_ context.Context, end func(error)) {
 	tracer := observe.Tracer(ctx)
 	if tracer == nil {
@@ -46,7 +46,7 @@ func TraceSend(ctx context.Context, topic string, n int) (_ context.Context, end
 // producerHeaders implements [propagation.TextMapCarrier] for a message to send.
 type producerHeaders struct{ *sarama.ProducerMessage }
 
-// Set adds a header. InjectTrace sets each header once.
+// Set appends a header. It need not replace a header, because InjectTrace sets each header once.
 func (h producerHeaders) Set(key, value string) {
 	h.Headers = append(h.Headers, sarama.RecordHeader{Key: []byte(key), Value: []byte(value)})
 }

@@ -21,7 +21,9 @@ type index struct {
 	calls calls
 }
 
-func (o *index) Synced() bool { return o.inner.Synced() }
+func (o *index) Synced(seasons ...leaderboard.SeasonKey) bool { return o.inner.Synced(seasons...) }
+
+func (o *index) Invalidate(s leaderboard.SeasonKey) { o.inner.Invalidate(s) }
 
 func (o *index) Close() error { return o.inner.Close() }
 

@@ -19,7 +19,7 @@ import (
 const namespace = "leaderboard"
 
 // SecondsBuckets returns the boundaries of histograms of durations, in seconds: 0.1 ms
-// to 10 s. One boundary is 50 ms, the target for the 95th percentile.
+// to 10 s. One boundary is 50 ms, within which 95 % of results should become visible.
 func SecondsBuckets() []float64 {
 	return []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
 }
@@ -56,8 +56,8 @@ func outcome(err error) string {
 	return failed
 }
 
-// calls measures the calls of one contract. It traces the calls that a sampled request
-// causes.
+// calls measures the calls of the methods of one contract. It also traces the calls that a sampled
+// request causes.
 type calls struct {
 	subsystem string
 	seconds   *prometheus.HistogramVec
@@ -70,7 +70,7 @@ func newCalls(reg prometheus.Registerer, subsystem, contract string) calls {
 		subsystem: subsystem,
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "call_seconds",
-			Help:    "Time of a call of the " + contract + ", by method and outcome. A call that returns a sequence lasts until its caller has read it.",
+			Help:    "Time of a call of the " + contract + ", by method and outcome. A call that returns a sequence lasts until the caller has read the sequence.",
 			Buckets: SecondsBuckets(),
 		}, []string{"method", "outcome"}),
 		running: f.NewGaugeVec(prometheus.GaugeOpts{

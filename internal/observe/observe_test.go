@@ -61,7 +61,8 @@ func series(t *testing.T, reg prometheus.Gatherer, metric string) map[string]flo
 }
 
 // check fails the test if a method of the contract has no successful call that is measured
-// under the name of the method. It also fails the test if a call is still counted as running.
+// under the name of the method. The methods in unmeasured need no such call. check also fails the
+// test if a call is still counted as running.
 func (r *registries) check(t *testing.T, contract reflect.Type, subsystem string, unmeasured ...string) {
 	t.Helper()
 	measured := map[string]bool{}
@@ -96,7 +97,7 @@ func TestIndexKeepsItsContract(t *testing.T) {
 	open := func(testing.TB) leaderboard.Index { return observe.Index(memory.New(), r.open()) }
 	cachetest.Run(t, open, cachetest.Limits{}, cachetest.Sizes{Moves: 500})
 	t.Run("Histories", func(t *testing.T) { cachetest.RunHistories(t, open, cachetest.Sizes{Histories: 5}) })
-	r.check(t, reflect.TypeFor[leaderboard.Index](), "index", "Synced", "Close")
+	r.check(t, reflect.TypeFor[leaderboard.Index](), "index", "Synced", "Invalidate", "Close")
 }
 
 // failingStore is a store whose calls end with err.

@@ -13,9 +13,9 @@ import (
 // Instrumentation is the name under which this module records spans.
 const Instrumentation = "github.com/open-leaderboard/leaderboard"
 
-// Tracer returns the tracer of the span of ctx, which is the parent of the spans that the
-// tracer starts with ctx. It returns nil if ctx has no span, or if the span is not
-// sampled. So work that no sampled request caused has no spans, and costs nothing.
+// Tracer returns a tracer that starts children of the span of ctx. If ctx has no span, or if the
+// span is not sampled, Tracer returns nil. So the service records no span for work that no sampled
+// request caused.
 func Tracer(ctx context.Context) trace.Tracer {
 	span := trace.SpanFromContext(ctx)
 	if !span.SpanContext().IsSampled() {

@@ -90,7 +90,7 @@ func TestUnsampledCallsAreNotTraced(t *testing.T) {
 	}
 }
 
-// Without a trace, a measured call allocates nothing of its own.
+// If a call is not traced, measuring the call allocates nothing.
 func TestUntracedCallsAllocateNothing(t *testing.T) {
 	plain := memory.New()
 	measured := observe.Index(plain, prometheus.NewRegistry())

@@ -261,6 +261,22 @@ func (o *store) DeleteSeason(ctx context.Context, s leaderboard.SeasonKey, at ti
 	return o.inner.DeleteSeason(ctx, s, at)
 }
 
+func (o *store) MarkFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID, reason string) (err error) {
+	ctx, call := o.calls.begin(ctx, "MarkFinal", b.ID)
+	defer call.end(&err)
+	return o.inner.MarkFinal(ctx, b, season, users, reason)
+}
+
+func (o *store) FinalMarks(ctx context.Context) iter.Seq2[leaderboard.FinalMark, error] {
+	return sequence(ctx, o.calls, "FinalMarks", "", o.inner.FinalMarks)
+}
+
+func (o *store) RemoveFinalMarks(ctx context.Context, marks []leaderboard.FinalMark) (err error) {
+	ctx, call := o.calls.begin(ctx, "RemoveFinalMarks", "")
+	defer call.end(&err)
+	return o.inner.RemoveFinalMarks(ctx, marks)
+}
+
 func (o *store) RankChanges(ctx context.Context) iter.Seq2[leaderboard.RankChange, error] {
 	return sequence(ctx, o.calls, "RankChanges", "", o.inner.RankChanges)
 }

@@ -98,9 +98,9 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	return b, err
 }
 
-// acceptOnSource adds the attributes that b declares to those that its source accepts. If an
-// export of the source is imported into another installation, the source then accepts its
-// results there, even without its linked boards.
+// acceptOnSource adds the attributes that b declares to those that its source accepts. An export of
+// the source may be imported into another installation. The imported source then accepts the
+// results of the export, even if the linked boards are missing there.
 func (a *Admin) acceptOnSource(ctx context.Context, b *leaderboard.Board) error {
 	defer a.forgetBoard(b.Source.Board)
 	_, err := a.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
@@ -203,10 +203,10 @@ func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 	return errors.Join(drop(), a.unlink(ctx, &b))
 }
 
-// Export calls send for each result that stands in the selected seasons, retractions
-// too. Unless includeEnded is true, it omits the results after the early end of a season (see
-// [leaderboard.EarlyEnd]). A board that imports them, but not the early end, would count them.
-// Export proceeds season by season, and user by user within a season. It stops at the first
+// Export calls send for each result that stands in the selected seasons, including retractions.
+// Unless includeEnded is true, it omits the results after the early end of a season (see
+// [leaderboard.EarlyEnd]). A board that imports these results without the early end would count
+// them. Export proceeds season by season, and user by user within a season. It stops at the first
 // error of send.
 func (a *Admin) Export(ctx context.Context, sel Selection, includeEnded bool, send func(leaderboard.MatchResult) error) error {
 	return sel.eachSeason(ctx, a.store, func(b *leaderboard.Board, key leaderboard.SeasonKey) error {

@@ -95,8 +95,8 @@ func TestBoardsAreCreatedAmendedAndDeleted(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"})
 }
 
-// AmendBoard must not close a season with results at once. It would reject results that were
-// submitted in time but have not arrived yet.
+// AmendBoard must not close a season with results at once. Otherwise the season would reject
+// results that were submitted in time but have not arrived yet.
 func TestAmendBoardClosesNoSeasonWithResults(t *testing.T) {
 	f := open(t)
 	f.clock.set(start.AddDate(0, 0, -3))

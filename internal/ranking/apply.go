@@ -19,22 +19,25 @@ const retryPeriod = 24 * time.Hour
 // the [Submitter] of the embedded engine use it.
 type Applier struct {
 	*shared
-	reader *Reader
+	reader  *Reader
+	repairs repairs
 
 	timestampMu   sync.Mutex
 	lastTimestamp time.Time // the latest time that newTimestamp returned
 }
 
-// Synced reports whether the index has every update so far: see [leaderboard.Index].
-func (a *Applier) Synced() bool { return a.index.Synced() }
+// Synced reports whether the index has every update of the given seasons so far, or of all
+// seasons: see [leaderboard.Index].
+func (a *Applier) Synced(seasons ...leaderboard.SeasonKey) bool { return a.index.Synced(seasons...) }
 
 // Apply makes complete results of a board durable and updates the ranks. If the season
-// of a result is sealed, Apply amends the season's final standings. Apply does the same on
-// each board that is linked to the board.
+// of a result is sealed, AmendMarked later amends the season's final standings. Apply does the
+// same on each board that is linked to the board.
 //
 // When ctx is done, the store starts no more results. Apply waits for the results that were
-// started, and applies them to the linked boards and the ranks. The outcomes of the others have
-// an Err. So when a caller retries these, no earlier attempt competes with the retry.
+// started, and applies them to the linked boards and the ranks. The outcomes of the results that
+// were not started have an Err. So when a caller retries these results, no earlier attempt competes
+// with the retry.
 func (a *Applier) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	a.tasks.running.Add(1)
 	defer a.tasks.running.Done()
@@ -45,8 +48,8 @@ func (a *Applier) Apply(ctx context.Context, b *leaderboard.Board, results []lea
 	return report, err
 }
 
-// applyTo applies results to one board and updates its ranks. It does not apply them to the
-// boards linked to it.
+// applyTo applies results to one board and updates its ranks. It does not apply the results to
+// linked boards.
 func (s *shared) applyTo(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	report, err := s.store.Apply(ctx, b, results)
 	if err != nil {
@@ -94,9 +97,9 @@ func unchangedEntries(report *leaderboard.ApplyReport) (entries []leaderboard.En
 	return entries
 }
 
-// Refresh recomputes a user's entry from the results in the store, updates the
-// ranks, and returns the entry before and after. If ctx is done after Refresh has begun, Refresh
-// does not stop. Errors: [leaderboard.ErrBoardNotFound].
+// Refresh recomputes a user's entry from the results in the store, offers these results to the
+// linked boards, updates the ranks, and returns the entry before and after. If ctx is done after
+// Refresh has begun, Refresh does not stop. Errors: [leaderboard.ErrBoardNotFound].
 func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	if err := ctx.Err(); err != nil {
 		return leaderboard.Change{}, err
@@ -116,11 +119,19 @@ func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season lead
 
 // RanksOf returns the competition rank of each rank key in the overall ladder of a
 // season. If no entry has a rank key, the returned rank is the rank that a new entry with
-// this key would have.
+// this key would have. In a sealed season, all returned ranks are 0, because the final standings may
+// lack results that Apply has applied.
 func (a *Applier) RanksOf(ctx context.Context, key leaderboard.SeasonKey, keys []leaderboard.RankKey) ([]int64, error) {
 	b, err := a.board(ctx, key.Board)
 	if err != nil {
 		return nil, err
+	}
+	season, err := b.Season.ByID(key.Season)
+	if err != nil {
+		return nil, err
+	}
+	if _, sealed, err := a.seasonRecord(ctx, b, season); err != nil || sealed {
+		return make([]int64, len(keys)), err
 	}
 	return a.reader.ranksOf(ctx, b, key.Season, keys)
 }
@@ -194,9 +205,9 @@ func (a *Applier) completeRetry(ctx context.Context, b *leaderboard.Board, seaso
 	return nil
 }
 
-// newTimestamp returns the present time, truncated to a microsecond. Each returned time is
-// later than the one before: if the clock has not advanced, newTimestamp adds a microsecond to
-// the previous time.
+// newTimestamp returns the present time, truncated to a microsecond. Each returned time is later
+// than the previous time: if the clock has not advanced, newTimestamp adds a microsecond to the
+// previous time.
 func (a *Applier) newTimestamp() time.Time {
 	a.timestampMu.Lock()
 	defer a.timestampMu.Unlock()

@@ -32,8 +32,8 @@ func (a *Admin) SetBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.Ba
 	})
 }
 
-// completeBan sets the fields of a ban that the caller does not choose, and checks the
-// others.
+// completeBan sets the fields of a ban that the caller does not choose, and checks the other
+// fields.
 func (a *Admin) completeBan(ctx context.Context, ban *leaderboard.Ban) error {
 	ban.At, ban.Revision = leaderboard.Truncate(a.now()), 0
 	return a.checkBan(ctx, ban)
@@ -139,7 +139,10 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, reason string) 
 	if ban.Banned && !ban.Until.IsZero() {
 		a.planLift()
 	}
-	return a.updateBanned(ctx, changedEntries, otherEntries, reason)
+	if err := a.ranks.update(ctx, changedEntries, otherEntries, reason); err != nil {
+		return err
+	}
+	return a.finishAmendments(ctx, entrySeasons(changedEntries, otherEntries))
 }
 
 // concernedBoard returns the board with an id. If the ban does not concern the board, or the board
@@ -229,7 +232,7 @@ func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 }
 
 // liftAct returns the audit log's record of lifting the ban b. It depends on b only. If several
-// processes lift the ban, they append equal records, and the log keeps one.
+// processes lift the ban, they append equal records, and the log keeps one record.
 func liftAct(b *leaderboard.Ban) leaderboard.Act {
 	sum := sha256.Sum256([]byte(string(b.User) + "\n" + string(b.Board)))
 	return leaderboard.Act{
@@ -239,8 +242,8 @@ func liftAct(b *leaderboard.Ban) leaderboard.Act {
 }
 
 // liftEndedBans lifts each ban whose end has passed. It returns the next end of a ban,
-// or the zero time if no ban ends before until. If stored data of a user are damaged, it
-// leaves out the user's ban, lifts the others, and returns an error.
+// or the zero time if no ban ends before until. If stored data of a user are damaged, it leaves out
+// the user's ban, lifts the other bans, and returns an error.
 func (a *Admin) liftEndedBans(ctx context.Context, until time.Time) (nextEnd time.Time, err error) {
 	var errs []error
 	for b, err := range a.store.BansEnding(ctx, until) {
@@ -346,7 +349,7 @@ func (q *BanQuery) matches(b *leaderboard.Ban, now time.Time) bool {
 		contains(string(b.User), q.User) && contains(b.Reason, q.Reason) && contains(b.Actor, q.Actor)
 }
 
-// UserBans returns the bans of a user, lifted bans too.
+// UserBans returns the bans of a user, including lifted bans.
 func (r *Reader) UserBans(ctx context.Context, user leaderboard.UserID) ([]leaderboard.Ban, error) {
 	if err := user.Validate(); err != nil {
 		return nil, err

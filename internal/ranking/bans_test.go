@@ -258,8 +258,8 @@ func TestBansAreListedAndFound(t *testing.T) {
 	}
 }
 
-// If the exported bans of a board are imported twice into another service, its bans
-// equal the exported bans.
+// The exported bans of a board are imported twice into another service. The bans of that service
+// then equal the exported bans.
 func TestImportedBansEqualTheExportedOnes(t *testing.T) {
 	f, g := open(t), open(t)
 	for _, s := range []*fixture{f, g} {

@@ -49,8 +49,8 @@ func (c *BoardCache) Board(ctx context.Context, id leaderboard.BoardID) (leaderb
 
 // board returns a board, which the caller must not change. If the store does not
 // answer, board returns the cached version, which may lack the latest divisions and
-// seasons. Ranks in the divisions and seasons that it has are correct: the order, the
-// policy, the half-life and the tie-breakers of a board never change.
+// seasons. Ranks in the divisions and seasons of the cached version are correct, because the order,
+// the policy, the half-life and the tie-breakers of a board never change.
 func (c *BoardCache) board(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := getCached(ctx, c, &c.boards, id, nil, func(ctx context.Context) (leaderboard.Board, error) {
 		if err := id.Validate(); err != nil {
@@ -115,10 +115,9 @@ func (c *BoardCache) seasonRecord(ctx context.Context, b *leaderboard.Board, sea
 	return *r, !r.SealedAt.IsZero(), nil
 }
 
-// mayBeSealed reports whether a season has ended, so that its record may be that of a sealed
-// season. The clock of the process that seals the season may be up to sealDelay ahead.
-// mayBeSealed ignores the grace period, because an administrator may extend the period after
-// the season is sealed.
+// mayBeSealed reports whether a season may be sealed, because it has ended. The clock of the
+// process that seals the season may be up to sealDelay ahead. mayBeSealed ignores the grace period,
+// because an administrator may extend the period after the season is sealed.
 func (c *BoardCache) mayBeSealed(season leaderboard.Season) bool {
 	return !season.End.IsZero() && c.now().Add(sealDelay).After(season.End)
 }
@@ -138,8 +137,8 @@ func putCached[V any](c *BoardCache, values *sync.Map, key any, value V, readAt 
 // getCached returns the value that is cached under a key. If the value is absent or
 // stale, getCached fetches and caches a new value. If the store does not answer, getCached
 // returns the stale value. Without a stale value, it returns fallback or, if fallback is nil,
-// the error. After it has returned a stale value or fallback, it returns the same value
-// without another fetch for refreshCooldown.
+// the error. For refreshCooldown after it has returned a stale value or fallback, getCached returns
+// the same value without another fetch.
 func getCached[V any](ctx context.Context, c *BoardCache, values *sync.Map, key any, fallback *V, fetch func(context.Context) (V, error)) (*V, error) {
 	loaded, _ := values.Load(key)
 	previous, _ := loaded.(*cached[V])

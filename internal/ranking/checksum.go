@@ -23,13 +23,13 @@ const (
 // checksums computes and caches the checksums of sealed seasons.
 type checksums struct {
 	cached *lru.Cache[checksumKey, string]
-	// turn holds a value while a checksum is computed. Callers could otherwise start any
-	// number of scans of large seasons.
+	// turn holds a value while a checksum is computed, so that checksums are computed one after
+	// another. Otherwise callers could start any number of scans of large seasons.
 	turn chan struct{}
 }
 
-// checksumKey identifies the final standings of a season. Each amendment changes it, and
-// so does each erasure.
+// checksumKey identifies the final standings of a season. Each amendment and each erasure changes
+// the key.
 type checksumKey struct {
 	leaderboard.SeasonKey
 	createdAt, sealedAt, amendedAt int64 // microseconds

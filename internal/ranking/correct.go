@@ -42,7 +42,7 @@ type Correction struct {
 	Amends bool
 }
 
-// RevisionError means that the revision in a [Correction] is not the one that stands.
+// RevisionError means that the revision in a [Correction] is not the revision that stands.
 type RevisionError struct {
 	Given   int64
 	Current leaderboard.MatchResult // the result that stands
@@ -57,7 +57,7 @@ func (e *RevisionError) Error() string {
 // undo each other. It also returns the corrected result. The season in key must not be empty.
 //
 // Errors: [leaderboard.ErrResultNotFound] if no result of the match stands; a
-// [leaderboard.FieldError], also if the board is linked; a [RevisionError];
+// [leaderboard.FieldError], for example if the board is linked; a [RevisionError];
 // [leaderboard.ErrUnavailable] if other changes of the result do not end in time.
 func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, c Correction) (leaderboard.MatchResult, Receipt, error) {
 	if err := b.CheckDirect(); err != nil {
@@ -139,8 +139,8 @@ func (s *Submitter) correctedResult(ctx context.Context, b *leaderboard.Board, k
 	if c.Revision != nil && *c.Revision != r.Revision {
 		return leaderboard.MatchResult{}, &RevisionError{*c.Revision, r}
 	}
-	// The correction does not use a revision that was refused: if it has the content of the
-	// refused result, the store repeats the refusal.
+	// The correction must have a higher revision than each refused result. If it had the revision and
+	// the content of a refused result, the store would repeat the refusal.
 	for _, f := range record.Refusals {
 		r.Revision = max(r.Revision, f.Revision)
 	}
@@ -218,9 +218,9 @@ func newestSeasons(b *leaderboard.Board, keys []leaderboard.SeasonKey) []leaderb
 // seasonOfMatch returns the season of a board in which a match of a user has a result. If
 // several seasons have a result, seasonOfMatch prefers a result that counts to a retraction,
 // and both to a rejected result. It searches the newest maxSearchedSeasons seasons of the user.
-// Errors: [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if several seasons have
-// the preferred kind, or if the match is in none of the newest seasons and the user has older
-// seasons.
+// Errors: [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if several seasons have a
+// result of the preferred kind. Also a FieldError if the match is in none of the newest seasons and
+// the user has older seasons.
 func (r *Reader) seasonOfMatch(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (leaderboard.SeasonID, error) {
 	if err := errors.Join(user.Validate(), match.Validate()); err != nil {
 		return "", err

@@ -277,8 +277,8 @@ func TestVerifyNamesUsersWhomAFillLeftOut(t *testing.T) {
 	}
 }
 
-// Verify does not report a result as missing if the linked board refused it as late, or if
-// its season was deleted.
+// Verify does not report a result as missing if the linked board refused it as late, or if the
+// season of the result was deleted.
 func TestVerifyAcceptsResultsThatALinkedBoardNeedNotHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := linkedPair(t)

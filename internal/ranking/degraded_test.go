@@ -249,7 +249,7 @@ func (x *countedIndex) Loaded(ctx context.Context, key leaderboard.SeasonKey) (b
 	return x.Index.Loaded(ctx, key)
 }
 
-// If the server of the index refuses calls, most reads do not call it.
+// If the server of the index refuses calls, most reads do not call the index.
 func TestMostReadsDoNotCallAnIndexThatRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -375,7 +375,7 @@ func TestReadersShareTheSearchForUsersWithoutTheIndex(t *testing.T) {
 			readers.Go(read)
 		}
 		readers.Wait()
-		// The first reader has a read of its own. The others wait, and share the next one.
+		// The first reader starts a read. The other readers wait, and share the next read.
 		if n := counted.reads.Load(); n < 1 || n > 2 {
 			t.Errorf("100 concurrent readers made %d reads of users, want 1 or 2", n)
 		}

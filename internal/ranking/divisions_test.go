@@ -174,6 +174,9 @@ func TestSealedSeasonsKeepTheirDivisions(t *testing.T) {
 	if _, err := f.Apply(t.Context(), f.board("daily"), []leaderboard.MatchResult{late, fresh}); err != nil {
 		t.Fatal(err)
 	}
+	if err := f.AmendMarked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if after := f.list(women, 1000); len(after) != 21 {
 		t.Errorf("after a correction, the sealed division has %d users, want 21: %v", len(after), after)
 	}

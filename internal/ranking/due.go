@@ -14,7 +14,7 @@ import (
 const (
 	// listInterval is the longest time for which a process relies on its list of a board's seasons.
 	listInterval = time.Hour
-	// maxCalendarGrace is more than any real grace. Longer ones could overflow a time.
+	// maxCalendarGrace is more than any real grace. Longer graces could overflow a time.
 	maxCalendarGrace = 100 * 365 * 24 * time.Hour
 )
 
@@ -64,7 +64,7 @@ func (s *seasonPlans) put(p *seasonPlan) {
 	s.plans[p.board.ID] = p
 }
 
-// keepOnly deletes the plans of all boards except the given ones.
+// keepOnly keeps the plans of the given boards, and deletes all other plans.
 func (s *seasonPlans) keepOnly(boards []leaderboard.Board) {
 	ids := map[leaderboard.BoardID]bool{}
 	for i := range boards {
@@ -83,7 +83,7 @@ func (s *seasonPlans) isDue(b *leaderboard.Board, now time.Time) bool {
 	return !p.holds(b, now) || hasCome(p.due, now)
 }
 
-// plan returns the plan of a board. If the process has none that holds, plan makes one.
+// plan returns the plan of a board. If the process has no plan that holds, plan makes a new one.
 func (s *shared) plan(ctx context.Context, b *leaderboard.Board) (*seasonPlan, error) {
 	if p := s.plans.get(b.ID); p.holds(b, s.now()) {
 		return p, nil
@@ -119,9 +119,9 @@ func (s *shared) newPlan(ctx context.Context, b *leaderboard.Board) (*seasonPlan
 			p.sealed[id] = sealedAt
 		}
 	}
-	// The list changes when the first result of the current season arrives. Until then, the
-	// process relies on each plan for at least a minute, and for up to twice as long as on the
-	// previous plan.
+	// The list changes when the first result of the current season arrives. Until then, the process
+	// relies on each plan twice as long as on the previous plan, but at least a minute and at most
+	// listInterval.
 	if current, err := b.Season.At(now); err == nil && !slices.Contains(ids, current.ID) {
 		p.wait = min(max(2*previous.wait, time.Minute), listInterval)
 	}

@@ -201,7 +201,7 @@ func TestOneProcessSealsASeason(t *testing.T) {
 	index := make([]leaderboard.Index, processes)
 	fixtures := make([]*fixture, processes)
 	for i := range fixtures {
-		_, index[i] = embedded.Open(t) // each process has its own index, as in regions of their own
+		_, index[i] = embedded.Open(t) // each process has its own index, like processes in different regions
 		fixtures[i] = serviceOver(t, calls, index[i])
 		fixtures[i].clock.set(f.clock.now())
 		if err := fixtures[i].Load(t.Context(), nil); err != nil {
@@ -246,7 +246,7 @@ func TestOneProcessSealsASeason(t *testing.T) {
 	}
 }
 
-// A season of ten minutes starts after a sweep has read the board. It is sealed in time.
+// A season of ten minutes starts after a sweep has read the board. The season is sealed in time.
 func TestAShortSeasonIsSealedInTime(t *testing.T) {
 	f := open(t)
 	begins := start.Add(20 * time.Minute)

@@ -20,10 +20,10 @@ type ScoreEffect struct {
 
 // Effects are the entries that a call would change.
 type Effects struct {
-	// Entries are the entries with another rank key, on the board and on boards that are
-	// linked to it. There are at most maxEffects.
+	// Entries are entries whose rank key would change, on the board and on boards that are linked to
+	// it. There are at most maxEffects.
 	Entries []ScoreEffect
-	Changed map[leaderboard.BoardID]int // the number of entries with another rank key, by board
+	Changed map[leaderboard.BoardID]int // the number of entries whose rank key would change, by board
 	// Degraded means that the rank index cannot answer, so at least one rank is unknown.
 	Degraded bool
 }
@@ -44,8 +44,8 @@ func (e *Effects) add(effects []ScoreEffect, changes []leaderboard.Change) {
 }
 
 // entryChanges returns how entries of users would change if results replaced the stored
-// results of their matches, on board b and on the boards linked to it. It returns the
-// entries of each user together, ordered by board and season. Some of them do not change.
+// results of their matches, on board b and on the boards linked to it. The changes of one user are
+// consecutive, and ordered by board and season. In some changes, the entry stays the same.
 func (s *Submitter) entryChanges(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Change, error) {
 	links, err := s.linksOf(ctx, b.ID)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key l
 	return leaderboard.Change{Before: before, After: after}, err
 }
 
-// isHidden reports whether a ban hides a user's entries on b, also if the user has none.
+// isHidden reports whether a ban hides a user on b, even if the user has no entry.
 func (s *Submitter) isHidden(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID) (bool, error) {
 	bans, err := s.store.UserBans(ctx, user)
 	return slices.ContainsFunc(bans, func(ban leaderboard.Ban) bool { return ban.Hides(b) }), err
@@ -149,8 +149,8 @@ func (s *Submitter) effectsOf(ctx context.Context, changes []leaderboard.Change)
 	return effects, all, nil
 }
 
-// scoreEffects returns the effect of each change. All changes happen together: each rank
-// after them includes the others. If the ranks are unavailable, degraded is true.
+// scoreEffects returns the effect of each change. Each RankAfter includes the effects of all
+// changes. If the ranks are unavailable, degraded is true.
 func (s *Submitter) scoreEffects(ctx context.Context, changes []leaderboard.Change) (effects []ScoreEffect, degraded bool, err error) {
 	effects = make([]ScoreEffect, len(changes))
 	bySeason := map[leaderboard.SeasonKey][]int{}
@@ -186,9 +186,9 @@ func (s *Submitter) scoreEffects(ctx context.Context, changes []leaderboard.Chan
 	return effects, degraded, nil
 }
 
-// rankEffects sets the ranks of the effects of one season, which are at the given indexes. A
-// rank after the changes is the rank among the present entries, less the changed entries
-// that were above, plus those that will be above.
+// rankEffects sets the ranks of the effects of one season. The argument indexes has the positions
+// of these effects in effects. A rank after the changes is the rank among the present entries, less
+// the changed entries that were above, plus those that will be above.
 func (s *Submitter) rankEffects(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, changes []leaderboard.Change, effects []ScoreEffect, indexes []int) error {
 	var before, after, keys []leaderboard.RankKey
 	for _, i := range indexes {

@@ -24,9 +24,10 @@ type SeasonEnding struct {
 }
 
 // EndSeason ends a season of a board before its time. The season then contains only the
-// results whose event time is before e.At. New results whose event time is e.At or later are
-// refused, and stored ones do not count. New results whose event time is before e.At are accepted
-// until the season closes. A zero e.At means the early end that the season already has, or now.
+// results whose event time is before e.At. Results whose event time is e.At or later are refused if
+// they are new, and do not count if they are stored. New results whose event time is before e.At
+// are accepted until the season closes. A zero e.At means the early end that the season already
+// has, or now.
 //
 // A zero e.DecidedAt means now. If e.DecidedAt is not zero, EndSeason imports an end that was
 // decided on another server. In this case, EndSeason also ends a closed season, which stays closed.
@@ -56,6 +57,9 @@ func (a *Admin) EndSeason(ctx context.Context, id leaderboard.BoardID, e leaderb
 			return SeasonEnding{}, err
 		}
 		ending.Results, ending.Users, err = a.recountAfterEnd(ctx, &before, &b, season, true)
+		if err == nil {
+			err = a.finishAmendments(ctx, map[leaderboard.SeasonKey]bool{record.SeasonKey: true})
+		}
 		a.tasks.running.Go(func() { a.recountLater(&b, season) })
 		return ending, err
 	})
@@ -83,7 +87,7 @@ func (a *Admin) PreviewEnd(ctx context.Context, id leaderboard.BoardID, e leader
 	return ending, err
 }
 
-// endEarly adds an early end to a season of b, if that is allowed now.
+// endEarly adds an early end to a season of b, if the end is allowed now.
 func (a *Admin) endEarly(b *leaderboard.Board, record *leaderboard.SeasonRecord, e leaderboard.EarlyEnd) error {
 	season, err := b.Season.ByID(e.ID)
 	if err != nil {
@@ -191,7 +195,7 @@ func (s *shared) recountAfterEnd(ctx context.Context, before, b *leaderboard.Boa
 }
 
 // recountUsers computes the entries of users from their results, and updates their ranks.
-// In a sealed season, it amends the final standings for the given reason. It leaves out
+// In a sealed season, the final standings are amended for the given reason. It leaves out
 // users whose stored data are damaged.
 func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID, reason string) error {
 	changes := make([]leaderboard.Change, len(users))
@@ -206,7 +210,7 @@ func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season 
 }
 
 // unlessDamaged returns err, the error of a read of a user. If err means that the user's
-// stored data are damaged, unlessDamaged logs it and returns nil, so that the other users
+// stored data are damaged, unlessDamaged logs the error and returns nil, so that the other users
 // are recounted or copied. Verify reports the user.
 func (s *shared) unlessDamaged(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID, err error) error {
 	if !damaged(err) {

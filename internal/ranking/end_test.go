@@ -215,7 +215,7 @@ func TestEndSeasonOfALinkedBoard(t *testing.T) {
 		t.Errorf("ending: %+v, want 1 result and the next week", got)
 	}
 	f.wantList(week, "ann 5 1")
-	f.submit("src", points("bob", "1", 3)) // too late for the week, which skips it
+	f.submit("src", points("bob", "1", 3)) // too late for the week, which does not count it
 	f.submit("src", withTime(points("bob", "2", 4), endAt.Add(-time.Minute)))
 	moved := withTime(points("ann", "2", 7), endAt.Add(-time.Minute))
 	moved.Revision = 1
@@ -235,7 +235,8 @@ func TestSealRecountsASeasonThatEndedEarly(t *testing.T) {
 	for i := range 3 {
 		f.submit("b", withTime(points(fmt.Sprint("u", i), "1", int64(i)), start.Add(time.Duration(i-2)*time.Minute)))
 	}
-	// End the season in the store only, as if the recounts of EndSeason had come too early.
+	// End the season in the store only, without the recounts of EndSeason. The results after the end
+	// then still count.
 	if _, err := f.store.AmendBoard(t.Context(), "b", func(b *leaderboard.Board) error {
 		return b.Season.EndEarly(leaderboard.EarlyEnd{ID: "20261120", At: start.Add(-time.Minute), DecidedAt: start})
 	}); err != nil {

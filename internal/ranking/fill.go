@@ -12,11 +12,11 @@ import (
 )
 
 // A fill copies the earlier results of a source to a linked board. See links.go for the terms
-// offer and place. A fill of divisions recounts all users of a board, so that their entries
-// follow its changed divisions.
+// offer and place. A fill of divisions recounts all users of a board, so that their entries follow
+// the changed divisions of the board.
 const (
 	// fillLease is how long one process has the sole right to fill a board. The process
-	// renews the lease. If the process dies, another one repeats the fill later.
+	// renews the lease. If the process dies, another process repeats the fill later.
 	fillLease = time.Minute
 	// fillChunk is the number of results of the source that a fill copies together.
 	fillChunk = 1000
@@ -101,8 +101,8 @@ func (a *Admin) unlink(ctx context.Context, b *leaderboard.Board) error {
 	}
 	defer a.forgetBoard(b.Source.Board)
 	_, err := a.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
-		// A new board may already have the id. If it is created after this check, its fill
-		// adds it to the list again.
+		// A new board may already have the id. If the new board is created after this check, the fill of
+		// the new board adds it to the list again.
 		if _, err := a.store.Board(ctx, b.ID); !errors.Is(err, leaderboard.ErrBoardNotFound) {
 			return err
 		}
@@ -261,8 +261,8 @@ func (s *shared) whileRenewing(ctx context.Context, b *leaderboard.Board, field 
 }
 
 // FillDivisions recounts all users of each board whose divisions have changed, unless another
-// process has the lease. It also repeats the changes of divisions that other regions have made,
-// for the index of this region.
+// process has the lease of this work. If another region has changed divisions, FillDivisions also
+// brings the index of this region up to date.
 func (s *shared) FillDivisions(ctx context.Context) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {
@@ -284,10 +284,10 @@ func (s *shared) FillDivisions(ctx context.Context) error {
 }
 
 // repeatDivisions finishes a change of a board's divisions that another region has made, unless
-// another process finishes it. It leaves out sealed seasons, because all regions share their
-// final standings.
+// another process finishes it. repeatDivisions leaves out sealed seasons, because all regions share
+// the final standings.
 func (s *shared) repeatDivisions(ctx context.Context, c leaderboard.RankChange) error {
-	_, err := s.withLease(ctx, leaderboard.SeasonKey{Board: c.Board}, false, func(ctx context.Context) error {
+	_, err := s.withLease(ctx, leaderboard.SeasonKey{Board: c.Board}, func(ctx context.Context) error {
 		return s.store.FinishRankChange(ctx, c, func([]leaderboard.Entry) error {
 			b, err := s.store.Board(ctx, c.Board)
 			if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -346,8 +346,8 @@ func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error 
 }
 
 // fillSeason recounts all users of a season. It first rebuilds the index: an index may
-// ignore divisions that the board did not have when the season was loaded. Unless field is nil,
-// fillSeason renews that lease of the board.
+// ignore divisions that the board did not have when the season was loaded. If field is not nil,
+// fillSeason renews the lease that field selects.
 func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, field leaseField) error {
 	const reason = "divisions changed"
 	rebuild := func(ctx context.Context) error { return s.ranks.rebuild(ctx, b, key, reason) }
@@ -372,9 +372,8 @@ func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leade
 	})
 }
 
-// refill starts a fill of each linked board of which sel selects all seasons. Such a board may
-// lack results, if a process died after it applied them to the source and before it copied
-// them.
+// refill starts a fill of each linked board of which sel selects all seasons. Such a board may lack
+// results: a process may have died after it applied them to the source and before it copied them.
 func (s *shared) refill(ctx context.Context, sel Selection) error {
 	if sel.Season != "" {
 		return nil
@@ -402,7 +401,7 @@ func (s *shared) nextLease() time.Time { return leaderboard.Truncate(s.now().Add
 // It first makes sure that the source lists the board, and then waits longer than
 // Options.LinkTTL. After this wait, every process knows the board and applies new results to
 // it: see linksOf. Every earlier result is in the store when the fill begins to read. Of each
-// match, the fill offers results until it has offered the one that stands on the source.
+// match, the fill offers results until it has offered the result that stands on the source.
 func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 	err := s.setLease(ctx, b, fillLeaseOf, s.nextLease())
 	if err == nil {
@@ -445,9 +444,9 @@ func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) err
 }
 
 // offerSeason offers the results that stand in a season to the linked board, fillChunk of
-// them at a time. A result of the season may be a copy of a result of the source. Function
-// original returns the result of which its argument is a copy, or the argument. After each chunk,
-// offerSeason calls renew. It leaves out users whose stored data are damaged.
+// them at a time. A result of the season may be a copy of a result of the source. For a copy, the
+// function original returns the result of the source. Otherwise it returns its argument. After each
+// chunk, offerSeason calls renew. It leaves out users whose stored data are damaged.
 func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, original func(*leaderboard.MatchResult) (leaderboard.MatchResult, error), renew func() error) error {
 	var results []leaderboard.MatchResult
 	flush := func() error {
@@ -486,7 +485,7 @@ func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, or
 }
 
 // offerResults offers results of the source. If other results of the same matches stand on the
-// source afterwards, it offers these too.
+// source afterwards, it offers these results too.
 func (l *linking) offerResults(ctx context.Context, results []leaderboard.MatchResult) error {
 	matches := make([]*linkedMatch, len(results))
 	for i := range results {

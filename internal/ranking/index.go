@@ -41,8 +41,8 @@ const (
 // An index that is silent, such as a Redis server that hangs, must not delay every answer: the
 // store can answer without ranks. If a read has no answer after probeTimeout, one probe finds
 // out whether the index is silent or the read is long. If the probe has no answer after
-// probeTimeout either, the circuit breaker opens, and all reads that wait return. While it is
-// open, reads fail immediately. After indexCooldown, one reader at a time makes a probe.
+// probeTimeout either, the circuit breaker opens, and all reads that wait return. While the circuit
+// breaker is open, reads fail immediately. After indexCooldown, one reader at a time makes a probe.
 type rankIndex struct {
 	leaderboard.Index
 	store leaderboard.Store
@@ -84,8 +84,8 @@ const maxUnreachable = 10
 
 // newBreaker returns a circuit breaker. One errSilent opens it. Without a success between them,
 // maxUnreachable times errUnreachable also open it. The errors of a context are neither failure
-// nor success. The same is true for [leaderboard.ErrRankUnavailable], because an index may know
-// without its server that a season lacks an update.
+// nor success. [leaderboard.ErrRankUnavailable] is also neither failure nor success, because an
+// index may know without its server that a season lacks an update.
 func newBreaker() *gobreaker.CircuitBreaker[struct{}] {
 	var silent atomic.Bool
 	return gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
@@ -135,8 +135,9 @@ func (s *silence) wake() {
 	}
 }
 
-// readIndex calls read, for a season, with a timeout, unless the circuit breaker refuses the
-// call. If the index is found silent meanwhile, readIndex cancels the context of read.
+// readIndex calls read for a season, with a timeout. If the circuit breaker refuses the call,
+// readIndex returns errBreakerOpen instead. If the index is found silent meanwhile, readIndex
+// cancels the context of read.
 func readIndex[T any](ctx context.Context, x *rankIndex, key leaderboard.SeasonKey, read func(context.Context) (T, leaderboard.View, error)) (answer T, ladderView leaderboard.View, err error) {
 	timeout := indexTimeout
 	if x.breaker.State() == gobreaker.StateHalfOpen {
@@ -169,7 +170,7 @@ func readIndex[T any](ctx context.Context, x *rankIndex, key leaderboard.SeasonK
 }
 
 // watch probes the index after probeTimeout. If the index is found silent before stop is
-// called, by this probe or another, watch calls found.
+// called, by this probe or by another probe, watch calls found.
 func (x *rankIndex) watch(key leaderboard.SeasonKey, found func()) (stop func()) {
 	stopped := make(chan struct{})
 	timer := time.AfterFunc(probeTimeout, func() {
@@ -350,9 +351,9 @@ func (x *rankIndex) findUsers(_ context.Context, key leaderboard.SeasonKey, call
 }
 
 // dropEmpty drops a season from the index if the season has no users. Some stores do not list such
-// a season, so after a change of the board's divisions, FillDivisions would not rebuild it.
-// Call dropEmpty after each load of a season, and after each erasure of a user. Parameter drop
-// is tryDrop, or Drop if dropEmpty must fail while the index is unavailable.
+// a season, so after a change of the board's divisions, FillDivisions would not rebuild the season.
+// Call dropEmpty after each load of a season, and after each erasure of a user. Parameter drop is
+// tryDrop, or Drop if dropEmpty must fail while the index is unavailable.
 func (x *rankIndex) dropEmpty(ctx context.Context, key leaderboard.SeasonKey, drop func(context.Context, leaderboard.SeasonKey) error) error {
 	hasUsers, err := x.hasUsers(ctx, key)
 	if err != nil || hasUsers {
@@ -403,8 +404,8 @@ type missed struct {
 	count    int
 }
 
-// next counts an update. If a line is due, next returns the number of updates since the line
-// before. Otherwise, it returns 0.
+// next counts an update. If a line is due, next returns the number of updates since the previous
+// line. Otherwise, it returns 0.
 func (m *missed) next(now time.Time) (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -48,8 +48,8 @@ func TestOneReaderTestsASilentIndex(t *testing.T) {
 			_, _, err := x.Standings(ctx, leaderboard.Ladder{}, nil)
 			return err
 		}
-		// readers runs ten concurrent readers. It returns how many of them failed, and the
-		// time of the slowest one. It checks the number of calls of the index.
+		// readers runs ten concurrent readers. It returns how many readers failed, and the time of the
+		// slowest reader. It checks the number of calls of the index.
 		readers := func(calls int64) (failed int64, slowest time.Duration) {
 			t.Helper()
 			before, start := index.calls.Load(), time.Now()

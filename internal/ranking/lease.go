@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// actLease is how long one process has the sole right to act on a season. The process
-	// renews the lease while it works, and ends it afterwards. If the process dies, another
-	// process starts the work again when the lease has ended.
+	// actLease is how long one process has the sole right to act on a season. The process renews the
+	// lease while it works, and then ends the lease. If the process dies, another process starts the
+	// work again when the lease has ended.
 	actLease = time.Minute
 	// leaseRetry is the time between two attempts to get a lease.
 	leaseRetry = 100 * time.Millisecond
@@ -19,60 +19,38 @@ const (
 
 // seasonLeases are the leases that a process holds.
 type seasonLeases struct {
-	mu sync.Mutex
-	// held has the number of calls that share the lease of a season, or exclusive.
-	held map[leaderboard.SeasonKey]int
+	mu   sync.Mutex
+	held map[leaderboard.SeasonKey]bool
 }
 
-// exclusive is the value in seasonLeases.held if one call uses a lease alone.
-const exclusive = -1
-
-// enter registers a call that uses the lease of a season, and returns true. If sharing is true,
-// other sharing calls of this process may use the lease at the same time. If another call
-// prevents the use, enter returns false.
-func (l *seasonLeases) enter(key leaderboard.SeasonKey, sharing bool) bool {
+// enter registers a call that uses the lease of a season, and returns true. If another call uses the
+// lease, enter returns false.
+func (l *seasonLeases) enter(key leaderboard.SeasonKey) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := l.held[key]
-	switch {
-	case n == 0 && !sharing:
-		l.held[key] = exclusive
-	case n >= 0 && sharing:
-		l.held[key] = n + 1
-	default:
+	if l.held[key] {
 		return false
 	}
+	l.held[key] = true
 	return true
 }
 
-// leave ends the use of a lease by a call. If no other call uses the lease, leave calls end.
-// Until end returns, no call can enter.
-func (l *seasonLeases) leave(key leaderboard.SeasonKey, end func()) {
-	l.mu.Lock()
-	last := l.held[key] <= 1
-	if last {
-		l.held[key] = exclusive
-	} else {
-		l.held[key]--
-	}
-	l.mu.Unlock()
-	if !last {
-		return
-	}
-	end()
+// leave ends the use of a lease by a call.
+func (l *seasonLeases) leave(key leaderboard.SeasonKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.held, key)
 }
 
 // withLease calls act if neither another process nor another call of this process has the
-// lease of a season. Calls of this process with sharing set to true share one lease. withLease
-// reports whether it has called act. Two processes may both act, if the clock of one is ahead
-// or if one is paused for long. This costs time, but does no harm: see [leaderboard.SeasonStore].
-func (s *shared) withLease(ctx context.Context, key leaderboard.SeasonKey, sharing bool, act func(context.Context) error) (bool, error) {
-	if !s.leases.enter(key, sharing) {
+// lease of a season. It reports whether it has called act. If the clock of a process is ahead, or
+// if a process is paused for long, two processes may act at the same time. This costs time, but does
+// no harm: see [leaderboard.SeasonStore].
+func (s *shared) withLease(ctx context.Context, key leaderboard.SeasonKey, act func(context.Context) error) (bool, error) {
+	if !s.leases.enter(key) {
 		return false, nil
 	}
+	defer s.leases.leave(key)
 	reserve := func(ctx context.Context, lease time.Duration) (bool, error) {
 		now := leaderboard.Truncate(s.now())
 		return s.store.Reserve(ctx, leaderboard.Reservation{
@@ -80,14 +58,14 @@ func (s *shared) withLease(ctx context.Context, key leaderboard.SeasonKey, shari
 		})
 	}
 	held, err := reserve(ctx, actLease)
-	defer s.leases.leave(key, func() {
+	defer func() {
 		if !held {
 			return
 		}
 		if _, err := reserve(context.WithoutCancel(ctx), 0); err != nil {
 			s.log.WarnContext(ctx, "lease of a season not ended; it ends by itself", "board", key.Board, "season", key.Season, "err", err)
 		}
-	})
+	}()
 	if err != nil || !held {
 		return false, err
 	}

@@ -16,19 +16,19 @@ import (
 // Before the Applier acknowledges a result of a source, it applies the result to the linked
 // boards too. A linked board keeps its own copy of the result in the season that contains the
 // event time. A rolling board keeps a copy in each open window that contains this time. These
-// are the result's places. A revision may have other places than the revision that it
-// replaces, or none. The older revision's places must then get the newer revision, which
-// does not count there (see [leaderboard.Board.FromSource]).
+// are the result's places. A revision may have other places than the revision that it replaces, or
+// no places. The older revision's places must then get the newer revision, which does not count
+// there (see [leaderboard.Board.FromSource]).
 //
-// A writer is a call that copies results to linked boards: of the Applier, of a fill, or of a
-// repair. It offers a result to a place, that is, it applies the result there. The place may
-// refuse the result. For each match, a writer repeats these steps until step 1 reads the
-// result that the writer offered last:
+// A writer copies results to linked boards. It is a call of the Applier, of a fill, or of a repair.
+// It offers a result to a place, that is, it applies the result there. The place may refuse the
+// result. For each match, a writer repeats these steps until step 1 reads the result that the
+// writer offered last:
 //
 //  1. Read the result that stands on the source (the standing result).
-//  2. Offer it to every place that has a result of the match and is not one of its own
-//     places.
-//  3. Offer it to its own places.
+//  2. Offer the standing result to every place that has a result of the match and is not a place of
+//     the standing result.
+//  3. Offer the standing result to its own places.
 //
 // Let S be the result that stands on the source in the end. In the end, no place counts
 // another revision X:
@@ -36,9 +36,9 @@ import (
 //   - The writer W that offered X to the place read the source afterwards. If W read
 //     another result than X, it offered that result to the place too, so X does not count
 //     there.
-//   - If W read X, S was written to the source after this read. The writer of S does steps 2
-//     and 3 after that, and one of these steps replaces X. If the writer of S dies, the writer
-//     that repeats its work does these steps.
+//   - If W read X, S was written to the source after this read. The writer of S does steps 2 and 3
+//     after this write, and one of these steps replaces X. If the writer of S dies, the writer that
+//     repeats its work does these steps.
 //   - If W died before it read the source, another writer repeats the work of W. Its step 2
 //     or 3 replaces X.
 //
@@ -50,8 +50,8 @@ import (
 //     writer omits step 2. The writer that offered S to this place had done step 2. (The fill
 //     of a window omits step 2, but it offers no result to the result's first place: see
 //     findForWindow.)
-//     This is also safe if the writer repeats the work of a dead writer. The dead writer had
-//     applied S before it read the source. It therefore offered only S, and left no X in a
+//     The shortcut is also safe if the writer repeats the work of a dead writer. The dead writer
+//     had applied S before it read the source. It therefore offered only S, and left no X in a
 //     place.
 //
 // If a match is voided or restored, the Voids of the result that stands on the source change.
@@ -421,8 +421,8 @@ func (o *matchOffers) findReplaced(ctx context.Context, places, ownPlaces []lead
 
 // addNewer adds offers of the revisions that are newer than older, a result that the linked
 // board has. It offers each newer revision to the unfilled windows that contain older but not
-// this revision. Without these offers, another writer could copy older to such a window, if
-// the newer revision is late in all windows that contain it: see addReplaced.
+// this revision. If the newer revision is late in all windows that contain it, another writer could
+// otherwise copy older to such a window: see addReplaced.
 func (o *matchOffers) addNewer(older *leaderboard.MatchResult) error {
 	original, err := o.b.ToSource(o.source, older)
 	if err != nil {
@@ -473,8 +473,8 @@ func (o *matchOffers) addOlder(ctx context.Context, r *leaderboard.MatchResult, 
 	return nil
 }
 
-// addReplacing adds an offer of the standing result to the place p, if the place has the match.
-// It returns the result that p has, or nil.
+// addReplacing adds an offer of the standing result to the place p, if the place has a result of
+// the match. It returns the result that p has, or nil.
 func (o *matchOffers) addReplacing(ctx context.Context, p leaderboard.SeasonID) (*leaderboard.MatchResult, error) {
 	r := o.b.FromSource(o.source, o.m.standing, p)
 	record, err := o.recordOf(ctx, r.ResultKey)
@@ -540,7 +540,7 @@ func once[K comparable, V any](mu *sync.Mutex, answers map[K]func() (V, error), 
 	return f()
 }
 
-// places returns the seasons in which a linked board has a match, and maybe others.
+// places returns the seasons in which a linked board has a match. It may return further seasons.
 func (k *knownPlaces) places(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (places []leaderboard.SeasonID, err error) {
 	keys, err := once(&k.mu, k.seasons, user, func() ([]leaderboard.SeasonKey, error) { return k.store.UserSeasons(ctx, user) })
 	if err != nil {

@@ -90,7 +90,7 @@ func (f *linkedFixture) apply(results []leaderboard.MatchResult) error {
 	return applyUntilDone(ctx, f.Service, f.source, complete)
 }
 
-// check compares every ladder of a linked board, also those of its divisions, with a recount.
+// check compares every ladder of a linked board, including those of its divisions, with a recount.
 func (f *linkedFixture) check(b *leaderboard.Board) {
 	f.t.Helper()
 	var standing []leaderboard.MatchResult
@@ -215,7 +215,7 @@ func (s *faultyStore) Result(ctx context.Context, key leaderboard.ResultKey) (le
 //   - matches that are voided and restored, bans and erasures
 //   - concurrent writers, and store calls that fail between two boards
 //   - linked boards that are created and filled meanwhile
-//   - divisions, also crossed ones, that are added, removed and filled meanwhile
+//   - divisions, some of them crossed, that are added, removed and filled meanwhile
 func TestLinkedBoardsEqualARecount(t *testing.T) {
 	runSeed := seed.New(t)
 	for n := range uint64(seed.Runs(t, 7)) {
@@ -419,9 +419,9 @@ func (f *fixture) sealNovember(t *testing.T, id leaderboard.BoardID) {
 	}
 }
 
-// A correction of a closed season of the source reaches a linked season that is closed, or
-// sealed, too. If a process died after it wrote such a correction to the source, a refresh
-// brings the correction to the linked season.
+// A correction in a closed season of the source also reaches a linked season that is closed or
+// sealed. If a process died after it wrote such a correction to the source, a refresh brings the
+// correction to the linked season.
 func TestCorrectionOfAClosedSeasonReachesClosedLinkedSeasons(t *testing.T) {
 	for _, sealed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the linked season is sealed: %v", sealed), func(t *testing.T) {
@@ -455,6 +455,9 @@ func TestCorrectionOfAClosedSeasonReachesClosedLinkedSeasons(t *testing.T) {
 				t.Fatalf("report %+v, error %v, want APPLIED", report, err)
 			}
 			if _, err := f.Refresh(t.Context(), f.board("laps"), "202611", "ann"); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.AmendMarked(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			f.wantList(november, "ann 3 1")

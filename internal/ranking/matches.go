@@ -85,14 +85,17 @@ func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard
 			m.Voids, m.Applied, m.At = state.Voids+1, 0, leaderboard.Truncate(a.now())
 			state = m
 		}
-		return a.applyVoids(ctx, b, state)
+		if state, err = a.applyVoids(ctx, b, state); err != nil {
+			return state, err
+		}
+		return state, a.finishAmendments(ctx, map[leaderboard.SeasonKey]bool{m.SeasonKey: true})
 	})
 }
 
-// applyVoids stores the state of a match, and sets the Voids of all results of the match to
-// those of the state, also on linked boards. Then it sets the Applied of the match to its
-// Voids, which records that all results have these Voids. It may be repeated, and run
-// concurrently.
+// applyVoids stores the state of a match, and sets the Voids of all results of the match to those
+// of the state. It does the same with the copies of the results on linked boards. Then it sets the
+// Applied of the match to its Voids, which records that all results have these Voids. It may be
+// repeated, and run concurrently.
 func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state leaderboard.MatchState) (leaderboard.MatchState, error) {
 	// Store the state before the call of MatchUsers, even if the caller has read it from the
 	// store. Another process, or the store of another region, may still be storing it.
@@ -100,7 +103,7 @@ func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state lea
 	if err != nil || state.Voids == 0 { // the season was deleted, and the void with it
 		return state, err
 	}
-	var errs []error // the errors of users whose data are damaged; the results of the others get the Voids
+	var errs []error // the errors of users whose data are damaged; the results of the other users get the Voids
 	err = eachChunk(s.store.MatchUsers(ctx, state.MatchKey), fillChunk, func(users []leaderboard.UserID) error {
 		err := s.applyVoidsTo(ctx, b, state.MatchKey, users)
 		if damaged(err) {
@@ -115,8 +118,8 @@ func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state lea
 	return s.store.SetMatch(ctx, b, state)
 }
 
-// applyVoidsTo sets the Voids of some users' results to those of the match. If it fails for a
-// user, it goes on with the others, and returns an error.
+// applyVoidsTo sets the Voids of some users' results to those of the match. If it fails for a user,
+// it goes on with the other users, and returns an error.
 func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey, users []leaderboard.UserID) error {
 	results := make([]leaderboard.MatchResult, len(users))
 	for i, user := range users {
@@ -162,8 +165,8 @@ func (s *shared) convergeLinked(ctx context.Context, source leaderboard.BoardID,
 }
 
 // finishVoids finishes the calls of SetVoid that were interrupted or made in another region: it
-// sets the Voids of the results of each match whose Applied is less than its Voids. If it fails
-// for a match, it goes on with the others. Unless includeSealed is true, it omits the seasons
+// sets the Voids of the results of each match whose Applied is less than its Voids. If it fails for
+// a match, it goes on with the other matches. Unless includeSealed is true, it omits the seasons
 // that this process knows to be sealed.
 func (a *Admin) finishVoids(ctx context.Context, b *leaderboard.Board, includeSealed bool) error {
 	if !b.Matches {

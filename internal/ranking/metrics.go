@@ -9,7 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// metrics are the metrics of the service. Times are in Unix seconds, 0 if there is none.
+// metrics are the metrics of the service. Times are in Unix seconds; 0 means that nothing has
+// happened yet.
 type metrics struct {
 	boards        *prometheus.GaugeVec
 	entries       *prometheus.GaugeVec

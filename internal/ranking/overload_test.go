@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// slowStore is a store that applies only the first half of the results in the time of the
-// caller. It returns long after that time.
+// slowStore is a store whose Apply returns an hour after ctx is done. It has then applied only the
+// first half of the results.
 type slowStore struct{ leaderboard.Store }
 
 func (s slowStore) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
@@ -25,8 +25,8 @@ func (s slowStore) Apply(ctx context.Context, b *leaderboard.Board, results []le
 	return report, err
 }
 
-// If the time of an Apply ends, Apply waits for the store. The ranks include what the store
-// has applied.
+// If ctx is done during an Apply, Apply waits for the store. The ranks include the results that the
+// store has applied.
 func TestApplyWaitsForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)

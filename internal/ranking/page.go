@@ -50,8 +50,8 @@ func (q *PageQuery) validate() error {
 
 // Page returns a page of a ladder. If the rank index cannot answer, the page comes from
 // the store, and Degraded is set. From the store, only queries whose Start is at most 1
-// can be answered. If a caller reads consecutive pages by token, each entry appears
-// exactly once, unless it moves between the reads.
+// can be answered. If a caller reads consecutive pages by token, each entry that does not move
+// between the reads appears exactly once.
 func (r *Reader) Page(ctx context.Context, q PageQuery) (Page, error) {
 	if err := q.validate(); err != nil {
 		return Page{}, err
@@ -94,8 +94,8 @@ func (r *Reader) page(ctx context.Context, b *leaderboard.Board, q PageQuery) (P
 	return page, err
 }
 
-// page returns the standings of a page. If the query has a range of scores, it returns up
-// to one more standing, and the standings may have scores that are worse than the range.
+// page returns the standings of a page. If the query has a range of scores, page returns up to
+// Limit+1 standings, and some of their scores may be worse than the range.
 func (v *view) page(ctx context.Context, q PageQuery) ([]leaderboard.Standing, leaderboard.View, error) {
 	after, err := v.startKey(&q)
 	if err != nil {
@@ -177,7 +177,7 @@ func (r *Reader) readStorePage(_ context.Context, p storePage, readers []*[]lead
 			return err
 		}
 		if listed[e.User] {
-			continue // the entry moved down during the read; both of its places were right at a time
+			continue // the entry moved down during the read; each of its places was right at some time
 		}
 		listed[e.User] = true
 		if entries = append(entries, e); len(entries) > p.limit {

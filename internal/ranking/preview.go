@@ -120,8 +120,8 @@ type BoardPreview struct {
 	// maxEffects; Truncated means that there are more.
 	Seasons   []SeasonEffect
 	Truncated bool
-	// Changed is the number of seasons that would change. Removed is how many of these the
-	// next sweep would delete.
+	// Changed is the number of seasons that would change. Removed is the number of changed seasons
+	// that the next sweep would delete.
 	Changed, Removed int
 }
 
@@ -135,8 +135,9 @@ type SeasonEffect struct {
 	Total                       *int64    // the number of users in the overall ladder; nil if unknown
 }
 
-// PreviewAmendment returns what AmendBoard would change, and changes nothing. It shows no
-// change of scores, because the settings that can change apply to later results only. Errors:
+// PreviewAmendment returns what AmendBoard would change, and changes nothing. It shows the board
+// and its seasons, but no scores: [leaderboard.Board.Amend] rejects changes of the settings that
+// determine the scores of existing results. For the early end of a season, see PreviewEnd. Errors:
 // those of AmendBoard.
 func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (BoardPreview, error) {
 	records, err := a.store.Seasons(ctx, id)

@@ -16,7 +16,7 @@ import (
 
 // The tests in test/pipeline compare each preview with the later change.
 
-// A preview lists only the first MaxEffects entries or seasons, but counts all of them.
+// A preview lists only the first MaxEffects entries or seasons, but counts all entries or seasons.
 func TestPreviewsAreBounded(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -84,8 +84,9 @@ func TestPreviewOfARetractionWithoutTheIndex(t *testing.T) {
 	}
 }
 
-// If a match is restored, a banned user gets no rank and no place in a ladder, even in a season
-// in which all results of the user were void.
+// In the preview of a restored match, a banned user has no rank, and does not lower the ranks of
+// other users. While all results of a user in a season are void, the season has no entry of the
+// user, so no entry is marked as hidden. The preview must therefore read the user's bans.
 func TestPreviewOfARestoredMatchOfABannedUser(t *testing.T) {
 	f := open(t)
 	source := f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, Matches: true})
@@ -114,7 +115,7 @@ func TestPreviewOfARestoredMatchOfABannedUser(t *testing.T) {
 		}
 		slices.Sort(lines)
 		want := []string{"laps ann 5 1", "laps bob 2 2", "link ann 5 0", "link bob 2 1"}
-		if board == "laps" { // hides the user on linked boards too
+		if board == "laps" { // a ban on a source hides the user on the linked boards too
 			want = []string{"laps ann 5 0", "laps bob 2 1", "link ann 5 0", "link bob 2 1"}
 		}
 		if diff := cmp.Diff(want, lines); diff != "" {

@@ -35,7 +35,7 @@ func (s ScoreRange) validate() error {
 // edges are the ends of a range of scores in a ladder. An empty end is the end of the ladder.
 type edges struct {
 	first  leaderboard.RankKey // the smallest rank key that may be in the range
-	before leaderboard.SortKey // is after the sort keys of all better scores, and before those of the range
+	before leaderboard.SortKey // greater than the sort keys of all better scores, and smaller than those in the range
 	beyond leaderboard.RankKey // the smallest rank key that may be worse than the range
 }
 

@@ -56,8 +56,8 @@ func rangeBoards() []leaderboard.Board {
 	}
 }
 
-// A range of scores lists and counts the entries of the ladder whose scores are in the
-// range. This holds for every kind of board, in open and sealed seasons, and without ranks.
+// A query with a range of scores returns and counts the entries of the ladder whose scores are in
+// the range. This holds for every kind of board, in open and sealed seasons, and without ranks.
 func TestRangesOfScores(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.New(t), 0))
 	for _, b := range rangeBoards() {
@@ -135,7 +135,8 @@ func rangeText(s ranking.ScoreRange) string {
 	return text(s.Min) + " to " + text(s.Max)
 }
 
-// A page token of one range is valid in another range. The page has no entries outside this range.
+// A page token of one range is valid in another range. The page then has no entries outside the
+// other range.
 func TestRangesWithTokensOfOtherPages(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)

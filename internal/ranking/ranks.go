@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
-	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 )
 
 // rankWriter updates the ranks after entries have changed in the store. The ranks are
@@ -20,19 +19,16 @@ type rankWriter struct {
 	hub    *hub
 	tasks  *tasks
 	now    func() time.Time
-	amends coalesce.Group[amendKey, *amendment]
 }
 
 func newRankWriter(boards *BoardCache, store leaderboard.Store, index *rankIndex, hub *hub, tasks *tasks, now func() time.Time) *rankWriter {
-	w := &rankWriter{boards: boards, store: store, index: index, hub: hub, tasks: tasks, now: now}
-	w.amends.Call = w.amendBatch
-	return w
+	return &rankWriter{boards: boards, store: store, index: index, hub: hub, tasks: tasks, now: now}
 }
 
-// update updates the ranks of entries. In sealed seasons, it amends the final standings
-// for the given reason. Parameter updates has the entries that the caller has changed.
+// update updates the ranks of entries. In sealed seasons, it marks the final standings of their
+// users, which amendMarked then amends for the given reason. Parameter updates has the entries that the caller has changed.
 // Parameter repeats has entries that an earlier process may have changed before it died
-// without updating the ranks. If it fails in a season, update goes on with the others.
+// without updating the ranks. If it fails in a season, update goes on with the other seasons.
 func (w *rankWriter) update(ctx context.Context, updates, repeats []leaderboard.Entry, reason string) error {
 	return eachSeason(updates, repeats, func(key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry) error {
 		return w.updateSeason(ctx, key, updates, repeats, reason)
@@ -40,7 +36,7 @@ func (w *rankWriter) update(ctx context.Context, updates, repeats []leaderboard.
 }
 
 // eachSeason calls f with the entries of each season. If f fails for a season, eachSeason goes on
-// with the others.
+// with the other seasons.
 func eachSeason(updates, repeats []leaderboard.Entry, f func(key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry) error) error {
 	type entries struct{ updates, repeats []leaderboard.Entry }
 	bySeason := map[leaderboard.SeasonKey]*entries{}
@@ -98,7 +94,8 @@ func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey
 			return err
 		}
 	}
-	return w.amendOr(ctx, b, key, reason, usersOf(updates, repeats), func() error {
+	mark := func() error { return w.store.MarkFinal(ctx, b, key.Season, usersOf(updates, repeats), reason) }
+	return w.ifSealed(b, key, mark, func() error {
 		// The index usually has these entries already. The zero time does not change
 		// the time of the season's last change.
 		if err := w.index.tryUpdate(ctx, key, time.Time{}, repeats); err != nil || len(updates) == 0 {
@@ -112,7 +109,8 @@ func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey
 // rebuild builds the ranks of a season from the season's entries. It fills the index,
 // or amends the final standings of a sealed season for the given reason.
 func (w *rankWriter) rebuild(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reason string) error {
-	return w.amendOr(ctx, b, key, reason, nil, func() error {
+	amend := func() error { return w.amend(ctx, b, key, []string{reason}, nil) }
+	return w.ifSealed(b, key, amend, func() error {
 		defer w.hub.notify(key)
 		return w.index.fill(ctx, b, key, nil)
 	})
@@ -126,20 +124,20 @@ func usersOf(lists ...[]leaderboard.Entry) (users []leaderboard.UserID) {
 	return users
 }
 
-// amendOr amends the final standings of users if the season is sealed. If users is empty, it amends
-// those of all users. If the season is not sealed, amendOr calls updateIndex instead.
+// ifSealed calls the function sealed if the season may be sealed. If sealed returns
+// [leaderboard.ErrNotSealed], or was not called, ifSealed calls updateIndex.
 //
-// The caller must change the entries in the store before it calls amendOr. The final
-// standings then include the change, even if the season is sealed at the same time: see
-// [leaderboard.SeasonStore].Amend.
-func (w *rankWriter) amendOr(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reason string, users []leaderboard.UserID, updateIndex func() error) error {
+// The caller must change the entries in the store before it calls ifSealed. The function sealed must
+// call MarkFinal or Amend. The final standings then include the change, even if the season is sealed
+// at the same time: see [leaderboard.SeasonStore].MarkFinal.
+func (w *rankWriter) ifSealed(b *leaderboard.Board, key leaderboard.SeasonKey, sealed, updateIndex func() error) error {
 	season, err := b.Season.ByID(key.Season)
 	if err != nil {
 		return err
 	}
 	err = leaderboard.ErrNotSealed
 	if w.boards.mayBeSealed(season) {
-		err = w.amend(ctx, b, key, reason, users)
+		err = sealed()
 	}
 	if errors.Is(err, leaderboard.ErrNotSealed) {
 		return updateIndex()
@@ -147,59 +145,15 @@ func (w *rankWriter) amendOr(ctx context.Context, b *leaderboard.Board, key lead
 	return err
 }
 
-// amendKey identifies a season of a board. The board's creation time distinguishes the
-// board from a deleted board with the same id.
-type amendKey struct {
-	leaderboard.SeasonKey
-	createdAt int64
-}
-
-// amendment is a request to amend the final standings of a season.
-type amendment struct {
-	board  *leaderboard.Board
-	reason string
-	users  []leaderboard.UserID // empty means all users
-	sealed bool                 // set by amendBatch: the season was sealed, and the amendment is written
-}
-
-// amend recomputes the final standings of users in a sealed season. If the season is not sealed,
-// it returns [leaderboard.ErrNotSealed]. Requests that arrive while an amendment is
-// running wait, and then share the next amendment.
-func (w *rankWriter) amend(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reason string, users []leaderboard.UserID) error {
-	a := &amendment{board: b, reason: reason, users: users}
-	_, err := runToEnd(ctx, w.tasks, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, w.amends.Do(ctx, amendKey{key, b.CreatedAt.UnixMicro()}, a)
-	})
-	if err == nil && !a.sealed {
-		err = leaderboard.ErrNotSealed
+// amend amends the final standings of users in a sealed season. If users is empty, it writes all
+// final standings again. If the season is not sealed, amend returns [leaderboard.ErrNotSealed].
+func (w *rankWriter) amend(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reasons []string, users []leaderboard.UserID) error {
+	a := leaderboard.Amendment{At: leaderboard.Truncate(w.now()), Reason: strings.Join(reasons, ", ")}
+	record, err := w.store.Amend(ctx, b, key.Season, a, users)
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-// amendBatch amends final standings once, for the reasons of all requests.
-func (w *rankWriter) amendBatch(ctx context.Context, key amendKey, batch []*amendment) error {
-	var reasons []string
-	var users []leaderboard.UserID
-	for _, a := range batch {
-		users = append(users, a.users...)
-		if !slices.Contains(reasons, a.reason) {
-			reasons = append(reasons, a.reason)
-		}
-	}
-	if slices.ContainsFunc(batch, func(a *amendment) bool { return len(a.users) == 0 }) {
-		users = nil
-	}
-	record, err := w.store.Amend(ctx, batch[0].board, key.Season, leaderboard.Amendment{At: leaderboard.Truncate(w.now()), Reason: strings.Join(reasons, ", ")}, users)
-	if errors.Is(err, leaderboard.ErrNotSealed) {
-		return nil
-	}
-	if err == nil {
-		err = w.useFinal(ctx, record)
-	}
-	for _, a := range batch {
-		a.sealed = err == nil
-	}
-	return err
+	return w.useFinal(ctx, record)
 }
 
 // seal writes the final standings of a closed season, unless the season is sealed.

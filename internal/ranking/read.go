@@ -27,8 +27,8 @@ func eachRead(ctx context.Context, n int, read func(ctx context.Context, i int) 
 	return group.Wait()
 }
 
-// eachChunk calls f with the values of seq in order, n at a time. The last call may have fewer.
-// f must not keep the slice.
+// eachChunk calls f with the values of seq in order, n at a time. The last call may have fewer
+// values. f must not keep the slice.
 func eachChunk[V any](seq iter.Seq2[V, error], n int, f func([]V) error) error {
 	var chunk []V
 	for v, err := range seq {

@@ -30,8 +30,8 @@ type ResultStatus struct {
 // Result returns the state of a match result of a board. If revision is not nil, it
 // returns the state of that revision. If the season in key is empty, Result looks in the
 // current season, and then in the user's newest seasons. Errors:
-// [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if Result cannot find the
-// season without ambiguity.
+// [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if the caller must name the season:
+// see seasonOfMatch.
 func (r *Reader) Result(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (ResultStatus, error) {
 	status, err := r.result(ctx, b, key, revision)
 	if key.Season != "" || !errors.Is(err, leaderboard.ErrResultNotFound) && !errors.Is(err, leaderboard.ErrSeasonNotFound) {
@@ -48,7 +48,7 @@ func (r *Reader) Result(ctx context.Context, b *leaderboard.Board, key leaderboa
 	return r.result(ctx, b, key, revision)
 }
 
-// result does the work of Result in one season. An empty season means the current one.
+// result does the work of Result in one season. An empty season means the current season.
 func (r *Reader) result(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (ResultStatus, error) {
 	season, err := r.season(ctx, b, key.Season)
 	if err != nil {
@@ -122,9 +122,9 @@ type ResultsPage struct {
 	Next    ResultPosition // the After of the next page; zero on the last page
 }
 
-// UserResults returns a page of a user's results on a board, with retracted and rejected
-// ones. The newest season comes first. In a season, results are ordered by match id.
-// Errors: [leaderboard.ErrSeasonNotFound] if the board has no season q.Season.
+// UserResults returns a page of a user's results on a board, including retracted and rejected
+// results. The newest season comes first. In a season, results are ordered by match id. Errors:
+// [leaderboard.ErrSeasonNotFound] if the board has no season q.Season.
 func (r *Reader) UserResults(ctx context.Context, b *leaderboard.Board, q ResultsQuery) (ResultsPage, error) {
 	if q.Limit < 1 || q.Limit > maxResults {
 		return ResultsPage{}, &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", maxResults, q.Limit)}
@@ -180,8 +180,8 @@ func (r *Reader) seasonsWithResults(ctx context.Context, b *leaderboard.Board, q
 	return seasons, nil
 }
 
-// compareSeasons orders seasons of b by their start, and then by id. It puts seasons that b
-// does not have before the others.
+// compareSeasons orders seasons of b by their start, and then by id. It puts seasons that b does
+// not have before all seasons of b.
 func compareSeasons(b *leaderboard.Board, x, y leaderboard.SeasonID) int {
 	start := func(id leaderboard.SeasonID) time.Time {
 		season, err := b.Season.ByID(id)

@@ -35,16 +35,17 @@ func (s *Submitter) PreviewRetraction(ctx context.Context, b *leaderboard.Board,
 // [Submitter.PlanRetractions] finds the results with given keys. [Submitter.PlanPurge] finds
 // the results of a purge: those of one user whose event times are in an interval.
 type Retractions struct {
-	// Closed are the keys of the results whose seasons are closed or sealed. Such seasons
-	// accept retractions from administrators only.
+	// Closed are the keys of the results whose seasons are closed or sealed. In a purge, Closed
+	// also has the keys of the results whose seasons are no longer in the board's schedule. Only
+	// administrators may retract the results in Closed.
 	Closed []leaderboard.ResultKey
-	// Keys has the key of each receipt.
+	// Keys are the keys of the results. RetractAll returns a [Receipt] for each key, in this order.
 	Keys []leaderboard.ResultKey
-	// More means that the interval of a purge has more than MaxBatch results. Keys has the
-	// first MaxBatch of them.
+	// More means that the interval of a purge has more than MaxBatch results. Keys has the first
+	// MaxBatch of these results.
 	More bool
 
-	receipts  []Receipt                 // one for each key; those of results that cannot be retracted have an Err
+	receipts  []Receipt                 // one for each key; if a result cannot be retracted, its receipt has an Err
 	results   []leaderboard.MatchResult // the retractions
 	receiptOf []int                     // the receipt of results[i] is receipts[receiptOf[i]]
 	from, to  time.Time                 // the interval of a purge; zero means no bound
@@ -56,9 +57,10 @@ func (p *Retractions) isInInterval(r *leaderboard.MatchResult) bool {
 	return !r.AchievedAt.Before(p.from) && (p.to.IsZero() || r.AchievedAt.Before(p.to))
 }
 
-// PlanRetractions finds up to [MaxBatch] results of a board. If a key has no season, it finds
-// the season as [Reader.ResultSeason] does. If a result cannot be retracted, only its receipt
-// has an error: a [leaderboard.FieldError] or [leaderboard.ErrResultNotFound].
+// PlanRetractions finds up to [MaxBatch] results of a board. If a key has no season,
+// PlanRetractions finds the season as [Reader.ResultSeason] does. If a result cannot be retracted,
+// PlanRetractions returns no error, but the [Receipt] of this result has an error: a
+// [leaderboard.FieldError], [leaderboard.ErrResultNotFound] or [leaderboard.ErrSeasonNotFound].
 func (s *Submitter) PlanRetractions(ctx context.Context, b *leaderboard.Board, keys []leaderboard.ResultKey) (*Retractions, error) {
 	if len(keys) == 0 || len(keys) > MaxBatch {
 		return nil, &leaderboard.FieldError{Field: "results", Problem: fmt.Sprintf("must have 1 to %d results, not %d", MaxBatch, len(keys))}
@@ -151,11 +153,14 @@ func (r *Reader) isClosed(ctx context.Context, b *leaderboard.Board, season lead
 
 // RetractAll retracts results of a board. If another call changes a result meanwhile,
 // RetractAll also retracts the revision that then counts. In a purge, it does not retract a
-// revision whose event time is outside the interval. RetractAll first reserves the revisions of
-// the retractions. Without a reservation, a correction that has already read the result could
-// replace the retraction.
+// revision whose event time is outside the interval.
 //
-// RetractAll returns a receipt for each of p.Keys. If it returns an error, some results may
+// RetractAll first reserves the revisions of the retractions: see
+// [leaderboard.ResultStore].Reserve. A correction may have read a result before RetractAll
+// retracts it. Without a reservation, the correction could have the same revision as the
+// retraction, or a higher revision, and could replace the retraction.
+//
+// RetractAll returns a [Receipt] for each of p.Keys. If it returns an error, some results may
 // be retracted; the caller may repeat the call. Errors: [leaderboard.ErrUnavailable] if a
 // result changes during each of many attempts.
 func (s *Submitter) RetractAll(ctx context.Context, b *leaderboard.Board, p *Retractions) ([]Receipt, error) {
@@ -197,14 +202,14 @@ func filter[T any](list []T, chosen []bool) []T {
 	return elements
 }
 
-// reserveRetraction sets the revision of the retraction r to one that is higher than the stored
-// result's and that no correction has reserved, and reserves this revision. It does not wait
-// for corrections that have reserved lower revisions: the retraction supersedes them. If the
-// stored result is a retraction, r becomes a duplicate of it.
+// reserveRetraction reserves a revision for the retraction r, and sets it in r. The revision is
+// higher than that of the stored result, and no correction has reserved it. reserveRetraction does
+// not wait for corrections that have reserved lower revisions, because the retraction supersedes
+// these corrections. If the stored result is a retraction, r becomes a duplicate of it.
 //
 // reserveRetraction returns false if there is nothing to retract: the result was erased, or a
 // correction has moved it out of the interval of a purge. In the second case, r gets a lower
-// revision than the stored result, so that r is superseded.
+// revision than the stored result, so the store treats r as superseded.
 func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *leaderboard.MatchResult, holder string) (pending bool, err error) {
 	for reserved := int64(-1); ; {
 		record, err := s.recordOf(ctx, r.ResultKey)
@@ -224,7 +229,8 @@ func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *le
 		if r.Revision == reserved {
 			return true, nil
 		}
-		for ; r.Revision <= leaderboard.MaxRevision; r.Revision++ { // no correction has a higher revision than MaxRevision
+		// A revision above MaxRevision needs no reservation, because no correction can have it.
+		for ; r.Revision <= leaderboard.MaxRevision; r.Revision++ {
 			now := s.now()
 			granted, err := s.store.Reserve(ctx, leaderboard.Reservation{Key: r.ResultKey, Revision: r.Revision, Holder: holder, At: now, Until: now.Add(reservationTime)})
 			if err != nil {
@@ -238,8 +244,9 @@ func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *le
 	}
 }
 
-// PreviewRetractions returns what RetractAll would change, and changes nothing. The scores
-// and ranks in its receipts are those before and after all of the retractions.
+// PreviewRetractions returns what RetractAll would change, and changes nothing. Each [Receipt] has
+// the user's score before the first retraction, and the score and the rank after the last
+// retraction. It has no PreviousRank: [Submitter.AddPreviousRanks] adds the PreviousRank.
 func (s *Submitter) PreviewRetractions(ctx context.Context, b *leaderboard.Board, p *Retractions) ([]Receipt, Effects, error) {
 	changes, err := s.entryChanges(ctx, b, p.results)
 	if err != nil {
@@ -274,10 +281,8 @@ func (s *Submitter) PreviewRetractions(ctx context.Context, b *leaderboard.Board
 }
 
 // previewOutcomes returns the outcome that each retraction would have on b. The function change
-// returns the change of a user's entry by all retractions.
+// must return how all retractions together would change a user's entry.
 func (s *Submitter) previewOutcomes(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, change func(leaderboard.EntryKey) leaderboard.Change) ([]leaderboard.Outcome, error) {
-	// If several retractions have the same key, the first of them is stored before the others
-	// are merged.
 	first, hidden := map[leaderboard.ResultKey]int{}, map[leaderboard.UserID]bool{}
 	for i := range results {
 		r := &results[i]
@@ -300,6 +305,8 @@ func (s *Submitter) previewOutcomes(ctx context.Context, b *leaderboard.Board, r
 			return err
 		}
 		if first[r.ResultKey] < i {
+			// An earlier element of results has the same key. RetractAll would have stored that
+			// retraction before it merges r.
 			retraction := r.Normalize()
 			record.Result = &retraction
 		}

@@ -76,8 +76,8 @@ func (x processIndex) Update(ctx context.Context, s leaderboard.SeasonKey, at ti
 	return err
 }
 
-// If a process dies during a call and another process retries the call, the rank index
-// and the final standings include its effect.
+// If a process dies during a call and another process retries the call, the rank index and the
+// final standings include the effect of the call.
 func TestRetryCompletesTheRanks(t *testing.T) {
 	retract := func(ctx context.Context, s *ranking.Service, revision int64) error {
 		b, err := s.Board(ctx, "b")

@@ -290,9 +290,9 @@ func TestLateCorrectionsKeepAnOlderRevisionForTheFill(t *testing.T) {
 	f.wantList(week(4), "ann 5 1")
 }
 
-// A window contains the first revision of a result, and opens only after two corrections. The
-// first correction is late in all its windows, and the second one is late in this window. The
-// first revision must not count there, because the first correction has replaced it.
+// A window contains the first revision of a result, and opens only after two corrections. The first
+// correction is late in all windows that contain it, and the second correction is late in this
+// window. The first revision must not count there, because the first correction has replaced it.
 func TestLateCorrectionCoversWindowsThatAreNotFilled(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start.Add(22*time.Hour)))

@@ -465,8 +465,8 @@ func TestRetentionIsFinal(t *testing.T) {
 	f.wantList(dayQuery)
 }
 
-// failingSweeps is a store whose Seal and DeleteSeason only return died, unless died is nil.
-// After each read of a season, it calls hook, unless hook is nil.
+// failingSweeps is a store. If died is not nil, its Seal and DeleteSeason only return died. After
+// each read of a season, it calls hook, unless hook is nil.
 type failingSweeps struct {
 	leaderboard.Store
 	died error
@@ -495,8 +495,8 @@ func (s *failingSweeps) DeleteSeason(ctx context.Context, key leaderboard.Season
 	return s.Store.DeleteSeason(ctx, key, at)
 }
 
-// The audit log has one act for each seal and each deletion by a sweep, even if a process
-// dies during the sweep, and if two processes sweep concurrently.
+// The audit log has one act for each seal and each deletion by a sweep, even if a process dies
+// during the sweep, or if two processes sweep concurrently.
 func TestSweepsAppendEachActOnce(t *testing.T) {
 	f := open(t)
 	b := dailyBoard

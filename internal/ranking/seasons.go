@@ -152,7 +152,7 @@ func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leader
 	return current, err
 }
 
-// newestFirst orders seasons by their ends, the latest first. The starts do not order them:
+// newestFirst orders seasons by their ends, the latest first. It ignores the starts, because
 // windows of a rolling board may have equal starts.
 func newestFirst(x, y leaderboard.Season) int { return y.End.Compare(x.End) }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 )
 
 // Options are the settings of a [Service]. The zero value is usable.
@@ -72,6 +73,7 @@ type shared struct {
 	plans seasonPlans
 
 	leases seasonLeases
+	amends coalesce.Group[leaderboard.SeasonKey, struct{}] // concurrent calls of amendMarked
 
 	newEnd chan struct{} // receives a value after a ban with an end was stored
 	// newLink and newRules receive a value after a board was created or amended. The loops
@@ -100,9 +102,10 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 		BoardCache: boards, store: store, index: ranked, ranks: newRankWriter(boards, store, ranked, hub, tasks, o.Now),
 		hub: hub, tasks: tasks, now: o.Now, log: o.Log, linkTTL: cmp.Or(o.LinkTTL, time.Second), metrics: newMetrics(o.Registerer),
 		name: rand.Text(), plans: seasonPlans{plans: map[leaderboard.BoardID]*seasonPlan{}},
-		leases: seasonLeases{held: map[leaderboard.SeasonKey]int{}},
+		leases: seasonLeases{held: map[leaderboard.SeasonKey]bool{}},
 		newEnd: make(chan struct{}, 1), newLink: make(chan struct{}, 1), newRules: make(chan struct{}, 1),
 	}
+	common.amends.Call = common.amendShared
 	reader := newReader(common)
 	applier := &Applier{shared: common, reader: reader}
 	if o.Results == nil {
@@ -148,7 +151,7 @@ func (s *Service) load(ctx context.Context, progress Progress, plan func(context
 				}
 				return err
 			}
-			// The read fails if the index has lost the season again. The census then lacks it.
+			// The read fails if the index has lost the season again. The census then lacks the season.
 			if _, view, err := s.index.Page(ctx, leaderboard.Ladder{SeasonKey: key}, 1, 1); err == nil {
 				census.add(b, view)
 			}
@@ -179,8 +182,8 @@ func (s *Service) Ready() bool { return s.ready.Load() }
 // the sweeps, SweepEvery lifts bans at their ends. If another process has stored a
 // ban, SweepEvery may lift it up to one interval late. If a sweep fails, SweepEvery logs
 // the error and continues at the next interval. SweepEvery also fills new linked boards,
-// completes interrupted deletions, and calls [Admin.FinishRankChanges] every ten seconds or
-// more often.
+// completes interrupted deletions, and calls [Admin.FinishRankChanges] and AmendMarked every ten
+// seconds or more often.
 func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
 	var background sync.WaitGroup
 	defer background.Wait()
@@ -188,6 +191,7 @@ func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
 	background.Go(func() {
 		s.repeat(ctx, min(interval, changesInterval), nil, "updating ranks after changes", s.FinishRankChanges)
 	})
+	background.Go(func() { s.repeat(ctx, min(interval, changesInterval), nil, "amending sealed seasons", s.AmendMarked) })
 	// A deletion counts as interrupted when it is an hour old.
 	background.Go(func() { s.repeat(ctx, max(interval, time.Hour), nil, "completing deletions", s.store.FinishDeletions) })
 	ticker := time.NewTicker(interval)

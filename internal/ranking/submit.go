@@ -96,9 +96,9 @@ type Receipt struct {
 	outdated                bool                // a later result of the same Submit changed the score
 }
 
-// Submit accepts up to [MaxBatch] results for a board. After it returns nil, valid
-// results are durable. They are also visible to every read, unless their status is
-// Accepted.
+// Submit accepts up to [MaxBatch] results for a board. After it returns nil, valid results are
+// durable. Those whose status is not Accepted are also visible to every read, unless the amendment
+// of a sealed season takes longer than five seconds.
 //
 // Submit sets the Board of each result. It replaces an empty Match by a new id, and a
 // zero AchievedAt by the present time, which is later for each further result. If a
@@ -158,7 +158,7 @@ func (s *Submitter) completeAndSend(ctx context.Context, b *leaderboard.Board, r
 }
 
 // storedResults returns the stored result of each submitted result that has a season but no
-// time. The other elements, and those without a stored result, are nil.
+// time. All other elements are nil.
 func (s *Submitter) storedResults(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]*leaderboard.MatchResult, error) {
 	stored := make([]*leaderboard.MatchResult, len(results))
 	var untimed []int
@@ -219,6 +219,7 @@ func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results [
 	if err != nil {
 		return err
 	}
+	amended := s.waitForAmendments(ctx, results, outcomes)
 	last := map[leaderboard.EntryKey]int{}
 	for i := range results {
 		last[leaderboard.EntryKey{SeasonKey: results[i].SeasonKey, User: results[i].User}] = i
@@ -229,11 +230,35 @@ func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results [
 		s.setOutcome(b, r, &outcomes[i], last[leaderboard.EntryKey{SeasonKey: result.SeasonKey, User: result.User}] == i)
 		if outcomes[i].Status == leaderboard.Duplicate && result.Assigned {
 			if record, err := s.store.Result(ctx, result.ResultKey); err == nil && record.Result != nil {
-				r.AchievedAt = record.Result.AchievedAt // the time that the first submit of the result got
+				r.AchievedAt = record.Result.AchievedAt // the time that the first submit of the result assigned
 			}
+		}
+		if !amended {
+			r.previousKey = "" // the ranks may not include the result
 		}
 	}
 	return s.setRanks(ctx, b, results, outcomes, receiptOf, receipts)
+}
+
+// waitForAmendments waits until the final standings of sealed seasons include the results, for at
+// most amendTimeout. It reports whether they do. Otherwise a later call of AmendMarked amends them.
+func (s *Submitter) waitForAmendments(ctx context.Context, results []leaderboard.MatchResult, outcomes []leaderboard.Outcome) bool {
+	keys := map[leaderboard.SeasonKey]bool{}
+	for i := range outcomes {
+		if o := &outcomes[i]; o.Err == nil && o.Status != leaderboard.Accepted {
+			keys[results[i].SeasonKey] = true
+			for _, l := range o.Linked {
+				keys[l.After.SeasonKey] = true
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, amendTimeout)
+	defer cancel()
+	err := s.finishAmendments(ctx, keys)
+	if err != nil {
+		s.log.WarnContext(ctx, "sealed seasons not amended yet; a later attempt will amend them", "err", err)
+	}
+	return err == nil
 }
 
 // setOutcome sets the fields of a receipt that an outcome determines. If the parameter last is
@@ -259,12 +284,12 @@ func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.
 }
 
 // AddPreviousRanks sets the PreviousRank of each receipt that has a Previous. The
-// receipts are those of one Submit to board b. If the ranks are unavailable, it sets
-// none.
+// receipts are those of one Submit to board b. If the ranks are unavailable, it sets no
+// PreviousRank.
 func (s *Submitter) AddPreviousRanks(ctx context.Context, b *leaderboard.Board, receipts []Receipt) error {
 	bySeason := map[leaderboard.SeasonID][]*Receipt{}
 	for i := range receipts {
-		if r := &receipts[i]; r.Previous != nil && !r.Banned {
+		if r := &receipts[i]; r.previousKey != "" && !r.Banned {
 			bySeason[r.Season] = append(bySeason[r.Season], r)
 		}
 	}
@@ -286,8 +311,8 @@ func (s *Submitter) AddPreviousRanks(ctx context.Context, b *leaderboard.Board, 
 	return nil
 }
 
-// setRanks sets the ranks of receipts, and with them the scores. The receipt of
-// results[i], whose outcome is outcomes[i], is receipts[receiptOf[i]].
+// setRanks sets the ranks and the scores of receipts. The receipt of results[i], whose outcome is
+// outcomes[i], is receipts[receiptOf[i]].
 func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, outcomes []leaderboard.Outcome, receiptOf []int, receipts []Receipt) error {
 	entries := map[leaderboard.SeasonID][]leaderboard.Entry{}
 	receiptsOf := map[leaderboard.SeasonID][]*Receipt{}
@@ -310,13 +335,13 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 
 // eachRanked calls set with the score and the competition rank of each entry whose rank is
 // known. The entries are those of one season, and i is the index of the entry. Score and rank
-// are of the same moment. If another result has changed the entry meanwhile, they are those of
-// the new entry.
+// are of the same moment. If another result has changed the entry meanwhile, both are those of the
+// new entry.
 //
-// The process that applied a result may have failed to update the index, if it cannot reach
-// the index, or not in time. Other processes do not notice that, and read ranks from the index. So
-// eachRanked passes the entries that the index lacks to the index. Therefore a read that starts
-// after the answer of the Submit sees the result.
+// The process that applied a result may have failed to update the index, for example because it
+// cannot reach the index. Other processes do not notice this failure, and read ranks from the
+// index. So eachRanked passes the entries that the index lacks to the index. Therefore a read that
+// starts after the answer of the Submit sees the result.
 func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, entries []leaderboard.Entry, set func(i int, score leaderboard.Score, rank int64)) error {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	users := make([]leaderboard.UserID, len(entries))
@@ -361,12 +386,7 @@ func (s *Submitter) compare(ctx context.Context, b *leaderboard.Board, key leade
 		if current[i] = rankedKey(&entries[i]); current[i] == standings[i].Key {
 			continue
 		}
-		stored, err := s.store.Entry(ctx, key, entries[i].User)
-		if errors.Is(err, leaderboard.ErrEntryNotFound) { // only a recount returns the version of an entry without results
-			var change leaderboard.Change
-			change, err = s.store.Recount(ctx, b, key.Season, entries[i].User)
-			stored = change.After
-		}
+		stored, err := s.storedEntry(ctx, b, key, entries[i].User)
 		if err != nil {
 			current[i] = ""
 			continue
@@ -388,7 +408,7 @@ func rankedKey(e *leaderboard.Entry) leaderboard.RankKey {
 }
 
 // Retract retracts a match result of a board. The result then no longer counts. If the
-// season is sealed, Retract amends the final standings. An empty season in key means
+// season is sealed, the final standings are amended. An empty season in key means
 // the current season, as in a [Query].
 //
 // If revision is nil, Retract retracts the revision that counts, even if another call

@@ -22,7 +22,7 @@ const sealDelay = time.Minute
 // and each deletion to the audit log before it performs the act. A seal does not
 // change answers: it makes a season cheaper to keep and to read.
 //
-// Several processes may sweep. One of them performs each act: see withLease. Sweep reads only
+// Several processes may sweep. Only one process performs each act: see withLease. Sweep reads only
 // the seasons of boards that are due: see seasonPlan.
 //
 // An administrator may change a board's settings during a sweep. Sweep therefore reads each
@@ -117,7 +117,7 @@ func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leader
 			return time.Time{}, err
 		}
 	}
-	_, err = a.withLease(ctx, r.SeasonKey, false, func(ctx context.Context) error {
+	_, err = a.withLease(ctx, r.SeasonKey, func(ctx context.Context) error {
 		stored, err := a.store.Season(ctx, r.SeasonKey)
 		if err != nil || !stored.SealedAt.Equal(r.SealedAt) {
 			return err // another process has performed the act
@@ -208,7 +208,7 @@ func dueAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (l
 		return newSweepAct(actSeal, r.SeasonKey, b.ClosesAt(season).Add(sealDelay), "the season closed"), nil
 	}
 	removed := removedAt(b, season, r.SealedAt, now)
-	if !hasCome(removed, now) || r.Season == b.Rolling.Filled { // the next window is filled from this one
+	if !hasCome(removed, now) || r.Season == b.Rolling.Filled { // the next window is filled from this window
 		return leaderboard.Act{}, nil
 	}
 	return newSweepAct(actDelete, r.SeasonKey, removed, fmt.Sprintf("the retention of the board is %v", b.Retention)), nil
@@ -242,8 +242,8 @@ func hasCome(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
 // newSweepAct returns the audit log's record of an act on a season that the service performs by
 // itself. Parameter dueAt is the time when the act is due, not the time of the sweep.
-// Therefore the records of several processes, or of repeated sweeps, are equal, and the log
-// keeps one.
+// Therefore the records of several processes, or of repeated sweeps, are equal, and the log keeps
+// one record.
 func newSweepAct(action string, key leaderboard.SeasonKey, dueAt time.Time, reason string) leaderboard.Act {
 	sum := sha256.Sum256([]byte(action + "\n" + string(key.Board) + "\n" + string(key.Season)))
 	return leaderboard.Act{

@@ -10,8 +10,8 @@ import (
 //
 // Erase first bans the user, which removes the user from the ranks. This must happen
 // while the store still has the list of the user's seasons. The store's Erase deletes
-// that list at its start. If the process died after this while the user was in the ranks, no
-// other process could find and remove the user.
+// that list at its start. If the process died after this deletion while the user was in the ranks,
+// no other process could find and remove the user.
 func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 	if err := user.Validate(); err != nil {
 		return err

@@ -23,7 +23,7 @@ type DifferenceKind string
 const (
 	DataDamaged   DifferenceKind = "DATA_DAMAGED"   // stored data of the user cannot be read
 	ResultMissing DifferenceKind = "RESULT_MISSING" // a linked board lacks a result of its source
-	VoidsWrong    DifferenceKind = "VOIDS_WRONG"    // a result does not have the Voids of its match
+	VoidsWrong    DifferenceKind = "VOIDS_WRONG"    // the count Voids of a result is less than that of its match
 	EntryWrong    DifferenceKind = "ENTRY_WRONG"    // the entry is missing, should not exist, or disagrees with the results
 	RowMissing    DifferenceKind = "ROW_MISSING"    // a ladder in the store has no row for the entry
 	RowOrphan     DifferenceKind = "ROW_GHOST"      // a ladder in the store has a row that matches no entry
@@ -46,19 +46,22 @@ type VerifyReport struct {
 	Seasons, Users, Results, Differences, Repaired int64
 }
 
-// Verify checks that the results of voided and restored matches have the Voids of these
-// matches. Then it recomputes the entry of every user in the selected seasons from the stored
-// results. It compares the computed entry with the stored entry, with the rows of the store's
-// ladders, and with the rank index or the final standings.
+// Verify recomputes the entry of every user in the selected seasons from the stored results. It
+// compares the computed entry with the stored entry, with the rows of the store's ladders, and with
+// the rank index or the final standings. If a match was voided or restored, Verify also checks that
+// the field Voids of each result of the match counts every change that SetVoid has finished. Verify
+// compares the results of each selected linked board with the results of its source. It skips a
+// linked board that is being filled.
 //
-// Verify calls send for each difference. A result that arrives during a check also
-// looks like a difference, so Verify checks each difference again before it calls send. If
-// repair is true, Verify recomputes wrong entries from the stored results. From the entries,
-// it then recomputes the index or the final standings. It also starts a fill of each linked
-// board of which sel selects all seasons.
+// Verify calls send for each difference. A result that arrives during a check also looks like a
+// difference. Therefore Verify checks a difference again before it calls send. Two kinds of
+// differences are not checked again: stored data that cannot be read, and changes that await an
+// amendment of the final standings.
 //
-// Verify compares each selected linked board with its source, unless the board is being
-// filled. It cannot repair damaged data, only report their users.
+// If repair is true, Verify repairs all differences except stored data that cannot be read. It
+// recomputes wrong entries from the stored results. From the entries, it then rebuilds the index or
+// the final standings. If sel.Season is empty, Verify also starts a fill of each selected linked
+// board.
 func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progress Progress, send func(Difference) error) (VerifyReport, error) {
 	var report VerifyReport
 	unrepaired := map[DifferenceKind]int64{}
@@ -148,11 +151,12 @@ func (v *Verifier) allBans(ctx context.Context) (map[leaderboard.UserID][]leader
 type check struct {
 	*Verifier
 	b *leaderboard.Board
-	// matchBoard is the board whose matches concern the results of b, or nil.
+	// matchBoard is b, or the source of b if b is linked. It is nil if the matches of this board
+	// cannot be voided.
 	matchBoard *leaderboard.Board
 	voids      appliedVoids
 	bans       map[leaderboard.UserID][]leaderboard.Ban
-	rules      int // the divisions that the season's entries follow: see leaderboard.Board.Rules
+	rules      int // identifies the divisions of the season's entries: see [leaderboard.Board.Rules]
 	key        leaderboard.SeasonKey
 	repair     bool
 	progress   Progress
@@ -161,13 +165,16 @@ type check struct {
 
 	ranked     map[leaderboard.Division]int64 // the number of users that each ladder should have
 	orphans    map[leaderboard.OrphanRow]bool // the orphan rows that findOrphans reported
-	ranksWrong bool                           // the ranks must be rebuilt, because an entry was repaired
+	ranksWrong bool                           // the ranks must be rebuilt, because a difference was found
 }
 
 // run checks the registered and unregistered users of the season, the ladders of the
 // store, and the ranks.
 func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]bool) error {
 	c.ranked = map[leaderboard.Division]int64{{}: 0}
+	if err := c.checkMarks(ctx); err != nil {
+		return err
+	}
 	n := int64(0)
 	checkUser := func(user leaderboard.UserID) error {
 		err := c.compareUser(ctx, user)
@@ -266,8 +273,8 @@ func (c *check) countRanked(e *leaderboard.Entry) {
 	}
 }
 
-// reportDamaged reports a user whose stored data cannot be read, for the reason err. It
-// compares nothing with the user's entry, which stays as it is stored.
+// reportDamaged reports a user whose stored data cannot be read, for the reason err. It leaves the
+// user's stored entry as it is.
 func (c *check) reportDamaged(ctx context.Context, user leaderboard.UserID, err error) error {
 	stored, entryErr := c.entry(ctx, user)
 	if entryErr == nil {
@@ -315,7 +322,7 @@ func (c *check) entries(ctx context.Context, user leaderboard.UserID, visit func
 	computed = c.b.WithRules(c.rules).Entry(&t, c.key.Season, user)
 	hidden := slices.ContainsFunc(c.bans[user], func(b leaderboard.Ban) bool { return b.Hides(c.b) })
 	for rules := 0; rules <= c.b.Rules() && !c.b.RecountLease.IsZero() && !slices.Equal(computed.Divisions, stored.Divisions); rules++ {
-		// The divisions have changed, and the user's entry may still follow former ones.
+		// The divisions have changed, and the user's entry may still follow the former divisions.
 		if former := c.b.WithRules(rules).Entry(&t, c.key.Season, user); slices.Equal(former.Divisions, stored.Divisions) {
 			computed = former
 		}
@@ -352,8 +359,8 @@ func entryDifference(computed, stored leaderboard.Entry) string {
 	return ""
 }
 
-// addDifference reports a difference. If c.repair is true, it first recomputes the user's
-// entry.
+// addDifference reports a difference. If c.repair is true and user is not empty, it first
+// recomputes the user's entry.
 func (c *check) addDifference(ctx context.Context, kind DifferenceKind, d leaderboard.Division, user leaderboard.UserID, detail string) error {
 	c.report.Differences++
 	diff := Difference{Kind: kind, Ladder: leaderboard.Ladder{SeasonKey: c.key, Division: d}, User: user, Detail: detail}
@@ -363,7 +370,7 @@ func (c *check) addDifference(ctx context.Context, kind DifferenceKind, d leader
 				return err
 			}
 		}
-		c.ranksWrong = true // the repaired entry may have another rank
+		c.ranksWrong = true // the ranks are wrong, or the repaired entry may have another rank
 		c.report.Repaired++
 		diff.Repaired = true
 	}

@@ -134,3 +134,37 @@ func (c *check) countEntries(ctx context.Context) (map[leaderboard.Division]int6
 	}
 	return counts, nil
 }
+
+// checkMarks reports the users whose changes await an amendment of the final standings. If c.repair
+// is true, it amends them.
+func (c *check) checkMarks(ctx context.Context) error {
+	marks, err := c.marksOf(ctx, c.key)
+	if err != nil {
+		return err
+	}
+	left := map[string]bool{} // ids of the marks that are not repaired
+	if c.repair && len(marks) > 0 {
+		if err := c.amendMarked(ctx, c.key); err != nil {
+			return err
+		}
+		remaining, err := c.marksOf(ctx, c.key)
+		if err != nil {
+			return err
+		}
+		for i := range remaining {
+			left[remaining[i].ID] = true
+		}
+	}
+	for i := range marks {
+		repaired := c.repair && !left[marks[i].ID]
+		c.report.Differences++
+		if repaired {
+			c.report.Repaired++
+		}
+		if err := c.send(Difference{Kind: FinalWrong, Ladder: leaderboard.Ladder{SeasonKey: c.key}, User: marks[i].User,
+			Detail: "a change awaits its amendment", Repaired: repaired}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -90,7 +90,7 @@ func (c *check) checkRow(ctx context.Context, l leaderboard.Ladder, row *leaderb
 	belongs := func() bool { return hasPlace(&e, l.Division) && e.SortKey() == row.SortKey() }
 	if e, err = c.entry(ctx, row.User); err != nil || belongs() {
 		if damaged(err) {
-			return e, false, nil // reported with the user
+			return e, false, nil // run has reported the user's damaged data
 		}
 		return e, err == nil, err
 	}

@@ -254,7 +254,7 @@ func TestVerifyIgnoresConcurrentWrites(t *testing.T) {
 	}
 }
 
-// Verify finds results that do not have the Voids of their match, also copies on linked
+// Verify finds results that do not have the Voids of their match, including copies on linked
 // boards. A repair sets the Voids of these results.
 func TestVerifyRepairsVoids(t *testing.T) {
 	f := open(t)

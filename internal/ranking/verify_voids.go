@@ -9,8 +9,8 @@ import (
 )
 
 // appliedVoids contains the Voids that all results of each match must have, by season. Voids
-// counts how often a match was voided or restored: see [leaderboard.MatchState]. A Verify reads
-// them once.
+// counts how often a match was voided or restored: see [leaderboard.MatchState]. Verify reads the
+// Voids of each season once.
 type appliedVoids map[leaderboard.SeasonKey]map[leaderboard.MatchID]int64
 
 // matchBoard returns the board whose matches concern the results of b: b itself, or the

@@ -49,7 +49,7 @@ func (h *hub) notify(key leaderboard.SeasonKey) {
 // feed reads the page of a query for all its watchers.
 type feed struct {
 	stop context.CancelFunc
-	soon chan struct{} // has a token if a watcher waits for a read that begins after it joined
+	soon chan struct{} // has a token if a watcher waits for a read that begins after the watcher joined
 
 	mu       sync.Mutex
 	watchers int

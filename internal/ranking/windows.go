@@ -11,40 +11,40 @@ import (
 
 // # Rolling windows
 //
-// The windows of a rolling board overlap: a result counts in Schedule.Days of them. Writers
-// copy a result to each open window that contains its time. A window opens a day before it is
-// the current one, by an amendment of the board. A result of today therefore usually has two
-// places: the windows of today and of tomorrow. When a window W opens, a fill copies results
-// to W from the previous window, V, while new results arrive. V contains every result of W
-// that is not of W's last day.
+// The windows of a rolling board overlap: a result counts in Schedule.Days windows. Writers copy a
+// result to each open window that contains its time. A window opens a day before it is the current
+// window, by an amendment of the board. A result of today therefore usually has two places: the
+// windows of today and of tomorrow. When a window W opens, a fill copies results to W from the
+// previous window, V, while new results arrive. V contains every result of W that is not of W's
+// last day.
 //
 // In the end, W has a copy of every result S that stands on the source and whose time is in
 // W:
 //
 //   - Before a writer copies S, it opens the window of S's day, and the window of the day on
-//     which S was received. If W is one of these or lies between them, the writer copies S to
-//     W itself.
+//     which S was received. If W is one of these two windows or lies between them, the writer
+//     copies S to W itself.
 //   - Otherwise, the time of S is in V too, and V had not closed when S was received, so V
 //     accepted S. As its last step, the writer of S checks that no window was opened
 //     meanwhile. It uses a version of the board that is at most Options.LinkTTL old. If this
 //     check is more than LinkTTL after the opening of W, the writer knows W: it has copied S
-//     to W, or it begins again and does so. If the check is earlier, V had S before the fill
-//     began to read, because the fill first waits for twice LinkTTL. V itself was filled
+//     to W, or it begins again and then copies S to W. If the check is earlier, V had S before the
+//     fill began to read, because the fill first waits for twice LinkTTL. V itself was filled
 //     before W, because windows are filled in their order.
 //
 // In the end, W counts no other result X of S's match. If V still has X, the fill may offer X
-// to W. But the fill is a writer with W as its only place (links.go defines these terms). So
-// it then reads the source, and offers what it reads, until it reads the result that it
-// offered last. It omits step 2 of other writers, because it copies to no other place. If W is
-// the first place of S, the fill does not offer S, because the writer of S does. An offer by
-// the fill would break the second shortcut of links.go. If a fill dies, it is repeated with
-// all matches of V.
+// to W. But the fill is a writer with W as its only place (links.go defines these terms). So the
+// fill then reads the source, and offers what it reads to W, until it reads the result that it
+// offered last. It omits step 2 of other writers, because it copies to no other place. If W is the
+// first place of S, the fill does not offer S, because the writer of S does. An offer by the fill
+// would break the second shortcut of links.go. If the process of a fill dies, another process
+// repeats the fill with all matches of V.
 //
-// W may refuse S as late if no process was up while W was open. An older revision R of S that
-// came in time then counts in W. If the time of S is outside V, a writer replaces R by S in V,
+// W may refuse S as late if no process was up while W was open. An older revision R of S's match
+// that came in time then counts in W. If the time of S is outside V, a writer replaces R by S in V,
 // where the fill then no longer finds R. So the writer first copies R to W: see
 // matchOffers.addReplaced. If the time of a revision between R and S is outside W, the writer
-// copies that revision to W too. It does not count there, but it replaces R: see
+// copies that revision to W too. That revision does not count in W, but it replaces R: see
 // matchOffers.addNewer.
 
 // windowsOpened reports whether a linked board opened a window after l read the board. The
@@ -102,7 +102,7 @@ func (l *linking) openWindows(ctx context.Context, matches []*linkedMatch) error
 	return nil
 }
 
-// openThrough opens the windows of a rolling board up to the given one, and wakes fillBoards.
+// openThrough opens the windows of a rolling board up to the given window, and wakes fillBoards.
 // Errors: errMustNotFill if the board was deleted.
 func (s *shared) openThrough(ctx context.Context, b *leaderboard.Board, window leaderboard.SeasonID) error {
 	if window <= b.Rolling.Opened {
@@ -187,8 +187,8 @@ func (s *shared) fillWindows(ctx context.Context, b *leaderboard.Board) error {
 	return nil
 }
 
-// fillWindow copies the results of the last filled window of a rolling board to window, the
-// next one. It may be repeated, and it may run while results arrive.
+// fillWindow copies the results of the last filled window of a rolling board to window, which is
+// the next window. It may be repeated, and it may run while results arrive.
 func (s *shared) fillWindow(ctx context.Context, source, b *leaderboard.Board, window leaderboard.SeasonID) error {
 	l := &linking{shared: s, source: source, boards: []*leaderboard.Board{b}, window: window}
 	original := func(r *leaderboard.MatchResult) (leaderboard.MatchResult, error) { return b.ToSource(source, r) }

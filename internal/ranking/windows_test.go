@@ -126,7 +126,7 @@ func (f *rollingFixture) randomResult(rng *rand.Rand) leaderboard.MatchResult {
 	}
 	if earlier, ok := f.sent[r.ResultKey][r.Revision]; ok {
 		if f.closedSince(earlier.ReceivedAt) {
-			// A repetition of an old revision may count in a window that refused a newer one. The
+			// A repetition of an old revision may count in a window that refused a newer revision. The
 			// service may then not know the revisions between the two.
 			earlier = f.sent[r.ResultKey][slices.Max(slices.Collect(maps.Keys(f.sent[r.ResultKey])))]
 		}
@@ -259,7 +259,7 @@ func rollingHistory(t *testing.T, rng *rand.Rand) {
 			f.clock.set(f.clock.now().Add(time.Duration(rng.IntN(20)) * time.Hour))
 			continue
 		}
-		if step == createStep { // end the fill of the board before a window closes: it does not find revisions that late ones replaced
+		if step == createStep { // fill before a window closes: a later fill does not find replaced revisions
 			for f.board("days").Filling() {
 				f.clock.set(f.clock.now().Add(2 * time.Minute)) // ends the lease of a fill that failed
 				if err := f.FillLinked(t.Context()); err != nil {
@@ -268,6 +268,9 @@ func rollingHistory(t *testing.T, rng *rand.Rand) {
 			}
 		}
 		f.administerRolling(rng)
+		if err := f.AmendMarked(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		f.checkWindows()
 		f.clock.set(f.clock.now().Add(time.Duration([]int{0, 1, 5, 20, 30, 30, 80}[rng.IntN(7)]) * time.Hour))
 		if rng.IntN(2) == 0 {

@@ -58,7 +58,7 @@ func newCSVReader(r io.Reader, delimiter byte) (*csvReader, error) {
 	return c, nil
 }
 
-// reset replaces the csv.Reader by one without buffered input.
+// reset replaces the csv.Reader by a new csv.Reader, which has no buffered input.
 func (c *csvReader) reset() {
 	c.csv = csv.NewReader(&c.feed)
 	c.csv.Comma, c.csv.FieldsPerRecord, c.csv.ReuseRecord = rune(c.delimiter), -1, true

@@ -71,8 +71,8 @@ func jsonField(object map[string]json.RawMessage, name string) (Value, bool) {
 			return Value{}, false
 		}
 		if strings.ContainsRune(text, utf8.RuneError) && !bytes.ContainsRune(value, utf8.RuneError) {
-			// U+FFFD is escaped, or encoding/json has written it in place of an escaped lone
-			// surrogate.
+			// Either the value has an escaped U+FFFD, or encoding/json has replaced an escaped
+			// lone surrogate by U+FFFD. jsonField refuses both.
 			return Value{Err: errNotUTF8}, true
 		}
 		return Value{Text: text}, true

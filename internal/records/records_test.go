@@ -229,7 +229,7 @@ func FuzzCSV(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// If encoding/csv reads the whole input, the records must be the same.
+		// If encoding/csv reads the whole input, the reader must return the same records.
 		std := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(input, byteOrderMark)))
 		std.Comma, std.FieldsPerRecord = rune(delimiter), -1
 		all, stdErr := std.ReadAll()

@@ -53,8 +53,8 @@ func TestDocumentsNameExistingTests(t *testing.T) {
 	}
 }
 
-// The newest section Upgrading of the CHANGELOG names the oldest build that can run beside
-// this one. It is the build from which TestRollingUpgrade upgrades.
+// The newest section Upgrading of the CHANGELOG must name the oldest build that can run beside the
+// current build. TestRollingUpgrade upgrades from this oldest build, the commit oldCommit.
 func TestChangelogNamesTheOldestBuild(t *testing.T) {
 	read := func(path string) string {
 		text, err := os.ReadFile(filepath.Join(root, path))

@@ -10,8 +10,8 @@ import (
 )
 
 // go.mod defines the Go version. Container images must have the same version. Workflows
-// must read the version from go.mod. The other modules must build with this version: they
-// name no toolchain, and need no newer one.
+// must read the version from go.mod. The other modules must build with this version: their go.mod
+// files must not name a toolchain, and must not need a newer Go version.
 func TestGoVersionHasOnePlace(t *testing.T) {
 	read := func(name string) string {
 		data, err := os.ReadFile(filepath.Join(root, name))

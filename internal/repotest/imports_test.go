@@ -137,8 +137,8 @@ func TestImportsPointInward(t *testing.T) {
 	}
 }
 
-// No package, including its tests, may depend on a package that these rules forbid,
-// also through other packages.
+// Each rule forbids some packages to depend on other packages, directly or through further
+// packages. The rules also apply to the tests of a package.
 func TestForbiddenImports(t *testing.T) {
 	rules := []struct {
 		rule     string
@@ -205,8 +205,8 @@ func testedPackage(path string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(path, ".test"), "_test")
 }
 
-// Only the listed parts of the module may import a driver. The
-// field tests lists further parts that may import it in tests only.
+// Only the listed parts of the module may import a driver. The field tests lists further parts,
+// which may import the driver in tests only.
 func TestDriversHaveOnePlace(t *testing.T) {
 	places := map[string]struct{ code, tests []string }{
 		"github.com/cockroachdb/pebble": {code: []string{"storage/pebble", "test"}},
@@ -217,7 +217,7 @@ func TestDriversHaveOnePlace(t *testing.T) {
 		"github.com/grpc-ecosystem":     {code: []string{"api"}},
 		// The fake brokers of the tests. Tests of cmd run "leaderboard topics" with them.
 		"github.com/twmb/franz-go": {tests: []string{"consumer", "producer", "internal/kafka", "test", "cmd/leaderboard"}},
-		// Faults of the network, and the check of histories, are for tests only.
+		// Only tests simulate network faults (toxiproxy) and check histories (porcupine).
 		"github.com/Shopify/toxiproxy":      {tests: []string{"test"}},
 		"github.com/anishathalye/porcupine": {tests: []string{"test"}},
 	}

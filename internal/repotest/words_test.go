@@ -41,9 +41,9 @@ func trackedFiles(t *testing.T, endings ...string) []string {
 	return files
 }
 
-// retired lists the retired words, in all their forms, with their replacement. The field
-// allow contains the folders and files in which the words have another meaning, for the
-// reason beside it.
+// retired lists the retired words, in all their forms, with their replacement. In the folders and
+// files of the field allow, the words have another meaning, which the comment beside the field
+// states.
 var retired = []struct {
 	words       string
 	replacement string
@@ -115,8 +115,8 @@ func words(name string) []string {
 	return append(all, strings.ToLower(strings.Trim(string(runes[start:]), "_")))
 }
 
-// No file and no declaration may use a retired name. Formats on disk and on the wire keep
-// their names, which are strings in the code and not checked.
+// No file and no declaration may use a retired name. Formats on disk and on the wire keep their
+// names. In the code, these names are strings, which the test does not check.
 func TestRetiredNames(t *testing.T) {
 	for _, name := range trackedFiles(t) {
 		stem, _, _ := strings.Cut(filepath.Base(name), ".")

@@ -32,8 +32,9 @@ func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 // LogValue returns the placeholder for package slog.
 func (t Text) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// Format writes the placeholder for every verb, including %x. But package fmt does not call
-// Format for %p, which go vet refuses for a Text, nor for an unexported field of a struct.
+// Format writes the placeholder for every verb, including %x. There are two cases in which package
+// fmt does not call Format: the verb %p, which go vet rejects for a Text, and a Text in an
+// unexported field of a struct.
 func (t Text) Format(f fmt.State, verb rune) {
 	if verb == 'v' && f.Flag('#') {
 		_, _ = f.Write([]byte(t.GoString()))

@@ -31,6 +31,12 @@ import (
 //     erasure. It is the greatest base of an erasure, plus the steps of all erasures. Each
 //     erasure raises it by at least its own step: see [erasure].
 //
+// A writer removes a state of a ban only if the account that the writer has read has a greater
+// epoch than the state. The epoch only grows, so such a state is ineffective for good, and its
+// removal does not change the account. A state of a greater epoch than the account's has arrived
+// from another data center before an erasure, and must stay: two data centers may add the same
+// erasure, and then the state belongs to the epoch after it.
+//
 // So the account only grows, and its version grows with every change that can affect an
 // entry. The account is a part of the user's state, and the argument in state.go applies to
 // it: a writer of the account first adds its element, and then reads the account.
@@ -52,8 +58,7 @@ type userAccount struct {
 	account
 	bans []userBan // the bans that stand, in the order of leaderboard.Store.UserBans
 
-	names    []string // the names of all elements of the set of bans
-	outdated []string // the names of the elements of earlier epochs
+	outdated []string // the names of the states of bans of earlier epochs
 	erasures [][]byte // the values of all elements of the set of erasures
 	steps    uint64   // the sum of the steps of all erasures
 	stripped *op      // removes the bans that an older version wrote; lacks its last argument, the user's hash; nil if the row has no such bans
@@ -202,14 +207,12 @@ func (r *accountRow) decode() (a userAccount, err error) {
 		if err != nil {
 			return userAccount{}, err
 		}
-		a.names = append(a.names, name)
 		if epoch == a.Epoch {
 			states[ban.Board] = append(states[ban.Board], ban)
 		} else if epoch < a.Epoch { // a later epoch means that an erasure has not arrived yet
 			a.outdated = append(a.outdated, name)
 		}
 	}
-	slices.Sort(a.names)
 	slices.Sort(a.outdated)
 	a.setBans(states, old)
 	return a, nil
@@ -317,15 +320,11 @@ func (s *Store) storeErasure(ctx context.Context, user leaderboard.UserID, at ti
 	if err != nil {
 		return userAccount{}, err
 	}
-	element, hash := erasure.element(), userHash(user)
-	if err := announce(element.value); err != nil {
+	value := erasure.element().value
+	if err := announce(value); err != nil {
 		return userAccount{}, err
 	}
-	ops := []op{{setErasure, []any{elementAdded, element.name, element.value, hash}}}
-	if err := s.conn.write(ctx, append(ops, acc.removeBans(hash, acc.names)...)...); err != nil {
-		return userAccount{}, err
-	}
-	return s.readAccount(ctx, user)
+	return s.addErasures(ctx, user, [][]byte{value})
 }
 
 // erasuresIn returns all erasures of the account as a change in one season.
@@ -333,9 +332,9 @@ func (a *userAccount) erasuresIn(key *userKey) *storedChange {
 	return &storedChange{User: key.user, Erasures: a.erasures, Seasons: []leaderboard.SeasonKey{key.SeasonKey}}
 }
 
-// repeatErasures adds erasures of other processes to the user's account, and removes the
-// bans of earlier epochs. It returns the account after these changes.
-func (s *Store) repeatErasures(ctx context.Context, user leaderboard.UserID, values [][]byte) (userAccount, error) {
+// addErasures adds elements with the given values to the set of erasures of the user's account,
+// and then removes the bans of earlier epochs. It returns the account after these changes.
+func (s *Store) addErasures(ctx context.Context, user leaderboard.UserID, values [][]byte) (userAccount, error) {
 	hash := userHash(user)
 	var ops []op
 	for _, value := range values {

@@ -633,6 +633,12 @@ func (t *task) conclude(ctx context.Context, key *userKey, inc incarnation, oldS
 	return true, nil
 }
 
+// registration returns the statement that adds a user with the given account to the season's list
+// of users.
+func (k *userKey) registration(inc incarnation, acc *account) op {
+	return op{registerUser, []any{string(k.Board), string(k.Season), k.incarnation, bucketOf(k.user, inc.buckets), string(k.user), insertTime(acc.Base)}}
+}
+
 // register adds a user to the season's list of users, and the season to the user's list
 // of seasons. It then reads the user's account into st. It sets st.registered to true, unless
 // the user was erased after the caller had read st.account.
@@ -643,8 +649,7 @@ func (s *Store) register(ctx context.Context, b *leaderboard.Board, key *userKey
 		if i == 0 {
 			return s.conn.write(ctx, addSeason)
 		}
-		return s.conn.write(ctx, op{registerUser, []any{string(key.Board), string(key.Season), key.incarnation,
-			bucketOf(key.user, inc.buckets), string(key.user), insertTime(previous.Base)}})
+		return s.conn.write(ctx, key.registration(inc, &previous))
 	})
 	if err != nil {
 		return err

@@ -19,9 +19,9 @@ import (
 //
 // AppendAct and a concurrent Erase of the act's user cannot miss each other. AppendAct
 // first adds the act to the user's list of acts, then writes the act, then reads the
-// account. Erase first writes the account, then reads the list. So Erase finds the act in
-// the list, and removes its detail. Or AppendAct finds the erasure in the account, and removes
-// the detail itself.
+// account. Erase first writes the account, then reads the list. So either Erase finds the act in
+// the list and removes its detail, or AppendAct finds the erasure in the account and removes the
+// detail itself.
 
 // dayOf returns the number of the UTC day that contains t, counted from 1970-01-01.
 func dayOf(t time.Time) int { return int(t.Unix() / (24 * 60 * 60)) }
@@ -85,7 +85,7 @@ func (s *Store) eraseActs(ctx context.Context, user leaderboard.UserID) error {
 	})
 }
 
-// Acts yields the acts that are older than the given one, the newest first.
+// Acts yields the acts that are older than the given act, the newest first.
 func (s *Store) Acts(ctx context.Context, after leaderboard.ActKey) iter.Seq2[leaderboard.Act, error] {
 	return func(yield func(leaderboard.Act, error) bool) {
 		var day int

@@ -97,7 +97,7 @@ func TestBansOfAnOlderVersionStand(t *testing.T) {
 		if acc, err = row.decode(); err != nil || len(acc.bans) != 0 || acc.accountOn(b) != (account{Epoch: 1, Base: 6 + erasureStep, ErasedAt: stepsEpoch}) {
 			t.Errorf("after the erasure, the account is %+v, error %v; want epoch 1 and a base above the version 6", acc, err)
 		}
-		remove := acc.removeBans(userHash("u"), acc.names)
+		remove := acc.removeBans(userHash("u"), acc.outdated)
 		if last := remove[len(remove)-1]; last.stmt != stripAccount || last.args[0] != int64(78) || bytes.Contains(last.args[1].([]byte), []byte("cheated")) {
 			t.Errorf("the erasure runs %+v, want a write without the ban, at a timestamp after that of the ban", remove)
 		} else {

@@ -40,8 +40,8 @@ func (b *boundedStore) applyOne(match leaderboard.MatchID, revision int64, retra
 	}
 }
 
-// If a result would raise a user's version above the bound, the store refuses it and
-// every replay of it. The store still applies results that do not pass the bound, and
+// If a result would raise a user's version above the bound, the store refuses the result and every
+// replay of the result. The store still applies results that do not pass the bound, and
 // retractions. The user can still be banned and erased any number of times.
 func TestVersionsNearTheirBound(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {
@@ -93,7 +93,7 @@ func TestVersionsNearTheirBound(t *testing.T) {
 }
 
 // If a user has the maximum number of matches, the store refuses results of other matches.
-// So it can read all results of the user in one attempt. It still applies corrections of
+// So the store can read all results of the user in one attempt. It still applies corrections of
 // stored matches.
 func TestTooManyMatchesAreRefused(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {

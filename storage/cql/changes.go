@@ -238,17 +238,24 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 	if c.Ban != nil {
 		acc, err = s.repeatBan(ctx, c.User, c.Ban)
 	} else {
-		acc, err = s.repeatErasures(ctx, c.User, c.Erasures)
+		acc, err = s.addErasures(ctx, c.User, c.Erasures)
 	}
 	if err != nil {
 		return nil, err
+	}
+	if c.Erasures != nil {
+		// The marks may also be about results after the erasure. The caller marks the user again in
+		// each season whose final standings disagree with the returned entry, which is read later.
+		if err := s.eraseMarks(ctx, c.User); err != nil {
+			return nil, err
+		}
 	}
 	keys, err := s.seasonsOf(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	entries := make([]leaderboard.Entry, len(keys))
-	return entries, s.forEach(ctx, len(keys), func(ctx context.Context, i int) error {
+	err = s.forEach(ctx, len(keys), func(ctx context.Context, i int) error {
 		change, err := s.updateSeason(ctx, &keys[i], &leaderboard.Ban{User: c.User}, &acc, c.Erasures != nil)
 		entries[i] = change.After
 		if err != nil || change.After.User != "" {
@@ -262,6 +269,7 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 		}
 		return err
 	})
+	return entries, err
 }
 
 // seasonsOf returns the seasons that a change of an account concerns: the seasons in which the

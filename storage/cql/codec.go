@@ -14,8 +14,7 @@ import (
 //
 // Cassandra keeps, of two writes of one cell, the write with the greater timestamp. The
 // store computes the timestamps from the written data, never from a clock. So a repeated
-// write has the same timestamp, and a write that follows from newer data has a greater
-// one.
+// write has the same timestamp, and a write that follows from newer data has a greater timestamp.
 //
 // In table match_results, the timestamp of a row or a static cell consists of two
 // numbers. The upper bits, from bit [epochShift] on, are the user's epoch: the number of
@@ -89,7 +88,7 @@ const (
 const codecFormat = 1
 
 // account contains the state of a user's bans and erasures. The entry depends on this state,
-// so each season stores a copy of it beside the user's results.
+// so each season stores a copy of this state beside the user's results.
 type account struct {
 	Serial   uint64 // counts the changes of the bans since the last erasure: see account.go
 	Hidden   bool   // a ban hides the user

@@ -155,8 +155,8 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// A later incarnation prevails over an earlier one. Within one incarnation, the board
-// that was created later prevails.
+// A later incarnation prevails over an earlier incarnation. Within one incarnation, the board that
+// was created later prevails.
 func TestOpenTime(t *testing.T) {
 	now := stepsEpoch.UnixMicro()
 	order := []int64{openTime(0, -5), openTime(0, now), openTime(0, now+1000), openTime(1, 0), openTime(1, now), openTime(2, 1<<62), openTime(3, 0)}

@@ -33,7 +33,7 @@ type ladderPage struct {
 	// first and last are the rank keys of the first and the last position.
 	first, last leaderboard.RankKey
 	positions   int64 // the number of positions; an erased standing keeps its position
-	standings   int64 // the number of standings, without the erased ones
+	standings   int64 // the number of standings, without erased standings
 	keys        int64 // the number of different rank keys of the positions
 	lastTie     int64 // the first position in the page with the rank key last
 
@@ -190,7 +190,8 @@ const (
 )
 
 // pageStandings returns how many standings a page should have in a ladder of n standings. An
-// amendment writes at least one page and the directory. The square root makes both small.
+// amendment writes at least one page and the directory. With the square root of n standings on each
+// page, both the page and the directory are small.
 func pageStandings(n int64) int {
 	return min(max(int(math.Sqrt(float64(n))), leastPage), mostPage)
 }

@@ -289,7 +289,7 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	for i := range users {
 		apply(fmt.Sprintf("user-%03d", i), fmt.Sprintf("m %d", i))
 	}
-	// The store's own method does the writes. They can run concurrently, because their
+	// The store's own method does the writes. The writes can run concurrently, because their
 	// timestamps order them.
 	inc, err := writer.incarnations.readAgain(ctx, seasonKey)
 	if err != nil {

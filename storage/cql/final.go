@@ -13,8 +13,8 @@ import (
 // generation that the season's seal names is valid.
 //
 // The methods of finalSet read and remove generations in positionLayout and fencedLayout, which
-// older versions of the store wrote. The next amendment of the season replaces such a generation
-// by one in pagedLayout.
+// older versions of the store wrote. The next amendment of the season replaces such a generation by
+// a generation in pagedLayout.
 type finalSet struct {
 	s          *Store
 	seasonKey  leaderboard.SeasonKey

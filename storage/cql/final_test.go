@@ -46,10 +46,10 @@ func newClosed(t *testing.T, n int) (*Store, *recorder, *leaderboard.Board) {
 
 func finalUser(i int) leaderboard.UserID { return leaderboard.UserID(fmt.Sprintf("u%05d", i)) }
 
-// A read of a sealed season costs at most three statements, also across the end of a page. A
-// read of 100 users costs at most six. If the pages that a read needs are cached, it costs
-// one or two statements less. The numbers do not depend on the size of the season, because each
-// statement finds its rows by their key.
+// A read of a sealed season costs at most three statements, even across the end of a page. A read
+// of 100 users costs at most six. If the pages that a read needs are cached, it costs one or two
+// statements fewer. The numbers do not depend on the size of the season, because each statement
+// finds its rows by their key.
 func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 	const n = 2500
 	s, rec, l := newFinals(t, n)
@@ -79,7 +79,7 @@ func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 			page, _, err := s.FinalStandings(ctx, l, 501, 1000)
 			return page, all[500:1500], err
 		}},
-		{"a position after the last one", 2, 1, func() (any, any, error) {
+		{"a position after the last position", 2, 1, func() (any, any, error) {
 			_, total, err := s.FinalStandings(ctx, l, 9000, 10)
 			return total, int64(n), err
 		}},
@@ -146,8 +146,8 @@ func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 
 // A read of final standings runs beside an amendment or an erasure, whose statements run
 // between any two statements of the read. The read returns either the old or the new
-// standings. A read after the change, by the same store with its cached pages, returns the
-// new ones.
+// standings. A read after the change, by the same store with its cached pages, returns the new
+// standings.
 func TestModelOfAReaderBesideAChange(t *testing.T) {
 	ladder := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
 	users := []leaderboard.UserID{"u0", "u1", "u2"}
@@ -243,9 +243,9 @@ func TestModelOfAReaderBesideAChange(t *testing.T) {
 	}
 }
 
-// Reads of a season in the present layout and in those of older versions return the same,
-// also after erasures at the ends of pages. The test does not compare NotWorse, which may be
-// the position of an erased user.
+// Reads return the same standings from the present layout and from the layouts of older versions,
+// even after erasures at the ends of pages. The test does not compare NotWorse, which may be the
+// position of an erased user.
 func TestReadsOfAllLayoutsAreEqual(t *testing.T) {
 	const n = 2200
 	seed := stepsSeed(t)
@@ -274,7 +274,7 @@ func TestReadsOfAllLayoutsAreEqual(t *testing.T) {
 			}
 		}
 		if i != 8 && i < len(erased)-1 {
-			continue // compare only after the erasures at the ends of pages, and after all
+			continue // compare only after the erasures at the ends of pages, and after all erasures
 		}
 		var queries []func(*Store) any
 		for range 30 {

@@ -242,8 +242,8 @@ func (f finalSet) rows(ctx context.Context, division string, position int64, n i
 }
 
 // standingByPosition finds a user's standing by the user's position: in generations of older
-// versions, table final_positions has only the position. If the user has no standing, its Key
-// is empty.
+// versions, table final_positions has only the position. If the user has no standing, the Key of
+// the returned standing is empty.
 func (f finalSet) standingByPosition(ctx context.Context, division string, user leaderboard.UserID) (leaderboard.Standing, error) {
 	var position int64
 	err := f.s.conn.read(ctx, op{selectFinalPosition, f.args(string(user), division)}, []any{&position}, func() bool { return true })

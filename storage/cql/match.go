@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -179,22 +178,35 @@ func (m *match) versionWith(r *leaderboard.MatchResult) uint64 {
 }
 
 // needsContender reports whether the result that stands needs a contender row: two
-// payloads of the result's revision were written, and no contender row records this yet.
+// payloads of the result's revision were written, and no contender row records that this result
+// prevailed.
 //
 // Two stores may concurrently write different payloads of one revision. Each store then
 // writes the entry that follows from its payload, and both entries have the same version.
 // Cassandra keeps only the greater payload, but the fingerprint of the row shows that two
 // payloads were written. A contender row adds one to the version. So the entry that
 // follows from the kept payload gets a higher version than the two earlier entries.
+//
+// A contender row may come from another data center before the result that it repeats. Its payload
+// then stands without a row of kindResult. A greater payload that is written later is the only one
+// in its row, so the fingerprint shows nothing, but the contender row shows the other payload.
+//
+// So a version never stands for two payloads of one revision: if the greater payload replaces the
+// other one, the fingerprint or a contender row shows both, and the greater one gets a contender
+// row of its own. Contender rows are never removed within an epoch.
 func (m *match) needsContender() bool {
 	if m.result == nil || m.row.revision != m.result.Revision {
-		return false
+		return false // the contender row of the result that stands has come before the result
 	}
 	high, low := fingerprint(m.payload)
-	if bytes.Equal(high, m.high) && bytes.Equal(low, m.low) {
-		return false
+	contested := !bytes.Equal(high, m.high) || !bytes.Equal(low, m.low)
+	for _, c := range m.contenders {
+		if c.revision == m.result.Revision {
+			if bytes.Equal(c.payload, m.payload) {
+				return false
+			}
+			contested = true
+		}
 	}
-	return !slices.ContainsFunc(m.contenders, func(c contender) bool {
-		return c.revision == m.result.Revision && bytes.Equal(c.payload, m.payload)
-	})
+	return contested
 }

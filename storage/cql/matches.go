@@ -29,25 +29,25 @@ import (
 //
 //  1. Write the state of the match (SetMatch).
 //  2. Read the users in table match_users (MatchUsers).
-//  3. For each of them: if the user has a result, write the Voids to it.
+//  3. For each of these users: if the user has a result, write the Voids to it.
 //
-// Each step begins after a quorum has completed the previous one. If step 3 of W reads the
-// state that V wrote, W writes the Voids. Otherwise, step 3 of W began before step 1 of V
-// ended. Then steps 1 and 2 of W ended before steps 2 and 3 of V began. So V reads the user,
-// and finds the result.
+// Each step begins after a quorum has completed the previous step. If step 3 of W reads the state
+// that V wrote, W writes the Voids. Otherwise, step 3 of W began before step 1 of V ended. Then
+// steps 1 and 2 of W ended before steps 2 and 3 of V began. So V reads the user, and finds the
+// result.
 //
 // If W dies before the end of step 3, it has not acknowledged the result, so the sender sends
 // it again, and the next writer does the steps. Until then the result may count although its
 // match is void. If V dies, the state of the match shows that its Voids are not applied
 // everywhere, and another process does the steps of V again.
 //
-// With several data centers, a quorum of one data center may lack recent writes of the
-// others. But each data center has a writer W of each result (see state.go). It also has a
-// writer V: a state has one Applied for each data center, and each data center repeats the
-// steps of V until its own Applied is equal to Voids. So the argument is true for the writers
-// of each data center alone. The repeated steps also write the entries to the index of the
-// data center, and make its stores drop their summaries of the users (see summary.go). A
-// store may have cached a summary before the Voids arrived in its data center.
+// With several data centers, a quorum of one data center may lack recent writes of other data
+// centers. But each data center has a writer W of each result (see state.go). It also has a writer
+// V: a state has one Applied for each data center, and each data center repeats the steps of V
+// until its own Applied is equal to Voids. So the argument is true for the writers of each data
+// center alone. The repeated steps also write the entries to the index of the data center, and make
+// its stores drop their summaries of the users (see summary.go). A store may have cached a summary
+// before the Voids arrived in its data center.
 
 // # Why no erased user stays in table match_users
 //
@@ -326,9 +326,9 @@ func (s *Store) MatchUsers(ctx context.Context, key leaderboard.MatchKey) iter.S
 	}
 }
 
-// appendMatchState appends the state of a match without Applied. The bytes of states compare
-// as the states do. So of two states with equal Voids, Cassandra keeps the one that
-// [leaderboard.MergeMatch] returns.
+// appendMatchState appends the state of a match without Applied. Of two states with equal Voids,
+// which have the same timestamp, the state that [leaderboard.MergeMatch] returns has the greater
+// bytes. So Cassandra keeps this state.
 func appendMatchState(dst []byte, m *leaderboard.MatchState) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, codecFormat), uint64(m.Voids))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(m.At.UnixMicro())^1<<63)

@@ -151,8 +151,8 @@ func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
 	}
 }
 
-// A process voids a match, and another deletes the season. In any order of their statements,
-// the deleted season stays closed, and a result that comes later counts.
+// A process voids a match, and another process deletes the season. In any order of their
+// statements, the deleted season stays closed, and a result that comes later counts.
 func TestModelOfAVoidBesideADeletion(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	b := stepsBoard(leaderboard.Sum)

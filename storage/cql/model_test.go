@@ -77,6 +77,7 @@ var (
 		"final_ladders": {"board", "season", "generation"}, "final_positions": {"board", "season", "generation", "user_id"},
 		"final_standings": {"board", "season", "generation", "division", "page"}, "api_keys": {"realm"},
 		"final_places": {"board", "season", "edition", "user_id"}, "final_pages": {"board", "season", "page"},
+		"final_marks": {"data_center", "bucket"},
 	}
 	clusteringColumns = map[string][]string{
 		"boards": {"board"}, "seasons": {"season"}, "user_scopes": {"board", "season", "edition"},
@@ -84,7 +85,7 @@ var (
 		"final_fences": {"standing"}, "final_ladders": {"division"}, "final_standings": {"position"}, "final_positions": {"division"}, "api_keys": {"id"},
 		"ban_ends": {"until_at", "user_hash", "board"}, "rank_changes": {"id"}, "match_users": {"user_id"}, "match_states": {"match_id"},
 		"audit": {"newest", "id"}, "audit_days": {"day"}, "audit_users": {"newest", "id"},
-		"final_places": {"division", "item"}, "final_pages": {"standing"},
+		"final_places": {"division", "item"}, "final_pages": {"standing"}, "final_marks": {"user_id", "id"},
 	}
 	staticColumns = map[string][]string{
 		"match_results": {"account", "owners", "divisions", "summaries"}, "final_standings": {"standings", "tail"},

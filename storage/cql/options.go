@@ -245,7 +245,7 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	cfg.ConnectTimeout, cfg.Timeout, cfg.WriteTimeout = o.ConnectTimeout, o.Timeout, o.Timeout
 	// Retries use the same consistency level: see retryPolicy.
 	cfg.Consistency, cfg.SerialConsistency = gocql.LocalQuorum, gocql.Serial
-	cfg.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(o.hostPolicy(), gocql.ShuffleReplicas())
+	cfg.PoolConfig.HostSelectionPolicy = ownKeyspace{gocql.TokenAwareHostPolicy(o.hostPolicy(), gocql.ShuffleReplicas()), keyspace}
 	cfg.HostFilter = &localNodes{dataCenter: o.DataCenter}
 	cfg.RetryPolicy = retryPolicy{}
 	cfg.DefaultIdempotence = true
@@ -259,6 +259,26 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	cfg.Dialer = dialer{o}
 	o.setSecurity(cfg)
 	return cfg, nil
+}
+
+// ownKeyspace passes changes of one keyspace only to a policy. The driver reports changes of all
+// keyspaces. If one of them has no replica in the data center of [localNodes], the token-aware
+// policy panics.
+type ownKeyspace struct {
+	gocql.HostSelectionPolicy
+	keyspace string
+}
+
+// KeyspaceChanged implements [gocql.HostSelectionPolicy].
+func (p ownKeyspace) KeyspaceChanged(e gocql.KeyspaceUpdateEvent) {
+	if e.Keyspace == p.keyspace {
+		p.HostSelectionPolicy.KeyspaceChanged(e)
+	}
+}
+
+// AddHosts adds nodes. The driver and the metrics look for this method of the token-aware policy.
+func (p ownKeyspace) AddHosts(hosts []*gocql.HostInfo) {
+	p.HostSelectionPolicy.(interface{ AddHosts([]*gocql.HostInfo) }).AddHosts(hosts)
 }
 
 // hostPolicy returns the policy by which the driver chooses the node for a statement. The

@@ -44,12 +44,16 @@ func TestDriverSettings(t *testing.T) {
 	if cfg.Timeout <= 10*time.Second || cfg.WriteTimeout <= 10*time.Second {
 		t.Errorf("timeouts %v and %v, want more than 10s", cfg.Timeout, cfg.WriteTimeout)
 	}
-	if policy := fmt.Sprintf("%T", cfg.PoolConfig.HostSelectionPolicy); policy != "*gocql.tokenAwareHostPolicy" {
+	own, ok := cfg.PoolConfig.HostSelectionPolicy.(ownKeyspace)
+	if !ok || own.keyspace != "lb" {
+		t.Fatalf("the driver's policy is %T of keyspace %q, want one that ignores changes of other keyspaces than lb", cfg.PoolConfig.HostSelectionPolicy, own.keyspace)
+	}
+	if policy := fmt.Sprintf("%T", own.HostSelectionPolicy); policy != "*gocql.tokenAwareHostPolicy" {
 		t.Errorf("the driver chooses nodes by %s, want *gocql.tokenAwareHostPolicy", policy)
 	}
 	// The driver asks replicas first, and never replicas of another data center. It does not
 	// export this setting.
-	policy := reflect.ValueOf(cfg.PoolConfig.HostSelectionPolicy).Elem()
+	policy := reflect.ValueOf(own.HostSelectionPolicy).Elem()
 	if policy.FieldByName("nonLocalReplicasFallback").Bool() || !policy.FieldByName("shuffleReplicas").Bool() {
 		t.Error("the policy of the driver has other settings, want random replicas, and none of another data center")
 	}
@@ -74,6 +78,29 @@ func TestDriverSettings(t *testing.T) {
 		if got := cfg.RetryPolicy.GetRetryType(err); got != gocql.RetryNextHost && got != gocql.Rethrow {
 			t.Errorf("%v: retry type %d, want RetryNextHost or Rethrow", err, got)
 		}
+	}
+}
+
+// keyspaceChanges records the keyspaces whose changes a policy gets.
+type keyspaceChanges struct {
+	gocql.HostSelectionPolicy
+	got []string
+}
+
+func (c *keyspaceChanges) KeyspaceChanged(e gocql.KeyspaceUpdateEvent) {
+	c.got = append(c.got, e.Keyspace)
+}
+
+// A change of another keyspace, such as one without replicas in this data center, does not
+// reach the driver's policy, which would panic.
+func TestChangesOfOtherKeyspacesAreIgnored(t *testing.T) {
+	changes := &keyspaceChanges{}
+	p := ownKeyspace{changes, "lb"}
+	for _, name := range []string{"other", "lb", ""} {
+		p.KeyspaceChanged(gocql.KeyspaceUpdateEvent{Keyspace: name})
+	}
+	if !slices.Equal(changes.got, []string{"lb"}) {
+		t.Errorf("the policy got changes of the keyspaces %q, want lb only", changes.got)
 	}
 }
 

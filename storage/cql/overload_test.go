@@ -14,8 +14,10 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// slowServer is a conn whose statements take ten seconds. As on a real server, the end of a
-// context does not stop a statement: the caller only stops waiting for the statement.
+// slowServer is a conn whose reads and writes take ten seconds. If the context of a statement ends,
+// the caller stops waiting, and the statement is abandoned. As on a real server, an abandoned
+// statement still counts as running until its ten seconds have passed. In contrast to a real
+// server, an abandoned statement never takes effect.
 type slowServer struct {
 	conn
 	mu                sync.Mutex
@@ -30,7 +32,9 @@ func (c *slowServer) do(ctx context.Context, statement func() error) error {
 		time.Sleep(10 * time.Second)
 		var err error
 		select {
-		case <-abandoned: // a caller that does not wait may use the variables of its read again
+		case <-abandoned:
+			// Do not run the statement. It would write into the variables of the caller, and the
+			// caller may already use these variables for something else.
 		default:
 			err = statement()
 		}
@@ -46,8 +50,8 @@ func (c *slowServer) do(ctx context.Context, statement func() error) error {
 	}
 }
 
-// count adds n to the number of statements that run. It returns this number, and the highest
-// so far.
+// count adds n to the number of running statements. It returns the new number, and the highest
+// number so far.
 func (c *slowServer) count(n int) (inFlight, highest int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

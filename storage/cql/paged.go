@@ -288,8 +288,8 @@ func (w *pageWriter) writeAll(ctx context.Context) error {
 			divisions[d.String()] = d
 		}
 	}
-	// If a ladder has lost its last standing, it gets an empty directory. Otherwise collect
-	// would take the missing directory for one that has not arrived in this data center.
+	// If a ladder has lost its last standing, it gets an empty directory. Otherwise collect would take
+	// the missing directory for a directory that has not arrived in this data center.
 	stored, err := w.directories(ctx)
 	if err != nil {
 		return err

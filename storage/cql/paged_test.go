@@ -268,8 +268,8 @@ func TestReadsOfAnAmendedSeasonAreCheap(t *testing.T) {
 	}
 }
 
-// A place of a user has not arrived in the data center that amends the season. After the
-// amendment, the user stands once.
+// A place of a user has not arrived in the data center that amends the season. After the amendment,
+// the ladder has the user once.
 func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 	first, rec, b := newClosed(t, 300)
 	ctx := t.Context()
@@ -302,7 +302,7 @@ func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 }
 
 // After random changes, the pages of a ladder keep their bounds, and the ranks that readers compute
-// are exact, also if ties span pages.
+// are exact, even if ties span pages.
 func TestPagesAfterRandomChanges(t *testing.T) {
 	seed := stepsSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -413,8 +413,8 @@ func (c *rowCounter) read(ctx context.Context, q op, dest []any, visit func() bo
 	})
 }
 
-// An amendment after the retraction of one user's result writes some pages, not the season. The
-// golden file has the numbers of rows. A ladder of 100,000 entries has pages of 316.
+// An amendment after the retraction of one user's result writes some pages, not the whole season.
+// The golden file has the numbers of rows. A ladder of 100,000 entries has pages of 316.
 func TestCostOfAnAmendment(t *testing.T) {
 	var text strings.Builder
 	for _, n := range []int{1000, 10_000, 100_000} {

@@ -130,7 +130,7 @@ func (p *pagedRead) standingsOf(ctx context.Context, places map[leaderboard.User
 			cached, isCached := p.s.pages.get(cachedName(page.name)).(rowsOfPage)
 			switch {
 			// A page never changes. So if the directory lists the page of the place, this page
-			// contains the user. An erasure replaces the page by one without the user.
+			// contains the user. An erasure replaces the page by a page without the user.
 			case page.name == place.page:
 				if err := add(&pageRow{place.key, user, place.inPage}, page); err != nil {
 					return nil, err

@@ -146,6 +146,9 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 		}
 		return err
 	})
+	if err == nil && live && st.registered && !stored.rowExists {
+		live, err = s.addRegistration(ctx, key, inc, &st.account)
+	}
 	if err != nil || !live {
 		return nil, change, live, err
 	}
@@ -164,6 +167,18 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 		err = s.place(ctx, key, inc, &st.statics, &want, &change.Before, rowKeysOf(rows))
 	}
 	return st, change, true, err
+}
+
+// addRegistration adds a registered user to the season's list of users in this data center. The
+// user's account may have come from another data center before the row that registers the user:
+// see "Changes of divisions" in state.go. addRegistration then reports whether inc is still the
+// season's open incarnation, with the same rules.
+func (s *Store) addRegistration(ctx context.Context, key *userKey, inc incarnation, acc *account) (bool, error) {
+	if err := s.conn.write(ctx, key.registration(inc, acc)); err != nil {
+		return false, err
+	}
+	current, err := s.incarnations.readAgain(ctx, key.SeasonKey)
+	return current.open && current.same(&inc), err
 }
 
 // entries returns the entry that follows from the state, and the entry that would follow

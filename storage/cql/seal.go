@@ -21,8 +21,8 @@ type seal struct {
 	Generation string                  `json:"generation,omitempty"` // a UUID; empty if the season is not sealed
 	SealedAt   time.Time               `json:"sealed_at,omitzero"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
-	// Overtaken counts changes of entries: erasures, and changes after which Amend was
-	// called. A generation that was being written at such a change possibly lacks the
+	// Overtaken counts changes of entries: erasures, and changes after which MarkFinal or Amend
+	// was called. A generation that was being written at such a change possibly lacks the
 	// change. So if Overtaken changes while a generation is written, that generation
 	// never becomes valid.
 	Overtaken int        `json:"erasures,omitempty"`
@@ -236,6 +236,9 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 			}
 			continue
 		}
+		if errors.Is(err, leaderboard.ErrFormat) { // every attempt fails, so none may leave its rows
+			err = errors.Join(err, s.removePending(ctx, seasonKey, inc, pendingGeneration{Generation: w.generation, Layout: pagedLayout, Since: s.now()}))
+		}
 		if err != nil {
 			return leaderboard.SeasonRecord{}, err
 		}
@@ -305,39 +308,15 @@ func (s *Store) removeOld(ctx context.Context, seasonKey leaderboard.SeasonKey, 
 
 // Amend replaces the final standings of a sealed season. If the caller names the users, and the
 // season has pagedLayout, it writes only the pages that change: see changePages.
-//
-// A writer may change an entry while Seal runs. The final standings must include this
-// change. Consider a writer that changes an entry and then calls Amend, and a concurrent
-// Seal. Seal first adds its generation to Pending, then reads the entries, and then makes
-// the generation valid. All changes of the seal are conditional statements (swaps), so
-// they have a definite order.
-//
-//   - If Amend finds neither a pending nor a valid generation, Seal has not read any
-//     entry yet. Seal later reads the changed entry.
-//   - If Amend finds a pending generation, it increments Overtaken by a swap. If this
-//     swap comes before the last swap of Seal, Seal starts again and reads the change. If
-//     the last swap of Seal comes first, the swap of Amend fails. Amend then reads the
-//     seal again and finds that the season is sealed.
-//   - If Amend finds that the season is sealed, it reads the changed entry, and writes a new
-//     generation.
-//
-// If the writer dies before Amend returns, it has not acknowledged the change. The sender
-// then sends the change again, and the writer that receives it calls Amend.
 func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
-	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey) // the incarnation in which the caller changed entries
+	inc, err := s.incarnations.readAgain(ctx, seasonKey) // another store may have sealed a later incarnation than the cached one
 	if err != nil || !inc.openFor(b) {
 		return leaderboard.SeasonRecord{}, cmp.Or(err, errNotSealed(seasonKey))
 	}
-	oldSeal, _, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
-		x.Overtaken++
-		return !x.sealed() && len(x.Pending) > 0
-	})
-	if err != nil {
-		return leaderboard.SeasonRecord{}, err
-	}
-	if !oldSeal.sealed() {
-		return leaderboard.SeasonRecord{}, errNotSealed(seasonKey)
+	oldSeal, err := s.overtake(ctx, seasonKey, inc)
+	if err != nil || !oldSeal.sealed() {
+		return leaderboard.SeasonRecord{}, cmp.Or(err, errNotSealed(seasonKey))
 	}
 	if len(users) > 0 && oldSeal.Layout == pagedLayout {
 		a.At = leaderboard.Truncate(a.At)

@@ -79,8 +79,8 @@ func (s *Store) Season(ctx context.Context, seasonKey leaderboard.SeasonKey) (le
 	return x.record(seasonKey, inc), err
 }
 
-// ChangedAt returns the zero time. All writers of a season would have to write the same
-// row. The index in Redis keeps the time of the last change itself.
+// ChangedAt returns the zero time. To store the time of the last change, all writers of a season
+// would have to write the same row. The index in Redis keeps the time of the last change itself.
 func (s *Store) ChangedAt(ctx context.Context, _ leaderboard.SeasonKey) (time.Time, error) {
 	return time.Time{}, ctx.Err()
 }
@@ -91,8 +91,9 @@ func (s *Store) DeletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 }
 
 // hasUser reports whether a season has a registered user. Before its first result, and
-// after the erasure of all its users, a season has none. hasUser reads one row of the first
-// bucket. Only if this bucket is empty, a second statement reads one row of each other bucket.
+// after the erasure of all its users, a season has no registered user. hasUser reads one row of the
+// first bucket. Only if this bucket is empty, a second statement reads one row of each other
+// bucket.
 func (s *Store) hasUser(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (bool, error) {
 	others := make([]int, 0, inc.buckets)
 	for bucket := 1; bucket < inc.buckets; bucket++ {
@@ -217,7 +218,7 @@ func (s *Store) sweepBoard(ctx context.Context, id leaderboard.BoardID, shouldSw
 	return nil
 }
 
-// endIncarnation ends the incarnation of a season, and returns the next one. Calls that
+// endIncarnation ends the incarnation of a season, and returns the next incarnation. Calls that
 // start later do not read data of the ended incarnation, so the season is empty for them.
 func (s *Store) endIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (incarnation, error) {
 	if !inc.open {
@@ -258,8 +259,8 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 // deletions of sweep also hide the later writes, because sweepTime is greater than all other
 // timestamps. Otherwise the rows stay, but no call reads them.
 //
-// The ended incarnations may have had more buckets than the newest one, if a board was created
-// again. So sweep uses the greatest number that any incarnation of the season had.
+// If a board was created again, the ended incarnations may have had more buckets than the newest
+// incarnation. So sweep uses the greatest number that any incarnation of the season had.
 func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	buckets, err := s.mostBuckets(ctx, seasonKey)
 	if err != nil {
@@ -308,8 +309,8 @@ func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.Seas
 	if !withMatchUsers {
 		return nil
 	}
-	// This partition contains the row with markMatch. It is deleted last, so that the next
-	// sweep after an interrupted one finds this row.
+	// This partition contains the row with markMatch. It is deleted last, so that a sweep after an
+	// interrupted sweep finds this row.
 	return s.conn.write(ctx, op{deleteStates, matchArgs(seasonKey, inc.number, sweepTime)})
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/authority"
 )
 
-// nodeWithUsers answers the connections of l as a Cassandra node that requires credentials
-// and refuses all of them.
+// nodeWithUsers answers the connections of l as a Cassandra node that requires credentials and
+// refuses all credentials.
 func nodeWithUsers(l net.Listener) {
 	const (
 		opError, opStartup, opAuthenticate, opOptions, opSupported, opAuthResponse = 0x00, 0x01, 0x03, 0x05, 0x06, 0x0f
@@ -146,7 +146,7 @@ func node(t *testing.T, address, dataCenter, rack string) *gocql.HostInfo {
 }
 
 // With a rack, the driver asks the nodes of this rack before the other nodes of the data
-// center. If all nodes of the rack are down, it asks the others. Without a rack, it starts
+// center. If all nodes of the rack are down, it asks the other nodes. Without a rack, it starts
 // with any node of the data center.
 func TestRackSettings(t *testing.T) {
 	for _, rack := range []string{"rack1", "rack2", ""} {

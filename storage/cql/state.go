@@ -64,8 +64,12 @@ import (
 //     with other rules, it begins again with the rules that it has read.
 //   - StartRecount writes the rules: this is step 1 of a writer. The Recount of each user
 //     is steps 2 and 3 of the same writer. After StartRecount, the caller reads the list
-//     of users. If the list lacks a user, the user is registered later, and the writer that
-//     registers the user reads the rules after that.
+//     of users. If the list lacks a user, the user is registered later. Each writer that
+//     changes the user then reads the rules after the user is on the list: a writer that reads
+//     the whole state, but finds no row of the user in the list, adds the row and then reads the
+//     rules ([Store.addRegistration]). With several data centers, the row may come later than
+//     the user's account and results. A store that has a summary of the user has read the
+//     whole state before, or adopted the summary of a store that has.
 //   - Two writers whose entries have the same version have the same rules and the same
 //     state, or each lacks a part that the other has. In the second case, writer L has a
 //     greater version than both.

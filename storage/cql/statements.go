@@ -91,6 +91,11 @@ const (
 	insertRankChange  = `INSERT INTO rank_changes (data_center, bucket, id, body) VALUES (?, ?, ?, ?) USING TIMESTAMP 1`
 	deleteRankChange  = `DELETE FROM rank_changes USING TIMESTAMP 2 WHERE data_center = ? AND bucket = ? AND id = ?`
 
+	selectMarks     = `SELECT user_id, id, board, season, reason FROM final_marks WHERE data_center = ? AND bucket = ?`
+	selectUserMarks = `SELECT id FROM final_marks WHERE data_center = ? AND bucket = ? AND user_id = ?`
+	insertMark      = `INSERT INTO final_marks (data_center, bucket, user_id, id, board, season, reason) VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1`
+	deleteMark      = `DELETE FROM final_marks USING TIMESTAMP 2 WHERE data_center = ? AND bucket = ? AND user_id = ? AND id = ?`
+
 	selectBanEnds = `SELECT until_at, user_hash, board FROM ban_ends WHERE realm = 0 AND until_at < ?`
 	insertBanEnd  = `INSERT INTO ban_ends (realm, until_at, user_hash, board) VALUES (0, ?, ?, ?) USING TIMESTAMP ?`
 	deleteBanEnd  = `DELETE FROM ban_ends USING TIMESTAMP ? WHERE realm = 0 AND until_at = ? AND user_hash = ? AND board = ?`

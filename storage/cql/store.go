@@ -19,6 +19,8 @@
 //     of final_positions is the position at which the user's tie ends (finalread.go).
 //   - rank_changes has the bans, erasures, deletions and changes of divisions that the index
 //     of each data center may lack (changes.go).
+//   - final_marks has the users whose changes the final standings may lack, for each data center
+//     (marks.go).
 //   - A row of user_entries without an entry means that a writer has registered the user, but
 //     has not written the entry yet.
 //   - A row of seasons whose season begins with a tab has the time of a deletion (see

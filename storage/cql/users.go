@@ -177,7 +177,7 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	if err != nil {
 		return nil, err
 	}
-	if err := s.eraseActs(ctx, user); err != nil {
+	if err := errors.Join(s.eraseActs(ctx, user), s.eraseMarks(ctx, user)); err != nil {
 		return nil, err
 	}
 	// Read the list of seasons again, because another writer may have registered the user

@@ -90,8 +90,8 @@ func benchResult(user, match int) leaderboard.MatchResult {
 }
 
 // writeFloor makes the same changes as Apply for users who already have results. It
-// writes the record and the user's row. In each of two ladders it removes the old row
-// and writes the new one.
+// writes the record and the user's row. In each of two ladders it removes the old row and writes
+// the new row.
 func writeFloor(s *Store, results []leaderboard.MatchResult) error {
 	return writeRows(s, results, true, pebble.Sync)
 }
@@ -174,8 +174,8 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
-// benchMatch counts the match numbers that benchmarkApply has used, so that each run uses
-// new ones. loadUsers uses the numbers from 0 to the number of users minus 1.
+// benchMatch counts the match numbers that benchmarkApply has used, so that each run uses new
+// numbers. loadUsers uses the numbers from 0 to the number of users minus 1.
 var benchMatch atomic.Int64
 
 func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {

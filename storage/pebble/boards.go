@@ -17,7 +17,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// board is a stored board. It is immutable: AmendBoard stores a new one.
+// board is a version of a stored board. It is immutable: AmendBoard stores a new version.
 type board struct {
 	leaderboard.Board
 	number  uint32
@@ -59,7 +59,7 @@ type catalog struct {
 	last     uint32 // the number of the newest board
 }
 
-// with returns a copy of c that also holds bd. without returns a copy that does not hold it.
+// with returns a copy of c that also holds bd. without returns a copy of c that does not hold bd.
 func (c *catalog) with(bd *board) *catalog {
 	out := &catalog{maps.Clone(c.byID), maps.Clone(c.byNumber), max(c.last, bd.number)}
 	out.byID[bd.ID], out.byNumber[bd.number] = bd, bd
@@ -303,9 +303,9 @@ func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, 
 	if err != nil {
 		return err
 	}
-	// The season notes of the users (kindSeasons in keys.go) are still stored. Readers
-	// ignore a note without a user row, and SetBan and Erase delete it. Therefore a
-	// failure of removeNotes is harmless, and removeData ignores it.
+	// The season notes of the users (kindSeasons in keys.go) are still stored. Readers ignore a note
+	// without a user row, and SetBan and Erase delete such a note. Therefore a failure of removeNotes
+	// is harmless, and removeData ignores it.
 	_ = s.removeNotes(ctx, snapshot, bd, prefix)
 	return nil
 }

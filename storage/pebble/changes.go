@@ -31,8 +31,8 @@ func (s *Store) ChangedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 // to the batch. If it knows of a later change, it writes the time of that change instead.
 //
 // Two concurrent batches may be written in another order than their calls of noteChange. The
-// row then has the earlier of the two times until the next change. The time in memory is the
-// later one.
+// row then has the earlier of the two times until the next change. The time in memory is the later
+// time.
 func (s *Store) noteChange(batch *pebble.Batch, season seasonRowKey, at time.Time) error {
 	key := changeKey(season)
 	s.changesMu.Lock()

@@ -17,9 +17,9 @@ import (
 )
 
 // ChecksumsFile is the name of a file that every backup contains. It lists the SHA-256 of
-// each file except the tables (.sst), in the format of the command sha256sum -c. Pebble's
-// own checksums show every damage to a table, but not to other files: a log with a
-// damaged end looks like the log of a process that was killed.
+// each file except the tables (.sst), in the format of the command sha256sum -c. Pebble's own
+// checksums show every damage to a table. They do not show every damage to another file: a log with
+// a damaged end looks like the log of a process that was killed.
 const ChecksumsFile = "checksums.sha256"
 
 func writeChecksums(fs vfs.FS, dir string) error {

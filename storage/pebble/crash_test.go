@@ -271,7 +271,7 @@ func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 		if len(scores) != 1 || sealed && scores[2] != n {
 			t.Fatalf("the numbers of final standings by score are %v; want one score only, and score 2 if the amendment ended before the crash (ended: %v)", scores, sealed)
 		}
-		// The next amendment removes the rows of the interrupted one.
+		// The next amendment removes the rows of the interrupted amendment.
 		if err := amend(3); err != nil {
 			t.Fatal(err)
 		}

@@ -101,7 +101,8 @@ func (f *finalLadder) standings() (finals.Ladder, error) {
 	return l, nil
 }
 
-// standingOf returns a user's standing. If the user has none, its Key is empty.
+// standingOf returns a user's standing. If the user has no standing, the Key of the returned
+// standing is empty.
 func (f *finalLadder) standingOf(user leaderboard.UserID) (leaderboard.Standing, error) {
 	standing := leaderboard.Standing{User: user}
 	var position uint64

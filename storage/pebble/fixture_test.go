@@ -10,7 +10,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// testEpoch is the time at which the test board is created. Results have times after it.
+// testEpoch is the time at which the test board is created. Results have times after testEpoch.
 var testEpoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 func testBoard() *leaderboard.Board {

@@ -24,6 +24,7 @@ import (
 //	a  complement of the time of an act, 8 bytes; act id, raw    the act as JSON
 //	w  SHA-256 of a user id; the key of an act without its first byte    nothing; the row means that the act concerns the user
 //	x  board id with length; season id, raw     time of the deletion of the season, or of the board if the season id is empty, in Unix microseconds, 8 bytes
+//	p  user id with length; board id with length; season id with length; mark id, raw   the reason of a leaderboard.FinalMark
 //	c  season                                  time of the last change of the season's entries, in Unix microseconds, 8 bytes
 //	e  SHA-256 of a user id                    time of the user's erasure, and a version: the user's later entries have greater versions
 //	u  user id with length; season              nothing; the row is a season note: it means that the user may have a user row in this season
@@ -49,9 +50,9 @@ import (
 //
 // Integers of fixed width are big-endian.
 //
-// The rows of kind d of a board are in one range of keys, so one DeleteRange removes them. The
-// same is true of a season, of a user's records in a season, and of a generation. The rows of
-// a ladder are in one range, in standing order. Slots 0 and 1 are adjacent, so Scan reads
+// Each of the following sets of rows is in one range of keys, so one DeleteRange removes it: the
+// rows of kind d of a board, those of a season, a user's records in a season, and a generation. The
+// rows of a ladder are in one range, in standing order. Slots 0 and 1 are adjacent, so Scan reads
 // one range.
 const (
 	kindBoard    = 'b'
@@ -63,6 +64,7 @@ const (
 	kindUserAct  = 'w'
 	kindErased   = 'e'
 	kindDeleted  = 'x'
+	kindMark     = 'p'
 	kindChange   = 'c'
 	kindSeasons  = 'u'
 	kindData     = 'd'
@@ -103,6 +105,13 @@ func banKey(user leaderboard.UserID) []byte { return append([]byte{kindBan}, use
 
 func deletedKey(s leaderboard.SeasonKey) []byte {
 	return append(appendString([]byte{kindDeleted}, s.Board), s.Season...)
+}
+
+// marksPrefix returns the prefix of the marks of a user.
+func marksPrefix(user leaderboard.UserID) []byte { return appendString([]byte{kindMark}, user) }
+
+func markKey(m *leaderboard.FinalMark) []byte {
+	return append(appendString(appendString(marksPrefix(m.User), m.Board), m.Season), m.ID...)
 }
 
 func erasedKey(hash [32]byte) []byte { return append([]byte{kindErased}, hash[:]...) }

@@ -16,7 +16,8 @@ import (
 // Before an Apply reads the state of the match, it takes the stripe of its user. It releases
 // the stripe when readers see the result and the row that names the user of the match.
 // SetMatch holds all stripes while it writes the state. Therefore one of two cases holds:
-//   - Readers see the result before SetMatch writes the state. MatchUsers yields its user.
+//   - Readers see the result before SetMatch writes the state. MatchUsers then yields the user of
+//     the result.
 //   - Apply reads the new state.
 
 // SetMatch implements [leaderboard.Store].

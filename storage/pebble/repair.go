@@ -221,9 +221,9 @@ func (s *Store) loadDamagedUser(bd *board, season leaderboard.SeasonID, user lea
 	return st, true, nil
 }
 
-// followOrphanRows raises the version of the user's row to the highest version of the orphan
-// rows, if that is greater. If the user's row is damaged, followOrphanRows also sets st.before
-// to the entry of the first readable orphan row.
+// followOrphanRows raises the version of the user's row to the highest version of the orphan rows,
+// if that version is greater. If the user's row is damaged, followOrphanRows also sets st.before to
+// the entry of the first readable orphan row.
 func (st *userState) followOrphanRows(orphanRows []placement, damaged bool) {
 	for _, p := range orphanRows {
 		slot, sortKey, _ := cutSlot(p.key[len(st.rowKey)+1:])

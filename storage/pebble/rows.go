@@ -98,8 +98,8 @@ const (
 	flagRules
 )
 
-// userRow is the state of a user in a season. It follows from the user's records, bans
-// and erasure. The user's entry follows from it.
+// userRow is the state of a user in a season. The row follows from the user's records, bans and
+// erasure, and the user's entry follows from the row.
 type userRow struct {
 	version  uint64    // the version of the entry
 	hidden   bool      // a ban hides the user on the board

@@ -142,7 +142,7 @@ func FuzzSeasonKey(f *testing.F) {
 }
 
 // All keys of one object, such as one ladder or the records of one user, start with the
-// same prefix. No key of another object starts with it. Keys sort as keys.go states.
+// same prefix. No key of another object starts with this prefix. Keys sort as keys.go states.
 func TestKeysOfOnePrefixAreOfOneObject(t *testing.T) {
 	long := leaderboard.UserID(bytes.Repeat([]byte("z"), leaderboard.MaxIDBytes))
 	ids := []leaderboard.UserID{"a", "aa", "a\u00ff", "\u007f", long, long[1:] + "y"}

@@ -58,8 +58,8 @@ func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderbo
 // with their entries, it also changes nothing.
 //
 // makeFinal reads one snapshot and writes its standings as a new generation. To bound
-// memory, it writes them in many batches. The last batch sets the season's generation to
-// the new one and removes the previous one. Therefore readers see exactly one of the two
+// memory, it writes them in many batches. The last batch sets the season's generation to the new
+// number, and removes the previous generation. Therefore readers see exactly one of the two
 // generations, even after a crash.
 func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, amend bool, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
@@ -74,7 +74,7 @@ func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season lead
 		return fail(err)
 	}
 	defer bd.sealing.unlock()
-	if bd, err = s.liveBoard(b); err != nil { // another caller deleted the board before this one got the gate
+	if bd, err = s.liveBoard(b); err != nil { // another caller deleted the board before this caller got the gate
 		return fail(err)
 	}
 	rowKey := makeSeasonRowKey(bd.number, season)

@@ -14,8 +14,8 @@ import (
 )
 
 // seasonsUnder returns the seasons that have rows whose keys begin with prefix, ordered by id.
-// This is the prefix of a board or of one season. seasonsUnder leaves out a season whose only
-// rows are states of matches.
+// The prefix is that of a board or of one season. seasonsUnder leaves out a season whose only rows
+// are states of matches.
 func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons []leaderboard.SeasonID, err error) {
 	end := keyAfter(prefix)
 	for start := prefix; start != nil; {

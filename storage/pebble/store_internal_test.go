@@ -105,8 +105,8 @@ func TestOpen(t *testing.T) {
 	})
 }
 
-// A backup contains the data that the store had when Backup started. Open opens it like
-// any store, and callers can write to it.
+// A backup contains the data that the store had when Backup started. Open opens the backup like
+// any store, and callers can write to the opened store.
 func TestBackup(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, "data", Options{FS: fs})
@@ -131,7 +131,8 @@ func TestBackup(t *testing.T) {
 	mustClose(t, s)
 }
 
-// After Erase, no row contains the user id.
+// After Erase and DeleteSeason, no row contains the id of the erased user, and the season has no
+// rows.
 func TestEraseLeavesNoID(t *testing.T) {
 	const user = "somebody@example.org"
 	s := openTest(t)
@@ -156,7 +157,6 @@ func TestEraseLeavesNoID(t *testing.T) {
 	if _, err := s.Erase(t.Context(), user, testEpoch.AddDate(1, 0, 0)); err != nil {
 		t.Fatal(err)
 	}
-	// The scan below also checks that DeleteSeason leaves no row of the season.
 	if err := s.DeleteSeason(t.Context(), testSeason, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,8 @@ func TestEraseLeavesNoID(t *testing.T) {
 func TestSequencesReleaseIterators(t *testing.T) {
 	s := openTest(t)
 	mustApply(t, s, testResult("u", "1", 0, 5), testResult("v", "1", 0, 6), testResult("w", "1", 0, 7))
-	// Pebble counts only iterators of tables.
+	// Pebble counts only the open iterators of sstables, its files of sorted rows. Flush writes
+	// the rows from memory to an sstable.
 	if err := s.db.Flush(); err != nil {
 		t.Fatal(err)
 	}

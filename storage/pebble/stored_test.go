@@ -30,9 +30,9 @@ func TestStoredDataOpensUnchanged(t *testing.T) {
 	checkSample(t, store, answers)
 }
 
-// TestSampleGivesStoredAnswers writes the sample with the current code, and checks that
-// the answers equal the stored ones. If only TestStoredDataOpensUnchanged fails, the
-// current code reads the stored directory incorrectly.
+// TestSampleGivesStoredAnswers writes the sample with the current code, and checks that the answers
+// equal the stored answers. If only TestStoredDataOpensUnchanged fails, the current code reads the
+// stored directory incorrectly.
 func TestSampleGivesStoredAnswers(t *testing.T) {
 	_, answers := unzipSample(t)
 	store := openMem(t)

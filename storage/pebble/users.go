@@ -128,9 +128,10 @@ func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard
 		changes = append(changes, leaderboard.Change{
 			Before: st.before, After: leaderboard.Entry{SeasonKey: seasonKey, User: user, Version: e.version}})
 	}
-	notes := seasonsPrefix(user)
-	if err := batch.DeleteRange(notes, keyAfter(notes), nil); err != nil {
-		return nil, err
+	for _, prefix := range [][]byte{seasonsPrefix(user), marksPrefix(user)} {
+		if err := batch.DeleteRange(prefix, keyAfter(prefix), nil); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.eraseBans(batch, user); err != nil {
 		return nil, err

@@ -84,9 +84,9 @@ func (s *Store) rulesOf(bd *board, season leaderboard.SeasonID) (int, error) {
 	return record.Rules, err
 }
 
-// entry returns the entry that follows from st.row. The row may follow newer divisions than
-// st.bd has, if AmendBoard changed them after the caller read st.bd. entry then uses the
-// current board.
+// entry returns the entry that follows from st.row. If AmendBoard changed the divisions after the
+// caller read st.bd, the row may follow newer divisions than st.bd has. entry then uses the current
+// board.
 func (st *userState) entry() leaderboard.Entry {
 	bd := st.bd
 	if current := st.s.boards.Load().byNumber[bd.number]; st.row.rules > bd.Rules() && current != nil {
@@ -253,8 +253,8 @@ func (st *userState) writeEntry(batch *pebble.Batch) error {
 	return replaceRows(batch, st.bd.placements(st.rowKey, &st.before), st.bd.placements(st.rowKey, &st.after))
 }
 
-// replaceRows replaces old rows with new ones. It adds to the batch the write of each new
-// row. It also adds the removal of each old row, unless a new row has the same key.
+// replaceRows replaces old rows with new rows. It adds to the batch the write of each new row. It
+// also adds the removal of each old row, unless a new row has the same key.
 func replaceRows(batch *pebble.Batch, oldRows, newRows []placement) error {
 	for _, old := range oldRows {
 		if slices.ContainsFunc(newRows, func(p placement) bool { return string(p.key) == string(old.key) }) {

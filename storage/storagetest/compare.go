@@ -55,9 +55,9 @@ func (p *replay) checkKey(want *line, board leaderboard.BoardID, key leaderboard
 		for _, after := range []time.Duration{0, b.HalfLife / 3, 10 * b.HalfLife} {
 			at := micros(epoch.Add(after))
 			score, exact := b.ScoreOf(key, at), want.scoreAt(at, b.HalfLife)
-			// The score is rounded, so it differs from the exact one by at most 1/2.
-			// slack allows for errors of the computation before the rounding, and for
-			// terms that are too old to affect the score.
+			// The score is rounded, so it differs from the exact score by at most 1/2. slack allows for
+			// errors of the computation before the rounding, and for terms that are too old to affect the
+			// score.
 			d := newFloat().Sub(newFloat().SetInt64(int64(score)), exact)
 			slack := newFloat().SetMantExp(newFloat().Quo(want.greatest, twoTo(at, b.HalfLife)), -100)
 			limit := slack.Add(slack, newFloat().SetFloat64(0.5))

@@ -53,8 +53,8 @@ func (f *fixture) equal(subject string, want, got any) {
 	}
 }
 
-// replaceBy returns an argument for AmendBoard: a function that replaces the whole board
-// by the given one.
+// replaceBy returns an argument for AmendBoard: a function that replaces the whole board by the
+// given board.
 func replaceBy(board leaderboard.Board) func(*leaderboard.Board) error {
 	return func(b *leaderboard.Board) error {
 		*b = board

@@ -30,7 +30,7 @@ var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 //
 // If a history fails, RunHistories shortens the history, and prints it with the command
 // that repeats it. The environment variable LEADERBOARD_HISTORIES sets the number of
-// histories, and LEADERBOARD_TEST_SEED the seed of the first one.
+// histories, and LEADERBOARD_TEST_SEED sets the seed of the first history.
 func RunHistories(t *testing.T, newStore func(testing.TB) leaderboard.Store, sizes Sizes) {
 	n := sizes.withDefaults().Histories
 	if text := os.Getenv(historiesVariable); text != "" {

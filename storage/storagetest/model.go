@@ -336,8 +336,8 @@ func (m *model) isEnded(r *leaderboard.MatchResult) bool {
 	return false
 }
 
-// isCounted reports whether a result that stands counts. A linked board counts a result only
-// if it matches and its event time is in its season.
+// isCounted reports whether a result that stands counts. A linked board counts a result only if the
+// result has the attributes that the board requires, and its event time is in its season.
 func (m *model) isCounted(r *leaderboard.MatchResult) bool {
 	b := m.boards[r.Board]
 	if m.isEnded(r) {

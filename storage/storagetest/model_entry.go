@@ -159,7 +159,7 @@ func (l *line) scoreAt(t time.Time, halfLife time.Duration) *big.Float {
 	return newFloat().Quo(l.decayed, twoTo(t, halfLife))
 }
 
-// inOrder compares two values. The better one is smaller.
+// inOrder compares two values. The better value counts as the smaller one.
 func inOrder(o leaderboard.Order, x, y int64) int {
 	if o == leaderboard.LowerFirst {
 		return cmp.Compare(x, y)

@@ -350,7 +350,7 @@ func (p *replay) recount(s leaderboard.SeasonKey, user leaderboard.UserID) error
 	return p.checkEntry(s, user, c.After)
 }
 
-// endSeason ends a season early, unless that is not possible, and recounts all users.
+// endSeason ends a season early, if that is possible, and recounts all users.
 func (p *replay) endSeason(s leaderboard.SeasonKey, at time.Time) error {
 	stored, ok := p.model.boards[s.Board]
 	if !ok {

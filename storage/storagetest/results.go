@@ -12,7 +12,7 @@ import (
 )
 
 var applyTests = []test{
-	{"a linked board counts a result only if it matches and its time is in the season", func(f *fixture) {
+	{"a linked board counts a result only if the result has the required attributes and its time is in the season", func(f *fixture) {
 		b := bestBoard("b")
 		b.Policy, b.Source = leaderboard.Sum, &leaderboard.Source{Board: "a", Match: map[string]string{"mode": "ranked"}}
 		linked := f.create(b)

@@ -377,7 +377,7 @@ type storedBan struct {
 	At     time.Time
 }
 
-// sampleBan returns the user's ban on every board. If the user has none, or if it was
+// sampleBan returns the user's ban on every board. If the user has no such ban, or if the ban was
 // lifted, only User is set in the answer.
 func sampleBan(ctx context.Context, store leaderboard.Store, user leaderboard.UserID) (storedBan, error) {
 	bans, err := store.UserBans(ctx, user)

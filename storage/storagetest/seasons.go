@@ -223,7 +223,7 @@ var seasonTests = []test{
 			f.Errorf("the division has user u, whose results were retracted")
 		}
 	}},
-	{"while Amend runs, readers see either the old standings or the new ones", func(f *fixture) {
+	{"while Amend runs, readers see either the old or the new standings", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		var results []leaderboard.MatchResult
 		const n = 40

@@ -36,9 +36,9 @@ type Sizes struct {
 	// variable LEADERBOARD_HISTORIES overrides it.
 	Histories int
 	// RowsDivisor divides the number of rows in tests that write many rows. The tests never
-	// reduce this number below 30. They only test what they should if their rows fill several
-	// pages. So if the store reads in pages, newStore must open it with pages that are
-	// smaller by the same factor. Default 1.
+	// reduce this number below 30. These tests are useful only if their rows fill several pages. So if
+	// the store reads in pages, newStore must open it with pages that are smaller by the same factor.
+	// Default 1.
 	RowsDivisor int
 	// RoundsDivisor divides the number of rounds in tests of concurrent calls. The tests
 	// never reduce this number below 2. Default 1.
@@ -68,6 +68,7 @@ func Run(t *testing.T, newStore func(testing.TB) leaderboard.Store, limits Limit
 		{"Users", userTests},
 		{"Bans", banTests},
 		{"Seasons", seasonTests},
+		{"Marks", markTests},
 		{"APIKeys", apiKeyTests},
 		{"Audit", auditTests},
 	} {

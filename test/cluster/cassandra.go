@@ -29,6 +29,8 @@ type CassandraConfig struct {
 	// Secrets makes the nodes require TLS and a password, unless it is nil. The user may
 	// create keyspaces.
 	Secrets *Secrets
+	// Data holds the folder of each node's data. Default: folders that [Cluster.Close] removes.
+	Data []string
 	// Quick starts the nodes sooner, makes changes of tables cost less processor time, and
 	// acknowledges writes before they are in the commit log. In return, a node serves fewer
 	// statements per second under a long load, and a killed node may lose tables and
@@ -85,6 +87,9 @@ func startCassandra(ctx context.Context, cfg CassandraConfig, j *jvm) (*Cluster,
 	if len(racks) != len(dcs) {
 		return nil, fmt.Errorf("cluster: %d racks are given for %d Cassandra nodes", len(racks), len(dcs))
 	}
+	if cfg.Data != nil && len(cfg.Data) != len(dcs) {
+		return nil, fmt.Errorf("cluster: %d folders are given for the data of %d Cassandra nodes", len(cfg.Data), len(dcs))
+	}
 	if len(dcs) > blockSize-portJMX {
 		return nil, fmt.Errorf("cluster: start %d Cassandra nodes: at most %d are possible", len(dcs), blockSize-portJMX)
 	}
@@ -106,8 +111,12 @@ func startCassandra(ctx context.Context, cfg CassandraConfig, j *jvm) (*Cluster,
 		s.Addr = c.ports.addr(host, portCQL)
 		s.jmx = c.ports.addr("127.0.0.1", portJMX+i)
 		s.listens = []string{s.Addr, c.ports.addr(host, portStorage), s.jmx}
+		data := filepath.Join(s.dir, "data")
+		if cfg.Data != nil {
+			data = cfg.Data[i]
+		}
 		s.command = func(peers []*Server) (*exec.Cmd, error) {
-			return cassandraCommand(s, secrets, j, place{dcs[i], racks[i], host, tokens[i]}, peers)
+			return cassandraCommand(s, secrets, j, place{dcs[i], racks[i], host, tokens[i], data}, peers)
 		}
 	}
 	if secrets != nil {
@@ -144,8 +153,8 @@ func ringTokens(dcs []string) []string {
 
 var cassandraYAML = template.Must(template.ParseFS(files, "cassandra/cassandra.yaml.tmpl"))
 
-// place is the data center, rack, address and token of a Cassandra node.
-type place struct{ dc, rack, host, token string }
+// place is the data center, rack, address, token and data folder of a Cassandra node.
+type place struct{ dc, rack, host, token, data string }
 
 func cassandraCommand(s *Server, secrets *Secrets, j *jvm, p place, peers []*Server) (*exec.Cmd, error) {
 	// The seeds are the nodes that run now. If none runs, the node itself is the seed. A
@@ -206,7 +215,7 @@ func cassandraCommand(s *Server, secrets *Secrets, j *jvm, p place, peers []*Ser
 		"-Dcassandra-rackdc.properties=file://"+filepath.Join(s.dir, "rackdc.properties"),
 		"-Dlogback.configurationFile="+filepath.Join(s.dir, "logback.xml"),
 		"-Dcassandra.logdir="+s.dir,
-		"-Dcassandra.storagedir="+filepath.Join(s.dir, "data"),
+		"-Dcassandra.storagedir="+p.data,
 		"-Dcassandra.jmx.local.port="+port(s.jmx),
 	), "org.apache.cassandra.service.CassandraDaemon")
 	cmd.Env = append(os.Environ(), "MALLOC_ARENA_MAX=4")

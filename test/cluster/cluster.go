@@ -21,7 +21,7 @@ type Cluster struct {
 	// the other live servers.
 	checkReady func(ctx context.Context, live []*Server) error
 	// checkJoinable checks, without waiting, that other servers can join s, the first server
-	// of the cluster. It is nil if the others need not wait for the first server.
+	// of the cluster. It is nil if the other servers need not wait for the first server.
 	checkJoinable func(ctx context.Context, s *Server) error
 
 	close func() error // does the work of Close at the first call

@@ -15,13 +15,13 @@ import (
 	"strings"
 )
 
-// envCache names the folder that keeps the servers' jars between runs. By
-// default it is .cache in the module's root.
+// envCache is the environment variable with the path of the folder in which the jars of Cassandra
+// and Kafka stay between runs. For the default folder, see cacheDir.
 const envCache = "LEADERBOARD_TEST_CACHE"
 
-// copyDependencies names the plugin's version, because the newest one may need a
-// newer Maven than Debian's. To change the version of a jar, edit pom.xml, run this plugin,
-// and write the output of sha256sum *.jar to jars.sha256.
+// copyDependencies is the Maven plugin that fetches the jars. It has a fixed version, because the
+// newest version may need a newer Maven than Debian has. To change the version of a jar, edit
+// pom.xml, run this plugin, and write the output of sha256sum *.jar to jars.sha256.
 const copyDependencies = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 const installHint = "run scripts/install-test-deps.sh, or on Debian: apt-get install openjdk-17-jre-headless maven redis-server"
@@ -58,8 +58,8 @@ func findJava(ctx context.Context) (path, version string, err error) {
 	return "", "", fmt.Errorf("cluster: no Java 17 in JAVA_HOME, PATH or /usr/lib/jvm: %s", installHint)
 }
 
-// jars returns the folder of the jars of one kind of server. The file jars.sha256 of that
-// kind lists them. Maven fetches missing jars.
+// jars returns the folder of the jars of one kind of server. The file jars.sha256 in the folder
+// kind lists these jars. If the folder of the jars does not exist, Maven fetches the jars.
 func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, error) {
 	pins, err := files.ReadFile(kind + "/jars.sha256")
 	if err != nil {
@@ -69,7 +69,7 @@ func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, 
 	if err != nil {
 		return "", err
 	}
-	// The name contains a hash of the pins, so changed pins lead to a new folder.
+	// The folder's name contains a hash of jars.sha256. If jars.sha256 changes, the folder is new.
 	sum := sha256.Sum256(pins)
 	dir := filepath.Join(cache, kind+"-"+hex.EncodeToString(sum[:6]))
 	if _, err := os.Stat(dir); err == nil {
@@ -80,7 +80,7 @@ func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, 
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
-	// If several processes need the jars, one fetches them and the others wait.
+	// If several processes need the jars, one process fetches them. The other processes wait.
 	lock, err := waitLock(ctx, filepath.Join(cache, kind+".lock"))
 	if err != nil {
 		return "", err
@@ -122,7 +122,7 @@ func fetchJars(ctx context.Context, kind, dir string, pins []byte) error {
 	return os.Rename(lib, dir)
 }
 
-// verifyJars checks that dir holds exactly the files of pins, with their hashes.
+// verifyJars checks that dir has exactly the files that pins lists, with the listed hashes.
 // pins is in the format of sha256sum.
 func verifyJars(dir string, pins []byte) error {
 	missing := map[string]string{}

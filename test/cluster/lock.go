@@ -29,7 +29,7 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// unlock releases the lock of f by closing f. A failed close releases it too.
+// unlock releases the lock of f by closing f. A failed close releases the lock too.
 func unlock(f *os.File) { _ = f.Close() }
 
 // waitLock waits until no other process holds the lock, and takes it.

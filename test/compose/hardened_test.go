@@ -15,8 +15,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// A container has no capabilities and cannot gain any. Its root file system is read-only,
-// unless its image writes there at each start. Its user is not root.
+// A container has no capabilities and cannot gain capabilities. Its root file system is
+// read-only, unless the image writes to this file system at each start. Its user is not root.
 func TestContainersAreHardened(t *testing.T) {
 	p := testProject(t)
 	unprivileged := []string{"apache/kafka", "prom/prometheus", "grafana/grafana"} // images whose default user is not root
@@ -50,8 +50,9 @@ func TestPasswordsAreRequired(t *testing.T) {
 	}
 }
 
-// brokerJAAS is the configuration with which a listener of a broker checks the user
-// leaderboard, and connects as this user to the other brokers.
+// brokerJAAS is the login configuration of each listener of a broker. With the option
+// user_leaderboard, the broker checks the password of clients that log in as the user leaderboard.
+// With the options username and password, the broker itself logs in to the other brokers.
 const brokerJAAS = `org.apache.kafka.common.security.plain.PlainLoginModule required username="leaderboard" password="` + kafkaPassword + `" user_leaderboard="` + kafkaPassword + `";`
 
 // properties returns the settings of a broker. The image makes one setting of each
@@ -68,8 +69,8 @@ func properties(s types.ServiceConfig) map[string]string {
 
 const authenticator = "-Dcassandra.settings.authenticator=PasswordAuthenticator"
 
-// Cassandra, Kafka and Redis require the passwords with which the service connects. The
-// servers of the tests require none.
+// Cassandra, Kafka and Redis require the passwords with which the service connects. In the project
+// for tests, the servers require no passwords.
 func TestServersRequirePasswords(t *testing.T) {
 	p, tests := project(t), testProject(t)
 	for _, name := range servicesNamed(p, "cassandra-") {
@@ -112,8 +113,9 @@ func TestServersRequirePasswords(t *testing.T) {
 	}
 }
 
-// The job creates the role with its password and disables the default role. It succeeds
-// once the new role can log in and the default role cannot, also if it ran before.
+// The job creates the role leaderboard with its password, and disables Cassandra's default role.
+// The job succeeds once the new role can log in and the default role cannot log in. The job also
+// succeeds if an earlier run has already done this work.
 func TestCredentialsJob(t *testing.T) {
 	s := project(t).Services["credentials"]
 	dir := t.TempDir()
@@ -197,7 +199,7 @@ func TestRedisRequiresThePassword(t *testing.T) {
 }
 
 // The command at the top of docker-compose.yml writes a password for each server. It keeps
-// the passwords of an earlier run, also if .env does not end with a newline.
+// the passwords of an earlier run, even if .env does not end with a newline.
 func TestPasswordsAreWritten(t *testing.T) {
 	needPrograms(t, "openssl")
 	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))

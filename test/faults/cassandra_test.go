@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -40,8 +41,9 @@ func TestCassandraNodesKilled(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// The test kills two of three Cassandra nodes under load, and restarts them. Meanwhile no
-// result is applied, and submits are accepted. Afterwards each accepted result is applied.
+// The test kills two of three Cassandra nodes under load, and restarts them. While two
+// nodes are down, submits are accepted, but no result is applied. After the restart, each accepted
+// result is applied.
 func TestTwoOfThreeCassandraNodesDown(t *testing.T) {
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	s := newService(t, deployment.Options{Cassandra: cassandra.Addrs(), CassandraReplicas: 3})
@@ -78,6 +80,50 @@ func TestTwoOfThreeCassandraNodesDown(t *testing.T) {
 	t.Logf("both nodes are back: %d consecutive calls succeeded, the first started after %v", steadyCalls, delay.Round(time.Millisecond))
 	h.check(t)
 	check(t, ledger, s.apis...)
+}
+
+// The disk under one of three Cassandra nodes fills up under load, and the node ends. The
+// other nodes continue. Once the disk has room, the node restarts. Then this node and one of the
+// others give the recount, while the third one is down.
+func TestCassandraDiskFull(t *testing.T) {
+	d := newSmallDisk(t, 1<<30)
+	var data []string
+	for i := range 3 {
+		data = append(data, filepath.Join(t.TempDir(), fmt.Sprint(i)))
+	}
+	data[2] = filepath.Join(d.path, "data")
+	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Data: data, Logf: t.Logf})
+	s := newService(t, deployment.Options{Cassandra: cassandra.Addrs(), CassandraReplicas: 3})
+	ledger := s.ledger(t, "full")
+	load := s.load(t, ledger)
+	load.waitForMore(t, 100)
+	full := cassandra.Servers[2]
+	d.fill(t)
+	begun, before := time.Now(), load.figures()
+	deployment.Eventually(t, func(context.Context) error {
+		if full.PID() != 0 {
+			return fmt.Errorf("%s has not ended on a full disk", full.Name)
+		}
+		return nil
+	})
+	t.Logf("%s ended %v after its disk was full", full.Name, time.Since(begun).Round(time.Second))
+	delay := load.waitForRecovery(t, time.Now())
+	load.waitForMore(t, 200)
+	during := load.figures()
+	t.Logf("%d calls since the disk was full, %d errors, %d results acknowledged; %d consecutive calls succeeded, the first started %v after the node had ended",
+		during.calls-before.calls, during.errors-before.errors, during.acknowledged-before.acknowledged, steadyCalls, delay.Round(time.Millisecond))
+	d.resize(t, 2<<30)
+	must(t, full.Start(t.Context()))
+	waitForNodesDown(t, s, 0)
+	load.waitForMore(t, 50)
+	load.stop()
+	check(t, ledger, s.apis...)
+	first, second := cassandra.Servers[0], cassandra.Servers[1]
+	must(t, first.Kill())
+	check(t, ledger, s.apis[0])
+	must(t, first.Start(t.Context()))
+	must(t, second.Kill())
+	check(t, ledger, s.apis[0])
 }
 
 // sum returns the sum of a metric of both consumers.

@@ -16,9 +16,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// check waits until every ladder that the nodes return equals the recount, ranks
-// included. Then it checks that no acknowledged result is missing and that leaderboard
-// verify finds no difference.
+// check waits until every ladder that the nodes return equals the recount, ranks included: see
+// ledger.recount. Then it checks that no acknowledged result is missing, and that the command
+// "leaderboard verify" finds no difference.
 func check(t *testing.T, l *ledger, nodes ...*deployment.Node) {
 	t.Helper()
 	for _, n := range nodes {
@@ -29,8 +29,8 @@ func check(t *testing.T, l *ledger, nodes ...*deployment.Node) {
 }
 
 // equalsRecount compares every ladder with the recount. Parameter degraded is the wanted
-// degraded field of the answers. A degraded answer has no ranks, so equalsRecount does not
-// compare them.
+// degraded field of the answers. A degraded answer has no ranks, so if degraded is true,
+// equalsRecount wants standings without ranks.
 func equalsRecount(ctx context.Context, n *deployment.Node, l *ledger, degraded bool) error {
 	for _, b := range l.boards {
 		for _, team := range b.ladders() {
@@ -63,8 +63,9 @@ func text(list []standing) []string {
 	return out
 }
 
-// checkLost reads the result of every match. It fails t for each match whose highest
-// revision is missing.
+// checkLost reads the stored result of every match of the ledger. It fails t for each match whose
+// stored revision is not the highest revision in the ledger. In the tests of this package, a match
+// belongs to one user: see the type match.
 func checkLost(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Helper()
 	work := make(chan match)
@@ -92,8 +93,8 @@ func checkLost(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Logf("%d matches looked up at %s, %d lost", len(l.last), n.Addr, lost)
 }
 
-// verify runs the command "leaderboard verify" on the ledger's boards. It fails the test if
-// the command finds a difference.
+// verify runs the command "leaderboard verify" on each board to which the tests send the results of
+// the ledger. It fails t if the command finds a difference.
 func verify(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Helper()
 	for _, b := range l.boards {

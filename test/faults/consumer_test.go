@@ -9,10 +9,11 @@ import (
 )
 
 // testConsumersKilled kills a consumer twenty times while it applies results, and restarts
-// it. The first nineteen times, this is the consumer that has a group instance id. After
-// each restart, it gets its partitions back at once. The last time, it is the consumer
-// without such an id, which then joins the group as a new member. Once the session of the
-// old member has timed out, the group assigns the old member's partitions again.
+// the consumer. The first nineteen times, the test kills the consumer with a group instance
+// id. After each restart, this consumer gets its partitions back at once. The last time,
+// the test kills the consumer without a group instance id, which then joins the group as a
+// new member. Once the session of the old member has timed out, the group assigns the old
+// member's partitions again.
 func testConsumersKilled(t *testing.T, s *service) {
 	ledger := s.ledger(t, "consumers")
 	load := s.load(t, ledger)

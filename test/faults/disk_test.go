@@ -1,9 +1,12 @@
 package faults
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -36,6 +39,20 @@ func (d *smallDisk) resize(t *testing.T, bytes int) {
 	if out, err := asRoot("mount", "-o", fmt.Sprintf("remount,size=%d", bytes), d.path); err != nil {
 		t.Fatalf("resize %s: %v\n%s", d.path, err, out)
 	}
+}
+
+// fill writes a file that takes all room of the file system.
+func (d *smallDisk) fill(t *testing.T) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(d.path, "ballast"))
+	must(t, err)
+	for err == nil {
+		_, err = f.Write(make([]byte, 1<<20))
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("write until the disk is full: %v, want %v", err, syscall.ENOSPC)
+	}
+	must(t, f.Close())
 }
 
 // asRoot runs a command as root, with sudo if necessary, and returns its output.

@@ -31,9 +31,9 @@ func TestEmbeddedHistoriesAreLinearizable(t *testing.T) {
 	h.check(t)
 }
 
-// The disk under the embedded store fills up while clients submit results. No submit is
-// acknowledged in vain: once the disk has room and the server has restarted, all
-// acknowledged results are there. Meanwhile the server still answers reads.
+// The disk under the embedded store fills up while clients submit results. While the
+// disk is full, the server still answers reads. Once the disk has room and the server has
+// restarted, all acknowledged results are there.
 func TestEmbeddedDiskFull(t *testing.T) {
 	s := seed.New(t)
 	d := newSmallDisk(t, 160<<20)

@@ -20,7 +20,7 @@ var _ leaderboard.Index = (*Index)(nil)
 
 // Synced reports whether the server is up. That is enough: Update dropped each season that
 // missed an update, so every process sees this season as not loaded.
-func (x *Index) Synced() bool {
+func (x *Index) Synced(...leaderboard.SeasonKey) bool {
 	return x.check(context.Background(), "Synced", leaderboard.ErrRankUnavailable) == nil
 }
 

@@ -110,6 +110,12 @@ func (l *ledger) unsent() *result {
 	return l.release()
 }
 
+func (l *ledger) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fmt.Sprintf("%d revisions of %d matches, %d sent twice", len(l.all), len(l.last), l.repeats)
+}
+
 // release removes a random pending result and returns it.
 func (l *ledger) release() *result {
 	i, end := l.random.IntN(len(l.pending)), len(l.pending)-1

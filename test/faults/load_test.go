@@ -20,6 +20,7 @@ type load struct {
 	apis   []*deployment.Client
 
 	ending chan struct{} // closed when the ledger must generate no more results
+	end    func()        // closes ending at the first call
 	done   sync.WaitGroup
 
 	mu           sync.Mutex
@@ -44,6 +45,7 @@ const pace = 100 * time.Millisecond
 func startLoad(t *testing.T, d *deployment.Deployment, ledger *ledger, apis ...*deployment.Client) *load {
 	t.Helper()
 	l := &load{t: t, ledger: ledger, apis: apis, ending: make(chan struct{}), applied: map[match]int64{}}
+	l.end = sync.OnceFunc(func() { close(l.ending) })
 	log := newResultWriter(t, d.Kafka)
 	topic := d.TopicPrefix + "match-results"
 	for _, api := range apis {
@@ -54,7 +56,7 @@ func startLoad(t *testing.T, d *deployment.Deployment, ledger *ledger, apis ...*
 		l.read(func(ctx context.Context) error { return l.readResult(ctx, api) })
 	}
 	for range 2 {
-		l.send(func(_ context.Context, r *result) error { return log.send(topic, r) })
+		l.send(func(ctx context.Context, r *result) error { return log.send(ctx, topic, r) })
 	}
 	return l
 }
@@ -281,12 +283,12 @@ func (f figures) String() string {
 
 func (f figures) percent() float64 { return 100 * float64(f.errors) / float64(max(f.calls, 1)) }
 
-// errors returns up to five errors of calls.
+// errors returns the errors of the last calls that failed, at most five.
 func (l *load) errors() []error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var errs []error
-	for _, c := range l.calls {
+	for _, c := range slices.Backward(l.calls) {
 		if c.err != nil && len(errs) < 5 {
 			errs = append(errs, c.err)
 		}
@@ -334,16 +336,30 @@ func (l *load) waitForMore(t *testing.T, n int) {
 	})
 }
 
-// stop ends the load. It returns once every result is acknowledged.
+// stopTimeout bounds [load.stop].
+const stopTimeout = 2 * time.Minute
+
+// stop ends the load. It returns once every result is acknowledged, and fails the test if that
+// takes longer than [stopTimeout]. Other loads of the ledger must be at their end, because they
+// generate results that this load would send.
 func (l *load) stop() {
 	l.t.Helper()
-	close(l.ending)
-	l.done.Wait()
+	l.end()
+	stopped := make(chan struct{})
+	go func() {
+		l.done.Wait()
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(stopTimeout):
+		l.t.Fatalf("some results are still not acknowledged %v after the end of the load: %v; the last errors: %v", stopTimeout, l.figures(), l.errors())
+	}
 	for _, w := range l.wrong {
 		l.t.Error(w)
 	}
 	f := l.figures()
-	l.t.Logf("%v; %d revisions of %d matches, %d sent twice", f, len(l.ledger.all), len(l.ledger.last), l.ledger.repeats)
+	l.t.Logf("%v; %v", f, l.ledger)
 	for _, err := range l.errors() {
 		l.t.Logf("call failed: %v", err)
 	}

@@ -1,53 +1,45 @@
 package faults
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
+	"time"
 
-	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // resultWriter writes results to Kafka. It shares no code with the service.
-type resultWriter struct{ sarama.SyncProducer }
+type resultWriter struct{ client *kgo.Client }
 
 func newResultWriter(t *testing.T, brokers []string) resultWriter {
 	t.Helper()
-	c := sarama.NewConfig()
-	c.Version = sarama.V2_8_0_0
-	c.Producer.RequiredAcks, c.Producer.Idempotent, c.Net.MaxOpenRequests = sarama.WaitForAll, true, 1
-	c.Producer.Return.Successes, c.Producer.Return.Errors = true, true
-	c.Producer.Partitioner = sarama.NewMurmur2Partitioner
-	c.Producer.Retry.Max = 50
-	p, err := sarama.NewSyncProducer(brokers, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return resultWriter{p}
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...)) // the default partitioner is that of Java's client
+	must(t, err)
+	t.Cleanup(client.Close)
+	return resultWriter{client}
 }
 
 // message returns the result as a Kafka message in JSON.
-func (r *result) message(topic string) (*sarama.ProducerMessage, error) {
+func (r *result) message(topic string) (*kgo.Record, error) {
 	value := map[string]any{"board_id": r.board.id, "result": r.json()}
 	if r.retracted {
 		value["retracted"], value["season"] = true, "all"
 	}
 	text, err := json.Marshal(value)
-	return &sarama.ProducerMessage{
-		Topic: topic, Key: sarama.StringEncoder(r.user), Value: sarama.ByteEncoder(text),
-		Headers: []sarama.RecordHeader{{Key: []byte("content-type"), Value: []byte("application/json")}},
+	return &kgo.Record{
+		Topic: topic, Key: []byte(r.user), Value: text,
+		Headers: []kgo.RecordHeader{{Key: "content-type", Value: []byte("application/json")}},
 	}, err
 }
 
-// send writes the result and returns once Kafka acknowledges it.
-func (w resultWriter) send(topic string, r *result) error {
+// send writes the result and returns once Kafka acknowledges it, or with an error after a minute.
+func (w resultWriter) send(ctx context.Context, topic string, r *result) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	m, err := r.message(topic)
 	if err == nil {
-		_, _, err = w.SendMessage(m)
+		err = w.client.ProduceSync(ctx, m).FirstErr()
 	}
 	return err
 }

@@ -16,7 +16,7 @@ const envMutants = "LEADERBOARD_TEST_MUTANTS"
 // A mutant is a fault of the service that a test must catch.
 type mutant struct {
 	name  string
-	file  string // relative to the module's root
+	file  string // relative to the module's root, or absolute
 	edits []edit
 	// pkg and run name the cheapest test that catches the mutant.
 	pkg, run string
@@ -36,9 +36,9 @@ var mutants = []mutant{
 		pkg: "./consumer", run: "TestOffsetsAreCommittedOnlyAfterApply", servers: true,
 	},
 	{
-		name: "commit an offset although the index lacks an update", file: "consumer/session.go",
-		edits: []edit{{"if offset >= 0 && h.service.Synced() {", "if offset >= 0 {"}},
-		pkg:   "./consumer", run: "TestNothingIsCommittedWhileTheIndexIsNotSynced", servers: true,
+		name: "move the index's position although the index lacks an update", file: "consumer/position.go",
+		edits: []edit{{"\tif synced && s.caughtUp {\n", "\tif s.caughtUp {\n"}},
+		pkg:   "./consumer", run: "TestOffsetsDoNotWaitForTheIndex",
 	},
 	{
 		name: "stamp entries by the wall clock", file: "storage/cql/codec.go",
@@ -131,10 +131,21 @@ func TestMutantsFitTheCode(t *testing.T) {
 	}
 }
 
+// path returns the absolute path of the file.
+func (m *mutant) path(t *testing.T) string {
+	t.Helper()
+	if filepath.IsAbs(m.file) {
+		return m.file
+	}
+	path, err := filepath.Abs(filepath.Join("../..", m.file))
+	must(t, err)
+	return path
+}
+
 // text returns the mutated text of the file.
 func (m *mutant) text(t *testing.T) string {
 	t.Helper()
-	code, err := os.ReadFile(filepath.Join("../..", m.file))
+	code, err := os.ReadFile(m.path(t))
 	must(t, err)
 	text := string(code)
 	for _, e := range m.edits {
@@ -151,10 +162,8 @@ func (m *mutant) text(t *testing.T) string {
 func (m *mutant) overlay(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	file, err := filepath.Abs(filepath.Join("../..", m.file))
-	must(t, err)
 	mutated, overlay := filepath.Join(dir, filepath.Base(m.file)), filepath.Join(dir, "overlay.json")
-	settings, err := json.Marshal(map[string]any{"Replace": map[string]string{file: mutated}})
+	settings, err := json.Marshal(map[string]any{"Replace": map[string]string{m.path(t): mutated}})
 	must(t, err)
 	must(t, os.WriteFile(mutated, []byte(m.text(t)), 0o600))
 	must(t, os.WriteFile(overlay, settings, 0o600))

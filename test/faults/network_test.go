@@ -15,8 +15,8 @@ import (
 // while results arrive. Afterwards each ladder equals the recount, and the history of each
 // user is linearizable. Processes whose network works are not disturbed.
 //
-// One API node and one consumer reach all servers through proxies. The others reach the
-// servers directly.
+// One API node and one consumer reach all servers through proxies. The other processes reach
+// the servers directly.
 func TestNetworkFaults(t *testing.T) {
 	n := newNetwork(t)
 	for _, f := range networkFaults {

@@ -18,7 +18,8 @@ type proxy struct {
 	server *toxiproxy.ApiServer
 }
 
-// newProxy starts a proxy at a free port of a host. It has no server yet.
+// newProxy starts a proxy at a free port of a host. The proxy has no upstream server until connect
+// is called.
 func newProxy(t *testing.T, host string) *proxy {
 	t.Helper()
 	p := &proxy{t: t, server: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())}
@@ -36,11 +37,12 @@ func (p *proxy) connect(upstream string) string {
 	return p.Listen
 }
 
-// networkFault is a fault of a network, as the settings of toxiproxy.
+// networkFault is a fault of a network. It consists of toxics. A toxic is toxiproxy's name for a
+// fault in one direction of a link.
 type networkFault struct {
 	name   string
-	toxics []string
-	oneWay bool // data arrives in one direction only
+	toxics []string // the settings of each toxic, in JSON
+	oneWay bool     // data arrives in one direction only
 }
 
 const (
@@ -48,7 +50,7 @@ const (
 	toClient = "downstream" // the direction of answers
 )
 
-// toxic returns the settings of a toxic in one direction.
+// toxic returns the settings of a toxic in JSON.
 func toxic(kind, direction, attributes string) string {
 	return fmt.Sprintf(`{"type":%q,"stream":%q,"attributes":{%s}}`, kind, direction, attributes)
 }

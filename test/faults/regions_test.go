@@ -8,15 +8,60 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/IBM/sarama"
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Two regions each have their own Cassandra data center, Redis, topics and consumers.
+// region is one of two regions. Each has its own Cassandra data center, Kafka, Redis and
+// process, and mirrors its results to the other.
+type region struct {
+	*deployment.Deployment
+	name                    string
+	node                    *deployment.Node
+	cassandra, kafka, redis *cluster.Server
+}
+
+func newRegions(t *testing.T) [2]*region {
+	t.Helper()
+	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc2"}, Logf: t.Logf})
+	var regions [2]*region
+	for i, name := range []string{"east", "west"} {
+		kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Quick: true, Logf: t.Logf})
+		redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
+		dataCenters := [][]string{{"dc1", "dc2"}, {"dc2", "dc1"}}[i]
+		regions[i] = &region{
+			name: name, cassandra: cassandra.Servers[i], kafka: kafka.Servers[0], redis: redis.Servers[0],
+			Deployment: deployment.New(t, deployment.Options{Cassandra: cassandra.Addrs(), DataCenters: dataCenters, Kafka: kafka.Addrs(), Redis: redis.Addrs()}),
+		}
+	}
+	for i, r := range regions {
+		mirror(t, r.name, r.Deployment, regions[1-i].Deployment)
+	}
+	for _, r := range regions {
+		r.node = r.Serve(t, "--region="+r.name)
+	}
+	return regions
+}
+
+// waitForBoards waits until the region sees the boards of a ledger. A result whose board the
+// region does not see yet would become a dead letter.
+func (r *region) waitForBoards(t *testing.T, l *ledger) {
+	t.Helper()
+	deployment.Eventually(t, func(ctx context.Context) error {
+		for _, b := range l.boards {
+			if _, err := readPage(ctx, r.node.Client, b, ""); err != nil {
+				return fmt.Errorf("region %s: board %s: %w", r.name, b.id, err)
+			}
+		}
+		return nil
+	})
+}
+
 // Each result goes to a random region and is mirrored to the other. A correction
 // therefore often arrives in another region than the result. The ladders of both
 // regions must equal the recount, which is computed from all results without the
@@ -25,43 +70,22 @@ import (
 // both.
 func TestRegionsConverge(t *testing.T) {
 	s := seed.New(t)
-	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc2"}, Logf: t.Logf})
-	single := deployment.New(t, deployment.Options{})
-	names := []string{"east", "west"}
-	var redis []*cluster.Cluster
-	var regions []*deployment.Deployment
-	for _, dcs := range [][]string{{"dc1", "dc2"}, {"dc2", "dc1"}} {
-		r := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
-		redis = append(redis, r)
-		regions = append(regions, deployment.New(t, deployment.Options{
-			Cassandra: cassandra.Addrs(), DataCenters: dcs, Kafka: single.Kafka, Redis: r.Addrs(),
-		}))
-	}
-	for i, from := range regions {
-		mirror(t, names[i], from, regions[1-i])
-	}
-	nodes := []*deployment.Node{regions[0].Serve(t, "--region="+names[0]), regions[1].Serve(t, "--region="+names[1])}
+	regions := newRegions(t)
+	nodes := []*deployment.Node{regions[0].node, regions[1].node}
+	single := deployment.New(t, deployment.Options{Cassandra: regions[0].Cassandra, DataCenters: []string{"dc1"}, Kafka: regions[0].Kafka})
 	singleNode := single.Serve(t)
 
 	// Both ledgers have the same seed, so they generate the same results, each for its own boards.
 	ledger, singleLedger := newLedger(t, nodes[0], "regions", s), newLedger(t, singleNode, "region", s)
-	// A result whose board the other region does not see yet would become a dead letter.
-	deployment.Eventually(t, func(ctx context.Context) error {
-		for _, b := range ledger.boards {
-			if _, err := readPage(ctx, nodes[1].Client, b, ""); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	log := newResultWriter(t, single.Kafka)
+	regions[1].waitForBoards(t, ledger)
+	logs := []resultWriter{newResultWriter(t, regions[0].Kafka), newResultWriter(t, regions[1].Kafka)}
 	random := rand.New(rand.NewPCG(s, 1))
 	var halves [2]int
 	send := func(toRegion, toSingle *result) {
 		half := random.IntN(2)
 		halves[half]++
-		must(t, log.send(regions[half].TopicPrefix+"match-results", toRegion))
-		must(t, log.send(single.TopicPrefix+"match-results", toSingle))
+		must(t, logs[half].send(t.Context(), regions[half].TopicPrefix+"match-results", toRegion))
+		must(t, logs[0].send(t.Context(), single.TopicPrefix+"match-results", toSingle))
 	}
 	for i := range 600 {
 		if i == 400 {
@@ -86,7 +110,7 @@ func TestRegionsConverge(t *testing.T) {
 				got, err := readPage(t.Context(), n.Client, b, team)
 				must(t, err)
 				if diff := cmp.Diff(text(want.Standings), text(got.Standings)); diff != "" {
-					t.Errorf("%s, team %q (-one region +%s):\n%s", b.policy, team, names[r], diff)
+					t.Errorf("%s, team %q (-one region +%s):\n%s", b.policy, team, regions[r].name, diff)
 				}
 			}
 		}
@@ -94,7 +118,7 @@ func TestRegionsConverge(t *testing.T) {
 	// Without Redis, a node answers from its own Cassandra data center, without ranks.
 	// The scores must equal the recount too.
 	for i, n := range nodes {
-		must(t, redis[i].Servers[0].Kill())
+		must(t, regions[i].redis.Kill())
 		deployment.Eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, ledger, true) })
 	}
 }
@@ -130,55 +154,40 @@ func addTeams(t *testing.T, n *deployment.Node, l *ledger) {
 
 // mirror copies the results of a region to another region until t ends, as MirrorMaker
 // does. The target topic's name begins with the source region's name. Each message
-// keeps its partition, key, value, headers and timestamp.
+// keeps its partition, key, value, headers and timestamp. While a region's Kafka is down,
+// mirror retries.
 func mirror(t *testing.T, region string, from, to *deployment.Deployment) {
 	t.Helper()
 	topic, mirrored := from.TopicPrefix+"match-results", region+"."+to.TopicPrefix+"match-results"
-	c := sarama.NewConfig()
-	c.Version = sarama.V2_8_0_0
-	c.Producer.Partitioner = sarama.NewManualPartitioner
-	c.Producer.RequiredAcks, c.Producer.Return.Successes = sarama.WaitForAll, true
-	client, err := sarama.NewClient(from.Kafka, c)
+	source, err := kgo.NewClient(kgo.SeedBrokers(from.Kafka...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	must(t, err)
-	admin, err := sarama.NewClusterAdmin(to.Kafka, c)
+	target, err := kgo.NewClient(kgo.SeedBrokers(to.Kafka...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	must(t, err)
-	must(t, admin.CreateTopic(mirrored, &sarama.TopicDetail{NumPartitions: int32(from.Partitions), ReplicationFactor: 1}, false))
-	must(t, admin.Close())
-	consumer, err := sarama.NewConsumerFromClient(client)
+	create := kmsg.NewPtrCreateTopicsRequest()
+	created := kmsg.NewCreateTopicsRequestTopic()
+	created.Topic, created.NumPartitions, created.ReplicationFactor = mirrored, int32(from.Partitions), 1
+	create.Topics = append(create.Topics, created)
+	answer, err := create.RequestWith(t.Context(), target)
 	must(t, err)
-	producer, err := sarama.NewSyncProducer(to.Kafka, c)
-	must(t, err)
-	var copying sync.WaitGroup
-	var partitions []sarama.PartitionConsumer
-	for n := range from.Partitions {
-		p, err := consumer.ConsumePartition(topic, int32(n), sarama.OffsetOldest)
-		must(t, err)
-		partitions = append(partitions, p)
-		copying.Go(func() {
-			for m := range p.Messages() {
-				headers := make([]sarama.RecordHeader, len(m.Headers))
-				for i, h := range m.Headers {
-					headers[i] = *h
-				}
-				_, _, err := producer.SendMessage(&sarama.ProducerMessage{
-					Topic: mirrored, Partition: m.Partition, Timestamp: m.Timestamp, Headers: headers,
-					Key: sarama.ByteEncoder(m.Key), Value: sarama.ByteEncoder(m.Value),
-				})
-				if err != nil {
-					t.Errorf("mirror %s: %v", topic, err)
-				}
-			}
-		})
+	if code := answer.Topics[0].ErrorCode; code != 0 {
+		t.Fatalf("create topic %s: error %d", mirrored, code)
 	}
+	var copying sync.WaitGroup
+	copying.Go(func() {
+		for t.Context().Err() == nil {
+			source.PollFetches(t.Context()).EachRecord(func(r *kgo.Record) {
+				for t.Context().Err() == nil {
+					copied := &kgo.Record{Topic: mirrored, Partition: r.Partition, Key: r.Key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp}
+					if target.ProduceSync(t.Context(), copied).FirstErr() == nil {
+						return
+					}
+				}
+			})
+		}
+	})
 	t.Cleanup(func() {
-		for _, p := range partitions {
-			p.AsyncClose()
-		}
 		copying.Wait()
-		for _, closer := range []func() error{consumer.Close, producer.Close, client.Close} {
-			if err := closer(); err != nil {
-				t.Error(err)
-			}
-		}
+		source.Close()
+		target.Close()
 	})
 }

@@ -297,6 +297,30 @@ func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderbo
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
+// MarkFinal implements [leaderboard.Store].
+func (s *Store) MarkFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID, reason string) error {
+	if err := s.check(ctx, "MarkFinal", leaderboard.ErrUnavailable); err != nil {
+		return err
+	}
+	return s.Store.MarkFinal(ctx, b, season, users, reason)
+}
+
+// FinalMarks implements [leaderboard.Store].
+func (s *Store) FinalMarks(ctx context.Context) iter.Seq2[leaderboard.FinalMark, error] {
+	if err := s.check(ctx, "FinalMarks", leaderboard.ErrUnavailable); err != nil {
+		return failure[leaderboard.FinalMark](err)
+	}
+	return s.Store.FinalMarks(ctx)
+}
+
+// RemoveFinalMarks implements [leaderboard.Store].
+func (s *Store) RemoveFinalMarks(ctx context.Context, marks []leaderboard.FinalMark) error {
+	if err := s.check(ctx, "RemoveFinalMarks", leaderboard.ErrUnavailable); err != nil {
+		return err
+	}
+	return s.Store.RemoveFinalMarks(ctx, marks)
+}
+
 // ChangedAt implements [leaderboard.Store].
 func (s *Store) ChangedAt(ctx context.Context, key leaderboard.SeasonKey) (at time.Time, err error) {
 	if err = s.check(ctx, "ChangedAt", leaderboard.ErrUnavailable); err != nil {

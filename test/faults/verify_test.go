@@ -25,10 +25,10 @@ func TestVerifyRepairs(t *testing.T) {
 	ledger := newLedger(t, n, "verify", seed.New(t))
 	log := newResultWriter(t, d.Kafka)
 	for range 200 {
-		must(t, log.send(d.TopicPrefix+"match-results", ledger.next()))
+		must(t, log.send(t.Context(), d.TopicPrefix+"match-results", ledger.next()))
 	}
 	for r := ledger.unsent(); r != nil; r = ledger.unsent() {
-		must(t, log.send(d.TopicPrefix+"match-results", r))
+		must(t, log.send(t.Context(), d.TopicPrefix+"match-results", r))
 	}
 	check(t, ledger, n)
 	b := ledger.boards[1] // it has team ladders too

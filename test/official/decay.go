@@ -109,9 +109,9 @@ func decayLadder(results []Result, values map[string]*big.Float) (want []standin
 var decayMoments = []string{"1900-01-01", "1940-01-01", "1970-07-01", "1998-07-13", "2020-01-01"}
 
 // Decay checks boards of decaying football points: 3 for a win and 1 for a draw, with a
-// half-life of a year. The seasons of five boards have ended, so their scores are those at
-// the end. The sixth has no end, so its scores are the current ones. The recount uses
-// 320-bit arithmetic.
+// half-life of a year. The seasons of five boards have ended, so their scores are computed
+// for the end. The season of the sixth board has no end, so its scores are computed for
+// now. The recount uses 320-bit arithmetic.
 func Decay(t *testing.T, d Deployment) {
 	c := d.client()
 	results := footballResults(readFootball(t), 3*decayUnit, decayUnit)

@@ -99,8 +99,8 @@ const firstYear, lastYear = 1872, 2019
 
 // Football checks two boards of 43,378 football internationals from 1872 to 2019, with
 // one season per year. One board counts points, 3 for a win and 1 for a draw. The other
-// counts wins. Football compares the boards with a recount. It also checks that they do not
-// change if results are repeated, shuffled, or retracted and added again.
+// counts wins. Football compares the boards with a recount. It also checks that the
+// boards do not change if results are repeated, shuffled, or retracted and added again.
 func Football(t *testing.T, d Deployment) {
 	matches := readFootball(t)
 	s := seed.New(t)

@@ -138,9 +138,9 @@ type linkedRun struct {
 
 // LinkedFootball submits each football international of a period once, to a source with
 // the boards of linkedTables. It compares every table of every season with a recount,
-// including tables that must be empty. It compares them again after each of three steps:
-// it submits all results again in random order, voids some matches, and restores half of
-// these matches.
+// including tables that must be empty. LinkedFootball then submits all results again in random
+// order, voids some matches, and restores half of these matches. It repeats the comparison after
+// each of these three steps.
 func LinkedFootball(t *testing.T, d Deployment, p Period, voidCount int) {
 	s := seed.New(t)
 	r := newLinkedRun(t, d, p)

@@ -97,7 +97,7 @@ func TestPageShowsARanking(t *testing.T) {
 	other.waitForText("#top", "1 cyd 1:01 2 ada 2:08:37 3 eve 2:13:20 4 flo 2:13:20")
 	other.waitForText("#found", "Rank 3")
 	other.waitForValue(`["season", "division", "method"].map(id => document.getElementById(id).value)`, "2025,gender:F,ordinal")
-	// A link that is pasted into the open page changes it.
+	// A link that is pasted into the address bar changes the open page.
 	other.eval(`location.hash = "#board=race&season=2024"`)
 	other.waitForText("#top", "1 old 2:30:00")
 	other.choose("division", "other")

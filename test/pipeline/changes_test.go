@@ -22,7 +22,7 @@ import (
 )
 
 // After random changes over REST, a source and its linked board equal a recount in each
-// division and in ranges of scores. Each dry run lists what the call then changes.
+// division and in ranges of scores. Each dry run lists the changes that the call then makes.
 func TestChangesOverREST(t *testing.T) {
 	eachServer(t, func(t *testing.T, api *deployment.Client, cheap bool) {
 		c := newChanges(t, api)
@@ -245,7 +245,7 @@ func (c *changes) correct() {
 	c.results[key] = &h
 }
 
-// voidMatch voids or restores a match. The match may be in this state already.
+// voidMatch voids or restores a match. The match may already be void or restored.
 func (c *changes) voidMatch() {
 	id, void := c.matchID(), c.IntN(3) > 0
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(c.results)), func(key [2]string) bool { return key[1] == id }) {

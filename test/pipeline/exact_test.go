@@ -11,11 +11,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// The test writes the results of Formula 1 seasons and of a marathon to Kafka with kcat.
-// It compares the ranks that REST returns with the official ranks, after each round of a
-// season and after the marathon. Then it repeats both with a fifth of the messages
-// duplicated and all messages shuffled. Finally, it adds a division to the board of a
-// marathon while both consumers apply results.
+// The test writes the results of Formula 1 seasons and of a marathon to Kafka with kcat. It
+// compares the ranks that REST returns with the official ranks, after each round of a
+// season and after the marathon. Then it repeats both comparisons with a fifth of the
+// messages sent twice and all messages in random order. Finally, it adds a division to the
+// board of a marathon while both consumers apply results.
 func TestOfficialResultsThroughKafka(t *testing.T) {
 	d := withTwoConsumers(t)
 	deploy := func(f official.Feeder) official.Deployment {
@@ -36,10 +36,11 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 	t.Run("Boston with a division added", func(t *testing.T) { official.BostonDivisionAdded(t, d) })
 }
 
-// The test writes football internationals to Kafka with kcat, to a source with seven
-// linked boards. It writes them in order, and again shuffled with a quarter of them twice.
-// It voids matches and restores half of them. After each step, it compares every table
-// with a recount. In one case, it links the boards between two halves of the results.
+// The test writes football internationals to Kafka with kcat, to a source with seven linked
+// boards. It writes the results in order, and again in random order with a quarter of the
+// results twice. It voids matches and restores half of them. After each step, it compares
+// every table with a recount. In one case, it links the boards between two halves of the
+// results.
 func TestLinkedFootballThroughKafka(t *testing.T) {
 	d := withTwoConsumers(t)
 	t.Run("half a month", func(t *testing.T) {

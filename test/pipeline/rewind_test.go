@@ -43,7 +43,7 @@ func TestReadingAllMessagesAgainChangesNothing(t *testing.T) {
 		}
 		sent += results
 	}
-	for id := range 10 { // some of them have no results
+	for id := range 10 { // some of these users have no results
 		voidMatch(t, api, source, fmt.Sprint("m", id))
 	}
 	stop(t, consumer)

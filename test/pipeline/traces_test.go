@@ -239,8 +239,8 @@ func sendTraced(t *testing.T, e *engine, board leaderboard.BoardID, n int, paren
 	}
 }
 
-// On real servers, the trace of a submit has the spans of two processes, and those of
-// Cassandra and Redis.
+// On real servers, the trace of a submit has spans of the API node and the consumer, and spans of
+// calls to Cassandra and Redis.
 func TestTraceOnRealServers(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	traces := collector.New(t)

@@ -11,8 +11,8 @@ import (
 // Variable names the environment variable that sets the seed.
 const Variable = "LEADERBOARD_TEST_SEED"
 
-// New returns the seed that LEADERBOARD_TEST_SEED names, or a random one if it is not
-// set. It logs the command that repeats the test with the same seed.
+// New returns the seed that LEADERBOARD_TEST_SEED names, or a random seed if the variable
+// is not set. New logs the command that repeats the test with the same seed.
 func New(t testing.TB) uint64 {
 	t.Helper()
 	n := rand.Uint64()
@@ -34,7 +34,7 @@ func New(t testing.TB) uint64 {
 const RunsVariable = "LEADERBOARD_TEST_RUNS"
 
 // Runs returns the number of runs of a random test: n times LEADERBOARD_TEST_RUNS, or n if
-// it is not set.
+// this variable is not set.
 func Runs(t testing.TB, n int) int {
 	t.Helper()
 	text := os.Getenv(RunsVariable)

@@ -110,8 +110,8 @@ func correctIntegers(v any) {
 	}
 }
 
-// repeatDivision describes the query parameter division as repeated, in place of the
-// parameter divisions. REST requests have a list of divisions in a body only.
+// repeatDivision describes the query parameter division as repeated, and removes the query
+// parameter divisions. A REST request can have the field divisions only in its body.
 func repeatDivision(operation map[string]any) {
 	parameters, _ := operation["parameters"].([]any)
 	for i, parameter := range parameters {

@@ -11,28 +11,31 @@ local n = #reply
 local keys = 6 + 2 * ARGV[5]
 local count_less, count_less_at, count
 for a = 6, keys - 1, 2 do
-  local x = sort_key(ARGV[a], ARGV[a + 1])
+  if not p then x = sort_key(ARGV[a], ARGV[a + 1]) end
   n = n + 1
   reply[n] = x
   if S == '1' and x ~= '' then
-    local g, gi, s, si = seek(z, x)
-    local i = call('ZRANK', z .. 'l' .. s, x)
-    -- The user is in the ladder. If the sort key has no position, members were
-    -- removed by hand, and others may be missing too.
-    if not i then
-      empty_shard()
-      return {LOST}
+    if not p then
+      g, gi, s, si = seek(z, x)
+      i = call('ZRANK', z .. 'l' .. s, x)
+      -- The user is in the ladder. If the sort key has no position, members were
+      -- removed by hand, and others may be missing too.
+      if not i then
+        empty_shard()
+        return {LOST}
+      end
+      local before, all
+      before, all, ties = count_before(z, g, gi, si)
+      if all then reply[6] = all end
+      p = before + i
     end
-    local p, all, ties = count_before(z, g, gi, si)
-    if all then reply[6] = all end
-    p = p + i
     local better, distinct = p, p
     if ties and (COMPETITION or DENSE) then
       if not count_less then count_less, count_less_at, count = counters() end
       better, distinct = count_less_at(x, g, gi, s, si, i, p)
     end
     reply[n + 1], reply[n + 2], reply[n + 3] = p, better, distinct
-    n = n + 3
+    n, p = n + 3, nil
   end
 end
 if keys <= #ARGV and not count_less then count_less, count_less_at, count = counters() end

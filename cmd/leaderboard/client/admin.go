@@ -19,7 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// BoardName returns the given board id. If it is empty, BoardName returns the id of the
+// BoardName returns the given board id. If the given id is empty, BoardName returns the id of the
 // default board.
 func BoardName(id string) string {
 	if id == "" {

@@ -231,9 +231,9 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	return b, paths, err
 }
 
-// parseEnum returns the enum value with a name such as lower-first. Parameter firstErr is the
-// error of an earlier flag, or nil. If it is not nil, parseEnum returns it, so that the command
-// reports the first error of the flags.
+// parseEnum returns the enum value with a name such as lower-first. Parameter firstErr is the error
+// of an earlier flag, or nil. If firstErr is not nil, parseEnum returns firstErr, so that the
+// command reports the first error of the flags.
 func parseEnum[E ~int32](firstErr error, flag, name string, values map[string]int32) (E, error) {
 	v, ok := values[strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]
 	if firstErr == nil && (!ok || v == 0) {

@@ -44,8 +44,8 @@ func (b *serverDelays) NextBackOff() time.Duration {
 	return max(b.ExponentialBackOff.NextBackOff(), b.minimum)
 }
 
-// retryDelay returns the delay that the server suggests before a retry, or 0 if err
-// suggests none.
+// retryDelay returns the delay that the server suggests before a retry, or 0 if err suggests no
+// delay.
 func retryDelay(err error) time.Duration {
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.RetryInfo); ok {

@@ -17,8 +17,8 @@ import (
 
 // state is the content of the state file.
 type state struct {
-	Identity string `json:"identity"` // a hash of content, mapping, server and board
-	Offset   int64  `json:"offset"`   // in the decompressed input; the server has answered all records before it
+	Identity string `json:"identity"` // a hash: see resume
+	Offset   int64  `json:"offset"`   // in the decompressed input; the server has answered all records before the offset
 	Counts   counts `json:"counts"`
 }
 
@@ -66,9 +66,11 @@ func (im *importer) checkState() error {
 	return cli.Usagef("other users may read or change the state file %s (%s); make it private with chmod 600, or name another file with --state", im.state, mode)
 }
 
-// resume reads the state file, and reports whether this import continues an interrupted
-// import. The content, the mapping, the server and the board must be the same. A board that
-// was deleted and created again is not the same.
+// resume sets im.identity: a hash of the content, mapping, format, delimiter, server and board of
+// this import. Then it reads the state file, and reports whether this import continues the
+// interrupted import in the state file. The identities of both imports must be equal. If the board
+// was deleted and created again, the identities differ, because the hash includes the time of the
+// board's creation.
 func (im *importer) resume(sum string, b *pb.Board) bool {
 	h := sha256.New()
 	_ = json.NewEncoder(h).Encode([]any{sum, im.mapping, im.format, im.delimiter, im.Server, b.GetBoardId(), b.GetCreatedAt().AsTime()})

@@ -1,0 +1,123 @@
+-- The functions of this file read the ladder that read.lua has found.
+
+-- sort_key returns the sort key of a user, or '' if the user is not in the ladder.
+local function sort_key(user, h)
+  local s = call('HGET', live .. ':u' .. bucket(h, buckets), user)
+  if not s then return '' end
+  local from = byte(s, 1) + 2
+  local to = from + kb + TIME - 1
+  if #s < to then return '' end
+  local prefix = sub(s, from, to)
+  if number == '0' then return prefix .. user end
+  for i = to + 1, #s, LADDER do
+    local a, b, c = byte(s, i, i + 2)
+    if a * 65536 + b * 256 + c == tonumber(number) then return prefix .. user end
+  end
+  return ''
+end
+
+-- sum_before returns three values: the number of strings in the groups before the
+-- group number gi, from 0; the number of all strings of the tree; and whether strings may
+-- have equal rank keys. If kind is 'f' instead of '', the first value is the number of
+-- followers in those groups.
+local function sum_before(at, kind, gi)
+  local fields, i = {'t', 'ft'}, gi
+  while i > 0 do
+    fields[#fields + 1] = kind .. i
+    local b = 1
+    while i % (b + b) == 0 do b = b + b end
+    i = i - b
+  end
+  local v, n = call('HMGET', at .. 's', unpack(fields)), 0
+  for i = 3, #fields do n = n + (v[i] or 0) end
+  return n, tonumber(v[1]), S ~= '1' or v[2] ~= '0'
+end
+
+-- count_before returns three values: the number of strings before the leaf that seek
+-- found; the number of all strings of the tree, or nil if the tree has only one group; and
+-- whether strings may have equal rank keys.
+local function count_before(at, g, gi, si)
+  local n, all, ties = 0, nil, true
+  if gi then n, all, ties = sum_before(at, '', gi) end
+  if si and si > 0 then n = n + call('BITCOUNT', at .. 'c' .. g, '0', si * BLOCK - 1) end
+  return n, all, ties
+end
+
+-- size returns the number of strings of a tree, and whether strings may have equal rank
+-- keys.
+local function size(at)
+  local v = call('HMGET', at .. 's', 't', 'ft')
+  if v[1] then return tonumber(v[1]), S ~= '1' or v[2] ~= '0' end
+  local n = call('BITCOUNT', at .. 'c')
+  if n > 0 then return n, true end
+  return call('ZCARD', at .. 'l'), true
+end
+
+-- counters returns four functions: count_less, count_less_at, count and count_not_worse. A
+-- script calls it only if it needs them, because their definition takes time.
+local function counters()
+  -- The function followers returns the number of followers in the ladder before the i-th
+  -- string of a leaf. That string must not be a follower.
+  local function followers(g, gi, s, si, i)
+    if not si and i == 0 then return 0 end
+    local n, from, to = 0, 0, i - 1
+    if gi then n = sum_before(z, 'f', gi) end
+    if si then
+      local upto, sofar = call('BITCOUNT', z .. 'f' .. g, '0', (si + 1) * BLOCK - 1), 0
+      if upto == 0 then return n end
+      if si > 0 then sofar = call('BITCOUNT', z .. 'f' .. g, '0', si * BLOCK - 1) end
+      n = n + sofar
+      if i == 0 or upto == sofar then return n end
+      n = n + upto - sofar
+      from, to = i, -1 -- count the followers after string i, to subtract them
+    end
+    local last, pairs = false, 0
+    for _, x in ipairs(call('ZRANGE', z .. 'l' .. s, from, to)) do
+      local k = sub(x, 1, kb)
+      if k == last then pairs = pairs + 1 end
+      last = k
+    end
+    return si and n - pairs or n + pairs
+  end
+
+  -- count returns the number of strings of a tree that are less than x.
+  local function count(at, x)
+    local g, gi, s, si = seek(at, x)
+    return (count_before(at, g, gi, si)) + call('ZLEXCOUNT', at .. 'l' .. s, '-', '(' .. x)
+  end
+
+  -- count_less returns the number of standings in the ladder with a smaller rank key than
+  -- k, and the number of different smaller rank keys. k may be the beginning of a rank key.
+  local function count_less(k)
+    if S ~= '1' then return count(z, k), DENSE and count(z .. 'k', k) or 0 end
+    local g, gi, s, si = seek(z, k)
+    local i = call('ZLEXCOUNT', z .. 'l' .. s, '-', '(' .. k)
+    local n, _, ties = count_before(z, g, gi, si)
+    n = n + i
+    return n, DENSE and ties and n - followers(g, gi, s, si, i) or n
+  end
+
+  -- count_less_at returns the same as count_less for the rank key of x, which is the i-th
+  -- string of a leaf and has n strings before it.
+  local function count_less_at(x, g, gi, s, si, i, n)
+    local k, same = sub(x, 1, kb), false
+    if i > 0 then
+      local j = tostring(i - 1)
+      same = sub(call('ZRANGE', z .. 'l' .. s, j, j)[1], 1, kb) == k
+    else
+      same = #s > kb and sub(s, 1, kb) == k
+    end
+    if same then return count_less(k) end
+    return n, S == '1' and DENSE and n - followers(g, gi, s, si, i) or n
+  end
+
+  -- count_not_worse returns the number of standings with the rank key k or a smaller one.
+  local function count_not_worse(k)
+    local i = #k
+    while i > 0 and byte(k, i) == 255 do i = i - 1 end
+    if i == 0 then return (size(z)) end
+    return count(z, sub(k, 1, i - 1) .. string.char(byte(k, i) + 1))
+  end
+
+  return count_less, count_less_at, count, count_not_worse
+end

@@ -1,0 +1,191 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+const (
+	// amendTimeout is the longest time for which the submit of a result waits for amendments.
+	amendTimeout = 5 * time.Second
+	// maxAmended is the largest number of marks for one amendment.
+	maxAmended = 10_000
+	// maxLeftOut is the number of damaged users of a season after which an attempt to amend the
+	// season ends.
+	maxLeftOut = 10
+)
+
+// # Amendments of sealed seasons
+//
+// After a change of an entry in a sealed season, rankWriter.update writes a durable mark of the user,
+// before the change is acknowledged. It does not wait for the amendment, which may be slow: the
+// batches of the Kafka consumer also have results of open seasons. Every process that sweeps looks
+// for marks, amends each season once for all of its marks, and then removes these marks. If the
+// process dies, its marks remain, and another process finds them. A second amendment for the same
+// entries changes nothing: see [leaderboard.SeasonStore].Amend.
+//
+// Calls of clients and administrators wait for the amendment, so that a read after the answer sees
+// the change: see finishAmendments.
+
+// AmendMarked amends the final standings of all users who are marked: see
+// [leaderboard.SeasonStore].MarkFinal. If it fails in a season, it goes on with the others.
+func (s *shared) AmendMarked(ctx context.Context) error {
+	keys := map[leaderboard.SeasonKey]bool{}
+	for m, err := range s.store.FinalMarks(ctx) {
+		if err != nil {
+			return err
+		}
+		keys[m.SeasonKey] = true
+	}
+	list := slices.Collect(maps.Keys(keys))
+	return eachRead(ctx, len(list), func(ctx context.Context, i int) error {
+		// If another process or call is amending the season, a later call finds the rest.
+		_, err := s.withLease(ctx, list[i], func(ctx context.Context) error { return s.amendSeason(ctx, list[i]) })
+		return err
+	})
+}
+
+// finishAmendments amends the sealed ones of some seasons for all users who are marked.
+func (s *shared) finishAmendments(ctx context.Context, keys map[leaderboard.SeasonKey]bool) error {
+	list := slices.Collect(maps.Keys(keys))
+	return eachRead(ctx, len(list), func(ctx context.Context, i int) error {
+		b, err := s.boardSince(ctx, list[i].Board, time.Now().Add(-boardAge))
+		if errors.Is(err, leaderboard.ErrBoardNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		season, err := b.Season.ByID(list[i].Season)
+		if err != nil {
+			return err
+		}
+		_, sealed, err := s.seasonRecord(ctx, b, season)
+		if err == nil && !sealed && s.mayBeSealed(season) { // another process may just have sealed it
+			var record leaderboard.SeasonRecord
+			record, err = s.store.Season(ctx, list[i])
+			sealed = !record.SealedAt.IsZero()
+		}
+		if err != nil || !sealed {
+			return err
+		}
+		return s.amendMarked(ctx, list[i])
+	})
+}
+
+// entrySeasons returns the seasons of entries.
+func entrySeasons(lists ...[]leaderboard.Entry) map[leaderboard.SeasonKey]bool {
+	keys := map[leaderboard.SeasonKey]bool{}
+	for _, e := range slices.Concat(lists...) {
+		keys[e.SeasonKey] = true
+	}
+	return keys
+}
+
+// amendMarked amends the final standings of a season for all users who are marked. Calls that
+// arrive while an amendment is running wait, and then share the next one. If ctx is done before the
+// end, amendMarked returns the error of ctx, but the amendment continues in the background.
+func (s *shared) amendMarked(ctx context.Context, key leaderboard.SeasonKey) error {
+	_, err := runToEnd(ctx, s.tasks, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.amends.Do(ctx, key, struct{}{})
+	})
+	return err
+}
+
+// amendShared does the work of amendMarked for concurrent callers. It returns when this process has
+// amended the season, or when another process has removed all marks of the season.
+func (s *shared) amendShared(ctx context.Context, key leaderboard.SeasonKey, _ []struct{}) error {
+	for s.tasks.ctx.Err() == nil {
+		marks, err := s.marksOf(ctx, key)
+		if err != nil || len(marks) == 0 {
+			return err
+		}
+		held, err := s.withLease(ctx, key, func(ctx context.Context) error { return s.amendSeason(ctx, key) })
+		if held || err != nil {
+			return err
+		}
+		_ = wait(s.tasks.ctx, leaseRetry) // if the service is closing, the loop ends
+	}
+	return s.tasks.ctx.Err()
+}
+
+// marksOf returns the marks of a season.
+func (s *shared) marksOf(ctx context.Context, key leaderboard.SeasonKey) (marks []leaderboard.FinalMark, err error) {
+	for m, err := range s.store.FinalMarks(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if m.SeasonKey == key {
+			marks = append(marks, m)
+		}
+	}
+	return marks, nil
+}
+
+// amendSeason amends the final standings of a season for the marks that it reads, and then removes
+// these marks. If stored data of a user are damaged, it logs and leaves out the user, whose marks
+// remain. So one damaged user does not stop the changes of other users.
+func (s *shared) amendSeason(ctx context.Context, key leaderboard.SeasonKey) error {
+	marks, err := s.marksOf(ctx, key)
+	if err != nil {
+		return err
+	}
+	b, err := s.store.Board(ctx, key.Board)
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return s.store.RemoveFinalMarks(ctx, marks)
+	}
+	if err != nil {
+		return err
+	}
+	for chunk := range slices.Chunk(marks, maxAmended) {
+		err := s.amendFor(ctx, &b, key, chunk)
+		if damaged(err) {
+			err = s.amendEach(ctx, &b, key, chunk)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// amendEach amends the final standings of a season for one mark after another. It leaves out
+// damaged users. After maxLeftOut of them, it stops, because the damage may be in data that every
+// amendment reads.
+func (s *shared) amendEach(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, marks []leaderboard.FinalMark) error {
+	leftOut := 0
+	for i := range marks {
+		if s.tasks.ctx.Err() != nil {
+			return s.tasks.ctx.Err()
+		}
+		err := s.amendFor(ctx, b, key, marks[i:i+1])
+		if damaged(err) && leftOut < maxLeftOut {
+			leftOut++
+			s.leaveOut(ctx, key, marks[i].User, err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// amendFor amends the final standings of a season once for all given marks, and removes the marks.
+// If the season is not sealed, it was deleted after MarkFinal had written the marks.
+func (s *shared) amendFor(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, marks []leaderboard.FinalMark) error {
+	users, reasons := make([]leaderboard.UserID, len(marks)), map[string]bool{}
+	for i := range marks {
+		users[i], reasons[marks[i].Reason] = marks[i].User, true
+	}
+	err := s.ranks.amend(ctx, b, key, slices.Sorted(maps.Keys(reasons)), users)
+	if err != nil && !errors.Is(err, leaderboard.ErrNotSealed) {
+		return err
+	}
+	return s.store.RemoveFinalMarks(ctx, marks)
+}

@@ -1,0 +1,153 @@
+package ranking_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+)
+
+// hungAmends is a store whose Amend fails until the field works is true.
+type hungAmends struct {
+	leaderboard.Store
+	works bool
+	calls int
+}
+
+func (s *hungAmends) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
+	if !s.works {
+		return leaderboard.SeasonRecord{}, errDied
+	}
+	s.calls++
+	return s.Store.Amend(ctx, b, season, a, users)
+}
+
+// retraction returns a retraction of a match that afterDay allows.
+func retraction(f *fixture, key leaderboard.ResultKey) leaderboard.MatchResult {
+	return leaderboard.MatchResult{ResultKey: key, Revision: 1, Retracted: true, ReceivedAt: f.clock.now()}
+}
+
+// A batch with 50 retractions in a sealed season does not wait for an amendment, so the results of
+// other seasons are applied. The process dies. Another process then amends the season once, for all
+// retractions.
+func TestABatchDoesNotWaitForAmendments(t *testing.T) {
+	f := open(t)
+	f.create(dailyBoard)
+	const n = 50
+	for i := range n {
+		f.submit("b", points(fmt.Sprint("u", i), "m", int64(i)))
+	}
+	f.submit("b", points("ann", "m", 5))
+	f.seal()
+	store := &hungAmends{Store: f.store}
+	first := serviceOver(t, store, f.index)
+	first.clock.set(f.clock.now())
+	var batch []leaderboard.MatchResult
+	for i := range n {
+		batch = append(batch, retraction(f, dayResult(fmt.Sprint("u", i), "m")))
+	}
+	other, err := first.Complete(t.Context(), first.board("b"), points("bob", "m", 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := first.Apply(t.Context(), first.board("b"), append(batch, other))
+	if err != nil || report.Outcomes[n].Status != leaderboard.Applied {
+		t.Fatalf("Apply while no season can be amended: %v, %+v; want all results applied", err, report.Outcomes[n:])
+	}
+	for _, repair := range []bool{false, true} {
+		var found int
+		_, err := first.Verify(t.Context(), ranking.Selection{}, repair, nil, func(d ranking.Difference) error {
+			if d.Detail == "a change awaits its amendment" {
+				found++
+			}
+			return nil
+		})
+		if repair && !errors.Is(err, errDied) || !repair && (err != nil || found != n) {
+			t.Errorf("Verify (repair %v) found %d changes that await an amendment, error %v; want %d", repair, found, err, n)
+		}
+	}
+	if err := first.AmendMarked(t.Context()); !errors.Is(err, errDied) {
+		t.Fatalf("AmendMarked of a process that dies: %v, want its error", err)
+	}
+	first.Close()
+
+	store.works = true
+	second := serviceOver(t, store, f.index)
+	second.clock.set(f.clock.now())
+	for range 2 {
+		if err := second.AmendMarked(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second.wantList(dayQuery, "ann 5 1")
+	record, err := f.store.Season(t.Context(), leaderboard.SeasonKey{Board: "b", Season: day})
+	if err != nil || len(record.Amendments) != 1 || record.Amendments[0].Reason != "late correction" || store.calls != 1 {
+		t.Errorf("%d calls of Amend and the amendments %+v, error %v; want one for all retractions", store.calls, record.Amendments, err)
+	}
+	for m, err := range f.store.FinalMarks(t.Context()) {
+		t.Errorf("after the amendment, the store has the mark %+v, error %v; want none", m, err)
+	}
+}
+
+// A board is deleted while a mark of it is pending. The mark is removed.
+func TestMarksOfADeletedBoardAreRemoved(t *testing.T) {
+	f := open(t)
+	f.create(dailyBoard)
+	f.submit("b", points("ann", "m", 5))
+	f.seal()
+	if _, err := f.Apply(t.Context(), f.board("b"), []leaderboard.MatchResult{retraction(f, dayResult("ann", "m"))}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.DeleteBoard(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.AmendMarked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for m, err := range f.store.FinalMarks(t.Context()) {
+		t.Errorf("the store has the mark %+v, error %v; want none", m, err)
+	}
+}
+
+// damagedAmends is a store in which the data of the user bad are damaged.
+type damagedAmends struct{ leaderboard.Store }
+
+func (s damagedAmends) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
+	if slices.Contains(users, "bad") {
+		return leaderboard.SeasonRecord{}, leaderboard.ErrFormat
+	}
+	return s.Store.Amend(ctx, b, season, a, users)
+}
+
+// A marked user has damaged data. Changes of other users in the same sealed season still succeed: a
+// retraction, a ban and an erasure. Only the mark of the damaged user remains.
+func TestADamagedUserDoesNotStopAmendments(t *testing.T) {
+	f := open(t)
+	f.create(dailyBoard)
+	for i, user := range []string{"ann", "bad", "bob", "cyd", "dan"} {
+		f.submit("b", points(user, "m", int64(9-i)))
+	}
+	f.seal()
+	s := serviceOver(t, damagedAmends{f.store}, f.index)
+	s.clock.set(f.clock.now())
+	batch := []leaderboard.MatchResult{retraction(f, dayResult("bad", "m")), retraction(f, dayResult("ann", "m"))}
+	if _, err := s.Apply(t.Context(), s.board("b"), batch); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.SetBan(t.Context(), leaderboard.Ban{Board: "b", User: "bob", Banned: true, Reason: "test"}); err != nil {
+		t.Errorf("SetBan: %v", err)
+	}
+	if err := s.Erase(t.Context(), "cyd"); err != nil {
+		t.Errorf("Erase: %v", err)
+	}
+	s.wantList(dayQuery, "dan 5 1")
+	for m, err := range f.store.FinalMarks(t.Context()) {
+		if err != nil || m.User != "bad" {
+			t.Errorf("a mark of %s remains, error %v; want that of the damaged user only", m.User, err)
+		}
+	}
+}

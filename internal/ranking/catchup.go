@@ -1,0 +1,312 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+const (
+	// CatchUp gets a list of users for each season. CatchUp drops a season if the list is
+	// nil, or if the list has more than max(minRebuilt, size/rebuiltShare) users. The size is the
+	// number of users in the season. Otherwise, CatchUp refreshes the entries of the listed users.
+	minRebuilt   = 1000
+	rebuiltShare = 8
+	// refreshChunk is the largest number of users whose entries CatchUp reads before it passes the
+	// entries to the index.
+	refreshChunk = 512
+	// maxRepairs is the largest number of entries that wait for a repair of the index.
+	maxRepairs = 1 << 16
+)
+
+// CatchUp updates the index with stored entries. Call it if a process may have died after it stored
+// the entries and before it updated the index.
+//
+// Each key of users is a season of a board that is not linked to a source. The value is a list of
+// users of this season; nil means all users of the season. CatchUp updates the index with the
+// entries of these users in the season, and on the boards that are linked to the season's board.
+//
+// If CatchUp returns nil, and if Synced returns true after CatchUp has returned, then every process
+// sees the entries or treats their season as not loaded. CatchUp may be repeated, and it may run
+// while results are applied, because the index ignores older versions of an entry.
+//
+// A season that is not loaded is treated like a loaded season: another process may be filling it,
+// and may have read the users' entries before they changed. CatchUp uses the cheaper of two ways for
+// each season:
+//
+//   - For few users, CatchUp reads the users' entries: some 5,000 users a second, whatever the size
+//     of the season. Ranks stay available. Each entry takes one read of the store. If the user has
+//     no entry, CatchUp also calls Recount. If the board has linked boards, CatchUp also reads the
+//     list of the user's seasons.
+//   - For many users or a nil list, CatchUp drops the season and the unsealed seasons of the linked
+//     boards. A dropped season is then filled with all its users, from one scan of the store: some
+//     20,000 users a second. If the list has more than an eighth of the season's users, the fill
+//     takes at most twice the time of reading the entries of these users one by one.
+//
+// Errors: [leaderboard.ErrRankUnavailable] if the index does not answer; those of the store.
+func (a *Applier) CatchUp(ctx context.Context, users map[leaderboard.SeasonKey][]leaderboard.UserID) error {
+	var errs []error
+	for key, list := range users {
+		errs = append(errs, a.catchUpSeason(ctx, key, list))
+	}
+	return errors.Join(errs...)
+}
+
+// RepairIndex adds a user's entry to the index, in the background. Call RepairIndex after another
+// process has applied a result of the user but could not add the entry to the index. Perhaps only
+// that process cannot reach the index.
+//
+// If RepairIndex cannot add the entry, or if too many entries are waiting, it invalidates the season:
+// see [leaderboard.Index].Invalidate. Otherwise, an index that did not answer for a while could
+// return old ranks afterwards.
+func (a *Applier) RepairIndex(key leaderboard.SeasonKey, user leaderboard.UserID) {
+	if !a.repairs.add(key, user) {
+		a.index.Invalidate(key)
+	}
+	if a.repairs.start() {
+		a.tasks.running.Go(a.repairIndex)
+	}
+}
+
+// repairIndex adds the entries of the pending repairs to the index, until there are none.
+func (a *Applier) repairIndex() {
+	for {
+		seasons := a.repairs.take()
+		if seasons == nil {
+			return
+		}
+		for key, users := range seasons {
+			if err := a.repairSeason(key, users); err != nil && a.tasks.ctx.Err() == nil {
+				a.index.Invalidate(key)
+			}
+		}
+	}
+}
+
+func (a *Applier) repairSeason(key leaderboard.SeasonKey, users map[leaderboard.UserID]struct{}) error {
+	b, err := a.board(a.tasks.ctx, key.Board)
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for chunk := range slices.Chunk(slices.Collect(maps.Keys(users)), refreshChunk) {
+		if err := a.refreshEntries(a.tasks.ctx, b, key, chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// repairs are the entries for which RepairIndex was called, and which are not yet in the index.
+type repairs struct {
+	mu      sync.Mutex
+	pending map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{}
+	n       int  // users in pending
+	running bool // a goroutine takes what is pending
+}
+
+// add adds a user's entry in a season. If there are too many, add removes those of the season, and
+// returns false.
+func (r *repairs) add(key leaderboard.SeasonKey, user leaderboard.UserID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n >= maxRepairs {
+		r.n -= len(r.pending[key])
+		delete(r.pending, key)
+		return false
+	}
+	if r.pending == nil {
+		r.pending = map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{}{}
+	}
+	if r.pending[key] == nil {
+		r.pending[key] = map[leaderboard.UserID]struct{}{}
+	}
+	before := len(r.pending[key])
+	r.pending[key][user] = struct{}{}
+	r.n += len(r.pending[key]) - before
+	return true
+}
+
+// start reports whether the caller must start a goroutine that takes what is pending.
+func (r *repairs) start() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running || len(r.pending) == 0 {
+		return false
+	}
+	r.running = true
+	return true
+}
+
+// take returns what is pending, and removes it. If nothing is pending, take returns nil, and the
+// goroutine must end.
+func (r *repairs) take() map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	taken := r.pending
+	r.pending, r.n = nil, 0
+	r.running = taken != nil
+	return taken
+}
+
+// CatchUpAll does the work of CatchUp for all users of all seasons that may be in the index. It
+// drops these seasons.
+func (a *Applier) CatchUpAll(ctx context.Context) error {
+	boards, err := a.store.Boards(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range boards {
+		if err := a.dropUnsealed(ctx, &boards[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropUnsealed drops the seasons of a board from the index. Sealed seasons are not in the index.
+func (s *shared) dropUnsealed(ctx context.Context, b *leaderboard.Board) error {
+	ids, err := s.store.SeasonIDs(ctx, b.ID)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		key := leaderboard.SeasonKey{Board: b.ID, Season: id}
+		season, err := b.Season.ByID(id)
+		if err != nil {
+			return err
+		}
+		if _, sealed, err := s.seasonRecord(ctx, b, season); sealed || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := s.dropSeason(ctx, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropSeason drops a season from the index, also one that another process is filling: that process
+// may have read some entries before they changed.
+func (s *shared) dropSeason(ctx context.Context, key leaderboard.SeasonKey) error {
+	defer s.hub.notify(key)
+	return s.index.Drop(ctx, key)
+}
+
+// catchUpSeason does the work of CatchUp for users of one season.
+func (a *Applier) catchUpSeason(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
+	links, err := a.linksOf(ctx, key.Board)
+	if err != nil || links.source == nil { // the board was deleted
+		return err
+	}
+	loaded, err := a.index.Loaded(ctx, key)
+	if err != nil {
+		return err
+	}
+	if !loaded && len(users) > minRebuilt {
+		users = nil
+	}
+	if loaded && users != nil {
+		_, view, err := a.index.Index.Page(ctx, leaderboard.Ladder{SeasonKey: key}, 1, 1)
+		if err != nil {
+			return err
+		}
+		if int64(len(users)) > max(minRebuilt, view.Size/rebuiltShare) {
+			users = nil
+		}
+	}
+	if users == nil {
+		err := a.dropSeason(ctx, key)
+		for _, b := range links.boards {
+			err = errors.Join(err, a.dropUnsealed(ctx, b))
+		}
+		return err
+	}
+	boards := append([]*leaderboard.Board{links.source}, links.boards...)
+	for chunk := range slices.Chunk(users, refreshChunk) {
+		if err := a.refreshIndex(ctx, boards, key, chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refreshIndex passes the entries of users to the index: their entries in the season key of the
+// first board, and their entries in all seasons of the other boards. The other boards must be
+// linked to the first board.
+func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
+	keys := make([][]leaderboard.EntryKey, len(users))
+	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) error {
+		keys[i] = []leaderboard.EntryKey{{SeasonKey: key, User: users[i]}}
+		if len(boards) == 1 {
+			return nil
+		}
+		seasons, err := a.store.UserSeasons(ctx, users[i])
+		for _, s := range seasons {
+			if slices.ContainsFunc(boards[1:], func(b *leaderboard.Board) bool { return b.ID == s.Board }) {
+				keys[i] = append(keys[i], leaderboard.EntryKey{SeasonKey: s, User: users[i]})
+			}
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	bySeason := map[leaderboard.SeasonKey][]leaderboard.UserID{}
+	for _, k := range slices.Concat(keys...) {
+		bySeason[k.SeasonKey] = append(bySeason[k.SeasonKey], k.User)
+	}
+	for season, users := range bySeason {
+		b := boards[slices.IndexFunc(boards, func(b *leaderboard.Board) bool { return b.ID == season.Board })]
+		if err := a.refreshEntries(ctx, b, season, users); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refreshEntries passes the entries of users in one season to the index. If the index does not have
+// the season, another process may be filling it, so the entries are passed too. A user whose stored
+// data are damaged is left out.
+func (a *Applier) refreshEntries(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
+	if _, err := a.index.Loaded(ctx, key); err != nil {
+		return err
+	}
+	entries := make([]leaderboard.Entry, len(users))
+	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) (err error) {
+		entries[i], err = a.storedEntry(ctx, b, key, users[i])
+		if damaged(err) {
+			a.leaveOut(ctx, key, users[i], err)
+			err = nil
+		}
+		return err
+	}); err != nil {
+		if errors.Is(err, leaderboard.ErrBoardNotFound) {
+			return nil // the board was deleted, and its ranks with it
+		}
+		return err
+	}
+	entries = slices.DeleteFunc(entries, func(e leaderboard.Entry) bool { return e.User == "" }) // left out
+	defer a.hub.notify(key)
+	return a.index.tryUpdate(ctx, key, leaderboard.Truncate(a.now()), entries)
+}
+
+// storedEntry returns a user's entry. If none of the user's results counts, the entry has a
+// version, but no key. Errors: [leaderboard.ErrBoardNotFound].
+func (s *shared) storedEntry(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, user leaderboard.UserID) (leaderboard.Entry, error) {
+	stored, err := s.store.Entry(ctx, key, user)
+	if errors.Is(err, leaderboard.ErrEntryNotFound) { // only a recount returns the version of an entry without results
+		var change leaderboard.Change
+		change, err = s.store.Recount(ctx, b, key.Season, user)
+		stored = change.After
+	}
+	return stored, err
+}

@@ -1,0 +1,66 @@
+package cql
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// A new process adopts the stored summary of a user with many results. The process reads few rows,
+// and the entry has all results. A third process continues from the summary of the second process.
+func TestModelOfAnAdoptionByANewProcess(t *testing.T) {
+	testAdoptionByANewProcess(t, newModel(nil))
+}
+
+// The same happens on real servers.
+func TestAdoptionByANewProcess(t *testing.T) {
+	testAdoptionByANewProcess(t, shared.createOnce(t).tenant())
+}
+
+func testAdoptionByANewProcess(t *testing.T, c conn) {
+	rec := &recorder{conn: c}
+	b := stepsBoard(leaderboard.Sum)
+	w := newRecordedWriters(t, rec, &b)
+	w.user = "u"
+	ctx := t.Context()
+	openStore := func() *Store {
+		s := open(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 10})
+		if _, err := s.openIncarnation(ctx, &b, leaderboard.SeasonAll); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	const earlier = storedFrom + 100
+	var results []leaderboard.MatchResult
+	for i := range earlier {
+		results = append(results, w.result(fmt.Sprintf("m%d 1 red", i)))
+	}
+	if err := w.send(ctx, openStore(), results); err != nil {
+		t.Fatal(err)
+	}
+	for i, text := range []string{"second 1000 blue", "third 10000 red"} {
+		s := openStore()
+		rec.cost = cost{}
+		rec.text.Reset()
+		if err := w.apply(ctx, s, text); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("a result by a new process costs %+v", rec.cost)
+		if !strings.Contains(rec.text.String(), adoptionText) || rec.cost.rows > headRows+20 {
+			t.Errorf("store %d has read %d rows, want an adoption and at most %d rows", i+2, rec.cost.rows, headRows+20)
+		}
+		if err := errors.Join(w.check(ctx), w.checkIndex(ctx)); err != nil {
+			t.Errorf("after the result of store %d: %v", i+2, err)
+		}
+	}
+	e, err := w.third.Entry(ctx, leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}, "u")
+	if err != nil || e.Results != earlier+2 || b.ScoreOf(e.Key, stepsEpoch) != earlier+11000 {
+		t.Errorf("the entry has %d results and the score %d, error %v; want %d results and %d", e.Results, b.ScoreOf(e.Key, stepsEpoch), err, earlier+2, earlier+11000)
+	}
+}
+
+// adoptionText is a part of the text that a recorder records for an adoption.
+var adoptionText = fmt.Sprintf("%q", "dc1"+adoptionSuffix)

@@ -1,0 +1,130 @@
+package cql
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/gocql/gocql"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// markBuckets is the number of partitions of the marks of one data center. Each partition can have
+// 100,000 marks within its gc_grace_seconds, four hours, before Cassandra rejects reads of so many
+// tombstones.
+const markBuckets = 16
+
+// MarkFinal writes a row of table final_marks for each user, unless the season is not sealed. Each
+// row has a new id, so it is written once and removed once, and the removal never hides a later
+// mark. A data center has its own rows. Only its stores read and remove them, so they find all
+// changes that the rows are about.
+//
+// A Seal may run while the caller changes the entries. The final standings must then include
+// these changes. Seal first adds its generation to Pending, then reads the entries, and then
+// makes the generation valid. All changes of the seal are conditional statements (swaps), so they
+// have a definite order.
+//
+//   - If MarkFinal finds neither a pending nor a valid generation, Seal has not read any
+//     entry yet. Seal later reads the changed entries.
+//   - If MarkFinal finds a pending generation, it increments Overtaken by a swap. If this
+//     swap comes before the last swap of Seal, Seal starts again and reads the changes. If
+//     the last swap of Seal comes first, the swap of MarkFinal fails. MarkFinal then reads the
+//     seal again and finds that the season is sealed.
+//   - If MarkFinal finds that the season is sealed, it writes marks. Amend later reads the changed
+//     entries.
+//
+// If the writer dies before MarkFinal returns, it has not acknowledged the change. The sender
+// then sends the change again, and the writer that receives it calls MarkFinal.
+func (s *Store) MarkFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID, reason string) error {
+	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
+	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey) // the incarnation in which the caller changed entries
+	if err != nil || !inc.openFor(b) {
+		return cmp.Or(err, errNotSealed(seasonKey))
+	}
+	x, err := s.overtake(ctx, seasonKey, inc)
+	if err != nil || !x.sealed() {
+		return cmp.Or(err, errNotSealed(seasonKey))
+	}
+	id := gocql.MustRandomUUID().String()
+	var inserts []op
+	for _, user := range withoutRepeats(users) {
+		inserts = append(inserts, op{insertMark, []any{s.dc, bucketOf(user, markBuckets), string(user), id, string(b.ID), string(season), reason}})
+	}
+	return s.writeMarks(ctx, inserts)
+}
+
+// overtake returns the seal of a season. If a Seal is running, overtake makes it start again: see
+// MarkFinal.
+func (s *Store) overtake(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (seal, error) {
+	x, _, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
+		x.Overtaken++
+		return !x.sealed() && len(x.Pending) > 0
+	})
+	return x, err
+}
+
+// writeMarks writes statements on table final_marks, in batches of one partition. The first two
+// arguments of each are the partition key.
+func (s *Store) writeMarks(ctx context.Context, ops []op) error {
+	byBucket := map[int][]op{}
+	for _, o := range ops {
+		bucket := o.args[1].(int)
+		byBucket[bucket] = append(byBucket[bucket], o)
+	}
+	var batches [][]op
+	for _, bucket := range slices.Sorted(maps.Keys(byBucket)) {
+		batches = slices.AppendSeq(batches, slices.Chunk(byBucket[bucket], mostWrites))
+	}
+	return s.forEach(ctx, len(batches), func(ctx context.Context, i int) error { return s.conn.write(ctx, batches[i]...) })
+}
+
+// FinalMarks yields the marks of this data center.
+func (s *Store) FinalMarks(ctx context.Context) iter.Seq2[leaderboard.FinalMark, error] {
+	return func(yield func(leaderboard.FinalMark, error) bool) {
+		marks := make([][]leaderboard.FinalMark, markBuckets)
+		err := s.forEach(ctx, markBuckets, func(ctx context.Context, bucket int) (err error) {
+			var user, id, board, season, reason string
+			marks[bucket], err = gather(ctx, s.conn, op{selectMarks, []any{s.dc, bucket}}, []any{&user, &id, &board, &season, &reason}, func() (leaderboard.FinalMark, error) {
+				key := leaderboard.SeasonKey{Board: leaderboard.BoardID(board), Season: leaderboard.SeasonID(season)}
+				return leaderboard.FinalMark{SeasonKey: key, User: leaderboard.UserID(user), ID: id, Reason: reason}, nil
+			})
+			return err
+		})
+		if err != nil {
+			yield(leaderboard.FinalMark{}, err)
+			return
+		}
+		for _, m := range slices.Concat(marks...) {
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}
+}
+
+// RemoveFinalMarks removes rows of table final_marks.
+func (s *Store) RemoveFinalMarks(ctx context.Context, marks []leaderboard.FinalMark) error {
+	var deletions []op
+	for i := range marks {
+		deletions = append(deletions, s.deleteMark(marks[i].User, marks[i].ID))
+	}
+	return s.writeMarks(ctx, deletions)
+}
+
+func (s *Store) deleteMark(user leaderboard.UserID, id string) op {
+	return op{deleteMark, []any{s.dc, bucketOf(user, markBuckets), string(user), id}}
+}
+
+// eraseMarks removes all marks of a user in this data center.
+func (s *Store) eraseMarks(ctx context.Context, user leaderboard.UserID) error {
+	var id string
+	deletions, err := gather(ctx, s.conn, op{selectUserMarks, []any{s.dc, bucketOf(user, markBuckets), string(user)}}, []any{&id},
+		func() (op, error) { return s.deleteMark(user, id), nil })
+	if err != nil {
+		return err
+	}
+	return s.writeMarks(ctx, deletions)
+}

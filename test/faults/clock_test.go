@@ -1,0 +1,139 @@
+package faults
+
+import (
+	"context"
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/seed"
+)
+
+// clockVariable names a file of eight bytes. A program that is built by shiftedProgram adds the
+// number of seconds in this file to its clock.
+const clockVariable = "LEADERBOARD_TEST_CLOCK"
+
+// shiftedClock replaces the beginning of [time.Now]. The file is mapped into memory, so a change
+// of the file steps the clock at once. As after a step of a real clock, monotonic times do not change.
+const shiftedClock = `
+var clockShift = func() *int64 {
+	path, ok := syscall.Getenv("` + clockVariable + `")
+	if !ok {
+		return new(int64)
+	}
+	fd, err := syscall.Open(path, syscall.O_RDONLY, 0)
+	if err != nil {
+		panic(err)
+	}
+	shift, err := syscall.Mmap(fd, 0, 8, syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		panic(err)
+	}
+	return (*int64)(unsafe.Pointer(&shift[0]))
+}()
+
+func Now() Time {
+	sec, nsec, mono := runtimeNow()
+	sec += atomic.LoadInt64(clockShift)
+`
+
+// shiftedProgram builds the program with a clock that the test can shift. Only this build has such
+// a clock, because it replaces a file of the package time.
+func shiftedProgram(t *testing.T) string {
+	t.Helper()
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	must(t, err)
+	m := mutant{name: "a shifted clock", file: filepath.Join(strings.TrimSpace(string(root)), "src/time/time.go"), edits: []edit{
+		{"\nfunc Now() Time {\n\tsec, nsec, mono := runtimeNow()\n", shiftedClock},
+		{"\nimport (\n", "\nimport (\n\t\"sync/atomic\"\n\t\"syscall\"\n"},
+		{"\t_ \"unsafe\" ", "\t\"unsafe\" "},
+	}}
+	program := filepath.Join(t.TempDir(), "leaderboard")
+	cmd := exec.Command("go", "build", "-overlay", m.overlay(t), "-o", program, "github.com/open-leaderboard/leaderboard/cmd/leaderboard")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return program
+}
+
+// clock is the clock of a process.
+type clock string
+
+func newClock(t *testing.T, shift time.Duration) clock {
+	t.Helper()
+	c := clock(filepath.Join(t.TempDir(), "shift"))
+	c.step(t, shift)
+	return c
+}
+
+// step sets the difference between the clock and the clock of this process.
+func (c clock) step(t *testing.T, shift time.Duration) {
+	t.Helper()
+	f, err := os.OpenFile(string(c), os.O_CREATE|os.O_WRONLY, 0o600)
+	must(t, err)
+	_, err = f.Write(binary.NativeEndian.AppendUint64(nil, uint64(int64(shift/time.Second))))
+	must(t, err)
+	must(t, f.Close())
+}
+
+// The clocks of the processes differ by up to two hours. Under load, each clock steps to another
+// hour, backward too. Answers are right meanwhile, and the ladders equal the recount.
+func TestClocksApart(t *testing.T) {
+	d := deployment.New(t, deployment.Options{})
+	s := &service{Deployment: d, seed: seed.New(t)}
+	d.Program = shiftedProgram(t)
+	serve := func(c clock, flags ...string) *deployment.Node {
+		t.Setenv(clockVariable, string(c)) // the node keeps the environment of its start
+		return d.Serve(t, flags...)
+	}
+	const h = time.Hour
+	clocks := []clock{newClock(t, h), newClock(t, -h), newClock(t, h), newClock(t, 0)}
+	s.apis = []*deployment.Node{serve(clocks[0], "--roles=api"), serve(clocks[1], "--roles=api")}
+	s.static = serve(clocks[2], "--roles=consumer", "--kafka-instance-id=static")
+	s.dynamic = serve(clocks[3], "--roles=consumer")
+	for i, node := range s.apis {
+		checkClock(t, node, []time.Duration{h, -h}[i])
+	}
+	ledger := s.ledger(t, "clocks")
+	load := s.load(t, ledger)
+	histories := recordHistories(t, s.seed, s.apis[0], s.apis[0].Client, s.apis[1].Client)
+	for _, shifts := range [][]time.Duration{{0, -h, 0, h}, {-h, 0, -h, 0}, {h, -h, 0, -h}} {
+		load.waitForMore(t, 150)
+		for i, c := range clocks {
+			c.step(t, shifts[i])
+		}
+		for i, node := range s.apis {
+			checkClock(t, node, shifts[i])
+		}
+	}
+	load.waitForMore(t, 150)
+	load.stop()
+	if f := load.figures(); f.errors > 0 {
+		t.Errorf("%d calls failed, want 0", f.errors)
+	}
+	histories.check(t)
+	check(t, ledger, s.apis...)
+}
+
+// checkClock checks that the clock of an API node differs from this process's clock as wanted.
+func checkClock(t *testing.T, n *deployment.Node, want time.Duration) {
+	t.Helper()
+	board := n.Board(t, "clock", object{"policy": "BEST", "order": "HIGHER_FIRST", "season": object{"schedule": "NONE"}})
+	var answer struct {
+		CreatedAt time.Time `json:"created_at"`
+	}
+	deployment.Eventually(t, func(ctx context.Context) error {
+		_, err := n.Call(ctx, "GET", "/v1/boards/"+board, nil, &answer)
+		return err
+	})
+	if got := time.Until(answer.CreatedAt).Round(time.Minute); got != want {
+		t.Errorf("the clock of %s is ahead by %v, want %v", n.Addr, got, want)
+	}
+}

@@ -1,0 +1,59 @@
+package faults
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/seed"
+)
+
+// The test kills all servers and the process of one of two regions under load. The other
+// region acknowledges and applies results, and its ranks equal the recount. After the return
+// of the lost region, both regions equal the recount.
+func TestDataCenterLost(t *testing.T) {
+	s := seed.New(t)
+	random := rand.New(rand.NewPCG(s, 4))
+	regions := newRegions(t)
+	i := random.IntN(2)
+	lost, survivor := regions[i], regions[1-i]
+	// Both regions receive the results of the first ledger. During the loss, the survivor
+	// alone receives those of the second one.
+	both, alone := newLedger(t, survivor.node, "both", s), newLedger(t, survivor.node, "alone", s+1)
+	lost.waitForBoards(t, both)
+	lost.waitForBoards(t, alone)
+	h := recordHistories(t, s, survivor.node, survivor.node.Client)
+	here, there := startLoad(t, survivor.Deployment, both, survivor.node.Client), startLoad(t, lost.Deployment, both, lost.node.Client)
+	here.waitForMore(t, 100)
+	there.waitForMore(t, 100)
+
+	servers := []*cluster.Server{lost.node.Server, lost.redis, lost.kafka, lost.cassandra}
+	random.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
+	for _, server := range servers {
+		must(t, server.Kill())
+	}
+	begun, before := time.Now(), here.figures()
+	delay := here.waitForRecovery(t, begun)
+	load := startLoad(t, survivor.Deployment, alone, survivor.node.Client)
+	load.waitForMore(t, 300)
+	load.stop()
+	check(t, alone, survivor.node)
+	during := here.figures()
+	t.Logf("%s lost for %v: %s made %d calls, %d errors, acknowledged %d results, %d of them before they were applied; %d consecutive calls succeeded, the first started after %v",
+		lost.name, time.Since(begun).Round(time.Second), survivor.name, during.calls-before.calls, during.errors-before.errors,
+		during.acknowledged-before.acknowledged, during.accepted-before.accepted, steadyCalls, delay.Round(time.Millisecond))
+
+	for _, server := range []*cluster.Server{lost.cassandra, lost.kafka, lost.redis, lost.node.Server} {
+		must(t, server.Start(t.Context()))
+	}
+	delay = there.waitForRecovery(t, time.Now())
+	t.Logf("%s is back: %d consecutive calls succeeded, the first started after %v", lost.name, steadyCalls, delay.Round(time.Millisecond))
+	there.waitForMore(t, 100)
+	there.end()
+	here.stop()
+	there.stop()
+	h.check(t)
+	check(t, both, survivor.node, lost.node)
+	check(t, alone, survivor.node, lost.node)
+}
