@@ -212,7 +212,7 @@ func BenchmarkIndex(b *testing.B) {
 				tr := &t.ladders[0]
 				var sum uint64
 				measure(b, n, func(i int, _ leaderboard.UserID) {
-					p := t.forest.placeAt(tr, rng.Int64N(int64(n-100)))
+					p, _ := t.forest.placeAt(tr, rng.Int64N(int64(n-100)))
 					for range 100 {
 						p, _ = t.forest.standingAt(p)
 						sum += t.forest.leafRows(p.leaf)[p.i] + uint64(t.forest.leaf(p.leaf).refs[p.i])
@@ -231,7 +231,7 @@ func BenchmarkIndex(b *testing.B) {
 				}
 				measure(b, n, func(i int, _ leaderboard.UserID) {
 					u := &users[i&(1<<20-1)]
-					t.ranksAt(tr, place{u.leaf, t.forest.leaf(u.leaf).indexOf(u.ref)})
+					t.ranksAt(tr, place{u.leaf, t.forest.leaf(u.leaf).indexOf(u.ref)}, t.forest.countsBefore(u.leaf))
 				})
 			})
 			b.Run("ranks/100", func(b *testing.B) {

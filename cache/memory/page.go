@@ -9,10 +9,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// ranksAt returns the ranks of the standing at p.
-func (t *table) ranksAt(tr *tree, p place) leaderboard.Ranks {
+// ranksAt returns the ranks of the standing at p. The caller passes the counts of all leaves to
+// the left of p's leaf.
+func (t *table) ranksAt(tr *tree, p place, before counts) leaderboard.Ranks {
 	lf := t.forest.leaf(p.leaf)
-	sum := t.forest.countsBefore(p.leaf) + lf.countsBefore(p.i+1)
+	sum := before + lf.countsBefore(p.i+1)
 	r := leaderboard.Ranks{Ordinal: sum.standings(), Dense: sum.heads()}
 	// A head is the first standing with its rank key. The head of this standing's rank
 	// key is the last head at or before p.
@@ -51,15 +52,41 @@ type rawPage struct {
 	bytes     strings.Builder        // for each standing: the length of the user id, the id, the rank key
 }
 
-// page copies up to n standings, beginning at a position. Positions begin at 0.
-func (t *table) page(tr *tree, position int64, n int) *rawPage {
+// section is a sequence of consecutive standings of a ladder.
+type section struct {
+	start  place  // the place of the first standing
+	before counts // the counts of all leaves to the left of start's leaf
+	n      int    // the number of standings
+}
+
+// sectionFrom returns the section of at most n standings that begins at p. The place p may be the
+// end of a leaf. The caller passes the counts of all leaves to the left of p's leaf.
+func (t *table) sectionFrom(tr *tree, p place, before counts, n int) section {
+	if lf := t.forest.leaf(p.leaf); p.i == int(lf.n) {
+		p, before = place{leaf: lf.next}, before+lf.countsBefore(p.i)
+	}
+	position := before.standings() + int64(p.i)
+	return section{p, before, int(max(min(int64(n), tr.sum.standings()-position), 0))}
+}
+
+// sectionAt returns the section of at most n standings that begins at a position. Positions begin
+// at 0.
+func (t *table) sectionAt(tr *tree, position int64, n int) section {
+	if position >= tr.sum.standings() {
+		return section{}
+	}
+	p, before := t.forest.placeAt(tr, position)
+	return t.sectionFrom(tr, p, before, n)
+}
+
+// page copies the standings of a section.
+func (t *table) page(tr *tree, s section) *rawPage {
 	pg := &rawPage{keyBytes: t.keyBytes}
-	n = int(min(int64(n), tr.sum.standings()-position))
-	if n <= 0 {
+	start, n := s.start, s.n
+	if n == 0 {
 		return pg
 	}
-	start := t.forest.placeAt(tr, position)
-	pg.first = t.ranksAt(tr, start)
+	pg.first = t.ranksAt(tr, start, s.before)
 
 	// Records are scattered in memory. This loop reads only the lengths of ids, so the
 	// processor can fetch many records concurrently. The loop below, which copies the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"strings"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -86,7 +87,7 @@ func (x *Index) standings(l leaderboard.Ladder, users []leaderboard.UserID, out 
 			for i := range chunk {
 				if p := places[i]; p.leaf != 0 {
 					rows := t.forest.leafRows(p.leaf)
-					chunk[i].AchievedAt, chunk[i].Ranks = instant(rows.achieved(p.i)), t.ranksAt(tr, p)
+					chunk[i].AchievedAt, chunk[i].Ranks = instant(rows.achieved(p.i)), t.ranksAt(tr, p, t.forest.countsBefore(p.leaf))
 					t.writeKey(&keys, rows, p.i)
 				}
 			}
@@ -120,17 +121,21 @@ func (t *table) placeOf(tr *tree, user leaderboard.UserID) place {
 
 // Page implements [leaderboard.Ranker]. A position less than 1 counts as 1.
 func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
-	return x.page(l, func(t *table, tr *tree) (int64, int, error) { return max(position, 1) - 1, n, nil })
+	return x.page(l, func(t *table, tr *tree) (section, error) {
+		if tr == nil {
+			return section{}, nil
+		}
+		return t.sectionAt(tr, max(position, 1)-1, n), nil
+	})
 }
 
-// page returns consecutive standings of l. The function limits chooses them: it returns the
-// position of the first standing, counted from 0, and the greatest number of standings to return.
-func (x *Index) page(l leaderboard.Ladder, limits func(*table, *tree) (int64, int, error)) ([]leaderboard.Standing, leaderboard.View, error) {
+// page returns the standings of the section of l that choose returns.
+func (x *Index) page(l leaderboard.Ladder, choose func(*table, *tree) (section, error)) ([]leaderboard.Standing, leaderboard.View, error) {
 	var pg *rawPage
 	v, err := x.read(l, func(t *table, tr *tree) error {
-		position, n, err := limits(t, tr)
+		s, err := choose(t, tr)
 		if err == nil && tr != nil {
-			pg = t.page(tr, position, n)
+			pg = t.page(tr, s)
 		}
 		return err
 	})
@@ -143,9 +148,9 @@ func (x *Index) page(l leaderboard.Ladder, limits func(*table, *tree) (int64, in
 // PageAfter implements [leaderboard.Ranker]. The empty key stands before all
 // standings, and a prefix of a sort key stands before that key.
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
-	return x.page(l, func(t *table, tr *tree) (int64, int, error) {
+	return x.page(l, func(t *table, tr *tree) (section, error) {
 		if tr == nil {
-			return 0, n, nil
+			return section{}, nil
 		}
 		// b is the least key that is greater than after, so that the standings before b include
 		// the standing whose sort key equals after. The least id that is greater than an id is
@@ -159,25 +164,29 @@ func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leade
 		}
 		achieved := binary.BigEndian.Uint64([]byte(after[t.keyBytes:]))
 		b.words = t.words(nil, string(after[:t.keyBytes]), achieved)
-		return t.countsBefore(tr, b).standings(), n, nil
+		p, before := t.forest.find(tr, b)
+		return t.sectionFrom(tr, p, before, n), nil
 	})
 }
 
 // Around implements [leaderboard.Ranker].
 func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int, _ ...leaderboard.Method) (leaderboard.Neighborhood, leaderboard.View, error) {
 	var n leaderboard.Neighborhood
-	out, v, err := x.page(l, func(t *table, tr *tree) (int64, int, error) {
+	out, v, err := x.page(l, func(t *table, tr *tree) (section, error) {
 		if tr != nil {
 			if p := t.placeOf(tr, user); p.leaf != 0 {
-				position := (t.forest.countsBefore(p.leaf) + t.forest.leaf(p.leaf).countsBefore(p.i)).standings()
-				n.NotWorse = t.countNotWorse(tr, p)
-				above := min(int64(max(above, 0)), position)
-				below := min(int64(max(below, 0)), tr.sum.standings())
-				n.Of = int(above)
-				return position - above, int(above + 1 + below), nil
+				before := t.forest.countsBefore(p.leaf)
+				position := before.standings() + int64(p.i)
+				n.NotWorse = t.countNotWorse(tr, p, before)
+				n.Of = int(min(int64(max(above, 0)), position))
+				size := n.Of + 1 + int(min(int64(max(below, 0)), tr.sum.standings()))
+				if n.Of <= p.i {
+					return t.sectionFrom(tr, place{p.leaf, p.i - n.Of}, before, size), nil
+				}
+				return t.sectionAt(tr, position-int64(n.Of), size), nil
 			}
 		}
-		return 0, 0, fmt.Errorf("memory: %q in %v: %w", user, l, leaderboard.ErrEntryNotFound)
+		return section{}, fmt.Errorf("memory: %q in %v: %w", user, l, leaderboard.ErrEntryNotFound)
 	})
 	if err != nil {
 		return leaderboard.Neighborhood{}, leaderboard.View{}, err
@@ -187,9 +196,13 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 }
 
 // countNotWorse returns the number of standings of tr whose rank key equals the rank key of the
-// standing at p or is better.
-func (t *table) countNotWorse(tr *tree, p place) int64 {
-	sum := t.forest.countsBefore(p.leaf) + t.forest.leaf(p.leaf).countsBefore(p.i+1)
+// standing at p or is better. The caller passes the counts of all leaves to the left of p's leaf.
+func (t *table) countNotWorse(tr *tree, p place, before counts) int64 {
+	lf := t.forest.leaf(p.leaf)
+	sum := before + lf.countsBefore(p.i+1)
+	if heads := lf.heads >> p.i >> 1; heads != 0 { // the next head is in the same leaf
+		return sum.standings() + int64(bits.TrailingZeros64(heads))
+	}
 	if sum.heads() == tr.sum.heads() {
 		return tr.sum.standings()
 	}
@@ -243,7 +256,7 @@ func (t *table) keyAt(tr *tree, position int64) leaderboard.RankKey {
 	if position < 1 || position > tr.sum.standings() {
 		return ""
 	}
-	p := t.forest.placeAt(tr, position-1)
+	p, _ := t.forest.placeAt(tr, position-1)
 	var key strings.Builder
 	t.writeKey(&key, t.forest.leafRows(p.leaf), p.i)
 	return leaderboard.RankKey(key.String())

@@ -102,13 +102,17 @@ func (t *modeledTable) verify() {
 			want = append(want, s)
 		}
 		tr := &t.ladders[n]
-		if got := t.page(tr, 0, len(want)+1).finish(); !slices.Equal(want, got) {
+		if got := t.page(tr, t.sectionAt(tr, 0, len(want)+1)).finish(); !slices.Equal(want, got) {
 			t.tb.Fatalf("ladder %q: (-want +got)\n%s", tr.division, cmp.Diff(want, got))
 		}
 		for i, s := range want {
 			p := t.placeOf(tr, s.User)
-			if p != t.forest.placeAt(tr, int64(i)) || t.ranksAt(tr, p) != s.Ranks {
-				t.tb.Fatalf("ladder %q: %q at %v has ranks %+v, want %+v", tr.division, s.User, p, t.ranksAt(tr, p), s.Ranks)
+			at, before := t.forest.placeAt(tr, int64(i))
+			if got := t.ranksAt(tr, p, before); p != at || got != s.Ranks {
+				t.tb.Fatalf("ladder %q: %q at %v, want %v; ranks %+v, want %+v", tr.division, s.User, p, at, got, s.Ranks)
+			}
+			if got := t.forest.countsBefore(p.leaf); got != before {
+				t.tb.Fatalf("ladder %q: countsBefore of the leaf of %q is %d, placeAt returns %d", tr.division, s.User, got, before)
 			}
 		}
 	}

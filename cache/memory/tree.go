@@ -185,19 +185,20 @@ func (lf *leaf) countsBefore(i int) counts {
 	return counts(i)<<32 + counts(bits.OnesCount64(lf.heads&(1<<i-1)))
 }
 
-// placeAt returns the place of the standing at a position. Positions begin at 0.
-func (f *forest) placeAt(t *tree, position int64) place {
-	node := t.root
+// placeAt returns the place of the standing at a position. Positions begin at 0. It also
+// returns the counts of all leaves to the left of the place's leaf.
+func (f *forest) placeAt(t *tree, position int64) (place, counts) {
+	node, before := t.root, counts(0)
 	for level := t.level; level > 0; level-- {
 		in := f.inner(node)
-		k := 0
-		for in.sums[k].standings() <= position {
+		k, rest := 0, position-before.standings()
+		for in.sums[k].standings() <= rest {
 			k++
 		}
-		position -= in.countsBefore(k).standings()
+		before += in.countsBefore(k)
 		node = in.child[k]
 	}
-	return place{node, int(position)}
+	return place{node, int(position - before.standings())}, before
 }
 
 // countBeforeHead returns the number of standings before the nth head. The first head is number 1.
