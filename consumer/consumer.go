@@ -51,7 +51,7 @@ type service interface {
 	KeysAt(ctx context.Context, s leaderboard.SeasonKey, positions []int64) ([]leaderboard.RankKey, error)
 	Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error)
 	Synced(seasons ...leaderboard.SeasonKey) bool
-	CatchUp(ctx context.Context, users map[leaderboard.SeasonKey][]leaderboard.UserID) error
+	CatchUp(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) (rest []leaderboard.UserID, dropped bool, err error)
 	CatchUpAll(ctx context.Context) error
 }
 

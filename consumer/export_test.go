@@ -18,5 +18,12 @@ func (o Options) WithLagPoll(interval time.Duration) Options {
 	return o
 }
 
+// WithMaxGapUsers returns o with another limit of the users whom a session remembers while it
+// reads gaps.
+func (o Options) WithMaxGapUsers(n int) Options {
+	o.maxGapUsers = n
+	return o
+}
+
 // MaxWaiting is the number of messages of a partition that may wait for their boards.
 const MaxWaiting = maxWaiting

@@ -29,6 +29,19 @@ func (h handler) resetInvalidOffsets(s sarama.ConsumerGroupSession) error {
 	}
 	oldest, oldestErr := admin.ListOffsets(offsetRequest(s, sarama.OffsetOldest), nil)
 	newest, newestErr := admin.ListOffsets(offsetRequest(s, sarama.OffsetNewest), nil)
+	truncated := map[partition]int64{} // committed offsets of partitions that lost their newest messages
+	for topic, partitions := range s.Claims() {
+		for _, p := range partitions {
+			stored, end := committed.GetBlock(topic, p), newest[topic][p]
+			if stored != nil && stored.Err == sarama.ErrNoError && known(end) && stored.Offset > end.Offset {
+				truncated[partition{topic, p}] = stored.Offset
+			}
+		}
+	}
+	// The committed offset shows the loss, so positions must be marked before it is reset.
+	if err := h.markLostMessages(admin, truncated); err != nil {
+		return fmt.Errorf("consumer: positions of the rank index: %w", err)
+	}
 	for topic, partitions := range s.Claims() {
 		for _, p := range partitions {
 			id := h.topics[topic]

@@ -1,16 +1,11 @@
 package consumer
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/cenkalti/backoff/v5"
-
-	"github.com/open-leaderboard/leaderboard"
 )
 
 // # The position of the rank index
@@ -39,26 +34,28 @@ import (
 //     owner stores a position late. It may be too low, which costs work only.
 //   - An offset after the position is committed only if a position is stored. So a missing position
 //     means that the index lacked nothing before the committed offset.
-//   - Kafka removes offsets of a group without members when they were not stored for a week.
-//     Therefore a position is stored again at least every positionAge.
+//   - By default, Kafka removes the offsets of a group without members after a week. So a position is
+//     stored with a retention of its own, positionRetention. It outlasts a return to an older version.
 //   - If the log no longer has the messages after the position, any season may lack an update, so
 //     all seasons that are in the index are dropped, and filled from the store. This happens
-//     after an outage longer than the log's retention, or after a topic was created again.
+//     after an outage longer than the log's retention, after a topic was created again, or after a
+//     broker lost the newest messages. The position has the metadata lostMessages until the seasons
+//     are dropped, so another owner of the partition drops them if this one dies before.
+//
+// If a broker loses the newest messages in an unclean leader election, and the log then grows beyond
+// the committed offset, consumers notice nothing. Then use verify --repair.
 
 const (
 	// positionInterval is the interval at which changed positions are stored.
 	positionInterval = time.Second
 	// positionAge is the age at which a position is stored again.
 	positionAge = time.Hour
+	// positionRetention is the time for which Kafka keeps a position that is not stored again.
+	positionRetention = 10 * 365 * 24 * time.Hour
 	// maxPositionDelay bounds the time for which the end of a session waits for the last positions.
 	maxPositionDelay = 3 * time.Second
-	// maxGapUsers is the number of users, of all seasons, that a consumer remembers while it reads
-	// a gap. If there are more, the largest season is treated as a whole.
-	maxGapUsers = 1 << 18
-	// gapIdle is the longest wait for the next message of a gap. A gap may end with messages that
-	// a reader does not get, such as those of an aborted transaction.
-	// The wait is longer than a read of the log may take, so a broker that hangs ends it with an error.
-	gapIdle = 90 * time.Second
+	// lostMessages is the metadata of a position if the log no longer has the messages after it.
+	lostMessages = "lost"
 )
 
 // PositionGroup returns the name of the group that keeps the positions of the consumer group. The
@@ -73,27 +70,28 @@ type partition struct {
 
 // position is the state of the index's position in one partition.
 type position struct {
-	offset   int64     // the position
-	topic    string    // the id of the topic to which offset belongs
-	stored   int64     // the position in Kafka; -1 if it has none
-	storedAt time.Time // when this process stored it last
-	known    bool      // false until the stored position was read
-	caughtUp bool      // true if the position follows the reported offset while the index is synced
-	reported int64     // the offset after the last reported message; -1 if there is none
+	offset      int64     // the position
+	topic       string    // the id of the topic to which offset belongs, or lostMessages
+	stored      int64     // the position in Kafka; -1 if Kafka has none
+	storedTopic string    // the metadata of the position in Kafka
+	storedAt    time.Time // when this process last stored the position
+	known       bool      // false until the stored position was read
+	caughtUp    bool      // true if the position follows the reported offset while the index is synced
+	reported    int64     // all messages before this offset are reported; -1 before the position is known
 }
 
 // positions are those of the partitions of one session.
 type positions struct {
-	mu      sync.Mutex
-	all     map[partition]*position
-	lost    sync.Mutex // held while seasons are dropped because messages are lost
-	dropped bool       // guarded by lost: the session has dropped all seasons
+	gaps gapUsers
+	mu   sync.Mutex
+	all  map[partition]*position
 }
 
-// reset sets the partitions of a session.
-func (ps *positions) reset(claims map[string][]int32) {
+// reset sets the partitions of a session. Parameter maxUsers is the limit of gapUsers.
+func (ps *positions) reset(claims map[string][]int32, maxUsers int) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	ps.gaps.max = maxUsers
 	ps.all = map[partition]*position{}
 	for topic, ids := range claims {
 		for _, id := range ids {
@@ -139,7 +137,7 @@ func (ps *positions) due(now time.Time) map[string]map[int32]sarama.OffsetAndMet
 	defer ps.mu.Unlock()
 	request := map[string]map[int32]sarama.OffsetAndMetadata{}
 	for p, s := range ps.all {
-		if !s.known || s.offset == s.stored && now.Sub(s.storedAt) < positionAge {
+		if !s.known || s.offset == s.stored && s.topic == s.storedTopic && now.Sub(s.storedAt) < positionAge {
 			continue
 		}
 		if request[p.topic] == nil {
@@ -187,11 +185,7 @@ func (h handler) storePositions() error {
 	if len(request) == 0 {
 		return nil
 	}
-	admin, err := sarama.NewClusterAdminFromClient(h.client) // not closed: that would close the client
-	if err != nil {
-		return err
-	}
-	response, err := admin.AlterConsumerGroupOffsets(PositionGroup(h.o.Group), request, nil)
+	response, err := h.sendPositions(request)
 	if err != nil {
 		return err
 	}
@@ -200,18 +194,58 @@ func (h handler) storePositions() error {
 	defer h.positions.mu.Unlock()
 	for topic, offsets := range request {
 		for id, stored := range offsets {
-			switch err, ok := response.Errors[topic][id]; {
-			case !ok:
-				errs = append(errs, sarama.ErrIncompleteResponse)
-			case err != sarama.ErrNoError:
+			if err := positionError(response, topic, id); err != nil {
 				errs = append(errs, err)
-			default:
-				state := h.positions.all[partition{topic, id}]
-				state.stored, state.storedAt = stored.Offset, now
+				continue
 			}
+			state := h.positions.all[partition{topic, id}]
+			state.stored, state.storedTopic, state.storedAt = stored.Offset, stored.Metadata, now
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// sendPositions asks Kafka to store positions. Version 4 of the request is the last one with a
+// retention. All versions of Kafka up to 4 accept it.
+func (c *Consumer) sendPositions(positions map[string]map[int32]sarama.OffsetAndMetadata) (*sarama.OffsetCommitResponse, error) {
+	group := PositionGroup(c.o.Group)
+	request := &sarama.OffsetCommitRequest{
+		Version: 4, ConsumerGroup: group, ConsumerGroupGeneration: sarama.GroupGenerationUndefined,
+		RetentionTime: positionRetention.Milliseconds(),
+	}
+	for topic, offsets := range positions {
+		for id, o := range offsets {
+			request.AddBlock(topic, id, o.Offset, 0, o.Metadata)
+		}
+	}
+	coordinator, err := c.client.Coordinator(group)
+	if err != nil {
+		return nil, err
+	}
+	response, err := coordinator.CommitOffset(request)
+	moved := err != nil
+	if err == nil {
+		for _, partitions := range response.Errors {
+			for _, err := range partitions {
+				moved = moved || errors.Is(err, sarama.ErrNotCoordinatorForConsumer) || errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable)
+			}
+		}
+	}
+	if moved {
+		err = errors.Join(err, c.client.RefreshCoordinator(group)) // the next attempt uses the new coordinator
+	}
+	return response, err
+}
+
+// positionError returns the error with which Kafka did not store a position, or nil.
+func positionError(response *sarama.OffsetCommitResponse, topic string, id int32) error {
+	switch err, ok := response.Errors[topic][id]; {
+	case !ok:
+		return sarama.ErrIncompleteResponse
+	case !errors.Is(err, sarama.ErrNoError):
+		return err
+	}
+	return nil
 }
 
 // storeLastPositions stores the positions at the end of a session, so that the next owners need not
@@ -226,231 +260,4 @@ func (h handler) storeLastPositions() {
 	case <-done:
 	case <-time.After(maxPositionDelay):
 	}
-}
-
-// gap is a part of a partition whose messages are applied, but whose updates the index may lack.
-type gap struct {
-	from, to int64 // offsets; to is not part of the gap
-	lost     bool  // the log lacks messages of the gap
-}
-
-// followIndex brings the index up to date with the messages before a claim, and retries until this
-// succeeds or ctx is done. After that, the position of the partition follows the reported offset.
-func (h handler) followIndex(ctx context.Context, claim sarama.ConsumerGroupClaim) {
-	p := partition{claim.Topic(), claim.Partition()}
-	intervals := backoff.NewExponentialBackOff()
-	intervals.InitialInterval, intervals.MaxInterval = 100*time.Millisecond, 5*time.Second
-	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
-		g, err := h.findGap(p, claim.InitialOffset())
-		if err == nil {
-			err = h.closeGap(ctx, p, g)
-		}
-		if err == nil {
-			h.positions.catchUp(p, g.to, h.topics[p.topic])
-		}
-		return struct{}{}, err
-	}, backoff.WithBackOff(intervals), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, wait time.Duration) {
-		h.o.Log.Warn("rank index not brought up to date with applied messages", "topic", p.topic, "partition", p.id, "err", err, "in", wait)
-	}))
-}
-
-// findGap reads the stored position of a partition, and returns the gap before the offset start,
-// with which the claim begins. If start is negative, the claim begins with the oldest message.
-func (h handler) findGap(p partition, start int64) (gap, error) {
-	oldest, err := h.client.GetOffset(p.topic, p.id, sarama.OffsetOldest)
-	if err != nil {
-		return gap{}, err
-	}
-	if start < 0 {
-		start = oldest
-	}
-	admin, err := sarama.NewClusterAdminFromClient(h.client) // not closed: that would close the client
-	if err != nil {
-		return gap{}, err
-	}
-	response, err := admin.ListConsumerGroupOffsets(PositionGroup(h.o.Group), map[string][]int32{p.topic: {p.id}})
-	// Without access to the group, no position was stored, and none will be. The consumer then commits
-	// offsets only while the index is synced.
-	id, missing := h.topics[p.topic], errors.Is(err, sarama.ErrGroupIDNotFound) || errors.Is(err, sarama.ErrGroupAuthorizationFailed)
-	if err != nil && !missing {
-		return gap{}, err
-	}
-	var stored *sarama.OffsetFetchResponseBlock
-	if !missing {
-		stored = response.GetBlock(p.topic, p.id)
-	}
-	if stored != nil && stored.Err != sarama.ErrNoError {
-		return gap{}, stored.Err
-	}
-	if stored == nil || stored.Offset < 0 {
-		h.positions.begin(p, start, -1, start, id)
-		return gap{from: start, to: start}, nil
-	}
-	g := gap{from: min(stored.Offset, start), to: start}
-	recreated := stored.Metadata != "" && id != "" && stored.Metadata != id
-	if g.lost = recreated || g.from < oldest; g.lost {
-		// Until the index is brought up to date, the position in Kafka stays as it is, so that
-		// another owner finds the same loss.
-		h.positions.begin(p, stored.Offset, stored.Offset, start, stored.Metadata)
-		return g, nil
-	}
-	h.positions.begin(p, g.from, stored.Offset, start, id)
-	return g, nil
-}
-
-// closeGap brings the index up to date with the messages of a gap.
-func (h handler) closeGap(ctx context.Context, p partition, g gap) error {
-	if !g.lost && g.from == g.to {
-		return nil
-	}
-	h.o.Log.Info("bringing the rank index up to date with applied messages", "topic", p.topic, "partition", p.id,
-		"position", g.from, "offset", g.to, "messages_lost", g.lost)
-	users := &gapUsers{seasons: map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{}{}}
-	if !g.lost && g.from < g.to {
-		var err error
-		if g.lost, err = h.readGap(ctx, p, g, users); err != nil {
-			return err
-		}
-	}
-	if !g.lost {
-		if err := h.service.CatchUp(ctx, users.lists()); err != nil {
-			return err
-		}
-		return h.waitUntilSynced(ctx)
-	}
-	h.positions.lost.Lock()
-	defer h.positions.lost.Unlock()
-	if h.positions.dropped { // for another partition, in this session: after the lost messages were applied
-		return nil
-	}
-	err := h.service.CatchUpAll(ctx)
-	if err == nil {
-		err = h.waitUntilSynced(ctx)
-	}
-	h.positions.dropped = err == nil
-	return err
-}
-
-// waitUntilSynced waits until the index lacks no update of this process. Until then, only this
-// process knows of a missing update, so the position must stay.
-func (h handler) waitUntilSynced(ctx context.Context) error {
-	tick := time.NewTicker(syncPoll)
-	defer tick.Stop()
-	for !h.service.Synced() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
-}
-
-// readGap reads the messages of a gap, and adds the users whom they name. It returns true if it
-// did not get the last message of the gap within gapIdle.
-func (h handler) readGap(ctx context.Context, p partition, g gap, users *gapUsers) (lost bool, err error) {
-	reader, err := sarama.NewConsumerFromClient(h.client) // it needs no Close, which would leave the client open
-	if err != nil {
-		return false, err
-	}
-	messages, err := reader.ConsumePartition(p.topic, p.id, g.from)
-	if err != nil {
-		return false, fmt.Errorf("consumer: read partition %d of %s again: %w", p.id, p.topic, err)
-	}
-	defer messages.AsyncClose()
-	idle := time.NewTimer(gapIdle)
-	defer idle.Stop()
-	var batch []*item
-	for {
-		select {
-		case m, ok := <-messages.Messages():
-			if !ok {
-				return false, errors.New("consumer: the broker ended the read")
-			}
-			idle.Reset(gapIdle)
-			last := m.Offset >= g.to-1
-			if m.Offset < g.to {
-				batch = append(batch, &item{message: m, readAt: time.Now()})
-			}
-			if last || len(batch) == h.o.BatchResults {
-				if err := h.addUsers(ctx, batch, users); err != nil {
-					return false, err
-				}
-				batch = nil
-				idle.Reset(gapIdle)
-			}
-			if last {
-				return false, nil
-			}
-		case err := <-messages.Errors():
-			return false, err
-		case <-idle.C:
-			return true, nil
-		case <-ctx.Done():
-			return false, ctx.Err()
-		}
-	}
-}
-
-// addUsers adds the users whose results the items have. An item that is not a valid result is a
-// dead letter, which changed no entry.
-func (c *Consumer) addUsers(ctx context.Context, items []*item, users *gapUsers) error {
-	if err := c.resolve(ctx, items); err != nil {
-		return err
-	}
-	for _, i := range items {
-		if i.cause == "" {
-			users.add(i.result.SeasonKey, i.result.User)
-		}
-	}
-	return nil
-}
-
-// gapUsers are the users that the messages of a gap name, by season. A season without a set
-// stands for all its users.
-type gapUsers struct {
-	seasons map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{}
-	n       int // users in all sets
-}
-
-func (g *gapUsers) add(key leaderboard.SeasonKey, user leaderboard.UserID) {
-	set, ok := g.seasons[key]
-	if ok && set == nil {
-		return
-	}
-	if !ok {
-		set = map[leaderboard.UserID]struct{}{}
-		g.seasons[key] = set
-	}
-	before := len(set)
-	set[user] = struct{}{}
-	g.n += len(set) - before
-	if g.n <= maxGapUsers {
-		return
-	}
-	largest := key
-	for k, set := range g.seasons {
-		if len(set) > len(g.seasons[largest]) {
-			largest = k
-		}
-	}
-	g.n -= len(g.seasons[largest])
-	g.seasons[largest] = nil
-}
-
-// lists returns the users as CatchUp takes them.
-func (g *gapUsers) lists() map[leaderboard.SeasonKey][]leaderboard.UserID {
-	lists := map[leaderboard.SeasonKey][]leaderboard.UserID{}
-	for key, set := range g.seasons {
-		if set == nil {
-			lists[key] = nil
-			continue
-		}
-		list := make([]leaderboard.UserID, 0, len(set))
-		for user := range set {
-			list = append(list, user)
-		}
-		lists[key] = list
-	}
-	return lists
 }

@@ -138,8 +138,11 @@ type region struct {
 }
 
 // openRegion returns a region with the board b and a board that is linked to it.
-func openRegion(t *testing.T) *region {
-	c := start(t)
+func openRegion(t *testing.T) *region { return openRegionOn(start(t)) }
+
+// openRegionOn returns a region whose log is on c.
+func openRegionOn(c *cluster) *region {
+	t := c.t
 	store, index := embedded.Open(t)
 	r := &region{cluster: c, store: store, index: index, reader: ranking.New(store, index, ranking.Options{})}
 	for _, b := range []leaderboard.Board{{ID: "b", Policy: leaderboard.Sum}, {ID: "linked", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "b"}}} {

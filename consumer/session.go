@@ -65,7 +65,7 @@ func (h handler) Setup(s sarama.ConsumerGroupSession) error {
 	if err := h.resetInvalidOffsets(s); err != nil {
 		h.o.Log.Warn("cannot compare committed offsets with the log", "err", err)
 	}
-	h.positions.reset(s.Claims())
+	h.positions.reset(s.Claims(), h.o.maxGapUsers)
 	go h.keepPositions(s)
 	go h.measureLag(s)
 	return nil

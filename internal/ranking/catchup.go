@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// CatchUp gets a list of users for each season. CatchUp drops a season if the list is
-	// nil, or if the list has more than max(minRebuilt, size/rebuiltShare) users. The size is the
-	// number of users in the season. Otherwise, CatchUp refreshes the entries of the listed users.
+	// CatchUp drops a season if the list of users is nil, or if the list has more than
+	// max(minRebuilt, size/rebuiltShare) users. The size is the number of users in the season.
+	// Otherwise, CatchUp refreshes the entries of the listed users.
 	minRebuilt   = 1000
 	rebuiltShare = 8
 	// refreshChunk is the largest number of users whose entries CatchUp reads before it passes the
@@ -26,34 +26,76 @@ const (
 // CatchUp updates the index with stored entries. Call it if a process may have died after it stored
 // the entries and before it updated the index.
 //
-// Each key of users is a season of a board that is not linked to a source. The value is a list of
-// users of this season; nil means all users of the season. CatchUp updates the index with the
-// entries of these users in the season, and on the boards that are linked to the season's board.
+// The season in key is of a board that is not linked to a source. The list has users of this season;
+// nil means all users of the season. CatchUp updates the index with the entries of these users in the
+// season, and on the boards that are linked to the season's board.
 //
-// If CatchUp returns nil, and if Synced returns true after CatchUp has returned, then every process
-// sees the entries or treats their season as not loaded. CatchUp may be repeated, and it may run
-// while results are applied, because the index ignores older versions of an entry.
+// If CatchUp returns no error, and if Synced returns true after CatchUp has returned, then every
+// process sees the entries or treats their season as not loaded. If CatchUp returns an error, rest has
+// the users whose entries it has not refreshed. CatchUp may be repeated, and it may run while results
+// are applied, because the index ignores older versions of an entry.
 //
 // A season that is not loaded is treated like a loaded season: another process may be filling it,
-// and may have read the users' entries before they changed. CatchUp uses the cheaper of two ways for
-// each season:
+// and may have read the users' entries before they changed. CatchUp uses the cheaper of two ways:
 //
 //   - For few users, CatchUp reads the users' entries: some 5,000 users a second, whatever the size
 //     of the season. Ranks stay available. Each entry takes one read of the store. If the user has
 //     no entry, CatchUp also calls Recount. If the board has linked boards, CatchUp also reads the
 //     list of the user's seasons.
 //   - For many users or a nil list, CatchUp drops the season and the unsealed seasons of the linked
-//     boards. A dropped season is then filled with all its users, from one scan of the store: some
+//     boards, and returns dropped as true. A dropped season is then filled with all its users, from one scan of the store: some
 //     20,000 users a second. If the list has more than an eighth of the season's users, the fill
 //     takes at most twice the time of reading the entries of these users one by one.
 //
 // Errors: [leaderboard.ErrRankUnavailable] if the index does not answer; those of the store.
-func (a *Applier) CatchUp(ctx context.Context, users map[leaderboard.SeasonKey][]leaderboard.UserID) error {
-	var errs []error
-	for key, list := range users {
-		errs = append(errs, a.catchUpSeason(ctx, key, list))
+func (a *Applier) CatchUp(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) (rest []leaderboard.UserID, dropped bool, err error) {
+	links, err := a.linksOf(ctx, key.Board)
+	if err != nil {
+		return users, false, err
 	}
-	return errors.Join(errs...)
+	if links.source == nil { // the board was deleted
+		return nil, false, nil
+	}
+	many, err := a.isLargePart(ctx, key, users)
+	if err != nil {
+		return users, false, err
+	}
+	if users == nil || many {
+		err := a.dropSeason(ctx, key)
+		for _, b := range links.boards {
+			err = errors.Join(err, a.dropUnsealed(ctx, b))
+		}
+		if err != nil {
+			return users, false, err
+		}
+		return nil, true, nil
+	}
+	boards := append([]*leaderboard.Board{links.source}, links.boards...)
+	for len(users) > 0 {
+		// An Update that fails would make the season unavailable, so the index must answer first.
+		if _, err := a.index.Loaded(ctx, key); err != nil {
+			return users, false, err
+		}
+		n := min(len(users), refreshChunk)
+		if err := a.refreshIndex(ctx, boards, key, users[:n]); err != nil {
+			return users, false, err
+		}
+		users = users[n:]
+	}
+	return nil, false, nil
+}
+
+// isLargePart reports whether it is cheaper to fill a season than to refresh the entries of users.
+func (a *Applier) isLargePart(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) (bool, error) {
+	if len(users) <= minRebuilt {
+		return false, nil
+	}
+	loaded, err := a.index.Loaded(ctx, key)
+	if err != nil || !loaded {
+		return true, err
+	}
+	_, view, err := a.index.Index.Page(ctx, leaderboard.Ladder{SeasonKey: key}, 1, 1)
+	return int64(len(users)) > view.Size/rebuiltShare, err
 }
 
 // RepairIndex adds a user's entry to the index, in the background. Call RepairIndex after another
@@ -64,20 +106,21 @@ func (a *Applier) CatchUp(ctx context.Context, users map[leaderboard.SeasonKey][
 // see [leaderboard.Index].Invalidate. Otherwise, an index that did not answer for a while could
 // return old ranks afterwards.
 func (a *Applier) RepairIndex(key leaderboard.SeasonKey, user leaderboard.UserID) {
-	if !a.repairs.add(key, user) {
+	added, start := a.repairs.add(leaderboard.EntryKey{SeasonKey: key, User: user})
+	if !added {
 		a.index.Invalidate(key)
 	}
-	if a.repairs.start() {
+	if start {
 		a.tasks.running.Go(a.repairIndex)
 	}
 }
 
-// repairIndex adds the entries of the pending repairs to the index, until there are none.
+// repairIndex adds the pending entries to the index until no entry is pending.
 func (a *Applier) repairIndex() {
-	for {
-		seasons := a.repairs.take()
-		if seasons == nil {
-			return
+	for pending := a.repairs.take(); len(pending) > 0; pending = a.repairs.take() {
+		seasons := map[leaderboard.SeasonKey][]leaderboard.UserID{}
+		for k := range pending {
+			seasons[k.SeasonKey] = append(seasons[k.SeasonKey], k.User)
 		}
 		for key, users := range seasons {
 			if err := a.repairSeason(key, users); err != nil && a.tasks.ctx.Err() == nil {
@@ -87,7 +130,7 @@ func (a *Applier) repairIndex() {
 	}
 }
 
-func (a *Applier) repairSeason(key leaderboard.SeasonKey, users map[leaderboard.UserID]struct{}) error {
+func (a *Applier) repairSeason(key leaderboard.SeasonKey, users []leaderboard.UserID) error {
 	b, err := a.board(a.tasks.ctx, key.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return nil
@@ -95,7 +138,7 @@ func (a *Applier) repairSeason(key leaderboard.SeasonKey, users map[leaderboard.
 	if err != nil {
 		return err
 	}
-	for chunk := range slices.Chunk(slices.Collect(maps.Keys(users)), refreshChunk) {
+	for chunk := range slices.Chunk(users, refreshChunk) {
 		if err := a.refreshEntries(a.tasks.ctx, b, key, chunk); err != nil {
 			return err
 		}
@@ -106,52 +149,33 @@ func (a *Applier) repairSeason(key leaderboard.SeasonKey, users map[leaderboard.
 // repairs are the entries for which RepairIndex was called, and which are not yet in the index.
 type repairs struct {
 	mu      sync.Mutex
-	pending map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{}
-	n       int  // users in pending
-	running bool // a goroutine takes what is pending
+	pending map[leaderboard.EntryKey]struct{}
+	running bool // a goroutine takes the pending entries
 }
 
-// add adds a user's entry in a season. If there are too many, add removes those of the season, and
-// returns false.
-func (r *repairs) add(key leaderboard.SeasonKey, user leaderboard.UserID) bool {
+// add adds an entry. If too many entries are pending, add removes those of the season instead, and
+// returns added as false. If start is true, the caller must start a goroutine that calls take.
+func (r *repairs) add(k leaderboard.EntryKey) (added, start bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.n >= maxRepairs {
-		r.n -= len(r.pending[key])
-		delete(r.pending, key)
-		return false
+	if len(r.pending) >= maxRepairs {
+		maps.DeleteFunc(r.pending, func(other leaderboard.EntryKey, _ struct{}) bool { return other.SeasonKey == k.SeasonKey })
+		return false, false
 	}
 	if r.pending == nil {
-		r.pending = map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{}{}
+		r.pending = map[leaderboard.EntryKey]struct{}{}
 	}
-	if r.pending[key] == nil {
-		r.pending[key] = map[leaderboard.UserID]struct{}{}
-	}
-	before := len(r.pending[key])
-	r.pending[key][user] = struct{}{}
-	r.n += len(r.pending[key]) - before
-	return true
+	r.pending[k] = struct{}{}
+	start, r.running = !r.running, true
+	return true, start
 }
 
-// start reports whether the caller must start a goroutine that takes what is pending.
-func (r *repairs) start() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.running || len(r.pending) == 0 {
-		return false
-	}
-	r.running = true
-	return true
-}
-
-// take returns what is pending, and removes it. If nothing is pending, take returns nil, and the
-// goroutine must end.
-func (r *repairs) take() map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{} {
+// take returns the pending entries, and removes them. If take returns none, the goroutine must end.
+func (r *repairs) take() map[leaderboard.EntryKey]struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	taken := r.pending
-	r.pending, r.n = nil, 0
-	r.running = taken != nil
+	r.pending, r.running = nil, len(taken) > 0
 	return taken
 }
 
@@ -202,44 +226,6 @@ func (s *shared) dropSeason(ctx context.Context, key leaderboard.SeasonKey) erro
 	return s.index.Drop(ctx, key)
 }
 
-// catchUpSeason does the work of CatchUp for users of one season.
-func (a *Applier) catchUpSeason(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
-	links, err := a.linksOf(ctx, key.Board)
-	if err != nil || links.source == nil { // the board was deleted
-		return err
-	}
-	loaded, err := a.index.Loaded(ctx, key)
-	if err != nil {
-		return err
-	}
-	if !loaded && len(users) > minRebuilt {
-		users = nil
-	}
-	if loaded && users != nil {
-		_, view, err := a.index.Index.Page(ctx, leaderboard.Ladder{SeasonKey: key}, 1, 1)
-		if err != nil {
-			return err
-		}
-		if int64(len(users)) > max(minRebuilt, view.Size/rebuiltShare) {
-			users = nil
-		}
-	}
-	if users == nil {
-		err := a.dropSeason(ctx, key)
-		for _, b := range links.boards {
-			err = errors.Join(err, a.dropUnsealed(ctx, b))
-		}
-		return err
-	}
-	boards := append([]*leaderboard.Board{links.source}, links.boards...)
-	for chunk := range slices.Chunk(users, refreshChunk) {
-		if err := a.refreshIndex(ctx, boards, key, chunk); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // refreshIndex passes the entries of users to the index: their entries in the season key of the
 // first board, and their entries in all seasons of the other boards. The other boards must be
 // linked to the first board.
@@ -277,9 +263,6 @@ func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board,
 // the season, another process may be filling it, so the entries are passed too. A user whose stored
 // data are damaged is left out.
 func (a *Applier) refreshEntries(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
-	if _, err := a.index.Loaded(ctx, key); err != nil {
-		return err
-	}
 	entries := make([]leaderboard.Entry, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) (err error) {
 		entries[i], err = a.storedEntry(ctx, b, key, users[i])

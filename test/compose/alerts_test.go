@@ -100,6 +100,7 @@ var alertTests = map[string]alertTest{
 		leaderboard_consumer_lag_messages{topic="a",partition="1"} 2000x60`, `
 		leaderboard_consumer_lag_messages{topic="falls",partition="0"} 90000-10x60
 		leaderboard_consumer_lag_messages{topic="small",partition="0"} 0+100x60`},
+	"IndexLags":                    {`leaderboard_consumer_index_lag_messages{topic="a"} 5x60`, `leaderboard_consumer_index_lag_messages{topic="a"} 5x50 0x9`},
 	"BatchesAreRetried":            {`leaderboard_consumer_retries_total 0+7x60`, `leaderboard_consumer_retries_total 0+5x60`},
 	"PartitionStuck":               counterTest(`leaderboard_consumer_stuck_total`),
 	"RebalancesOften":              {`leaderboard_consumer_sessions_total 0x50 1+1x9`, `leaderboard_consumer_sessions_total 0x55 1+1x3`},

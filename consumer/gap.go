@@ -1,0 +1,395 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// gapIdle is the longest wait for the next message of a gap. A gap may end with messages that
+// a reader does not get, such as those of an aborted transaction.
+// The wait is longer than a read of the log may take, so a broker that hangs ends it with an error.
+const gapIdle = 90 * time.Second
+
+// gap is a part of a partition whose messages are applied, but whose updates the index may lack.
+type gap struct {
+	from, to int64 // offsets; to is not part of the gap
+	lost     bool  // the log lacks messages of the gap
+}
+
+// followIndex brings the index up to date with the messages before a claim, and retries until this
+// succeeds or ctx is done. Each attempt continues where the previous one ended. After that, the
+// position of the partition follows the reported offset.
+func (h handler) followIndex(ctx context.Context, claim sarama.ConsumerGroupClaim) {
+	p := partition{claim.Topic(), claim.Partition()}
+	intervals := backoff.NewExponentialBackOff()
+	intervals.InitialInterval, intervals.MaxInterval = 100*time.Millisecond, 5*time.Second
+	var g *gap
+	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
+		if g == nil {
+			found, err := h.findGap(p, claim.InitialOffset())
+			if err != nil {
+				return struct{}{}, err
+			}
+			if !found.lost && found.from == found.to {
+				h.positions.catchUp(p, found.to, h.topics[p.topic])
+				return struct{}{}, nil
+			}
+			h.o.Log.Info("bringing the rank index up to date with applied messages", "topic", p.topic, "partition", p.id,
+				"position", found.from, "offset", found.to, "messages_lost", found.lost)
+			g = &found
+		}
+		err := h.closeGap(ctx, p, g)
+		if err == nil {
+			h.positions.catchUp(p, g.to, h.topics[p.topic])
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(intervals), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, wait time.Duration) {
+		h.o.Log.Warn("rank index not brought up to date with applied messages", "topic", p.topic, "partition", p.id, "err", err, "in", wait)
+	}))
+}
+
+// storedPositions returns the positions in Kafka, or nil if the group of positions does not exist.
+// Without access to that group, no position was stored, and none will be. The consumer then commits
+// offsets only while the index is synced.
+func (c *Consumer) storedPositions(admin sarama.ClusterAdmin, partitions map[string][]int32) (*sarama.OffsetFetchResponse, error) {
+	response, err := admin.ListConsumerGroupOffsets(PositionGroup(c.o.Group), partitions)
+	if errors.Is(err, sarama.ErrGroupIDNotFound) || errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
+		return nil, nil
+	}
+	return response, err
+}
+
+// markLostMessages marks the positions of partitions that lost messages after the position.
+// Parameter committed has the committed offset of each partition that lost its newest messages.
+func (h handler) markLostMessages(admin sarama.ClusterAdmin, committed map[partition]int64) error {
+	if len(committed) == 0 {
+		return nil
+	}
+	partitions := map[string][]int32{}
+	for p := range committed {
+		partitions[p.topic] = append(partitions[p.topic], p.id)
+	}
+	response, err := h.storedPositions(admin, partitions)
+	if response == nil || err != nil {
+		return err
+	}
+	marks := map[string]map[int32]sarama.OffsetAndMetadata{}
+	for p, offset := range committed {
+		stored := response.GetBlock(p.topic, p.id)
+		if stored == nil || stored.Offset < 0 {
+			continue
+		}
+		if !errors.Is(stored.Err, sarama.ErrNoError) {
+			return stored.Err
+		}
+		if stored.Offset < offset {
+			if marks[p.topic] == nil {
+				marks[p.topic] = map[int32]sarama.OffsetAndMetadata{}
+			}
+			marks[p.topic][p.id] = sarama.OffsetAndMetadata{Offset: stored.Offset, Metadata: lostMessages}
+		}
+	}
+	if len(marks) == 0 {
+		return nil
+	}
+	stored, err := h.sendPositions(marks)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for topic, offsets := range marks {
+		for id := range offsets {
+			errs = append(errs, positionError(stored, topic, id))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// findGap reads the stored position of a partition, and returns the gap before the offset start,
+// with which the claim begins. If start is negative, the claim begins with the oldest message.
+func (h handler) findGap(p partition, start int64) (gap, error) {
+	oldest, err := h.client.GetOffset(p.topic, p.id, sarama.OffsetOldest)
+	if err != nil {
+		return gap{}, err
+	}
+	newest, err := h.client.GetOffset(p.topic, p.id, sarama.OffsetNewest)
+	if err != nil {
+		return gap{}, err
+	}
+	admin, err := sarama.NewClusterAdminFromClient(h.client) // not closed: that would close the client
+	if err != nil {
+		return gap{}, err
+	}
+	response, err := h.storedPositions(admin, map[string][]int32{p.topic: {p.id}})
+	if err != nil {
+		return gap{}, err
+	}
+	stored := &sarama.OffsetFetchResponseBlock{Offset: -1}
+	if response != nil {
+		if b := response.GetBlock(p.topic, p.id); b != nil {
+			stored = b
+		}
+	}
+	if !errors.Is(stored.Err, sarama.ErrNoError) {
+		return gap{}, stored.Err
+	}
+	id, committed := h.topics[p.topic], start >= 0
+	if !committed {
+		start = oldest
+	}
+	if stored.Offset < 0 {
+		// If Kafka has no committed offset either, it may have removed both.
+		g := gap{from: start, to: start, lost: !committed && oldest > 0}
+		if g.lost {
+			id = lostMessages
+		}
+		h.positions.begin(p, start, -1, start, id)
+		return g, nil
+	}
+	recreated := stored.Metadata != "" && id != "" && stored.Metadata != id // also if it is lostMessages
+	g := gap{from: min(stored.Offset, start), to: start}
+	if g.lost = recreated || stored.Metadata == lostMessages || g.from < oldest || !committed && stored.Offset > newest; g.lost {
+		h.positions.begin(p, stored.Offset, stored.Offset, start, lostMessages)
+		return g, nil
+	}
+	h.positions.begin(p, g.from, stored.Offset, start, id)
+	return g, nil
+}
+
+// closeGap brings the index up to date with the messages of a gap. If closeGap fails, g is the part
+// that it has not read, and h.positions.gaps has the users of the other part.
+func (h handler) closeGap(ctx context.Context, p partition, g *gap) error {
+	if !g.lost && g.from < g.to {
+		if err := h.readGap(ctx, p, g); err != nil {
+			return err
+		}
+	}
+	if g.lost {
+		h.positions.gaps.addAll()
+	}
+	if err := h.positions.gaps.catchUp(ctx, h.service); err != nil {
+		return err
+	}
+	return h.waitUntilSynced(ctx)
+}
+
+// waitUntilSynced waits until the index lacks no update of this process. Until then, only this
+// process knows of a missing update, so the position must stay.
+func (h handler) waitUntilSynced(ctx context.Context) error {
+	tick := time.NewTicker(syncPoll)
+	defer tick.Stop()
+	for !h.service.Synced() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// readGap reads the messages of a gap, and adds the users whom they name to h.positions.gaps. It
+// moves g.from after the messages that it has read. It sets g.lost if the log lacks a message, or
+// if the last message of the gap does not arrive within gapIdle.
+func (h handler) readGap(ctx context.Context, p partition, g *gap) error {
+	reader, err := sarama.NewConsumerFromClient(h.client) // it needs no Close, which would leave the client open
+	if err != nil {
+		return err
+	}
+	messages, err := reader.ConsumePartition(p.topic, p.id, g.from)
+	if errors.Is(err, sarama.ErrOffsetOutOfRange) {
+		g.lost = true
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("consumer: read partition %d of %s again: %w", p.id, p.topic, err)
+	}
+	defer messages.AsyncClose()
+	idle := time.NewTimer(gapIdle)
+	defer idle.Stop()
+	var batch []*item
+	for {
+		select {
+		case m, ok := <-messages.Messages():
+			if !ok {
+				return errors.New("consumer: the broker ended the read")
+			}
+			last := m.Offset >= g.to-1
+			if m.Offset < g.to {
+				batch = append(batch, &item{message: m, readAt: time.Now()})
+			}
+			if last || len(batch) == h.o.BatchResults {
+				if err := h.addUsers(ctx, batch); err != nil {
+					return err
+				}
+				batch, g.from = nil, min(m.Offset+1, g.to)
+			}
+			if last {
+				return nil
+			}
+			idle.Reset(gapIdle)
+		case err := <-messages.Errors():
+			return err
+		case <-idle.C:
+			g.lost = true
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// addUsers adds the users whose results the items have to h.positions.gaps. An item that is not a
+// valid result is a dead letter, which changed no entry.
+func (h handler) addUsers(ctx context.Context, items []*item) error {
+	if err := h.resolve(ctx, items); err != nil {
+		return err
+	}
+	for _, i := range items {
+		if i.cause == "" {
+			h.positions.gaps.add(i.result.SeasonKey, i.result.User)
+		}
+	}
+	return nil
+}
+
+// gapUsers are the users that the gaps of a session name, by season. Users of all the partitions are
+// kept together, so that their number is bounded, and a season is dropped once.
+type gapUsers struct {
+	// max is the largest number of users and seasons. If there are more, all users of the largest
+	// seasons count, then all users of all seasons.
+	max int
+
+	mu      sync.Mutex
+	all     bool // all users of all seasons
+	seasons map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{}
+	n       int // users and seasons in seasons, and seasons in dropped
+	// dropped are the seasons that the session has dropped. They lack nothing, because each message
+	// of a gap was applied before the session began. allDropped stands for all seasons.
+	dropped    map[leaderboard.SeasonKey]struct{}
+	allDropped bool
+
+	catchingUp sync.Mutex // held by catchUp
+}
+
+// add adds users of a season. A nil list stands for all users.
+func (u *gapUsers) add(key leaderboard.SeasonKey, users ...leaderboard.UserID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, dropped := u.dropped[key]; dropped || u.all || u.allDropped {
+		return
+	}
+	if u.seasons == nil {
+		u.seasons = map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{}{}
+	}
+	set, ok := u.seasons[key]
+	switch {
+	case !ok:
+		u.n++
+		if users != nil {
+			set = make(map[leaderboard.UserID]struct{}, len(users))
+		}
+		u.seasons[key] = set
+	case users == nil:
+		u.n -= len(set)
+		u.seasons[key] = nil
+		return
+	case set == nil:
+		return
+	}
+	u.n -= len(set)
+	for _, user := range users {
+		set[user] = struct{}{}
+	}
+	if u.n += len(set); u.n > u.max {
+		u.shrink()
+	}
+}
+
+// shrink replaces the users of the largest seasons by all users of these seasons, until at most half
+// of the limit remains. If there are too many seasons, it replaces them by all seasons.
+func (u *gapUsers) shrink() {
+	for _, key := range slices.SortedFunc(maps.Keys(u.seasons), func(a, b leaderboard.SeasonKey) int {
+		return len(u.seasons[b]) - len(u.seasons[a])
+	}) {
+		if u.n <= u.max/2 {
+			return
+		}
+		u.n -= len(u.seasons[key])
+		u.seasons[key] = nil
+	}
+	if u.n > u.max/2 {
+		u.all, u.seasons, u.n = true, nil, len(u.dropped)
+	}
+}
+
+// addAll adds all users of all seasons.
+func (u *gapUsers) addAll() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.allDropped {
+		u.all, u.seasons, u.n = true, nil, len(u.dropped)
+	}
+}
+
+// catchUp brings the index up to date for all users that were added before the call. The users for
+// which this fails stay in u.
+func (u *gapUsers) catchUp(ctx context.Context, s service) error {
+	u.catchingUp.Lock()
+	defer u.catchingUp.Unlock()
+	u.mu.Lock()
+	all, seasons := u.all, u.seasons
+	u.all, u.seasons, u.n = false, nil, len(u.dropped)
+	u.mu.Unlock()
+	if all {
+		if err := s.CatchUpAll(ctx); err != nil {
+			u.addAll()
+			return err
+		}
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.allDropped, u.all, u.seasons, u.dropped, u.n = true, false, nil, nil, 0
+		return nil
+	}
+	var errs []error
+	for key, set := range seasons {
+		var users []leaderboard.UserID
+		if set != nil {
+			users = slices.Collect(maps.Keys(set))
+		}
+		rest, dropped, err := s.CatchUp(ctx, key, users)
+		if err != nil {
+			errs = append(errs, err)
+			u.add(key, rest...)
+		}
+		if dropped {
+			u.markDropped(key)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// markDropped records that the session has dropped a season.
+func (u *gapUsers) markDropped(key leaderboard.SeasonKey) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if set, ok := u.seasons[key]; ok {
+		u.n -= 1 + len(set)
+		delete(u.seasons, key)
+	}
+	if u.dropped == nil {
+		u.dropped = map[leaderboard.SeasonKey]struct{}{}
+	}
+	u.dropped[key] = struct{}{}
+	u.n++
+}
