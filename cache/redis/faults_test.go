@@ -435,6 +435,61 @@ func TestADeadRebuilderIsReplaced(t *testing.T) {
 	}
 }
 
+// An Update of a process failed, so the process fills the season. While it waits for the lease,
+// another process fills the season. The first process then reads no entries.
+func TestAFillOfAnotherProcessRepairsTheSeason(t *testing.T) {
+	x := openLocal(t, 3)
+	y, err := newIndex(x.o)
+	must(t, err)
+	defer y.Close()
+	s := newStore(30)
+	s.rebuild(t, y)
+	season := x.season(testSeason)
+	<-season.rebuild // so that the season is not invalidated
+	x.fail(season)
+	if x.Synced(testSeason) {
+		t.Fatal("the index is synced after a failed update")
+	}
+	filled := make(chan error)
+	scans := 0
+	g := beginGeneration(t, y)
+	go func() {
+		filled <- x.rebuild(t.Context(), testBoard, season, epoch, func(yield func(leaderboard.Entry, error) bool) {
+			scans++
+			s.scan(yield)
+		})
+	}()
+	fills := 0
+	for done := false; !done && fills < 100; fills++ { // one after another, with the same lease
+		must(t, g.fill(t.Context(), testBoard, s.scan))
+		must(t, g.verify(t.Context()))
+		must(t, g.flip(t.Context()))
+		select {
+		case err := <-filled:
+			must(t, err)
+			done = true
+		case <-time.After(10 * time.Millisecond):
+			must(t, g.begin(t.Context(), testBoard, epoch))
+		}
+	}
+	if fills == 100 {
+		must(t, y.run(t.Context(), []*call{g.lease(0)}))
+		must(t, <-filled)
+	}
+	if scans != 0 {
+		t.Errorf("after %d fills of another process, the process read the entries %d times, want 0", fills, scans)
+	}
+	if !x.Synced(testSeason) {
+		t.Error("the index is not synced after another process filled the season")
+	}
+	loaded, err := x.Loaded(t.Context(), testSeason)
+	if err != nil || !loaded {
+		t.Errorf("Loaded() = %v, %v, want true", loaded, err)
+	}
+	season.rebuild <- struct{}{}
+	checkLadders(t, x, s.entries)
+}
+
 // beginGeneration begins a generation. Nothing extends the generation's lease.
 func beginGeneration(t *testing.T, x *Index) *generation {
 	t.Helper()

@@ -54,6 +54,8 @@ type generation struct {
 	token   string   // identifies the owner of the lease
 	name    string
 	fence   int64
+	// failures is the number of the season's failed Updates before the Rebuild.
+	failures int
 
 	pending [][]pendingEntry // entries to send, by shard
 	batches []int64          // number of batches sent, by shard
@@ -67,10 +69,10 @@ type pendingEntry struct {
 }
 
 func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, season *seasonIndex, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) (err error) {
-	season.mu.Lock()
-	failures := season.failures
-	season.mu.Unlock()
 	g := &generation{x: x, season: season, token: rand.Text()}
+	season.mu.Lock()
+	g.failures = season.failures
+	season.mu.Unlock()
 	if err := g.begin(ctx, b, at); err != nil || g.name == "" {
 		return err
 	}
@@ -97,7 +99,7 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, season *seaso
 	if err := g.flip(ctx); err != nil {
 		return err
 	}
-	x.markRepaired(season, failures)
+	x.markRepaired(season, g.failures)
 	return nil
 }
 
@@ -131,6 +133,7 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 			return fmt.Errorf("acquire: unexpected answer: %w", leaderboard.ErrRankUnavailable)
 		}
 		if name == "" {
+			x.markRepaired(g.season, g.failures) // the other process read the store after these Updates
 			if loaded, err := x.Loaded(ctx, g.season.key); loaded || err != nil {
 				return err
 			}
