@@ -295,14 +295,7 @@ func decayScore(key []byte, t, h int64) int64 {
 	}
 	x := int64(binary.BigEndian.Uint64(b[:]) ^ 1<<63)
 
-	// Compute down and f such that 2^(-t/h) = 2^down·(1+f).
-	down, remainder := floorDiv(t, h)
-	down = -down
-	if remainder > 0 {
-		down, remainder = down-1, h-remainder
-	}
-	f := exp2(remainder, h)
-
+	down, f := decayFactor(t, h)
 	const limit = 1 << 50 // greater than the exponent of any valid sum
 	score := int64(MaxScore)
 	switch x = min(max(x, -limit), limit) + down; {
@@ -321,6 +314,81 @@ func decayScore(key []byte, t, h int64) int64 {
 		return -score
 	}
 	return score
+}
+
+// decayBound returns decayKeyLen bytes that separate the keys with a lower score than s from the
+// other keys: decayScore returns less than s for smaller keys, and at least s for all other keys.
+func decayBound(s, t, h int64) []byte {
+	bound := make([]byte, decayKeyLen)
+	switch {
+	case s <= -int64(MaxScore): // all keys have at least this score
+		bound[decayKeyLen-1] = 1 // so that ScorePrefix can return the bytes before it
+		return bound
+	case s > int64(MaxScore): // no key has this score
+		for i := range bound {
+			bound[i] = 0xff
+		}
+		return bound
+	case s > 0:
+		bound[0] = decayPositive
+		copy(bound[1:], decayMagnitude(s, t, h))
+		return bound
+	}
+	// The keys with a lower score are negative, with a magnitude of at least 1-s. The complement of
+	// the smallest magnitude is the last one of these keys.
+	bound[0] = decayNegative
+	copy(bound[1:], decayMagnitude(1-s, t, h))
+	invert(bound[1:])
+	for i := len(bound) - 1; i >= 0; i-- {
+		if bound[i]++; bound[i] != 0 {
+			break
+		}
+	}
+	return bound
+}
+
+// decayMagnitude returns the exponent and the mantissa of the smallest positive key for which
+// decayScore returns at least s, as in the key. s is 1 to [MaxScore].
+func decayMagnitude(s, t, h int64) []byte {
+	down, f := decayFactor(t, h)
+	factor := f.plusOne()
+	// The value is s-1/2 or slightly less: at least 2^(n-2), if s has n bits. A key with the
+	// exponent x and the factor 1+f has a value below 2^(x+1).
+	x := int64(bits.Len64(uint64(s))) - 3
+	for ; ; x++ {
+		// Find the smallest product v of the mantissa and the factor with v + v/2^110 >= threshold.
+		shift := uint(decayMantissaBits + 256 - x)
+		threshold := new(big.Int).Lsh(big.NewInt(2*s-1), shift-1)
+		v := new(big.Int).Lsh(threshold, 110)
+		v.Div(v, new(big.Int).Add(new(big.Int).Lsh(big.NewInt(1), 110), big.NewInt(1)))
+		for new(big.Int).Add(v, new(big.Int).Rsh(v, 110)).Cmp(threshold) < 0 {
+			v.Add(v, big.NewInt(1))
+		}
+		mantissa, rest := new(big.Int).DivMod(v, factor, new(big.Int))
+		if rest.Sign() > 0 {
+			mantissa.Add(mantissa, big.NewInt(1))
+		}
+		if mantissa.BitLen() > decayMantissaBits {
+			continue
+		}
+		if mantissa.BitLen() < decayMantissaBits { // the keys with a smaller exponent are too small
+			mantissa.Lsh(big.NewInt(1), decayMantissaBits-1)
+		}
+		key := make([]byte, decayKeyLen-1)
+		binary.BigEndian.PutUint64(key, uint64(x-down)^1<<63)
+		mantissa.FillBytes(key[8:])
+		return key
+	}
+}
+
+// decayFactor returns down and f such that 2^(-t/h) = 2^down·(1+f).
+func decayFactor(t, h int64) (down int64, f fraction) {
+	down, remainder := floorDiv(t, h)
+	down = -down
+	if remainder > 0 {
+		down, remainder = down-1, h-remainder
+	}
+	return down, exp2(remainder, h)
 }
 
 // plusOne returns 2^256·(1+f).

@@ -423,6 +423,43 @@ func TestDecayScoreAgainstReal(t *testing.T) {
 	}
 }
 
+// A score and the prefix of a score agree for each key, also for values halfway between two scores.
+func TestScorePrefixAgreesWithScoreOf(t *testing.T) {
+	rng := newRand(t)
+	for _, order := range []Order{HigherFirst, LowerFirst} {
+		for range 300 {
+			h := randomHalfLife(rng)
+			at := randomMoment(rng)
+			b := &Board{Policy: Decay, Order: order, HalfLife: time.Duration(h) * time.Microsecond}
+			points := rng.Int64N(1<<rng.IntN(54)) - rng.Int64N(1<<rng.IntN(54))
+			d := sumTerms(h, term{points, at - h*rng.Int64N(3)}) // a multiple of a quarter
+			if rng.IntN(3) == 0 {
+				d = sumTerms(h, randomTerms(rng, 4, h, at)...)
+			}
+			keys := [][]byte{b.decayBytes(d)}
+			for _, step := range []int64{1, -1, 1 << 40, -1 << 40, 1 << 55, -1 << 55} { // keys next to it
+				n := new(big.Int).SetBytes(keys[0])
+				if n.Add(n, big.NewInt(step)); d.decayParts != nil && points != 0 {
+					keys = append(keys, n.FillBytes(make([]byte, decayKeyLen)))
+				}
+			}
+			now := time.UnixMicro(at)
+			for _, k := range keys {
+				score := b.ScoreOf(RankKey(k), now)
+				for _, s := range []Score{score - 2, score - 1, score, score + 1, score + 2, 0, -MaxScore, MaxScore} {
+					better := score > s
+					if order == LowerFirst {
+						better = score < s
+					}
+					if got := RankKey(k) < b.ScorePrefix(s, now); got != better {
+						t.Fatalf("%v, half-life %d, points %d at %d: the key %x has %d points, but its order before the prefix of %d is %v, want %v", order, h, points, at, k, score, s, got, better)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestDecayScoreShrinksWithTime(t *testing.T) {
 	rng := newRand(t)
 	for range 500 {

@@ -77,22 +77,26 @@ func invert(b []byte) {
 // ScorePrefix returns the first bytes of all rank keys with the score s. A rank key
 // smaller than these bytes ranks strictly better than every standing with the score s.
 //
-// On decay boards, s is a rounded score at the time t. ScorePrefix then returns the bytes of the
-// value that is half a point better than s, because values up to this value may be rounded to s.
-// Other boards ignore t.
+// On decay boards, s is a rounded score at the time t. The result separates the keys for which
+// ScoreOf returns a better score than s at that time from the other keys. Other boards ignore t.
 func (b *Board) ScorePrefix(s Score, t time.Time) RankKey {
 	if b.Policy != Decay {
 		return RankKey(appendColumn(nil, b.Order, int64(s)))
 	}
-	// Half a point better than s is s+1/2, or s-1/2 if lower is better. To avoid the fraction, use
-	// twice as many points one half-life earlier: these points have the same value.
-	doubled := 2*int64(s) + 1
+	at, halfLife := t.UnixMicro(), b.HalfLife.Microseconds()
 	if b.Order == LowerFirst {
-		doubled = 2*int64(s) - 1
+		return RankKey(decayBound(int64(s), at, halfLife))
 	}
-	halfLife := b.HalfLife.Microseconds()
-	d := decaySum{}.add(doubled, t.UnixMicro()-halfLife, halfLife)
-	return RankKey(b.decayBytes(d))
+	// The keys with the score s end before the first key with the next score. All keys have the
+	// same length, so the bytes before the first byte string of this length are the last ones.
+	key := decayBound(int64(s)+1, at, halfLife)
+	for i := len(key) - 1; i >= 0; i-- {
+		if key[i]--; key[i] != 0xff {
+			break
+		}
+	}
+	invert(key)
+	return RankKey(key)
 }
 
 // ScoreOf returns the score in k, which must be a rank key of b. On decay boards it returns
