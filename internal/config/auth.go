@@ -35,7 +35,7 @@ type Limits struct {
 	Connections    int     `key:"connections" unit:"connections" help:"Maximum connections of each listener. Further connections wait."`
 	Streams        int     `key:"streams" unit:"calls" help:"Maximum concurrent calls on a gRPC or HTTP/2 connection."`
 	Watchers       int     `key:"watchers" unit:"calls" help:"Maximum concurrent calls that watch."`
-	CallerWatchers int     `key:"caller_watchers" unit:"calls" help:"Maximum concurrent calls that watch, for each key, or each address without a key."`
+	CallerWatchers int     `key:"caller_watchers" unit:"calls" help:"Maximum watchers of each key, or address without a key; unlimited with --insecure."`
 }
 
 func (j *JWT) validate(v *validator) {

@@ -203,9 +203,10 @@ func filter[T any](list []T, chosen []bool) []T {
 }
 
 // reserveRetraction reserves a revision for the retraction r, and sets it in r. The revision is
-// higher than that of the stored result, and no correction has reserved it. reserveRetraction does
-// not wait for corrections that have reserved lower revisions, because the retraction supersedes
-// these corrections. If the stored result is a retraction, r becomes a duplicate of it.
+// higher than those of the stored result and of refused results, and no correction has reserved it.
+// reserveRetraction does not wait for corrections that have reserved lower revisions, because the
+// retraction supersedes these corrections. If the stored result is a retraction, r becomes a
+// duplicate of it.
 //
 // reserveRetraction returns false if there is nothing to retract: the result was erased, or a
 // correction has moved it out of the interval of a purge. In the second case, r gets a lower
@@ -225,6 +226,9 @@ func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *le
 			return false, nil
 		case stored.Revision >= r.Revision: // the result has changed
 			r.Revision = retractionRevision(stored)
+		}
+		for _, refusal := range record.Refusals { // a correction skips the revisions of refused results
+			r.Revision = max(r.Revision, min(refusal.Revision, leaderboard.MaxRevision)+1)
 		}
 		if r.Revision == reserved {
 			return true, nil

@@ -2,7 +2,9 @@ package ranking_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,6 +126,67 @@ func TestPurgesOfManyResultsAreRepeated(t *testing.T) {
 		if _, err := f.RetractAll(t.Context(), f.board("b"), plan); err != nil {
 			t.Fatal(err)
 		}
+	}
+	f.wantList(ranking.Query{Board: "b"})
+}
+
+// slowRetraction is a store on which the next retraction waits before it is applied. The function
+// secondRead runs once, after the second read of a result that follows.
+type slowRetraction struct {
+	leaderboard.Store
+	reached, resume chan struct{}
+	reads           atomic.Int32
+	secondRead      func()
+}
+
+func (s *slowRetraction) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	if results[0].Retracted {
+		s.reads.Store(0)
+		close(s.reached)
+		<-s.resume
+	}
+	return s.Store.Apply(ctx, b, results)
+}
+
+func (s *slowRetraction) Result(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error) {
+	record, err := s.Store.Result(ctx, key)
+	if s.secondRead != nil && s.reads.Add(1) == 2 {
+		s.secondRead()
+	}
+	return record, err
+}
+
+// A correction skips the revisions that were refused. It does not replace a retraction that reserved
+// its revision before.
+func TestCorrectionsAfterARefusalDoNotReplaceARetraction(t *testing.T) {
+	embeddedStore, index := embedded.Open(t)
+	store := &slowRetraction{Store: embeddedStore, reached: make(chan struct{}), resume: make(chan struct{})}
+	f := serviceOver(t, store, index)
+	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Floor: new(leaderboard.Score)})
+	f.submit("b", withRevision(points("u", "m", 5), 0, start))
+	if r := f.trySubmit("b", withRevision(points("u", "m", -5), 3, start)); r.Status != leaderboard.Rejected {
+		t.Fatalf("a result below the floor: %+v, want REJECTED", r)
+	}
+	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, User: "u", Match: "m"}
+	b := f.board("b")
+	retracted := make(chan error)
+	go func() {
+		r, err := f.Retract(t.Context(), b, key, nil)
+		if err == nil && r.Status != leaderboard.Applied {
+			err = fmt.Errorf("the retraction: %+v, want APPLIED", r)
+		}
+		retracted <- err
+	}()
+	<-store.reached
+	store.secondRead = func() {
+		close(store.resume)
+		if err := <-retracted; err != nil {
+			t.Error(err)
+		}
+	}
+	score := leaderboard.Score(7)
+	if _, r, err := f.Correct(t.Context(), b, key, ranking.Correction{Score: &score}); !errors.Is(err, leaderboard.ErrResultNotFound) {
+		t.Errorf("the correction: %+v, %v; want ErrResultNotFound", r, err)
 	}
 	f.wantList(ranking.Query{Board: "b"})
 }
