@@ -212,7 +212,11 @@ func (r *region) checkRanks(scores map[string]int) {
 // While the index is not synced, offsets are committed, and the index's position stays. The next
 // consumer brings the index up to date, for both boards. It applies and reports nothing again.
 func TestOffsetsDoNotWaitForTheIndex(t *testing.T) {
-	r := openRegion(t)
+	t.Run("in process", func(t *testing.T) { offsetsDoNotWaitForTheIndex(t, openRegion(t)) })
+	t.Run("Kafka", func(t *testing.T) { offsetsDoNotWaitForTheIndex(t, openRegionOn(startReal(t))) })
+}
+
+func offsetsDoNotWaitForTheIndex(t *testing.T, r *region) {
 	first := r.start(false)
 	scores := map[string]int{}
 	send := func(from, to int) {

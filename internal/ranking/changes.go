@@ -23,6 +23,7 @@ func (a *Admin) FinishRankChanges(ctx context.Context) error {
 	var errs []error
 	for c, err := range a.store.RankChanges(ctx) {
 		if c.Board != "" { // FillDivisions finishes such a change, which may take long
+			wake(a.newRules)
 			continue
 		}
 		if err == nil {

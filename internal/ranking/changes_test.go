@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -216,6 +217,39 @@ func TestAChangeOfDivisionsReachesEveryRegion(t *testing.T) {
 	otherRegion.clock.set(start.Add(time.Minute)) // the process reads the board again
 	otherRegion.wantList(ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "club", Value: "x"}}, "ann 9 1", "cat 7 2")
 	otherRegion.wantList(ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "club", Value: "y"}}, "bob 8 1")
+}
+
+// The processes of the other region fill a new division soon after the change has arrived, not at
+// their next sweep.
+func TestAChangeOfDivisionsReachesEveryRegionSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, _ := embedded.Open(t)
+		otherStore := &regionStore{Store: store}
+		localStore := &regionStore{Store: store, all: []*regionStore{otherStore}}
+		localRegion := serviceOver(t, localStore, memory.New())
+		otherRegion := ranking.New(otherStore, memory.New(), ranking.Options{})
+		localRegion.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, AcceptedAttributes: []string{"club"}})
+		localRegion.submit("b", points("ann", "m", 9))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { otherRegion.SweepEvery(ctx, time.Hour); close(done) }()
+		synctest.Wait()
+		localRegion.amendDivisions("b", "club")
+		if err := localRegion.FillDivisions(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(otherStore.changes) != 1 {
+			t.Errorf("changes for the other region: %+v, want one", otherStore.changes)
+		}
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if len(otherStore.changes) > 0 {
+			t.Errorf("changes for the other region after 11 seconds: %+v, want none", otherStore.changes)
+		}
+		cancel()
+		<-done
+		otherRegion.Close()
+	})
 }
 
 // amendCalls is a store that counts the calls of Amend.

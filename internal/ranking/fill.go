@@ -118,11 +118,15 @@ func (a *Admin) unlink(ctx context.Context, b *leaderboard.Board) error {
 
 // planFill wakes fillBoards.
 func (s *shared) planFill() {
-	for _, signal := range []chan struct{}{s.newLink, s.newRules} {
-		select {
-		case signal <- struct{}{}:
-		default: // fillBoards has not read the previous signal yet
-		}
+	wake(s.newLink)
+	wake(s.newRules)
+}
+
+// wake sends a signal to a loop of fillBoards.
+func wake(signal chan struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default: // the loop has not read the previous signal yet
 	}
 }
 

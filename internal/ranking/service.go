@@ -76,8 +76,8 @@ type shared struct {
 	amends coalesce.Group[leaderboard.SeasonKey, struct{}] // concurrent calls of amendMarked
 
 	newEnd chan struct{} // receives a value after a ban with an end was stored
-	// newLink and newRules receive a value after a board was created or amended. The loops
-	// of fillBoards then look for boards to fill.
+	// newLink and newRules receive a value after a board was created or amended; newRules also if
+	// another region has changed divisions. The loops of fillBoards then look for boards to fill.
 	newLink, newRules chan struct{}
 }
 
