@@ -93,6 +93,39 @@ func TestABatchDoesNotWaitForAmendments(t *testing.T) {
 	}
 }
 
+// A retraction in a sealed season is sent twice, and the final standings agree with the entry when
+// the second copy is applied. The user is marked again, because an amendment that has read an older
+// entry may be running in another process. The amendment of this mark changes nothing.
+func TestARepeatedChangeOfASealedSeasonIsMarked(t *testing.T) {
+	f := open(t)
+	f.create(dailyBoard)
+	f.submit("b", points("ann", "m", 5))
+	f.submit("b", points("bob", "m", 4))
+	f.seal()
+	for range 2 {
+		if _, err := f.Apply(t.Context(), f.board("b"), []leaderboard.MatchResult{retraction(f, dayResult("ann", "m"))}); err != nil {
+			t.Fatal(err)
+		}
+		marks := 0
+		for m, err := range f.store.FinalMarks(t.Context()) {
+			if marks++; err != nil || m.User != "ann" {
+				t.Errorf("the store has the mark %+v, error %v; want one of ann", m, err)
+			}
+		}
+		if marks != 1 {
+			t.Errorf("the store has %d marks, want 1", marks)
+		}
+		if err := f.AmendMarked(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.wantList(dayQuery, "bob 4 1")
+	}
+	record, err := f.store.Season(t.Context(), leaderboard.SeasonKey{Board: "b", Season: day})
+	if err != nil || len(record.Amendments) != 1 {
+		t.Errorf("the amendments are %+v, error %v; want one", record.Amendments, err)
+	}
+}
+
 // A board is deleted while a mark of it is pending. The mark is removed.
 func TestMarksOfADeletedBoardAreRemoved(t *testing.T) {
 	f := open(t)

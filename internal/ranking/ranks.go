@@ -88,12 +88,6 @@ func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey
 	if err != nil {
 		return err
 	}
-	if len(updates) == 0 {
-		agree, err := w.inFinalStandings(ctx, b, key, repeats)
-		if err != nil || agree {
-			return err
-		}
-	}
 	mark := func() error { return w.store.MarkFinal(ctx, b, key.Season, usersOf(updates, repeats), reason) }
 	return w.ifSealed(b, key, mark, func() error {
 		// The index usually has these entries already. The zero time does not change
@@ -173,8 +167,28 @@ func (w *rankWriter) useFinal(ctx context.Context, record leaderboard.SeasonReco
 	return w.index.tryDrop(ctx, record.SeasonKey)
 }
 
+// updateErased does the work of update for the entries of an erased user. Store.Erase has removed
+// the user from the final standings. A mark would store the user's id again, so updateErased writes
+// one only if the final standings still have the user.
+func (w *rankWriter) updateErased(ctx context.Context, entries []leaderboard.Entry, reason string) error {
+	return eachSeason(nil, entries, func(key leaderboard.SeasonKey, _, entries []leaderboard.Entry) error {
+		b, err := w.boards.boardSince(ctx, key.Board, time.Now().Add(-boardAge))
+		if errors.Is(err, leaderboard.ErrBoardNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		agree, err := w.inFinalStandings(ctx, b, key, entries)
+		if err != nil || agree {
+			return err
+		}
+		return w.updateSeason(ctx, key, nil, entries, reason)
+	})
+}
+
 // inFinalStandings reports whether a season is sealed and its final standings agree
-// with entries. It checks the current divisions of each entry only. It does not notice
+// with entries at this moment. An amendment that is running may have read older entries. It checks the current divisions of each entry only. It does not notice
 // a user who is still in the final standings of a former division.
 func (w *rankWriter) inFinalStandings(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry) (bool, error) {
 	season, err := b.Season.ByID(key.Season)

@@ -26,9 +26,7 @@ func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 		if err != nil {
 			return struct{}{}, err
 		}
-		// Pass the entries as unchanged: the final standings lack the user already, so
-		// they need no amendment.
-		err = a.ranks.update(ctx, nil, entriesAfter(changes), reason)
+		err = a.ranks.updateErased(ctx, entriesAfter(changes), reason)
 		for i := range changes {
 			if err == nil {
 				err = a.index.dropEmpty(ctx, changes[i].After.SeasonKey, a.index.tryDrop)

@@ -191,7 +191,27 @@ func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *
 	if errors.Is(err, errIncomplete) {
 		return x, false, nil
 	}
-	return x, len(c.ladders) == 0, err
+	if err != nil || len(c.ladders) > 0 {
+		return x, false, err
+	}
+	agreed, err := c.overtakeOthers(ctx)
+	return x, agreed, err
+}
+
+// overtakeOthers is called if compute has found no difference. Another amendment may be running
+// that has read older entries of the users. overtakeOthers raises Overtaken, so that this amendment
+// starts again. It returns false if the other amendment has ended: the caller must then compute the
+// differences again.
+func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
+	runs := func(p pendingGeneration) bool { return !p.isReplaced() }
+	if !slices.ContainsFunc(c.seal.Pending, runs) {
+		return true, nil // an amendment that starts after the caller has read the seal reads the new entries
+	}
+	x, _, _, err := c.s.changeSeal(ctx, c.seasonKey, c.inc, func(x *seal) bool {
+		x.Overtaken++
+		return x.Generation == c.seal.Generation && slices.ContainsFunc(x.Pending, runs)
+	})
+	return x.Generation == c.seal.Generation, err
 }
 
 // changePages makes the final standings of a season agree with the entries of users. If it has
@@ -214,7 +234,11 @@ func (p *pagedSeason) changePages(ctx context.Context, users []leaderboard.UserI
 		}
 		c := pagedChange{pagedSeason: *p, seal: &x, users: users, erases: a == nil}
 		if err = c.compute(ctx); err == nil && len(c.ladders) == 0 {
-			if x.hasReplaced() {
+			agreed, err := c.overtakeOthers(ctx)
+			if err == nil && !agreed {
+				continue
+			}
+			if err == nil && x.hasReplaced() {
 				err = p.collect(ctx)
 			}
 			return x, err

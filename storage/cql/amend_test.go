@@ -184,6 +184,38 @@ func TestModelOfTwoAmendments(t *testing.T) {
 	}
 }
 
+// A result changes the entry of a user in a sealed season. While the season is amended, the result is
+// retracted, and another process amends the season again. This process may find that the final
+// standings agree with the entry, because the first amendment has not ended yet. In any order of
+// their statements, the final standings agree with the entry in the end.
+func TestModelOfAnAmendmentOfAnUndoneChange(t *testing.T) {
+	const longest = 45 // approximately the number of statements of one amendment
+	for before := range longest {
+		for _, steps := range []int{1000, 1, 2, 3, 5, 8} { // the statements of the second call before the first call continues
+			w := newSeason(t)
+			ctx := t.Context()
+			if err := w.seal(ctx, w.third); err != nil {
+				t.Fatal(err)
+			}
+			w.user = "u0"
+			if err := w.apply(ctx, w.third, "late 50 red"); err != nil {
+				t.Fatal(err)
+			}
+			var errs [3]error
+			first, _ := w.conns[0].walk(func() { errs[0] = w.amendSeason(ctx, w.stores[0], "u0") })
+			first(before)
+			errs[2] = w.apply(ctx, w.third, "late r1 retracted")
+			second, _ := w.conns[1].walk(func() { errs[1] = w.amendSeason(ctx, w.stores[1], "u0") })
+			second(steps)
+			first(1000)
+			second(1000)
+			if err := errors.Join(errs[0], errs[1], errs[2], w.checkFinal(ctx)); err != nil {
+				t.Fatalf("the result is retracted before statement %d of the first amendment, which continues after %d statements of the second: %v", before, steps, err)
+			}
+		}
+	}
+}
+
 // A process dies during an amendment, before any one of its statements. The next amendment, for
 // the same user and another one, succeeds. A day later, an amendment removes the rows that the dead
 // process has left.
