@@ -101,15 +101,15 @@ func (s *shared) amendMarked(ctx context.Context, key leaderboard.SeasonKey) err
 // amended the season, or when another process has removed all marks of the season.
 func (s *shared) amendShared(ctx context.Context, key leaderboard.SeasonKey, _ []struct{}) error {
 	for s.tasks.ctx.Err() == nil {
-		marks, err := s.marksOf(ctx, key)
-		if err != nil || len(marks) == 0 {
-			return err
-		}
 		held, err := s.withLease(ctx, key, func(ctx context.Context) error { return s.amendSeason(ctx, key) })
 		if held || err != nil {
 			return err
 		}
 		_ = wait(s.tasks.ctx, leaseRetry) // if the service is closing, the loop ends
+		marks, err := s.marksOf(ctx, key)
+		if err != nil || len(marks) == 0 {
+			return err
+		}
 	}
 	return s.tasks.ctx.Err()
 }
