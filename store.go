@@ -354,7 +354,8 @@ type SeasonStore interface {
 	//
 	// If users is not empty, only the entries of these users have changed. Amend may
 	// then cost less. If their final standings already agree with their entries, Amend changes
-	// nothing, and appends no amendment.
+	// nothing, and appends no amendment. But another call of Amend may be running that has read older
+	// entries: it then reads the entries again.
 	//
 	// If the season is not sealed, Amend returns [ErrNotSealed]. A concurrent Seal may still be
 	// running then. If that Seal returns after Amend, its final standings include all changes made

@@ -88,6 +88,11 @@ func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey
 	if err != nil {
 		return err
 	}
+	if len(updates) == 0 {
+		if done, err := w.repeatAmendment(ctx, b, key, repeats, reason); done || err != nil {
+			return err
+		}
+	}
 	mark := func() error { return w.store.MarkFinal(ctx, b, key.Season, usersOf(updates, repeats), reason) }
 	return w.ifSealed(b, key, mark, func() error {
 		// The index usually has these entries already. The zero time does not change
@@ -167,24 +172,20 @@ func (w *rankWriter) useFinal(ctx context.Context, record leaderboard.SeasonReco
 	return w.index.tryDrop(ctx, record.SeasonKey)
 }
 
-// updateErased does the work of update for the entries of an erased user. Store.Erase has removed
-// the user from the final standings. A mark would store the user's id again, so updateErased writes
-// one only if the final standings still have the user.
-func (w *rankWriter) updateErased(ctx context.Context, entries []leaderboard.Entry, reason string) error {
-	return eachSeason(nil, entries, func(key leaderboard.SeasonKey, _, entries []leaderboard.Entry) error {
-		b, err := w.boards.boardSince(ctx, key.Board, time.Now().Add(-boardAge))
-		if errors.Is(err, leaderboard.ErrBoardNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		agree, err := w.inFinalStandings(ctx, b, key, entries)
-		if err != nil || agree {
-			return err
-		}
-		return w.updateSeason(ctx, key, nil, entries, reason)
-	})
+// repeatAmendment reports whether the final standings of a sealed season agree with entries, so that
+// they need no marks. An amendment that is running may have read older entries, and would then
+// change the final standings back. So repeatAmendment calls Amend, which makes it start again.
+func (w *rankWriter) repeatAmendment(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry, reason string) (bool, error) {
+	agree, err := w.inFinalStandings(ctx, b, key, entries)
+	if err != nil || !agree {
+		return false, err
+	}
+	a := leaderboard.Amendment{At: leaderboard.Truncate(w.now()), Reason: reason}
+	_, err = w.store.Amend(ctx, b, key.Season, a, usersOf(entries))
+	if errors.Is(err, leaderboard.ErrNotSealed) {
+		return false, nil // the season was deleted
+	}
+	return true, err
 }
 
 // inFinalStandings reports whether a season is sealed and its final standings agree

@@ -26,7 +26,9 @@ func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 		if err != nil {
 			return struct{}{}, err
 		}
-		err = a.ranks.updateErased(ctx, entriesAfter(changes), reason)
+		// Pass the entries as repeats: the final standings lack the user already, so they need no
+		// mark, which would store the user's id again.
+		err = a.ranks.update(ctx, nil, entriesAfter(changes), reason)
 		for i := range changes {
 			if err == nil {
 				err = a.index.dropEmpty(ctx, changes[i].After.SeasonKey, a.index.tryDrop)
