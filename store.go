@@ -171,9 +171,10 @@ type ResultStore interface {
 	Users(ctx context.Context, s SeasonKey) iter.Seq2[UserID, error]
 	// HasUsers reports whether Users yields any user. Its cost does not grow with the number of users.
 	HasUsers(ctx context.Context, s SeasonKey) (bool, error)
-	// UnregisteredUsers yields each user who has a [Record] but whom Users does not yield, once per
-	// season, in any order. Such users exist in damaged data only. After a Recount of such a user,
-	// Users yields the user. UnregisteredUsers reads every result in the store.
+	// UnregisteredUsers yields, for every season, the users whom Users omits although they have a
+	// [Record] there. It yields each of them once per season, in any order. Only damaged data has
+	// such users. After a Recount of such a user, Users yields the user. UnregisteredUsers reads
+	// every result in the store.
 	UnregisteredUsers(ctx context.Context) iter.Seq2[EntryKey, error]
 }
 

@@ -23,19 +23,19 @@ import (
 //   - The epoch is the number of erasures. A state of a ban belongs to the epoch in which it
 //     was set. The next erasure makes it ineffective.
 //   - Of all states of a ban, the greatest by [leaderboard.Ban.Compare] stands.
-//   - The serial of a ban is the number of changes of Banned along all of its states in their
-//     order. Another state can only raise the serial or leave it as it is. A ban with an odd
-//     serial hides the user. So if a new state changes whether the user is hidden, it also
-//     raises the serial.
+//   - The serial of a ban is the number of times that Banned changes, from false, along the
+//     states of the ban in the order of Compare. A new state never lowers the serial. A ban with
+//     an odd serial hides the user. So if a new state changes whether the user is hidden, it
+//     also raises the serial.
 //   - The base is the number from which the versions of the user's entries start after an
 //     erasure. It is the greatest base of an erasure, plus the steps of all erasures. Each
 //     erasure raises it by at least its own step: see [erasure].
 //
 // A writer removes a state of a ban only if the account that the writer has read has a greater
 // epoch than the state. The epoch only grows, so such a state is ineffective for good, and its
-// removal does not change the account. A state of a greater epoch than the account's has arrived
-// from another data center before an erasure, and must stay: two data centers may add the same
-// erasure, and then the state belongs to the epoch after it.
+// removal does not change the account. If a state has a greater epoch than the account, the state
+// has arrived from another data center before an erasure that preceded it there. The writer keeps
+// this state, because it has an effect as soon as the account contains the erasure.
 //
 // So the account only grows, and its version grows with every change that can affect an
 // entry. The account is a part of the user's state, and the argument in state.go applies to
@@ -53,7 +53,7 @@ type accountRow struct {
 func (r *accountRow) dest() []any { return []any{&r.body, &r.ban, &r.bans, &r.erasures, &r.written} }
 
 // userAccount is a user's bans and erasures. In the embedded account, Serial and Hidden are
-// the values of the ban on every board.
+// those of the ban that applies to every board.
 type userAccount struct {
 	account
 	bans []userBan // the bans that stand, in the order of leaderboard.Store.UserBans
@@ -61,7 +61,7 @@ type userAccount struct {
 	outdated []string // the names of the states of bans of earlier epochs
 	erasures [][]byte // the values of all elements of the set of erasures
 	steps    uint64   // the sum of the steps of all erasures
-	stripped *op      // removes the bans that an older version wrote; lacks its last argument, the user's hash; nil if the row has no such bans
+	stripped *op      // removes the bans that an older version wrote, or nil if the row has none; removeBans adds the last argument, the user's hash
 }
 
 // userBan is a ban with its serial.
@@ -182,7 +182,7 @@ func (r *accountRow) decode() (a userAccount, err error) {
 		}
 	}
 	if len(old) > 0 {
-		unbanned := a.account // does not include the set of erasures, which the row keeps
+		unbanned := a.account // excludes the erasures that the loop below adds: they stay in their own set
 		unbanned.Serial, unbanned.Hidden = 0, false
 		a.stripped = &op{stripAccount, []any{orZero(r.written) + 1, unbanned.append(nil)}}
 	}
@@ -250,7 +250,7 @@ func (a *userAccount) setBans(states map[leaderboard.BoardID][]leaderboard.Ban, 
 const oldBansFormat = 2
 
 // decodeOldAccount decodes an account that an older version of the store wrote. If the body
-// contains no bans, text is the ban on every board, if any.
+// contains no bans, text is the ban that applies to every board, or empty.
 func decodeOldAccount(body []byte, text string) (a account, bans []userBan, err error) {
 	if len(body) == 0 || body[0] != oldBansFormat {
 		if a, err = decodeAccount(body); err == nil && text != "" {
@@ -309,8 +309,8 @@ func (s *Store) readAccountHash(ctx context.Context, hash []byte) (userAccount, 
 	return row.decode()
 }
 
-// storeErasure adds an erasure to the user's account, and removes the bans. It first calls
-// announce with the value of the element. It returns the account after the erasure.
+// storeErasure adds an erasure to the user's account, and removes the bans. Before that, it
+// calls announce with the value of the erasure's element. It returns the account after the erasure.
 func (s *Store) storeErasure(ctx context.Context, user leaderboard.UserID, at time.Time, highest uint64, announce func(value []byte) error) (userAccount, error) {
 	acc, err := s.readAccount(ctx, user)
 	if err != nil {

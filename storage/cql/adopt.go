@@ -15,7 +15,7 @@ import (
 // A store forgets the summary of a user whom it has not changed for long, and a new process has
 // none. Summaries are also stored, so that such a store need not read all results of a user with
 // many. If the user has storedFrom matches or more, the holder of the user (defined below) writes
-// its new summary in the batch of its results, which is step 1 of the writer. The holder also
+// its new summary in the batch of its results, which is step 1 in state.go. The holder also
 // writes a summary after it has read the whole state.
 //
 // Another store can adopt the stored summary, and then is the holder. These static cells matter,
@@ -66,7 +66,7 @@ import (
 //     only. The summary lists the results of the batch. Y reads them from a quorum, which
 //     completes them, and adopts the summary only if all of them exist. All earlier batches of
 //     the term are complete.
-//   - Another data center may change the account, or raise the version (noteRaise). The summary
+//   - Another data center may change the account, or raise the version (see noteRaise). The summary
 //     contains the account and the number of raises, and a holder compares both in step 2.
 //   - The former holder may have died before its step 3. So after an adoption, step 3 reads the
 //     entry and the rows that it replaces.

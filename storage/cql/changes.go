@@ -25,21 +25,21 @@ import (
 // from a log. Therefore SetBan, Erase, DeleteSeason and DeleteBoard first write a row of
 // table rank_changes for each data center. The row of a data center remains until a process
 // there has repeated the change and updated the index (FinishRankChange). That process does
-// the same steps as the process that wrote the row. So the argument in state.go is true for
-// the writers of each data center alone.
+// the same steps as the process that wrote the row. So the argument in state.go holds
+// within each data center.
 //
 // The row contains the element of the account (see account.go), because the row may arrive
 // before the element. It also contains the user's seasons, because a process cannot rely on
 // the user's list of seasons: an erasure in one data center removes the list in all data
-// centers, and the list may arrive later than a season's data. A process that finds more
-// seasons than the row contains first writes another row, with these seasons, for the other
+// centers, and the list may arrive later than a season's data. If a process finds more
+// seasons than the row contains, it first writes another row, with these seasons, for the other
 // data centers. So does a process that completes an interrupted erasure in a season.
 //
 // A change of a board's divisions is announced to the other data centers only. Each of them
 // recounts the users of the board itself, so that its index gets every entry.
 //
 // The id of a row is a hash of its content. So if several processes or attempts write the same
-// change, the data center has one row of it, or none if it has finished the change before.
+// change, the data center has one row of it, or none if a process there has already finished it.
 
 // A storedChange is a row of table rank_changes.
 type storedChange struct {
@@ -68,8 +68,8 @@ func replicatedTo(gs *gocql.Session, keyspace string) func(context.Context) ([]s
 	}
 }
 
-// announce writes a change for the given data centers. It skips those for which this store has
-// already written the change, as far as s.announced still contains it.
+// announce writes a change for the given data centers. It skips a data center if s.announced
+// shows that this store has already written the change for it.
 func (s *Store) announce(ctx context.Context, c *storedChange, dataCenters []string) error {
 	ordered := *c
 	ordered.Erasures = slices.SortedFunc(slices.Values(c.Erasures), bytes.Compare)
@@ -244,8 +244,9 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 		return nil, err
 	}
 	if c.Erasures != nil {
-		// The marks may also be about results after the erasure. The caller marks the user again in
-		// each season whose final standings disagree with the returned entry, which is read later.
+		// This may also remove marks of results after the erasure. That is safe: repeatChange reads
+		// the entries later, and the caller of FinishRankChange marks the user again in each season
+		// whose final standings disagree with the returned entry.
 		if err := s.eraseMarks(ctx, c.User); err != nil {
 			return nil, err
 		}

@@ -47,7 +47,8 @@ func (a *announcements) write(ctx context.Context, ops ...op) error {
 
 // A change cannot be finished, because the index is down. The row of the change does not
 // contain a season in which the user is registered. In its first attempt, the store writes a row
-// with this season for the other data center. Further attempts, and another process, add no row.
+// with this season for the other data center. Its further attempts write no row. Another process
+// writes the same row again.
 func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
 	m := newModel(nil)
 	counted := &announcements{}

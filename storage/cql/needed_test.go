@@ -11,15 +11,17 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A lackingConn is the connection of a store that would leave out a statement, while armed is set.
+// A lackingConn is the connection of a store that lacks one of its statements while armed is
+// true. Otherwise the connection executes every statement.
 type lackingConn struct {
 	conn
 	armed bool
-	// skip is a write that is left out.
+	// skip is a write. The armed connection does not execute it.
 	skip string
-	// frozen is a read that is left out: the store goes on with the last answer that it got.
+	// frozen is a read. The armed connection repeats its last answer to the read, if any.
 	frozen string
-	// assumed is a read that is left out once: the store assumes that there is no row.
+	// assumed is a read. The armed connection answers the first such read with no rows, and
+	// executes the later ones.
 	assumed string
 	answer  [][]reflect.Value
 }
@@ -64,11 +66,11 @@ func (c *lackingConn) read(ctx context.Context, q op, dest []any, row func() boo
 	})
 }
 
-// A user's first result with a division costs ten statements, and a better result six. A store
-// that leaves out one of those named here breaks a promise in some order of two calls. The other
-// statements are the write of the result, the read of the whole state or of its static cells
-// before or after it, the insertion and the deletion of the row of a division (see
-// TestModelOfACompleteDivision), and the write of the entry.
+// A user's first result with a division costs ten statements, and a better result six. Each
+// case names one of them: without it, some order of two concurrent calls gives a wrong outcome.
+// The table has no case for these statements: the write of the result, the read of the whole
+// state or of its static cells before or after it, the insertion and the deletion of the row of
+// a division (see TestModelOfACompleteDivision), and the write of the entry.
 func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 	nothing := func(context.Context, *writers) error { return nil }
 	correct := func(ctx context.Context, w *writers) error { return errors.Join(w.check(ctx), w.checkIndex(ctx)) }
@@ -118,7 +120,7 @@ func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 					}
 					if err := errors.Join(w.race(calls, i/16%2, order), tt.check(ctx, w)); err != nil {
 						if !armed {
-							t.Errorf("with all statements, and turns of %v statements: %v", order, err)
+							t.Errorf("no statement left out, turns of %v statements: %v", order, err)
 						}
 						return true
 					}
@@ -126,15 +128,16 @@ func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 				return false
 			}
 			if !try(false) && !try(true) {
-				t.Error("every order of two calls is correct without the statement, so the store should leave it out")
+				t.Error("without the statement, every order of the two calls gives a correct outcome; remove the statement from the store")
 			}
 		})
 	}
 }
 
 // At any time during a better result, the user's division and the overall ladder have the user
-// once. So the row of a division is inserted before the entry is written, and deleted after it:
-// one batch of both would hide the user in between.
+// once. So the store inserts the new row of a division before it writes the entry, and deletes the
+// old row afterwards. If one batch did both, the division would lack the row of the stored entry
+// until the batch and the entry are both written.
 func TestModelOfACompleteDivision(t *testing.T) {
 	for statement, more := 0, true; more; statement++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")

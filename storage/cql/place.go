@@ -78,9 +78,9 @@ func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
 // rows contains the user's rows that the caller has read. st contains the static cells of
 // the user's partition.
 //
-// place first adds to st, and to the user's partition, the names of divisions that they lack.
-// The entry may have such divisions: a crossed division combines values of several results,
-// and different writers may have written these results.
+// place first adds to st, and to the user's partition, the entry's divisions that they lack. A
+// crossed division may be missing there: it combines values of several results, and different
+// writers may have written these results.
 //
 // place inserts the rows of divisions before it writes the entry, and deletes rows of
 // divisions after it has written the entry. So every row of the stored entry exists at
