@@ -305,9 +305,7 @@ func (l *load) waitForRecovery(t *testing.T, fault time.Time) time.Duration {
 	t.Helper()
 	var delay time.Duration
 	deployment.Eventually(t, func(context.Context) error {
-		l.mu.Lock()
-		calls := slices.DeleteFunc(slices.Clone(l.calls), func(c call) bool { return c.start.Before(fault) })
-		l.mu.Unlock()
+		calls := l.callsSince(fault)
 		slices.SortFunc(calls, func(x, y call) int { return x.start.Compare(y.start) })
 		streak := 0
 		for i, c := range calls {
@@ -322,6 +320,22 @@ func (l *load) waitForRecovery(t *testing.T, fault time.Time) time.Duration {
 		return fmt.Errorf("among the %d calls since the fault, no %d consecutive calls succeeded", len(calls), steadyCalls)
 	})
 	return delay
+}
+
+// callsSince returns the ended calls that started at the given time or later.
+func (l *load) callsSince(start time.Time) []call {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var calls []call
+	for _, c := range slices.Backward(l.calls) { // nearly in the order of their ends
+		if c.start.Add(c.took + time.Second).Before(start) {
+			break
+		}
+		if !c.start.Before(start) {
+			calls = append(calls, c)
+		}
+	}
+	return calls
 }
 
 // waitForMore waits until n more results are acknowledged.
