@@ -254,7 +254,7 @@ func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey
 }
 
 // merge merges the results one after another into st, and returns the ids of the matches
-// that must be written. The argument oldSize is the size of the user's whole state. If
+// that the caller must write. The argument oldSize is the size of the user's whole state. If
 // isWhole is false, st contains only a part of the state. If merge then needs the whole
 // state, it returns false.
 func (t *task) merge(st *state, oldSize size, isWhole bool) (changedIDs []leaderboard.MatchID, ok bool, err error) {
@@ -271,7 +271,7 @@ func (t *task) merge(st *state, oldSize size, isWhole bool) (changedIDs []leader
 		incoming.Voids = max(incoming.Voids, t.voids[r.Match])
 		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: m.refusals, Tally: st.tally, ErasedAt: st.account.ErasedAt, DeletedAt: t.deletedAt}, incoming)
 		if !isWhole && m.result != nil && (d.Status != leaderboard.Duplicate || d.Put != nil) {
-			return nil, false, nil // only a repetition of a result leaves the tally as it is
+			return nil, false, nil // any result except a repetition may change the tally
 		}
 		keyBefore, newSize := t.b.RankKey(&st.tally), oldSize
 		if d.Put != nil {
@@ -572,9 +572,9 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 //   - If step 1 of Y ends after this read, Y reads the results of both writers, and then
 //     looks for older rows itself.
 //
-// After an erasure this is not true, because rows of an earlier epoch may remain. Rows and
-// entries from another data center may arrive at any time, so no read is sure to find them:
-// the writers of that data center remove them.
+// After an erasure, this argument does not hold, because rows of an earlier epoch may remain. Rows and
+// entries from another data center may arrive after any read. The writers of that data center
+// remove them.
 func (t *task) concludeFirst(ctx context.Context, key *userKey, inc incarnation, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
 	var current *state
 	live, err := t.s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
