@@ -58,10 +58,10 @@ func TestModelOfInterruptedAccountChanges(t *testing.T) {
 	}
 }
 
-// recountAfterDeath runs the functions in earlier. Then a process runs function call, and dies
-// before one of its statements, whose index is the argument statement. Another process then calls
-// Recount, and recountAfterDeath checks the outcome. If call has further statements,
-// recountAfterDeath sets *more to true, otherwise to false.
+// recountAfterDeath runs the functions in earlier. Then a process runs call, and dies before the
+// statement of call with the index statement. Another process calls Recount, and
+// recountAfterDeath checks the outcome. It sets *more to true if call has further statements,
+// otherwise to false.
 func recountAfterDeath(ctx context.Context, w *writers, earlier []func(context.Context, *writers, *Store) error, call func(context.Context, *writers, *Store) error, statement int, more *bool) error {
 	err := w.apply(ctx, w.stores[0], "m 5 red", "n 3 blue")
 	for _, f := range earlier {

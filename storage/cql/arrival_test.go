@@ -54,8 +54,9 @@ func newHeldLink(t *testing.T) (first, second *writers, l *heldLink) {
 	return first, second, l
 }
 
-// A contender row arrives in a data center before its result. Then the retraction of the match
-// arrives, which prevails over this result. The two states give entries with different versions.
+// A contender row (see state.go) arrives in a data center before the result that it belongs to.
+// A writer there then applies a retraction of the match. The index has the correct entry after the
+// retraction, and again after all results have arrived.
 func TestModelOfAContenderThatArrivesBeforeItsResult(t *testing.T) {
 	first, second, l := newHeldLink(t)
 	ctx := t.Context()
