@@ -15,9 +15,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// gapIdle is the longest wait for the next message of a gap. A gap may end with messages that
-// a reader does not get, such as those of an aborted transaction.
-// The wait is longer than a read of the log may take, so a broker that hangs ends it with an error.
+// gapIdle is the longest wait for the next message of a gap. The last messages of a gap may never
+// arrive, such as those of an aborted transaction. If a broker hangs, the read fails before
+// gapIdle, because gapIdle is longer than the timeout of a read.
 const gapIdle = 90 * time.Second
 
 // gap is a part of a partition whose messages are applied, but whose updates the index may lack.
@@ -266,16 +266,17 @@ func (h handler) addUsers(ctx context.Context, items []*item) error {
 // gapUsers are the users that the gaps of a session name, by season. Users of all the partitions are
 // kept together, so that their number is bounded, and a season is dropped once.
 type gapUsers struct {
-	// max is the largest number of users and seasons. If there are more, all users of the largest
-	// seasons count, then all users of all seasons.
+	// max is the largest value of n. Beyond it, gapUsers forgets the users of the largest seasons, and
+	// then stands for all users of these seasons: see shrink.
 	max int
 
 	mu      sync.Mutex
 	all     bool // all users of all seasons
 	seasons map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{}
-	n       int // users and seasons in seasons, and seasons in dropped
-	// dropped are the seasons that the session has dropped. They lack nothing, because each message
-	// of a gap was applied before the session began. allDropped stands for all seasons.
+	n       int // the number of users and seasons in the map seasons, plus that of seasons in dropped
+	// dropped are the seasons that the session has dropped from the index. Their fills read the store,
+	// which has the results of all gaps since before the session began. So add ignores their users.
+	// allDropped means that the session has dropped all seasons.
 	dropped    map[leaderboard.SeasonKey]struct{}
 	allDropped bool
 

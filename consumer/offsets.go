@@ -38,7 +38,7 @@ func (h handler) resetInvalidOffsets(s sarama.ConsumerGroupSession) error {
 			}
 		}
 	}
-	// The committed offset shows the loss, so positions must be marked before it is reset.
+	// Mark the positions first: after the reset, no offset shows the loss.
 	if err := h.markLostMessages(admin, truncated); err != nil {
 		return fmt.Errorf("consumer: positions of the rank index: %w", err)
 	}

@@ -39,7 +39,8 @@ type request[T any] struct {
 
 // Do adds a value to the next call for a key, and waits. It returns the error of that
 // call or, if the value is retried alone, the error of the retry. If ctx is done before
-// the call ends, Do returns the error of ctx, but the call still handles the value.
+// the call ends, Do returns the error of ctx, but the call still handles the value. So if value is
+// a pointer, the caller must not use its target after an error.
 func (g *Group[K, T]) Do(ctx context.Context, key K, value T) error {
 	r := request[T]{ctx, value, make(chan error, 1)}
 	g.mu.Lock()

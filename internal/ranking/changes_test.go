@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,13 +21,30 @@ import (
 // list of changes.
 type regionStore struct {
 	leaderboard.Store
-	all     []*regionStore // the regions whose lists get the changes that are made in this region
+	all []*regionStore // the regions whose lists get the changes that are made in this region
+
+	mu      sync.Mutex
 	changes []leaderboard.RankChange
+}
+
+// listed returns the list of changes.
+func (s *regionStore) listed() []leaderboard.RankChange {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.changes)
+}
+
+// add appends a change to the list, under an id that begins with kind.
+func (s *regionStore) add(kind string, c leaderboard.RankChange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.ID = fmt.Sprint(kind, len(s.changes))
+	s.changes = append(s.changes, c)
 }
 
 func (s *regionStore) announce(user leaderboard.UserID, seasons ...leaderboard.SeasonKey) {
 	for _, r := range s.all {
-		r.changes = append(r.changes, leaderboard.RankChange{ID: fmt.Sprint(len(r.changes)), User: user, Seasons: seasons})
+		r.add("user", leaderboard.RankChange{User: user, Seasons: seasons})
 	}
 }
 
@@ -58,14 +76,14 @@ func (s *regionStore) DeleteBoard(ctx context.Context, id leaderboard.BoardID, a
 func (s *regionStore) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
 	seasons, err := s.Store.StartRecount(ctx, b)
 	for _, r := range s.all {
-		r.changes = append(r.changes, leaderboard.RankChange{ID: fmt.Sprint("divisions", len(r.changes)), Board: b.ID})
+		r.add("divisions", leaderboard.RankChange{Board: b.ID})
 	}
 	return seasons, err
 }
 
 func (s *regionStore) RankChanges(context.Context) iter.Seq2[leaderboard.RankChange, error] {
 	return func(yield func(leaderboard.RankChange, error) bool) {
-		for _, c := range slices.Clone(s.changes) {
+		for _, c := range s.listed() {
 			if !yield(c, nil) {
 				return
 			}
@@ -91,6 +109,8 @@ func (s *regionStore) FinishRankChange(ctx context.Context, c leaderboard.RankCh
 	if err := update(entries); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.changes = slices.DeleteFunc(s.changes, func(listed leaderboard.RankChange) bool { return listed.ID == c.ID })
 	return nil
 }
@@ -153,14 +173,14 @@ func TestChangesOfRanksReachEveryRegion(t *testing.T) {
 		otherRegion.wantList(query, step.before...) // the index of this region does not have the change yet
 		index.lags = true
 		finish()
-		if len(otherStore.changes) == 0 {
+		if len(otherStore.listed()) == 0 {
 			t.Error("the list of changes is empty although the index lacks updates, want the change in it")
 		}
 		index.lags = false
 		finish()
 		otherRegion.wantList(query, step.after...)
-		if len(otherStore.changes) > 0 {
-			t.Errorf("changes after FinishRankChanges: %+v, want none", otherStore.changes)
+		if len(otherStore.listed()) > 0 {
+			t.Errorf("changes after FinishRankChanges: %+v, want none", otherStore.listed())
 		}
 	}
 }
@@ -210,8 +230,8 @@ func TestAChangeOfDivisionsReachesEveryRegion(t *testing.T) {
 		if err := errors.Join(otherRegion.FinishRankChanges(t.Context()), otherRegion.FillDivisions(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		if len(otherStore.changes) > 0 != lags {
-			t.Errorf("the index lacks updates: %v; changes afterwards: %+v; want changes only while it lacks updates", lags, otherStore.changes)
+		if len(otherStore.listed()) > 0 != lags {
+			t.Errorf("the index lacks updates: %v; changes afterwards: %+v; want changes only while it lacks updates", lags, otherStore.listed())
 		}
 	}
 	otherRegion.clock.set(start.Add(time.Minute)) // the process reads the board again
@@ -238,13 +258,13 @@ func TestAChangeOfDivisionsReachesEveryRegionSoon(t *testing.T) {
 		if err := localRegion.FillDivisions(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if len(otherStore.changes) != 1 {
-			t.Errorf("changes for the other region: %+v, want one", otherStore.changes)
+		if len(otherStore.listed()) != 1 {
+			t.Errorf("changes for the other region: %+v, want one", otherStore.listed())
 		}
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		if len(otherStore.changes) > 0 {
-			t.Errorf("changes for the other region after 11 seconds: %+v, want none", otherStore.changes)
+		if len(otherStore.listed()) > 0 {
+			t.Errorf("changes for the other region after 11 seconds: %+v, want none", otherStore.listed())
 		}
 		cancel()
 		<-done
@@ -301,8 +321,8 @@ func TestOneProcessAmendsASealedSeasonAfterABan(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if amends.n != 1 || len(otherStore.changes) > 0 {
-		t.Errorf("%d calls of Amend and the changes %+v, want one call and no changes", amends.n, otherStore.changes)
+	if amends.n != 1 || len(otherStore.listed()) > 0 {
+		t.Errorf("%d calls of Amend and the changes %+v, want one call and no changes", amends.n, otherStore.listed())
 	}
 	second.wantList(ranking.Query{Board: dailyBoard.ID, Season: day}, "bob 3 1")
 }
@@ -372,8 +392,8 @@ func TestABanAndItsRepetitionAmendASealedSeasonOnce(t *testing.T) {
 				t.Errorf("season %+v, error %v; want one amendment", record, err)
 			}
 			setter.wantList(dayQuery, "bob 3 1")
-			if len(region.changes) > 0 {
-				t.Errorf("changes after FinishRankChanges: %+v, want none", region.changes)
+			if len(region.listed()) > 0 {
+				t.Errorf("changes after FinishRankChanges: %+v, want none", region.listed())
 			}
 		})
 	}

@@ -343,12 +343,13 @@ func TestReadersShareAPageWithoutTheIndex(t *testing.T) {
 // userReads is a store that counts the reads of users.
 type userReads struct {
 	leaderboard.Store
+	delay time.Duration // of HasUsers
 	reads atomic.Int64
 }
 
 func (s *userReads) HasUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
 	s.reads.Add(1)
-	time.Sleep(time.Second)
+	time.Sleep(s.delay)
 	return s.Store.HasUsers(ctx, key)
 }
 
@@ -362,7 +363,7 @@ func (s *userReads) Users(ctx context.Context, key leaderboard.SeasonKey) iter.S
 func TestReadersShareTheSearchForUsersWithoutTheIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
-		counted := &userReads{Store: f.store}
+		counted := &userReads{Store: f.store, delay: time.Second}
 		g := serviceOver(t, counted, f.index)
 		f.index.Set(faults.Refuse)
 		var readers sync.WaitGroup
@@ -388,6 +389,24 @@ func TestReadersShareTheSearchForUsersWithoutTheIndex(t *testing.T) {
 		}
 		g.Service.Close()
 	})
+}
+
+// Without the index, a reader ends its call while the shared read that shows whether the season has
+// users is still running. The race detector finds no data race.
+func TestAReaderLeavesTheSearchForUsers(t *testing.T) {
+	f := openOutage(t)
+	slow := &userReads{Store: f.store, delay: 50 * time.Millisecond}
+	g := serviceOver(t, slow, f.index)
+	f.index.Set(faults.Refuse)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := g.User(ctx, boardB, "ann", 1, false); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("User of a caller who has left: %v, want %v", err, context.DeadlineExceeded)
+	}
+	time.Sleep(2 * slow.delay) // the read ends, and nothing orders its end after the return of User
+	if n := slow.reads.Load(); n != 1 {
+		t.Errorf("the store made %d reads of users, want 1", n)
+	}
 }
 
 // A movingStore yields the first entry of a ladder again at its end, as a store may if

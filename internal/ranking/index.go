@@ -322,12 +322,15 @@ func (x *rankIndex) hasUsers(ctx context.Context, key leaderboard.SeasonKey) (bo
 
 // hadUsers reports whether a season has had any user within usersAge. Concurrent callers share
 // one read of the store. Without the index, every read of a season calls hadUsers.
-func (x *rankIndex) hadUsers(ctx context.Context, key leaderboard.SeasonKey) (found bool, err error) {
+func (x *rankIndex) hadUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
 	if at, ok := x.used.Get(key); ok && time.Since(at) < usersAge {
 		return true, nil
 	}
-	err = x.findings.Do(ctx, key, &found)
-	return found, err
+	var found bool
+	if err := x.findings.Do(ctx, key, &found); err != nil {
+		return false, err // if ctx is done, findUsers may still write found
+	}
+	return found, nil
 }
 
 // findUsers does the work of hadUsers for concurrent callers.
