@@ -28,25 +28,30 @@ type gap struct {
 
 // followIndex brings the index up to date with the messages before a claim, and retries until this
 // succeeds or ctx is done. Each attempt continues where the previous one ended. After that, the
-// position of the partition follows the reported offset.
-func (h handler) followIndex(ctx context.Context, claim sarama.ConsumerGroupClaim) {
+// position of the partition follows the reported offset. followIndex closes found once it knows the
+// stored position.
+func (h handler) followIndex(ctx context.Context, claim sarama.ConsumerGroupClaim, found chan<- struct{}) {
 	p := partition{claim.Topic(), claim.Partition()}
 	intervals := backoff.NewExponentialBackOff()
 	intervals.InitialInterval, intervals.MaxInterval = 100*time.Millisecond, 5*time.Second
 	var g *gap
 	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
 		if g == nil {
-			found, err := h.findGap(p, claim.InitialOffset())
+			missing, err := h.findGap(p, claim.InitialOffset())
 			if err != nil {
 				return struct{}{}, err
 			}
-			if !found.lost && found.from == found.to {
-				h.positions.catchUp(p, found.to, h.topics[p.topic])
+			upToDate := !missing.lost && missing.from == missing.to
+			if upToDate {
+				h.positions.catchUp(p, missing.to, h.topics[p.topic])
+			}
+			close(found)
+			if upToDate {
 				return struct{}{}, nil
 			}
 			h.o.Log.Info("bringing the rank index up to date with applied messages", "topic", p.topic, "partition", p.id,
-				"position", found.from, "offset", found.to, "messages_lost", found.lost)
-			g = &found
+				"position", missing.from, "offset", missing.to, "messages_lost", missing.lost)
+			g = &missing
 		}
 		err := h.closeGap(ctx, p, g)
 		if err == nil {

@@ -52,7 +52,8 @@ const (
 	positionAge = time.Hour
 	// positionRetention is the time for which Kafka keeps a position that is not stored again.
 	positionRetention = 10 * 365 * 24 * time.Hour
-	// maxPositionDelay bounds the time for which the end of a session waits for the last positions.
+	// maxPositionDelay bounds the waits for Kafka at the start and at the end of a session: for the
+	// stored positions, and until the last positions are stored.
 	maxPositionDelay = 3 * time.Second
 	// lostMessages is the metadata of a position if the log no longer has the messages after it.
 	lostMessages = "lost"

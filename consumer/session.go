@@ -89,7 +89,15 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	defer cancel(nil)
 	applied := make(chan progress)
 	var reporting, following sync.WaitGroup
-	following.Go(func() { h.followIndex(ctx, claim) })
+	found := make(chan struct{})
+	following.Go(func() { h.followIndex(ctx, claim, found) })
+	// Usually no offset is marked before the stored position is known. Without this wait, a session
+	// that ends soon could mark no offset, and the next owner would apply its messages again.
+	select {
+	case <-found:
+	case <-time.After(maxPositionDelay):
+	case <-ctx.Done():
+	}
 	reporting.Go(func() {
 		if err := h.reportAndMark(s, claim, applied); err != nil {
 			cancel(err)

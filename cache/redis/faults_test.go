@@ -298,7 +298,7 @@ func TestAFailedUpdateMakesTheSeasonUnavailableUntilARebuild(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 2)
 	other := openIndex(t, o)
-	o.Redis.ReadTimeout, o.UpdateTimeout = 50*time.Millisecond, 200*time.Millisecond
+	o.Redis.ReadTimeout, o.UpdateTimeout = 500*time.Millisecond, time.Second
 	x, s := openIndex(t, o), newStore(50)
 	s.rebuild(t, x)
 	must(t, c.Servers[0].Pause())
@@ -788,8 +788,8 @@ func TestOpenBeforeRedis(t *testing.T) {
 func TestSynced(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 2)
-	o.Redis.MaxRetries, o.UpdateTimeout = -1, 200*time.Millisecond
-	o.Redis.ReadTimeout, o.Redis.DialTimeout = 100*time.Millisecond, 100*time.Millisecond
+	o.Redis.MaxRetries, o.UpdateTimeout = -1, time.Second
+	o.Redis.ReadTimeout, o.Redis.DialTimeout = time.Second, time.Second
 	x, s := openIndex(t, o), newStore(50)
 	y := openIndex(t, o)
 	s.rebuild(t, x)
@@ -830,8 +830,8 @@ func TestSynced(t *testing.T) {
 func TestInvalidate(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 2)
-	o.Redis.MaxRetries, o.UpdateTimeout = -1, 200*time.Millisecond
-	o.Redis.ReadTimeout, o.Redis.DialTimeout = 100*time.Millisecond, 100*time.Millisecond
+	o.Redis.MaxRetries, o.UpdateTimeout = -1, time.Second
+	o.Redis.ReadTimeout, o.Redis.DialTimeout = time.Second, time.Second
 	x, s := openIndex(t, o), newStore(50)
 	y := openIndex(t, o)
 	s.rebuild(t, x)
