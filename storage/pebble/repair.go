@@ -166,14 +166,14 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
-	if st.row.tally, err = bd.Count(s.results(ctx, bd, season, user)); err != nil {
-		return leaderboard.Change{}, err
-	}
 	fresh, err := s.newUserRow(bd, season, user)
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
 	st.row.hidden, st.row.erasedAt, st.row.rules = fresh.hidden, fresh.erasedAt, fresh.rules
+	if st.row.tally, err = st.board().Count(s.results(ctx, bd, season, user)); err != nil {
+		return leaderboard.Change{}, err
+	}
 	newRow, err := st.row.append(nil)
 	if err != nil {
 		return leaderboard.Change{}, err

@@ -84,15 +84,20 @@ func (s *Store) rulesOf(bd *board, season leaderboard.SeasonID) (int, error) {
 	return record.Rules, err
 }
 
-// entry returns the entry that follows from st.row. If AmendBoard changed the divisions after the
-// caller read st.bd, the row may follow newer divisions than st.bd has. entry then uses the current
-// board.
-func (st *userState) entry() leaderboard.Entry {
+// board returns the board with the divisions that the entry follows. If AmendBoard changed the
+// divisions after the caller read st.bd, the row may follow newer divisions than st.bd has. board
+// then uses the current board.
+func (st *userState) board() *leaderboard.Board {
 	bd := st.bd
 	if current := st.s.boards.Load().byNumber[bd.number]; st.row.rules > bd.Rules() && current != nil {
 		bd = current
 	}
-	e := bd.WithRules(st.row.rules).Entry(&st.row.tally, st.season, st.user)
+	return bd.WithRules(st.row.rules)
+}
+
+// entry returns the entry that follows from st.row.
+func (st *userState) entry() leaderboard.Entry {
+	e := st.board().Entry(&st.row.tally, st.season, st.user)
 	e.Hidden, e.Version = st.row.hidden, st.row.version
 	return e
 }
@@ -131,11 +136,12 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 		}
 		in.Voids = max(in.Voids, m.Voids)
 	}
-	d := st.bd.Merge(leaderboard.Known{
+	b := st.board()
+	d := b.Merge(leaderboard.Known{
 		Result: rec.Result, Refusals: rec.Refusals, Tally: st.row.tally, ErasedAt: st.row.erasedAt,
 		DeletedAt: st.s.deletedAt(leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}),
 	}, in)
-	before := st.bd.RankKey(&st.row.tally)
+	before := b.RankKey(&st.row.tally)
 	if d.Refuse != nil {
 		rec.Refusals = append(rec.Refusals, *d.Refuse)
 		st.changed[r.Match] = true
@@ -151,7 +157,7 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 			}
 		}
 	}
-	return d.Outcome(before, st.bd.RankKey(&st.row.tally)), nil
+	return d.Outcome(before, b.RankKey(&st.row.tally)), nil
 }
 
 // recountTally computes the tally from all results of the user. The second call in an operation
@@ -165,7 +171,7 @@ func (st *userState) recountTally(ctx context.Context) (err error) {
 			st.stored = append(st.stored, r)
 		}
 	}
-	st.row.tally, err = st.bd.Count(st.results(ctx))
+	st.row.tally, err = st.board().Count(st.results(ctx))
 	return err
 }
 

@@ -330,4 +330,27 @@ var recountTests = []test{
 		f.ok("Season", err)
 		f.equal("rules of the sealed season", 0, record.Rules)
 	}},
+	{"Recount of a correct entry in a sealed season changes nothing, even if the divisions have changed", func(f *fixture) {
+		old := f.create(bestBoard("b"))
+		women := func(match leaderboard.MatchID) leaderboard.MatchResult {
+			return withAttributes(f.result(old, "u", match, 0, 5), "gender", "F", "club", "x", "team", "y")
+		}
+		first := women("1")
+		f.apply(old, first)
+		_, err := f.Seal(f.ctx, old, first.Season, f.clock)
+		f.ok("Seal", err)
+		amended := *old
+		amended.Divisions = []string{"club", "team"}
+		b, err := f.AmendBoard(f.ctx, "b", replaceBy(amended))
+		f.ok("AmendBoard", err)
+		for _, r := range []leaderboard.MatchResult{{}, women("2")} {
+			if r.Match != "" {
+				f.apply(&b, r)
+			}
+			before := f.entry(first.SeasonKey, "u")
+			c, err := f.Recount(f.ctx, &b, first.Season, "u")
+			f.ok("Recount", err)
+			f.equal("entry after the Recount", before, c.After)
+		}
+	}},
 }
