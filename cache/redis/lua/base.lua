@@ -50,6 +50,7 @@
 -- sort key without its user.
 --
 -- Scripts never compare strings with <, which depends on the server's locale.
+-- Redis formats the numbers in commands slowly, so frequent scripts format them with %d.
 
 local T, S, ME = KEYS[1], ARGV[1], ARGV[2]
 local OK, NONE, SHARDS, LOST, FENCED, FORMAT, GAP = 0, 1, 2, 3, 4, 5, 6
@@ -57,7 +58,7 @@ local OK, NONE, SHARDS, LOST, FENCED, FORMAT, GAP = 0, 1, 2, 3, 4, 5, 6
 local LAYOUT = '2 '
 local TIME = 8 -- bytes of an instant
 local LADDER = 3 -- bytes of a ladder's number in a record
-local call, sub, byte, floor = redis.call, string.sub, string.byte, math.floor
+local call, sub, byte, floor, format = redis.call, string.sub, string.byte, math.floor, string.format
 
 -- bucket returns the number of the bucket that holds a user with the hash h, in a
 -- generation with the given number of buckets. This number grows by one at a time, and

@@ -2,7 +2,7 @@
 
 -- sort_key returns the sort key of a user, or '' if the user is not in the ladder.
 local function sort_key(user, h)
-  local s = call('HGET', live .. ':u' .. bucket(h, buckets), user)
+  local s = call('HGET', live .. format(':u%d', bucket(h, buckets)), user)
   if not s then return '' end
   local from = byte(s, 1) + 2
   local to = from + kb + TIME - 1
@@ -23,7 +23,7 @@ end
 local function sum_before(at, kind, gi)
   local fields, i = {'t', 'ft'}, gi
   while i > 0 do
-    fields[#fields + 1] = kind .. i
+    fields[#fields + 1] = kind .. format('%d', i)
     local b = 1
     while i % (b + b) == 0 do b = b + b end
     i = i - b
@@ -39,7 +39,7 @@ end
 local function count_before(at, g, gi, si)
   local n, all, ties = 0, nil, true
   if gi then n, all, ties = sum_before(at, '', gi) end
-  if si and si > 0 then n = n + call('BITCOUNT', at .. 'c' .. g, '0', si * BLOCK - 1) end
+  if si and si > 0 then n = n + call('BITCOUNT', at .. 'c' .. g, '0', format('%d', si * BLOCK - 1)) end
   return n, all, ties
 end
 

@@ -70,11 +70,11 @@ if want > 0 then
   else
     g, gi, s, si, i = seek_at(z, first)
   end
-  local part = call('ZRANGE', z .. 'l' .. s, i, i + want - 1)
+  local part = call('ZRANGE', z .. 'l' .. s, format('%d', i), format('%d', i + want - 1))
   if #part == 0 then -- the cut is behind the last string of its leaf
     g, gi, s, si = next_leaf(z, g, gi, s, si)
     i = 0
-    part = call('ZRANGE', z .. 'l' .. s, 0, want - 1)
+    part = call('ZRANGE', z .. 'l' .. s, '0', format('%d', want - 1))
   end
   if first > 0 and ties and (COMPETITION or DENSE) then
     if not count_less then count_less, count_less_at, count, count_not_worse = counters() end
@@ -86,7 +86,7 @@ if want > 0 then
     want = want - #part
     if want <= 0 then break end
     g, gi, s, si = next_leaf(z, g, gi, s, si)
-    if g then part = call('ZRANGE', z .. 'l' .. s, 0, want - 1) end
+    if g then part = call('ZRANGE', z .. 'l' .. s, '0', format('%d', want - 1)) end
   until not g
 end
 if x ~= '' and byte(ARGV[4], -1) == 119 then

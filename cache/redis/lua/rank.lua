@@ -5,7 +5,6 @@
 local x, g, gi, s, si, i, p
 local ties = true
 if S == '1' and #ARGV == 7 and ARGV[5] == '1' and number == '0' then
-  local format = string.format
   local record = call('HGET', live .. format(':u%d', bucket(ARGV[7], buckets)), ARGV[6])
   local from = record and byte(record, 1) + 2
   if record and #record >= from + kb + TIME - 1 then

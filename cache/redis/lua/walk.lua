@@ -10,7 +10,7 @@ local function seek_at(at, position)
     while step >= 1 do -- three levels of the Fenwick tree at a time
       local least = math.max(step / 4, 1)
       local fields, from = {}, gi
-      for i = 1, 2 * step / least - 1 do fields[i] = from + i * least end
+      for i = 1, 2 * step / least - 1 do fields[i] = format('%d', from + i * least) end
       local v = call('HMGET', at .. 's', unpack(fields))
       while step >= least do
         local n = v[(gi + step - from) / least]
@@ -20,7 +20,8 @@ local function seek_at(at, position)
         step = step / 2
       end
     end
-    g = call('ZRANGE', at .. 'r', gi, gi)[1]
+    local i = format('%d', gi)
+    g = call('ZRANGE', at .. 'r', i, i)[1]
   end
   local leaves = call('ZCARD', at .. 'd' .. g)
   if leaves > 0 then
@@ -33,7 +34,7 @@ local function seek_at(at, position)
       if guesses > 0 then
         guesses, middle = guesses - 1, math.max(math.min(si + floor(position / usual + 0.5), leaves - 1), si + 1)
       end
-      local n = call('BITCOUNT', bits, si * BLOCK, middle * BLOCK - 1)
+      local n = call('BITCOUNT', bits, format('%d', si * BLOCK), format('%d', middle * BLOCK - 1))
       if middle - si > 4 then usual = n / (middle - si) end
       if n <= position then
         position, si = position - n, middle
@@ -41,7 +42,8 @@ local function seek_at(at, position)
         leaves = middle
       end
     end
-    s = call('ZRANGE', at .. 'd' .. g, si, si)[1]
+    local i = format('%d', si)
+    s = call('ZRANGE', at .. 'd' .. g, i, i)[1]
   end
   return g, gi, s, si, position
 end
@@ -49,7 +51,8 @@ end
 -- next_leaf returns what seek returns for the next leaf, or nil.
 local function next_leaf(at, g, gi, s, si)
   if not si then return nil end
-  local next = call('ZRANGE', at .. 'd' .. g, si + 1, si + 1)[1]
+  local i = format('%d', si + 1)
+  local next = call('ZRANGE', at .. 'd' .. g, i, i)[1]
   if next then return g, gi, next, si + 1 end
   if not gi then return nil end
   next = call('ZRANGE', at .. 'r', gi + 1, gi + 1)[1]
