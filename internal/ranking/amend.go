@@ -15,25 +15,26 @@ const (
 	amendTimeout = 5 * time.Second
 	// maxAmended is the largest number of marks for one amendment.
 	maxAmended = 10_000
-	// maxLeftOut is the number of damaged users of a season after which an attempt to amend the
-	// season ends.
+	// maxLeftOut is the largest number of users with damaged data that one attempt to amend a
+	// season leaves out.
 	maxLeftOut = 10
 )
 
 // # Amendments of sealed seasons
 //
-// After a change of an entry in a sealed season, rankWriter.update writes a durable mark of the user,
-// before the change is acknowledged. It does not wait for the amendment, which may be slow: the
-// batches of the Kafka consumer also have results of open seasons. Every process that sweeps looks
-// for marks, amends each season once for all of its marks, and then removes these marks. If the
-// process dies, its marks remain, and another process finds them. A second amendment for the same
-// entries changes nothing: see [leaderboard.SeasonStore].Amend.
+// After a change of an entry in a sealed season, rankWriter.update writes a durable mark of the
+// user, before the change is acknowledged. It does not wait for the amendment, which may be slow
+// and would delay results of open seasons in the same batch of the Kafka consumer. Every process
+// that sweeps looks for marks, amends each season once for all of its marks, and then removes these
+// marks. If the process dies, its marks remain, and another process finds them. A second amendment
+// for the same entries changes nothing: see [leaderboard.SeasonStore].Amend.
 //
 // Calls of clients and administrators wait for the amendment, so that a read after the answer sees
 // the change: see finishAmendments.
 
 // AmendMarked amends the final standings of all users who are marked: see
-// [leaderboard.SeasonStore].MarkFinal. If it fails in a season, it goes on with the others.
+// [leaderboard.SeasonStore].MarkFinal. If it fails in a season, it returns the error, and a later
+// call amends the seasons that are left.
 func (s *shared) AmendMarked(ctx context.Context) error {
 	keys := map[leaderboard.SeasonKey]bool{}
 	for m, err := range s.store.FinalMarks(ctx) {
@@ -50,7 +51,8 @@ func (s *shared) AmendMarked(ctx context.Context) error {
 	})
 }
 
-// finishAmendments amends the sealed ones of some seasons for all users who are marked.
+// finishAmendments amends the final standings of all marked users, in those of the given seasons
+// that are sealed.
 func (s *shared) finishAmendments(ctx context.Context, keys map[leaderboard.SeasonKey]bool) error {
 	list := slices.Collect(maps.Keys(keys))
 	return eachRead(ctx, len(list), func(ctx context.Context, i int) error {
@@ -154,9 +156,9 @@ func (s *shared) amendSeason(ctx context.Context, key leaderboard.SeasonKey) err
 	return nil
 }
 
-// amendEach amends the final standings of a season for one mark after another. It leaves out
-// damaged users. After maxLeftOut of them, it stops, because the damage may be in data that every
-// amendment reads.
+// amendEach amends the final standings of a season for one mark after another. It leaves out up to
+// maxLeftOut users whose stored data are damaged. If more users are damaged, it stops, because the
+// damage may be in data that every amendment reads.
 func (s *shared) amendEach(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, marks []leaderboard.FinalMark) error {
 	leftOut := 0
 	for i := range marks {

@@ -26,8 +26,8 @@ type Applier struct {
 	lastTimestamp time.Time // the latest time that newTimestamp returned
 }
 
-// Synced reports whether the index has every update of the given seasons so far, or of all
-// seasons: see [leaderboard.Index].
+// Synced reports whether the index has every update so far of the given seasons, or of all seasons
+// if none is given: see [leaderboard.Index].
 func (a *Applier) Synced(seasons ...leaderboard.SeasonKey) bool { return a.index.Synced(seasons...) }
 
 // Apply makes complete results of a board durable and updates the ranks. If the season
@@ -97,9 +97,10 @@ func unchangedEntries(report *leaderboard.ApplyReport) (entries []leaderboard.En
 	return entries
 }
 
-// Refresh recomputes a user's entry from the results in the store, offers these results to the
-// linked boards, updates the ranks, and returns the entry before and after. If ctx is done after
-// Refresh has begun, Refresh does not stop. Errors: [leaderboard.ErrBoardNotFound].
+// Refresh recomputes a user's entry from the results in the store, and copies these results to the
+// linked boards that lack them. It then updates the ranks, and returns the entry before and after.
+// If ctx is done after Refresh has begun, Refresh does not stop. Errors:
+// [leaderboard.ErrBoardNotFound].
 func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	if err := ctx.Err(); err != nil {
 		return leaderboard.Change{}, err
@@ -136,8 +137,8 @@ func (a *Applier) RanksOf(ctx context.Context, key leaderboard.SeasonKey, keys [
 	return a.reader.ranksOf(ctx, b, key.Season, keys)
 }
 
-// KeysAt returns the rank key at each position, from 1, in the overall ladder of a
-// season. The key of a position that the ladder does not have is empty.
+// KeysAt returns the rank key at each position in the overall ladder of a season. Positions count
+// from 1. If the ladder does not have a position, the key of this position is empty.
 func (a *Applier) KeysAt(ctx context.Context, key leaderboard.SeasonKey, positions []int64) ([]leaderboard.RankKey, error) {
 	return a.reader.keysAt(ctx, key, positions)
 }

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// CatchUp drops a season if the list of users is nil, or if the list has more than
-	// max(minRebuilt, size/rebuiltShare) users. The size is the number of users in the season.
-	// Otherwise, CatchUp refreshes the entries of the listed users.
+	// CatchUp drops a season if its parameter users is nil, or has more than max(minRebuilt,
+	// size/rebuiltShare) users. The size is the number of the season's users in the index.
+	// Otherwise, CatchUp refreshes the entries of the given users.
 	minRebuilt   = 1000
 	rebuiltShare = 8
 	// refreshChunk is the largest number of users whose entries CatchUp reads before it passes the
@@ -26,9 +26,9 @@ const (
 // CatchUp updates the index with stored entries. Call it if a process may have died after it stored
 // the entries and before it updated the index.
 //
-// The season in key is of a board that is not linked to a source. The list has users of this season;
-// nil means all users of the season. CatchUp updates the index with the entries of these users in the
-// season, and on the boards that are linked to the season's board.
+// The season in key is of a board that is not linked to a source. Parameter users has users of this
+// season; nil means all users of the season. CatchUp updates the index with the entries of these
+// users in the season, and on the boards that are linked to the season's board.
 //
 // If CatchUp returns no error, and if Synced returns true after CatchUp has returned, then every
 // process sees the entries or treats their season as not loaded. If CatchUp returns an error, rest has
@@ -42,10 +42,11 @@ const (
 //     of the season. Ranks stay available. Each entry takes one read of the store. If the user has
 //     no entry, CatchUp also calls Recount. If the board has linked boards, CatchUp also reads the
 //     list of the user's seasons.
-//   - For many users or a nil list, CatchUp drops the season and the unsealed seasons of the linked
-//     boards, and returns dropped as true. A dropped season is then filled with all its users, from one scan of the store: some
-//     20,000 users a second. If the list has more than an eighth of the season's users, the fill
-//     takes at most twice the time of reading the entries of these users one by one.
+//   - For many users or nil, CatchUp drops the season and the unsealed seasons of the linked
+//     boards, and returns dropped as true. The next reader or sweep fills a dropped season with all
+//     its users, from one scan of the store: some 20,000 users a second. If users has more than an
+//     eighth of the season's users, the fill takes at most twice the time of reading the entries of
+//     these users one by one.
 //
 // Errors: [leaderboard.ErrRankUnavailable] if the index does not answer; those of the store.
 func (a *Applier) CatchUp(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) (rest []leaderboard.UserID, dropped bool, err error) {
@@ -72,7 +73,8 @@ func (a *Applier) CatchUp(ctx context.Context, key leaderboard.SeasonKey, users 
 	}
 	boards := append([]*leaderboard.Board{links.source}, links.boards...)
 	for len(users) > 0 {
-		// An Update that fails would make the season unavailable, so the index must answer first.
+		// If an Update failed, the season would become unavailable. So first check that the index
+		// answers.
 		if _, err := a.index.Loaded(ctx, key); err != nil {
 			return users, false, err
 		}
@@ -153,8 +155,9 @@ type repairs struct {
 	running bool // a goroutine takes the pending entries
 }
 
-// add adds an entry. If too many entries are pending, add removes those of the season instead, and
-// returns added as false. If start is true, the caller must start a goroutine that calls take.
+// add adds an entry. If too many entries are pending, add instead removes the pending entries of
+// the same season, and returns added as false. If start is true, the caller must start a goroutine
+// that calls take.
 func (r *repairs) add(k leaderboard.EntryKey) (added, start bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -219,8 +222,8 @@ func (s *shared) dropUnsealed(ctx context.Context, b *leaderboard.Board) error {
 	return nil
 }
 
-// dropSeason drops a season from the index, also one that another process is filling: that process
-// may have read some entries before they changed.
+// dropSeason drops a season from the index, even while another process is filling the season: that
+// process may have read some entries before they changed.
 func (s *shared) dropSeason(ctx context.Context, key leaderboard.SeasonKey) error {
 	defer s.hub.notify(key)
 	return s.index.Drop(ctx, key)
@@ -259,9 +262,9 @@ func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board,
 	return nil
 }
 
-// refreshEntries passes the entries of users in one season to the index. If the index does not have
-// the season, another process may be filling it, so the entries are passed too. A user whose stored
-// data are damaged is left out.
+// refreshEntries passes the entries of users in one season to the index. It passes them even if the
+// index does not have the season, because another process may be filling the season. A user whose
+// stored data are damaged is left out.
 func (a *Applier) refreshEntries(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
 	entries := make([]leaderboard.Entry, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) (err error) {

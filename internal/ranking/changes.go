@@ -9,8 +9,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// changesInterval is the longest time between two reads of the changes that the index of this
-// region may lack.
+// changesInterval is the longest time between two calls of FinishRankChanges by SweepEvery. A call
+// finds the changes that other regions have made. Regions share the stored data, but each region
+// has its own index.
 const changesInterval = 10 * time.Second
 
 // FinishRankChanges updates the ranks after the changes that the index may lack: see

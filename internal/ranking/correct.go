@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// reservationTime is how long a correction reserves its revision. A submitted result is
+	// reservationTime is how long a correction reserves its revision. The corrected result is
 	// usually applied in less time.
 	reservationTime = 30 * time.Second
 	// minReserveInterval and maxReserveInterval bound the time between two attempts to reserve a

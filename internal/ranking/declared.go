@@ -7,11 +7,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// declaringBoards returns a version of b and the boards linked to it.
-// [leaderboard.Board.CheckSubmit] compares the attributes of results with those that these boards
-// declare. If the cached versions of the boards do not declare an attribute of the results,
-// declaringBoards reads the boards again, because another process may have changed them. If b
-// itself declares all attributes, declaringBoards omits the linked boards.
+// declaringBoards returns a version of b and the boards linked to b.
+// [leaderboard.Board.CheckSubmit] compares the attributes of results with the attributes that these
+// boards declare. If the cached versions of the boards do not declare an attribute of the results,
+// declaringBoards reads the boards from the store, because another process may have changed them.
+// If b itself declares all attributes, declaringBoards omits the linked boards.
 func (s *Submitter) declaringBoards(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (*leaderboard.Board, []*leaderboard.Board, error) {
 	allDeclared := func(linked []*leaderboard.Board) bool {
 		for i := range results {

@@ -91,9 +91,9 @@ func (s *shared) plan(ctx context.Context, b *leaderboard.Board) (*seasonPlan, e
 	return s.newPlan(ctx, b)
 }
 
-// newPlan lists the seasons of a board. It reads the record of each season that may be
-// sealed, unless this process knows that the season is sealed. By the new plan, the board is due
-// at once.
+// newPlan lists the seasons of a board. It reads the record of each season that may be sealed,
+// unless this process knows that the season is sealed. In the new plan, the board is due
+// immediately.
 func (s *shared) newPlan(ctx context.Context, b *leaderboard.Board) (*seasonPlan, error) {
 	now := s.now()
 	previous := s.plans.get(b.ID).forBoard(b)
@@ -119,9 +119,8 @@ func (s *shared) newPlan(ctx context.Context, b *leaderboard.Board) (*seasonPlan
 			p.sealed[id] = sealedAt
 		}
 	}
-	// The list changes when the first result of the current season arrives. Until then, the process
-	// relies on each plan twice as long as on the previous plan, but at least a minute and at most
-	// listInterval.
+	// The list changes when the first result of the current season arrives. Until then, each plan
+	// holds twice as long as the previous plan, but at least a minute and at most listInterval.
 	if current, err := b.Season.At(now); err == nil && !slices.Contains(ids, current.ID) {
 		p.wait = min(max(2*previous.wait, time.Minute), listInterval)
 	}
@@ -159,9 +158,9 @@ func untilSeal(b *leaderboard.Board, now time.Time, limit time.Duration) time.Du
 	return until
 }
 
-// sealedAt returns the time when a season was sealed, or zero. If another process has sealed
-// the season recently, sealedAt drops the season from the index of this process. Parameter
-// wasOpen means that the previous plan of this process has the season as unsealed.
+// sealedAt returns the time when a season was sealed, or zero. If another process has sealed the
+// season recently, sealedAt drops the season from the index of this process. Parameter wasOpen
+// means that the season is unsealed in the previous plan of this process.
 func (s *shared) sealedAt(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID, wasOpen bool) (time.Time, error) {
 	season, err := b.Season.ByID(id)
 	if err != nil || !s.mayBeSealed(season) {

@@ -115,8 +115,8 @@ func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key l
 	tally, err := b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
 		for stored, err := range s.store.Results(ctx, key.SeasonKey, key.User) {
 			if r, ok := results[stored.Match]; ok && err == nil {
-				// Known needs no other fields. The outcome does not depend on the tally, and
-				// the result is received after every erasure and deletion.
+				// Known needs no other fields: the decision does not depend on the tally, and r is
+				// received now, after every erasure and deletion.
 				if d := b.Merge(leaderboard.Known{Result: &stored}, r); d.Put != nil {
 					stored = *d.Put
 				}

@@ -152,10 +152,10 @@ func (a *Admin) ending(b *leaderboard.Board, record *leaderboard.SeasonRecord) (
 	return ending, nil
 }
 
-// recountAfterEnd looks for the results of a season whose event time is its early end or later.
-// The argument before is the board without this end. recountAfterEnd returns how many of the
-// results counted on that board, and how many users have such counted results. If recount is true,
-// it recounts each user with a result after the end, whether or not that result counted.
+// recountAfterEnd finds the results of a season whose event time is the season's early end or
+// later. The argument before is the board without this end. recountAfterEnd returns how many of
+// these results counted before the end was set, and how many users have such results. If recount is
+// true, it recounts each user who has a result after the end, even if this result did not count.
 func (s *shared) recountAfterEnd(ctx context.Context, before, b *leaderboard.Board, season leaderboard.SeasonID, recount bool) (results, users int64, err error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	err = eachChunk(s.store.Users(ctx, key), recountChunk, func(chunk []leaderboard.UserID) error {

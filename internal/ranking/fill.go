@@ -266,7 +266,7 @@ func (s *shared) whileRenewing(ctx context.Context, b *leaderboard.Board, field 
 
 // FillDivisions recounts all users of each board whose divisions have changed, unless another
 // process has the lease of this work. If another region has changed divisions, FillDivisions also
-// brings the index of this region up to date.
+// updates the index of this region: each region has its own index.
 func (s *shared) FillDivisions(ctx context.Context) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {

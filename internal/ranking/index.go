@@ -29,9 +29,9 @@ const (
 	// counted from the start of the load. After that, readers get answers without
 	// ranks. Small seasons load within loadTimeout.
 	loadTimeout = 5 * time.Second
-	// usersAge is how long a season counts as used after a read of the store found a user.
+	// usersAge is how long a season counts as having users after a read of the store found a user.
 	usersAge = 10 * time.Second
-	// maxUsed is the number of seasons that are cached as used.
+	// maxUsed is the largest number of seasons that are cached as having users.
 	maxUsed = 1 << 14
 )
 
@@ -74,18 +74,19 @@ func newRankIndex(index leaderboard.Index, store leaderboard.Store, tasks *tasks
 var (
 	// errSilent means that the index did not answer in time.
 	errSilent = errors.New("no answer in time")
-	// errUnreachable means that the server of the index cannot answer, and says so at once.
+	// errUnreachable means that a read of the index failed before its timeout, because the client
+	// of the index cannot reach the server.
 	errUnreachable = errors.New("the index cannot answer")
 )
 
-// maxUnreachable is the number of consecutive answers with errUnreachable that open the circuit
-// breaker. Before each such answer, a reader waits for the retries of the client.
+// maxUnreachable is the number of consecutive errors errUnreachable that open the circuit breaker.
+// Before each such error, a reader waits for the retries of the client.
 const maxUnreachable = 10
 
-// newBreaker returns a circuit breaker. One errSilent opens it. Without a success between them,
-// maxUnreachable times errUnreachable also open it. The errors of a context are neither failure
-// nor success. [leaderboard.ErrRankUnavailable] is also neither failure nor success, because an
-// index may know without its server that a season lacks an update.
+// newBreaker returns a circuit breaker. One errSilent opens it. It also opens after maxUnreachable
+// errors errUnreachable without a success between them. The errors of a context are neither failure
+// nor success. [leaderboard.ErrRankUnavailable] is also neither failure nor success: if the index
+// knows that a season lacks an update, it returns this error without a request to its server.
 func newBreaker() *gobreaker.CircuitBreaker[struct{}] {
 	var silent atomic.Bool
 	return gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
@@ -110,7 +111,7 @@ var errBreakerOpen = fmt.Errorf("ranking: earlier reads of the index got no answ
 // isSilent reports whether the circuit breaker is open.
 func (x *rankIndex) isSilent() bool { return x.breaker.State() == gobreaker.StateOpen }
 
-// silence wakes the readers that wait for the index when a probe finds the index silent.
+// When a probe finds the index silent, silence wakes the readers that wait for the index.
 type silence struct {
 	mu      sync.Mutex
 	waiting chan struct{} // closed by wake; nil if no reader waits
@@ -136,7 +137,7 @@ func (s *silence) wake() {
 }
 
 // readIndex calls read for a season, with a timeout. If the circuit breaker refuses the call,
-// readIndex returns errBreakerOpen instead. If the index is found silent meanwhile, readIndex
+// readIndex returns errBreakerOpen instead. If a probe meanwhile finds the index silent, readIndex
 // cancels the context of read.
 func readIndex[T any](ctx context.Context, x *rankIndex, key leaderboard.SeasonKey, read func(context.Context) (T, leaderboard.View, error)) (answer T, ladderView leaderboard.View, err error) {
 	timeout := indexTimeout

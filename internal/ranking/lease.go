@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// actLease is how long one process has the sole right to act on a season. The process renews the
-	// lease while it works, and then ends the lease. If the process dies, another process starts the
-	// work again when the lease has ended.
+	// actLease is how long one process has the sole right to act on a season. The process renews
+	// the lease while it works, and then ends the lease. If the process dies, another process
+	// repeats the work after the lease has expired.
 	actLease = time.Minute
 	// leaseRetry is the time between two attempts to get a lease.
 	leaseRetry = 100 * time.Millisecond
@@ -63,7 +63,7 @@ func (s *shared) withLease(ctx context.Context, key leaderboard.SeasonKey, act f
 			return
 		}
 		if _, err := reserve(context.WithoutCancel(ctx), 0); err != nil {
-			s.log.WarnContext(ctx, "lease of a season not ended; it ends by itself", "board", key.Board, "season", key.Season, "err", err)
+			s.log.WarnContext(ctx, "lease of a season not ended; it will expire", "board", key.Board, "season", key.Season, "err", err)
 		}
 	}()
 	if err != nil || !held {

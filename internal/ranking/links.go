@@ -13,15 +13,15 @@ import (
 
 // # Linked boards
 //
-// Before the Applier acknowledges a result of a source, it applies the result to the linked
-// boards too. A linked board keeps its own copy of the result in the season that contains the
-// event time. A rolling board keeps a copy in each open window that contains this time. These
-// are the result's places. A revision may have other places than the revision that it replaces, or
-// no places. The older revision's places must then get the newer revision, which does not count
-// there (see [leaderboard.Board.FromSource]).
+// Before the Applier acknowledges a result of a source, it applies the result to the linked boards
+// too. A linked board keeps its own copy of the result in the season that contains the event time.
+// A rolling board keeps a copy in each open window that contains this time. The seasons and windows
+// that keep a copy are the result's places. A revision may have other places than the revision that
+// it replaces, or no places. The older revision's places must then get the newer revision, which
+// does not count there (see [leaderboard.Board.FromSource]).
 //
-// A writer copies results to linked boards. It is a call of the Applier, of a fill, or of a repair.
-// It offers a result to a place, that is, it applies the result there. The place may refuse the
+// A writer is a call of the Applier, of a fill, or of a repair that copies results to linked
+// boards. To offer a result to a place is to apply the result there. The place may refuse the
 // result. For each match, a writer repeats these steps until step 1 reads the result that the
 // writer offered last:
 //
@@ -30,8 +30,8 @@ import (
 //     the standing result.
 //  3. Offer the standing result to its own places.
 //
-// Let S be the result that stands on the source in the end. In the end, no place counts
-// another revision X:
+// Let S be the result that stands on the source when all writers have finished. No place then
+// counts another revision X, for these reasons:
 //
 //   - The writer W that offered X to the place read the source afterwards. If W read
 //     another result than X, it offered that result to the place too, so X does not count
@@ -54,8 +54,8 @@ import (
 //     had applied S before it read the source. It therefore offered only S, and left no X in a
 //     place.
 //
-// If a match is voided or restored, the Voids of the result that stands on the source change.
-// The writer then repeats the same steps as after a newer revision.
+// If a match is voided or restored, the field Voids of the result that stands on the source
+// changes. The writer then repeats the same steps as after a newer revision.
 //
 // A linked board refuses a result that comes too late for its season there. An older
 // revision that came in time then still counts.
@@ -352,7 +352,7 @@ type matchOffers struct {
 // find finds the offers of steps 2 and 3 of a writer.
 func (o *matchOffers) find(ctx context.Context, known *knownPlaces) error {
 	ownPlaces := o.b.LinkedSeasons(o.m.standing)
-	done := false // the second shortcut applies: omit step 2
+	done := false // whether the second shortcut applies, so that find omits step 2
 	for i, place := range ownPlaces {
 		r := o.b.FromSource(o.source, o.m.standing, place)
 		o.own = append(o.own, offer{o.m, r})
@@ -419,10 +419,10 @@ func (o *matchOffers) findReplaced(ctx context.Context, places, ownPlaces []lead
 	return nil
 }
 
-// addNewer adds offers of the revisions that are newer than older, a result that the linked
-// board has. It offers each newer revision to the unfilled windows that contain older but not
-// this revision. If the newer revision is late in all windows that contain it, another writer could
-// otherwise copy older to such a window: see addReplaced.
+// addNewer adds offers of the revisions that are newer than older, a result that the linked board
+// has. It offers each newer revision to the unfilled windows that contain the time of older, but
+// not the time of the newer revision. Otherwise, if the newer revision is late in all its own
+// windows, another writer could copy older to such an unfilled window: see addReplaced.
 func (o *matchOffers) addNewer(older *leaderboard.MatchResult) error {
 	original, err := o.b.ToSource(o.source, older)
 	if err != nil {

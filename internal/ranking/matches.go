@@ -17,10 +17,9 @@ func CheckMatches(b *leaderboard.Board) error {
 	return &leaderboard.FieldError{Field: "board", Problem: fmt.Sprintf("%q was created without \"matches\": true, so its matches cannot be voided; retract the results of the match", b.ID)}
 }
 
-// MatchSeason returns the season of a match of a board. If the season in key is empty, it
-// is the season in which the match has results, or was voided. MatchSeason searches the
-// newest maxSearchedSeasons seasons. Errors: a [leaderboard.FieldError] if several seasons, or
-// none, are found.
+// MatchSeason returns the season of a match of a board. If the season in key is empty, MatchSeason
+// searches the newest maxSearchedSeasons seasons for the one in which the match has results or was
+// voided. Errors: a [leaderboard.FieldError] if it finds no season, or several.
 func (r *Reader) MatchSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey) (leaderboard.SeasonID, error) {
 	if err := key.Match.Validate(); err != nil {
 		return "", err

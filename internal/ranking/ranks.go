@@ -25,10 +25,11 @@ func newRankWriter(boards *BoardCache, store leaderboard.Store, index *rankIndex
 	return &rankWriter{boards: boards, store: store, index: index, hub: hub, tasks: tasks, now: now}
 }
 
-// update updates the ranks of entries. In sealed seasons, it marks the final standings of their
-// users, which amendMarked then amends for the given reason. Parameter updates has the entries that the caller has changed.
-// Parameter repeats has entries that an earlier process may have changed before it died
-// without updating the ranks. If it fails in a season, update goes on with the other seasons.
+// update updates the ranks of entries. In a sealed season, it marks the users of the entries.
+// amendMarked then amends the final standings of the marked users, for the given reason. Parameter
+// updates has the entries that the caller has changed. Parameter repeats has entries that an
+// earlier process may have changed before it died without updating the ranks. If update fails in a
+// season, it goes on with the other seasons.
 func (w *rankWriter) update(ctx context.Context, updates, repeats []leaderboard.Entry, reason string) error {
 	return eachSeason(updates, repeats, func(key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry) error {
 		return w.updateSeason(ctx, key, updates, repeats, reason)
@@ -72,9 +73,9 @@ func (w *rankWriter) updateRecounted(ctx context.Context, changes []leaderboard.
 	return w.update(ctx, updates, repeats, reason)
 }
 
-// boardAge is the greatest age of the version of a board by which update decides whether a
-// season may be sealed. A request that takes less time reads its board only once. boardAge
-// is less than sealDelay, so that update knows of an early end before the season is sealed.
+// boardAge is the greatest age of the cached board by which update decides whether a season may be
+// sealed. During a shorter request, update does not read the board again. boardAge is less than
+// sealDelay, so that update knows of an early end before the season is sealed.
 const boardAge = 10 * time.Second
 
 // updateSeason does the work of update for the entries of one season. It does not use the
@@ -172,9 +173,10 @@ func (w *rankWriter) useFinal(ctx context.Context, record leaderboard.SeasonReco
 	return w.index.tryDrop(ctx, record.SeasonKey)
 }
 
-// repeatAmendment reports whether the final standings of a sealed season agree with entries, so that
-// they need no marks. An amendment that is running may have read older entries, and would then
-// change the final standings back. So repeatAmendment calls Amend, which makes it start again.
+// repeatAmendment reports whether the final standings of a sealed season agree with entries. If
+// they agree, the caller need not mark the users. But an amendment that is running may have read
+// older entries, and would then change the final standings back. So repeatAmendment calls Amend,
+// which makes the running amendment read the entries again.
 func (w *rankWriter) repeatAmendment(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry, reason string) (bool, error) {
 	agree, err := w.inFinalStandings(ctx, b, key, entries)
 	if err != nil || !agree {
@@ -188,9 +190,9 @@ func (w *rankWriter) repeatAmendment(ctx context.Context, b *leaderboard.Board, 
 	return true, err
 }
 
-// inFinalStandings reports whether a season is sealed and its final standings agree
-// with entries at this moment. An amendment that is running may have read older entries. It checks the current divisions of each entry only. It does not notice
-// a user who is still in the final standings of a former division.
+// inFinalStandings reports whether a season is sealed and its final standings agree with entries at
+// this moment. It checks only the current divisions of each entry, so it does not notice a user who
+// is still in the final standings of a former division.
 func (w *rankWriter) inFinalStandings(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry) (bool, error) {
 	season, err := b.Season.ByID(key.Season)
 	if err != nil || !w.boards.mayBeSealed(season) {

@@ -76,8 +76,9 @@ type shared struct {
 	amends coalesce.Group[leaderboard.SeasonKey, struct{}] // concurrent calls of amendMarked
 
 	newEnd chan struct{} // receives a value after a ban with an end was stored
-	// newLink and newRules receive a value after a board was created or amended; newRules also if
-	// another region has changed divisions. The loops of fillBoards then look for boards to fill.
+	// newLink and newRules receive a value after a board was created or amended. newRules also
+	// receives a value after another region has changed the divisions of a board. The loops of
+	// fillBoards then look for boards to fill.
 	newLink, newRules chan struct{}
 }
 
@@ -129,7 +130,8 @@ func (s *Service) Load(ctx context.Context, progress Progress) error {
 	return s.load(ctx, progress, s.newPlan)
 }
 
-// load does the work of Load with the plans that the function plan returns.
+// load does the work of Load. The function plan returns the seasonPlan of a board, which lists the
+// unsealed seasons.
 func (s *Service) load(ctx context.Context, progress Progress, plan func(context.Context, *leaderboard.Board) (*seasonPlan, error)) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {

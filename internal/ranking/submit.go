@@ -100,8 +100,8 @@ type Receipt struct {
 // durable. Those whose status is not Accepted are also visible to every read, unless the amendment
 // of a sealed season takes longer than five seconds.
 //
-// Submit sets the Board of each result. It replaces an empty Match by a new id, and a
-// zero AchievedAt by the present time, which is later for each further result. If a
+// Submit sets the Board of each result. It replaces an empty Match by a new id, and a zero
+// AchievedAt by the present time. Each time that it sets is later than the previous one. If a
 // result is invalid, its receipt has the error, and the other results are not affected.
 //
 // If Submit returns an error, some results may be durable. If all results have a Match,
@@ -262,8 +262,8 @@ func (s *Submitter) waitForAmendments(ctx context.Context, results []leaderboard
 }
 
 // setOutcome sets the fields of a receipt that an outcome determines. If the parameter last is
-// true, no later result of the Submit is of the same user and season. Then the score is the user's
-// current one, which may include results of other calls.
+// true, no later result of the Submit is of the same user and season. The score in the receipt is
+// then the user's current score, which may include results of other calls.
 func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.Outcome, last bool) {
 	r.Status, r.Reason, r.Err, r.Banned = o.Status, o.Reason, o.Err, o.Entry.Hidden
 	r.Repeated, r.Stands, r.linked = o.Repeated, o.Stands, o.Linked
@@ -375,11 +375,11 @@ func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season
 	return err
 }
 
-// compare compares the entries of submitted results with the standings of their users. It
-// returns the rank key that each user should have in the ladder, and the entries that the
-// index lacks. If a standing differs from an entry, either another result has changed the entry
-// since, or the index lacks the submitted result. So the entry in the store then determines the
-// rank key. If the store does not answer, the returned rank key is empty.
+// compare compares the entries of submitted results with the standings of their users. It returns
+// the rank key that each user should have in the ladder, and the entries that the index lacks. If a
+// standing differs from an entry, either another result has changed the entry since, or the index
+// lacks the submitted result. In both cases, the entry in the store determines the rank key. If the
+// store does not answer, the returned rank key is empty.
 func (s *Submitter) compare(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry, standings []leaderboard.Standing) (current []leaderboard.RankKey, missing []leaderboard.Entry) {
 	current = make([]leaderboard.RankKey, len(entries))
 	for i := range entries {

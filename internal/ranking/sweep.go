@@ -17,10 +17,10 @@ import (
 // standings include them.
 const sealDelay = time.Minute
 
-// Sweep seals every closed season, and deletes each sealed season after the retention of its
-// board. Before this, it finishes interrupted calls of [Admin.SetVoid]. It appends each seal
-// and each deletion to the audit log before it performs the act. A seal does not
-// change answers: it makes a season cheaper to keep and to read.
+// Sweep seals every closed season, and deletes each sealed season after the retention of its board.
+// Before this, it finishes interrupted calls of [Admin.SetVoid]. Each seal and each deletion is an
+// act: Sweep appends it to the audit log before Sweep performs it. A seal does not change answers:
+// it makes a season cheaper to keep and to read.
 //
 // Several processes may sweep. Only one process performs each act: see withLease. Sweep reads only
 // the seasons of boards that are due: see seasonPlan.
@@ -143,10 +143,10 @@ func nextAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (
 	return closes.Add(sealDelay), nil
 }
 
-// perform appends an act to the audit log, and then seals or deletes the season. Before it
-// seals a season that ended early, it recounts the results after the end. Before the act, it
-// sets b to the stored board. If the act is then not due, or is due at another time, perform
-// omits it, and the next sweep decides again.
+// perform appends an act to the audit log, and then seals or deletes the season. Before it seals a
+// season that ended early, it recounts the users with results after the end. Directly before the
+// act, it sets b to the stored board. If the act is no longer due, or is due at another time,
+// perform omits the act, and the next sweep decides again.
 func (a *Admin) perform(ctx context.Context, b *leaderboard.Board, r *leaderboard.SeasonRecord, act leaderboard.Act, now time.Time) error {
 	if err := a.store.AppendAct(ctx, act); err != nil {
 		return err

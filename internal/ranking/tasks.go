@@ -25,10 +25,10 @@ func (t *tasks) close() {
 	t.running.Wait()
 }
 
-// runToEnd calls write and returns its result. If ctx is done before write returns,
-// runToEnd returns the error of ctx, but write continues in the background. If write
-// ended with ctx, it could end after it has updated the store and before it has updated the
-// ranks. The ranks would then stay stale until the user's next result.
+// runToEnd calls write and returns its result. If ctx is done before write returns, runToEnd
+// returns the error of ctx, but write continues in the background. If write stopped when ctx is
+// done, it could stop between its update of the store and its update of the ranks. The ranks would
+// then stay stale until the user's next result.
 func runToEnd[T any](ctx context.Context, t *tasks, write func(context.Context) (T, error)) (T, error) {
 	type answer struct {
 		value    T

@@ -26,8 +26,8 @@ func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 		if err != nil {
 			return struct{}{}, err
 		}
-		// Pass the entries as repeats: the final standings lack the user already, so they need no
-		// mark, which would store the user's id again.
+		// Pass the entries as repeats: the final standings already lack the user, so update does
+		// not mark the user. A mark would store the user's id again.
 		err = a.ranks.update(ctx, nil, entriesAfter(changes), reason)
 		for i := range changes {
 			if err == nil {

@@ -227,7 +227,7 @@ func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]boo
 // compareUser compares a user's entry with the stored results. It also adds the user to
 // c.ranked for each ladder that should contain the user.
 func (c *check) compareUser(ctx context.Context, user leaderboard.UserID) error {
-	var withoutVoids []leaderboard.ResultKey // results that lack Voids of their matches
+	var withoutVoids []leaderboard.ResultKey // results whose Voids are less than those of their matches
 	computed, stored, err := c.entries(ctx, user, func(r *leaderboard.MatchResult) error {
 		c.report.Results++
 		_, lacks, err := c.lacksVoids(ctx, r)

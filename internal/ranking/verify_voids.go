@@ -50,8 +50,8 @@ func (c *check) voidsOf(ctx context.Context, key leaderboard.SeasonKey) (map[lea
 	return c.voids[key], nil
 }
 
-// lacksVoids reports whether a result, which may be a copy on a linked board, lacks Voids of
-// its match. It also returns the match.
+// lacksVoids reports whether the Voids of a result are less than those of its match. The result may
+// be a copy on a linked board. lacksVoids also returns the match.
 func (c *check) lacksVoids(ctx context.Context, r *leaderboard.MatchResult) (leaderboard.MatchKey, bool, error) {
 	if c.matchBoard == nil {
 		return leaderboard.MatchKey{}, false, nil
@@ -68,8 +68,8 @@ func (c *check) lacksVoids(ctx context.Context, r *leaderboard.MatchResult) (lea
 	return key, r.Voids < voids[key.Match], err
 }
 
-// checkVoids reports a result of a user that lacks Voids of its match, after reading it
-// again. If c.repair is true, it sets the Voids of the user's result of the match, and of its
+// checkVoids reads a result again, and reports it if its Voids are still less than those of its
+// match. If c.repair is true, it sets the Voids of the user's result of the match, and of its
 // copies on linked boards.
 func (c *check) checkVoids(ctx context.Context, key leaderboard.ResultKey) error {
 	record, err := c.recordOf(ctx, key)

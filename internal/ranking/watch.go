@@ -49,7 +49,7 @@ func (h *hub) notify(key leaderboard.SeasonKey) {
 // feed reads the page of a query for all its watchers.
 type feed struct {
 	stop context.CancelFunc
-	soon chan struct{} // has a token if a watcher waits for a read that begins after the watcher joined
+	soon chan struct{} // has a value if a watcher waits for a read that begins after the watcher joined
 
 	mu       sync.Mutex
 	watchers int
@@ -180,10 +180,10 @@ func (f *feed) publish(page Page, err error) {
 	f.readDone = make(chan struct{})
 }
 
-// Watch sends the page of a query. Whenever the page or the number of users in the
-// ladder changes, Watch sends the page again. It sends at most ten pages per second, so
-// one page may contain several changes. It sends at least one page every 15 seconds. By a
-// longer pause, a client recognizes a lost connection.
+// Watch sends the page of a query. Whenever the page or the number of users in the ladder changes,
+// Watch sends the page again. It sends at most ten pages per second, so one page may contain
+// several changes. It sends at least one page every 15 seconds. If a client gets no page for
+// longer, its connection is lost.
 //
 // All watchers of a query share one reader and the lines of its pages. send must not modify
 // these lines. If a query has no season, Watch changes to the next season when the current

@@ -12,11 +12,11 @@ import (
 // # Rolling windows
 //
 // The windows of a rolling board overlap: a result counts in Schedule.Days windows. Writers copy a
-// result to each open window that contains its time. A window opens a day before it is the current
-// window, by an amendment of the board. A result of today therefore usually has two places: the
-// windows of today and of tomorrow. When a window W opens, a fill copies results to W from the
-// previous window, V, while new results arrive. V contains every result of W that is not of W's
-// last day.
+// result to each open window that contains its time; links.go defines the terms writer, place and
+// offer. A window is opened, by an amendment of the board, a day before it becomes the current
+// window. A result of today therefore usually has two places: the windows of today and of tomorrow.
+// When a window W opens, a fill copies results to W from the previous window, V, while new results
+// arrive. V contains the time of every result of W, except results of W's last day.
 //
 // In the end, W has a copy of every result S that stands on the source and whose time is in
 // W:
@@ -32,18 +32,18 @@ import (
 //     fill began to read, because the fill first waits for twice LinkTTL. V itself was filled
 //     before W, because windows are filled in their order.
 //
-// In the end, W counts no other result X of S's match. If V still has X, the fill may offer X
-// to W. But the fill is a writer with W as its only place (links.go defines these terms). So the
-// fill then reads the source, and offers what it reads to W, until it reads the result that it
-// offered last. It omits step 2 of other writers, because it copies to no other place. If W is the
-// first place of S, the fill does not offer S, because the writer of S does. An offer by the fill
-// would break the second shortcut of links.go. If the process of a fill dies, another process
-// repeats the fill with all matches of V.
+// In the end, W counts no other result X of S's match. If V still has X, the fill may offer X to W.
+// But the fill is a writer that offers results to W only. So the fill then reads the source, and
+// offers what it reads to W, until it reads the result that it offered last. It omits step 2 of
+// other writers, because it copies to no other place. If W is the first place of S, the fill does
+// not offer S, because the writer of S does. An offer by the fill would break the second shortcut
+// of links.go. If the process of a fill dies, another process repeats the fill with all matches of
+// V.
 //
-// W may refuse S as late if no process was up while W was open. An older revision R of S's match
-// that came in time then counts in W. If the time of S is outside V, a writer replaces R by S in V,
-// where the fill then no longer finds R. So the writer first copies R to W: see
-// matchOffers.addReplaced. If the time of a revision between R and S is outside W, the writer
+// W may refuse S as late if no process was up while W was open. An older revision R of the same
+// match, received before W closed, then counts in W. If the time of S is outside V, the writer of S
+// replaces R in V, and the fill of W no longer finds R there. So the writer first copies R to W:
+// see matchOffers.addReplaced. If the time of a revision between R and S is outside W, the writer
 // copies that revision to W too. That revision does not count in W, but it replaces R: see
 // matchOffers.addNewer.
 
@@ -68,10 +68,10 @@ func (l *linking) windowsOpened(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// openWindows opens the windows of linked boards that the standing results of matches (the
-// results that stand on the source) need. It opens no window of more than two days ahead, so
-// that a producer with a wrong clock does not open thousands of windows. Only a repair copies
-// the results of such a producer.
+// openWindows opens the windows of linked boards that the standing results of matches need (see
+// [leaderboard.Board.NeedsWindow]). It opens no window of more than two days ahead, so that a
+// producer with a wrong clock does not open thousands of windows. Only a repair copies the results
+// of such a producer.
 //
 // If the writer learns of a window only after it has copied results, another process may have
 // opened this window before. The fill of the window may have missed these results, so the
