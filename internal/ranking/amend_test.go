@@ -26,7 +26,8 @@ func (s *hungAmends) Amend(ctx context.Context, b *leaderboard.Board, season lea
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// retraction returns a retraction of a match that afterDay allows.
+// retraction returns a retraction that is received now. The store accepts it even if the season is
+// closed.
 func retraction(f *fixture, key leaderboard.ResultKey) leaderboard.MatchResult {
 	return leaderboard.MatchResult{ResultKey: key, Revision: 1, Retracted: true, ReceivedAt: f.clock.now()}
 }
@@ -71,7 +72,7 @@ func TestABatchDoesNotWaitForAmendments(t *testing.T) {
 		}
 	}
 	if err := first.AmendMarked(t.Context()); !errors.Is(err, errDied) {
-		t.Fatalf("AmendMarked of a process that dies: %v, want its error", err)
+		t.Fatalf("AmendMarked while Amend fails: %v, want the error of Amend", err)
 	}
 	first.Close()
 
@@ -104,9 +105,10 @@ func (s *countedAmends) Amend(ctx context.Context, b *leaderboard.Board, season 
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// A retraction in a sealed season is sent again after the season was amended. An amendment that has
-// read an older entry may be running in another process, so Amend is called again, although it
-// changes nothing. No mark is written: a log that is read again would write a mark for each user.
+// A retraction in a sealed season is sent again after the season was amended. Amend is called
+// again, because an amendment that has read an older entry may be running in another process. No
+// mark is written. Otherwise a consumer that reads its topic again would write a mark for each
+// user.
 func TestARepeatedChangeOfASealedSeasonIsAmendedAgain(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -126,7 +128,7 @@ func TestARepeatedChangeOfASealedSeasonIsAmendedAgain(t *testing.T) {
 			}
 		}
 		if store.calls != i+1 {
-			t.Errorf("the retraction was applied %d times, and Amend was called %d times; want as often", i+1, store.calls)
+			t.Errorf("the retraction was applied %d times, and Amend was called %d times; want the same number", i+1, store.calls)
 		}
 		for m, err := range f.store.FinalMarks(t.Context()) {
 			t.Errorf("after the retraction was applied %d times, the store has the mark %+v, error %v; want none", i+1, m, err)
@@ -139,7 +141,7 @@ func TestARepeatedChangeOfASealedSeasonIsAmendedAgain(t *testing.T) {
 	}
 }
 
-// A board is deleted while a mark of it is pending. The mark is removed.
+// A board is deleted while one of its sealed seasons has a mark. AmendMarked removes the mark.
 func TestMarksOfADeletedBoardAreRemoved(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -169,8 +171,8 @@ func (s damagedAmends) Amend(ctx context.Context, b *leaderboard.Board, season l
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// A marked user has damaged data. Changes of other users in the same sealed season still succeed: a
-// retraction, a ban and an erasure. Only the mark of the damaged user remains.
+// A marked user has damaged data. A retraction, a ban and an erasure of other users in the same
+// sealed season still succeed. Only the mark of the user with damaged data remains.
 func TestADamagedUserDoesNotStopAmendments(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -193,7 +195,7 @@ func TestADamagedUserDoesNotStopAmendments(t *testing.T) {
 	s.wantList(dayQuery, "dan 5 1")
 	for m, err := range f.store.FinalMarks(t.Context()) {
 		if err != nil || m.User != "bad" {
-			t.Errorf("a mark of %s remains, error %v; want that of the damaged user only", m.User, err)
+			t.Errorf("a mark of %s remains, error %v; want only the mark of user bad", m.User, err)
 		}
 	}
 }

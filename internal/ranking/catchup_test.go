@@ -16,7 +16,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// applyUnseen applies a result of ann like a process that cannot reach the index.
+// applyUnseen applies a result of ann to the store only, like a process that cannot reach the
+// index.
 func (f outage) applyUnseen() {
 	f.t.Helper()
 	b := f.board("b")
@@ -58,8 +59,8 @@ func TestRepairIndex(t *testing.T) {
 	f.checkRanks("ann 9 1", "bob 7 2", "cyd 7 2", "dan 1 4")
 }
 
-// RepairIndex cannot reach the index either. When the index answers again, reads do not return its
-// old ranks.
+// A process has applied a result but could not reach the index, and RepairIndex cannot reach it
+// either. When the index answers again, reads do not return the old ranks.
 func TestRepairIndexWhileTheIndexIsDown(t *testing.T) {
 	f := openOutage(t)
 	f.checkRanks("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")

@@ -17,11 +17,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// regionStore is the store of a region. All regions have the same data. Each region has its own
-// list of changes.
+// regionStore is the store of a region. All regions share the stored data. Each region has its own
+// index, and its own list of the changes that this index may lack.
 type regionStore struct {
 	leaderboard.Store
-	all []*regionStore // the regions whose lists get the changes that are made in this region
+	all []*regionStore // a change in this region is added to the lists of these regions
 
 	mu      sync.Mutex
 	changes []leaderboard.RankChange
@@ -231,7 +231,7 @@ func TestAChangeOfDivisionsReachesEveryRegion(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(otherStore.listed()) > 0 != lags {
-			t.Errorf("the index lacks updates: %v; changes afterwards: %+v; want changes only while it lacks updates", lags, otherStore.listed())
+			t.Errorf("the index lacks updates: %v; listed changes afterwards: %+v; want listed changes only while the index lacks updates", lags, otherStore.listed())
 		}
 	}
 	otherRegion.clock.set(start.Add(time.Minute)) // the process reads the board again
@@ -286,8 +286,8 @@ func (s *amendCalls) Amend(ctx context.Context, b *leaderboard.Board, season lea
 	return s.Store.Amend(ctx, b, season, am, users)
 }
 
-// A process dies after it has set a ban, so the final standings of a sealed season still have
-// the user. Exactly one of the other processes of the region amends the final standings.
+// A process of one region dies after it has set a ban, so the final standings of a sealed season
+// still have the user. Exactly one process of the other region amends the final standings.
 func TestOneProcessAmendsASealedSeasonAfterABan(t *testing.T) {
 	store, _ := embedded.Open(t)
 	amends := &amendCalls{Store: store}

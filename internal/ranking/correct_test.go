@@ -16,10 +16,10 @@ func TestLinkedBoardsRefuseCorrections(t *testing.T) {
 	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "month", Season: "202611"}, User: "ann", Match: "m"}
 	score := leaderboard.Score(9)
 	if _, _, err := f.Correct(t.Context(), f.board("month"), key, ranking.Correction{Score: &score}); !errors.Is(err, leaderboard.ErrInvalid) {
-		t.Errorf("a correction on a linked board: %v, want it refused", err)
+		t.Errorf("Correct on a linked board: %v, want ErrInvalid", err)
 	}
 	if _, _, err := f.ResultSeason(t.Context(), f.board("month"), key); !errors.Is(err, leaderboard.ErrInvalid) {
-		t.Errorf("the season of a result to change on a linked board: %v, want an error", err)
+		t.Errorf("ResultSeason on a linked board: %v, want ErrInvalid", err)
 	}
 	f.wantList(november, "ann 7 1")
 }
@@ -59,7 +59,7 @@ func TestMatchIsSoughtInTheNewestSeasons(t *testing.T) {
 		return f.SeasonOfMatch(t.Context(), f.board("b"), "u", match)
 	}
 	if season, err := find("m31"); err != nil || season != naiveSeason(leaderboard.Daily, start.AddDate(0, 0, -32)) {
-		t.Errorf("the match of 32 days ago: season %q, %v", season, err)
+		t.Errorf("the match of 32 days ago: season %q, %v; want the season of that day", season, err)
 	}
 	var field *leaderboard.FieldError
 	if season, err := find("m32"); !errors.As(err, &field) || field.Field != "season" {

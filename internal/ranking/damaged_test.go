@@ -120,7 +120,7 @@ func TestAVoidReachesTheOthersDespiteADamagedUser(t *testing.T) {
 			if state, err := f.store.Match(t.Context(), m.MatchKey); err != nil || state.Voids != 1 || state.Applied != 0 {
 				t.Errorf("damage on %s: the match is %+v, %v, want an unfinished void", damagedBoard, state, err)
 			}
-			bad := map[leaderboard.BoardID]string{"b": "bad 1 1", "copy": "bad 1 1"}
+			bad := map[leaderboard.BoardID]string{"b": "bad 1 1", "copy": "bad 1 1"} // the line of user bad on each board
 			if bad["copy"] = "bad 6 1"; damagedBoard == "b" {
 				bad["b"] = "bad 6 1"
 			}

@@ -189,8 +189,8 @@ func TestReadsDegradeWithoutTheIndex(t *testing.T) {
 	}
 }
 
-// unsyncedIndex is an index that knows, without its server, that every season lacks an update.
-// The server hangs.
+// unsyncedIndex is an index that lacks an update of every season, so it rejects reads without a
+// request to its server. The server hangs.
 type unsyncedIndex struct{ leaderboard.Index }
 
 func (unsyncedIndex) Page(context.Context, leaderboard.Ladder, int64, int, ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
@@ -202,8 +202,8 @@ func (unsyncedIndex) Loaded(ctx context.Context, _ leaderboard.SeasonKey) (bool,
 	return false, fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, ctx.Err())
 }
 
-// The server of the index hangs, and the index refuses reads without asking its server. Then no
-// read waits until its season is loaded. One read a second tests the server, for a quarter of a
+// The server of the index hangs, and the index refuses reads without asking its server. Reads do
+// not wait for a load of the season. Once a second, one read tests the server for a quarter of a
 // second.
 func TestReadsDoNotWaitForALoadOnASilentIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -401,16 +401,16 @@ func TestAReaderLeavesTheSearchForUsers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := g.User(ctx, boardB, "ann", 1, false); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("User of a caller who has left: %v, want %v", err, context.DeadlineExceeded)
+		t.Errorf("User after the timeout of its caller: %v, want %v", err, context.DeadlineExceeded)
 	}
-	time.Sleep(2 * slow.delay) // the read ends, and nothing orders its end after the return of User
+	time.Sleep(2 * slow.delay) // the shared read ends now, and must not write to variables of User
 	if n := slow.reads.Load(); n != 1 {
 		t.Errorf("the store made %d reads of users, want 1", n)
 	}
 }
 
-// A movingStore yields the first entry of a ladder again at its end, as a store may if
-// the entry moves during the read.
+// movingStore is a store that yields the first entry of a ladder again at the end of the ladder. A
+// store may do this if the entry moves during the read.
 type movingStore struct{ leaderboard.Store }
 
 func (s movingStore) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {

@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// attributedResult returns a result with attributes. Many results share their points and their
-// attributes.
+// attributedResult returns the result with the number i. It has attributes. Many of these results
+// have equal points and equal attributes.
 func attributedResult(i int) leaderboard.MatchResult {
 	r := points(fmt.Sprint("u", i%40), fmt.Sprint("m", i/40), int64(i%7))
 	r.AchievedAt = start.Add(time.Duration(i%11) * time.Second)
@@ -68,9 +68,9 @@ func (f *fixture) wantNoDifferences() {
 	}
 }
 
-// A division is added to a board while two processes apply results. Its ladder is the same as on a
-// board that had the division from the start. A removed division has no entries in the store and no
-// standings in the index.
+// A division is added to a board while two processes apply results. The ladder of this division is
+// the same as on a board that had the division from the start. A removed division has no entries in
+// the store and no standings in the index.
 func TestDivisionsOfALiveBoardChange(t *testing.T) {
 	f := open(t)
 	other := ranking.New(f.store, f.index, ranking.Options{Now: f.clock.now, BoardTTL: time.Hour}) // caches the old divisions for an hour
@@ -189,8 +189,8 @@ func TestSealedSeasonsKeepTheirDivisions(t *testing.T) {
 	}
 }
 
-// If the process that recounts users dies, another process continues when the lease ends.
-// After another change of the divisions, the users are recounted again.
+// If the process that recounts users dies, another process recounts them when the lease ends. After
+// another change of the divisions, the users are recounted again.
 func TestRecountOfDivisionsIsFinishedByAnotherProcess(t *testing.T) {
 	f := open(t)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
@@ -225,8 +225,8 @@ func TestRecountOfDivisionsIsFinishedByAnotherProcess(t *testing.T) {
 	}
 }
 
-// A season loses its only user before the divisions change, and gets users afterwards. The
-// recount finds no user in the season. The season still has the new divisions.
+// A season loses its only user before the divisions change, and gets users afterwards. The recount
+// finds no user in the season. The season has the new divisions all the same.
 func TestDivisionsOfASeasonWithoutUsersChange(t *testing.T) {
 	f := open(t)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})

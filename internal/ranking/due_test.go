@@ -96,8 +96,9 @@ func (s *sweepCalls) DeleteSeason(ctx context.Context, key leaderboard.SeasonKey
 	return s.Store.DeleteSeason(ctx, key, at)
 }
 
-// serviceWithDailyResults returns a service, and the counted calls of its store. Each of its
-// boards has one result on each of the given number of days. The last day contains start.
+// serviceWithDailyResults returns a service, and the counted calls of its store. Each of its boards
+// has one result on each of the given number of days. The last day contains start. The function
+// change changes the settings of each board before its creation.
 func serviceWithDailyResults(t *testing.T, boards, days int, change func(*leaderboard.Board)) (*fixture, *sweepCalls) {
 	t.Helper()
 	store, index := embedded.Open(t)
@@ -246,14 +247,15 @@ func TestOneProcessSealsASeason(t *testing.T) {
 	}
 }
 
-// A season of ten minutes starts after a sweep has read the board. The season is sealed in time.
+// A season of ten minutes starts after a sweep has read the board. The season is sealed a minute
+// after its end.
 func TestAShortSeasonIsSealedInTime(t *testing.T) {
 	f := open(t)
 	begins := start.Add(20 * time.Minute)
 	f.create(leaderboard.Board{ID: "cup", Policy: leaderboard.Sum, Order: leaderboard.HigherFirst, Season: leaderboard.Schedule{
 		Kind: leaderboard.Explicit, Windows: []leaderboard.Season{{ID: "final", Start: begins, End: begins.Add(10 * time.Minute)}},
 	}})
-	for range 5 { // without results, the process reads the board less and less often
+	for range 5 { // while no season has results, the process lists the seasons less and less often
 		f.sweep()
 		f.clock.set(f.clock.now().Add(time.Minute))
 	}
@@ -301,7 +303,7 @@ func TestASealThatSleepsChangesNothing(t *testing.T) {
 }
 
 // A season gets its first result in its grace, after the sweeps have listed the seasons. The season
-// is sealed in time. A season that was ended early is also sealed in time.
+// is still sealed a minute after it closes, even if it was ended early.
 func TestASeasonWithAFirstResultInItsGraceIsSealedInTime(t *testing.T) {
 	const grace = 90 * time.Minute
 	midnight := start.Truncate(24*time.Hour).AddDate(0, 0, 1)
@@ -324,7 +326,7 @@ func TestASeasonWithAFirstResultInItsGraceIsSealedInTime(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for f.clock.now().Before(tt.close.Add(-20 * time.Minute)) { // with an empty list, the process lists less and less often
+			for f.clock.now().Before(tt.close.Add(-20 * time.Minute)) { // while no season has results, the process lists the seasons less and less often
 				f.sweep()
 				f.clock.set(f.clock.now().Add(time.Minute))
 			}

@@ -47,7 +47,7 @@ func TestEndSeasonExcludesLaterResults(t *testing.T) {
 	ending := f.end("b", "202611", endAt)
 	if ending.Results != 2 || ending.Users != 2 || !ending.Season.End.Equal(endAt) || !ending.Season.EndedAt.Equal(start) ||
 		!ending.Season.ClosesAt.Equal(start.Add(grace)) || ending.Season.Phase != ranking.Grace {
-		t.Errorf("ending: %+v; want 2 results of 2 users, and a season that ends an hour before the call and closes a grace after it", ending)
+		t.Errorf("ending: %+v; want 2 results of 2 users, and a season that ends an hour before the call and closes a grace period after the call", ending)
 	}
 	f.wantList(query, "ann 5 1", "cat 1 2")
 	if got, err := f.Result(t.Context(), f.board("b"), leaderboard.ResultKey{User: "bob", Match: "1"}, nil); err != nil ||
@@ -95,7 +95,7 @@ func TestEndSeasonCanBeRepeatedAndMovedEarlier(t *testing.T) {
 		}
 	}
 	if got := f.end("b", "all", start.Add(-time.Hour)); got.Results != 1 || !got.Season.EndedAt.Equal(start.Add(time.Minute)) {
-		t.Errorf("ending earlier: %+v, want 1 result and a new decision", got)
+		t.Errorf("ending earlier: %+v, want 1 result and EndedAt a minute later", got)
 	}
 	f.wantList(ranking.Query{Board: "b"}, "ann 5 1")
 	f.clock.set(start.Add(48 * time.Hour))
@@ -143,7 +143,7 @@ func TestEndSeasonRefusesWrongCalls(t *testing.T) {
 		}
 	}
 	f.end("b", "now", start.Add(-time.Hour))
-	f.clock.set(start.Add(time.Hour)) // a grace after the decision
+	f.clock.set(start.Add(time.Hour)) // a grace period after EndSeason
 	var fault *leaderboard.FieldError
 	if _, err := f.EndSeason(t.Context(), "b", leaderboard.EarlyEnd{ID: "now", At: start.Add(-2 * time.Hour)}); !errors.As(err, &fault) || fault.Field != "season" {
 		t.Errorf("end of a closed season: %v, want an error of field season", err)
@@ -215,7 +215,7 @@ func TestEndSeasonOfALinkedBoard(t *testing.T) {
 		t.Errorf("ending: %+v, want 1 result and the next week", got)
 	}
 	f.wantList(week, "ann 5 1")
-	f.submit("src", points("bob", "1", 3)) // too late for the week, which does not count it
+	f.submit("src", points("bob", "1", 3)) // after the early end of the week, which does not count it
 	f.submit("src", withTime(points("bob", "2", 4), endAt.Add(-time.Minute)))
 	moved := withTime(points("ann", "2", 7), endAt.Add(-time.Minute))
 	moved.Revision = 1

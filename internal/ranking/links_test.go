@@ -122,7 +122,7 @@ func (f *linkedFixture) check(b *leaderboard.Board) {
 	}
 }
 
-// isVoid reports whether the match of a result of the source is void.
+// isVoid reports whether the match of r, a result of the source, is void.
 func (f *linkedFixture) isVoid(r *leaderboard.MatchResult) bool {
 	f.t.Helper()
 	state, err := f.store.Match(f.t.Context(), leaderboard.MatchKey{SeasonKey: r.SeasonKey, Match: r.Match})
@@ -154,7 +154,7 @@ func (f *linkedFixture) setRandomVoid(rng *rand.Rand) {
 	}
 }
 
-// faultyStore fails some calls, before or after their effect.
+// faultyStore is a store that fails some calls, before or after their effect.
 type faultyStore struct {
 	leaderboard.Store
 	mu        sync.Mutex
@@ -183,7 +183,7 @@ func (s *faultyStore) stop() {
 	s.maxCalls = 0
 }
 
-// faulty calls a method of the store. It may fail before the call, or after the call has
+// faulty calls a method of the store. It may return errDied without the call, or after the call has
 // succeeded.
 func faulty[T any](s *faultyStore, call func() (T, error)) (T, error) {
 	var zero T
@@ -211,7 +211,7 @@ func (s *faultyStore) Result(ctx context.Context, key leaderboard.ResultKey) (le
 
 // In random histories, every ladder of every linked board equals a recount of the source.
 // The histories contain:
-//   - duplicates, retractions, and revisions in any order that cross seasons
+//   - duplicates, retractions, and revisions in any order, some of them in another season
 //   - matches that are voided and restored, bans and erasures
 //   - concurrent writers, and store calls that fail between two boards
 //   - linked boards that are created and filled meanwhile
@@ -528,7 +528,7 @@ func wantField(t *testing.T, err error, field string) {
 	}
 }
 
-// A linked board that is deleted and created again has all results of the source again.
+// A linked board that is deleted and created again gets all results of the source again.
 func TestLinkedBoardCreatedAgainIsFilled(t *testing.T) {
 	f := linkedPair(t)
 	f.submit("laps", withRevision(points("ann", "m1", 7), 0, start))
@@ -551,8 +551,8 @@ func TestLinkedBoardCreatedAgainIsFilled(t *testing.T) {
 	f.wantList(november, "ann 12 1")
 }
 
-// The source of a deleted linked board can be created again with the rules of its creation,
-// although it accepts the attributes that only the linked board declared.
+// After a linked board is deleted, its source accepts the attributes that only the linked board
+// declared. CreateBoard of the source with the original settings still succeeds.
 func TestSourceIsCreatedAgainAfterALinkIsDeleted(t *testing.T) {
 	f := open(t)
 	rules := leaderboard.Board{ID: "src", Policy: leaderboard.Sum, StrictSubmits: true, AcceptedAttributes: []string{"mode"}}
@@ -643,7 +643,7 @@ func TestRepairFillsLinkedBoards(t *testing.T) {
 	}
 }
 
-// A meetingStore lets UserSeasons return only when two calls of it are running.
+// meetingStore is a store whose UserSeasons returns only when two calls of it are running.
 type meetingStore struct {
 	leaderboard.Store
 	running atomic.Int64
@@ -662,7 +662,7 @@ func (s *meetingStore) UserSeasons(ctx context.Context, user leaderboard.UserID)
 	return s.Store.UserSeasons(ctx, user)
 }
 
-// The places of the users of one batch are read concurrently.
+// For the users of one batch, the service reads their seasons on the linked boards concurrently.
 func TestPlacesOfUsersAreReadConcurrently(t *testing.T) {
 	store, index := embedded.Open(t)
 	f := serviceOver(t, store, index)

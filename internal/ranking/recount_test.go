@@ -12,7 +12,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// naiveSeason returns the id of the season that contains t.
+// naiveSeason returns the id of the season that contains t. The recount uses it instead of the code
+// under test.
 func naiveSeason(k leaderboard.ScheduleKind, t time.Time) leaderboard.SeasonID {
 	switch k {
 	case leaderboard.Yearly:
@@ -144,8 +145,8 @@ func rankTies(source, b *leaderboard.Board, r *leaderboard.MatchResult) (ties []
 	return ties
 }
 
-// recount computes all ladders of a linked board, or of the source, from the results that
-// stand on the source. Its lines have the form of fixture.list. They are sorted.
+// recount computes all ladders of a linked board, or of the source, from the results that stand on
+// the source, except hidden results. The lines have the form of fixture.list, and are sorted.
 func recount(source, b *leaderboard.Board, results []leaderboard.MatchResult, hidden func(*leaderboard.MatchResult) bool) map[leaderboard.Ladder][]string {
 	seasons := map[leaderboard.SeasonID]map[leaderboard.UserID]*naiveEntry{}
 	for i := range results {

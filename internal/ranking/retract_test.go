@@ -36,8 +36,8 @@ func (f *fixture) correct(key leaderboard.ResultKey, score leaderboard.Score, ac
 	}
 }
 
-// Any number of corrections may arrive between the read and the write of a retraction. The
-// result still does not count after the retraction.
+// Any number of corrections may arrive after a retraction has read the result and before it writes.
+// The result still does not count after the retraction.
 func TestRetractionsIncludeCorrectionsThatArriveMeanwhile(t *testing.T) {
 	store, index := embedded.Open(t)
 	reads := &afterRead{Store: store}
@@ -130,8 +130,9 @@ func TestPurgesOfManyResultsAreRepeated(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"})
 }
 
-// slowRetraction is a store on which the next retraction waits before it is applied. The function
-// secondRead runs once, after the second read of a result that follows.
+// slowRetraction is a store whose Apply of a retraction closes reached, and then waits until resume
+// is closed. The function secondRead runs once, after the second read of a result since that Apply
+// began.
 type slowRetraction struct {
 	leaderboard.Store
 	reached, resume chan struct{}
@@ -156,8 +157,8 @@ func (s *slowRetraction) Result(ctx context.Context, key leaderboard.ResultKey) 
 	return record, err
 }
 
-// A correction skips the revisions that were refused. It does not replace a retraction that reserved
-// its revision before.
+// A correction skips the revisions of refused results. It still does not replace a retraction that
+// reserved a revision earlier.
 func TestCorrectionsAfterARefusalDoNotReplaceARetraction(t *testing.T) {
 	embeddedStore, index := embedded.Open(t)
 	store := &slowRetraction{Store: embeddedStore, reached: make(chan struct{}), resume: make(chan struct{})}

@@ -147,7 +147,7 @@ func TestRetryCompletesTheRanks(t *testing.T) {
 					}
 					f.wantList(dayQuery, tt.want...)
 					if t.Failed() {
-						t.Fatalf("the ranks are wrong if the process dies at step %d", failAt)
+						t.Fatalf("wrong ranks after a process died at step %d and another process retried the call", failAt)
 					}
 				}
 			})

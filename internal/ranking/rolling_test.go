@@ -11,13 +11,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// week returns a query of the window of the board "week" that ends the given number of days
-// after start.
+// week returns a query of the board "week". The queried window ends with the day that is the given
+// number of days after start.
 func week(days int) ranking.Query {
 	return ranking.Query{Board: "week", Season: leaderboard.SeasonID(start.AddDate(0, 0, days).Format("20060102"))}
 }
 
-// weekBoard creates a source, and a board of seven days that is linked to it.
+// weekBoard creates a source, and a rolling board with windows of seven days that is linked to the
+// source.
 func weekBoard(f *fixture, retention time.Duration) *linkedFixture {
 	f.t.Helper()
 	source := f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, Matches: true})
@@ -151,7 +152,7 @@ func TestWindowIsKeptUntilTheNextIsFilled(t *testing.T) {
 	}
 }
 
-// blockedStore blocks the Apply calls of one board.
+// blockedStore is a store that blocks each Apply to the board "week" until release is closed.
 type blockedStore struct {
 	leaderboard.Store
 	entered, release chan struct{}
@@ -165,8 +166,8 @@ func (s *blockedStore) Apply(ctx context.Context, b *leaderboard.Board, results 
 	return s.Store.Apply(ctx, b, results)
 }
 
-// openWindow opens and fills the next window while the first blocked call waits. Then it lets
-// all calls go on, and waits for the error of applied.
+// openWindow opens and fills the next window while the first blocked call waits. Then it releases
+// all calls, and waits until applied yields the error of the writer.
 func (s *blockedStore) openWindow(t *testing.T, filler *linkedFixture, applied <-chan error) {
 	t.Helper()
 	<-s.entered
@@ -178,8 +179,9 @@ func (s *blockedStore) openWindow(t *testing.T, filler *linkedFixture, applied <
 	}
 }
 
-// A window opens and is filled while a writer applies a result. The writer does not know the
-// window, and the fill does not find the result.
+// A window opens and is filled while a writer applies a result. The writer has not read the board
+// with this window, and the fill does not find the result. The writer must still copy the result to
+// the window.
 func TestWriterNoticesThatAWindowWasOpened(t *testing.T) {
 	blocked := &blockedStore{entered: make(chan struct{}, 100), release: make(chan struct{})}
 	filler := weekBoard(openLinked(t, func(s leaderboard.Store) leaderboard.Store { blocked.Store = s; return s }), 30*24*time.Hour)
@@ -219,8 +221,8 @@ func TestWriterNoticesThatAWindowWasOpenedBetweenTwoResults(t *testing.T) {
 	filler.wantList(week(2), "ann 7 1", "bob 5 2")
 }
 
-// A writer died after it moved a result into the last day of a window. The fill of this
-// window does not prevent the retry from removing the result from the previous window.
+// A writer died after it moved a result into the last day of a window. A fill of this window runs
+// before the retry of the writer. The retry must still remove the result from the previous window.
 func TestFillLeavesTheFirstPlaceToTheWriter(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start))
@@ -265,9 +267,9 @@ func TestVoidMatchInRollingWindows(t *testing.T) {
 	}
 }
 
-// Two corrections arrive together, after windows have closed that no process has filled. Both
-// corrections are late in these windows, so the first revision counts there. The first revision
-// must count there although one of the corrections replaces it in the previous window.
+// Some windows close before a process has filled them. Then two corrections arrive together. Both
+// are late in these windows, so the first revision must count there, although one of the
+// corrections replaces it in the window from which the fill copies.
 func TestLateCorrectionsKeepAnOlderRevisionForTheFill(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start.Add(22*time.Hour)))
@@ -290,9 +292,10 @@ func TestLateCorrectionsKeepAnOlderRevisionForTheFill(t *testing.T) {
 	f.wantList(week(4), "ann 5 1")
 }
 
-// A window contains the first revision of a result, and opens only after two corrections. The first
-// correction is late in all windows that contain it, and the second correction is late in this
-// window. The first revision must not count there, because the first correction has replaced it.
+// A result is corrected twice before a window W opens that contains the time of its first revision.
+// The first correction is late in all windows that contain its own time, and the second correction
+// is late in W. The first revision must not count in W, because the first correction has replaced
+// it.
 func TestLateCorrectionCoversWindowsThatAreNotFilled(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start.Add(22*time.Hour)))
@@ -333,8 +336,8 @@ func (f *fixture) wantNoSealedWindowIn(index leaderboard.Index, id leaderboard.B
 	return sealed
 }
 
-// The index contains only the windows that are not sealed. Reads and changes of sealed windows
-// do not load them into the index. The start of a process does not load them either.
+// The index contains only the windows that are not sealed. Reads and changes of sealed windows do
+// not load these windows into the index, and neither does the start of a process.
 func TestSealedWindowsAreNotInTheIndex(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	ctx := t.Context()

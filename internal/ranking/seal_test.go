@@ -139,7 +139,7 @@ func TestAmendmentsDoNotNameUsers(t *testing.T) {
 	step(err)
 	sealed := seasons[len(seasons)-1]
 	if sealed.ID != day || len(sealed.Amendments) != 4 {
-		t.Fatalf("seasons %+v, want day last, with 4 amendments", seasons)
+		t.Fatalf("seasons %+v, want season %s last, with 4 amendments", seasons, day)
 	}
 	for _, a := range sealed.Amendments {
 		for _, name := range []string{"erin", "bob", "cyd"} {
@@ -177,7 +177,7 @@ func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 	}
 	f.seal()
 	if p := page(); p.Total != 2 {
-		t.Errorf("%d users right after the seal, want 2", p.Total)
+		t.Errorf("another process reads %d users right after the seal, want 2", p.Total)
 	}
 	other.clock.set(f.clock.now())
 	advance()

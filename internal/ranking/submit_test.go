@@ -188,7 +188,7 @@ func TestRetryAfterTheSeasonsEndCountsOnce(t *testing.T) {
 	if got.Status != leaderboard.Duplicate || got.Season != "202611" || got.Score != 5 {
 		t.Errorf("retry: %+v, want a duplicate in season 202611 with score 5", got)
 	}
-	// Callers must not submit a correction without a time, but the log may have one.
+	// Submit rejects a correction without a time, but Kafka's topic of results may contain one.
 	for revision, score := range []leaderboard.Score{7, 5} {
 		corrected := points("u", "m", int64(score))
 		corrected.Revision = int64(revision) + 1
@@ -201,7 +201,7 @@ func TestRetryAfterTheSeasonsEndCountsOnce(t *testing.T) {
 		}
 		report, err := f.Apply(t.Context(), f.board("b"), []leaderboard.MatchResult{complete})
 		if err != nil || complete.Season != "202611" || report.Outcomes[0].Status != leaderboard.Applied {
-			t.Errorf("correction from the log: season %s, %+v, %v; want APPLIED in season 202611", complete.Season, report.Outcomes, err)
+			t.Errorf("correction from the topic: season %s, %+v, %v; want APPLIED in season 202611", complete.Season, report.Outcomes, err)
 		}
 	}
 	got = f.submit("b", points("u", "m2", 3))
@@ -398,7 +398,7 @@ func TestASubmitWithoutTheIndexHasNoRank(t *testing.T) {
 	}
 }
 
-// A meetingReads store lets Result return only when two calls of it are running.
+// meetingReads is a store whose Result returns only when two calls of it are running.
 type meetingReads struct {
 	leaderboard.Store
 	running atomic.Int64

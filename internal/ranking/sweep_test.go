@@ -51,7 +51,7 @@ func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 		}, "open"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, moment := range []string{"the seal of another board", "the record of the act"} {
+			for _, moment := range []string{"the seal of another board", "the append to the audit log"} {
 				f := open(t)
 				daily := leaderboard.Board{Policy: leaderboard.Sum, Season: dailyBoard.Season, Retention: 48 * time.Hour}
 				for _, id := range []leaderboard.BoardID{"a", "b"} {
@@ -74,7 +74,7 @@ func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 					}
 				}
 				hooks := &sweepHooks{Store: f.store, afterSeal: func(leaderboard.BoardID) {}, afterAppend: func() {}}
-				if moment == "the record of the act" {
+				if moment == "the append to the audit log" {
 					if _, err := f.store.AmendBoard(t.Context(), "a", retention(0)); err != nil {
 						t.Fatal(err)
 					}
@@ -98,7 +98,7 @@ func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 					t.Fatalf("the sweep did not reach %s", moment)
 				}
 				if got := stateOf(t, f.store, "b"); got != tt.want {
-					t.Errorf("board changed after %s: the season is %s, want %s", moment, got, tt.want)
+					t.Errorf("the board was changed after %s: the season is %s, want %s", moment, got, tt.want)
 				}
 			}
 		})

@@ -254,8 +254,8 @@ func TestVerifyIgnoresConcurrentWrites(t *testing.T) {
 	}
 }
 
-// Verify finds results that do not have the Voids of their match, including copies on linked
-// boards. A repair sets the Voids of these results.
+// Verify finds results whose field Voids is less than that of their match, including copies on
+// linked boards. A repair sets the Voids of these results.
 func TestVerifyRepairsVoids(t *testing.T) {
 	f := open(t)
 	monthly := leaderboard.Schedule{Kind: leaderboard.Monthly}
@@ -359,8 +359,8 @@ func TestVerifyIgnoresConcurrentChangesOfTheBoard(t *testing.T) {
 	}
 }
 
-// interruptedBans is a store whose SetBan dies after it has stored the ban, and before it changes
-// entries. Recount changes the entries.
+// interruptedBans is a store whose SetBan fails after it has stored the ban, and before it has
+// changed entries. A later Recount of the user changes the entry.
 type interruptedBans struct {
 	leaderboard.Store
 	ban leaderboard.Ban

@@ -45,7 +45,7 @@ func runWatchers(tb testing.TB, f *fixture, n int, sent *atomic.Int64) (stop fun
 	return func() { cancel(); wg.Wait() }
 }
 
-// All watchers of a page share its reads: one after each change, and one a second.
+// All watchers of a page share its reads: one read after each change, and one read each second.
 func TestWatchersShareAReader(t *testing.T) {
 	const n = 1000
 	synctest.Test(t, func(t *testing.T) {

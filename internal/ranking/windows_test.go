@@ -45,7 +45,8 @@ func (f *rollingFixture) endOf(id leaderboard.SeasonID) time.Time {
 	return time.Date(day.Year(), day.Month(), day.Day()+1, 0, 0, 0, 0, f.loc)
 }
 
-// closeOf returns the time when a window stops accepting results.
+// closeOf returns the time when a window stops accepting results. A window that ended before the
+// creation of the board closes a grace after the creation.
 func (f *rollingFixture) closeOf(id leaderboard.SeasonID) time.Time {
 	f.t.Helper()
 	if end := f.endOf(id); end.After(f.created) {
@@ -126,8 +127,8 @@ func (f *rollingFixture) randomResult(rng *rand.Rand) leaderboard.MatchResult {
 	}
 	if earlier, ok := f.sent[r.ResultKey][r.Revision]; ok {
 		if f.closedSince(earlier.ReceivedAt) {
-			// A repetition of an old revision may count in a window that refused a newer revision. The
-			// service may then not know the revisions between the two.
+			// Repeat the newest revision instead. An old revision may count in a window that
+			// refused a newer revision, and the service may not know the revisions between the two.
 			earlier = f.sent[r.ResultKey][slices.Max(slices.Collect(maps.Keys(f.sent[r.ResultKey])))]
 		}
 		return earlier
@@ -136,7 +137,7 @@ func (f *rollingFixture) randomResult(rng *rand.Rand) leaderboard.MatchResult {
 	return r
 }
 
-// countingResults returns those of all sent results that count in a window, by user.
+// countingResults returns the sent results that count in a window, by user.
 func (f *rollingFixture) countingResults(window leaderboard.SeasonID) map[leaderboard.UserID][]leaderboard.MatchResult {
 	closes := f.closeOf(window)
 	all := map[leaderboard.UserID][]leaderboard.MatchResult{}
@@ -157,8 +158,8 @@ func (f *rollingFixture) countingResults(window leaderboard.SeasonID) map[leader
 	return all
 }
 
-// want computes the ladder of a window from all sent results. Its lines have the
-// form of fixture.list. They are sorted.
+// want computes the ladder of a window from all sent results. The lines have the form of
+// fixture.list, and are sorted.
 func (f *rollingFixture) want(window leaderboard.SeasonID) []string {
 	users := map[leaderboard.UserID]*naiveEntry{}
 	for user, results := range f.countingResults(window) {
@@ -199,10 +200,10 @@ func (f *rollingFixture) checkWindows() (filling int) {
 
 // In random histories, every window of a rolling board that is not filling equals a recount
 // from the event times. The histories contain:
-//   - late results, and corrections that move a result into and out of a window
+//   - late results, and corrections that move a result into a window or out of it
 //   - retractions, bans and erasures
 //   - two processes that write and fill concurrently, and store calls that fail
-//   - days without any process, sweeps, and a change of the clocks
+//   - days without any process, sweeps, and the begin or the end of daylight saving time
 //
 // The policy, the order and the number of days of the board are random too.
 func TestRollingBoardEqualsARecount(t *testing.T) {
