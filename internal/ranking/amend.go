@@ -131,7 +131,7 @@ func (s *shared) marksOf(ctx context.Context, key leaderboard.SeasonKey) (marks 
 
 // amendSeason amends the final standings of a season for the marks that it reads, and then removes
 // these marks. If stored data of a user are damaged, it logs and leaves out the user, whose marks
-// remain. So one damaged user does not stop the changes of other users.
+// remain. So the damaged data of one user do not stop the changes of other users.
 func (s *shared) amendSeason(ctx context.Context, key leaderboard.SeasonKey) error {
 	marks, err := s.marksOf(ctx, key)
 	if err != nil {

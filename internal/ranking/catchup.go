@@ -35,8 +35,8 @@ const (
 // the users whose entries it has not refreshed. CatchUp may be repeated, and it may run while results
 // are applied, because the index ignores older versions of an entry.
 //
-// A season that is not loaded is treated like a loaded season: another process may be filling it,
-// and may have read the users' entries before they changed. CatchUp uses the cheaper of two ways:
+// CatchUp does not skip a season that is not loaded: another process may be filling it, and may
+// have read the users' entries before they changed. CatchUp uses the cheaper of two ways:
 //
 //   - For few users, CatchUp reads the users' entries: some 5,000 users a second, whatever the size
 //     of the season. Ranks stay available. Each entry takes one read of the store. If the user has

@@ -42,11 +42,11 @@ func newChecksums() *checksums {
 	return &checksums{cached: cached, turn: make(chan struct{}, 1)}
 }
 
-// Checksum returns the SHA-256, in hexadecimal digits, of the final standings of a season's
-// overall ladder. The hash is over one line for each standing, in standing order. A line
-// has the user id, the score, the tie-breakers joined by commas, and the AchievedAt as in
-// the REST API: RFC 3339 without trailing zeros. Tabs separate these fields, and a line feed
-// ends the line. Checksum computes the hash once for each seal and amendment. Errors:
+// Checksum returns the SHA-256, in hexadecimal digits, of the final standings of a season's overall
+// ladder. The hash is over one line for each standing, in standing order. A line has the user id,
+// the score, the tie-breakers joined by commas, and the AchievedAt as in the REST API: RFC 3339
+// without trailing zeros. Tabs separate these fields, and a line feed ends the line. A process
+// computes the hash once for each seal, amendment and erasure, and caches it. Errors:
 // [leaderboard.ErrNotSealed].
 func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (sum string, err error) {
 	err = readConsistently(func() (bool, error) {

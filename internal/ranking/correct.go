@@ -215,12 +215,12 @@ func newestSeasons(b *leaderboard.Board, keys []leaderboard.SeasonKey) []leaderb
 	return keys[:maxSearchedSeasons]
 }
 
-// seasonOfMatch returns the season of a board in which a match of a user has a result. If
-// several seasons have a result, seasonOfMatch prefers a result that counts to a retraction,
-// and both to a rejected result. It searches the newest maxSearchedSeasons seasons of the user.
-// Errors: [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if several seasons have a
-// result of the preferred kind. Also a FieldError if the match is in none of the newest seasons and
-// the user has older seasons.
+// seasonOfMatch returns the season of a board in which a match of a user has a result. If several
+// seasons have a result, seasonOfMatch prefers results in this order: a result that is not
+// retracted, a retraction, a rejected result. It searches the newest maxSearchedSeasons seasons of
+// the user. Errors: [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if several seasons
+// have a result of the preferred kind. Also a FieldError if the match is in none of the newest
+// seasons and the user has older seasons.
 func (r *Reader) seasonOfMatch(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (leaderboard.SeasonID, error) {
 	if err := errors.Join(user.Validate(), match.Validate()); err != nil {
 		return "", err

@@ -35,7 +35,7 @@ func (f *fixture) amendDivisions(id leaderboard.BoardID, divisions ...string) le
 	return b
 }
 
-// wantSameLadders compares the ladders of every division of two boards.
+// wantSameLadders checks that two boards have the same ladders overall and in every division.
 func (f *fixture) wantSameLadders(x, y leaderboard.BoardID, season leaderboard.SeasonID) {
 	f.t.Helper()
 	seen := map[leaderboard.Division]bool{{}: true}

@@ -14,12 +14,13 @@ import (
 const (
 	// listInterval is the longest time for which a process relies on its list of a board's seasons.
 	listInterval = time.Hour
-	// maxCalendarGrace is more than any real grace. Longer graces could overflow a time.
+	// maxCalendarGrace is more than any real grace. untilSeal does not calculate with a longer
+	// grace, because a time could overflow.
 	maxCalendarGrace = 100 * 365 * 24 * time.Hour
 )
 
-// A seasonPlan is what a process knows about the seasons of a board. Sweep and Load use it
-// to read only the data that may have changed. Of an idle board, they read only the board.
+// A seasonPlan is what a process knows about the seasons of a board. Sweep and Load use it to read
+// only the data that may have changed. If a board is idle, they read only the board itself.
 type seasonPlan struct {
 	board    leaderboard.Board // the version for which the plan was made
 	listedAt time.Time         // when the seasons were listed
@@ -46,7 +47,7 @@ func (p *seasonPlan) forBoard(b *leaderboard.Board) *seasonPlan {
 	return p
 }
 
-// seasonPlans are the plans of a process. A plan does not change, except its field due.
+// seasonPlans are the plans of a process. A plan in the map is never changed: put replaces it.
 type seasonPlans struct {
 	mu    sync.Mutex
 	plans map[leaderboard.BoardID]*seasonPlan

@@ -323,8 +323,8 @@ func (s *shared) repeatDivisions(ctx context.Context, c leaderboard.RankChange) 
 	return err
 }
 
-// fillDivisions makes all entries of a board follow its divisions, except the entries of
-// sealed seasons. It may be repeated, and it may run while results arrive.
+// fillDivisions recounts all entries of a board, except those of sealed seasons, so that they
+// follow the board's divisions. It may be repeated, and it may run while results arrive.
 func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error {
 	err := s.setLease(ctx, b, recountLeaseOf, s.nextLease())
 	var seasons []leaderboard.SeasonID

@@ -59,7 +59,7 @@ type rankIndex struct {
 	missed missed
 
 	used     *lru.Cache[leaderboard.SeasonKey, time.Time] // when a read of the store found a user
-	findings coalesce.Group[leaderboard.SeasonKey, *bool] // concurrent calls of hasUsers
+	findings coalesce.Group[leaderboard.SeasonKey, *bool] // concurrent calls of hadUsers
 }
 
 var _ leaderboard.Index = (*rankIndex)(nil)
@@ -111,7 +111,8 @@ var errBreakerOpen = fmt.Errorf("ranking: earlier reads of the index got no answ
 // isSilent reports whether the circuit breaker is open.
 func (x *rankIndex) isSilent() bool { return x.breaker.State() == gobreaker.StateOpen }
 
-// When a probe finds the index silent, silence wakes the readers that wait for the index.
+// silence wakes the readers that wait for the index. A probe that finds the index silent calls
+// wake.
 type silence struct {
 	mu      sync.Mutex
 	waiting chan struct{} // closed by wake; nil if no reader waits
@@ -355,9 +356,9 @@ func (x *rankIndex) findUsers(_ context.Context, key leaderboard.SeasonKey, call
 }
 
 // dropEmpty drops a season from the index if the season has no users. Some stores do not list such
-// a season, so after a change of the board's divisions, FillDivisions would not rebuild the season.
-// Call dropEmpty after each load of a season, and after each erasure of a user. Parameter drop is
-// tryDrop, or Drop if dropEmpty must fail while the index is unavailable.
+// a season. After a change of the board's divisions, FillDivisions would then not rebuild the
+// season. Call dropEmpty after each load of a season, and after each erasure of a user. Parameter
+// drop is tryDrop, or Drop if dropEmpty must fail while the index is unavailable.
 func (x *rankIndex) dropEmpty(ctx context.Context, key leaderboard.SeasonKey, drop func(context.Context, leaderboard.SeasonKey) error) error {
 	hasUsers, err := x.hasUsers(ctx, key)
 	if err != nil || hasUsers {

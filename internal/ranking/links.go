@@ -504,8 +504,8 @@ func (o *matchOffers) addReplaced(replaced *leaderboard.MatchResult, places []le
 	return nil
 }
 
-// knownPlaces finds the places in which linked boards have matches. It reads each user's
-// places once, so it must be created after step 1 of a writer.
+// knownPlaces finds the places in which linked boards have matches. It caches the places of each
+// user, so a writer must create it after step 1.
 type knownPlaces struct {
 	*linking
 	mu      sync.Mutex // held while the maps are used, not while a function reads

@@ -108,7 +108,7 @@ func TestVerifyMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(unrepaired) == 0 != repair {
-			t.Errorf("with repair=%v, Verify left the differences %v, want none only with repair", repair, unrepaired)
+			t.Errorf("with repair=%v, Verify left the differences %v, want some without repair, and none with repair", repair, unrepaired)
 		}
 		got := metrics(t, reg)
 		if got["leaderboard_verify_last_timestamp_seconds"] == 0 {

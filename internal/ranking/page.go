@@ -177,7 +177,7 @@ func (r *Reader) readStorePage(_ context.Context, p storePage, readers []*[]lead
 			return err
 		}
 		if listed[e.User] {
-			continue // the entry moved down during the read; each of its places was right at some time
+			continue // the entry moved down during the read; each of its two positions was correct at some time
 		}
 		listed[e.User] = true
 		if entries = append(entries, e); len(entries) > p.limit {

@@ -34,7 +34,7 @@ func (f *fixture) inRange(q ranking.Query, scores ranking.ScoreRange, n int) []s
 			continue
 		}
 		if page.Degraded != (page.InRange == nil) {
-			f.t.Errorf("degraded %v, InRange is nil: %v, want both equal", page.Degraded, page.InRange == nil)
+			f.t.Errorf("degraded %v, InRange is nil: %v, want the same value for both", page.Degraded, page.InRange == nil)
 		}
 		if page.InRange != nil && *page.InRange != int64(len(lines)) {
 			f.t.Errorf("a page states %d entries in the range, want %d", *page.InRange, len(lines))

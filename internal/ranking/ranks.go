@@ -96,8 +96,8 @@ func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey
 	}
 	mark := func() error { return w.store.MarkFinal(ctx, b, key.Season, usersOf(updates, repeats), reason) }
 	return w.ifSealed(b, key, mark, func() error {
-		// The index usually has these entries already. The zero time does not change
-		// the time of the season's last change.
+		// The index usually has the repeats already. The zero time keeps the time of the season's
+		// last change.
 		if err := w.index.tryUpdate(ctx, key, time.Time{}, repeats); err != nil || len(updates) == 0 {
 			return err
 		}

@@ -64,8 +64,8 @@ type Receipt struct {
 	// Status, Reason, Score and Rank are not valid. The caller may submit the result
 	// again.
 	Err error
-	// Repeated means that the same result was rejected before. It is therefore rejected
-	// again.
+	// Repeated means that the same result was rejected before. Therefore this Submit rejects the
+	// result again.
 	Repeated bool
 	// Stands reports, if Status is Conflict, whether this result stands.
 	Stands bool
@@ -340,8 +340,8 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 //
 // The process that applied a result may have failed to update the index, for example because it
 // cannot reach the index. Other processes do not notice this failure, and read ranks from the
-// index. So eachRanked passes the entries that the index lacks to the index. Therefore a read that
-// starts after the answer of the Submit sees the result.
+// index. So eachRanked updates the index with the entries that it lacks. A read that starts after
+// the answer of the Submit then sees the result.
 func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, entries []leaderboard.Entry, set func(i int, score leaderboard.Score, rank int64)) error {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	users := make([]leaderboard.UserID, len(entries))
@@ -398,8 +398,8 @@ func (s *Submitter) compare(ctx context.Context, b *leaderboard.Board, key leade
 	return current, missing
 }
 
-// rankedKey returns the rank key with which an entry stands in ladders. It is empty if the
-// entry is not ranked.
+// rankedKey returns the rank key of an entry in its ladders. The key is empty if the entry is not
+// ranked.
 func rankedKey(e *leaderboard.Entry) leaderboard.RankKey {
 	if e.Ranked() {
 		return e.Key

@@ -127,10 +127,9 @@ func (c *check) hasRow(ctx context.Context, l leaderboard.Ladder, e *leaderboard
 // memory. A user takes about 20 bytes.
 var maxUsersInPass int64 = 50_000_000
 
-// reportMissingRows reports the users whose row is missing in a ladder. A row is missing if
-// neither of two scans of the ladder nor a read at the row's position finds it. Memory
-// limits the users that one pass can handle, so each pass handles one part of the
-// users.
+// reportMissingRows reports each user whose row is missing in a ladder. A row is missing if neither
+// of two scans of the ladder nor a read at the row's position finds it. Memory limits the users
+// that one pass can handle, so each pass handles one part of the users.
 func (c *check) reportMissingRows(ctx context.Context, l leaderboard.Ladder) error {
 	seed, parts := maphash.MakeSeed(), uint64(c.ranked[l.Division]/maxUsersInPass+1)
 	for part := range parts {
@@ -151,9 +150,8 @@ func (c *check) reportMissingRows(ctx context.Context, l leaderboard.Ladder) err
 	return nil
 }
 
-// missingCandidates returns the users of one part whose row should be in a ladder, but is
-// found by neither of two scans. To save memory, the first scan keeps a hash of each
-// user only.
+// missingCandidates returns the users of one part whose row should be in a ladder, although neither
+// of two scans finds the row. To save memory, the first scan keeps a hash of each user only.
 func (c *check) missingCandidates(ctx context.Context, l leaderboard.Ladder, hash func(leaderboard.UserID) (h uint64, inPart bool)) (map[leaderboard.UserID]bool, error) {
 	hasRow := map[uint64]struct{}{}
 	for row, err := range c.store.Entries(ctx, l, "") {

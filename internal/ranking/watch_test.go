@@ -67,7 +67,7 @@ func TestWatchersShareAReader(t *testing.T) {
 		const seconds = 10
 		time.Sleep(seconds * time.Second)
 		if got := reads.Load() - before; sent.Load() != n || got > seconds+1 {
-			t.Errorf("on an idle board, %d watchers got %d more pages from %d reads in %d s, want 0 from %d", n, sent.Load()-n, got, seconds, seconds)
+			t.Errorf("on an idle board, %d watchers got %d more pages from %d reads in %d s, want 0 pages from %d reads", n, sent.Load()-n, got, seconds, seconds)
 		}
 		before = reads.Load()
 		f.submit("b", points("bob", "m", 7))
@@ -77,7 +77,7 @@ func TestWatchersShareAReader(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		if got := sent.Load(); got != 3*n {
-			t.Errorf("%d pages in 20 s without a change, want %d: one heartbeat each", got-2*n, n)
+			t.Errorf("%d pages in 20 s without a change, want %d: one heartbeat for each watcher", got-2*n, n)
 		}
 		stop()
 		before = reads.Load()
