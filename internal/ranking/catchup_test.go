@@ -30,7 +30,7 @@ func (f outage) applyUnseen() {
 	}
 }
 
-// waitUntil waits until ok returns true. The text condition describes it.
+// waitUntil waits until ok returns true. The text condition describes what ok checks.
 func waitUntil(t *testing.T, condition string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {

@@ -91,8 +91,8 @@ func TestBansEndDespiteADamagedUser(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"}, "ann 5 1")
 }
 
-// A void reaches the results of all users whose data are intact, in every chunk and on linked
-// boards. The void stays unfinished, so the next sweep repeats it.
+// A void reaches the results of all users whose data are intact, in every chunk of users and on
+// linked boards. The void stays unfinished, so the next sweep repeats it.
 func TestAVoidReachesTheOthersDespiteADamagedUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, damagedBoard := range []leaderboard.BoardID{"b", "copy"} {

@@ -38,8 +38,8 @@ func (x *silentIndex) Loaded(ctx context.Context, _ leaderboard.SeasonKey) (bool
 }
 
 // When the index stops answering, a probe finds the index silent, and all waiting readers fail.
-// From then on, one reader at a time waits for the index, and for at most probeTimeout. The
-// other readers fail at once. When the index answers again, all readers use it.
+// From then on, only one reader at a time waits for the index, for at most probeTimeout. The other
+// readers fail at once. When the index answers again, all readers use it.
 func TestOneReaderTestsASilentIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := &silentIndex{}

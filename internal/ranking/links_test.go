@@ -49,7 +49,8 @@ func lapBoards(sourceSchedule leaderboard.ScheduleKind) (source leaderboard.Boar
 // frequent.
 var lapAttributes = map[string][]string{"mode": {"ranked", "ranked", "casual"}, "team": {"red", "blue"}}
 
-// lap returns a random result of the source. Often the match of the result has other results.
+// lap returns a random result of the source. It draws from few users and matches, so that many
+// results are revisions of one match.
 func lap(rng *rand.Rand) leaderboard.MatchResult {
 	r := points(fmt.Sprintf("u%d", rng.IntN(6)), fmt.Sprintf("m%d", rng.IntN(8)), int64(rng.IntN(20)-4))
 	r.Revision = max(0, int64(rng.IntN(6)-2))

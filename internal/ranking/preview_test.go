@@ -14,7 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// The tests in test/pipeline compare each preview with the later change.
+// The tests in test/pipeline also compare each preview with the change that the previewed call
+// makes.
 
 // A preview lists only the first MaxEffects entries or seasons, but counts all entries or seasons.
 func TestPreviewsAreBounded(t *testing.T) {

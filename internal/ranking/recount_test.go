@@ -56,7 +56,8 @@ func comesAfter(r *leaderboard.MatchResult, achievedAt time.Time, match string) 
 // matchOf returns a text that orders the matches of the source as linked boards order them.
 func matchOf(r *leaderboard.MatchResult) string { return string(r.Season) + "/" + string(r.Match) }
 
-// add adds r, whose tie-breakers on b are ties. It returns e, or a new entry if e is nil.
+// add adds the result r to e. ties are the tie-breakers of r on b. add returns e, or a new entry if
+// e is nil.
 func (e *naiveEntry) add(b *leaderboard.Board, r *leaderboard.MatchResult, ties []int64) *naiveEntry {
 	switch {
 	case e == nil:
@@ -92,7 +93,8 @@ func (e *naiveEntry) isIn(d leaderboard.Division) bool {
 	return true
 }
 
-// divisionsOf returns the zero division and every division of laps that b may have users in.
+// divisionsOf returns the zero Division, which stands for the overall ladder, and every division in
+// which b may have users.
 func divisionsOf(b *leaderboard.Board) []leaderboard.Division {
 	all := []leaderboard.Division{{}}
 	for _, name := range b.Divisions {

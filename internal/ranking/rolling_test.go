@@ -286,7 +286,7 @@ func TestLateCorrectionsKeepAnOlderRevisionForTheFill(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.fill()
-	f.wantList(week(1)) // the second correction replaces the first revision there, but does not count
+	f.wantList(week(1)) // revision 1 replaces the first revision there, but is of a later day
 	f.wantList(week(2), "ann 7 1")
 	f.wantList(week(3), "ann 7 1")
 	f.wantList(week(4), "ann 5 1")

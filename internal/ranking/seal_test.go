@@ -57,8 +57,8 @@ func (c hookedContext) Err() error {
 	return c.Context.Err()
 }
 
-// The final standings include changes made during the seal. The test makes the changes
-// at different moments of the seal.
+// The final standings include changes made during the seal. Each round of the test makes the
+// changes when the seal calls ctx.Err: the first round at the first call, other rounds later.
 func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 	for call, more := 1, true; more; call += 89 {
 		f := open(t)
@@ -230,7 +230,7 @@ func TestSeasonInItsGraceIsReadWithoutTheStore(t *testing.T) {
 type slowAmends struct {
 	leaderboard.Store
 	calls   atomic.Int64
-	reasons string // of all calls, which run one after another
+	reasons string // the reasons of all calls; the calls run one after another
 }
 
 func (s *slowAmends) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {

@@ -155,7 +155,7 @@ type busyStore struct {
 	leaderboard.Store
 	atRow      map[int]func() // at the row with this number in a scan of a ladder
 	afterScan  func()         // after a scan of a ladder
-	beforeRead func()         // before a read of a ladder from a position on
+	beforeRead func()         // before a read of a ladder that begins after a sort key
 
 	afterEntries func() // after a scan of a season's entries
 }

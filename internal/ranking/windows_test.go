@@ -170,8 +170,8 @@ func (f *rollingFixture) want(window leaderboard.SeasonID) []string {
 	return naiveLines(&f.rolling, users)
 }
 
-// checkWindows compares every window that is readable and not filling with a recount. It
-// returns the number of windows that are filling.
+// checkWindows compares the ladder of each window with a recount, unless the window is not readable
+// or is being filled. It returns the number of windows that are being filled.
 func (f *rollingFixture) checkWindows() (filling int) {
 	f.t.Helper()
 	now := f.clock.now()
@@ -198,7 +198,7 @@ func (f *rollingFixture) checkWindows() (filling int) {
 	return filling
 }
 
-// In random histories, every window of a rolling board that is not filling equals a recount
+// In random histories of a rolling board, every window that is not being filled equals a recount
 // from the event times. The histories contain:
 //   - late results, and corrections that move a result into a window or out of it
 //   - retractions, bans and erasures
@@ -260,7 +260,7 @@ func rollingHistory(t *testing.T, rng *rand.Rand) {
 			f.clock.set(f.clock.now().Add(time.Duration(rng.IntN(20)) * time.Hour))
 			continue
 		}
-		if step == createStep { // fill before a window closes: a later fill does not find replaced revisions
+		if step == createStep { // fill the board before a window closes, because a later fill does not find replaced revisions
 			for f.board("days").Filling() {
 				f.clock.set(f.clock.now().Add(2 * time.Minute)) // ends the lease of a fill that failed
 				if err := f.FillLinked(t.Context()); err != nil {
