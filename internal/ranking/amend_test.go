@@ -62,7 +62,7 @@ func TestABatchDoesNotWaitForAmendments(t *testing.T) {
 	for _, repair := range []bool{false, true} {
 		var found int
 		_, err := first.Verify(t.Context(), ranking.Selection{}, repair, nil, func(d ranking.Difference) error {
-			if d.Detail == "a change awaits its amendment" {
+			if d.Detail == "a change of the user's entry is not in the final standings yet" {
 				found++
 			}
 			return nil

@@ -162,7 +162,7 @@ func (c *check) checkMarks(ctx context.Context) error {
 			c.report.Repaired++
 		}
 		if err := c.send(Difference{Kind: FinalWrong, Ladder: leaderboard.Ladder{SeasonKey: c.key}, User: marks[i].User,
-			Detail: "a change awaits its amendment", Repaired: repaired}); err != nil {
+			Detail: "a change of the user's entry is not in the final standings yet", Repaired: repaired}); err != nil {
 			return err
 		}
 	}

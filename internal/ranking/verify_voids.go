@@ -82,7 +82,7 @@ func (c *check) checkVoids(ctx context.Context, key leaderboard.ResultKey) error
 	}
 	c.report.Differences++
 	diff := Difference{Kind: VoidsWrong, Ladder: leaderboard.Ladder{SeasonKey: c.key}, User: key.User,
-		Detail: fmt.Sprintf("the result of match %q lacks a void, or the end of a void, of the match", key.Match)}
+		Detail: fmt.Sprintf("match %q was voided or restored, but the user's result does not have this change", key.Match)}
 	if c.repair {
 		if err := c.applyVoidsTo(ctx, c.matchBoard, match, []leaderboard.UserID{key.User}); err != nil {
 			return err
