@@ -292,42 +292,97 @@ func TestASeasonIsNotLoadedAfterThePromotionOfAStaleReplica(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// If it is unknown whether Redis took an update, the season becomes unavailable to
-// every process until a Rebuild.
-func TestAFailedUpdateMakesTheSeasonUnavailableUntilARebuild(t *testing.T) {
-	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
-	o := options(addrsOf(c), 2)
-	other := openIndex(t, o)
-	o.Redis.ReadTimeout, o.UpdateTimeout = 500*time.Millisecond, time.Second
-	x, s := openIndex(t, o), newStore(50)
+// While Redis hangs, two processes update the index. When Redis answers again, the processes repeat
+// the failed updates, so no Rebuild is necessary.
+func TestFailedUpdatesAreRepeated(t *testing.T) {
+	for _, shards := range []int{1, 3} {
+		t.Run(fmt.Sprint("shards=", shards), func(t *testing.T) {
+			c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
+			o := options(addrsOf(c), shards)
+			o.Redis.MaxRetries, o.UpdateTimeout = -1, 200*time.Millisecond
+			o.Redis.ReadTimeout, o.Redis.DialTimeout = 200*time.Millisecond, 200*time.Millisecond
+			processes := []*Index{openIndex(t, o), openIndex(t, o)}
+			const users = 3 * missedChunk
+			s := newStore(users)
+			s.rebuild(t, processes[0])
+			rng, version := rand.New(rand.NewPCG(seed.New(t), 1)), uint64(1)
+			for range 3 {
+				must(t, c.Servers[0].Pause())
+				for i := range users {
+					version++
+					e := entry(fmt.Sprint("user ", rng.IntN(users)), version, rng.Int64N(100), string("FM"[rng.IntN(2)]))
+					s.put(e)
+					x := processes[i%2]
+					if err := x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{e}); !errors.Is(err, leaderboard.ErrRankUnavailable) || x.Synced() {
+						t.Fatalf("Update on a paused server: error %v, synced %v; want ErrRankUnavailable, false", err, x.Synced())
+					}
+				}
+				_, _, err := processes[0].Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
+				if !errors.Is(err, leaderboard.ErrRankUnavailable) {
+					t.Errorf("Page: error %v, want ErrRankUnavailable", err)
+				}
+				must(t, c.Servers[0].Resume())
+				for _, x := range processes {
+					eventually(t, "the index is synced", func(ctx context.Context) error {
+						if loaded, err := x.Loaded(ctx, testSeason); !loaded && err == nil {
+							t.Error("the season is not loaded, want its updates to be repeated")
+						}
+						if !x.Synced() {
+							return errors.New("not synced")
+						}
+						return nil
+					})
+					if n := x.missedEntries.Load(); n != 0 {
+						t.Errorf("%d missed entries of a synced index, want 0", n)
+					}
+				}
+				for _, x := range processes {
+					checkLadders(t, x, s.entries)
+				}
+			}
+		})
+	}
+}
+
+// A process that has missed too many entries does not repeat its updates. The season is then
+// unavailable to all processes until a Rebuild.
+func TestTooManyMissedEntries(t *testing.T) {
+	x := openLocal(t, 2)
+	y, err := newIndex(x.o)
+	must(t, err)
+	defer y.Close()
+	s := newStore(30)
 	s.rebuild(t, x)
-	must(t, c.Servers[0].Pause())
-	e := entry("user 3", 2, 500, "F")
-	s.put(e)
-	err := x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{e})
-	if !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		t.Errorf("Update: error %v, want ErrRankUnavailable", err)
+	season := x.season(testSeason)
+	<-season.rebuild // so that the data is not dropped yet
+	entries := make([]leaderboard.Entry, maxMissed)
+	for i := range entries {
+		entries[i] = entry(fmt.Sprint("user ", i), 2, 1, "F")
 	}
-	_, _, err = x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
-	if !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		t.Errorf("Page: error %v, want ErrRankUnavailable", err)
+	season.mu.Lock()
+	season.repairing = true // so that no update is repeated yet
+	season.mu.Unlock()
+	x.fail(season, epoch, entries)
+	if loaded, err := x.Loaded(t.Context(), testSeason); !loaded || err != nil {
+		t.Errorf("with %d missed entries, Loaded = %v, %v; want true, nil", maxMissed, loaded, err)
 	}
-	must(t, c.Servers[0].Resume())
-	eventually(t, "the season is unavailable to the other process", func(ctx context.Context) error {
-		if loaded, err := other.Loaded(ctx, testSeason); loaded || err != nil {
-			return fmt.Errorf("Loaded = %v, %v, want false, nil", loaded, err)
+	x.fail(season, epoch, []leaderboard.Entry{entry("another user", 1, 1, "F")})
+	if loaded, err := x.Loaded(t.Context(), testSeason); loaded || err != nil {
+		t.Errorf("with %d missed entries, Loaded = %v, %v; want false, nil", maxMissed+1, loaded, err)
+	}
+	if n := x.missedEntries.Load(); n != 0 {
+		t.Errorf("%d entries are kept, want 0", n)
+	}
+	go x.repair(season)
+	season.rebuild <- struct{}{}
+	eventually(t, "the season is not loaded", func(ctx context.Context) error {
+		if loaded, err := y.Loaded(ctx, testSeason); loaded || err != nil {
+			return fmt.Errorf("loaded %v, error %w", loaded, err)
 		}
 		return nil
 	})
-	s.rebuild(t, other)
-	eventually(t, "the season is available to the process that failed", func(ctx context.Context) error {
-		if loaded, err := x.Loaded(ctx, testSeason); !loaded || err != nil {
-			return fmt.Errorf("Loaded = %v, %v, want true, nil", loaded, err)
-		}
-		return nil
-	})
+	s.rebuild(t, y)
 	checkLadders(t, x, s.entries)
-	checkLadders(t, other, s.entries)
 }
 
 // Every page is consistent while 200 writers update the index and another process rebuilds
@@ -446,7 +501,7 @@ func TestAFillOfAnotherProcessRepairsTheSeason(t *testing.T) {
 	s.rebuild(t, y)
 	season := x.season(testSeason)
 	<-season.rebuild // so that the season is not invalidated
-	x.fail(season)
+	x.fail(season, epoch, nil)
 	if x.Synced(testSeason) {
 		t.Fatal("the index is synced after a failed update")
 	}
@@ -783,8 +838,8 @@ func TestOpenBeforeRedis(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// The index is not synced while Redis and the other processes do not know of a failed update.
-// The caller then keeps the result and can redeliver it.
+// The index is not synced until a failed update is repeated. The caller then keeps the result and
+// can redeliver it.
 func TestSynced(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 2)
@@ -818,8 +873,6 @@ func TestSynced(t *testing.T) {
 		}
 		return nil
 	})
-	checkUnavailable(t, y)
-	s.rebuild(t, y)
 	checkLadders(t, x, s.entries)
 	must(t, update(7))
 	checkLadders(t, y, s.entries)
@@ -856,8 +909,8 @@ func TestInvalidate(t *testing.T) {
 	checkLadders(t, y, s.entries)
 }
 
-// A Redis server without free memory rejects an update completely. The index treats a
-// rejected update as lost.
+// A Redis server without free memory rejects an update completely. After some attempts, the season
+// is unavailable to every process.
 func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 3)
@@ -890,6 +943,12 @@ func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 	if err := x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{e}); !errors.Is(err, leaderboard.ErrRankUnavailable) {
 		t.Errorf("Update: error %v, want ErrRankUnavailable", err)
 	}
+	eventually(t, "the season is unavailable to the other process", func(ctx context.Context) error {
+		if loaded, err := y.Loaded(ctx, testSeason); loaded || err != nil {
+			return fmt.Errorf("Loaded = %v, %v, want false, nil", loaded, err)
+		}
+		return nil
+	})
 	must(t, x.client().ConfigSet(t.Context(), "maxmemory", "0").Err())
 	checkUnavailable(t, x)
 	s.rebuild(t, x)

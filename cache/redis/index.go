@@ -30,8 +30,9 @@
 //   - A flush, a restart, a lost server, a promoted replica, a moved slot: the season is
 //     not loaded, even if nothing is missing.
 //   - An Update that Redis does not take within [Options].UpdateTimeout: the season is
-//     unavailable in this process, which empties the shards later. While a server is silent
-//     (see gates), Updates do not wait for it.
+//     unavailable in this process. As soon as Redis answers, the process repeats the Update. If
+//     that fails, it empties the shards. While a server is silent (see gates), Updates do not
+//     wait for it.
 //   - A script that failed half-way, or a shard that lost an item of an outbox (lua/base.lua):
 //     the shard is emptied.
 //   - A process that stops during Rebuild: the next Rebuild, Drop or Update frees the keys
@@ -77,9 +78,9 @@ type Options struct {
 	Shards int
 	// Prefix is the start of every key's name. Default "leaderboard:".
 	Prefix string
-	// UpdateTimeout bounds an Update and its retries. If an Update fails for that long,
-	// its season becomes unavailable until a Rebuild. If the server does not answer a ping
-	// either, further Updates fail at once until it does. Default 5 s.
+	// UpdateTimeout bounds an Update and its retries. If an Update fails for that long, its
+	// season is unavailable in this process until the Update is repeated. If the server does not
+	// answer a ping either, further Updates fail at once until it does. Default 5 s.
 	UpdateTimeout time.Duration
 	// LeaseTTL is the lifetime of a lease, which allows one process at a time to
 	// rebuild a season. The process extends its lease while it is alive. If it dies
@@ -127,6 +128,8 @@ type Index struct {
 	gates gates
 	// unsynced is the number of seasons with a failed Update that is not repaired.
 	unsynced atomic.Int64
+	// missedEntries is the number of entries in the missed of all seasons.
+	missedEntries atomic.Int64
 
 	ctx        context.Context // done after Close
 	stop       context.CancelFunc
@@ -368,13 +371,14 @@ type seasonIndex struct {
 	control atomic.Pointer[[]string] // the shards' control keys
 	rebuild chan struct{}            // holds a token while no Rebuild of this process runs
 
-	mu           sync.Mutex
-	acks         map[channel]int64 // for each channel: the number of items that arrived, to report to the sending shard
-	flushing     bool
-	failures     int // Updates that failed
-	repaired     int // failures repaired by a Rebuild, or made known to every process by an invalidation
-	invalidating bool
-	lastFreed    time.Time // when freeDead last ran
+	mu        sync.Mutex
+	acks      map[channel]int64 // for each channel: the number of items that arrived, to report to the sending shard
+	flushing  bool
+	failures  int // Updates that failed
+	repaired  int // failures that were repeated, or repaired by a Rebuild, or made known to every process by a drop
+	missed    missed
+	repairing bool
+	lastFreed time.Time // when freeDead last ran
 }
 
 // channel identifies the outbox of one shard for another, in one generation. lua/base.lua
@@ -452,6 +456,13 @@ func (s *seasonIndex) unsynced() bool {
 	return s.failures > s.repaired
 }
 
+// mustDrop reports whether the season lacks an Update that this process cannot repeat.
+func (s *seasonIndex) mustDrop() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.missed.dropAt > s.repaired
+}
+
 // Synced implements [leaderboard.Index].
 func (x *Index) Synced(seasons ...leaderboard.SeasonKey) bool {
 	if len(seasons) == 0 || x.unsynced.Load() == 0 {
@@ -461,14 +472,17 @@ func (x *Index) Synced(seasons ...leaderboard.SeasonKey) bool {
 }
 
 // Invalidate implements [leaderboard.Index].
-func (x *Index) Invalidate(s leaderboard.SeasonKey) { x.fail(x.season(s)) }
+func (x *Index) Invalidate(s leaderboard.SeasonKey) { x.fail(x.season(s), time.Time{}, nil) }
 
 // Loaded implements [leaderboard.Index]. A season is not loaded if any of its
-// shards is gone or may have lost updates. Loaded always asks Redis, so that its caller learns
-// whether Redis answers.
+// shards is gone or may have lost updates. If it only lacks Updates that this process repeats, it
+// is loaded. Loaded always asks Redis, so that its caller learns whether Redis answers.
 func (x *Index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (bool, error) {
 	if season := x.peek(s); season.unsynced() {
-		return false, x.run(ctx, callEach(standingsScript, *season.control.Load(), "", "", 0))
+		calls := callEach(standingsScript, *season.control.Load(), "", "", 0)
+		err := x.run(ctx, calls)
+		complete := !slices.ContainsFunc(calls, func(c *call) bool { return c.status != statusOK })
+		return err == nil && complete && !season.mustDrop(), err
 	}
 	_, _, err := x.Standings(ctx, leaderboard.Ladder{SeasonKey: s}, nil)
 	if errors.Is(err, errNotLoaded) {

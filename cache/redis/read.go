@@ -14,6 +14,8 @@ import (
 var (
 	// errNotLoaded means that Redis answers but does not hold the season.
 	errNotLoaded = fmt.Errorf("not loaded: %w", leaderboard.ErrRankUnavailable)
+	// errUnsynced means that the season lacks an Update of this process.
+	errUnsynced = fmt.Errorf("an update has failed and is not repeated yet: %w", leaderboard.ErrRankUnavailable)
 	// errAgain means that the attempt gave no answer, and the caller must repeat the question.
 	errAgain = fmt.Errorf("the index was replaced during every attempt, ask again: %w", leaderboard.ErrRankUnavailable)
 	// errUnstable means that many attempts on one generation gave no consistent answer.
@@ -68,7 +70,7 @@ func (x *Index) answer(ctx context.Context, l leaderboard.Ladder, counts string,
 	var err error
 	for attempt := range attempts {
 		if r.season.unsynced() {
-			err = errNotLoaded
+			err = errUnsynced
 			break
 		}
 		r.control = *r.season.control.Load()

@@ -28,6 +28,13 @@ const (
 	flushDelay = 20 * time.Millisecond
 	// unsyncedTimeout bounds an Update of a season in which an earlier Update is missing.
 	unsyncedTimeout = 100 * time.Millisecond
+	// maxMissed is the maximum number of entries of failed Updates that a process keeps.
+	maxMissed = 1 << 17
+	// missedChunk is the number of missed entries in one round trip.
+	missedChunk = 512
+	// maxRepeats is the number of attempts to repeat failed Updates before the data of their season
+	// is dropped. While a server of the season is silent, no attempt is made: see gates.
+	maxRepeats = 3
 )
 
 // Update implements [leaderboard.Index]. The end of ctx does not stop it, because
@@ -35,8 +42,10 @@ const (
 //
 // Errors: [leaderboard.ErrFormat] if a rank key has a wrong length, and
 // [leaderboard.ErrRankUnavailable] if Redis does not take the entries within
-// [Options.UpdateTimeout]. The season is then unavailable until it is rebuilt: at once in this
-// process, soon in all others.
+// [Options.UpdateTimeout]. The season is then unavailable in this process. As soon as Redis
+// answers, this process repeats the Update, and the season is available again. If Redis rejects
+// the entries, or if the process has missed more than maxMissed entries, the season is
+// unavailable to all processes until a Rebuild.
 func (x *Index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Time, entries []leaderboard.Entry) error {
 	season := x.season(s)
 	args := make([][]any, len(entries))
@@ -44,7 +53,7 @@ func (x *Index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Tim
 		args[i] = entryArgs(&entries[i])
 	}
 	timeout := x.o.UpdateTimeout
-	if season.unsynced() { // a Rebuild will follow, so writers need not wait
+	if season.unsynced() { // a repair will follow, so writers need not wait
 		timeout = min(timeout, unsyncedTimeout)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
@@ -60,7 +69,7 @@ func (x *Index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Tim
 			if !errors.Is(err, errSilent) {
 				x.checkServers(season)
 			}
-			x.fail(season)
+			x.fail(season, at, entries)
 		}
 		return fmt.Errorf("redis: update %v: %w", s, err)
 	}
@@ -357,59 +366,154 @@ func (x *Index) flush(season *seasonIndex) {
 	}
 }
 
-// fail records a failed Update and makes its season unavailable. In this process, the season is
-// unavailable at once. In other processes, it is unavailable as soon as the goroutine that fail
-// starts has emptied a shard of the season.
-func (x *Index) fail(season *seasonIndex) {
+// missed has the entries of a season's failed Updates until they are repeated.
+type missed struct {
+	entries   map[leaderboard.UserID]leaderboard.Entry // the newest version of each entry
+	changedAt time.Time                                // the latest changedAt of these Updates
+	attempts  int                                      // failed attempts in succession
+	// dropAt is the number of the last failure that repeated Updates do not repair.
+	dropAt int
+}
+
+// fail records a failed Update of entries and makes its season unavailable in this process. A
+// goroutine then repeats the Update. If entries is nil, it drops the data of the season instead.
+func (x *Index) fail(season *seasonIndex, at time.Time, entries []leaderboard.Entry) {
 	season.mu.Lock()
 	defer season.mu.Unlock()
 	if season.failures++; season.failures == season.repaired+1 {
 		x.unsynced.Add(1)
 	}
-	if !season.invalidating && x.ctx.Err() == nil {
-		season.invalidating = true
-		x.background.Go(func() { x.invalidate(season) })
+	x.miss(season, at, entries)
+	if !season.repairing && x.ctx.Err() == nil {
+		season.repairing = true
+		x.background.Go(func() { x.repair(season) })
 	}
 }
 
-// invalidate drops the data of a season that lacks an update. If a Rebuild repairs the
-// season first, invalidate drops nothing.
-func (x *Index) invalidate(season *seasonIndex) {
-	_ = retry(x.ctx, func() error {
-		select {
-		case <-season.rebuild: // not during a Rebuild of this process, which may repair the season
-		case <-x.ctx.Done():
-			return x.ctx.Err()
+// miss keeps the entries of the latest failure. The caller must hold season.mu.
+func (x *Index) miss(season *seasonIndex, at time.Time, entries []leaderboard.Entry) {
+	m := &season.missed
+	if m.entries == nil {
+		m.entries = map[leaderboard.UserID]leaderboard.Entry{}
+	}
+	before := len(m.entries)
+	for i := range entries {
+		if e := &entries[i]; e.Version >= m.entries[e.User].Version {
+			m.entries[e.User] = *e
 		}
-		defer func() { season.rebuild <- struct{}{} }()
-		return x.invalidateOnce(season)
+	}
+	if at.After(m.changedAt) {
+		m.changedAt = at
+	}
+	if x.missedEntries.Add(int64(len(m.entries)-before)) > maxMissed || entries == nil || m.dropAt > season.repaired {
+		x.giveUp(season)
+	}
+}
+
+// giveUp decides that the data of the season is dropped. The caller must hold season.mu.
+func (x *Index) giveUp(season *seasonIndex) {
+	x.missedEntries.Add(-int64(len(season.missed.entries)))
+	season.missed = missed{dropAt: season.failures}
+}
+
+// repair repeats the failed Updates of a season. If that fails, repair drops the data of the
+// season, which makes it unavailable to every process. If a Rebuild repairs the season first,
+// repair changes nothing.
+func (x *Index) repair(season *seasonIndex) {
+	_ = retry(x.ctx, func() error {
+		for {
+			if repaired, err := x.repairStep(season); repaired || err != nil {
+				return err
+			}
+		}
 	})
 }
 
-// invalidateOnce returns nil if the season is repaired. Otherwise it tries to drop the
-// season's data, and returns [leaderboard.ErrRankUnavailable], so that the caller calls it
-// again: another Update may have failed meanwhile.
-func (x *Index) invalidateOnce(season *seasonIndex) error {
+// repairStep reports whether the season is repaired. If not, it makes one step of the repair. It
+// returns [leaderboard.ErrRankUnavailable] if the step failed.
+func (x *Index) repairStep(season *seasonIndex) (repaired bool, err error) {
 	season.mu.Lock()
-	failures := season.failures
+	failures, m := season.failures, &season.missed
 	if failures == season.repaired {
-		season.invalidating = false
+		season.repairing = false
 		season.mu.Unlock()
-		return nil
+		return true, nil
+	}
+	drop, at := m.dropAt > season.repaired, m.changedAt
+	var chunk []leaderboard.Entry
+	for _, e := range m.entries {
+		if chunk = append(chunk, e); len(chunk) == missedChunk {
+			break
+		}
 	}
 	season.mu.Unlock()
 	ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
 	defer cancel()
-	if x.isSilent(ctx, season, true) {
-		return leaderboard.ErrRankUnavailable
+	switch {
+	case x.isSilent(ctx, season, drop):
+		return false, leaderboard.ErrRankUnavailable
+	case drop:
+		return false, x.lose(season, failures)
+	case len(chunk) == 0:
+		x.markRepaired(season, failures)
+		return false, nil
 	}
+	return false, x.repeat(ctx, season, at, chunk)
+}
+
+// repeat repeats the Updates of entries. After maxRepeats failures in succession, it decides that
+// the data of the season is dropped.
+func (x *Index) repeat(ctx context.Context, season *seasonIndex, at time.Time, entries []leaderboard.Entry) error {
+	args := make([][]any, len(entries))
+	for i := range entries {
+		args[i] = entryArgs(&entries[i])
+	}
+	err := x.update(ctx, season, instant(at), entries, args)
+	season.mu.Lock()
+	defer season.mu.Unlock()
+	m := &season.missed
+	if err != nil {
+		if m.attempts++; m.attempts >= maxRepeats {
+			x.giveUp(season)
+		}
+		return fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, err)
+	}
+	m.attempts = 0
+	before := len(m.entries)
+	for i := range entries {
+		if e := &entries[i]; m.entries[e.User].Version <= e.Version {
+			delete(m.entries, e.User)
+		}
+	}
+	x.missedEntries.Add(int64(len(m.entries) - before))
+	return nil
+}
+
+// lose drops the data of a season, but not during a Rebuild of this process, which may repair the
+// season. lose returns [leaderboard.ErrRankUnavailable] if no shard has answered.
+func (x *Index) lose(season *seasonIndex, failures int) error {
+	select {
+	case <-season.rebuild:
+	case <-x.ctx.Done():
+		return x.ctx.Err()
+	}
+	defer func() { season.rebuild <- struct{}{} }()
+	season.mu.Lock()
+	repaired := season.repaired >= failures
+	season.mu.Unlock()
+	if repaired {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
+	defer cancel()
 	calls := callEach(dropScript, *season.control.Load(), "lose")
 	_ = x.run(ctx, calls)
 	// One empty shard makes the whole season unavailable.
-	if slices.ContainsFunc(calls, func(c *call) bool { return !c.failed }) {
-		x.markRepaired(season, failures)
+	if !slices.ContainsFunc(calls, func(c *call) bool { return !c.failed }) {
+		return leaderboard.ErrRankUnavailable
 	}
-	return leaderboard.ErrRankUnavailable
+	x.markRepaired(season, failures)
+	return nil
 }
 
 // markRepaired records that the season's failed Updates are repaired, up to the one
@@ -420,6 +524,8 @@ func (x *Index) markRepaired(season *seasonIndex, failures int) {
 	if failures > season.repaired {
 		if season.repaired = failures; season.repaired == season.failures {
 			x.unsynced.Add(-1)
+			x.missedEntries.Add(-int64(len(season.missed.entries)))
+			season.missed = missed{}
 		}
 	}
 }
