@@ -1,6 +1,7 @@
 package ranking
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -33,8 +34,8 @@ const (
 // the change: see finishAmendments.
 
 // AmendMarked amends the final standings of all users who are marked: see
-// [leaderboard.SeasonStore].MarkFinal. If it fails in a season, it returns the error, and a later
-// call amends the seasons that are left.
+// [leaderboard.SeasonStore].MarkFinal. If it fails in a season, it amends the other seasons, and
+// then returns the error.
 func (s *shared) AmendMarked(ctx context.Context) error {
 	keys := map[leaderboard.SeasonKey]bool{}
 	for m, err := range s.store.FinalMarks(ctx) {
@@ -44,11 +45,13 @@ func (s *shared) AmendMarked(ctx context.Context) error {
 		keys[m.SeasonKey] = true
 	}
 	list := slices.Collect(maps.Keys(keys))
-	return eachRead(ctx, len(list), func(ctx context.Context, i int) error {
+	errs := make([]error, len(list))
+	err := eachRead(ctx, len(list), func(ctx context.Context, i int) error {
 		// If another process or call is amending the season, a later call finds the rest.
-		_, err := s.withLease(ctx, list[i], func(ctx context.Context) error { return s.amendSeason(ctx, list[i]) })
-		return err
+		_, errs[i] = s.withLease(ctx, list[i], func(ctx context.Context) error { return s.amendSeason(ctx, list[i]) })
+		return ctx.Err()
 	})
+	return cmp.Or(errors.Join(errs...), err)
 }
 
 // finishAmendments amends the final standings of all marked users, in those of the given seasons

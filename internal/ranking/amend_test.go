@@ -141,6 +141,61 @@ func TestARepeatedChangeOfASealedSeasonIsAmendedAgain(t *testing.T) {
 	}
 }
 
+// A partlyHungStore is a store whose Amend fails for one board.
+type partlyHungStore struct {
+	leaderboard.Store
+	hung leaderboard.BoardID
+}
+
+func (s partlyHungStore) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
+	if b.ID == s.hung {
+		return leaderboard.SeasonRecord{}, errDied
+	}
+	return s.Store.Amend(ctx, b, season, a, users)
+}
+
+// The amendment of one of fifty seasons fails. AmendMarked amends the other seasons, and returns the
+// error.
+func TestASeasonThatFailsDoesNotStopAmendments(t *testing.T) {
+	f := open(t)
+	const n = 50
+	board := func(i int) leaderboard.BoardID { return leaderboard.BoardID(fmt.Sprint("b", i)) }
+	for i := range n {
+		b := dailyBoard
+		b.ID = board(i)
+		f.create(b)
+		f.submit(b.ID, points("ann", "m", 5))
+	}
+	f.afterDay()
+	for i := range n {
+		if err := f.Seal(t.Context(), board(i), day); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := serviceOver(t, partlyHungStore{f.store, board(0)}, f.index)
+	s.clock.set(f.clock.now())
+	for i := range n {
+		key := dayResult("ann", "m")
+		key.Board = board(i)
+		if _, err := s.Apply(t.Context(), s.board(board(i)), []leaderboard.MatchResult{retraction(f, key)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.AmendMarked(t.Context()); !errors.Is(err, errDied) {
+		t.Errorf("AmendMarked: error %v, want the error of Amend", err)
+	}
+	var left []leaderboard.BoardID
+	for m, err := range s.store.FinalMarks(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, m.Board)
+	}
+	if !slices.Equal(left, []leaderboard.BoardID{board(0)}) {
+		t.Errorf("seasons of the boards %q are not amended, want only %q", left, board(0))
+	}
+}
+
 // A board is deleted while one of its sealed seasons has a mark. AmendMarked removes the mark.
 func TestMarksOfADeletedBoardAreRemoved(t *testing.T) {
 	f := open(t)
