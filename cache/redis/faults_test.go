@@ -819,6 +819,42 @@ func TestOpenRefusesAServerThatEvicts(t *testing.T) {
 	openIndex(t, x.o)
 }
 
+// A running server is configured to evict keys. Until this is undone, no question is answered, and
+// afterwards all seasons are rebuilt, because they may lack keys.
+func TestAServerThatBeginsToEvict(t *testing.T) {
+	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
+	x, err := newIndex(options(addrsOf(c), 1))
+	must(t, err)
+	defer x.Close()
+	other, s := openIndex(t, x.o), newStore(50)
+	s.rebuild(t, x)
+	x.background.Go(func() { x.inspectEvery(20 * time.Millisecond) })
+	must(t, x.client().ConfigSet(t.Context(), "maxmemory", "100mb").Err())
+	must(t, x.client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
+	eventually(t, "no question is answered", func(ctx context.Context) error {
+		_, _, err := x.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
+		if !errors.Is(err, leaderboard.ErrRankUnavailable) || x.Synced() {
+			return fmt.Errorf("Page: error %w, synced %v", err, x.Synced())
+		}
+		return nil
+	})
+	err = other.Rebuild(t.Context(), testBoard, testSeason, epoch, s.scan)
+	if !errors.Is(err, leaderboard.ErrRankUnavailable) || !strings.Contains(err.Error(), "allkeys-lru") {
+		t.Errorf("Rebuild: error %v, want ErrRankUnavailable and the policy", err)
+	}
+	must(t, x.client().ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	for _, process := range []*Index{x, other} {
+		eventually(t, "the season is not loaded", func(ctx context.Context) error {
+			if loaded, err := process.Loaded(ctx, testSeason); loaded || err != nil {
+				return fmt.Errorf("Loaded = %v, %w", loaded, err)
+			}
+			return nil
+		})
+	}
+	s.rebuild(t, x)
+	checkLadders(t, other, s.entries)
+}
+
 // Open succeeds while Redis is down. The index uses Redis once Redis answers.
 func TestOpenBeforeRedis(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})

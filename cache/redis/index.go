@@ -107,6 +107,8 @@ const (
 	defaultUpdateTimeout = 5 * time.Second
 	defaultLeaseTTL      = 15 * time.Second
 	defaultHints         = 1 << 16
+	// inspectInterval is the interval at which Redis is inspected.
+	inspectInterval = time.Minute
 	// maxQueried bounds the cache of seasons that only readers asked about.
 	maxQueried = 1 << 10
 )
@@ -167,6 +169,7 @@ func Open(ctx context.Context, o Options) (*Index, error) {
 	default:
 		x.probe(ctx)
 	}
+	x.background.Go(func() { x.inspectEvery(inspectInterval) })
 	if o.Registerer != nil {
 		x.register(o.Registerer)
 		x.background.Go(x.pollServers)
@@ -230,6 +233,27 @@ func (x *Index) inspectUntilFit() {
 		x.unfit.Store(&err)
 		return fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, err)
 	})
+}
+
+// inspectEvery inspects Redis at every interval. While a server may evict keys, every question
+// fails. All seasons are dropped then, because they may lack evicted keys. They are rebuilt once
+// the server is fit again.
+func (x *Index) inspectEvery(interval time.Duration) {
+	for sleep(x.ctx, interval) == nil {
+		ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
+		err := x.inspect(ctx)
+		cancel()
+		if !errors.Is(err, errUnfit) {
+			continue
+		}
+		x.o.Log.Error("ranks are unavailable until Redis is configured correctly", "err", err)
+		x.unfit.Store(&err)
+		x.seasons.Range(func(_, season any) bool {
+			x.fail(season.(*seasonIndex), time.Time{}, nil)
+			return true
+		})
+		x.inspectUntilFit()
+	}
 }
 
 // isUnreachable reports whether err means that Redis may answer later.

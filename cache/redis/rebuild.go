@@ -39,6 +39,9 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 	case <-ctx.Done():
 		return fmt.Errorf("redis: rebuild %v: %w", s, ctx.Err())
 	}
+	if err := x.inspect(ctx); errors.Is(err, errUnfit) { // a master since a failover may have other settings
+		return fmt.Errorf("redis: rebuild %v: %w: %w", s, leaderboard.ErrRankUnavailable, err)
+	}
 	if err := x.rebuild(ctx, b, season, at, entries); err != nil {
 		return fmt.Errorf("redis: rebuild %v: %w", s, err)
 	}
