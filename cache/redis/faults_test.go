@@ -299,8 +299,8 @@ func TestFailedUpdatesAreRepeated(t *testing.T) {
 		t.Run(fmt.Sprint("shards=", shards), func(t *testing.T) {
 			c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 			o := options(addrsOf(c), shards)
-			o.Redis.MaxRetries, o.UpdateTimeout = -1, 200*time.Millisecond
-			o.Redis.ReadTimeout, o.Redis.DialTimeout = 200*time.Millisecond, 200*time.Millisecond
+			o.Redis.MaxRetries, o.UpdateTimeout = -1, 800*time.Millisecond
+			o.Redis.ReadTimeout, o.Redis.DialTimeout = 700*time.Millisecond, 700*time.Millisecond
 			processes := []*Index{openIndex(t, o), openIndex(t, o)}
 			const users = 3 * missedChunk
 			s := newStore(users)

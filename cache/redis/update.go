@@ -31,7 +31,7 @@ const (
 	// maxMissed is the maximum number of entries of failed Updates that a process keeps.
 	maxMissed = 1 << 17
 	// missedChunk is the number of missed entries in one round trip.
-	missedChunk = 512
+	missedChunk = 128
 	// maxRepeats is the number of attempts to repeat failed Updates before the data of their season
 	// is dropped. While a server of the season is silent, no attempt is made: see gates.
 	maxRepeats = 3
