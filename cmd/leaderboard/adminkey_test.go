@@ -56,8 +56,9 @@ func putKeys(t *testing.T, data string, keys ...leaderboard.APIKey) {
 // earlierVersionKey is the configured admin key that an earlier version of the program stored.
 const earlierVersionKey = "the-admin-key-of-an-earlier-version"
 
-// The configured admin_key replaces the key of an earlier setting, configured keys that earlier
-// versions of the program stored, and any other key that has its secret.
+// The key of the setting admin_key replaces three kinds of stored keys: the key of an earlier
+// value of the setting, the configured keys that earlier versions of the program stored, and
+// any other key with the same secret.
 func TestAdminKeyIsReplaced(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	const first, second, third = "the-first-admin-key-of-mine", "the-second-admin-key-of-mine", "the-third-admin-key-of-mine"
@@ -233,7 +234,7 @@ func TestNodesReplaceTheAdminKeyConcurrently(t *testing.T) {
 	}
 }
 
-// The data folder has no secret of a key, apart from the file with the first key.
+// In the data folder, only the file of the first key contains the secret of a key.
 func TestSecretsOfKeysAreNotStored(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	s := startServer(t, data, nil)

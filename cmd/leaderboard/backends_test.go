@@ -116,7 +116,7 @@ func TestUnreadableCertificatesEndTheStart(t *testing.T) {
 	r.mustFail(t, exitUsage, []string{"kafka.tls.ca (--kafka-tls-ca): certificate authorities: backends_test.go contains no PEM certificate"}, []string{"serve"})
 }
 
-// The settings of the racks are in the options of the drivers.
+// The settings cassandra.rack and kafka.rack reach the options of the drivers.
 func TestRacksReachTheDrivers(t *testing.T) {
 	cassandra, err := cqlOptions(&config.Cassandra{Rack: "rack1"})
 	if err != nil || cassandra.Rack != "rack1" {
@@ -128,7 +128,7 @@ func TestRacksReachTheDrivers(t *testing.T) {
 	}
 }
 
-// The settings of connections and passwords are in the options of the drivers.
+// The settings of connections and passwords reach the options of the drivers.
 func TestConnectionSettingsReachTheDrivers(t *testing.T) {
 	const connect, timeout = 2 * time.Second, 3 * time.Second
 	cassandra, err := cqlOptions(&config.Cassandra{Connections: 7, ConnectTimeout: connect, Timeout: timeout, Username: "u", Password: "p"})

@@ -563,8 +563,8 @@ func seasonsOf(t *testing.T, s *testServer, board string) []string {
 	return ids
 }
 
-// A score with a decimal point may mean two scores. The error of the import then asks which
-// one is meant, and the import sends nothing.
+// A text such as 12.00 can mean two different scores. The import then sends nothing, and its
+// error asks which score is meant.
 func TestImportAsksWhatADecimalPointMeans(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "lap", "--policy", "best", "--order", "lower-first", "--unit", "ms")

@@ -9,11 +9,12 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// keepNewKey writes the new admin key to a file that only this user can read. If standard
-// output is a terminal, keepNewKey does nothing, because welcome prints the key. Any other
-// output often becomes a log that more users can read. The caller must call keepNewKey
-// before it stores the key. Otherwise the store could get a key that nobody knows, because its
-// file could not be written.
+// keepNewKey writes the new admin key to a file that only its owner can read. If standard
+// output is a terminal, keepNewKey does nothing, because the function welcome prints the key.
+// Any other output often becomes a log that more users can read.
+//
+// The caller must call keepNewKey before it stores the key: if the file cannot be written,
+// the key must not be stored, because nobody would know it.
 func (s *server) keepNewKey() error {
 	if s.terminal {
 		return nil
@@ -26,7 +27,7 @@ func (s *server) keepNewKey() error {
 	return nil
 }
 
-// writePrivate replaces the content of a file with text. Only this user can read the new
+// writePrivate replaces the content of a file with text. Only its owner can read the new
 // file.
 func writePrivate(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

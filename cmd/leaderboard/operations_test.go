@@ -187,8 +187,8 @@ func TestConfigurationExamples(t *testing.T) {
 }
 
 // An embedded server exposes every metric that the dashboard and the alert rules use,
-// except the metrics of Cassandra, Redis and the consumer. TestMonitoringOfProcesses
-// checks these metrics. No metric has the id of a board, a user or a match.
+// except the metrics of Cassandra, Redis and the consumer, which TestMonitoringOfProcesses
+// checks. No metric contains the id of a board, a user or a match.
 func TestMonitoringOfAnEmbeddedServer(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "secret-board", "--policy", "sum")
@@ -206,8 +206,8 @@ func TestMonitoringOfAnEmbeddedServer(t *testing.T) {
 	}
 }
 
-// Every alert has a severity, a summary and a description of what to do. A runbook is a
-// section of docs/operations.md.
+// Every alert has a severity, a summary and a description of what to do. If an alert has a
+// runbook, the runbook is a section of docs/operations.md.
 func TestEveryAlertSaysWhatToDo(t *testing.T) {
 	text, err := os.ReadFile(operations)
 	if err != nil {
@@ -240,7 +240,7 @@ func TestOperationsMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, watch, _ := strings.Cut(string(text), "In the log,")
-	var messages [][]string // before the colon of each item
+	var messages [][]string // the quoted texts before the colon of each list item
 	for line := range strings.Lines(watch) {
 		if item, _, ok := strings.Cut(line, ": "); ok && strings.HasPrefix(item, "- ") {
 			messages = append(messages, regexp.MustCompile("`([a-z ]+)`").FindAllStringSubmatch(item, -1)...)

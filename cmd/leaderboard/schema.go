@@ -142,9 +142,9 @@ The command has the flags of "leaderboard serve".`,
 	return cmd
 }
 
-// ensureTopics checks the topics and creates missing topics. If Kafka could lose results with some
-// settings, ensureTopics creates no topic and returns an error. With force, it prints warnings
-// instead.
+// ensureTopics checks the topics and creates missing topics. If the settings of a topic could
+// make Kafka lose results, ensureTopics creates no topic and returns an error. If force is
+// true, it prints a warning instead, and creates the missing topics.
 func ensureTopics(ctx context.Context, app *cli.App, c *config.Kafka, o kafka.TopicOptions, force bool) error {
 	connection, err := kafkaOptions(c)
 	if err != nil {

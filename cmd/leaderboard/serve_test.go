@@ -70,7 +70,7 @@ func TestServeAnswersAndStopsOnRequest(t *testing.T) {
 	checkContains(t, restarted.ok(t, "top"), "ada")
 }
 
-// A submit and a read are measured in the store and in the rank index.
+// The metrics count the calls of the store and the rank index for a submit and a read.
 func TestStoreAndIndexAreMeasured(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")

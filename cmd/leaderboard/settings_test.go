@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// reply is an HTTP answer. The body of a stream is empty.
+// reply is an HTTP answer. For a stream, body is empty.
 type reply struct {
 	status int
 	header http.Header
@@ -173,7 +173,7 @@ func checkConnections(t *testing.T, s *testServer) {
 	}
 }
 
-// The client knows the server's limit, and delays a call above this limit.
+// The server announces its limit to the client, so the client delays a call above the limit.
 func checkStreams(t *testing.T, s *testServer) {
 	client := healthpb.NewHealthClient(s.dialGRPC(t))
 	watch := func(ctx context.Context) error {

@@ -27,8 +27,8 @@ type traceTarget struct{ endpoint, protocol string }
 // traceTargetOf returns the collector that the environment names, or nil if traces are
 // off, which is the default.
 func traceTargetOf(getenv func(string) string) (*traceTarget, error) {
-	// get returns the value of a variable and the name of that variable. If the variable
-	// for traces is not set, get uses the variable for all signals.
+	// get returns the value and the full name of a variable. If the variable for traces is
+	// empty, get uses the variable for all signals (traces, metrics and logs).
 	get := func(name string) (value, variable string) {
 		if value := getenv("OTEL_EXPORTER_OTLP_TRACES_" + name); value != "" {
 			return value, "OTEL_EXPORTER_OTLP_TRACES_" + name
@@ -54,7 +54,7 @@ func traceTargetOf(getenv func(string) string) (*traceTarget, error) {
 	return &traceTarget{endpoint, protocol}, nil
 }
 
-// traceShutdown bounds the export of the last spans.
+// traceShutdown is how long a stopping server may take to export its last spans.
 const traceShutdown = 5 * time.Second
 
 // openTracing starts to export traces if the environment enables this.

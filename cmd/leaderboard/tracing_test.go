@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/collector"
 )
 
-// submitTraced submits a result. Its traceparent has a trace and flags, such as 01 for a
-// sampled trace.
+// submitTraced submits a result. The request's header Traceparent has the given trace id and
+// flags; the flags 01 mean that the caller samples the trace.
 func submitTraced(t *testing.T, s *testServer, trace, flags string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.http+"/v1/scores", strings.NewReader(`{"user_id":"ada","points":3}`))
@@ -27,8 +27,9 @@ func submitTraced(t *testing.T, s *testServer, trace, flags string) {
 
 const aTrace, anotherTrace = "0af7651916cd43dd8448eb211c80319c", "4bf92f3577b34da6a3ce929d0e0e4736"
 
-// With OpenTelemetry's variables, a submit is one trace in the collector: the call, the
-// store and the rank index. The server exports the last spans before it stops.
+// If OpenTelemetry's variables name a collector, the server exports one trace for a submit:
+// the spans of the call, the store and the rank index. The server exports the last spans
+// before it stops.
 func TestTracesAreExported(t *testing.T) {
 	for _, tt := range []struct {
 		protocol string
@@ -79,7 +80,7 @@ func TestTracesAreSampled(t *testing.T) {
 			s := startInsecure(t)
 			submitTraced(t, s, aTrace, "01")
 			submitTraced(t, s, anotherTrace, "00")
-			s.ok(t, "top") // begins a trace of its own
+			s.ok(t, "top") // a call without Traceparent begins a new trace
 			s.stop()
 			got, others := map[string]bool{}, false
 			for _, span := range traces.Spans() {

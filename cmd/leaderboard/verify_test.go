@@ -68,8 +68,8 @@ func startOnStores(t *testing.T, store leaderboard.Store, index leaderboard.Inde
 	return ts
 }
 
-// The command verify reports every difference. If differences remain, it exits with 3. With
-// --repair, no differences remain.
+// The command verify reports every difference. If differences remain, it exits with 3. In
+// this test, --repair can repair all differences.
 func TestVerifyReportsAndRepairs(t *testing.T) {
 	s, store, index := startWithStores(t)
 	for user, points := range map[string]string{"ada": "3", "bob": "5", "eve": "4"} {
@@ -158,7 +158,8 @@ func (s damagedStore) Results(ctx context.Context, key leaderboard.SeasonKey, us
 	return s.Store.Results(ctx, key, user)
 }
 
-// The command verify cannot repair damaged data. It then advises to restore them.
+// The command verify cannot repair stored data that is damaged. It advises to restore such
+// data from a backup.
 func TestVerifyAdvisesToRestoreDamagedData(t *testing.T) {
 	store, index := embedded.Open(t)
 	s := startOnStores(t, damagedStore{store}, index)

@@ -12,10 +12,11 @@ func versionCommand(app *cli.App) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "version", Short: "Show the version of this binary", Args: cli.Exactly(),
-		Long: `Show the version that the Go toolchain recorded in this binary: a tag, or the time
-and the hash of a commit, with +dirty if there were uncommitted changes. The version
-is devel if the toolchain recorded none. In a clone, go build and go install record
-it; go run does so only with -buildvcs=true.`,
+		Long: `Show the version of this binary. A release build shows its release. Other builds show
+what the Go toolchain recorded: a tag, or the time and the hash of a commit, with +dirty
+if there were uncommitted changes. In a clone, go build and go install record the
+version; go run does so only with -buildvcs=true. If no version was recorded, the
+version is devel.`,
 		Example: `  leaderboard version
   leaderboard version --json`,
 		RunE: func(*cobra.Command, []string) error {

@@ -21,7 +21,7 @@ type Version struct {
 	Platform string `json:"platform"`
 }
 
-// ReadVersion returns the version that the Go toolchain recorded in this binary.
+// ReadVersion returns the version of this binary.
 func ReadVersion() Version {
 	info, _ := debug.ReadBuildInfo()
 	v := versionOf(info)

@@ -34,7 +34,7 @@ type Config struct {
 	AdminKey     secret.Text `key:"admin_key" unit:"text" help:"Admin key, at least 16 characters of printable ASCII. Each start stores it under the id admin-key."`
 	FirstKeyFile string      `key:"first_key_file" unit:"path" help:"File for the first admin key, if the server starts without a terminal. If empty, admin-key in data."`
 
-	TrustedProxies []string `key:"trusted_proxies" unit:"addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. For calls through them, limits apply to the right-most address in X-Forwarded-For that is no proxy's. In other calls, this header is ignored."`
+	TrustedProxies []string `key:"trusted_proxies" unit:"addresses or networks such as 10.0.0.0/8, comma-separated" help:"Proxies in front of the server. For calls through them, limits apply to the right-most address in X-Forwarded-For that is not a proxy's. In other calls, this header is ignored."`
 	Web            Web      `key:"web"`
 
 	Roles     []string  `key:"roles" unit:"api or consumer, comma-separated" help:"Roles of a distributed server: api answers calls, consumer applies results."`
@@ -70,7 +70,7 @@ type TLS struct {
 type Log struct {
 	Level  string `key:"level" unit:"debug, info, warn or error" help:"Lowest logged level."`
 	Format string `key:"format" unit:"auto, text or json" help:"Format: auto is text on a terminal, JSON elsewhere."`
-	Calls  bool   `key:"calls" unit:"boolean" help:"Log calls without a server fault at level info instead of debug."`
+	Calls  bool   `key:"calls" unit:"boolean" help:"Log each call without a server fault at level info, not debug."`
 }
 
 // Default returns the default of every setting.

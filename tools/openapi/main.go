@@ -1,8 +1,14 @@
 // Command openapi corrects the output of protoc-gen-openapiv2, so that it describes the
-// REST API exactly. 64-bit integers become numbers, streams become bare messages, the
-// parameter division is repeated, and errors get the body that the API returns.
+// REST API exactly:
 //
 //	openapi generated.swagger.json openapi.json
+//
+// It makes these corrections:
+//
+//   - The type of 64-bit integers becomes integer instead of string.
+//   - The schema of a stream becomes the schema of its messages.
+//   - The parameter division becomes repeatable.
+//   - The schema of errors becomes that of the API's errors.
 package main
 
 import (

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// completionTimeout bounds each call of the server. It is short, because the user waits
+	// completionTimeout bounds each call to the server. It is short, because the user waits
 	// for the completion.
 	completionTimeout = 2 * time.Second
 	// completionEntries is the number of top entries from which completion takes divisions.

@@ -165,7 +165,7 @@ func (c *Client) export(ctx context.Context, o exportOptions, write func(context
 	return nil
 }
 
-// create creates a file that only this user can read, with a temporary name. The caller
+// create creates a file that only its owner can read, with a temporary name. The caller
 // must call finish with the error of the export. If the error is nil, finish renames the
 // file to path. Otherwise finish removes the file and returns the error.
 func (c *Client) create(path string) (out io.Writer, finish func(error) error, err error) {
@@ -279,7 +279,7 @@ func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board
 	p := c.NewProgress("exporting")
 	defer p.End()
 	_, isCSV := t.(csvTable)
-	voids, ends := 0, 0
+	var voids, ends int64
 	if isCSV {
 		header := append([]string{}, resultHeader...)
 		if b.GetPolicy() == pb.Board_SUM || b.GetPolicy() == pb.Board_DECAY {
@@ -293,7 +293,8 @@ func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board
 		res, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			if isCSV && voids+ends > 0 {
-				c.Notef("CSV cannot contain void matches and early ends of seasons: this file lacks %d and %d. The excluded results would count after an import; to keep them excluded, export NDJSON\n", voids, ends)
+				c.Notef("this file lacks %s and %s, which CSV cannot contain. The results that they exclude would count after an import; to keep them excluded, export NDJSON\n",
+					cli.Plural(voids, "void match", "void matches"), cli.Plural(ends, "early end of a season", "early ends of seasons"))
 			}
 			return n, seasons, nil
 		}

@@ -118,7 +118,7 @@ func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
 	}
 }
 
-// Reset makes the next Draw compare the entries with no earlier ranks.
+// Reset forgets the last Draw, so that the next Draw marks no entry as new or changed.
 func (t *EntryTable) Reset() { t.drawn = nil }
 
 // formatRank returns a rank, or "-" if the rank is unavailable.

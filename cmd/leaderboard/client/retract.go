@@ -50,8 +50,8 @@ func purgeCommand(app *cli.App) *cobra.Command {
 	var from, to string
 	cmd := &cobra.Command{
 		Use: "purge USER (--from TIME | --to TIME)", Short: "Undo a user's results between two times", Args: cli.Exactly("USER"),
-		Long: `Undo the results of a user on a board whose event time is at --from or later, and before
---to. One of the two may be omitted.`,
+		Long: `Undo a user's results on a board: those whose event time is at --from or later, and
+before --to. One of the two flags may be omitted.`,
 		Example: `  leaderboard purge eve --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z --dry-run
   leaderboard purge eve --board cup --from 2026-11-20T00:00:00Z --reason "aimbot"`,
 	}

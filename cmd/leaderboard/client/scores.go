@@ -113,7 +113,7 @@ returns it.`,
 	f.StringVar(&match, "match", "", "`id` of the match; a repeated submit with the same id counts once")
 	f.Int64Var(&revision, "revision", 0, "`revision`; the highest revision of a match counts")
 	f.StringVar(&at, "achieved-at", "", "`time` of the event, such as 2026-11-20T10:00:00Z (if omitted, now)")
-	f.StringVarP(&season, "season", "s", "", "`season` to which the result must belong; without --achieved-at, the match must already have a result in this season, which keeps its time")
+	f.StringVarP(&season, "season", "s", "", "`season` to which the result must belong; without --achieved-at, the match must already have a result in this season, and keeps the time of that result")
 	annotate(f, "season", seasonValues)
 	f.Int64SliceVar(&ties, "tie-breakers", nil, "`values` of the tie-breakers in the board's order, such as 1,0")
 	f.StringToStringVar(&attributes, "attribute", nil, "attribute, as `name=value`, which places the user in a division")

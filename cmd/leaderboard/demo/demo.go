@@ -95,7 +95,7 @@ type replayer struct {
 	screen  *cli.Screen
 	table   *client.EntryTable
 	drawnAt time.Time
-	season  string // the year of the last submitted match, as the last call of draw found it; "" before the first call
+	season  string // the year of the last submitted match at the last call of draw; "" before the first call
 }
 
 // Play creates the boards and submits the results of matches. Meanwhile, it draws the board

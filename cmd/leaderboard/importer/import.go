@@ -39,7 +39,7 @@ type counts struct {
 	Accepted   int64 `json:"accepted"`
 	Conflict   int64 `json:"conflict"`
 	Rejected   int64 `json:"rejected"`
-	Linked     int64 `json:"linked"` // results of a linked board, which come from its source
+	Linked     int64 `json:"linked"` // skipped results that come from the source of a linked board
 }
 
 // importer is an import in progress.

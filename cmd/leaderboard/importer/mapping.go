@@ -235,7 +235,8 @@ func voidItem(r records.Record) (it item, ok bool, err error) {
 }
 
 // banItem returns the item for a record that leaderboard export wrote for a ban. It
-// returns false for other records. A ban on the exported board becomes a ban on board.
+// returns false for other records. A ban on the exported board becomes a ban on the given
+// board, to which the import writes.
 func banItem(r records.Record, board string) (it item, ok bool, err error) {
 	text, ok := r.Column("ban")
 	if !ok || !text.Composite {
@@ -393,9 +394,9 @@ func decodeColumn(r records.Record, column string, v any) error {
 	return nil
 }
 
-// setTieBreakers sets the tie-breakers of a result: the JSON array in the column tie_breakers,
-// and the values from columns of their own and from --const, which replace elements of the
-// array.
+// setTieBreakers sets the tie-breakers of a result. It starts with the JSON array in the column
+// tie_breakers. If a tie-breaker has a column of its own, or a value from --const, this value
+// replaces the element of the array.
 func (m *mapping) setTieBreakers(r records.Record, res *pb.Result, field func(name, column string) string, integer func(name, text string) int64) error {
 	var array []json.Number
 	err := decodeColumn(r, "tie_breakers", &array)
