@@ -102,7 +102,7 @@ func TestAdminKeyIsReplaced(t *testing.T) {
 	}
 }
 
-// The command revokes the last admin key only with --force. A server that starts without
+// The command key revoke revokes the last admin key only with --force. A server that starts without
 // an admin key creates one, even if the store has other keys.
 func TestAStartWithoutAnAdminKeyCreatesOne(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")

@@ -91,7 +91,8 @@ func (s *server) openLog(index leaderboard.Index) error {
 }
 
 // followUpdates reads the topic leaderboard-updates in the background. It passes the
-// outcomes of submitted results to submitter, and the changed seasons to the service.
+// outcomes of submitted results to submitter, and the changed seasons to the service. If an
+// update states that the index lacks the user's entry, the service repairs the index.
 func (s *server) followUpdates(submitter *producer.Submitter) error {
 	c, topics := s.config, topicsOf(&s.config.Kafka)
 	follower, err := consumer.Follow(c.Kafka.Brokers, s.kafka.Config(clientID), topics, s.log, func(u *pb.LeaderboardUpdate) error {

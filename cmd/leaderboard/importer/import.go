@@ -118,8 +118,8 @@ func (im *importer) open(ctx context.Context, b *pb.Board) error {
 
 // chunk is a part of the input that is sent before the next part. It has several lanes,
 // which are sent concurrently. All items of a user are in the same lane, in the order of
-// the input. The ends of seasons are sent last, because after the end of a season the server
-// refuses results that come too late to count.
+// the input. The ends of seasons are sent last, because once a season has ended, the server
+// rejects results from after its end.
 type chunk struct {
 	lanes    [][]item
 	ends     []item
@@ -297,8 +297,8 @@ func (im *importer) send(ctx context.Context, c *chunk) error {
 
 const conflictReason = "CONFLICT: the server has a different result with this match id and revision; the server compares their contents to decide which one counts"
 
-// add counts an outcome. It returns a rejection and true if the row belongs in the
-// reject file.
+// add counts an outcome. If the row belongs in the file of rejected rows, add returns its
+// rejection and true.
 func (t *counts) add(o *pb.Outcome, it item) (rejection, bool) {
 	switch o.GetStatus() {
 	case pb.Outcome_APPLIED:

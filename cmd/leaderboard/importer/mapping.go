@@ -336,8 +336,8 @@ func (m *mapping) setAchievedAt(result *pb.Result, text string) error {
 	return nil
 }
 
-// pointError is the error for a score with a decimal point, which may mean two different
-// scores. The import stops, because earlier rows may have the wrong meaning too.
+// pointError is the error for a text with a decimal point that can mean two different scores.
+// The import stops, because it may have misread earlier rows too.
 type pointError struct{ text, integer, decimal, format string }
 
 func (e *pointError) Error() string {

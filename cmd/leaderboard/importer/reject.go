@@ -10,7 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// rejection is one row of the reject file.
+// rejection is one row of the file of rejected rows.
 type rejection struct {
 	line   int64
 	reason string

@@ -116,6 +116,6 @@ func (im *importer) saveState(offset int64) error {
 // removeState removes the state file of a complete import.
 func (im *importer) removeState() {
 	if im.state != "" && !im.dryRun {
-		_ = os.Remove(im.state) // if the file remains, the next import skips every row
+		_ = os.Remove(im.state) // if the file remains, the next import of this input skips every row
 	}
 }
