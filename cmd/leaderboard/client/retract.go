@@ -57,8 +57,8 @@ before --to. One of the two flags may be omitted.`,
 	}
 	AddBoardFlag(cmd, &req.Board)
 	f := cmd.Flags()
-	f.StringVar(&from, "from", "", "first `time` of the events, such as 2026-11-20T10:00:00Z")
-	f.StringVar(&to, "to", "", "`time` after the last event")
+	f.StringVar(&from, "from", "", "only results of events at this `time` or later, such as 2026-11-20T10:00:00Z")
+	f.StringVar(&to, "to", "", "only results of events before this `time`")
 	f.StringVarP(&req.Season, "season", "s", "", "`season` of the results (if omitted, every season)")
 	annotate(f, "season", seasonValues)
 	addReasonFlag(f, &req.Reason)
