@@ -116,9 +116,9 @@ func (im *importer) open(ctx context.Context, b *pb.Board) error {
 	return nil
 }
 
-// chunk is a part of the input. The import sends one chunk after another. It has several lanes,
-// which are sent concurrently. All items of a user are in the same lane, in the order of
-// the input. The ends of seasons are sent last, because once a season has ended, the server
+// chunk is a part of the input. The import sends one chunk after another. A chunk has several
+// lanes, which are sent concurrently. All items of a user are in the same lane, in the order
+// of the input. The ends of seasons are sent last, because once a season has ended, the server
 // rejects results from after its end.
 type chunk struct {
 	lanes    [][]item
