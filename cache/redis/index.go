@@ -132,6 +132,8 @@ type Index struct {
 	unsynced atomic.Int64
 	// missedEntries is the number of entries in the missed of all seasons.
 	missedEntries atomic.Int64
+	// held is the number of bytes of the entries that Rebuilds hold for bulk loads.
+	held atomic.Int64
 
 	ctx        context.Context // done after Close
 	stop       context.CancelFunc

@@ -88,7 +88,8 @@ func (x temporary) Close() error {
 	return x.Index.Close()
 }
 
-// The hook trips counts the round trips of a client: commands sent alone, and pipelines.
+// The hook trips counts the round trips of a client: commands sent alone, and pipelines. It does not
+// count the handshake of a new connection.
 type trips struct{ atomic.Int64 }
 
 // countTrips returns a count of the round trips that x makes after this call.
@@ -102,14 +103,18 @@ func (n *trips) DialHook(next goredis.DialHook) goredis.DialHook { return next }
 
 func (n *trips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, c goredis.Cmder) error {
-		n.Add(1)
+		if c.Name() != "hello" {
+			n.Add(1)
+		}
 		return next(ctx, c)
 	}
 }
 
 func (n *trips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, c []goredis.Cmder) error {
-		n.Add(1)
+		if c[0].Name() != "client" {
+			n.Add(1)
+		}
 		return next(ctx, c)
 	}
 }

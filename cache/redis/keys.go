@@ -24,6 +24,19 @@ func bucketHash(user string) uint32 {
 	return binary.BigEndian.Uint32(sum[4:])
 }
 
+// bucketNumber returns the same as the function bucket in lua/base.lua.
+func bucketNumber(hash uint32, buckets int) int {
+	m := 1
+	for m < buckets {
+		m *= 2
+	}
+	i := int(hash) & (m - 1)
+	if i >= buckets {
+		i -= m / 2
+	}
+	return i
+}
+
 // escape returns s as a part of a key's hash tag. It encodes only the characters that end a
 // part or the tag, so that people can read the key.
 func escape(s string) string {

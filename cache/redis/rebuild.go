@@ -24,6 +24,9 @@ const leasePoll = 50 * time.Millisecond
 // the process with the lease rebuilds. If that process dies, another takes over after
 // [Options.LeaseTTL].
 //
+// Rebuild collects the entries in memory and writes whole leaves and buckets. heldBytes bounds
+// this memory.
+//
 // All processes read one store. Suppose that another process begins a Rebuild after this
 // call, and finishes it while this call waits for the lease. Then this call succeeds without
 // reading entries.
@@ -60,6 +63,12 @@ type generation struct {
 	// failures is the number of the season's failed Updates before the Rebuild.
 	failures int
 
+	keyBytes int
+	held     []*held // entries for the bulk load, by shard; nil after the bulk load
+	reserved int64   // their bytes
+	bulk     string  // the generation that the bulk load writes; empty before the bulk load
+	aside    string  // the generation that received the updates during the bulk load
+
 	pending [][]pendingEntry // entries to send, by shard
 	batches []int64          // number of batches sent, by shard
 	queued  int              // number of entries in pending
@@ -84,11 +93,12 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, season *seaso
 	defer cancel(nil)
 	x.background.Go(func() { g.prolong(ctx, cancel) })
 	defer func() {
+		g.release()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.o.UpdateTimeout)
 		defer cancel()
 		if err != nil {
 			// If this fails too, the next Rebuild, Drop or Update frees the generation.
-			_ = x.abandon(ctx, g.control, g.name)
+			_ = g.abandon(ctx)
 		}
 		_ = x.free(ctx, g.control)
 		_ = x.run(ctx, []*call{g.lease(0)}) // if this fails, the lease expires
@@ -187,10 +197,15 @@ func (g *generation) prolong(ctx context.Context, cancel context.CancelCauseFunc
 	}
 }
 
-// fill writes entries into the generation.
+// fill writes entries into the generation. A bulk load writes as many of them as fit into
+// memory. The update script writes the others.
 func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries iter.Seq2[leaderboard.Entry, error]) error {
 	const batch = 256 // average number of entries per shard that are sent at a time
-	keyBytes := b.RankKeyBytes()
+	g.keyBytes = b.RankKeyBytes()
+	g.held = make([]*held, len(g.control))
+	for i := range g.held {
+		g.held[i] = newHeld(g.keyBytes)
+	}
 	for e, err := range entries {
 		if err != nil {
 			return err
@@ -198,10 +213,18 @@ func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries ite
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if e.Ranked() && len(e.Key) != keyBytes {
-			return fmt.Errorf("entry of %q: rank key has %d bytes, want %d: %w", e.User, len(e.Key), keyBytes, leaderboard.ErrFormat)
+		if e.Ranked() && len(e.Key) != g.keyBytes {
+			return fmt.Errorf("entry of %q: rank key has %d bytes, want %d: %w", e.User, len(e.Key), g.keyBytes, leaderboard.ErrFormat)
 		}
 		shard := shardOf(e.User, len(g.control))
+		if g.held != nil {
+			if g.hold(shard, &e) {
+				continue
+			}
+			if err := g.loadHeld(ctx); err != nil {
+				return err
+			}
+		}
 		p := pendingEntry{args: entryArgs(&e)}
 		if e.Ranked() {
 			p.sortKey = string(e.SortKey())
@@ -213,6 +236,11 @@ func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries ite
 			}
 		}
 	}
+	if g.held != nil {
+		if err := g.loadHeld(ctx); err != nil {
+			return err
+		}
+	}
 	if err := g.send(ctx); err != nil {
 		return err
 	}
@@ -220,6 +248,18 @@ func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries ite
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// hold keeps an entry for the bulk load. It reports whether there is memory for the entry.
+func (g *generation) hold(shard int, e *leaderboard.Entry) bool {
+	h := g.held[shard]
+	before := h.bytes
+	if g.x.held.Load() >= heldBytes || !h.add(e) {
+		return false
+	}
+	g.reserved += h.bytes - before
+	g.x.held.Add(h.bytes - before)
+	return true
 }
 
 // send writes the pending entries.
@@ -335,6 +375,18 @@ func (g *generation) flip(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// abandon frees the generation and the one that the bulk load wrote. Only one of them is being
+// built in each shard.
+func (g *generation) abandon(ctx context.Context) error {
+	err := g.x.abandon(ctx, g.control, g.name)
+	for _, other := range []string{g.bulk, g.aside} {
+		if other != "" && other != g.name {
+			err = errors.Join(err, g.x.abandon(ctx, g.control, other))
+		}
+	}
+	return err
 }
 
 // abandon frees a generation that was being built. If the generation is already

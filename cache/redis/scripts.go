@@ -46,6 +46,7 @@ var (
 	surveyScript    = load("base", "server", "tree", "read", "count", "walk", "survey")
 	acquireScript   = load("base", "server", "write", "acquire")
 	beginScript     = load("base", "server", "write", "begin")
+	bulkScript      = load("base", "server", "write", "bulk")
 	checkScript     = load("base", "server", "write", "check")
 	flipScript      = load("base", "server", "write", "flip")
 	dropScript      = load("base", "server", "write", "drop")

@@ -21,11 +21,14 @@ import (
 func smallTrees(t *testing.T) {
 	t.Helper()
 	small := strings.NewReplacer("local BITS = 96", "local BITS = 8", "local GROUP = 256", "local GROUP = 8", "local USERS = 64", "local USERS = 4", "local PIECE = 400", "local PIECE = 10")
-	for _, s := range []*script{updateScript, deliverScript, standingsScript, excerptScript, surveyScript, freeScript} {
+	for _, s := range []*script{updateScript, deliverScript, standingsScript, excerptScript, surveyScript, freeScript, bulkScript} {
 		original := *s
 		*s = *newScript(s.name, small.Replace(s.text))
 		t.Cleanup(func() { *s = original })
 	}
+	usual := treeSizes
+	treeSizes.bits, treeSizes.group, treeSizes.users = 8, 8, 4
+	t.Cleanup(func() { treeSizes = usual })
 }
 
 // raw reads the keys of one generation of a shard.

@@ -24,6 +24,7 @@
 --   busy      1 while a script changes the shard, otherwise 0. If a script finds 1, an
 --             earlier script failed half-way, and the shard is lost. Without this
 --             field, the shard counts as empty, and free.lua frees live and next
+--   aside     a generation that only its Rebuild uses, as in dead: see bulk.lua
 --   dead      generations for free.lua: names and numbers of buckets, each followed by a space
 --   kb, asof, buckets     of live: length of rank keys, time of the last change,
 --             number of buckets
@@ -37,6 +38,7 @@
 --   :0k… :1k… the tree of a ladder's rank keys whose home is this shard, if S > 1
 --   :0m :1m   hash, rank key of that tree -> number of shards that hold the rank key,
 --             minus one; the field is absent if this is 0
+--   :b :p     a mark and bits of a bulk load: see bulk.lua
 --   :o:SHARD  list, the outbox: changes of rank keys whose home is SHARD
 --   :w        hash, counters. users: the records; standings: those of all ladders;
 --             keys: the rank keys in the trees of this shard; batch: the number of the

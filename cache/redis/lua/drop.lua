@@ -4,13 +4,13 @@
 --   'all'   the same. If free.lua has freed everything, the shard also forgets the
 --           number of shards and the fence. If KEYS[2] is given, it is the lease, which
 --           the script removes. Returns the same as 'lose';
---   'abort' the generation ARGV[4], if it is being built. Returns OK, and 1 if that
---           generation is live, otherwise 0.
+--   'abort' the generation ARGV[4], if it is being built, and the generation aside. Returns
+--           OK, and 1 if the generation ARGV[4] is live, otherwise 0.
 local c, how = read_control(), ARGV[3]
 if how == 'abort' then
   if c.next == ARGV[4] then
-    call('HSET', T, 'dead', c.dead .. c.next .. ' ' .. c.nbuckets .. ' ')
-    call('HDEL', T, 'next', 'nkb', 'nasof', 'nbuckets')
+    call('HSET', T, 'dead', c.dead .. c.next .. ' ' .. c.nbuckets .. ' ' .. c.aside)
+    call('HDEL', T, 'next', 'nkb', 'nasof', 'nbuckets', 'aside')
   end
   return {OK, c.live == ARGV[4] and 1 or 0}
 end

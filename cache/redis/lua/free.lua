@@ -7,6 +7,8 @@ local c = read_control()
 local g, buckets = string.match(c.dead, '^(%S+) (%d+) ')
 if not g then return {OK, 0, 0} end
 local l, freed, n = key(g, 'l'), tonumber(ARGV[3]), 0
+-- From now on, no piece of a bulk load (see bulk.lua) can write keys of this generation.
+call('UNLINK', key(g, 'b'))
 
 -- cut frees groups of a tree. It reports whether the tree is gone.
 local function cut(at)
@@ -46,13 +48,15 @@ while n < PIECE and freed < tonumber(buckets) do
 end
 if n >= PIECE then return {OK, 1, freed} end
 
-call('UNLINK', key(g, 'w'), key(g, 'n'))
+call('UNLINK', key(g, 'w'), key(g, 'n'), key(g, 'p'))
 for j = 0, tonumber(c.S or 1) - 1 do call('UNLINK', key(g, 'o:' .. j)) end
 local rest = string.match(c.queued, '^%S+ %d+ (.+)$')
 if rest then
   call('HSET', T, 'dead', rest)
 elseif c.queued ~= '' then
   call('HDEL', T, 'dead')
+elseif call('HGET', T, 'aside') == g .. ' ' .. buckets .. ' ' then -- so was the generation aside of an empty shard
+  call('HDEL', T, 'aside')
 else -- the generation was not in the queue: it was the live or next one of an empty shard
   local live = call('HGET', T, 'live') == g
   call('HDEL', T, live and 'live' or 'next', live and 'kb' or 'nkb', live and 'asof' or 'nasof', live and 'buckets' or 'nbuckets')

@@ -14,16 +14,17 @@ end
 -- The field dead of the result lists all generations that free.lua has to free. The field
 -- queued lists only the generations that the hash field dead lists.
 local function read_control()
-  local v = call('HMGET', T, 'S', 'fence', 'live', 'next', 'id', 'seen', 'busy', 'dead', 'kb', 'asof', 'buckets', 'nkb', 'nasof', 'nbuckets')
+  local v = call('HMGET', T, 'S', 'fence', 'live', 'next', 'id', 'seen', 'busy', 'dead', 'kb', 'asof', 'buckets', 'nkb', 'nasof', 'nbuckets', 'aside')
   local c = {
     S = v[1], fence = tonumber(v[2] or 0), live = v[3], next = v[4], id = v[5], seen = v[6], busy = v[7], queued = v[8] or '', dead = v[8] or '',
     kb = tonumber(v[9] or 0), asof = v[10], buckets = tonumber(v[11] or 0),
-    nkb = tonumber(v[12] or 0), nasof = v[13], nbuckets = tonumber(v[14] or 0),
+    nkb = tonumber(v[12] or 0), nasof = v[13], nbuckets = tonumber(v[14] or 0), aside = v[15] or '',
   }
   if not c.busy then
     if c.live then c.dead = c.dead .. c.live .. ' ' .. c.buckets .. ' ' end
     if c.next then c.dead = c.dead .. c.next .. ' ' .. c.nbuckets .. ' ' end
-    c.live, c.next = false, false
+    c.dead = c.dead .. c.aside
+    c.live, c.next, c.aside = false, false, ''
   end
   return c
 end
@@ -46,20 +47,23 @@ local function mark_busy() call('HSET', T, 'busy', 1) end
 -- flip makes the generation that is being built the live one.
 local function flip(c)
   if c.live then c.dead = c.dead .. c.live .. ' ' .. c.buckets .. ' ' end
-  call('HSET', T, 'live', c.next, 'kb', c.nkb, 'asof', c.nasof, 'buckets', c.nbuckets, 'dead', c.dead)
-  call('HDEL', T, 'next', 'nkb', 'nasof', 'nbuckets')
+  call('HSET', T, 'live', c.next, 'kb', c.nkb, 'asof', c.nasof, 'buckets', c.nbuckets, 'dead', c.dead .. c.aside)
+  call('HDEL', T, 'next', 'nkb', 'nasof', 'nbuckets', 'aside')
   c.live, c.kb, c.asof, c.buckets, c.next = c.next, c.nkb, c.nasof, c.nbuckets, false
+  c.dead, c.aside = c.dead .. c.aside, ''
 end
 
 -- begin prepares a new generation in the shard.
 local function begin(c, g, fence, kb, at)
   local id = identity()
   if c.next then c.dead = c.dead .. c.next .. ' ' .. c.nbuckets .. ' ' end
+  c.dead = c.dead .. c.aside
   if c.live and (c.S ~= S or c.id ~= id or c.busy == '1') then
     c.dead = c.dead .. c.live .. ' ' .. c.buckets .. ' '
     c.live = false
   end
   call('HSET', key(g, 'l'), '', 0)
   call('HSET', T, 'S', S, 'fence', fence, 'next', g, 'nkb', kb, 'nasof', at, 'nbuckets', 1, 'dead', c.dead, 'id', id, 'seen', 0, 'busy', 0)
+  call('HDEL', T, 'aside')
   if not c.live then call('HDEL', T, 'live', 'kb', 'asof', 'buckets') end
 end

@@ -1,0 +1,370 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/seed"
+)
+
+func TestBulkLoadsUseTheSizesOfTheScripts(t *testing.T) {
+	for _, line := range []string{
+		fmt.Sprintf("local BITS = %d\n", treeSizes.bits), fmt.Sprintf("local GROUP = %d ", treeSizes.group),
+		fmt.Sprintf("local USERS = %d ", treeSizes.users), fmt.Sprintf("local LEAF_BYTES = %d ", leafBytes),
+		fmt.Sprintf("local UNPACKED = string.rep('x', %d)", len(unpacked)),
+	} {
+		if !strings.Contains(updateScript.text, line) {
+			t.Errorf("the update script does not contain %q", line)
+		}
+	}
+}
+
+// randomEntries returns the entries of n users: some of them hidden, with ids of different lengths.
+func randomEntries(rng *rand.Rand, n int, scores int64) []leaderboard.Entry {
+	var all []leaderboard.Entry
+	for i := range n {
+		e := entry(fmt.Sprint("user ", i, strings.Repeat("x", rng.IntN(2)*rng.IntN(80))), 1+rng.Uint64N(1<<uint(rng.IntN(40))), rng.Int64N(scores), []string{"", "F", "M"}[rng.IntN(3)])
+		e.AchievedAt = epoch.Add(time.Duration(rng.IntN(1000)) * time.Second)
+		if rng.IntN(3) == 0 {
+			e.Divisions = append(e.Divisions, leaderboard.Division{Attribute: "country", Value: fmt.Sprint(rng.IntN(20))})
+		}
+		e.Hidden = rng.IntN(5) == 0
+		all = append(all, e)
+	}
+	return all
+}
+
+// contents returns what the shards hold, except the arrangement of users in buckets and of
+// strings in leaves: for each user the record with the names of ladders, the strings of each
+// tree, the rank keys that several shards hold, and the counters. It checks all trees.
+func contents(t *testing.T, x *Index) []map[string]string {
+	t.Helper()
+	var all []map[string]string
+	control := *x.season(testSeason).control.Load()
+	for shard, key := range control {
+		r, out := rawLive(t, x, shard), map[string]string{}
+		hash := func(name string) map[string]string {
+			t.Helper()
+			h, err := x.client().HGetAll(t.Context(), r.at+name).Result()
+			must(t, err)
+			return h
+		}
+		names := map[string]string{}
+		for name, number := range hash("l") {
+			names[number] = name
+			r.checkTree(number, len(control) == 1)
+			r.checkTree(number+"k", false)
+			for _, kind := range []string{"", "k"} {
+				groups, leaves := r.leaves(number + kind)
+				for _, g := range groups {
+					for _, leaf := range leaves[g] {
+						out["tree "+name+kind] += strings.Join(r.zset(number+kind+"l"+leaf), "|") + "|"
+					}
+				}
+			}
+			for k, n := range hash(number + "m") {
+				out["shared "+name+" "+k] = n
+			}
+			if number != "0" && len(control) > 1 && hash("n")[number] != name {
+				t.Errorf("shard %d: the name of ladder %s is %q, want %q", shard, number, hash("n")[number], name)
+			}
+		}
+		buckets, err := x.client().HGet(t.Context(), key, "buckets").Int()
+		must(t, err)
+		users := 0
+		for i := range buckets {
+			for user, record := range hash(fmt.Sprint("u", i)) {
+				if got := bucketOf(user, buckets); got != fmt.Sprint(i) {
+					t.Errorf("user %q is in bucket %d, want %s", user, i, got)
+				}
+				users++
+				fixed := min(len(record), 1+int(record[0])+16)
+				var ladders []string
+				for rest := record[fixed:]; rest != ""; rest = rest[3:] {
+					ladders = append(ladders, names[strconv.Itoa(int(rest[0])<<16|int(rest[1])<<8|int(rest[2]))])
+				}
+				out["user "+user] = record[:fixed] + strings.Join(ladders, ",")
+			}
+		}
+		if want := countBuckets(users); buckets != want && !(users == 0 && buckets == 1) {
+			t.Errorf("%d users are in %d buckets, want %d", users, buckets, want)
+		}
+		w := hash("w")
+		for _, counter := range []string{"users", "standings", "keys"} {
+			if out[counter] = w[counter]; w[counter] == "" {
+				out[counter] = "0"
+			}
+		}
+		all = append(all, out)
+	}
+	return all
+}
+
+// A bulk load and a series of Updates lead to the same index.
+func TestABulkLoadEqualsUpdates(t *testing.T) {
+	runSeed := seed.New(t)
+	smallTrees(t)
+	addrs := []string{cluster.Redis(t)}
+	for _, shards := range []int{1, 3} {
+		for _, scores := range []int64{1, 5, 1 << 40} {
+			for _, order := range []string{"sorted", "random"} {
+				t.Run(fmt.Sprintf("shards=%d/scores=%d/%s", shards, scores, order), func(t *testing.T) {
+					rng := rand.New(rand.NewPCG(runSeed, uint64(scores)))
+					entries := randomEntries(rng, rng.IntN(700), scores)
+					newest := map[leaderboard.UserID]leaderboard.Entry{}
+					for _, e := range entries {
+						newest[e.User] = e
+					}
+					for _, e := range slices.Clone(entries) { // the scan reads some users twice
+						if rng.IntN(10) == 0 {
+							e.Version++
+							e.AchievedAt = epoch
+							newest[e.User] = e
+							entries = append(entries, e)
+						}
+					}
+					rng.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
+					if order == "sorted" {
+						slices.SortFunc(entries, func(a, b leaderboard.Entry) int { return strings.Compare(string(a.SortKey()), string(b.SortKey())) })
+					}
+					bulk, updates := openIndex(t, options(addrs, shards)), openIndex(t, options(addrs, shards))
+					must(t, bulk.Rebuild(t.Context(), testBoard, testSeason, epoch, sequence(entries)))
+					must(t, updates.Rebuild(t.Context(), testBoard, testSeason, epoch, sequence(nil)))
+					for part := range slices.Chunk(entries, 50) {
+						must(t, updates.Update(t.Context(), testSeason, epoch, part))
+					}
+					checkLadders(t, bulk, newest)
+					want, got := contents(t, updates), contents(t, bulk)
+					if diff := cmp.Diff(want, got); diff != "" {
+						t.Errorf("the bulk load differs from the updates (-updates +bulk):\n%s", diff)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Updates are made while a Rebuild reads older entries and writes them. Some entries exceed the
+// memory for bulk loads.
+func TestUpdatesDuringABulkLoad(t *testing.T) {
+	runSeed := seed.New(t)
+	smallTrees(t)
+	addrs := []string{cluster.Redis(t)}
+	for _, shards := range []int{1, 3} {
+		for _, limited := range []bool{false, true} {
+			t.Run(fmt.Sprintf("shards=%d/limited=%v", shards, limited), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(runSeed, uint64(shards)))
+				x, s := openIndex(t, options(addrs, shards)), newStore(0)
+				old := randomEntries(rng, 600, 50)
+				for _, e := range old {
+					s.put(e)
+				}
+				s.rebuild(t, x)
+				if limited {
+					x.held.Add(heldBytes - 20_000)
+				}
+				change := func(rng *rand.Rand, from, n int) { // each call changes users of its own
+					i := from + rng.IntN(n)
+					s.mu.Lock()
+					e := s.entries[old[i].User]
+					s.mu.Unlock()
+					next := randomEntries(rng, 1, 50)[0]
+					next.User, next.Version = e.User, e.Version+1
+					s.update(t, x, next)
+				}
+				var writers sync.WaitGroup
+				stop := make(chan struct{})
+				pieces := atPiece(x, 5, func() { change(rand.New(rand.NewPCG(runSeed, 2)), 0, 100) })
+				write := func() {
+					rng := rand.New(rand.NewPCG(runSeed, 1))
+					for {
+						select {
+						case <-stop:
+							return
+						default:
+							change(rng, 300, 300)
+						}
+					}
+				}
+				err := x.Rebuild(t.Context(), testBoard, testSeason, epoch, func(yield func(leaderboard.Entry, error) bool) {
+					writers.Go(write) // later than the entries, and after the Rebuild began to record Updates
+					for i, e := range old {
+						if i%5 == 0 {
+							change(rng, 100, 200)
+						}
+						if !yield(e, nil) {
+							return
+						}
+					}
+				})
+				close(stop)
+				writers.Wait()
+				must(t, err)
+				if pieces.Load() < 5 {
+					t.Errorf("the rebuild wrote %d pieces, want at least 5", pieces.Load())
+				}
+				all := contents(t, x)
+				for user, e := range s.entries {
+					record := all[shardOf(user, shards)]["user "+string(user)]
+					if want := strings.TrimLeft(bigEndian(e.Version), "\x00"); !strings.HasPrefix(record, string(rune(len(want)))+want) {
+						t.Errorf("the record of user %q is %q, want version %q", user, record, want)
+					}
+				}
+				checkLadders(t, x, s.entries)
+				if got := x.held.Load(); got != 0 && !limited || limited && got != heldBytes-20_000 {
+					t.Errorf("after the rebuild, entries hold %d bytes, want none", got)
+				}
+			})
+		}
+	}
+}
+
+// pieceHook calls do before the n-th piece of a bulk load.
+type pieceHook struct {
+	trips
+	n  int64
+	do func()
+}
+
+func atPiece(x *Index, n int64, do func()) *pieceHook {
+	h := &pieceHook{n: n, do: do}
+	x.client().AddHook(h)
+	return h
+}
+
+func (h *pieceHook) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+
+func (h *pieceHook) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, c []goredis.Cmder) error {
+		if strings.EqualFold(c[0].Name(), "multi") && h.Add(1) == h.n {
+			h.do()
+		}
+		return next(ctx, c)
+	}
+}
+
+// While a Rebuild writes its pieces, another process rebuilds the season, Redis loses its data,
+// the season is dropped, or the Rebuild dies. The index then has only what the others wrote.
+func TestABulkLoadIsInterrupted(t *testing.T) {
+	smallTrees(t)
+	server := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
+	for _, shards := range []int{1, 3} {
+		for _, tt := range []struct {
+			name string
+			do   func(t *testing.T, y *Index, s *store, die context.CancelFunc)
+			want error
+		}{
+			{"rebuild", func(t *testing.T, y *Index, s *store, _ context.CancelFunc) { s.rebuild(t, y) }, errOvertaken},
+			{"flush", func(t *testing.T, y *Index, _ *store, _ context.CancelFunc) {
+				must(t, y.client().FlushAll(t.Context()).Err())
+			}, errOvertaken},
+			{"drop", func(t *testing.T, y *Index, _ *store, _ context.CancelFunc) {
+				must(t, y.Drop(t.Context(), testSeason))
+			}, errOvertaken},
+			{"death", func(_ *testing.T, _ *Index, _ *store, die context.CancelFunc) { die() }, context.Canceled},
+		} {
+			t.Run(fmt.Sprintf("%s/shards=%d", tt.name, shards), func(t *testing.T) {
+				o := options(server.Addrs(), shards)
+				x, y, s := openIndex(t, o), openIndex(t, o), newStore(200)
+				s.rebuild(t, x)
+				before, err := names(t.Context(), x)
+				must(t, err)
+				g := beginGeneration(t, x)
+				g.expireSoon(t)
+				ctx, die := context.WithCancel(t.Context())
+				defer die()
+				var once atomic.Bool
+				pieces := atPiece(x, 10, func() {
+					once.Store(true)
+					tt.do(t, y, s, die)
+				})
+				orphans := newStore(2000)
+				if err := g.fill(ctx, testBoard, orphans.scan); !errors.Is(err, tt.want) {
+					t.Errorf("fill: error %v, want %v", err, tt.want)
+				}
+				if !once.Load() {
+					t.Fatalf("the bulk load wrote %d pieces before it ended; the test needs at least 10", pieces.Load())
+				}
+				s.rebuild(t, y)
+				checkLadders(t, y, s.entries)
+				after, err := names(t.Context(), y)
+				must(t, err)
+				if i := slices.IndexFunc(after, func(name string) bool { return strings.Contains(name, g.name) }); i >= 0 {
+					t.Errorf("%d keys before, %d after; key %q of the interrupted bulk load remains", len(before), len(after), after[i])
+				}
+			})
+		}
+	}
+}
+
+// The end of a bulk load notices a missing piece.
+func TestAMissingPieceIsDetected(t *testing.T) {
+	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 1)), newStore(100)
+	g := beginGeneration(t, x)
+	for _, step := range []struct {
+		pieces any
+		want   int
+	}{{"", statusOK}, {1, statusGap}, {0, statusOK}, {0, statusOK}} {
+		c := newCall(bulkScript, g.control, 0, g.name, g.name+"b", 1, step.pieces)
+		must(t, x.run(t.Context(), []*call{c}))
+		if c.status != step.want {
+			t.Errorf("%v pieces: status %d, want %d", step.pieces, c.status, step.want)
+		}
+	}
+	g.aside = g.name + "b"
+	must(t, g.abandon(t.Context()))
+	must(t, x.run(t.Context(), []*call{g.lease(0)}))
+	s.rebuild(t, x)
+	checkLadders(t, x, s.entries)
+}
+
+// The newest entry of each user remains, also if the versions have different lengths.
+func TestHeldKeepsTheNewestEntries(t *testing.T) {
+	h := newHeld(8)
+	want := map[string]string{}
+	for _, version := range []uint64{3, 1 << 20, 255, 256} {
+		for i := range 20 {
+			e := entry(fmt.Sprint("user ", i), version+uint64(i), int64(version), "F")
+			e.Hidden = i%4 == 0
+			if !h.add(&e) {
+				t.Fatal("add = false, want true")
+			}
+			if v := strings.TrimLeft(bigEndian(e.Version), "\x00"); len(v) > len(want[string(e.User)]) || len(v) == len(want[string(e.User)]) && v > want[string(e.User)] {
+				want[string(e.User)] = v
+			}
+		}
+	}
+	h.prepare()
+	got := map[string]string{}
+	for i, u := range h.users {
+		user, record := h.read(u)
+		version, _, _ := h.split(record)
+		got[string(user)] = string(version)
+		if i > 0 && h.compare(h.users[i-1], u) >= 0 {
+			t.Errorf("user %d is not after the user before", i)
+		}
+	}
+	if !maps.Equal(got, want) || len(h.users) != len(want) {
+		t.Errorf("prepare kept %d users with the versions %q, want %d with %q", len(h.users), got, len(want), want)
+	}
+	e := entry("large", 1, 1, "")
+	e.Divisions = make([]leaderboard.Division, 1<<19)
+	if h.add(&e) {
+		t.Error("add of an entry that is larger than a chunk = true, want false")
+	}
+}
