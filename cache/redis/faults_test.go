@@ -831,7 +831,7 @@ func TestAServerThatBeginsToEvict(t *testing.T) {
 	defer x.Close()
 	other, s := openIndex(t, x.o), newStore(50)
 	s.rebuild(t, x)
-	x.background.Go(func() { x.inspectEvery(20 * time.Millisecond) })
+	x.periodic.Go(func() { x.inspectEvery(20 * time.Millisecond) })
 	must(t, x.client().ConfigSet(t.Context(), "maxmemory", "100mb").Err())
 	must(t, x.client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
 	eventually(t, "no question is answered", func(ctx context.Context) error {

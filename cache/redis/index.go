@@ -137,7 +137,8 @@ type Index struct {
 
 	ctx        context.Context // done after Close
 	stop       context.CancelFunc
-	background sync.WaitGroup
+	background sync.WaitGroup // work that ends
+	periodic   sync.WaitGroup // goroutines that end with ctx
 	metrics    metrics
 }
 
@@ -171,10 +172,10 @@ func Open(ctx context.Context, o Options) (*Index, error) {
 	default:
 		x.probe(ctx)
 	}
-	x.background.Go(func() { x.inspectEvery(inspectInterval) })
+	x.periodic.Go(func() { x.inspectEvery(inspectInterval) })
 	if o.Registerer != nil {
 		x.register(o.Registerer)
-		x.background.Go(x.pollServers)
+		x.periodic.Go(x.pollServers)
 	}
 	return x, nil
 }
@@ -387,6 +388,7 @@ func checkFit(fields map[string]string) error {
 // Close implements [leaderboard.Index]. It waits for background work.
 func (x *Index) Close() error {
 	x.stop()
+	x.periodic.Wait()
 	x.background.Wait()
 	return x.client().Close()
 }
