@@ -3,6 +3,7 @@ package cql
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,13 +34,13 @@ func storesIn(m *model, connect func(conn) conn) (stores [2]*Store) {
 // announcements counts the writes of changes.
 type announcements struct {
 	conn
-	n int
+	n atomic.Int64
 }
 
 func (a *announcements) write(ctx context.Context, ops ...op) error {
 	for _, o := range ops {
 		if o.stmt == insertRankChange {
-			a.n++
+			a.n.Add(1)
 		}
 	}
 	return a.conn.write(ctx, ops...)
@@ -60,7 +61,7 @@ func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
 	if err := w.apply(t.Context(), w.third, "m 5 red"); err != nil {
 		t.Fatal(err)
 	}
-	counted.n = 0
+	counted.n.Store(0)
 	restarted := storesIn(m, func(conn) conn { return counted })[0]
 	errDown := errors.New("the index is down")
 	for i := range 5 {
@@ -73,8 +74,8 @@ func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
 			t.Fatalf("FinishRankChange: %v, want %v", err, errDown)
 		}
 	}
-	if counted.n != 2 {
-		t.Errorf("two processes wrote %d rows in 5 attempts, want one each", counted.n)
+	if n := counted.n.Load(); n != 2 {
+		t.Errorf("two processes wrote %d rows in 5 attempts, want one each", n)
 	}
 	if changes := changesOf(t, stores[1]); len(changes) != 2 {
 		t.Errorf("the other data center has %d changes, want 2: the ban, and the ban with the season", len(changes))
