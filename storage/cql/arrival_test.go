@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,17 +16,22 @@ import (
 type heldLink struct {
 	conn
 	second *model
+	mu     sync.Mutex
 	held   [][]op
 }
 
 func (l *heldLink) write(ctx context.Context, ops ...op) error {
+	l.mu.Lock()
 	l.held = append(l.held, ops)
+	l.mu.Unlock()
 	return l.conn.write(ctx, ops...)
 }
 
 // deliver delivers the held writes that have one of the given statements, or all if none is given.
 // It returns the number of writes that it has delivered.
 func (l *heldLink) deliver(statements ...string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	before := len(l.held)
 	l.held = slices.DeleteFunc(l.held, func(ops []op) bool {
 		if len(statements) > 0 && !slices.ContainsFunc(ops, func(o op) bool { return slices.Contains(statements, o.stmt) }) {
