@@ -50,7 +50,7 @@ func TestConnectWithCredentials(t *testing.T) {
 		kfake.EnableSASL(), kfake.Superuser("PLAIN", "ada", "plain"), kfake.Superuser("SCRAM-SHA-256", "ada", "scram256"), kfake.Superuser("SCRAM-SHA-512", "ada", "scram512"),
 	}
 	sasl, saslAndTLS, open := fake(t, users...), startSecured(t, ca, users...), fake(t)
-	trusting, certified, untrusting := certs.Client{CA: ca.File}, certs.Client{CA: ca.File, Cert: pair.Cert, Key: pair.Key}, certs.Client{CA: other.File}
+	trusting, certified, untrusting := certs.Client{Setting: "kafka.tls", CA: ca.File}, certs.Client{Setting: "kafka.tls", CA: ca.File, Cert: pair.Cert, Key: pair.Key}, certs.Client{Setting: "kafka.tls", CA: other.File}
 	tests := []struct {
 		name     string
 		brokers  []string
@@ -78,7 +78,6 @@ func TestConnectWithCredentials(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			if tt.tls != nil {
-				tt.tls.Setting = "kafka.tls"
 				h, err := tt.tls.Handshake()
 				if err != nil {
 					t.Fatal(err)
