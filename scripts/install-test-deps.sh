@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs missing Debian or Ubuntu packages that the integration tests need: Java 17
 # and Maven (Cassandra, Kafka), redis-server, kcat (an independent Kafka client), curl,
-# chromium (the web page), and systemd (its checks of units).
+# chromium (the web page), systemd (its checks of units), and gcc (the race detector, and a
+# library that shifts the clocks of servers).
 set -eu
 
 say() { echo "install-test-deps: $*" >&2; }
@@ -28,6 +29,7 @@ has mvn || missing="$missing maven"
 has kcat || missing="$missing kcat"
 has curl || missing="$missing curl"
 has systemd-analyze || missing="$missing systemd"
+has cc || missing="$missing gcc libc6-dev"
 has chromium || missing="$missing chromium"
 if [ -z "$missing" ]; then
 	say "nothing to install"
