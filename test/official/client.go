@@ -397,8 +397,8 @@ func (c *client) createBoard(t *testing.T, b board) string {
 // deleteTimeout bounds the deletion of a board. Cassandra deletes a few seasons per second.
 const deleteTimeout = 20 * time.Minute
 
-// deleteBoard deletes a board. If the client's timeout passes, deleteBoard repeats the call,
-// which continues the deletion, or finds that the board is gone.
+// deleteBoard deletes a board. If the client's timeout passes, or Cassandra is too busy to answer,
+// deleteBoard repeats the call, which continues the deletion, or finds that the board is gone.
 func (c *client) deleteBoard(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
@@ -409,7 +409,8 @@ func (c *client) deleteBoard(ctx context.Context, id string) error {
 			return nil
 		}
 		var timeout net.Error
-		if err == nil || ctx.Err() != nil || !errors.As(err, &timeout) || !timeout.Timeout() {
+		repeat := errors.As(err, &timeout) && timeout.Timeout() || errors.As(err, &status) && status.code == http.StatusServiceUnavailable
+		if !repeat || ctx.Err() != nil {
 			return err
 		}
 	}
