@@ -1168,8 +1168,8 @@ func TestBehindSentinel(t *testing.T) {
 		}
 	}
 	x, s := openIndex(t, o), newStore(30)
-	if x.shards() != 1 {
-		t.Errorf("the default number of shards is %d, want 1", x.shards())
+	if x.o.Shards != 1 {
+		t.Errorf("the default number of shards is %d, want 1", x.o.Shards)
 	}
 	s.rebuild(t, x)
 	checkLadders(t, x, s.entries)

@@ -74,7 +74,7 @@ type Options struct {
 	// Shards is the number of shards, 1 to 256, of a season that a Rebuild fills for the
 	// first time. Redis records this number, which stays the same until Drop. With one
 	// shard, every question takes one round trip, and its answer shows one moment.
-	// Several shards can use several servers. Default 1, in a cluster 8.
+	// Several shards can use several servers. Default 1.
 	Shards int
 	// Prefix is the start of every key's name. Default "leaderboard:".
 	Prefix string
@@ -102,7 +102,6 @@ type Options struct {
 
 const (
 	defaultPrefix        = "leaderboard:"
-	defaultClusterShards = 8
 	maxShards            = 256
 	defaultUpdateTimeout = 5 * time.Second
 	defaultLeaseTTL      = 15 * time.Second
@@ -287,6 +286,9 @@ func newIndex(o Options) (*Index, error) {
 	if o.UpdateTimeout == 0 {
 		o.UpdateTimeout = defaultUpdateTimeout
 	}
+	if o.Shards == 0 {
+		o.Shards = 1
+	}
 	if o.LeaseTTL == 0 {
 		o.LeaseTTL = defaultLeaseTTL
 	}
@@ -327,18 +329,6 @@ func (x *Index) connect(cluster bool) {
 }
 
 func (x *Index) client() goredis.UniversalClient { return *x.connection.Load() }
-
-// shards returns the number of shards of a season that a Rebuild fills for the first time.
-func (x *Index) shards() int {
-	_, cluster := x.client().(*goredis.ClusterClient)
-	switch {
-	case x.o.Shards > 0:
-		return x.o.Shards
-	case cluster:
-		return defaultClusterShards
-	}
-	return 1
-}
 
 // inspect inspects every master. If the single server belongs to a Redis Cluster, it first
 // replaces the client with a client for the cluster.
@@ -431,7 +421,7 @@ func (x *Index) peek(s leaderboard.SeasonKey) *seasonIndex {
 	}
 	season := &seasonIndex{key: s, rebuild: make(chan struct{}, 1), acks: map[channel]int64{}}
 	season.rebuild <- struct{}{}
-	x.setShards(season, x.shards())
+	x.setShards(season, x.o.Shards)
 	x.queried.Add(s, season)
 	return season
 }
@@ -550,7 +540,7 @@ func (x *Index) drop(ctx context.Context, season *seasonIndex) error {
 	if err := x.run(ctx, last); err != nil {
 		return err
 	}
-	x.setShards(season, x.shards())
+	x.setShards(season, x.o.Shards)
 	return nil
 }
 

@@ -164,8 +164,8 @@ func TestOneAddressOfACluster(t *testing.T) {
 	x := openIndex(t, o)
 	season, s := x.season(testSeason), newStore(100)
 	must(t, x.Rebuild(t.Context(), testBoard, testSeason, epoch, s.scan))
-	if _, ok := x.client().(*goredis.ClusterClient); !ok || x.shards() != defaultClusterShards || len(*season.control.Load()) != defaultClusterShards {
-		t.Errorf("the client is a %T, with %d shards; want a client of a cluster, with %d", x.client(), x.shards(), defaultClusterShards)
+	if _, ok := x.client().(*goredis.ClusterClient); !ok || len(*season.control.Load()) != 1 {
+		t.Errorf("the client is a %T, the season has %d shards; want a client of a cluster, and the default of 1", x.client(), len(*season.control.Load()))
 	}
 	late, err := newIndex(o)
 	must(t, err)

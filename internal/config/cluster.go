@@ -50,7 +50,7 @@ type Redis struct {
 	ConnectTimeout   time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting."`
 	Timeout          time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer."`
 	Prefix           string        `key:"prefix" unit:"text" help:"Prefix of every key, for servers that several services share."`
-	Shards           int           `key:"shards" unit:"count" help:"Shards of each season, up to 256; 0 is 1 on a single server, 8 in a Redis Cluster. A season keeps its number until it is dropped from Redis."`
+	Shards           int           `key:"shards" unit:"count" help:"Shards of each season, up to 256. Several use several masters of a Redis Cluster, but slow calls down. A season keeps its number until it is dropped from Redis."`
 }
 
 // Kafka contains the settings of the log of a distributed server.
@@ -113,7 +113,7 @@ func (c *Config) validateCluster(v *validator) {
 	c.validateConnections(v)
 	v.checkRange("cassandra.buckets", c.Cassandra.Buckets, 1, 4096)
 	v.checkRange("cassandra.cache_users", c.Cassandra.CacheUsers, 1, 10_000_000)
-	v.checkRange("redis.shards", c.Redis.Shards, 0, 256)
+	v.checkRange("redis.shards", c.Redis.Shards, 1, 256)
 	v.checkRange("kafka.batch", c.Kafka.Batch, 1, 5000)
 	if c.Redis.Prefix == "" || strings.ContainsAny(c.Redis.Prefix, "{}") {
 		v.errorf("redis.prefix", "%q is empty or contains braces", c.Redis.Prefix)
