@@ -17,6 +17,7 @@ import (
 	"github.com/gocql/gocql"
 )
 
+// The column realm is always 0, so that each of the two tables is a single partition.
 const (
 	createLock = `CREATE TABLE IF NOT EXISTS schema_lock (realm tinyint PRIMARY KEY, owner text) WITH id = %s`
 	takeLock   = `INSERT INTO schema_lock (realm, owner) VALUES (0, ?) IF NOT EXISTS USING TTL ?`
@@ -38,7 +39,8 @@ const (
 	spreadTime = time.Minute
 )
 
-// retry calls f again after each error, for up to spreadTime.
+// retry calls f again after each error, for up to spreadTime. After a [backoff.PermanentError],
+// it returns at once.
 func retry[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	return backoff.Retry(ctx, f, backoff.WithBackOff(backoff.NewConstantBackOff(lockPoll)), backoff.WithMaxElapsedTime(spreadTime))
 }
@@ -257,7 +259,7 @@ func (l *lease) cas(ctx context.Context, row map[string]any, stmt string, args .
 func (l *lease) renew(ctx context.Context) error {
 	ok, err := l.cas(ctx, map[string]any{}, renewLock, int(l.duration.Seconds()), l.owner, l.owner)
 	if err == nil && !ok {
-		err = errors.New("the lock expired, and another process took it; run the command again")
+		err = errors.New("the lock has expired; run the command again")
 	}
 	if err != nil {
 		return fmt.Errorf("schema: renew the lock: %w", err)

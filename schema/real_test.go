@@ -73,8 +73,8 @@ func session(t *testing.T, connect func(string) (*gocql.Session, error), keyspac
 
 var oneReplica = map[string]int{"dc1": 1}
 
-// testMigrations returns migrations. The first migration creates a table, and each later migration
-// adds a column to this table.
+// testMigrations returns migrations with the versions from 1 to the given number. The first
+// migration creates a table, and each later migration adds a column to this table.
 func testMigrations(versions int) []Migration {
 	all := []Migration{{Version: 1, Name: "one", Checksum: "c1", statements: []string{"CREATE TABLE IF NOT EXISTS t (k int PRIMARY KEY)"}}}
 	for v := 2; v <= versions; v++ {

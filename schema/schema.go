@@ -37,8 +37,8 @@ var (
 //go:embed cql/*.cql
 var files embed.FS
 
-// Migration is one numbered file. A released file must not change, not even in its
-// comments, because the checksum covers the whole file.
+// Migration is one numbered file. A released file must not change. This includes its comments,
+// because the checksum covers the whole file.
 type Migration struct {
 	Version   int // the first is 1
 	Name      string
