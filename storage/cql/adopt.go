@@ -27,9 +27,9 @@ import (
 //   - The summary. It names the claim and the adoption of its writer, and has a number that
 //     grows with each summary of the writer.
 //
-// Each cell only grows, because the timestamp of each is the number of the claim, and the bytes
-// compare in the order of these parts. The holder is the store that the adoption names, or the
-// store that the claim names if there is no adoption. A term is a claim together with one of its
+// Each cell only grows: within an epoch (see codec.go), its timestamp is the number of the claim,
+// and its bytes begin with the claim and the other parts in this order. The holder is the store
+// that the adoption names, or the store that the claim names if there is no adoption. A term is a claim together with one of its
 // adoptions, or with none. Terms are ordered by claim, then by adoption.
 //
 // To adopt, store Y reads the three cells. Then it writes an adoption with the next number, and

@@ -198,10 +198,10 @@ func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *
 	return x, agreed, err
 }
 
-// overtakeOthers is called if compute has found no difference. Another amendment may be running
-// that has read older entries of the users. overtakeOthers raises Overtaken, so that this amendment
-// starts again. It returns false if the other amendment has ended: the caller must then compute the
-// differences again.
+// overtakeOthers must be called if compute has found no difference. Another amendment may be
+// running that has read older entries of the users. overtakeOthers raises Overtaken, so that the
+// other amendment starts again. If the other amendment has ended already, overtakeOthers returns
+// false. The caller must then compute the differences again.
 func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
 	runs := func(p pendingGeneration) bool { return !p.isReplaced() }
 	if !slices.ContainsFunc(c.seal.Pending, runs) {
@@ -276,8 +276,8 @@ func (p *pagedSeason) unlessReplaced(ctx context.Context, generation string, err
 
 // try writes the change as a new generation, and makes it valid, unless another process has
 // changed the seal. It returns true if it has made the generation valid, or if an error occurred
-// that the caller must return. If try returns false, no rows of its generation remain, and the
-// caller may start again.
+// that the caller must return. If try returns false, no pages and directories of its generation
+// remain, and the caller may start again.
 func (c *pagedChange) try(ctx context.Context, a *leaderboard.Amendment) (seal, bool, error) {
 	before, w, err := c.newPageWriter(ctx, func(x *seal) bool { return x.sealed() && x.Layout == pagedLayout })
 	if err != nil || w == nil {
@@ -368,8 +368,8 @@ func (c *pagedChange) newPages(ctx context.Context, division string, name func()
 	return pages, nil
 }
 
-// validate makes the generation of w valid, unless another generation has become valid, or
-// entries may have been erased, since c.seal. It reports whether it has made the generation valid.
+// validate makes the generation of w valid, unless another generation has become valid or
+// Overtaken has grown since c.seal. It reports whether it has made the generation valid.
 // If it has, it also removes the pages, directories and places that the generation has replaced.
 func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboard.Amendment) (seal, bool, error) {
 	_, x, ok, err := c.s.changeSeal(ctx, c.seasonKey, c.inc, func(x *seal) bool {

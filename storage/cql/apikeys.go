@@ -62,7 +62,7 @@ func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, 
 	return leaderboard.APIKey{}, fmt.Errorf("cql: %w", leaderboard.ErrAPIKeyNotFound)
 }
 
-// APIKeys returns all keys in no particular order.
+// APIKeys returns all keys in the order of their ids.
 func (s *Store) APIKeys(ctx context.Context) ([]leaderboard.APIKey, error) {
 	var id, body string
 	return gather(ctx, s.conn, op{stmt: selectKeys}, []any{&id, &body}, func() (leaderboard.APIKey, error) { return decodeKey(body) })

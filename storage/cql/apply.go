@@ -10,21 +10,21 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxTries bounds the number of attempts of a call for one user. If the season or the user
-// is deleted during an attempt, or the season's rules change, the call starts another attempt.
+// maxTries bounds the number of attempts of a call. For example, Apply starts another attempt for
+// a user if the season or the user is deleted during an attempt, or if the season's rules change.
 const maxTries = 8
 
 // maxApplying bounds the number of users to whom a store applies results at a time, in all
-// calls together. Each user has two statements at a time at most. With more users, a slow
-// cluster would get slower, and time out.
+// calls together. For most results, each user has at most two statements at a time. With more
+// users, a slow cluster would get slower, and time out.
 const maxApplying = 128
 
 // Apply merges results into the stored results. It processes users concurrently. If the
 // store fails on one user's results, only the outcomes of these results have an Err.
 //
-// When ctx is done, Apply starts no more users, and returns when it has finished the users that
-// it has started. So it always makes progress, and leaves no statement on the servers that would
-// compete with the caller's next attempt.
+// When ctx is done, Apply does not begin with further users. It finishes the users with whom it has
+// begun, and then returns. So it always makes progress, and leaves no statement on the servers
+// that would compete with the caller's next attempt.
 func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	type seasonUser struct {
 		season leaderboard.SeasonID
@@ -56,7 +56,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	failed := 0
 	for _, t := range tasks {
 		if t.err == nil && t.outcomes == nil {
-			t.err = wrapError(ctx, "apply", err) // the task was not started
+			t.err = wrapError(ctx, "apply", err) // the task did not run
 		}
 		for n, i := range t.indexes {
 			if t.err != nil {

@@ -118,8 +118,8 @@ func TestModelOfARegistrationThatArrivesLate(t *testing.T) {
 	}
 }
 
-// A ban arrives in a data center before the erasure that preceded it, and this data center adds
-// the same erasure at the same time. The ban stands, in the index too.
+// A ban arrives in a data center before the erasure that preceded it. A process of this data center
+// then makes the same erasure itself. The ban stands, in the index too.
 func TestModelOfABanThatArrivesBeforeAnErasure(t *testing.T) {
 	first, second, l := newHeldLink(t)
 	ctx := t.Context()

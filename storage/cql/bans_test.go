@@ -64,9 +64,9 @@ func TestErasureRoundTrip(t *testing.T) {
 	}
 }
 
-// A row that an older version wrote has the ban on every board in column ban, or all bans in
-// column body. Lifting a ban raises the version of the user's entries. The next erasure
-// removes the bans.
+// In a row that an older version wrote, column ban contains the ban that applies to every board, or
+// column body contains all bans. These bans stand. Lifting a ban raises the version of the user's
+// entries. The next erasure removes the bans.
 func TestBansOfAnOlderVersionStand(t *testing.T) {
 	old := account{Serial: 5, Hidden: true}
 	ban := leaderboard.Ban{User: "u", Banned: true, Reason: "cheated", At: stepsEpoch}
@@ -137,8 +137,8 @@ func TestBansRaiseTheVersionWhereTheyCount(t *testing.T) {
 }
 
 // Further elements never lower the version of an account. If such elements change the epoch, or
-// whether the user is hidden, they raise the version. Of two erasures that did not know of each
-// other, the one that arrives second raises the base by at least erasureStep.
+// whether the user is hidden, they raise the version. If two erasures are concurrent, the one that
+// arrives second raises the base by at least erasureStep.
 func TestTheVersionOfAnAccountGrows(t *testing.T) {
 	seed := stepsSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))

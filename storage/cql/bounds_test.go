@@ -93,7 +93,7 @@ func TestVersionsNearTheirBound(t *testing.T) {
 }
 
 // If a user has the maximum number of matches, the store refuses results of other matches.
-// So the store can read all results of the user in one attempt. It still applies corrections of
+// So the store can read all results of the user in one call. It still applies corrections of
 // stored matches.
 func TestTooManyMatchesAreRefused(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {

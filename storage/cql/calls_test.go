@@ -305,8 +305,8 @@ func TestCostIsFlat(t *testing.T) {
 }
 
 // A new result of a user whom the store has forgotten costs at most twice as much with 10,000
-// results as with 10. The store is a new process each time, as after a rebalance, or one whose
-// cache is disabled. A repetition of the last batch costs as little.
+// results as with 10. Each time, the store is that of a new process, as after a rebalance, or its
+// cache is disabled. The same bound holds for a repetition of the last batch.
 func TestCostOfAForgottenUserIsFlat(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -339,7 +339,7 @@ func TestCostOfAForgottenUserIsFlat(t *testing.T) {
 					{"a better result without a cache", uncached, []leaderboard.MatchResult{w.result("better 200 blue")}},
 					{"another result without a cache", uncached, []leaderboard.MatchResult{w.result("other 300 red")}},
 				} {
-					if _, err := c.store.openIncarnation(ctx, &b, leaderboard.SeasonAll); err != nil { // once a process
+					if _, err := c.store.openIncarnation(ctx, &b, leaderboard.SeasonAll); err != nil { // once per process
 						t.Fatal(err)
 					}
 					rec.cost = cost{}

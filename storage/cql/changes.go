@@ -22,8 +22,9 @@ import (
 //
 // Bans, erasures and deletions change ranks, but no log of results contains them. So the
 // index of another region, or of a process that replaces a dead one, cannot learn of them
-// from a log. Therefore SetBan, Erase, DeleteSeason and DeleteBoard first write a row of
-// table rank_changes for each data center. The row of a data center remains until a process
+// from a log. Therefore SetBan and Erase first write a row of table rank_changes for each data
+// center. DeleteSeason and DeleteBoard write such rows after they have ended the season's
+// incarnation, and before they remove its data. The row of a data center remains until a process
 // there has repeated the change and updated the index (FinishRankChange). That process does
 // the same steps as the process that wrote the row. So the argument in state.go holds
 // within each data center.
@@ -53,9 +54,9 @@ type storedChange struct {
 	Rules    int                     `json:"rules,omitempty"` // the rules of Board after the change
 }
 
-// changeBuckets is the number of partitions of the changes for one data center. Each
-// partition can have 100,000 changes within its gc_grace_seconds, four hours, before
-// Cassandra rejects reads of so many tombstones.
+// changeBuckets is the number of partitions of the changes for one data center. A removed change
+// leaves a tombstone for gc_grace_seconds, which is four hours. Cassandra rejects a read of 100,000
+// tombstones. So fewer changes of a partition may be removed within four hours.
 const changeBuckets = 8
 
 // replicatedTo returns a function that returns the data centers with replicas of a keyspace.

@@ -55,8 +55,8 @@ func openTime(number int, createdMicros int64) int64 {
 }
 
 const (
-	// maxVersion bounds the versions of entries, so that timestamps stay below
-	// sweepTime.
+	// maxVersion bounds the versions of entries, so that no timestamp of an entry or a ladder row
+	// is greater than sweepTime.
 	maxVersion = 1 << 61
 	// versionRoom is a reserve of versions below maxVersion, so that every user can still
 	// be banned and erased. Retractions may use half of this reserve. Results that data
@@ -67,8 +67,9 @@ const (
 	// user can have 1.1 million results per season if the revisions are Unix
 	// milliseconds, and 450,000 results if all have the greatest revision.
 	maxResultVersion = maxVersion - versionRoom
-	// sweepTime is the timestamp of deletions in an ended incarnation. It is greater than
-	// the timestamp of every other write.
+	// sweepTime is the timestamp of deletions in an ended incarnation. These deletions hide all
+	// other writes: no other timestamp is greater, and of a write and a deletion at equal
+	// timestamps, Cassandra keeps the deletion.
 	sweepTime = int64(1)<<62 + 1
 	// erasureStep is the difference between the version that an erasure sets and the
 	// highest version that it has read. Concurrent writers may raise that version.
@@ -84,7 +85,8 @@ const (
 	lastErasureStep = 1 << 32
 )
 
-// codecFormat is the first byte of every blob.
+// codecFormat begins the encodings of accounts, entries, refusals, bans, erasures, summaries,
+// directories and states of matches.
 const codecFormat = 1
 
 // account contains the state of a user's bans and erasures. The entry depends on this state,

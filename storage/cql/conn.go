@@ -26,8 +26,8 @@ type conn interface {
 	// read runs a SELECT. It scans each row into dest and then calls visit. It stops when
 	// visit returns false.
 	read(ctx context.Context, q op, dest []any, visit func() bool) error
-	// write runs statements on one partition atomically. It returns nil once a quorum of
-	// the replicas has stored the changes.
+	// write runs statements atomically. They must have the same partition key, possibly in
+	// several tables. write returns nil once a quorum of the replicas has stored the changes.
 	write(ctx context.Context, ops ...op) error
 	// swap runs a conditional statement and reports whether the condition held.
 	// If the condition did not hold, swap puts the current columns into row.

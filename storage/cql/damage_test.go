@@ -254,7 +254,8 @@ func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 }
 
 // All replicas lose the results of a user. After Recount has removed the entry, the user's
-// new results count, although the user's versions start from a small number again.
+// new results count, because Recount has raised the version of the user's state: see
+// registerAbove. Without this, the new entries would have smaller versions than the lost one.
 func TestModelOfLostResults(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")

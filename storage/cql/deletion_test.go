@@ -14,8 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A deletion tests a writer and a deletion of the writer's board, which run in turns. Another
-// writer runs after one of the turns.
+// A deletion is a test of a writer and a deletion of the writer's board, which run in turns.
+// Another writer runs after one of the turns.
 type deletion struct {
 	*writers
 	otherTurn  int  // the index of the turn after which the other writer runs

@@ -61,7 +61,7 @@ func newDirectory(pages []ladderPage) *directory {
 		if i > 0 {
 			q := &pages[i-1]
 			p.betterKeys = q.betterKeys + q.keys
-			if p.first == q.last { // a tie across the end of the page
+			if p.first == q.last { // a tie across the end of page q
 				p.betterKeys--
 				if p.better = q.before + q.lastTie - 1; q.keys == 1 {
 					p.better = q.better

@@ -27,14 +27,15 @@ func (f finalSet) args(others ...any) []any {
 	return append([]any{string(f.seasonKey.Board), string(f.seasonKey.Season), f.generation}, others...)
 }
 
-// finalPage is the number of final standings in a partition.
+// finalPage is the number of positions in a page, a partition of table final_standings. Pages in
+// pagedLayout have other sizes: see pageStandings.
 const finalPage = 1000
 
 // pageOf returns the number of the page that contains a position. The first page has number 0.
 func pageOf(position int64) int { return int((position - 1) / finalPage) }
 
 // errEnded means that the incarnation ended while its final standings were written.
-var errEnded = errors.New("cql: the season was deleted while it was sealed")
+var errEnded = errors.New("cql: the season was deleted while its final standings were written")
 
 // A finalSize is the number of standings of a ladder of a generation.
 type finalSize struct {
@@ -90,8 +91,8 @@ func (f finalSet) removeAll(ctx context.Context) error {
 	return f.s.conn.write(ctx, op{deleteFinalLadders, f.args()})
 }
 
-// sweepFinal removes all final standings of an ended incarnation, except the places of users, which
-// the caller removes. The seal lists every generation that may have rows. If a Seal still writes a
+// sweepFinal removes all final standings of an ended incarnation, except the users' rows of table
+// final_places, which the caller removes. The seal lists every generation that may have rows. If a Seal still writes a
 // generation, that Seal removes the rows that sweepFinal does not find: see checkOpen. sweepFinal
 // makes the valid generation invalid before it removes any row: see finalread.go.
 func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
@@ -172,7 +173,7 @@ func (f finalSet) erase(ctx context.Context, user leaderboard.UserID) error {
 	type place struct {
 		division string
 		position int64
-		standing leaderboard.SortKey // empty in generations of older versions, which have no fences
+		standing leaderboard.SortKey // empty in positionLayout, which has no fences
 	}
 	var p place
 	var key []byte
@@ -203,8 +204,9 @@ func (f finalSet) erase(ctx context.Context, user leaderboard.UserID) error {
 	return f.s.conn.write(ctx, op{deleteFinalPlaces, f.args(string(user))})
 }
 
-// eraseFence removes the fence that contains the id of a user. The next standing of the page
-// becomes a fence instead. A page may have several fences.
+// eraseFence removes the fence at the given standing if there is one, because a fence contains a
+// user's id: see finalread.go. The next standing of the page becomes a fence in any case. So a page
+// may have several fences.
 func (f finalSet) eraseFence(ctx context.Context, division string, position int64, standing leaderboard.SortKey) error {
 	page, err := f.rows(ctx, division, position, 2)
 	if err != nil {

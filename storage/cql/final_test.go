@@ -24,7 +24,7 @@ func newFinals(t *testing.T, n int) (*Store, *recorder, leaderboard.Ladder) {
 	return s, rec, leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}}
 }
 
-// newClosed returns a store with a season that is not sealed, as newFinals does.
+// newClosed does what newFinals does, but does not seal the season.
 func newClosed(t *testing.T, n int) (*Store, *recorder, *leaderboard.Board) {
 	t.Helper()
 	rec := &recorder{conn: newModel(nil)}
@@ -180,7 +180,7 @@ func TestModelOfAReaderBesideAChange(t *testing.T) {
 	} {
 		for change, c := range map[string]struct {
 			run  func(context.Context, *writers, *Store) error
-			want []string // each is the total and the users; an erasure changes the total last
+			want []string // the answers that are allowed: each is the total and the users
 		}{
 			"an amendment": {func(ctx context.Context, w *writers, s *Store) error {
 				w.user = "u0"

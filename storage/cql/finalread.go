@@ -552,7 +552,7 @@ func (r *finalRead) standingsAfter(ctx context.Context, division string, after l
 	return following[:min(n, len(following))], finals.Better(&last, following), size - r.seal.Erased[division], nil
 }
 
-// pageKey identifies a page in the cache.
+// pageKey identifies a page in fencedLayout in the cache. For pagedLayout, see cachedName.
 type pageKey struct {
 	generation, division string
 	number               int

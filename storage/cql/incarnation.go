@@ -104,6 +104,7 @@ func orZero[T any](p *T) T {
 //     of an Apply before the deletion.
 //   - The callers of withIncarnation read data with one statement. The statement
 //     returns either the data from before the deletion, or none, as after the deletion.
+//     hasUser may need two statements, but it stops at the first user that it finds.
 //
 // Reads of final standings need several statements, and also start from a cached incarnation.
 // They use the seal to notice a deletion: see finalread.go. Seal reads the season's row again: see
@@ -366,7 +367,8 @@ func errBoardNotFound(id leaderboard.BoardID) error {
 // the incarnation that is its argument. If the row contains another incarnation, withIncarnation
 // runs f again with that incarnation. If no incarnation is open, the season has no data, and
 // withIncarnation does not call f. A deletion that begins after the read of the row may remove
-// data while f still reads. So f must read with one statement: see incarnations.
+// data while f still reads. So f must read with one statement, or as hasUser does: see
+// incarnations.
 func (s *Store) withIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, incarnation) error) error {
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
 	for {

@@ -12,15 +12,19 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// markBuckets is the number of partitions of the marks of one data center. Each partition can have
-// 100,000 marks within its gc_grace_seconds, four hours, before Cassandra rejects reads of so many
-// tombstones.
+// markBuckets is the number of partitions of the marks ([leaderboard.FinalMark]) of one data
+// center. A removed mark leaves a tombstone for gc_grace_seconds, which is four hours. Cassandra
+// rejects a read of 100,000 tombstones. So fewer marks of a partition may be removed within four
+// hours.
 const markBuckets = 16
 
-// MarkFinal writes a row of table final_marks for each user, unless the season is not sealed. Each
-// row has a new id, so it is written once and removed once, and the removal never hides a later
-// mark. A data center has its own rows. Only its stores read and remove them, so they find all
-// changes that the rows are about.
+// If the season is sealed, MarkFinal writes a mark, a row of table final_marks, for each user.
+// Otherwise it returns [leaderboard.ErrNotSealed]. Each mark has a new id, so it is written once
+// and removed once, and the removal never hides a later mark.
+//
+// Each data center has its own marks, which only its stores read and remove. A store that reads a
+// mark also finds the change of the entry: a quorum of the data center had the change before
+// MarkFinal wrote the mark.
 //
 // A Seal may run while the caller changes the entries. The final standings must then include
 // these changes. Seal first adds its generation to Pending, then reads the entries, and then
@@ -29,7 +33,7 @@ const markBuckets = 16
 //
 //   - If MarkFinal finds neither a pending nor a valid generation, Seal has not read any
 //     entry yet. Seal later reads the changed entries.
-//   - If MarkFinal finds a pending generation, it increments Overtaken by a swap. If this
+//   - If MarkFinal finds a pending generation, it increments [seal].Overtaken by a swap. If this
 //     swap comes before the last swap of Seal, Seal starts again and reads the changes. If
 //     the last swap of Seal comes first, the swap of MarkFinal fails. MarkFinal then reads the
 //     seal again and finds that the season is sealed.
@@ -105,7 +109,7 @@ func (s *Store) FinalMarks(ctx context.Context) iter.Seq2[leaderboard.FinalMark,
 	}
 }
 
-// RemoveFinalMarks removes rows of table final_marks.
+// RemoveFinalMarks removes marks of this data center.
 func (s *Store) RemoveFinalMarks(ctx context.Context, marks []leaderboard.FinalMark) error {
 	var deletions []op
 	for i := range marks {

@@ -188,8 +188,9 @@ func (m *match) versionWith(r *leaderboard.MatchResult) uint64 {
 // follows from the kept payload gets a higher version than the two earlier entries.
 //
 // A contender row may come from another data center before the result that it repeats. Its payload
-// then stands without a row of kindResult. A greater payload that is written later is the only one
-// in its row, so the fingerprint shows nothing, but the contender row shows the other payload.
+// then stands without a row of kindResult. If a greater payload is written later, it is the first
+// payload in the row of kindResult. So the fingerprint shows one payload only, but the contender
+// row shows the other one.
 //
 // So a version never stands for two payloads of one revision: if the greater payload replaces the
 // other one, the fingerprint or a contender row shows both, and the greater one gets a contender

@@ -27,7 +27,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		connects: f.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "connects_total",
 			Help: "Attempts to connect to a node of Cassandra, by outcome: ok or failed."}, []string{"outcome"}),
 		retries: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "retries_total",
-			Help: "Statements to send again, to another node if there is one, after a failure."}),
+			Help: "Retries of statements after a failure, on another node if there is one."}),
 		nodes: &nodeStates{all: map[string]*gocql.HostInfo{}},
 	}
 	for _, outcome := range []string{"ok", "failed"} {

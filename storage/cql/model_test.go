@@ -19,7 +19,8 @@ import (
 // two writes of a cell, a replica keeps the write with the greater timestamp. At equal
 // timestamps, it keeps the deletion; of two insertions, it keeps the one with the greater
 // bytes. A write reaches two random replicas before it returns, and the third replica later.
-// A read merges two random replicas, and repairs both in the rows and static cells that it reads.
+// A read merges two random replicas. A read of given partitions also repairs both replicas in the
+// rows and static cells that it reads.
 //
 // Other tests check the contract on real servers. Tests use the model if they need very
 // many runs, or orders of statements that are unlikely on servers. Examples are every order
@@ -30,7 +31,7 @@ type model struct {
 	replicas [3]replica
 	pending  []func()         // the writes that have not reached their third replica
 	keys     map[string][]any // partition keys by their keyText
-	now      int64            // the last timestamp of a lightweight transaction
+	lastSwap int64            // the timestamp of the last lightweight transaction
 }
 
 type replica map[string]map[string]*partition // by table, by partition key
@@ -97,7 +98,7 @@ var (
 type parsedStatement struct {
 	verb, table string
 	columns     []string // selected, inserted or set
-	values      []string // inserted or set: ? or a literal; for a collection, element=value
+	values      []string // inserted or set: ? or a literal; ?=? sets an element of a map, + adds elements to a set
 	where       [][2]string
 	after       bool // the rows must come after a given row
 	distinct    bool
@@ -306,11 +307,11 @@ func (r *modelRow) visible(deleted int64) (map[string]any, bool) {
 
 // changeOf returns the table and the partition that a statement writes, and a function that
 // applies the statement to this partition of one replica. If the statement has no timestamp,
-// it gets the timestamp now.
-func (m *model) changeOf(q op, now int64) (table, key string, f func(*partition)) {
+// it gets defaultTimestamp.
+func (m *model) changeOf(q op, defaultTimestamp int64) (table, key string, f func(*partition)) {
 	p := parse(q.stmt)
 	args := arguments{q.args}
-	timestamp := now
+	timestamp := defaultTimestamp
 	if p.timestamp != "" && p.verb != "INSERT" {
 		timestamp = reflect.ValueOf(args.take(p.timestamp)).Int()
 	}
@@ -418,12 +419,12 @@ func (m *model) write(ctx context.Context, ops ...op) error {
 }
 
 // apply writes to two replicas immediately and to the third replica later. A statement
-// without a timestamp gets the timestamp now.
-func (m *model) apply(ops []op, now int64) {
+// without a timestamp gets defaultTimestamp.
+func (m *model) apply(ops []op, defaultTimestamp int64) {
 	a, b, c := m.pickReplicas()
 	var first string
 	for _, o := range ops {
-		table, key, f := m.changeOf(o, now)
+		table, key, f := m.changeOf(o, defaultTimestamp)
 		if first == "" {
 			first = key
 		} else if key != first {
@@ -668,7 +669,7 @@ func (m *model) findEvery(p *parsedStatement, args []any) (out [][]any) {
 	return out
 }
 
-// keyIn returns the clustering key, if values has all of its columns.
+// keyIn returns the text of the clustering key, or false if values lacks one of its columns.
 func keyIn(table string, values map[string]any) (string, bool) {
 	var ck []any
 	for _, c := range clusteringColumns[table] {
@@ -681,7 +682,8 @@ func keyIn(table string, values map[string]any) (string, bool) {
 	return keyText(ck...), true
 }
 
-// matches reports whether a row satisfies the conditions want: values by column and operator.
+// matches reports whether a row satisfies every condition in want. A key of want is a column, or a
+// column, a space and an operator.
 func matches(table string, r *modelRow, cells map[string]any, want map[string]any) bool {
 	for c, v := range want {
 		name, op, _ := strings.Cut(c, " ")
@@ -719,7 +721,7 @@ func matches(table string, r *modelRow, cells map[string]any, want map[string]an
 	return true
 }
 
-// column returns a column of a row, or nil if it is null.
+// column returns a column of a row. A null is nil; a null collection is an empty map.
 func column(table, name string, r *modelRow, cells, static map[string]any) any {
 	if i := slices.Index(clusteringColumns[table], name); i >= 0 {
 		if r == nil {
@@ -803,9 +805,9 @@ func (m *model) swap(ctx context.Context, q op, _ map[string]any) (bool, error) 
 	if err := ctx.Err(); err != nil {
 		return false, wrapError(ctx, "swap", err)
 	}
-	m.now++
+	m.lastSwap++
 	p := parse(q.stmt)
-	table, key, f := m.changeOf(q, m.now)
+	table, key, f := m.changeOf(q, m.lastSwap)
 	probe := newPartition()
 	f(probe)
 	part := newPartition()

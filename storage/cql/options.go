@@ -61,7 +61,7 @@ type Options struct {
 	// so more partitions make reads slower. The default, 64, is enough for 25 million users.
 	Buckets int
 	// CacheUsers is the maximum number of users whose summary the store caches. For other
-	// users, a result costs some statements more. Default 100,000; a negative number disables
+	// users, a result takes a few more statements. Default 100,000; a negative number disables
 	// the cache.
 	CacheUsers int
 	// Registerer receives the metrics of the driver. If it is nil, the driver has no
@@ -261,9 +261,9 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	return cfg, nil
 }
 
-// ownKeyspace passes changes of one keyspace only to a policy. The driver reports changes of all
-// keyspaces. If one of them has no replica in the data center of [localNodes], the token-aware
-// policy panics.
+// ownKeyspace is a policy that ignores changes of other keyspaces than its own. The driver reports
+// changes of all keyspaces. If one of them has no replica in the data center of [localNodes], the
+// token-aware policy panics.
 type ownKeyspace struct {
 	gocql.HostSelectionPolicy
 	keyspace string

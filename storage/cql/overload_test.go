@@ -152,7 +152,7 @@ func TestConcurrentAppliesAreBounded(t *testing.T) {
 		if err := group.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		// For one user, Apply runs at most two statements at a time.
+		// For the first result of a user without divisions, Apply runs at most two statements at a time.
 		if _, highest := c.count(0); highest > 2*maxApplying || highest < maxApplying {
 			t.Errorf("%d statements ran at a time, want %d to %d", highest, maxApplying, 2*maxApplying)
 		}

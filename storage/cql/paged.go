@@ -14,7 +14,7 @@ import (
 
 // errIncomplete means that a page or a directory is missing, or lacks rows. Another process
 // may have replaced it, or it has not arrived in this data center yet.
-var errIncomplete = fmt.Errorf("cql: final standings are replaced or have not arrived in this data center yet; try again: %w", leaderboard.ErrUnavailable)
+var errIncomplete = fmt.Errorf("cql: final standings were replaced or have not arrived in this data center yet; try again: %w", leaderboard.ErrUnavailable)
 
 // A pagedSeason is the final standings of a season's incarnation in pagedLayout.
 type pagedSeason struct {
@@ -34,7 +34,7 @@ func (p *pagedSeason) placeArgs(others ...any) []any {
 	return append(p.args(p.inc.number), others...)
 }
 
-// directoryKey and pageName are keys of the cache.
+// directoryKey and cachedName are keys of Store.pages: of a directory, and of a page by its name.
 type (
 	directoryKey struct{ generation, division string }
 	cachedName   string
@@ -259,9 +259,9 @@ func (w *pageWriter) writeDirectory(ctx context.Context, division string, pages 
 // checkOpen returns nil if the incarnation is open. Otherwise it removes the generation and
 // returns errEnded.
 //
-// A writer calls checkOpen after each page. If the incarnation is still open, a later deletion
-// of the season finds and removes this page. If the incarnation has ended, the deletion may have
-// missed the page, so the writer removes the page.
+// A writer calls checkOpen after it has written pages. If the incarnation is still open, a later
+// deletion of the season finds and removes these pages. If the incarnation has ended, the deletion
+// may have missed the pages, so the writer removes them.
 func (w *pageWriter) checkOpen(ctx context.Context) error {
 	live, err := w.s.whileOpen(ctx, w.seasonKey, w.inc, func(context.Context) error { return nil })
 	if err != nil || live {
@@ -353,9 +353,9 @@ func (p *pagedSeason) directories(ctx context.Context) ([]storedDirectory, error
 	})
 }
 
-// removeOwn removes the pages and the directories of a generation. No valid directory may list
-// one of these pages. The places of the generation stay: they do no harm, and the same users often
-// need them again. The arguments pages and divisions name what the caller has written. removeOwn
+// removeOwn removes the pages and the directories of a generation. The caller must make sure that
+// no valid directory lists one of these pages. The places of the generation stay,
+// because readers check each place, and the same users often need it again. The arguments pages and divisions name what the caller has written. removeOwn
 // also finds pages and directories of the generation in the tables.
 func (p *pagedSeason) removeOwn(ctx context.Context, generation string, pages int64, divisions []string) error {
 	stored, err := p.ownPages(ctx, generation)

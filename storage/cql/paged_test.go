@@ -446,7 +446,7 @@ func TestCostOfAnAmendment(t *testing.T) {
 	golden(t, "amendments.golden", text.String())
 }
 
-// sealSynthetic seals a season with final standings of n users, most of whom have no entries.
+// sealSynthetic seals a season with final standings of n users, who have no entries.
 func sealSynthetic(ctx context.Context, s *Store, b *leaderboard.Board, n int) error {
 	inc, err := s.openIncarnation(ctx, b, leaderboard.SeasonAll)
 	if err != nil {

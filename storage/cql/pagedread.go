@@ -304,7 +304,8 @@ func (p *pagedRead) standingsAfter(ctx context.Context, after leaderboard.SortKe
 				last = st
 			}
 		}
-		// If the next page has no erased standings, its first standing has its first position.
+		// If no standing of the next page was erased, its first standing is the first one after the
+		// key, and the directory has the counts of the better standings.
 		if n == 0 && len(following) == 0 && at < len(p.filled) {
 			if next := &p.directory.pages[p.filled[at]]; next.standings == next.positions {
 				p.read.intact = true

@@ -56,7 +56,8 @@ type bucket struct {
 	division            string
 }
 
-// mostWrites bounds the number of users whose changes are in one batch.
+// mostWrites bounds the number of users whose changes are in one batch. It also bounds the number
+// of final marks in one batch.
 const mostWrites = 64
 
 // writeBuckets writes changes of one user's rows. The map has the statements of each

@@ -183,7 +183,7 @@ func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, ke
 	if err != nil {
 		return change, false, err
 	}
-	rows, err := s.userRows(ctx, key, inc, divisions[1:]) // without the overall ladder, which is the first, because userRows adds it
+	rows, err := s.userRows(ctx, key, inc, divisions[1:]) // the first one is the overall ladder, which userRows adds
 	if err != nil {
 		return change, false, err
 	}

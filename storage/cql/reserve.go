@@ -17,8 +17,8 @@ type reservation struct {
 	Until    time.Time `json:"until"`
 }
 
-// Reserve stores r, unless the match has a reservation that r may not replace: see
-// [leaderboard.Reservation.Grants].
+// Reserve stores r, unless the table has a reservation with the same key that r may not replace:
+// see [leaderboard.Reservation.Grants].
 func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, error) {
 	text, err := json.Marshal(reservation{r.Revision, r.Holder, leaderboard.Truncate(r.Until)})
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, e
 			return ok, err
 		}
 	}
-	return false, fmt.Errorf("cql: match %q: %d other reservations during one call; repeat the call: %w", r.Key.Match, maxTries, leaderboard.ErrUnavailable)
+	return false, fmt.Errorf("cql: reservation in season %q of board %q: other calls changed it in each of %d attempts; repeat the call: %w", r.Key.Season, r.Key.Board, maxTries, leaderboard.ErrUnavailable)
 }
 
 // matchHash returns a hash of a result's key. The length of each part precedes the part, so

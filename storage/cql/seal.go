@@ -21,10 +21,9 @@ type seal struct {
 	Generation string                  `json:"generation,omitempty"` // a UUID; empty if the season is not sealed
 	SealedAt   time.Time               `json:"sealed_at,omitzero"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
-	// Overtaken counts changes of entries: erasures, and changes after which MarkFinal or Amend
-	// was called. A generation that was being written at such a change possibly lacks the
-	// change. So if Overtaken changes while a generation is written, that generation
-	// never becomes valid.
+	// Overtaken counts the changes of entries that a pending generation possibly lacks: erasures,
+	// and changes after which MarkFinal or Amend was called. If Overtaken changes while a
+	// generation is written, that generation never becomes valid.
 	Overtaken int        `json:"erasures,omitempty"`
 	Layout    sealLayout `json:"layout,omitempty"` // the layout of the valid generation
 	// Base and Ladders name the directories of the valid generation, if its layout is
@@ -40,7 +39,8 @@ type seal struct {
 	// Erased contains, by division, the number of positions that are missing in the valid
 	// generation after the erasures that have ended.
 	Erased map[string]int64 `json:"erased,omitempty"`
-	// Erasures counts the erasures in valid generations that have ended.
+	// Erasures counts the erasures that have ended, in valid generations of layouts before
+	// pagedLayout.
 	Erasures int `json:"ended_erasures,omitempty"`
 	// Pending lists the generations that a process writes or removes. If the process
 	// dies, its generation stays in the list.
@@ -50,8 +50,8 @@ type seal struct {
 }
 
 // A pendingGeneration is a generation that is not valid, but may have rows. Since is the
-// time at which Seal started to write it. A zero Since means that any Seal may remove the
-// generation at once.
+// time at which a Seal or an Amend started to write it. A zero Since means that any Seal or Amend
+// may remove the generation at once.
 //
 // In pagedLayout, a pending generation with a zero Since was replaced. Its pages may also be
 // pages of later generations: see collect.
@@ -76,8 +76,9 @@ const (
 	pagedLayout               // has immutable pages and directories: see directory.go
 )
 
-// pagedText is the text of pagedLayout in a stored seal. Older versions of the store expect a
-// number there. They report an error, and so never read or replace such final standings.
+// pagedText is the text of pagedLayout in a stored seal. Versions of the store that wrote
+// fencedLayout expect a number there. So they report an error, and never read or replace such
+// final standings.
 const pagedText = `"pages"`
 
 // MarshalJSON implements [json.Marshaler].
@@ -101,7 +102,7 @@ func (l *sealLayout) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// pendingTimeout is the age at which Seal removes a pending generation, because the
+// pendingTimeout is the age at which Seal and Amend remove a pending generation, because the
 // process that wrote it has presumably died. If that process is alive, it finds that its
 // generation is not pending, and writes a new generation.
 const pendingTimeout = 24 * time.Hour
@@ -307,7 +308,7 @@ func (s *Store) removeOld(ctx context.Context, seasonKey leaderboard.SeasonKey, 
 }
 
 // Amend replaces the final standings of a sealed season. If the caller names the users, and the
-// season has pagedLayout, it writes only the pages that change: see changePages.
+// season has pagedLayout, it usually writes only the pages that change: see [pagedSeason.amend].
 func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	inc, err := s.incarnations.readAgain(ctx, seasonKey) // another store may have sealed a later incarnation than the cached one
@@ -353,8 +354,8 @@ func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonK
 	return err
 }
 
-// unlist removes the generation from the seal of an ended incarnation. The caller has removed
-// its rows. If the seal then has neither a valid nor a pending generation, unlist deletes the
+// unlist removes the generation from the seal of an ended incarnation. The generation must not
+// have pages or directories any more. If the seal then has neither a valid nor a pending generation, unlist deletes the
 // seal.
 func (w *pageWriter) unlist(ctx context.Context) error {
 	if w == nil {
@@ -386,7 +387,7 @@ func (s *Store) dropSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 	return s.conn.swap(ctx, op{removeSeal, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number, stored.body}}, map[string]any{})
 }
 
-// withoutRepeats returns the users in order, each once.
+// withoutRepeats returns the users, sorted and without repetitions.
 func withoutRepeats(users []leaderboard.UserID) []leaderboard.UserID {
 	return slices.Compact(slices.Sorted(slices.Values(users)))
 }

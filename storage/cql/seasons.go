@@ -91,9 +91,9 @@ func (s *Store) DeletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 }
 
 // hasUser reports whether a season has a registered user. Before its first result, and
-// after the erasure of all its users, a season has no registered user. hasUser reads one row of the
-// first bucket. Only if this bucket is empty, a second statement reads one row of each other
-// bucket.
+// after the erasure of all its users, a season has no registered user. hasUser looks for a row in
+// the first bucket. Only if this bucket is empty, a second statement looks for a row in the other
+// buckets.
 func (s *Store) hasUser(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (bool, error) {
 	others := make([]int, 0, inc.buckets)
 	for bucket := 1; bucket < inc.buckets; bucket++ {
@@ -256,8 +256,8 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 // before its end, and calls that start from a cached incarnation. Both read the season's
 // row before they return, and find that the incarnation has ended. A Seal then removes
 // its rows. An Apply does not remove its rows. If sweep found the user of these rows, the
-// deletions of sweep also hide the later writes, because sweepTime is greater than all other
-// timestamps. Otherwise the rows stay, but no call reads them.
+// deletions of sweep also hide the later writes: see sweepTime. Otherwise the rows stay, but no
+// call reads them.
 //
 // If a board was created again, the ended incarnations may have had more buckets than the newest
 // incarnation. So sweep uses the greatest number that any incarnation of the season had.

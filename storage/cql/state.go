@@ -17,10 +17,10 @@ import (
 // # Why no lock is needed
 //
 // The state of a user in a season is all data from which the user's entry follows: the
-// results, the account (bans and erasures), and contender rows. A contender row records
-// that two payloads of one revision were written. In each cell of the state, Cassandra
-// keeps the greatest value that was written, whatever the order of the writes. So the
-// state only grows. Every growth of the state increases its version, [state.version].
+// results with their Voids (matches.go), the account (bans and erasures), and contender rows.
+// A contender row records that two payloads of one revision were written. In each cell of the
+// state, Cassandra keeps the greatest value that was written, whatever the order of the writes.
+// So the state only grows. Every growth of the state increases its version, [state.version].
 //
 // Any number of writers, in any number of processes, can change a user concurrently. Each
 // writer takes three steps. It begins a step after a quorum of the data center has
@@ -270,9 +270,13 @@ func (s *Store) readMatches(ctx context.Context, key *userKey, q op, st *state, 
 
 // version returns the version of the entry that follows from the state, without the rules
 // of the season, which [userKey.entry] adds. Every change of the state that can affect the
-// entry increases the version. If a result with a higher revision replaces a result, the
-// version grows by the difference of the revisions. A contender row adds one. A change of a
-// ban adds one. An erasure raises the version above all earlier versions.
+// entry increases the version:
+//
+//   - The first result of a match adds its revision plus one. A result that replaces it adds the
+//     difference of the revisions.
+//   - A contender row, a void or its end, and a ban or its end add one each.
+//   - A row of kindRepair adds its number.
+//   - An erasure raises the version above all earlier versions.
 func (st *state) version() uint64 {
 	v := st.account.version() + st.repairs
 	for _, m := range st.matches {

@@ -6,8 +6,9 @@
 //   - accounts has the sets bans and erasures. Older versions of the store wrote body and ban.
 //   - The column edition is the number of a season's incarnation. The column standing is
 //     the sort key without the user id.
-//   - match_results has static cells: a copy of the user's account, claims (summary.go),
-//     adoptions and summaries (adopt.go), and all divisions in which the user may have rows.
+//   - match_results has static cells: a copy of the user's account, summaries (adopt.go), and all
+//     divisions in which the user may have rows. The column owners contains claims (summary.go),
+//     adoptions (adopt.go) and the elements of noteRaise (state.go).
 //   - match_users lists the users of a match, spread over the buckets. A paused writer may
 //     add a user after an erasure of the user. The next writer of the result removes the
 //     user again (matches.go).
@@ -59,7 +60,7 @@ type Store struct {
 	// name is random. It distinguishes this store's claims from those of other stores.
 	name    [8]byte
 	buckets int // the number of partitions of each ladder of a new board
-	// parallel bounds the statements that one call runs concurrently.
+	// parallel bounds the calls that one forEach runs concurrently.
 	parallel int
 	// headRows is the greatest number of rows that readHead reads. storedFrom is the number of
 	// matches from which on a user has a stored summary. Tests lower both.

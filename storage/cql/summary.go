@@ -15,8 +15,9 @@ import (
 //
 // The cost of step 2 of a writer (see state.go) grows with the number of the user's
 // results. So a store caches a [summary] of each user whom it changes. The summary
-// contains the tally, the version and a claim. With a summary, step 2 reads no results.
-// It only reads the claim from the table, and compares it with the claim in the summary.
+// contains the tally, the version and the static cells of the user's partition, among them a claim.
+// With a summary, step 2 reads no results. It only reads the static cells again, and compares them
+// with those of the summary.
 //
 // If the store has no such summary, it may adopt the one that the last holder stored: see
 // adopt.go. Without adoptions, the following is true.

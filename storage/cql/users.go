@@ -57,10 +57,10 @@ func withNewVersion(changes []leaderboard.Change) []leaderboard.Change {
 
 // updateSeason brings a season up to date after the given ban has changed the account. It
 // writes a copy of the account into the season, and updates the user's entry there. It does
-// nothing if the ban does not concern the season's board. If the season has data from before
-// an erasure, it erases the data instead. The caller must set announced only if table
-// rank_changes already has all erasures of the account, with this season, for the other data
-// centers.
+// nothing if the ban does not concern the season's board. A ban without a board concerns every
+// board. If the season has data from before an erasure, updateSeason erases the data instead. The
+// argument announced means that table rank_changes already has all erasures of the account, with
+// this season, for the other data centers.
 func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard.Ban, userAcc *userAccount, announced bool) (leaderboard.Change, error) {
 	for range maxTries {
 		b, inc, err := s.boardOf(ctx, key)
@@ -137,8 +137,8 @@ func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, i
 	return *b, inc, nil
 }
 
-// Erase removes all data of a user. If it is interrupted, the next Erase of the user
-// completes it.
+// Erase removes all data of a user. If it is interrupted, FinishRankChange or the next Erase of
+// the user completes it.
 //
 // Each erasure begins a new epoch of the user. The deletions of the erasure have greater
 // timestamps than all writes of earlier epochs. So they also remove such writes that
