@@ -29,8 +29,9 @@ import (
 //
 // Each cell only grows: within an epoch (see codec.go), its timestamp is the number of the claim,
 // and its bytes begin with the claim and the other parts in this order. The holder is the store
-// that the adoption names, or the store that the claim names if there is no adoption. A term is a claim together with one of its
-// adoptions, or with none. Terms are ordered by claim, then by adoption.
+// that the adoption names, or the store that the claim names if there is no adoption. A term is a
+// claim together with one of its adoptions, or with none. Terms are ordered by claim, then by
+// adoption.
 //
 // To adopt, store Y reads the three cells. Then it writes an adoption with the next number, and
 // reads the cells again. Y has begun its term if claim and summary are the same as before, and
@@ -63,9 +64,9 @@ import (
 // Three details:
 //
 //   - If the writer of the stored summary died, the batch with the summary may be on one replica
-//     only. The summary lists the results of the batch. Y reads them from a quorum, which
-//     completes them, and adopts the summary only if all of them exist. All earlier batches of
-//     the term are complete.
+//     only. The summary lists the results of the batch. Y reads these results from a quorum, so
+//     that read repair completes the batch. Y adopts the summary only if all of the results exist.
+//     All earlier batches of the term are complete.
 //   - Another data center may change the account, or raise the version (see noteRaise). The summary
 //     contains the account and the number of raises, and a holder compares both in step 2.
 //   - The former holder may have died before its step 3. So after an adoption, step 3 reads the

@@ -368,9 +368,9 @@ func (c *pagedChange) newPages(ctx context.Context, division string, name func()
 	return pages, nil
 }
 
-// validate makes the generation of w valid, unless another generation has become valid or
-// Overtaken has grown since c.seal. It reports whether it has made the generation valid.
-// If it has, it also removes the pages, directories and places that the generation has replaced.
+// validate makes the generation of w valid, unless another generation has become valid or Overtaken
+// has grown since c.seal. It reports whether it has made the generation valid. If it has, it also
+// removes the pages, directories and places that the generation has replaced.
 func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboard.Amendment) (seal, bool, error) {
 	_, x, ok, err := c.s.changeSeal(ctx, c.seasonKey, c.inc, func(x *seal) bool {
 		i := slices.IndexFunc(x.Pending, func(p pendingGeneration) bool { return p.Generation == w.generation })

@@ -20,14 +20,13 @@ import (
 
 // # Why no index misses a ban
 //
-// Bans, erasures and deletions change ranks, but no log of results contains them. So the
-// index of another region, or of a process that replaces a dead one, cannot learn of them
-// from a log. Therefore SetBan and Erase first write a row of table rank_changes for each data
-// center. DeleteSeason and DeleteBoard write such rows after they have ended the season's
-// incarnation, and before they remove its data. The row of a data center remains until a process
-// there has repeated the change and updated the index (FinishRankChange). That process does
-// the same steps as the process that wrote the row. So the argument in state.go holds
-// within each data center.
+// Bans, erasures and deletions change ranks, but no log of results contains them. So the index of
+// another region, or of a process that replaces a dead one, cannot learn of them from a log.
+// Therefore SetBan and Erase first write a row of table rank_changes for each data center.
+// DeleteSeason and DeleteBoard write such rows after they have ended the season's incarnation, and
+// before they remove its data. The row of a data center remains until a process there has repeated
+// the change and updated the index (FinishRankChange). That process does the same steps as the
+// process that wrote the row. So the argument in state.go holds within each data center.
 //
 // The row contains the element of the account (see account.go), because the row may arrive
 // before the element. It also contains the user's seasons, because a process cannot rely on

@@ -92,9 +92,10 @@ func (f finalSet) removeAll(ctx context.Context) error {
 }
 
 // sweepFinal removes all final standings of an ended incarnation, except the users' rows of table
-// final_places, which the caller removes. The seal lists every generation that may have rows. If a Seal still writes a
-// generation, that Seal removes the rows that sweepFinal does not find: see checkOpen. sweepFinal
-// makes the valid generation invalid before it removes any row: see finalread.go.
+// final_places, which the caller removes. The seal lists every generation that may have rows. If a
+// Seal still writes a generation, that Seal removes the rows that sweepFinal does not find: see
+// checkOpen. sweepFinal makes the valid generation invalid before it removes any row: see
+// finalread.go.
 func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	for {
 		_, x, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {

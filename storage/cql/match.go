@@ -25,7 +25,7 @@ type match struct {
 	refusals []leaderboard.Refusal
 
 	payload    []byte // the payload of the result that stands
-	counted    bool   // the cached summary includes the result
+	counted    bool   // the summary of the task includes the result
 	contenders []contender
 	high, low  []byte    // see fingerprint
 	row        contender // the row of kindResult

@@ -183,7 +183,7 @@ func (t *task) unlistErased(ctx context.Context, key *userKey, inc incarnation, 
 }
 
 // grownVoids reads the Voids of the given matches again. It returns the statements that write
-// the Voids that are greater than those of the result in st.
+// those Voids that are greater than the Voids of the results in st.
 func (t *task) grownVoids(ctx context.Context, key *userKey, st *state, ids []leaderboard.MatchID) ([]op, error) {
 	if len(ids) == 0 {
 		return nil, nil

@@ -90,7 +90,7 @@ func TestMatchUsersReadsSomePartitionsAtATime(t *testing.T) {
 		break
 	}
 	if got, want := rec.cost.statements, s.parallel+1; got > want {
-		t.Errorf("the first user needs %d statements, want at most %d", got, want)
+		t.Errorf("MatchUsers ran %d statements before it yielded the first user, want at most %d", got, want)
 	}
 	yielded := map[leaderboard.UserID]bool{}
 	for user, err := range s.MatchUsers(ctx, key) {

@@ -56,19 +56,19 @@ type Options struct {
 	Timeout time.Duration
 	// Buckets is the number of partitions of each ladder, from 1 to 4096. The users of a
 	// ladder are distributed over them. A board keeps the number that is set when the
-	// board is created. A partition should stay below 100 MB. It takes about 200 bytes
-	// per user, more with metadata. Every read of a ladder reads all of its partitions,
-	// so more partitions make reads slower. The default, 64, is enough for 25 million users.
+	// board is created. A partition should stay below 100 MB. It takes 60 to 140 bytes per
+	// user, and more with metadata: see README.md. Every read of a ladder reads all of its
+	// partitions, so more partitions make reads slower. The default, 64, is enough for 25 million
+	// users with at most 100 bytes of metadata.
 	Buckets int
-	// CacheUsers is the maximum number of users whose summary the store caches. For other
-	// users, a result takes a few more statements. Default 100,000; a negative number disables
-	// the cache.
+	// CacheUsers is the maximum number of users whose summary the store caches. For other users, a
+	// result takes a few more statements. Default 100,000; a negative number disables the cache.
 	CacheUsers int
 	// Registerer receives the metrics of the driver. If it is nil, the driver has no
 	// metrics.
 	Registerer prometheus.Registerer
-	// Traces makes the store record a span of each statement, below the span of the
-	// caller, if the caller's span is sampled.
+	// Traces makes the store record a span of each attempt at a statement, below the span of
+	// the caller, if the caller's span is sampled.
 	Traces bool
 
 	metrics *metrics // the metrics of a Store's session

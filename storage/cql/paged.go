@@ -354,9 +354,10 @@ func (p *pagedSeason) directories(ctx context.Context) ([]storedDirectory, error
 }
 
 // removeOwn removes the pages and the directories of a generation. The caller must make sure that
-// no valid directory lists one of these pages. The places of the generation stay,
-// because readers check each place, and the same users often need it again. The arguments pages and divisions name what the caller has written. removeOwn
-// also finds pages and directories of the generation in the tables.
+// no valid directory lists one of these pages. The places of the generation stay, because readers
+// check each place, and the same users often need it again. The arguments pages and divisions name
+// what the caller has written. removeOwn also finds pages and directories of the generation in the
+// tables.
 func (p *pagedSeason) removeOwn(ctx context.Context, generation string, pages int64, divisions []string) error {
 	stored, err := p.ownPages(ctx, generation)
 	if err != nil {

@@ -354,9 +354,9 @@ func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonK
 	return err
 }
 
-// unlist removes the generation from the seal of an ended incarnation. The generation must not
-// have pages or directories any more. If the seal then has neither a valid nor a pending generation, unlist deletes the
-// seal.
+// unlist removes the generation from the seal of an ended incarnation. The generation must not have
+// pages or directories any more. If the seal then has neither a valid nor a pending generation,
+// unlist deletes the seal.
 func (w *pageWriter) unlist(ctx context.Context) error {
 	if w == nil {
 		return nil

@@ -13,7 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// finalRows returns the number of rows that a model has of each generation.
+// finalRows returns the number of rows that a model has of each generation, by the quoted name of
+// the generation.
 func finalRows(m *model) map[string]int {
 	rows := map[string]int{}
 	for key, p := range m.replicas[0]["final_pages"] {

@@ -90,10 +90,9 @@ func (s *Store) DeletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 	return s.deletedAt(ctx, seasonKey)
 }
 
-// hasUser reports whether a season has a registered user. Before its first result, and
-// after the erasure of all its users, a season has no registered user. hasUser looks for a row in
-// the first bucket. Only if this bucket is empty, a second statement looks for a row in the other
-// buckets.
+// hasUser reports whether a season has a registered user. Before its first result, and after the
+// erasure of all its users, a season has no registered user. hasUser looks for a row in the first
+// bucket. Only if this bucket is empty, a second statement looks for a row in the other buckets.
 func (s *Store) hasUser(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (bool, error) {
 	others := make([]int, 0, inc.buckets)
 	for bucket := 1; bucket < inc.buckets; bucket++ {
@@ -188,8 +187,8 @@ func (s *Store) finishBoard(ctx context.Context, id leaderboard.BoardID) error {
 	return s.removeData(ctx, id)
 }
 
-// interrupted reports whether the last deletion of a season began at least deletionTimeout
-// ago, so that its process has presumably died.
+// interrupted reports whether the last deletion of a season began at least deletionTimeout ago, or
+// has no recorded time. Its process has then presumably died.
 func (s *Store) interrupted(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
 	at, err := s.deletedAt(ctx, key)
 	return err == nil && s.now().Sub(at) >= deletionTimeout, err
@@ -251,13 +250,12 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 	})
 }
 
-// sweep removes the data of a season's ended incarnations. No call reads these data any
-// more. Two kinds of calls may still write to an ended incarnation: calls that began
-// before its end, and calls that start from a cached incarnation. Both read the season's
-// row before they return, and find that the incarnation has ended. A Seal then removes
-// its rows. An Apply does not remove its rows. If sweep found the user of these rows, the
-// deletions of sweep also hide the later writes: see sweepTime. Otherwise the rows stay, but no
-// call reads them.
+// sweep removes the data of a season's ended incarnations. No call reads these data any more. Two
+// kinds of calls may still write to an ended incarnation: calls that began before its end, and
+// calls that start from a cached incarnation. Both read the season's row before they return, and
+// find that the incarnation has ended. A Seal then removes its rows. An Apply does not remove its
+// rows. If sweep found the user of these rows, the deletions of sweep also hide the later writes:
+// see sweepTime. Otherwise the rows stay, but no call reads them.
 //
 // If a board was created again, the ended incarnations may have had more buckets than the newest
 // incarnation. So sweep uses the greatest number that any incarnation of the season had.

@@ -13,11 +13,11 @@ import (
 
 // # How a writer avoids reading the whole state
 //
-// The cost of step 2 of a writer (see state.go) grows with the number of the user's
-// results. So a store caches a [summary] of each user whom it changes. The summary
-// contains the tally, the version and the static cells of the user's partition, among them a claim.
-// With a summary, step 2 reads no results. It only reads the static cells again, and compares them
-// with those of the summary.
+// The cost of step 2 of a writer (see state.go) grows with the number of the user's results. So a
+// store caches a [summary] of each user whom it changes. The summary contains the tally, the
+// version and the static cells of the user's partition, among them a claim. With a summary, step 2
+// reads no results. It only reads the static cells again, and compares them with those of the
+// summary.
 //
 // If the store has no such summary, it may adopt the one that the last holder stored: see
 // adopt.go. Without adoptions, the following is true.

@@ -55,12 +55,12 @@ func withNewVersion(changes []leaderboard.Change) []leaderboard.Change {
 	return slices.DeleteFunc(changes, func(c leaderboard.Change) bool { return c.Before.Version == c.After.Version })
 }
 
-// updateSeason brings a season up to date after the given ban has changed the account. It
-// writes a copy of the account into the season, and updates the user's entry there. It does
-// nothing if the ban does not concern the season's board. A ban without a board concerns every
-// board. If the season has data from before an erasure, updateSeason erases the data instead. The
-// argument announced means that table rank_changes already has all erasures of the account, with
-// this season, for the other data centers.
+// updateSeason brings a season up to date after the given ban has changed the account. It writes a
+// copy of the account into the season, and updates the user's entry there. It does nothing if the
+// ban does not concern the season's board. A ban without a board concerns every board. If the
+// season has data from before an erasure, updateSeason erases the data instead. The argument
+// announced means that table rank_changes already has all erasures of the account, with this
+// season, for the other data centers.
 func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard.Ban, userAcc *userAccount, announced bool) (leaderboard.Change, error) {
 	for range maxTries {
 		b, inc, err := s.boardOf(ctx, key)
