@@ -90,6 +90,10 @@ func (s *Store) Acts(ctx context.Context, after leaderboard.ActKey) iter.Seq2[le
 	return func(yield func(leaderboard.Act, error) bool) {
 		var day int
 		days, err := gather(ctx, s.conn, op{selectActDays, nil}, []any{&day}, func() (int, error) { return day, nil })
+		if err != nil {
+			yield(leaderboard.Act{}, err)
+			return
+		}
 		for _, day := range slices.Backward(days) {
 			query := op{selectActs, []any{day}}
 			if after.ID != "" {

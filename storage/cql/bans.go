@@ -191,6 +191,10 @@ func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[lead
 		var e end
 		ends, err := gather(ctx, s.conn, op{selectBanEnds, []any{leaderboard.Truncate(before).UnixMicro()}}, []any{&e.until, &e.hash, &e.board},
 			func() (end, error) { return end{e.until, take(&e.hash), e.board}, nil })
+		if err != nil {
+			yield(leaderboard.Ban{}, err)
+			return
+		}
 		for _, e := range ends {
 			var acc userAccount
 			if acc, err = s.readAccountHash(ctx, e.hash); errors.Is(err, leaderboard.ErrFormat) {

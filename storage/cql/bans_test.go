@@ -2,6 +2,7 @@ package cql
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
@@ -226,5 +227,56 @@ func TestBansEndingGoesOnAfterADamagedAccount(t *testing.T) {
 	got, faults := storagetest.BansEnding(t.Context(), s, stepsEpoch.AddDate(0, 0, 1))
 	if len(faults) != 1 || !errors.Is(faults[0], leaderboard.ErrFormat) || !slices.Equal(got, []leaderboard.UserID{"v"}) {
 		t.Errorf("BansEnding yields the bans of %q and the errors %v, want v and one ErrFormat", got, faults)
+	}
+}
+
+// A cutList is a session in which the reads with one statement fail after their first page, which
+// has all rows of the model.
+type cutList struct {
+	conn
+	stmt string
+}
+
+func (c cutList) read(ctx context.Context, q op, dest []any, row func() bool) error {
+	err := c.conn.read(ctx, q, dest, row)
+	if err == nil && q.stmt == c.stmt {
+		err = wrapError(ctx, "read", errors.New("the second page cannot be read"))
+	}
+	return err
+}
+
+// The table that lists the bans that end, or the days of the audit log, has several pages. If one
+// of them cannot be read, the caller gets an error, not an incomplete list.
+func TestACutListIsAnError(t *testing.T) {
+	ctx := t.Context()
+	m := newModel(nil)
+	s := open(m, Options{DataCenter: "dc1", Buckets: 1})
+	ban := leaderboard.Ban{User: "u", Banned: true, At: stepsEpoch, Until: stepsEpoch.Add(time.Hour)}
+	if _, err := s.SetBan(ctx, ban); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AppendAct(ctx, leaderboard.Act{ID: "a", At: stepsEpoch}); err != nil {
+		t.Fatal(err)
+	}
+	for stmt, list := range map[string]func(*Store) error{
+		selectBanEnds: func(s *Store) (err error) {
+			for _, e := range s.BansEnding(ctx, stepsEpoch.AddDate(0, 0, 1)) {
+				err = e
+			}
+			return err
+		},
+		selectActDays: func(s *Store) (err error) {
+			for _, e := range s.Acts(ctx, leaderboard.ActKey{}) {
+				err = e
+			}
+			return err
+		},
+	} {
+		if err := list(s); err != nil {
+			t.Errorf("without a fault: %v", err)
+		}
+		if err := list(open(cutList{m, stmt}, Options{DataCenter: "dc1", Buckets: 1})); !errors.Is(err, leaderboard.ErrUnavailable) {
+			t.Errorf("%s fails: error %v, want %v", stmt, err, leaderboard.ErrUnavailable)
+		}
 	}
 }

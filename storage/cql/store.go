@@ -207,7 +207,7 @@ func (s *Store) forEach(ctx context.Context, n int, f func(ctx context.Context, 
 }
 
 // gather reads each row of q into dest and then calls value. It returns the values of
-// these calls, in the order of the rows.
+// these calls, in the order of the rows. With an error, the values may be incomplete.
 func gather[T any](ctx context.Context, c conn, q op, dest []any, value func() (T, error)) ([]T, error) {
 	var out []T
 	var valueErr error
