@@ -9,8 +9,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A new process adopts the stored summary of a user with many results. The process reads few rows,
-// and the entry has all results. A third process continues from the summary of the second process.
+// A new process adopts the stored summary of a user with many results: see adopt.go. The new process reads
+// few rows, and the entry has all results. A third process continues from the summary of the second
+// process.
 func TestModelOfAnAdoptionByANewProcess(t *testing.T) {
 	testAdoptionByANewProcess(t, newModel(nil))
 }

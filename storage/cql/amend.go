@@ -10,7 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A pagedChange is what an amendment or an erasure changes in the final standings of a season.
+// A pagedChange is what an amendment or an erasure changes in the final standings of a season. See
+// directory.go for pages, directories and table final_places.
 type pagedChange struct {
 	pagedSeason
 	seal        *seal

@@ -29,7 +29,7 @@ type recorder struct {
 	mu   sync.Mutex
 	text strings.Builder
 	cost cost
-	// partitions names the partitions of all statements, if it is not nil
+	// partitions contains the partitions of all statements, unless it is nil
 	partitions map[string]bool
 }
 

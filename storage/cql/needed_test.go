@@ -66,11 +66,11 @@ func (c *lackingConn) read(ctx context.Context, q op, dest []any, row func() boo
 	})
 }
 
-// A user's first result with a division costs ten statements, and a better result six. Each
-// case names one of them: without it, some order of two concurrent calls gives a wrong outcome.
-// The table has no case for these statements: the write of the result, the read of the whole
-// state or of its static cells before or after it, the insertion and the deletion of the row of
-// a division (see TestModelOfACompleteDivision), and the write of the entry.
+// A user's first result with a division costs ten statements, and a better result six: see state.go
+// and summary.go. Each case names one of these statements. Without it, some order of two concurrent
+// calls gives a wrong outcome. The table has no case for these statements: the write of the result,
+// the read of the whole state or of its static cells before or after it, the insertion and the
+// deletion of the row of a division (see TestModelOfACompleteDivision), and the write of the entry.
 func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 	nothing := func(context.Context, *writers) error { return nil }
 	correct := func(ctx context.Context, w *writers) error { return errors.Join(w.check(ctx), w.checkIndex(ctx)) }

@@ -16,9 +16,9 @@ import (
 //
 // After each page that it writes, writeAll reads the season's row. If inc is still open, a
 // later deletion of the season finds and removes this page. If inc has ended, the
-// deletion may have missed this page. The method removeAll may miss the page too, because
-// removeAll finds pages by their count, and the deletion may have removed the count. So writeAll
-// calls removeAll, and then removePage for this page.
+// deletion may have missed this page. The method removeAll may miss the page too: it finds pages
+// by the number of standings in table final_ladders, which the deletion may have removed. So
+// writeAll calls removeAll, and then removePage for this page.
 func (f finalSet) writeAll(ctx context.Context, inc incarnation) error {
 	divisions := map[leaderboard.Division]bool{{}: true}
 	for e, err := range f.s.Scan(ctx, f.seasonKey) {
@@ -89,8 +89,8 @@ func (w *ladderWriter) endTies() {
 
 // flush writes the standings that are not written yet as a page.
 func (w *ladderWriter) flush(ctx context.Context) error {
-	// The count is written before the standings, so that removeAll finds all standings. All
-	// counts have the same timestamp, so Cassandra keeps the greatest.
+	// The number of standings is written before the standings, so that removeAll finds all of
+	// them. All numbers have the same timestamp, so Cassandra keeps the greatest.
 	if err := w.s.conn.write(ctx, op{insertFinalLadder, w.args(w.division.String(), w.count)}); err != nil {
 		return err
 	}

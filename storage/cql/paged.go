@@ -16,7 +16,7 @@ import (
 // may have replaced it, or it has not arrived in this data center yet.
 var errIncomplete = fmt.Errorf("cql: final standings were replaced or have not arrived in this data center yet; try again: %w", leaderboard.ErrUnavailable)
 
-// A pagedSeason is the final standings of a season's incarnation in pagedLayout.
+// A pagedSeason is the final standings of a season's incarnation in pagedLayout: see directory.go.
 type pagedSeason struct {
 	s         *Store
 	seasonKey leaderboard.SeasonKey

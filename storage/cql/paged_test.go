@@ -75,7 +75,8 @@ func checkLadder(ctx context.Context, s *Store, l leaderboard.Ladder) error {
 	return nil
 }
 
-// checkGarbage returns an error if the tables have pages or directories that are not in use.
+// checkGarbage returns an error if the tables have pages or directories (see directory.go) that the
+// seal does not use.
 func checkGarbage(ctx context.Context, s *Store, m *model, key leaderboard.SeasonKey) error {
 	x, err := s.readSeal(ctx, key, incarnation{})
 	if err != nil {

@@ -57,7 +57,7 @@ type recounting struct {
 	inc       incarnation
 
 	change leaderboard.Change
-	raised claim  // the claim of the last raiseVersion, or zero
+	raised claim  // the claim (see summary.go) of the last raiseVersion, or zero
 	placed uint64 // the version at which the last call of attempt wrote the entry, or 0
 }
 

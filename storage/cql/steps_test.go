@@ -392,7 +392,7 @@ func applies(results ...string) func(context.Context, *writers, *Store) error {
 }
 
 // firstApplies makes the first store apply results, so that this store has the claim and a
-// summary of the user.
+// summary of the user: see summary.go.
 func firstApplies(results ...string) func(context.Context, *writers) error {
 	return func(ctx context.Context, w *writers) error { return w.apply(ctx, w.stores[0], results...) }
 }

@@ -101,9 +101,9 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 		if !st.registered || st.account.Epoch > acc.Epoch {
 			return leaderboard.Change{}, nil // the user was erased after the ban had changed the account
 		}
-		// The claim makes other stores drop their summaries of the user, even stores that have
-		// already read this account. A summary may lack data from another data center that
-		// derive reads.
+		// The claim makes other stores drop their summaries of the user (see summary.go), even
+		// stores that have already read this account. A summary may lack data from another data
+		// center that derive reads.
 		if err := s.writeUser(ctx, append(key.setAccount(&acc), s.newClaim(key, &st))...); err != nil {
 			return leaderboard.Change{}, err
 		}
