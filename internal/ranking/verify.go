@@ -360,17 +360,23 @@ func entryDifference(computed, stored leaderboard.Entry) string {
 }
 
 // addDifference reports a difference. If c.repair is true and user is not empty, it first
-// recomputes the user's entry.
+// recomputes the user's entry. If the user's stored data cannot be read, the difference stays
+// unrepaired.
 func (c *check) addDifference(ctx context.Context, kind DifferenceKind, d leaderboard.Division, user leaderboard.UserID, detail string) error {
 	c.report.Differences++
 	diff := Difference{Kind: kind, Ladder: leaderboard.Ladder{SeasonKey: c.key, Division: d}, User: user, Detail: detail}
 	if c.repair {
+		var err error
 		if user != "" {
-			if _, err := c.store.Recount(ctx, c.b, c.key.Season, user); err != nil {
-				return err
-			}
+			_, err = c.store.Recount(ctx, c.b, c.key.Season, user)
+		}
+		if err != nil && !damaged(err) {
+			return err
 		}
 		c.ranksWrong = true // the ranks are wrong, or the repaired entry may have another rank
+		if damaged(err) {
+			return c.send(diff)
+		}
 		c.report.Repaired++
 		diff.Repaired = true
 	}

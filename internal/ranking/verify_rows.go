@@ -172,6 +172,9 @@ func (c *check) missingCandidates(ctx context.Context, l leaderboard.Ladder, has
 			continue
 		}
 		e, err := c.entry(ctx, user)
+		if damaged(err) {
+			continue // run has reported the user's damaged data
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -149,6 +149,72 @@ func TestVerifyReportsWrongEntriesAndRows(t *testing.T) {
 	}
 }
 
+// unreadableEntry is a store in which the entry of the user "bad" cannot be read.
+type unreadableEntry struct{ leaderboard.Store }
+
+func (s unreadableEntry) Entry(ctx context.Context, key leaderboard.SeasonKey, user leaderboard.UserID) (leaderboard.Entry, error) {
+	if user == "bad" {
+		return leaderboard.Entry{}, errDamaged
+	}
+	return s.Store.Entry(ctx, key, user)
+}
+
+// Two users have no row in the ladder, and the entry of one of them cannot be read. Verify reports
+// both users.
+func TestVerifyFindsMissingRowsDespiteADamagedEntry(t *testing.T) {
+	f := open(t)
+	f.create(sumBoard)
+	for i, user := range []string{"ann", "bob", "bad"} {
+		f.submit("b", points(user, "m", int64(i)))
+	}
+	rows := func(e leaderboard.Entry) (leaderboard.Entry, bool) { return e, e.User == "ann" }
+	f = serviceOver(t, unreadableEntry{&corruptStore{Store: f.store, row: rows}}, f.index)
+	if diff := gocmp.Diff([]string{"DATA_DAMAGED bad", "ROW_MISSING bob"}, f.verify(false)); diff != "" {
+		t.Errorf("differences (-want +got):\n%s", diff)
+	}
+}
+
+// orphanOfDamaged is a store that yields the row of the user "bad" as an orphan row, and cannot recount
+// this user. A store may do this if the data of the user cannot be read.
+type orphanOfDamaged struct{ leaderboard.Store }
+
+func (s orphanOfDamaged) OrphanRows(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.OrphanRow, error] {
+	return func(yield func(leaderboard.OrphanRow, error) bool) {
+		e, err := s.Store.Entry(ctx, key, "bad")
+		yield(leaderboard.OrphanRow{User: e.User, Key: e.SortKey()}, err)
+	}
+}
+
+func (s orphanOfDamaged) Recount(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
+	if user == "bad" {
+		return leaderboard.Change{}, errDamaged
+	}
+	return s.Store.Recount(ctx, b, season, user)
+}
+
+// The data of a user who has an orphan row cannot be read. Verify leaves out this user, and repairs the
+// other differences.
+func TestVerifyRepairsOtherUsersDespiteAnOrphanRowOfADamagedUser(t *testing.T) {
+	f := open(t)
+	f.create(sumBoard)
+	for i, user := range []string{"ann", "bad"} {
+		f.submit("b", points(user, "m", int64(i)))
+	}
+	e, err := f.store.Entry(t.Context(), leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Version, e.Hidden = e.Version+100, true
+	if err := f.index.Update(t.Context(), e.SeasonKey, start, []leaderboard.Entry{e}); err != nil {
+		t.Fatal(err)
+	}
+	f = serviceOver(t, orphanOfDamaged{f.store}, f.index)
+	want := []string{"INDEX_SIZE b  repaired:true", "INDEX_WRONG b ann repaired:true", "ROW_GHOST b bad repaired:false"}
+	if diff := gocmp.Diff(want, f.differences(ranking.Selection{}, true)); diff != "" {
+		t.Errorf("differences (-want +got):\n%s", diff)
+	}
+}
+
 // busyStore is a store that changes during reads. The comment of each field states when
 // busyStore calls the function in the field. A nil function is not called.
 type busyStore struct {
@@ -396,8 +462,8 @@ func (s *interruptedBans) Recount(ctx context.Context, b *leaderboard.Board, sea
 func TestVerifyCompletesInterruptedBans(t *testing.T) {
 	for _, rebuild := range []bool{false, true} {
 		store, index := embedded.Open(t)
-		half := &interruptedBans{Store: store}
-		f := serviceOver(t, half, index)
+		interrupted := &interruptedBans{Store: store}
+		f := serviceOver(t, interrupted, index)
 		f.create(sumBoard)
 		f.submit("b", points("ann", "m", 5))
 		f.submit("b", points("bob", "m", 3))
