@@ -141,9 +141,8 @@ func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*l
 	}
 }
 
-// checkOpenOrSealed checks that a season stays open or sealed if a board changes from before
-// to after. r is the season's record. checkOpenOrSealed returns a [leaderboard.FieldError] if
-// the change would reopen the sealed season, or close the open season.
+// checkOpenOrSealed returns a [leaderboard.FieldError] if a change of a board from before to after
+// would reopen a sealed season, or close an open season. Parameter r is the record of the season.
 func checkOpenOrSealed(before, after *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) error {
 	season, err := after.Season.ByID(r.Season)
 	if err != nil {
@@ -205,8 +204,8 @@ func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 
 // Export calls send for each result that stands in the selected seasons, including retractions.
 // Unless includeEnded is true, it omits the results after the early end of a season (see
-// [leaderboard.EarlyEnd]). A board that imports these results without the early end would count
-// them. Export proceeds season by season, and user by user within a season. It stops at the first
+// [leaderboard.EarlyEnd]): a board that imports them, but not the early end, would count them.
+// Export proceeds season by season, and user by user within a season. It stops at the first
 // error of send.
 func (a *Admin) Export(ctx context.Context, sel Selection, includeEnded bool, send func(leaderboard.MatchResult) error) error {
 	return sel.eachSeason(ctx, a.store, func(b *leaderboard.Board, key leaderboard.SeasonKey) error {

@@ -16,8 +16,8 @@ const (
 	amendTimeout = 5 * time.Second
 	// maxAmended is the largest number of marks for one amendment.
 	maxAmended = 10_000
-	// maxLeftOut is the largest number of users with damaged data that one attempt to amend a
-	// season leaves out.
+	// maxLeftOut is the largest number of users with damaged data that one call of amendEach leaves
+	// out.
 	maxLeftOut = 10
 )
 
@@ -54,8 +54,7 @@ func (s *shared) AmendMarked(ctx context.Context) error {
 	return cmp.Or(errors.Join(errs...), err)
 }
 
-// finishAmendments amends the final standings of all marked users, in those of the given seasons
-// that are sealed.
+// finishAmendments amends each of the given seasons that is sealed, for all of its marked users.
 func (s *shared) finishAmendments(ctx context.Context, keys map[leaderboard.SeasonKey]bool) error {
 	list := slices.Collect(maps.Keys(keys))
 	return eachRead(ctx, len(list), func(ctx context.Context, i int) error {
@@ -133,8 +132,8 @@ func (s *shared) marksOf(ctx context.Context, key leaderboard.SeasonKey) (marks 
 }
 
 // amendSeason amends the final standings of a season for the marks that it reads, and then removes
-// these marks. If stored data of a user are damaged, it logs and leaves out the user, whose marks
-// remain. So the damaged data of one user do not stop the changes of other users.
+// these marks. If stored data of a user are damaged, it logs this and leaves out the user, whose
+// marks remain. The changes of other users are still amended.
 func (s *shared) amendSeason(ctx context.Context, key leaderboard.SeasonKey) error {
 	marks, err := s.marksOf(ctx, key)
 	if err != nil {
@@ -182,7 +181,8 @@ func (s *shared) amendEach(ctx context.Context, b *leaderboard.Board, key leader
 }
 
 // amendFor amends the final standings of a season once for all given marks, and removes the marks.
-// If the season is not sealed, it was deleted after MarkFinal had written the marks.
+// If the season is not sealed, it was deleted after MarkFinal had written the marks. amendFor then
+// only removes the marks.
 func (s *shared) amendFor(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, marks []leaderboard.FinalMark) error {
 	users, reasons := make([]leaderboard.UserID, len(marks)), map[string]bool{}
 	for i := range marks {

@@ -11,14 +11,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// hungAmends is a store whose Amend fails until the field works is true.
-type hungAmends struct {
+// failingAmends is a store whose Amend fails until the field works is true.
+type failingAmends struct {
 	leaderboard.Store
 	works bool
 	calls int
 }
 
-func (s *hungAmends) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
+func (s *failingAmends) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
 	if !s.works {
 		return leaderboard.SeasonRecord{}, errDied
 	}
@@ -44,7 +44,7 @@ func TestABatchDoesNotWaitForAmendments(t *testing.T) {
 	}
 	f.submit("b", points("ann", "m", 5))
 	f.seal()
-	store := &hungAmends{Store: f.store}
+	store := &failingAmends{Store: f.store}
 	first := serviceOver(t, store, f.index)
 	first.clock.set(f.clock.now())
 	var batch []leaderboard.MatchResult
@@ -68,7 +68,7 @@ func TestABatchDoesNotWaitForAmendments(t *testing.T) {
 			return nil
 		})
 		if repair && !errors.Is(err, errDied) || !repair && (err != nil || found != n) {
-			t.Errorf("Verify (repair %v) found %d changes that await an amendment, error %v; want %d", repair, found, err, n)
+			t.Errorf("Verify (repair %v) found %d changes that await an amendment, error %v; want %d changes without repair, and the error of Amend with repair", repair, found, err, n)
 		}
 	}
 	if err := first.AmendMarked(t.Context()); !errors.Is(err, errDied) {
@@ -141,14 +141,14 @@ func TestARepeatedChangeOfASealedSeasonIsAmendedAgain(t *testing.T) {
 	}
 }
 
-// A partlyHungStore is a store whose Amend fails for one board.
-type partlyHungStore struct {
+// failingBoardAmends is a store whose Amend fails for one board.
+type failingBoardAmends struct {
 	leaderboard.Store
-	hung leaderboard.BoardID
+	board leaderboard.BoardID
 }
 
-func (s partlyHungStore) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
-	if b.ID == s.hung {
+func (s failingBoardAmends) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
+	if b.ID == s.board {
 		return leaderboard.SeasonRecord{}, errDied
 	}
 	return s.Store.Amend(ctx, b, season, a, users)
@@ -172,7 +172,7 @@ func TestASeasonThatFailsDoesNotStopAmendments(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := serviceOver(t, partlyHungStore{f.store, board(0)}, f.index)
+	s := serviceOver(t, failingBoardAmends{f.store, board(0)}, f.index)
 	s.clock.set(f.clock.now())
 	for i := range n {
 		key := dayResult("ann", "m")

@@ -15,8 +15,9 @@ import (
 // timestamp may be the retry of a result of the previous season.
 const retryPeriod = 24 * time.Hour
 
-// Applier applies complete results to the store and the ranks. The Kafka consumer and
-// the [Submitter] of the embedded engine use it.
+// Applier applies results to the store and the ranks. The match id, the times and the season of the
+// results must be set: see [Applier.Complete]. The Kafka consumer applies its results by an Applier,
+// and so does the [Submitter] of the embedded engine.
 type Applier struct {
 	*shared
 	reader  *Reader
@@ -30,14 +31,14 @@ type Applier struct {
 // if none is given: see [leaderboard.Index].
 func (a *Applier) Synced(seasons ...leaderboard.SeasonKey) bool { return a.index.Synced(seasons...) }
 
-// Apply makes complete results of a board durable and updates the ranks. If the season
-// of a result is sealed, AmendMarked later amends the season's final standings. Apply does the
-// same on each board that is linked to the board.
+// Apply makes results of a board durable and updates the ranks. If the season of a result is
+// sealed, AmendMarked later amends the season's final standings. Apply does the same on each board
+// that is linked to the board.
 //
-// When ctx is done, the store starts no more results. Apply waits for the results that were
-// started, and applies them to the linked boards and the ranks. The outcomes of the results that
-// were not started have an Err. So when a caller retries these results, no earlier attempt competes
-// with the retry.
+// When ctx is done, the store does not begin to write further results. Apply waits for the writes
+// that have begun, and applies their results to the linked boards and the ranks. The outcomes of the
+// other results have an Err. When a caller retries these results, no earlier attempt to write them
+// is still running.
 func (a *Applier) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	a.tasks.running.Add(1)
 	defer a.tasks.running.Done()
@@ -118,10 +119,10 @@ func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season lead
 	return change, a.ranks.updateRecounted(ctx, []leaderboard.Change{change}, "refresh")
 }
 
-// RanksOf returns the competition rank of each rank key in the overall ladder of a
-// season. If no entry has a rank key, the returned rank is the rank that a new entry with
-// this key would have. In a sealed season, all returned ranks are 0, because the final standings may
-// lack results that Apply has applied.
+// RanksOf returns the competition rank of each rank key in the overall ladder of a season. If the
+// ladder has no entry with the key, the returned rank is the rank that a new entry with the key would
+// have. In a sealed season, all returned ranks are 0, because the final standings may lack results
+// that Apply has applied.
 func (a *Applier) RanksOf(ctx context.Context, key leaderboard.SeasonKey, keys []leaderboard.RankKey) ([]int64, error) {
 	b, err := a.board(ctx, key.Board)
 	if err != nil {
@@ -144,7 +145,7 @@ func (a *Applier) KeysAt(ctx context.Context, key leaderboard.SeasonKey, positio
 }
 
 // Complete sets the fields that a submitted result may omit: the match id and the
-// times. It sets the season by the result's AchievedAt. A result without a season and
+// times. It sets the season that contains the result's AchievedAt. A result without a season and
 // without a time may be a retry of a result of the previous season: see completeRetry. Complete
 // gives such a retry the season and the time of the earlier result. Errors:
 // [leaderboard.ErrSeasonNotFound] if the board has no season at AchievedAt; a
@@ -179,15 +180,14 @@ func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderbo
 	return r, nil
 }
 
-// completeRetry handles a result r whose time was assigned shortly after the start of
-// season. r may be a retry or a correction of a result that was received before the
-// start. In that case, the previous season has a result of the same match whose time
-// was also assigned. The match must count once, so completeRetry moves r into the
-// previous season.
+// completeRetry handles a result whose time was assigned shortly after the start of a season. It
+// may be a retry or a correction of a result that was received before the start. In that case, the
+// previous season has a result of the same match whose time was also assigned. The match must count
+// once, so completeRetry moves the new result into the previous season.
 func (a *Applier) completeRetry(ctx context.Context, b *leaderboard.Board, season leaderboard.Season, r *leaderboard.MatchResult) error {
 	previous, ok := b.Season.Previous(season)
 	if !ok || r.User.Validate() != nil || r.Match.Validate() != nil {
-		return nil //nolint:nilerr // Check rejects invalid ids
+		return nil //nolint:nilerr // an invalid id is no error here; Board.Check rejects it later
 	}
 	key := r.ResultKey
 	key.Season = previous.ID

@@ -17,9 +17,9 @@ const maxReasonBytes = 256
 
 // SetBan bans a user, or lifts a ban, on one board or on every board. It sets At and
 // Revision of ban, and returns the state of the ban that then stands. A banned user is
-// hidden in past and sealed seasons too. The store still accepts results of the user.
-// They count after the ban is lifted. Errors: [leaderboard.ErrBoardNotFound] if ban.Banned is
-// true and the board does not exist; a [leaderboard.FieldError].
+// hidden in past and sealed seasons too. The store still accepts and counts the user's results, so
+// the ranks include them after the ban is lifted. Errors: [leaderboard.ErrBoardNotFound] if
+// ban.Banned is true and the board does not exist; a [leaderboard.FieldError].
 func (a *Admin) SetBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.Ban, error) {
 	if err := a.completeBan(ctx, &ban); err != nil {
 		return leaderboard.Ban{}, err
@@ -113,7 +113,7 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, reason string) 
 	var changedEntries, otherEntries []leaderboard.Entry
 	for i := range changes {
 		if c := &changes[i]; c.Before.Hidden == c.After.Hidden {
-			otherEntries = append(otherEntries, c.After) // another ban hides this entry, so its visibility did not change
+			otherEntries = append(otherEntries, c.After) // for example, another ban still hides this entry
 		} else {
 			changedEntries = append(changedEntries, c.After)
 		}
@@ -357,8 +357,8 @@ func (r *Reader) UserBans(ctx context.Context, user leaderboard.UserID) ([]leade
 	return r.store.UserBans(ctx, user)
 }
 
-// ExportBans calls send for each ban that concerns a board: each ban on this
-// board, and each ban on all boards if the banned user has results on this board.
+// ExportBans calls send for each ban that concerns a board, lifted bans too. These are the bans on
+// this board, and the bans on every board of users who have results on this board.
 func (a *Admin) ExportBans(ctx context.Context, board leaderboard.BoardID, send func(leaderboard.Ban) error) error {
 	for b, err := range a.store.Bans(ctx, leaderboard.BanKey{}) {
 		if err != nil {

@@ -17,8 +17,8 @@ const (
 	refreshCooldown = 5 * time.Second
 )
 
-// BoardCache caches the boards of a store and the records of their seasons. If the
-// store does not answer, BoardCache returns values whose time to live has passed.
+// BoardCache caches the boards of a store and the records of their seasons. If the store does not
+// answer, BoardCache returns expired values.
 type BoardCache struct {
 	store leaderboard.Store
 	now   func() time.Time
@@ -116,8 +116,8 @@ func (c *BoardCache) seasonRecord(ctx context.Context, b *leaderboard.Board, sea
 }
 
 // mayBeSealed reports whether a season may be sealed, because it has ended. The clock of the
-// process that seals the season may be up to sealDelay ahead. mayBeSealed ignores the grace period,
-// because an administrator may extend the period after the season is sealed.
+// process that seals the season may be up to sealDelay ahead. mayBeSealed ignores the grace, which
+// an administrator may extend after the season is sealed.
 func (c *BoardCache) mayBeSealed(season leaderboard.Season) bool {
 	return !season.End.IsZero() && c.now().Add(sealDelay).After(season.End)
 }
@@ -134,11 +134,11 @@ func putCached[V any](c *BoardCache, values *sync.Map, key any, value V, readAt 
 	values.Store(key, &cached[V]{value, c.now().Add(c.ttl), readAt})
 }
 
-// getCached returns the value that is cached under a key. If the value is absent or
-// stale, getCached fetches and caches a new value. If the store does not answer, getCached
-// returns the stale value. Without a stale value, it returns fallback or, if fallback is nil,
-// the error. For refreshCooldown after it has returned a stale value or fallback, getCached returns
-// the same value without another fetch.
+// getCached returns the value that is cached under a key. If the value is absent or expired,
+// getCached fetches and caches a new value. If the store does not answer, getCached returns the
+// expired value. Without an expired value, it returns fallback or, if fallback is nil, the error. For
+// refreshCooldown after it has returned an expired value or fallback, getCached returns the same
+// value without another fetch.
 func getCached[V any](ctx context.Context, c *BoardCache, values *sync.Map, key any, fallback *V, fetch func(context.Context) (V, error)) (*V, error) {
 	loaded, _ := values.Load(key)
 	previous, _ := loaded.(*cached[V])

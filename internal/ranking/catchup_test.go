@@ -123,7 +123,7 @@ func TestCatchUpReturnsTheUsersThatAreLeft(t *testing.T) {
 	}
 	reads.n.Store(int32(len(rest)))
 	if rest, dropped, err := f.CatchUp(t.Context(), key, rest); err != nil || dropped || len(rest) > 0 {
-		t.Fatalf("CatchUp of the rest: %d users are left, dropped %v, error %v; want none, and a refresh", len(rest), dropped, err)
+		t.Fatalf("CatchUp of the rest: %d users are left, dropped %v, error %v; want 0, false and no error", len(rest), dropped, err)
 	}
 	_, view, err := f.index.Page(t.Context(), leaderboard.Ladder{SeasonKey: key}, 1, 1)
 	if err != nil || view.Size != int64(len(users))+1 {

@@ -45,8 +45,8 @@ func (a *Admin) FinishRankChanges(ctx context.Context) error {
 // errNotSynced means that the index may lack a change, so a later call must repeat the change.
 var errNotSynced = fmt.Errorf("ranking: the index lacks updates: %w", leaderboard.ErrRankUnavailable)
 
-// updateRanks updates the ranks after a change. It returns nil only if the index has the change,
-// or is known to be unavailable to every process.
+// updateRanks updates the ranks after a change. It returns nil only if the index has the change, or
+// if every process treats the changed seasons as not loaded.
 func (a *Admin) updateRanks(ctx context.Context, c *leaderboard.RankChange, entries []leaderboard.Entry) error {
 	if c.User == "" {
 		for _, key := range c.Seasons {

@@ -410,17 +410,17 @@ func (s *sealBeforeMark) MarkFinal(ctx context.Context, b *leaderboard.Board, se
 	return s.Store.MarkFinal(ctx, b, season, users, reason)
 }
 
-// A season is sealed after a process has set a ban, and before the process amends the final
-// standings. The final standings include the ban already, so the season gets no amendment.
+// A season is sealed after a process has set a ban, and before the process marks the user for an
+// amendment. The final standings include the ban already, so the season gets no amendment.
 func TestASealDuringABanNeedsNoAmendment(t *testing.T) {
 	store, _ := embedded.Open(t)
-	amends := &sealBeforeMark{Store: store}
-	f := serviceOver(t, amends, memory.New())
+	sealing := &sealBeforeMark{Store: store}
+	f := serviceOver(t, sealing, memory.New())
 	f.create(dailyBoard)
 	f.submit(dailyBoard.ID, points("ann", "m", 5))
 	f.submit(dailyBoard.ID, points("bob", "m", 3))
 	f.afterDay()
-	amends.seal = f.sweep
+	sealing.seal = f.sweep
 	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true}); err != nil {
 		t.Fatal(err)
 	}

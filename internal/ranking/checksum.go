@@ -84,7 +84,7 @@ func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season lead
 	return sum, err
 }
 
-// cacheChecksum computes a checksum, and caches it unless the season was amended meanwhile.
+// cacheChecksum computes a checksum, and caches it unless the final standings have changed meanwhile.
 func (r *Reader) cacheChecksum(ctx context.Context, b *leaderboard.Board, key checksumKey) error {
 	sum, err := r.hashStandings(ctx, b, key.SeasonKey)
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// reservationTime is how long a correction reserves its revision. The corrected result is
-	// usually applied in less time.
+	// reservationTime is how long a correction or a retraction reserves its revision. It is usually
+	// applied in less time.
 	reservationTime = 30 * time.Second
-	// minReserveInterval and maxReserveInterval bound the time between two attempts to reserve a
-	// revision. A random part is added to this time.
+	// minReserveInterval and maxReserveInterval are the first and the longest time between two
+	// attempts to reserve a revision. A random amount, up to half of the time, is added or subtracted.
 	minReserveInterval, maxReserveInterval = 20 * time.Millisecond, 500 * time.Millisecond
-	// correctionTries bounds how often a correction starts again because of other changes
-	// of the same result.
+	// correctionTries is the largest number of attempts of a correction or retraction. An attempt
+	// fails if another call changes the result meanwhile.
 	correctionTries = 100
 	// maxSearchedSeasons bounds the number of seasons in which one call looks for a match.
 	maxSearchedSeasons = 32
@@ -35,7 +35,7 @@ type Correction struct {
 	AchievedAt  *time.Time
 	// Attributes are the attributes to set. An empty value removes an attribute.
 	Attributes map[string]string
-	Metadata   *string // in canonical form
+	Metadata   *string // in the form of [leaderboard.CanonicalMetadata]
 	// Revision is the revision that must stand now, or nil for any.
 	Revision *int64
 	// Amends lets a closed season accept the correction.

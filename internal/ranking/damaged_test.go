@@ -17,8 +17,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// damagedUser is a store in which the data of the user "bad" cannot be read, except the
-// ids. If board is not empty, only the data on this board are damaged.
+// damagedUser is a store in which the results and the bans of the user "bad" cannot be read or
+// changed. If board is not empty, only the results on this board are damaged.
 type damagedUser struct {
 	leaderboard.Store
 	board leaderboard.BoardID

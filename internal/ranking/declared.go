@@ -9,9 +9,9 @@ import (
 
 // declaringBoards returns a version of b and the boards linked to b.
 // [leaderboard.Board.CheckSubmit] compares the attributes of results with the attributes that these
-// boards declare. If the cached versions of the boards do not declare an attribute of the results,
-// declaringBoards reads the boards from the store, because another process may have changed them.
-// If b itself declares all attributes, declaringBoards omits the linked boards.
+// boards declare. If b itself declares all attributes, declaringBoards omits the linked boards.
+// Another process may have changed the boards. So if their cached versions do not declare an
+// attribute of the results, declaringBoards reads the boards from the store.
 func (s *Submitter) declaringBoards(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (*leaderboard.Board, []*leaderboard.Board, error) {
 	allDeclared := func(linked []*leaderboard.Board) bool {
 		for i := range results {

@@ -53,7 +53,8 @@ var (
 	red    = ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "team", Value: "red"}}
 )
 
-// checkRanks checks that every read returns ranks, and is not degraded.
+// checkRanks checks that a page, a user and statistics have ranks, and are not degraded. lines are
+// the lines of the ladder of boardB: see list.
 func (f outage) checkRanks(lines ...string) {
 	f.t.Helper()
 	f.wantList(boardB, lines...)

@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// attributedResult returns the result with the number i. It has attributes. Many of these results
-// have equal points and equal attributes.
+// attributedResult returns the result number i of a series of results with attributes. Many results
+// of the series have equal points and equal attributes.
 func attributedResult(i int) leaderboard.MatchResult {
 	r := points(fmt.Sprint("u", i%40), fmt.Sprint("m", i/40), int64(i%7))
 	r.AchievedAt = start.Add(time.Duration(i%11) * time.Second)
@@ -61,7 +61,7 @@ func (f *fixture) wantSameLadders(x, y leaderboard.BoardID, season leaderboard.S
 func (f *fixture) wantNoDifferences() {
 	f.t.Helper()
 	if _, err := f.Verify(f.t.Context(), ranking.Selection{}, false, nil, func(d ranking.Difference) error {
-		f.t.Errorf("%+v", d)
+		f.t.Errorf("Verify finds %+v, want no difference", d)
 		return nil
 	}); err != nil {
 		f.t.Error(err)

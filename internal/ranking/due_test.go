@@ -20,7 +20,7 @@ type sweepCalls struct {
 	leaderboard.Store
 	mu    sync.Mutex
 	calls map[string]int
-	seal  func() // runs during each Seal, unless it is nil
+	seal  func() // runs at the start of each Seal, unless it is nil
 }
 
 func (s *sweepCalls) count(name string) {

@@ -8,20 +8,20 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// ScoreEffect is a user's overall entry that would change. A score is nil if none of the
-// user's results counts. A rank is 0 if the score is nil, if the user is hidden, or if the
-// rank is unknown.
+// ScoreEffect is the effect that a call would have on a user's score and overall rank. A score is
+// nil if none of the user's results counts. A rank is 0 if the score is nil, if the user is hidden,
+// or if the rank is unknown.
 type ScoreEffect struct {
 	leaderboard.SeasonKey
 	User                    leaderboard.UserID
 	ScoreBefore, ScoreAfter *leaderboard.Score
-	RankBefore, RankAfter   int64 // competition ranks; RankAfter is the rank after all effects of the preview
+	RankBefore, RankAfter   int64 // competition ranks; RankAfter is the rank after all effects of the call
 }
 
-// Effects are the entries that a call would change.
+// Effects are the effects that a call would have on entries.
 type Effects struct {
-	// Entries are entries whose rank key would change, on the board and on boards that are linked to
-	// it. There are at most maxEffects.
+	// Entries are the first maxEffects entries whose rank key would change, on the board and on the
+	// boards that are linked to it.
 	Entries []ScoreEffect
 	Changed map[leaderboard.BoardID]int // the number of entries whose rank key would change, by board
 	// Degraded means that the rank index cannot answer, so at least one rank is unknown.
@@ -43,9 +43,9 @@ func (e *Effects) add(effects []ScoreEffect, changes []leaderboard.Change) {
 	}
 }
 
-// entryChanges returns how entries of users would change if results replaced the stored
-// results of their matches, on board b and on the boards linked to it. The changes of one user are
-// consecutive, and ordered by board and season. In some changes, the entry stays the same.
+// entryChanges returns how entries on board b, and on the boards linked to it, would change if
+// results replaced the stored results of their matches. The changes of one user are consecutive, and
+// ordered by board and season. In some changes, the entry stays the same.
 func (s *Submitter) entryChanges(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Change, error) {
 	links, err := s.linksOf(ctx, b.ID)
 	if err != nil {
@@ -115,8 +115,8 @@ func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key l
 	tally, err := b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
 		for stored, err := range s.store.Results(ctx, key.SeasonKey, key.User) {
 			if r, ok := results[stored.Match]; ok && err == nil {
-				// Known needs no other fields: the decision does not depend on the tally, and r is
-				// received now, after every erasure and deletion.
+				// Known needs no other fields. r is a retraction or changes only Voids, so no rule
+				// about sums refuses it. r is received now, after every erasure and deletion.
 				if d := b.Merge(leaderboard.Known{Result: &stored}, r); d.Put != nil {
 					stored = *d.Put
 				}
@@ -186,8 +186,8 @@ func (s *Submitter) scoreEffects(ctx context.Context, changes []leaderboard.Chan
 	return effects, degraded, nil
 }
 
-// rankEffects sets the ranks of the effects of one season. The argument indexes has the positions
-// of these effects in effects. A rank after the changes is the rank among the present entries, less
+// rankEffects sets the ranks of the effects of one season. Parameter indexes has the positions of
+// these effects in effects. A rank after the changes is the rank among the present entries, less
 // the changed entries that were above, plus those that will be above.
 func (s *Submitter) rankEffects(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, changes []leaderboard.Change, effects []ScoreEffect, indexes []int) error {
 	var before, after, keys []leaderboard.RankKey

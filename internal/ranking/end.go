@@ -19,7 +19,7 @@ type SeasonEnding struct {
 	// Results is the number of stored results that no longer count, because their event
 	// time is the end or later. Users is the number of users with such results.
 	Results, Users int64
-	// Next is the first season that begins after the end, or nil if the board has none.
+	// Next is the first season that begins at the end or later, or nil if the board has none.
 	Next *leaderboard.Season
 }
 
@@ -153,9 +153,10 @@ func (a *Admin) ending(b *leaderboard.Board, record *leaderboard.SeasonRecord) (
 }
 
 // recountAfterEnd finds the results of a season whose event time is the season's early end or
-// later. The argument before is the board without this end. recountAfterEnd returns how many of
-// these results counted before the end was set, and how many users have such results. If recount is
-// true, it recounts each user who has a result after the end, even if this result did not count.
+// later. It returns how many of these results counted before the end was set, and how many users
+// have such results. Parameter before is the board without this end. If recount is true,
+// recountAfterEnd recounts each user who has a result after the end, even if this result did not
+// count.
 func (s *shared) recountAfterEnd(ctx context.Context, before, b *leaderboard.Board, season leaderboard.SeasonID, recount bool) (results, users int64, err error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	err = eachChunk(s.store.Users(ctx, key), recountChunk, func(chunk []leaderboard.UserID) error {

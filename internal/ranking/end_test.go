@@ -95,7 +95,7 @@ func TestEndSeasonCanBeRepeatedAndMovedEarlier(t *testing.T) {
 		}
 	}
 	if got := f.end("b", "all", start.Add(-time.Hour)); got.Results != 1 || !got.Season.EndedAt.Equal(start.Add(time.Minute)) {
-		t.Errorf("ending earlier: %+v, want 1 result and EndedAt a minute later", got)
+		t.Errorf("ending earlier: %+v, want 1 result, and EndedAt at the time of this call", got)
 	}
 	f.wantList(ranking.Query{Board: "b"}, "ann 5 1")
 	f.clock.set(start.Add(48 * time.Hour))

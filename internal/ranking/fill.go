@@ -181,7 +181,7 @@ func (s *shared) FillLinked(ctx context.Context) error {
 
 // errMustNotFill means that this process must not fill a board: another process fills it, or
 // the board is filled or deleted already.
-var errMustNotFill = errors.New("another process fills the board")
+var errMustNotFill = errors.New("another process fills the board, or the board is filled or deleted")
 
 // A leaseField selects one of the leases of a board.
 type leaseField func(*leaderboard.Board) *time.Time
@@ -447,10 +447,10 @@ func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) err
 	})
 }
 
-// offerSeason offers the results that stand in a season to the linked board, fillChunk of
-// them at a time. A result of the season may be a copy of a result of the source. For a copy, the
-// function original returns the result of the source. Otherwise it returns its argument. After each
-// chunk, offerSeason calls renew. It leaves out users whose stored data are damaged.
+// offerSeason offers the results that stand in a season to the linked board, fillChunk of them at a
+// time. The season is of the source, or of the linked board itself. The function original returns the
+// source's result for a result of the season. After each chunk, offerSeason calls renew. It leaves
+// out users whose stored data are damaged.
 func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, original func(*leaderboard.MatchResult) (leaderboard.MatchResult, error), renew func() error) error {
 	var results []leaderboard.MatchResult
 	flush := func() error {

@@ -60,9 +60,8 @@ func (f finalRanker) Survey(ctx context.Context, l leaderboard.Ladder, q leaderb
 	return leaderboard.SurveyByPages(ctx, f, l, q, methods...)
 }
 
-// readConsistently calls read until read reports that all its steps saw the same final
-// standings. An amendment between two steps replaces all final standings. Amendments
-// are rare, so readConsistently does not wait between the calls.
+// readConsistently calls read until read reports that no amendment replaced the final standings
+// between its steps. Amendments are rare, so readConsistently does not wait between the calls.
 func readConsistently(read func() (ok bool, err error)) error {
 	const tries = 10
 	for range tries {

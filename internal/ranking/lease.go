@@ -17,7 +17,7 @@ const (
 	leaseRetry = 100 * time.Millisecond
 )
 
-// seasonLeases are the leases that a process holds.
+// seasonLeases are the leases that calls of this process have, or try to get.
 type seasonLeases struct {
 	mu   sync.Mutex
 	held map[leaderboard.SeasonKey]bool
@@ -43,7 +43,8 @@ func (l *seasonLeases) leave(key leaderboard.SeasonKey) {
 }
 
 // withLease calls act if neither another process nor another call of this process has the
-// lease of a season. It reports whether it has called act. If the clock of a process is ahead, or
+// lease of a season. If key has a board only, the lease is for a change of the board's divisions.
+// withLease reports whether it has called act. If the clock of a process is ahead, or
 // if a process is paused for long, two processes may act at the same time. This costs time, but does
 // no harm: see [leaderboard.SeasonStore].
 func (s *shared) withLease(ctx context.Context, key leaderboard.SeasonKey, act func(context.Context) error) (bool, error) {

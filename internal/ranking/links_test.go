@@ -22,7 +22,7 @@ import (
 
 const century = 100 * 365 * 24 * time.Hour
 
-// lapBoards returns a source and the boards that are linked to it.
+// lapBoards returns a source and boards that are linked to it. It does not create them.
 func lapBoards(sourceSchedule leaderboard.ScheduleKind) (source leaderboard.Board, linked []leaderboard.Board) {
 	ties := []leaderboard.TieBreaker{{Name: "wins"}, {Name: "faults", Order: leaderboard.LowerFirst}}
 	schedule := func(k leaderboard.ScheduleKind) leaderboard.Schedule {
@@ -75,7 +75,7 @@ func lap(rng *rand.Rand) leaderboard.MatchResult {
 type linkedFixture struct {
 	*fixture
 	source *leaderboard.Board
-	banned map[leaderboard.BanKey]bool
+	banned map[leaderboard.BanKey]bool // the bans that the test has set, for the recount
 }
 
 // apply applies results to the source. It repeats the call until the call succeeds.
@@ -644,7 +644,7 @@ func TestRepairFillsLinkedBoards(t *testing.T) {
 	}
 }
 
-// meetingStore is a store whose UserSeasons returns only when two calls of it are running.
+// meetingStore is a store whose first UserSeasons returns only after a second call has begun.
 type meetingStore struct {
 	leaderboard.Store
 	running atomic.Int64

@@ -163,8 +163,8 @@ func (s *shared) convergeLinked(ctx context.Context, source leaderboard.BoardID,
 	}
 }
 
-// finishVoids finishes the calls of SetVoid that were interrupted or made in another region: it
-// sets the Voids of the results of each match whose Applied is less than its Voids. If it fails for
+// finishVoids finishes the calls of SetVoid that were interrupted or made in another region. For
+// each match whose Applied is less than its Voids, it calls applyVoids. If it fails for
 // a match, it goes on with the other matches. Unless includeSealed is true, it omits the seasons
 // that this process knows to be sealed.
 func (a *Admin) finishVoids(ctx context.Context, b *leaderboard.Board, includeSealed bool) error {

@@ -31,11 +31,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m := &metrics{
 		boards: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "boards",
-			Help: "Boards at the last sweep, by policy."}, []string{"policy"}),
+			Help: "Boards when the rank index was last found complete, by policy."}, []string{"policy"}),
 		entries: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "index", Name: "entries",
-			Help: "Ranked users of all seasons that are not sealed, at the last sweep, by the board's policy."}, []string{"policy"}),
-		lastChange: gauge("index", "last_change_timestamp_seconds", "Time of the newest change of a result that the rank index contained at the last sweep."),
-		filled:     gauge("index", "filled_timestamp_seconds", "Time when the rank index was last found to hold every season that it should hold."),
+			Help: "Ranked users of all seasons that are not sealed, when the rank index was last found complete, by the board's policy."}, []string{"policy"}),
+		lastChange: gauge("index", "last_change_timestamp_seconds", "Time of the newest change of an entry in the rank index, when the index was last found complete."),
+		filled:     gauge("index", "filled_timestamp_seconds", "Time when the rank index was last found complete: it contained every season that has users and is not sealed."),
 		swept:      gauge("sweep", "last_success_timestamp_seconds", "Time of the last sweep without an error."),
 		verified:   gauge("verify", "last_timestamp_seconds", "Time when the last verify on this process ended without an error."),
 		differences: f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "verify", Name: "last_differences",
@@ -43,7 +43,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		degradedReads: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "degraded_reads_total",
 			Help: "Answers from the store, without ranks, because the rank index was unavailable."}),
 		damagedCopies: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: "linked", Name: "damaged_total",
-			Help: "Times that a linked board did not get results of a user, because stored data of the user on this board are damaged. Run verify."}),
+			Help: "Times that a linked board did not get results of a user, because the stored data of the user on the linked board are damaged. Run verify."}),
 	}
 	m.setDifferences(nil)
 	return m
@@ -52,7 +52,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // policies are all values of the label policy.
 var policies = []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest, leaderboard.Decay}
 
-// census counts boards and entries while a Load visits them.
+// census counts boards and entries while they are loaded: see Service.load.
 type census struct {
 	boards, entries map[leaderboard.Policy]int64
 	lastChange      time.Time
@@ -70,7 +70,7 @@ func (c *census) add(b *leaderboard.Board, view leaderboard.View) {
 	}
 }
 
-// setFilled publishes the counts of a Load that succeeded.
+// setFilled publishes the counts of a load that succeeded. A load follows each sweep.
 func (m *metrics) setFilled(c *census) {
 	for _, p := range policies {
 		m.boards.WithLabelValues(p.String()).Set(float64(c.boards[p]))

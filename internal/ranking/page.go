@@ -49,9 +49,9 @@ func (q *PageQuery) validate() error {
 }
 
 // Page returns a page of a ladder. If the rank index cannot answer, the page comes from
-// the store, and Degraded is set. From the store, only queries whose Start is at most 1
-// can be answered. If a caller reads consecutive pages by token, each entry that does not move
-// between the reads appears exactly once.
+// the store, and Degraded is set. If Start is more than 1, Page returns
+// [leaderboard.ErrRankUnavailable] instead. If a caller reads consecutive pages by token, each entry
+// that does not move between the reads appears exactly once.
 func (r *Reader) Page(ctx context.Context, q PageQuery) (Page, error) {
 	if err := q.validate(); err != nil {
 		return Page{}, err

@@ -47,7 +47,7 @@ func TestPreviewsAreBounded(t *testing.T) {
 	}
 }
 
-// While the rank index does not answer, a preview names the entries without ranks.
+// While the rank index does not answer, a preview of a ban has the entries, but no ranks.
 func TestPreviewOfABanWithoutTheIndex(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)

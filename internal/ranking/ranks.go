@@ -25,11 +25,11 @@ func newRankWriter(boards *BoardCache, store leaderboard.Store, index *rankIndex
 	return &rankWriter{boards: boards, store: store, index: index, hub: hub, tasks: tasks, now: now}
 }
 
-// update updates the ranks of entries. In a sealed season, it marks the users of the entries.
-// amendMarked then amends the final standings of the marked users, for the given reason. Parameter
-// updates has the entries that the caller has changed. Parameter repeats has entries that an
-// earlier process may have changed before it died without updating the ranks. If update fails in a
-// season, it goes on with the other seasons.
+// update updates the ranks of entries. In a sealed season, it marks the users of the entries. A
+// later call of AmendMarked or finishAmendments amends the final standings of the marked users, for
+// the given reason. Parameter updates has the entries that the caller has changed. Parameter repeats
+// has entries that an earlier process may have changed before it died without updating the ranks. If
+// update fails in a season, it goes on with the other seasons.
 func (w *rankWriter) update(ctx context.Context, updates, repeats []leaderboard.Entry, reason string) error {
 	return eachSeason(updates, repeats, func(key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry) error {
 		return w.updateSeason(ctx, key, updates, repeats, reason)
@@ -74,13 +74,12 @@ func (w *rankWriter) updateRecounted(ctx context.Context, changes []leaderboard.
 }
 
 // boardAge is the greatest age of the cached board by which update decides whether a season may be
-// sealed. During a shorter request, update does not read the board again. boardAge is less than
-// sealDelay, so that update knows of an early end before the season is sealed.
+// sealed. It is less than sealDelay, so that update knows of an early end before the season is
+// sealed.
 const boardAge = 10 * time.Second
 
-// updateSeason does the work of update for the entries of one season. It does not use the
-// version of the board by which the caller has changed the entries, because a fill, or a
-// retry of the consumer, may have read that version long ago.
+// updateSeason does the work of update for the entries of one season. It does not use the caller's
+// version of the board: a fill, or a retry of the consumer, may have read that version long ago.
 func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry, reason string) error {
 	b, err := w.boards.boardSince(ctx, key.Board, time.Now().Add(-boardAge))
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {

@@ -96,16 +96,17 @@ type About struct {
 	Method leaderboard.Method
 	// Total is the number of users in the ladder. It is unknown if Degraded is true.
 	Total int64
-	// AsOf is the time of the last change that the answer includes, or zero if there
-	// was no change. If Degraded is true, AsOf is the time when the store was read.
+	// AsOf is the time of the last change that the answer includes, or zero if there was no change.
+	// If Sealed is true, AsOf is the time of the seal or of the last amendment. If Degraded is true,
+	// AsOf is the time when the store was read.
 	AsOf time.Time
 	// ScoredAt is the time for which the scores are computed. It affects decay boards
 	// only.
 	ScoredAt time.Time
 	// Sealed is true if the season's standings are final.
 	Sealed bool
-	// Filling is true if the season of a linked board may lack results of the source, or if
-	// the ladder may lack users, because its division was added to the board a short time ago.
+	// Filling is true if the season of a linked board may lack results of the source. It is also true
+	// if the ladder may lack users, because its division was added to the board a short time ago.
 	Filling bool
 	// Degraded is true if the rank index could not answer. The entries then come
 	// from the store, and the users' ranks are unknown.

@@ -330,7 +330,7 @@ func TestHistogramOfSaturatedSums(t *testing.T) {
 // callCounter is an index that counts its calls.
 type callCounter struct {
 	leaderboard.Index
-	calls map[string]int // by method of the index and requested kinds of rank
+	calls map[string]int // by function of the index and requested ranking methods
 }
 
 func (c *callCounter) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {

@@ -65,8 +65,8 @@ func (sel Selection) eachSeason(ctx context.Context, store leaderboard.Store, f 
 
 // Rebuild recomputes the entries of the selected seasons from the stored results. From
 // the entries, it then recomputes the rank index, or the final standings of sealed
-// seasons. It returns the number of users. If the selection contains all seasons of a
-// linked board, Rebuild also starts a fill of the board.
+// seasons. It returns the number of users. A user counts once for each season. If the selection
+// contains all seasons of a linked board, Rebuild also starts a fill of the board.
 func (v *Verifier) Rebuild(ctx context.Context, sel Selection, progress Progress) (users int64, err error) {
 	unregistered, err := v.unregistered(ctx, sel)
 	if err != nil {
@@ -84,7 +84,7 @@ func (v *Verifier) Rebuild(ctx context.Context, sel Selection, progress Progress
 }
 
 func (v *Verifier) rebuildSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, unregistered map[leaderboard.UserID]bool, progress Progress) (n int64, err error) {
-	for user := range unregistered { // Recount registers the user, so the loop below counts the user
+	for user := range unregistered { // after a Recount, Users yields the user, so the loop below counts the user
 		if _, err := v.store.Recount(ctx, b, key.Season, user); err != nil {
 			return 0, err
 		}

@@ -41,8 +41,8 @@ func randomDivisions(rng *rand.Rand) (divisions []string) {
 // naiveEntry is a user's entry in a recount.
 type naiveEntry struct {
 	score      int64
-	ties       []int64
-	last       time.Time                           // the event time of the result that decides the score
+	ties       []int64                             // a smaller value ranks better
+	achievedAt time.Time                           // the event time of the result that decides the score
 	match      string                              // the match of this result
 	attributes map[string]*leaderboard.MatchResult // the latest result with the attribute
 }
@@ -67,9 +67,9 @@ func (e *naiveEntry) add(b *leaderboard.Board, r *leaderboard.MatchResult, ties 
 		for i := range ties {
 			e.ties[i] += ties[i]
 		}
-	case b.Policy == leaderboard.Latest && comesAfter(r, e.last, e.match),
+	case b.Policy == leaderboard.Latest && comesAfter(r, e.achievedAt, e.match),
 		b.Policy == leaderboard.Best && isBetter(b, int64(r.Score), e.score):
-		e.score, e.ties, e.last, e.match = int64(r.Score), ties, r.AchievedAt, matchOf(r)
+		e.score, e.ties, e.achievedAt, e.match = int64(r.Score), ties, r.AchievedAt, matchOf(r)
 	}
 	for name := range r.Attributes {
 		if latest := e.attributes[name]; latest == nil || comesAfter(r, latest.AchievedAt, matchOf(latest)) {

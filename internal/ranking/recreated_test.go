@@ -9,8 +9,8 @@ import (
 )
 
 // An index may still contain a season of a deleted board. A new board with the same id
-// may have rank keys of another length. The service still applies its results, and fills the
-// season of the index again.
+// may have rank keys of another length. The service still applies the results of the new board, and
+// fills the season of the index again.
 func TestAnIndexOfADeletedBoardIsFilledAgain(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)

@@ -20,9 +20,9 @@ type ResultStatus struct {
 	Result *leaderboard.MatchResult
 	// Revision is the revision that Status and Reason describe.
 	Revision int64
-	// Status is Applied, Superseded, Retracted, Voided or Rejected. On a linked board, Retracted
-	// may also mean that a correction moved the result out of the season, or that the result
-	// lacks an attribute that the board requires.
+	// Status is Applied, Superseded, Retracted, Voided or Rejected. On a linked board, Retracted also
+	// means that the result does not count in the season: a correction moved it to another season, or
+	// it lacks an attribute that the board requires.
 	Status leaderboard.Status
 	Reason leaderboard.Reason // set if Status is Rejected
 }

@@ -33,7 +33,7 @@ func (s *Submitter) PreviewRetraction(ctx context.Context, b *leaderboard.Board,
 
 // Retractions are the results of one board that a call of [Submitter.RetractAll] retracts.
 // [Submitter.PlanRetractions] finds the results with given keys. [Submitter.PlanPurge] finds
-// the results of a purge: those of one user whose event times are in an interval.
+// the results of a purge: the results of one user with event times in an interval.
 type Retractions struct {
 	// Closed are the keys of the results whose seasons are closed or sealed. In a purge, Closed
 	// also has the keys of the results whose seasons are no longer in the board's schedule. Only

@@ -221,8 +221,9 @@ func TestWriterNoticesThatAWindowWasOpenedBetweenTwoResults(t *testing.T) {
 	filler.wantList(week(2), "ann 7 1", "bob 5 2")
 }
 
-// A writer died after it moved a result into the last day of a window. A fill of this window runs
-// before the retry of the writer. The retry must still remove the result from the previous window.
+// A writer died after it moved a result, on the source only, into the last day of a window. A fill of
+// this window runs before the retry of the writer. The retry must still remove the result from the
+// previous window.
 func TestFillLeavesTheFirstPlaceToTheWriter(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start))
@@ -268,8 +269,8 @@ func TestVoidMatchInRollingWindows(t *testing.T) {
 }
 
 // Some windows close before a process has filled them. Then two corrections arrive together. Both
-// are late in these windows, so the first revision must count there, although one of the
-// corrections replaces it in the window from which the fill copies.
+// are late in these windows, so the first revision must count there. But one of the corrections
+// replaces it in the window from which the fill copies.
 func TestLateCorrectionsKeepAnOlderRevisionForTheFill(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start.Add(22*time.Hour)))

@@ -105,7 +105,7 @@ func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 			t.Fatalf("sealed %v, %v; want true", page.Sealed, err)
 		}
 		if page.Total != 598 || page.Lines[0].User != "u002" {
-			t.Errorf("changes at call %d of Err: %d users and %s first, want 598 and u002", call, page.Total, page.Lines[0].User)
+			t.Errorf("changes at call %d of ctx.Err: %d users and %s first, want 598 and u002", call, page.Total, page.Lines[0].User)
 		}
 		f.Close()
 	}
@@ -173,7 +173,7 @@ func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 		return p
 	}
 	if p := page(); p.Sealed {
-		t.Fatal("a page before the seal is sealed, want an open season")
+		t.Fatal("a page before the seal is sealed, want a season that is not sealed")
 	}
 	f.seal()
 	if p := page(); p.Total != 2 {

@@ -218,8 +218,7 @@ func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
 // another process has changed the season.
 func (s *Service) Notify(key leaderboard.SeasonKey) { s.hub.notify(key) }
 
-// Close stops loads of the index. It waits for writes that still run although their
-// callers have stopped waiting. No other method may be running during Close or be
-// called afterwards. The caller must call Close before it closes the store and the
-// index.
+// Close stops background work, such as loads of the index. It waits for writes that still run
+// although their callers have stopped waiting. No other method may be running during Close or be
+// called afterwards. The caller must call Close before it closes the store and the index.
 func (s *Service) Close() { s.tasks.close() }

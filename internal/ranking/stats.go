@@ -37,7 +37,8 @@ type Bucket struct {
 	Count    int64
 }
 
-// Percentile is a score, and the share of users, in percent, who rank below it.
+// Percentile is a percentage and a score. About this percentage of the users have this score or a
+// worse one.
 type Percentile struct {
 	Percent float64
 	Score   leaderboard.Score
@@ -49,7 +50,8 @@ type Stats struct {
 	Best, Worst *leaderboard.Score // nil if the ladder is empty
 	Histogram   []Bucket           // from the smallest score to the greatest
 	Percentiles []Percentile       // for 99, 95, 90, 75, 50, 25 and 10 percent
-	// RankOfScore is the rank that a new entry with the score StatsQuery.Score would have.
+	// RankOfScore is the best rank that a new entry with the score StatsQuery.Score could have.
+	// Tie-breakers, or the method Ordinal, may give the entry a worse rank.
 	RankOfScore int64
 	// ScoreAtRank is the score at the position StatsQuery.Rank. It is nil if the ladder
 	// has fewer users.
@@ -126,7 +128,7 @@ func (v *view) score(key leaderboard.RankKey) *leaderboard.Score {
 
 // histogram counts the users with scores from lo to hi in up to n buckets of equal
 // width. The first and the last bucket also count users with scores outside this range.
-// Such users joined after lo and hi were read, or have a decayed sum beyond ±2^53.
+// Such users got their scores after lo and hi were read, or have a decayed sum beyond ±2^53.
 func (v *view) histogram(ctx context.Context, lo, hi leaderboard.Score, n int) ([]Bucket, error) {
 	width := max((hi-lo)/leaderboard.Score(n)+1, 1)
 	var buckets []Bucket

@@ -12,9 +12,9 @@ import (
 // MaxBatch is the largest number of results in one Submit.
 const MaxBatch = 5000
 
-// ResultLog passes complete results of a board to the process that applies them. Its
-// methods return one outcome for each result, in the order of the results. If a result
-// is not durable, they return an error.
+// ResultLog passes results of a board, which [Applier.Complete] has completed, to the process that
+// applies them. Its methods return one outcome for each result, in the order of the results. If a
+// result may not be durable, its outcome has an Err, or the method returns an error.
 type ResultLog interface {
 	// Submit waits until the results are applied. A result that is durable, but not
 	// applied in time, has the status Accepted.
@@ -67,7 +67,7 @@ type Receipt struct {
 	// Repeated means that the same result was rejected before. Therefore this Submit rejects the
 	// result again.
 	Repeated bool
-	// Stands reports, if Status is Conflict, whether this result stands.
+	// Stands means that this result stands although Status is Conflict.
 	Stands bool
 	// Score is the user's score in the season after this result, or after other results
 	// that arrived at the same time. HasScore is false if none of the user's results
@@ -85,7 +85,7 @@ type Receipt struct {
 	PreviousRank int64
 	// PersonalBest is the answer of [leaderboard.Board.PersonalBest], or nil.
 	PersonalBest *bool
-	// Banned reports whether a ban hides the user on the board.
+	// Banned means that a ban hides the user on the board.
 	Banned bool
 	// Linked are the user's scores and ranks on the linked boards on which the match counts,
 	// or counted before this result: see [Submitter.AddLinked].
@@ -100,9 +100,10 @@ type Receipt struct {
 // durable. Those whose status is not Accepted are also visible to every read, unless the amendment
 // of a sealed season takes longer than five seconds.
 //
-// Submit sets the Board of each result. It replaces an empty Match by a new id, and a zero
-// AchievedAt by the present time. Each time that it sets is later than the previous one. If a
-// result is invalid, its receipt has the error, and the other results are not affected.
+// Submit sets the Board of each result, and replaces an empty Match by a new id. It replaces a zero
+// AchievedAt by the present time or, if the result has a Season, by the time of the stored result
+// that it corrects. Each present time is later than the previous one. If a result is invalid, its
+// receipt has the error, and the other results are not affected.
 //
 // If Submit returns an error, some results may be durable. If all results have a Match,
 // the caller may submit all of them again: results with the same match id count once.
@@ -240,8 +241,9 @@ func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results [
 	return s.setRanks(ctx, b, results, outcomes, receiptOf, receipts)
 }
 
-// waitForAmendments waits until the final standings of sealed seasons include the results, for at
-// most amendTimeout. It reports whether they do. Otherwise a later call of AmendMarked amends them.
+// waitForAmendments waits until the final standings of sealed seasons include the results. It
+// returns false after amendTimeout, or if an amendment fails. A later call of AmendMarked then amends
+// the final standings.
 func (s *Submitter) waitForAmendments(ctx context.Context, results []leaderboard.MatchResult, outcomes []leaderboard.Outcome) bool {
 	keys := map[leaderboard.SeasonKey]bool{}
 	for i := range outcomes {
@@ -340,8 +342,8 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 //
 // The process that applied a result may have failed to update the index, for example because it
 // cannot reach the index. Other processes do not notice this failure, and read ranks from the
-// index. So eachRanked updates the index with the entries that it lacks. A read that starts after
-// the answer of the Submit then sees the result.
+// index. So eachRanked adds the missing entries to the index. A read that starts after the answer of
+// the Submit then sees the result.
 func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, entries []leaderboard.Entry, set func(i int, score leaderboard.Score, rank int64)) error {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	users := make([]leaderboard.UserID, len(entries))
@@ -411,9 +413,10 @@ func rankedKey(e *leaderboard.Entry) leaderboard.RankKey {
 // season is sealed, the final standings are amended. An empty season in key means
 // the current season, as in a [Query].
 //
-// If revision is nil, Retract retracts the revision that counts, even if another call
-// changes the result meanwhile. Errors: [leaderboard.ErrResultNotFound] if revision is nil
-// and the store has no such result; those of [Submitter.RetractAll].
+// Parameter revision is the revision of the retraction. If it is nil, Retract retracts the revision
+// that counts, even if another call changes the result meanwhile. Errors:
+// [leaderboard.ErrResultNotFound] if revision is nil and no result of the match stands; those of
+// [Submitter.RetractAll].
 func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (Receipt, error) {
 	r, err := s.retraction(ctx, b, key, revision)
 	if err != nil {

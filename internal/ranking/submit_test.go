@@ -398,7 +398,7 @@ func TestASubmitWithoutTheIndexHasNoRank(t *testing.T) {
 	}
 }
 
-// meetingReads is a store whose Result returns only when two calls of it are running.
+// meetingReads is a store whose first Result returns only after a second call has begun.
 type meetingReads struct {
 	leaderboard.Store
 	running atomic.Int64

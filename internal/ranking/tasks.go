@@ -5,11 +5,10 @@ import (
 	"sync"
 )
 
-// tasks tracks the writes and loads that may continue after their callers have
-// stopped waiting.
+// tasks tracks the work that may continue after its callers have stopped waiting.
 type tasks struct {
 	running sync.WaitGroup
-	ctx     context.Context // the context of loads and shared reads; close cancels it
+	ctx     context.Context // the context of all background work except writes; close cancels it
 	cancel  context.CancelFunc
 }
 
@@ -19,7 +18,7 @@ func newTasks() *tasks {
 	return t
 }
 
-// close stops loads and shared reads, and waits for every task.
+// close cancels ctx, and waits for all work, writes included.
 func (t *tasks) close() {
 	t.cancel()
 	t.running.Wait()

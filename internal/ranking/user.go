@@ -97,8 +97,8 @@ type UserScore struct {
 	Line
 }
 
-// UserScores returns a user's entries in every season of every board. method selects
-// the kind of rank. A banned user has no entries.
+// UserScores returns a user's entries in every season of every board, with the ranks by the given
+// method. It omits the entries that a ban hides.
 func (r *Reader) UserScores(ctx context.Context, user leaderboard.UserID, method leaderboard.Method) ([]UserScore, error) {
 	if err := user.Validate(); err != nil {
 		return nil, err

@@ -8,10 +8,10 @@ import (
 
 // Erase removes all data of a user permanently.
 //
-// Erase first bans the user, which removes the user from the ranks. This must happen
-// while the store still has the list of the user's seasons. The store's Erase deletes
-// that list at its start. If the process died after this deletion while the user was in the ranks,
-// no other process could find and remove the user.
+// Erase first bans the user. This removes the user from the ranks while the store still has the list
+// of the user's seasons. The store's Erase deletes this list. If the process died after that while
+// the user was in the ranks, a retry of Erase could not find the seasons from which it must remove
+// the user.
 func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 	if err := user.Validate(); err != nil {
 		return err

@@ -187,7 +187,7 @@ func (f *feed) publish(page Page, err error) {
 //
 // All watchers of a query share one reader and the lines of its pages. send must not modify
 // these lines. If a query has no season, Watch changes to the next season when the current
-// season ends. Watch returns when ctx is done or send fails.
+// season ends. Watch returns when ctx is done, or when a read or send fails.
 func (r *Reader) Watch(ctx context.Context, q PageQuery, send func(Page) error) error {
 	if err := q.validate(); err != nil {
 		return err

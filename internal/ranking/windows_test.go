@@ -65,6 +65,7 @@ type rollingFixture struct {
 	sent      map[leaderboard.ResultKey]map[int64]leaderboard.MatchResult // by revision
 }
 
+// openRolling returns a fixture whose source exists. The test must call createRolling.
 func openRolling(t *testing.T, rng *rand.Rand, now time.Time) (*rollingFixture, *faultyStore) {
 	t.Helper()
 	inner, index := embedded.Open(t)
@@ -158,7 +159,7 @@ func (f *rollingFixture) countingResults(window leaderboard.SeasonID) map[leader
 	return all
 }
 
-// want computes the ladder of a window from all sent results. The lines have the form of
+// want returns the ladder of a window, computed from all sent results. The lines have the form of
 // fixture.list, and are sorted.
 func (f *rollingFixture) want(window leaderboard.SeasonID) []string {
 	users := map[leaderboard.UserID]*naiveEntry{}
