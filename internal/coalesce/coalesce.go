@@ -21,8 +21,8 @@ import (
 type Group[K comparable, T any] struct {
 	// Call handles a batch of requests for one key. If Call returns an error other than
 	// [leaderboard.ErrUnavailable] for several requests, each request of the batch is retried
-	// alone. So a faulty request does not fail the other requests. The context of a call has the
-	// values of the context of the batch's first request, but the context is never done.
+	// alone. So a faulty request does not fail the other requests. The context of a call is never done.
+	// It has the values of the context of the first request in the batch.
 	Call func(ctx context.Context, key K, batch []T) error
 	// MaxBatch is the largest number of requests in one call. Zero means no limit.
 	MaxBatch int
