@@ -1,5 +1,5 @@
-// Package finals answers questions about the final standings of a ladder. To do so, it needs only
-// a function that reads standings by position.
+// Package finals answers queries of the final standings of a ladder. The store provides a function
+// that reads standings by position.
 package finals
 
 import (
@@ -40,7 +40,7 @@ func (l Ladder) lastBefore(ctx context.Context, reached func(*leaderboard.Standi
 }
 
 // After returns up to n standings that follow a sort key. If the key is a rank key or a prefix of a
-// rank key, After also returns the counts of the standings whose rank keys are better than the key.
+// rank key, After also returns the counts of the standings with better rank keys.
 func (l Ladder) After(ctx context.Context, key leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, error) {
 	last, err := l.lastBefore(ctx, func(st *leaderboard.Standing) bool { return st.SortKey() > key })
 	if err != nil {
@@ -54,7 +54,8 @@ func (l Ladder) After(ctx context.Context, key leaderboard.SortKey, n int) ([]le
 }
 
 // Better returns the counts of the standings whose rank keys are better than a key. Parameter last
-// is the last standing before the key. Parameter page begins with the first standing after the key.
+// is the last standing before the key. Parameter page begins with the first standing after the key,
+// and is empty if there is none.
 func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard.Counts {
 	if len(page) == 0 {
 		return leaderboard.Counts{Standings: last.Ranks.Ordinal, Distinct: last.Ranks.Dense}
@@ -62,8 +63,8 @@ func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard
 	return leaderboard.Counts{Standings: page[0].Ranks.Competition - 1, Distinct: page[0].Ranks.Dense - 1}
 }
 
-// Around returns the standing st and its neighbors. Parameters above and below are the numbers
-// of positions before st and after it whose standings are neighbors.
+// Around returns the standing st and its neighbors. These are the standings at the given numbers of
+// positions above and below st. A gap counts as a position.
 func (l Ladder) Around(ctx context.Context, st *leaderboard.Standing, above, below int) (leaderboard.Neighborhood, error) {
 	low := max(st.Ranks.Ordinal-int64(above), 1)
 	high := st.Ranks.Ordinal + int64(below)
