@@ -80,7 +80,7 @@ func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leade
 		}
 		if !reserved {
 			if err := wait(ctx, poll.NextBackOff()); err != nil {
-				return r, Receipt{}, fmt.Errorf("ranking: another correction of match %q is in progress: %w: %w", key.Match, leaderboard.ErrUnavailable, err)
+				return r, Receipt{}, fmt.Errorf("ranking: another correction or retraction of match %q is in progress: %w: %w", key.Match, leaderboard.ErrUnavailable, err)
 			}
 			continue
 		}

@@ -171,7 +171,7 @@ func (r *Reader) readStorePage(_ context.Context, p storePage, readers []*[]lead
 	listed := map[leaderboard.UserID]bool{}
 	for e, err := range r.store.Entries(ctx, p.ladder, p.after) {
 		if err != nil && ctx.Err() != nil {
-			err = fmt.Errorf("ranking: reading %v took longer than %v: %w: %w", p.ladder, storePageTimeout, leaderboard.ErrUnavailable, err)
+			err = fmt.Errorf("ranking: reading a page of %s/%s took longer than %v: %w: %w", p.ladder.Board, p.ladder.Season, storePageTimeout, leaderboard.ErrUnavailable, err)
 		}
 		if err != nil {
 			return err

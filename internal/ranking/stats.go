@@ -37,7 +37,7 @@ type Bucket struct {
 	Count    int64
 }
 
-// Percentile is a percentage and a score. About this percentage of the users have this score or a
+// Percentile is a percentage and a score. At least this percentage of the users have this score or a
 // worse one.
 type Percentile struct {
 	Percent float64

@@ -122,7 +122,7 @@ func (c *linkCheck) reportDamaged(key leaderboard.SeasonKey, user leaderboard.Us
 	if c.damagedUsers[boardUser{c.b.ID, user}] {
 		return nil
 	}
-	return c.addDifference(DataDamaged, c.season, user, fmt.Sprintf("data of the user here, or in season %q of the source %q, cannot be read; restore them, then repair: %v", key.Season, key.Board, err), false)
+	return c.addDifference(DataDamaged, c.season, user, fmt.Sprintf("data of the user on this board, or in season %q of the source %q, cannot be read; restore them, then repair: %v", key.Season, key.Board, err), false)
 }
 
 // checkMissing waits until the writers of new results have copied them. Then it reports the
