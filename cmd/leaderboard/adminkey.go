@@ -19,12 +19,12 @@ const (
 
 // ensureAdminKey makes sure that the store has an admin key, in these steps:
 //
-//  1. If the setting admin_key is set, its key replaces the key of an earlier setting.
+//  1. If the setting admin_key is set, its key replaces the stored key of an earlier value.
 //  2. With --insecure, ensureAdminKey returns here, because no call needs a key.
-//  3. If the store has keys that an insecure server created, ensureAdminKey logs a warning. If
-//     admin_key is not set, but the store has the key of an earlier setting, it logs another warning.
-//  4. If admin_key is not set, and the store has no valid admin key, ensureAdminKey creates a key,
-//     and sets s.newKey, so that welcome shows the key.
+//  3. If the store has keys that a server with --insecure created, ensureAdminKey logs a warning. If
+//     admin_key is not set, but the store has the key of an earlier value, it logs another warning.
+//  4. If admin_key is not set, and the store has no valid admin key, ensureAdminKey creates a key
+//     in s.newKey. The functions keepNewKey and welcome then show it to the operator.
 func (s *server) ensureAdminKey(ctx context.Context) error {
 	keys, err := s.store.APIKeys(ctx)
 	if err != nil {

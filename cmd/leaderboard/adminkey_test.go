@@ -103,7 +103,7 @@ func TestAdminKeyIsReplaced(t *testing.T) {
 }
 
 // The command key revoke revokes the last admin key only with --force. A server that starts without
-// an admin key creates one, even if the store has other keys.
+// a valid admin key for all boards creates one, even if the store has other keys.
 func TestAStartWithoutAnAdminKeyCreatesOne(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	_, expired := auth.NewKey("expired", []string{"admin"}, time.Now())
@@ -137,8 +137,8 @@ func TestAStartWithoutAnAdminKeyCreatesOne(t *testing.T) {
 	}
 }
 
-// Servers that require keys refuse a key that an insecure server created. They log the names
-// of such keys when they start.
+// Servers that require keys refuse a key that a server with --insecure created. They log the
+// names of such keys when they start.
 func TestKeysOfAnInsecureServerAreRefused(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	s := startServer(t, data, nil, "--insecure")
@@ -234,7 +234,8 @@ func TestNodesReplaceTheAdminKeyConcurrently(t *testing.T) {
 	}
 }
 
-// In the data folder, only the file of the first key contains the secret of a key.
+// In the data folder, only the file of the first admin key contains a key. The store has only
+// hashes of keys.
 func TestSecretsOfKeysAreNotStored(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	s := startServer(t, data, nil)
@@ -261,7 +262,7 @@ func TestSecretsOfKeysAreNotStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(stored, []byte("site")) {
-		t.Error("the data folder does not have the name of the key, so the test searches in the wrong place")
+		t.Error("the data folder does not contain the name of the key, so the test may search in the wrong place")
 	}
 	for _, key := range []string{first, made} {
 		if bytes.Contains(stored, []byte(key)) || bytes.Contains(stored, []byte(strings.TrimPrefix(key, "lbk_"))) {

@@ -65,7 +65,7 @@ func (b *backups) makeNamed(ctx context.Context, name string) error {
 	return err
 }
 
-// count updates the metrics after a backup, which failed if err is not nil.
+// count updates the metrics after a backup. Parameter err is the error of the backup.
 func (b *backups) count(err error) {
 	if err != nil {
 		b.failures.Inc()

@@ -30,7 +30,7 @@ func (s *server) openDistributed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	redisClient, err := redisOptions(&c.Redis)
+	driver, err := redisOptions(&c.Redis)
 	if err != nil {
 		return err
 	}
@@ -47,19 +47,19 @@ func (s *server) openDistributed(ctx context.Context) error {
 	s.store = observe.Store(store, s.metrics)
 	s.closeLater(store.Close)
 	index, err := redis.Open(ctx, redis.Options{
-		Redis: redisClient, Shards: c.Redis.Shards, Prefix: c.Redis.Prefix, Registerer: s.metrics, Log: s.log, Traces: s.traces != nil,
+		Redis: driver, Shards: c.Redis.Shards, Prefix: c.Redis.Prefix, Registerer: s.metrics, Log: s.log, Traces: s.traces != nil,
 	})
 	if err != nil {
 		return err
 	}
 	s.closeLater(index.Close)
 
-	return s.openLog(observe.Index(index, s.metrics))
+	return s.openService(observe.Index(index, s.metrics))
 }
 
-// openLog connects to Kafka and opens the service. With the API role, the service writes
+// openService connects to Kafka and opens the service. With the API role, the service writes
 // results to Kafka. With the consumer role, a consumer applies results from Kafka.
-func (s *server) openLog(index leaderboard.Index) error {
+func (s *server) openService(index leaderboard.Index) error {
 	c, topics := s.config, topicsOf(&s.config.Kafka)
 	p, err := producer.New(c.Kafka.Brokers, s.kafka.Config(clientID))
 	if err != nil {

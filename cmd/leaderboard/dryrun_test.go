@@ -34,8 +34,8 @@ func (o *olderServer) RetractResult(ctx context.Context, r *pb.RetractResultRequ
 	return o.scores.RetractResult(ctx, r)
 }
 
-// An older server makes the change in spite of --dry-run. The command then fails, reports the
-// change, and prints no answer.
+// An older server makes the change in spite of --dry-run. The command then fails with an error
+// that states the change, and prints nothing on standard output.
 func TestDryRunsOfAnOlderServer(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
@@ -46,7 +46,7 @@ func TestDryRunsOfAnOlderServer(t *testing.T) {
 			r := o.do(t, args...)
 			r.mustFail(t, exitFailure, []string{"older version", "made the change"}, args)
 			if r.stdout != "" {
-				t.Errorf("%v prints %q, want no answer", args, r.stdout)
+				t.Errorf("%v prints %q on standard output, want nothing", args, r.stdout)
 			}
 		}
 	}

@@ -17,10 +17,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// fillAndPass lets time pass, fills boards and divisions, and seals the closed seasons.
+// fillAndPass fills the linked boards and the divisions, and moves the clock forward by d: see
+// [clockedServer.pass].
 func (s *clockedServer) fillAndPass(t *testing.T, d time.Duration) {
 	t.Helper()
-	for range 2 { // twice, because pass opens windows, which the second round fills
+	for range 2 { // twice: pass opens new windows of rolling boards, and the second round fills them
 		if err := errors.Join(s.FillLinked(t.Context()), s.FillDivisions(t.Context())); err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +37,7 @@ func rulesOf(t *testing.T, s *clockedServer, board string) map[string]any {
 	return b
 }
 
-// textsOf returns the seasons, checksums and ladders of a board as text.
+// textsOf returns a text for each season, each checksum and each ladder of a board.
 func textsOf(t *testing.T, s *clockedServer, board string) map[string]string {
 	t.Helper()
 	b, err := s.Board(t.Context(), leaderboard.BoardID(board))
@@ -133,9 +134,8 @@ func fillServer(t *testing.T, s *clockedServer, rng *rand.Rand, now time.Time) {
 	s.pass(t, time.Minute)
 }
 
-// exportOf returns the export of a board, without the results that come from its source. Two
-// equal servers may differ in these results, because a linked board may keep results that do
-// not count on it.
+// exportOf returns the export of a board, without the results that come from its source. Equal
+// servers may have different ones, because a linked board may keep results that do not count on it.
 func exportOf(t *testing.T, s *clockedServer, board string) []string {
 	t.Helper()
 	lines := strings.Split(sortLines(s.ok(t, "export", "results", "--board", board)), "\n")

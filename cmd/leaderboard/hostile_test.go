@@ -89,7 +89,8 @@ func clearTokens(m protoreflect.Message, last bool) {
 	})
 }
 
-// fill sets every field of m. Parameter choice selects the member of each oneof.
+// fill sets every field of m, and of the messages inside m to a depth of six. Parameter choice
+// selects the member of each oneof.
 func (h *hostileServer) fill(m protoreflect.Message, choice, depth int) {
 	if depth > 6 {
 		return
@@ -141,8 +142,8 @@ func (h *hostileServer) scalar(fd protoreflect.FieldDescriptor) protoreflect.Val
 	panic(fmt.Sprintf("no value for a field of kind %v", fd.Kind()))
 }
 
-// findControl returns the first control character in text that a terminal would execute.
-// It ignores line feeds.
+// findControl returns the first character in text that is neither graphic nor a line feed, or
+// the first byte that is not UTF-8.
 func findControl(text string) (string, bool) {
 	for i, r := range text {
 		_, size := utf8.DecodeRuneInString(text[i:])

@@ -37,7 +37,7 @@ func newTerminal(t *testing.T) (screen, tty *os.File) {
 
 // onTerminal runs a command with its output on a terminal of 80 columns. The default of TERM is
 // dumb, a terminal without colors. When done returns true for the output, onTerminal kills the
-// command. It returns the output when the command has ended.
+// command. If done is nil, the command must end by itself. onTerminal returns the whole output.
 func onTerminal(t *testing.T, environ []string, done func(shown string) bool, args ...string) string {
 	t.Helper()
 	screen, tty := newTerminal(t)

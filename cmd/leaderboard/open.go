@@ -193,8 +193,8 @@ func (s *server) newAPI(ctx context.Context) (*apiserver.Server, error) {
 	})
 }
 
-// listen opens the listeners that the server needs. A server without the API role only
-// answers probes, at the admin address if it is set, and otherwise at the http address.
+// listen opens the listeners that the server needs. A server without the API role answers
+// nothing but probes: at the admin address if it is set, and otherwise at the http address.
 func (s *server) listen() (err error) {
 	c := s.config
 	if c.Admin != "" {

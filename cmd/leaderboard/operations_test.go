@@ -187,8 +187,8 @@ func TestConfigurationExamples(t *testing.T) {
 }
 
 // An embedded server exposes every metric that the dashboard and the alert rules use,
-// except the metrics of Cassandra, Redis and the consumer, which TestMonitoringOfProcesses
-// checks. No metric contains the id of a board, a user or a match.
+// except the metrics of Cassandra, Redis and the consumer: TestMonitoringOfProcesses in
+// test/pipeline checks those. No metric contains the id of a board, a user or a match.
 func TestMonitoringOfAnEmbeddedServer(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "secret-board", "--policy", "sum")

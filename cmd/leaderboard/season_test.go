@@ -67,7 +67,7 @@ func startClocked(t *testing.T, now time.Time) *clockedServer {
 	return s
 }
 
-// pass lets time pass, and then seals the seasons that are closed.
+// pass moves the clock forward by d, and runs a sweep. The sweep seals the closed seasons.
 func (s *clockedServer) pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	now := s.clock.Load().Add(d)
@@ -77,8 +77,8 @@ func (s *clockedServer) pass(t *testing.T, d time.Duration) {
 	}
 }
 
-// A sealed season that was ended early and later amended has the same checksum after an
-// export and an import. The recipe in docs/api.md computes this checksum.
+// A season ends early, is sealed, and is then amended. After an export and an import, it has the
+// same checksum. The recipe in docs/api.md computes this checksum.
 func TestChecksumAfterExportAndImport(t *testing.T) {
 	now := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 	create := []string{"board", "create", "cup", "--policy", "sum", "--tie-breaker", "wins", "--season", "yearly", "--grace", "24h"}
