@@ -400,9 +400,9 @@ func boardUpdateCommand(app *cli.App) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "update BOARD", Short: "Change a board's settings", Args: cli.Exactly("BOARD"),
-		Long: `Change the settings that the flags or the file contain. The order, policy, tie-breakers,
-floor and season schedule of a board cannot change: create a new board instead. The
-command ignores these fields in a file.
+		Long: `Change the settings that the flags or the file contain. The other rules of a board, such
+as its policy and its season schedule, cannot change: create a new board instead. The
+command ignores their fields in a file.
 
 --division replaces all divisions, so also name the divisions to keep; --division ""
 removes all. Until a new division has all users, board show and lists of the division say

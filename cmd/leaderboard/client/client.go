@@ -62,7 +62,7 @@ func (o *Connection) addFlags(cmd *cobra.Command) {
 	cmd.Flags().AddFlagSet(f)
 }
 
-// Command gives cmd the flags of a connection and makes it call run with a client.
+// Command adds the flags of a connection to cmd. When cmd runs, it calls run with a client.
 func Command(app *cli.App, cmd *cobra.Command, run func(ctx context.Context, c *Client, args []string) error) *cobra.Command {
 	var o Connection
 	o.addFlags(cmd)

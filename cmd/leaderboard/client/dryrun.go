@@ -18,12 +18,12 @@ func addDryRun(f *pflag.FlagSet, dryRun *bool) {
 	f.BoolVar(dryRun, "dry-run", false, "change nothing, and show what would change")
 }
 
-// errNoDryRun is the error of a dry run whose answer does not state an effect. A server
-// of an older version ignores the field dry_run.
+// errNoDryRun is the error of a dry run whose answer has no effect, because a server of an older
+// version ignores the field dry_run and makes the change.
 var errNoDryRun = errors.New("the server is of an older version without dry runs, so it made the change; undo it if necessary, and upgrade the server")
 
-// printBanEffect prints what a ban, or the end of a ban, would change. Parameter res is the
-// answer that contains e.
+// printBanEffect prints the changes that a ban, or the end of a ban, would make. Parameter res is
+// the answer that contains e.
 func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
 	if e == nil {
 		return errNoDryRun
@@ -44,8 +44,8 @@ func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
 	})
 }
 
-// printRetractionEffect prints what retractions would change. Parameter res is the answer
-// that contains e, and summary describes the retractions.
+// printRetractionEffect prints the changes that retractions would make. Parameter res is the
+// answer that contains e, and summary describes the retractions.
 func (c *Client) printRetractionEffect(ctx context.Context, res proto.Message, e *pb.RetractionEffect, summary string) error {
 	if e == nil {
 		return errNoDryRun
@@ -75,7 +75,7 @@ func (c *Client) printRetractionEffect(ctx context.Context, res proto.Message, e
 	})
 }
 
-// printBoardEffect prints what a change of a board would change.
+// printBoardEffect prints the board b, and the effect that an update would have on its seasons.
 func (c *Client) printBoardEffect(b *pb.Board) error {
 	e := b.GetEffect()
 	if e == nil {

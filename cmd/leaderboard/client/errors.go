@@ -86,8 +86,8 @@ func statusText(err error, s *status.Status, server string) string {
 	return message
 }
 
-// notFoundAdvice returns the advice to list the existing boards, seasons, scores or keys. It
-// returns "" for other objects that the server did not find.
+// notFoundAdvice returns advice for a board, season, entry or key that does not exist: the command
+// that lists the existing ones. It returns "" for other objects.
 func notFoundAdvice(s *status.Status) string {
 	switch reason(s) {
 	case "BOARD_NOT_FOUND":

@@ -18,7 +18,7 @@ func UnitOf(b *pb.Board) cli.Unit {
 	return cli.Unit{Name: b.GetUnit(), Decimals: int(b.GetDecimals())}
 }
 
-// formatTime formats a time in UTC, because seasons are in UTC. It returns "" for nil.
+// formatTime formats a time in UTC, without its zone. It returns "" for nil.
 func formatTime(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
@@ -90,10 +90,10 @@ func (t *EntryTable) symbol(e *pb.Entry) string {
 	return ""
 }
 
-// Draw draws the entries of d on a screen, as a table with the line of describe below it. If
+// Draw draws the entries of d on a screen, as a table with the line from describe below it. If
 // caption is not empty, it is the first line. On a terminal, Draw omits entries that do not
-// fit, and cuts long lines: the next Draw can replace the table only if each line takes one
-// line of the terminal.
+// fit, and cuts or folds long lines: the next Draw can replace the table only if each line takes
+// one line of the terminal.
 func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
 	columns, rows := s.Size()
 	entries, footer := d.GetLeaderboard(), describe(d)

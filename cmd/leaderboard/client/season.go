@@ -120,10 +120,9 @@ func seasonEndCommand(app *cli.App) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "end SEASON", Short: "End a season before its time", Args: cli.Exactly("SEASON"),
-		Long: `End a season before its time. The season then contains only the results whose time is
-before the end. The server rejects later results until the next season starts, and stored
-later results do not count. The end can move to an earlier time, but never to a later
-time.`,
+		Long: `End a season before its time. Only results whose time is before the new end count. The
+server rejects results from the time between this end and the next season. You can move
+the end to an earlier time, but never to a later time.`,
 		Example: `  leaderboard season end 202611 --board cup --reason "exploit in patch 7" --dry-run
   leaderboard season end 202611 --board cup --reason "exploit in patch 7" --at 2026-11-20T09:00:00Z`,
 	}

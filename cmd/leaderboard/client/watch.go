@@ -42,7 +42,8 @@ changes: ▲ up, ▼ down, ★ new.`,
 }
 
 // watch shows the entries each time that the server sends them. If the connection is lost after
-// the first time, watch reconnects. When ctx is done, it returns ErrInterrupted.
+// the server has sent entries once, watch reconnects. Every other error ends watch, and so does a
+// loss before the first entries. When ctx is done, watch returns ErrInterrupted.
 func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 	t := c.entryTable(ctx, req.GetBoard())
 	screen := c.NewScreen()
