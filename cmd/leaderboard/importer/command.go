@@ -35,7 +35,7 @@ func Command(app *cli.App) *cobra.Command {
 (NDJSON). The file may be compressed with gzip; - is standard input. Without flags, the
 columns are the fields of the API's Result, as "leaderboard export" writes them.
 
-An import can be interrupted and repeated safely, because each match counts once. If a
+An import can be interrupted and repeated safely, because each result counts once. If a
 row has no match id, the command generates one from the file's content and the row's
 line. A state file beside the input records the progress: after an interruption, run the
 same command again to continue. The command writes rejected rows to a file, with their
@@ -121,7 +121,7 @@ func run(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet)
 }
 
 // stopError returns the error of an import that stopped before the end of its input. The
-// error states how to continue the import.
+// error states what to do next.
 func (im *importer) stopError(ctx context.Context, err error) error {
 	rows := cli.Plural(im.counts.Rows, "row", "rows")
 	var broken *records.BrokenError

@@ -118,8 +118,8 @@ func (im *importer) open(ctx context.Context, b *pb.Board) error {
 
 // chunk is a part of the input. The import sends one chunk after another. A chunk has several
 // lanes, which are sent concurrently. All items of a user are in the same lane, in the order
-// of the input. The ends of seasons are sent last, because once a season has ended, the server
-// rejects results from after its end.
+// of the input. The early ends of seasons are sent last: after an end, the server would reject the
+// results of the season whose time is after the end.
 type chunk struct {
 	lanes    [][]item
 	ends     []item

@@ -22,8 +22,8 @@ type state struct {
 	Counts   counts `json:"counts"`
 }
 
-// contentSum returns the hash of a file's decompressed content, in hexadecimal. It then
-// seeks to the start of the file.
+// contentSum returns the hash of a file's decompressed content, in hexadecimal. It leaves the
+// file at its start.
 func (im *importer) contentSum(ctx context.Context, file *os.File, size int64) (string, error) {
 	bar := im.NewBar("reading", size, true)
 	defer func() { _ = bar.Clear() }()
@@ -67,10 +67,9 @@ func (im *importer) checkState() error {
 }
 
 // resume sets im.identity: a hash of the content, mapping, format, delimiter, server and board of
-// this import. Then it reads the state file, and reports whether this import continues the
-// interrupted import in the state file. The identities of both imports must be equal. If the board
-// was deleted and created again, the identities differ, because the hash includes the time of the
-// board's creation.
+// this import. It then reports whether the state file belongs to an interrupted import with the
+// same identity, which this import continues. The hash includes the time of the board's creation,
+// so an import into a recreated board starts at the first row.
 func (im *importer) resume(sum string, b *pb.Board) bool {
 	h := sha256.New()
 	_ = json.NewEncoder(h).Encode([]any{sum, im.mapping, im.format, im.delimiter, im.Server, b.GetBoardId(), b.GetCreatedAt().AsTime()})
