@@ -95,7 +95,7 @@ type replayer struct {
 	screen  *cli.Screen
 	table   *client.EntryTable
 	drawnAt time.Time
-	season  string // the year of the last submitted match at the last call of draw; "" before the first call
+	season  string // the year of the last match that was submitted before the last call of draw; "" before the first call
 }
 
 // Play creates the boards and submits the results of matches. Meanwhile, it draws the board
@@ -298,8 +298,8 @@ func (r *replayer) draw(ctx context.Context, played int) error {
 	return nil
 }
 
-// printYears prints a line for each year from r.season to lastYear. It omits lastYear
-// itself unless includeLast is true.
+// printYears prints a line with the top teams for each year from r.season to lastYear. It omits
+// lastYear itself unless includeLast is true.
 func (r *replayer) printYears(ctx context.Context, lastYear string, includeLast bool) error {
 	first, _ := strconv.Atoi(r.season)
 	end, _ := strconv.Atoi(lastYear)
