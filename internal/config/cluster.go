@@ -50,7 +50,7 @@ type Redis struct {
 	ConnectTimeout   time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting."`
 	Timeout          time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer."`
 	Prefix           string        `key:"prefix" unit:"text" help:"Prefix of every key, for servers that several services share."`
-	Shards           int           `key:"shards" unit:"count" help:"Shards of each season, up to 256. Several use several masters of a Redis Cluster, but slow calls down. A season keeps its number until it is dropped from Redis."`
+	Shards           int           `key:"shards" unit:"count" help:"Shards of each season, up to 256. More shards use more masters of a Redis Cluster, but slow calls down. A season keeps its number until it is dropped from Redis."`
 }
 
 // Kafka contains the settings of the log of a distributed server.
@@ -86,9 +86,9 @@ func (c *Config) ConsumerGroup() string {
 	return c.Kafka.Group + "-" + c.Region
 }
 
-// The forms of names. A region and a topic prefix have no dot, because the first dot in the name of
-// a mirrored topic ends the region. Their lengths are limited, because Kafka accepts at most 249
-// characters in the name of a topic.
+// The forms of names. The name of a topic that is mirrored from another region is that region, a
+// dot and the name of the topic. A region and a topic prefix therefore have no dot. Their lengths
+// are limited, because Kafka accepts at most 249 characters in the name of a topic.
 var (
 	regionForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,50}$`)
 	prefixForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,150}$`)
@@ -136,8 +136,8 @@ func (c *Config) validateCluster(v *validator) {
 }
 
 // validateServers checks the addresses of Cassandra, Redis and Kafka. All three are
-// required if any setting of a distributed server is set. Otherwise a distributed server whose
-// variables for the addresses are empty by mistake would start with an empty embedded store.
+// required if any setting of a distributed server is set. Without this rule, a distributed server
+// whose variables for the addresses are empty by mistake would start with an empty embedded store.
 func (c *Config) validateServers(v *validator) {
 	const required = "cassandra.hosts, redis.addresses and kafka.brokers"
 	addresses := map[string][]string{"cassandra.hosts": c.Cassandra.Hosts, "redis.addresses": c.Redis.Addresses, "kafka.brokers": c.Kafka.Brokers}

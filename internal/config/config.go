@@ -129,7 +129,8 @@ func (c *Config) Validate() error {
 	return v.err()
 }
 
-// validateFolders checks the folders of the embedded store.
+// validateFolders checks the folders of an embedded server. A distributed server does not use
+// them, but data must not be empty.
 func (c *Config) validateFolders(v *validator) {
 	if c.Data == "" {
 		v.errorf("data", "is empty; set it to a folder")

@@ -263,7 +263,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// The text form of a setting's value, in the environment or in a flag, gives Load the same value.
+// If the environment or a flag has the text form of a setting's default, Load returns the default.
 func TestSettingsRoundTrip(t *testing.T) {
 	defaults := Default()
 	for _, s := range defaults.Settings() {

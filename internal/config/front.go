@@ -86,7 +86,8 @@ func (w *Web) validate(v *validator, insecure bool) {
 	}
 }
 
-// isOrigin reports whether text is a scheme and a host, as browsers write an origin.
+// isOrigin reports whether text is an origin as browsers write it: https or http, a host and an
+// optional port, in lower case.
 func isOrigin(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.Scheme+"://"+u.Host == text &&

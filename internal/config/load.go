@@ -131,8 +131,8 @@ func (l *loader) applyLayer(values map[string]any, name func(Setting) string) {
 	}
 }
 
-// addSources adds to each error in err the source of the setting's value. If the value is the
-// default, addSources does not change the error.
+// addSources adds the source of the setting's value to each error in err, unless the value is the
+// default.
 func (l *loader) addSources(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
