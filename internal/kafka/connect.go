@@ -27,9 +27,8 @@ func (rejectedError) Error() string { return "the brokers reject this client" }
 func (rejectedError) Is(target error) bool { return target == leaderboard.ErrUnavailable }
 
 // ConnectError describes err, the error of connecting to brokers with the configuration
-// c. The result is one line that names the brokers and the settings to correct. It
-// wraps [ErrRejected] or is an error of [Unavailable]. If err is nil, the result is
-// nil.
+// c. The result is one line that names the brokers and, if known, the settings to correct. It
+// wraps [ErrRejected] or an error that [Unavailable] returns. If err is nil, the result is nil.
 func ConnectError(brokers []string, c *sarama.Config, err error) error {
 	if err == nil {
 		return nil

@@ -22,7 +22,8 @@ type Topics struct {
 // from another region is the region's name, a dot and this name.
 func (t Topics) Results() string { return t.Prefix + "match-results" }
 
-// DeadLetters returns the name of the topic for messages that are not valid match results.
+// DeadLetters returns the name of the topic for messages that are not valid match results, or that
+// can never be applied.
 func (t Topics) DeadLetters() string { return t.Prefix + "match-results.dlq" }
 
 // Updates returns the name of the topic on which consumers publish the outcome of each result.
@@ -31,8 +32,8 @@ func (t Topics) Updates() string { return t.Prefix + "leaderboard-updates" }
 // TopicOptions are the settings with which [EnsureTopics] creates topics.
 type TopicOptions struct {
 	Topics
-	// Partitions is the number of partitions of every topic. Choose a number that need
-	// never grow, because users would then move to other partitions. Mirrored topics must
+	// Partitions is the number of partitions of every topic. Choose a number that never has to
+	// grow: if partitions were added, users would move to other partitions. Mirrored topics must
 	// have the same number of partitions.
 	Partitions int
 	// ReplicationFactor is the number of replicas of every partition. A majority of the
@@ -62,8 +63,8 @@ func listTopics(brokers []string, c *sarama.Config) (sarama.ClusterAdmin, map[st
 	return admin, existing, nil
 }
 
-// EnsureTopics creates the missing topics. After every partition of these topics has a
-// leader, it returns their names. It does not change existing topics: see [Risks].
+// EnsureTopics creates the missing topics, waits until each of their partitions has a leader, and
+// returns their names. It does not change existing topics: see [Risks].
 func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o TopicOptions) (created []string, err error) {
 	admin, existing, err := listTopics(brokers, c)
 	if err != nil {
@@ -77,8 +78,8 @@ func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o Top
 		}
 		config := map[string]*string{"retention.ms": &retention, "min.insync.replicas": &inSync, "cleanup.policy": &cleanup}
 		if topic == o.Results() {
-			// By the time of a message, a consumer recognizes a producer whose clock is
-			// wrong. So the broker must set this time.
+			// A consumer compares the times in a result with the time of its message, because the
+			// producer's clock may be wrong. So the broker must set the time of the message.
 			config["message.timestamp.type"] = new("LogAppendTime")
 		}
 		err := admin.CreateTopic(topic, &sarama.TopicDetail{
