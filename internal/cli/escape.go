@@ -18,7 +18,7 @@ import (
 // Text from servers and files, such as ids and titles, may contain control characters
 // that a terminal executes: escape sequences, line breaks, and marks that reverse the
 // direction of text. The functions of this file escape such characters. Commands must
-// print with these functions, not with package fmt.
+// print text from servers and files with these functions, not with package fmt.
 
 // harmless reports whether r is a character that cannot control a terminal. Graphic characters are
 // harmless. The two joiners, which emoji and some scripts need, are harmless too.
@@ -27,8 +27,8 @@ func harmless(r rune) bool {
 	return unicode.IsGraphic(r) || r == zeroWidthNonJoiner || r == zeroWidthJoiner
 }
 
-// Escape replaces each control character in text by its Go escape sequence, such as
-// \x1b, \n or \u202e.
+// Escape replaces each character in text that is not [harmless], and each byte that is not UTF-8,
+// by its Go escape sequence, such as \x1b, \n or \u202e.
 func Escape(text string) string { return escape(text, "", goEscape) }
 
 // EscapeLines is like [Escape], but it keeps line breaks.

@@ -13,8 +13,8 @@ type Unit struct {
 	Decimals int
 }
 
-// clock reports whether scores are times, which are written as h:mm:ss. It also returns
-// the number of decimals of the written form.
+// clock reports whether scores are times, which are written in seconds or as h:mm:ss. It also
+// returns the number of decimals of the written form.
 func (u Unit) clock() (places int, ok bool) {
 	if u.Name == "ms" {
 		return u.Decimals + 3, true
@@ -73,8 +73,9 @@ func (u Unit) FormatWithUnit(score int64) string {
 	}
 }
 
-// Parse reads a score as [Unit.Format] writes it. The text may have fewer decimals than
-// the unit, but not more. The error describes the fault in the text.
+// Parse reads a score as [Unit.Format] writes it. There is one exception: if the unit is ms, a text
+// without a colon is in milliseconds, although Format writes seconds. The text may have fewer
+// decimals than the unit, but not more. The error describes the fault in the text.
 func (u Unit) Parse(s string) (int64, error) {
 	places := u.Decimals
 	digits, fraction, _ := strings.Cut(strings.TrimPrefix(s, "-"), ".")
