@@ -41,8 +41,8 @@ type Value struct {
 
 // Reader reads records. It is not safe for concurrent use.
 type Reader interface {
-	// Next returns the next record, and io.EOF after the last. It returns a
-	// [BrokenError] if the input cannot be read to its end.
+	// Next returns the next record. Errors: io.EOF after the last record, and [BrokenError] if the
+	// input cannot be read to its end.
 	Next() (Record, error)
 	// Offset returns the position of the next record in the decompressed input.
 	Offset() int64

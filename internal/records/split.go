@@ -32,7 +32,7 @@ func newSplitter(r io.Reader, delimiter byte) (*splitter, error) {
 	return s, nil
 }
 
-// fill reads more of the input. It returns false at the end of the input.
+// fill reads more of the input. It returns false at the end of the input, or after an error.
 func (s *splitter) fill() bool {
 	if s.err != nil {
 		return false
@@ -56,9 +56,9 @@ const (
 	afterQuote // after a quote inside a quoted field; that quote may end the field
 )
 
-// next returns a record with its line end, and the number of the record's first line.
-// If err is errTooLong or errOpenQuote, the next call continues after the record's
-// first line.
+// next returns a record with its line end, and the number of the record's first line. If err is
+// errTooLong or errOpenQuote, the next call continues after the record's first line. Other errors:
+// io.EOF at the end of the input, and [BrokenError].
 func (s *splitter) next() (rec []byte, line int64, err error) {
 	line = s.line
 	state, firstLine := fieldStart, -1 // firstLine is the length of the record's first line, or -1 until its end is found
