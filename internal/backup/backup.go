@@ -164,7 +164,7 @@ func (f *Folder) runOnce(ctx context.Context, n int) Outcome {
 }
 
 // prune deletes the oldest scheduled backups, so that n are left. It never deletes the
-// backup with the name newest.
+// backup with the name newest, although it is not the newest if the clock was moved back.
 func (f *Folder) prune(n int, newest string) (pruned []string, err error) {
 	times, err := f.Scheduled()
 	if err != nil {

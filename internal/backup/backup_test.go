@@ -269,8 +269,8 @@ func TestSwapByRenamesLosesNoContent(t *testing.T) {
 	}
 }
 
-// After the swap, the former content cannot get its new name, and then Restore fails. Restore still
-// returns the path of the former content.
+// In this test, Restore fails after the swap, and the former content cannot get its new name. Restore
+// still returns the path of the former content.
 func TestRestoreKeepsTheFormerContent(t *testing.T) {
 	r := newRestoration(t)
 	if err := writeStore(r.Data+".replaced-19700101T000000Z", "in the way"); err != nil {
