@@ -349,7 +349,7 @@ key, an unknown variable that begins with LEADERBOARD_, or an invalid value.
 ## Settings
 
 Each line has the key, the unit (omitted for durations and booleans), any default, and the meaning. Certificates and keys are
-PEM files. The server reloads changed TLS files. Each process applies ~limits~ by itself. The IPv6 addresses of one /64 are one caller. A rate
+PEM files. The server reloads changed TLS files. ~limits~ apply per process. The IPv6 addresses of one /64 are one caller. A rate
 of 0 is unlimited, a burst of 0 is what the rate allows in one second, and the other limits are at least 1.
 `))
 	var groups []string
