@@ -46,8 +46,8 @@ func TestTooLargeIsNotUnavailable(t *testing.T) {
 	}
 }
 
-// A caller may send the same messages again after a timeout, while the first attempt
-// is still under way. The producer must keep the acknowledgements of both attempts
+// After a timeout, a caller may send the same messages again while the client still sends the
+// messages of the first attempt. The producer must keep the acknowledgements of both attempts
 // apart. Otherwise a later Send would wait forever.
 func TestSendAgainAfterTimeout(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))

@@ -86,9 +86,9 @@ func message(topic string, b *leaderboard.Board, r *leaderboard.MatchResult) (*s
 	return m, nil
 }
 
-// Submit publishes results of b as [Submitter.Accept] does, and waits for their outcomes. If Kafka
-// has not stored all of the results durably, Submit returns an error. If the wait ends, or ctx is
-// done, before the outcome of a result arrives, the result has the status Accepted.
+// Submit publishes results of b as [Submitter.Accept] does, and waits for their outcomes until the
+// timeout of [NewSubmitter] or until ctx is done. A result without an outcome has the status
+// Accepted. If Kafka has not stored all of the results durably, Submit returns an error.
 func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	waits := make([]<-chan leaderboard.Outcome, len(results))
 	for i := range results {
