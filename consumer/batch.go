@@ -212,8 +212,9 @@ func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 	return cmp.Or(boardErr, resultErr)
 }
 
-// result returns the complete result of i's record. It uses the season that a retraction
-// or a notification names. The service determines the season of every other result.
+// result returns the result in i's record, with its board and season. A retraction or a notification
+// may name its season. For every other result, the service sets the season and all missing fields:
+// see Complete of package ranking.
 func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (leaderboard.MatchResult, error) {
 	r, err := toResult(b, i.record, i.message.Timestamp)
 	if err == nil {
@@ -254,8 +255,8 @@ func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime ti
 }
 
 // applyLimited applies at most batchLimit items, and returns the items that are still
-// pending. If the time is over before these items are applied, applyLimited lowers batchLimit.
-// Without the lower limit, a batch that is too large for a slow store would run out of time at
+// pending. If ctx is done before these items are applied, applyLimited lowers batchLimit.
+// Without the lower limit, a batch that is too large for a slow store would time out at
 // every attempt. If some items were applied in time, applyLimited returns no error, and the next
 // attempt applies the rest.
 func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*item, err error) {

@@ -41,7 +41,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// service is the part of the ranking service that the consumer needs.
+// service is the part of the ranking service that the consumer needs. Package ranking documents the
+// methods.
 type service interface {
 	Board(ctx context.Context, id leaderboard.BoardID) (leaderboard.Board, error)
 	BoardSince(ctx context.Context, id leaderboard.BoardID, since time.Time) (leaderboard.Board, error)

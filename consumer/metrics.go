@@ -41,7 +41,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		misplaced: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "misplaced_total",
 			Help: "Messages that are not on the partition that the murmur2 hash of their user id selects. Their producer uses another partitioner."}),
 		offsetResets: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "offset_resets_total",
-			Help: "Partitions whose offset was reset to the oldest message because the committed offset had expired or the topic was recreated."}),
+			Help: "Partitions whose offset was reset to the oldest message because the committed offset was not in the log or the topic was recreated."}),
 		applyTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "apply_seconds",
 			Help: "Time from reading a batch until its outcomes are reported.", Buckets: observe.SecondsBuckets()}),
 		visible: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "visible_seconds",
@@ -57,7 +57,8 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		partitions: f.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "partitions",
 			Help: "Partitions of all topics that the group has assigned to this consumer."}),
 	}
-	// A counter must exist before it first grows, or else Prometheus does not see it grow.
+	// If a counter appears with its first increase, Prometheus does not count this increase. So
+	// create all counters with the value 0.
 	for _, c := range []cause{causeForm, causeInvalid, causeBoard, causeSeason, causeDamaged} {
 		m.deadLetters.WithLabelValues(string(c))
 	}

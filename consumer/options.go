@@ -30,16 +30,16 @@ type Options struct {
 	SessionTimeout time.Duration
 	// BatchResults is the largest number of messages in a batch. Default 512.
 	BatchResults int
-	// ApplyTimeout is the time after which an attempt to apply a batch starts no more work.
-	// The next attempt begins when the work that was started is done, and applies the rest.
-	// A consumer that leaves the group first waits for its present attempt. Default 30s.
+	// ApplyTimeout is the time after which an attempt to apply a batch begins no further write.
+	// The next attempt begins once the running writes have ended, and applies the rest. A consumer
+	// waits for its present attempt before it leaves the group. Default 30s.
 	ApplyTimeout time.Duration
 	// StuckAfter is how long a batch may make no progress before its consumer gives
 	// up its partitions and rejoins the group. The time during which a server is
 	// unavailable does not count: a batch waits for servers without limit. Default 2m.
 	StuckAfter time.Duration
-	// BoardWait is how long a result waits for its board before it becomes a dead letter.
-	// A result from another region may arrive before its board. Default 30s.
+	// BoardWait is how long a result waits for a board that does not exist yet, before the result
+	// becomes a dead letter. A result from another region may arrive before its board. Default 30s.
 	BoardWait  time.Duration
 	Log        *slog.Logger          // nil logs nothing
 	Registerer prometheus.Registerer // nil means a private registry

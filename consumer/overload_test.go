@@ -13,11 +13,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// slowStore is a store whose Apply takes twice the time of an attempt, and applies a quarter
-// of the results. The store counts the calls that run, and how often it applies each match.
+// slowStore is a store whose Apply returns later than ApplyTimeout, and applies a quarter of the
+// results. The store counts the calls that run, and how often it applies each match.
 type slowStore struct {
 	leaderboard.Store
-	takes time.Duration // after the end of the attempt
+	takes time.Duration // the time from ApplyTimeout until Apply returns
 
 	mu               sync.Mutex
 	running, highest int

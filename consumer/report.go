@@ -128,7 +128,8 @@ func (c *Consumer) linkedMessages(ctx context.Context, changes []leaderboard.Cha
 	return messages, nil
 }
 
-// entryUpdate returns an update about an entry of b, whose user had the rank key before.
+// entryUpdate returns an update about the entry after, which is on board b. Parameter before is the
+// rank key that the user had before the batch.
 func (c *Consumer) entryUpdate(b *leaderboard.Board, before leaderboard.RankKey, after *leaderboard.Entry, bands bands, now time.Time) *pb.LeaderboardUpdate {
 	u := &pb.LeaderboardUpdate{
 		BoardId: string(b.ID), Season: string(after.Season), UserId: string(after.User), Status: pb.Outcome_APPLIED,

@@ -76,9 +76,8 @@ func (w *waitingItems) add(i *item) {
 }
 
 // keepWaiting adds to w the items that must still wait for their boards, and returns the other
-// items. If the board of an item is still missing after limit, the item stops waiting. limit counts
-// from the time when the board was first found to be missing. While the store does not answer, no
-// item stops waiting.
+// items. An item stops waiting once its board has been missing for limit. While the store does not
+// answer, no item stops waiting.
 func (w *waitingItems) keepWaiting(items []*item, limit time.Duration) (done []*item) {
 	now := time.Now()
 	for _, i := range items {
