@@ -29,7 +29,7 @@ type CassandraConfig struct {
 	// Secrets makes the nodes require TLS and a password, unless it is nil. The user may
 	// create keyspaces.
 	Secrets *Secrets
-	// Data holds the folder of each node's data. Default: folders that [Cluster.Close] removes.
+	// Data holds the path of each node's data folder. Default: folders that [Cluster.Close] removes.
 	Data []string
 	// Quick starts the nodes sooner, makes changes of tables cost less processor time, and
 	// acknowledges writes before they are in the commit log. In return, a node serves fewer
@@ -131,8 +131,8 @@ func startCassandra(ctx context.Context, cfg CassandraConfig, j *jvm) (*Cluster,
 // ringTokens returns one token per node. Tokens divide the ring evenly among the
 // nodes of each data center. No two nodes share a token.
 func ringTokens(dcs []string) []string {
-	size, seen := map[string]int64{}, map[string]int64{} // by data center: the number of its nodes, and of its nodes so far
-	order := map[string]int64{}
+	size, seen := map[string]int64{}, map[string]int64{} // by data center: the number of its nodes, and of those that have a token
+	order := map[string]int64{}                          // the index of each data center
 	for _, dc := range dcs {
 		if _, ok := order[dc]; !ok {
 			order[dc] = int64(len(order))
@@ -222,9 +222,9 @@ func cassandraCommand(s *Server, secrets *Secrets, j *jvm, p place, peers []*Ser
 	return cmd, nil
 }
 
-// checkCassandraReady checks that each node answers CQL and lists all others with one schema
-// version. It also checks that each node, as coordinator, can read from as many replicas
-// as there are nodes, but at most three.
+// checkCassandraReady checks that each node answers CQL, and lists all other nodes with the same
+// schema version. It also checks that each node can coordinate a read from all replicas: from as
+// many as there are nodes, but at most three.
 func checkCassandraReady(ctx context.Context, secrets *Secrets, addrs []string) error {
 	schema := ""
 	return eachCassandra(secrets, addrs, func(addr string, session *gocql.Session) error {

@@ -219,8 +219,8 @@ func TestPrivateServersSkipOrFailWithoutServers(t *testing.T) {
 	}
 }
 
-// A server and a client use the same secrets. The client can connect to the server at
-// every loopback address. The server rejects a client without a certificate.
+// A server and a client use the same secrets. The client can connect to the server at the
+// addresses 127.0.0.1 and 127.0.0.3. The server rejects a client without a certificate.
 func TestSecretsFitEachOther(t *testing.T) {
 	s, err := NewSecrets(t.TempDir())
 	must(t, err)

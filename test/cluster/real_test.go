@@ -392,7 +392,7 @@ func TestTwoClustersAreSeparate(t *testing.T) {
 	}
 }
 
-// timed logs how long f takes. The package comment states the times.
+// timed logs how long f takes. The comment of the package quotes such times.
 func timed(t *testing.T, step string, f func()) {
 	t.Helper()
 	start := time.Now()

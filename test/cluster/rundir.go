@@ -36,8 +36,8 @@ func newDir(kind string) (string, error) {
 	return dir, err
 }
 
-// removeDir removes a folder that newDir created. After the last one it removes
-// the run folder too.
+// removeDir removes a folder that newDir created. With the last of these folders, it removes the
+// run folder.
 func removeDir(dir string) error {
 	runDir.mu.Lock()
 	defer runDir.mu.Unlock()
