@@ -129,7 +129,7 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 			return cluster.StartRedis(ctx, cluster.RedisConfig{Secrets: secrets})
 		}})
 	}
-	if s.redisCluster && !(s.secure && s.redis) { // the service uses one of them
+	if s.redisCluster && !(s.secure && s.redis) { // with -secure, start one of the two, because the service uses only one
 		parts = append(parts, part{cluster.EnvRedisCluster, func(ctx context.Context) (*cluster.Cluster, error) {
 			return cluster.StartRedisCluster(ctx, cluster.RedisConfig{Secrets: secrets})
 		}})
@@ -189,8 +189,8 @@ func (s servers) secrets(create func(dir string) (*cluster.Secrets, error)) (_ *
 	return secrets, removeFiles, nil
 }
 
-// settings returns environment variables, as NAME=value, that make the service use the
-// servers of c. Parameter env is the variable that names these servers in tests.
+// settings returns the environment variables, as NAME=value, with which the service connects to
+// the servers of c. Parameter env is the variable that names these servers in tests.
 func settings(env string, c *cluster.Cluster, secrets *cluster.Secrets) []string {
 	names := map[string][2]string{
 		cluster.EnvCassandra: {"CASSANDRA", "HOSTS"}, cluster.EnvKafka: {"KAFKA", "BROKERS"}, cluster.EnvRedis: {"REDIS", "ADDRESSES"},

@@ -18,8 +18,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// envCommand makes the test binary run main, because upDetached starts its own
-// binary.
+// If the variable envCommand is set, the test binary runs main. The function upDetached starts the
+// binary that it is part of, which is this test binary.
 const envCommand = "CLUSTER_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -157,8 +157,8 @@ func TestUpReportsTheErrorOfTheBackgroundProcess(t *testing.T) {
 	}
 }
 
-// A tool that fails while servers start is an error of cluster itself. It must not
-// end like a command under "run", which prints its own error.
+// If a tool fails while servers start, the command cluster prints the error. After the failure of a
+// command under "run", it prints nothing, because that command has printed its own error.
 func TestRunReportsTheErrorOfATool(t *testing.T) {
 	bin := t.TempDir()
 	for name, script := range map[string]string{

@@ -21,8 +21,8 @@ type state struct {
 	Env []string `json:"env"` // NAME=value; empty while the servers start
 }
 
-// openState opens the state file and takes its lock. But if another process runs the servers,
-// that process holds the lock, and lockedByOther is true.
+// openState opens the state file and takes its lock. If another process holds the lock, because it
+// runs the servers, lockedByOther is true.
 func openState(path string) (f *os.File, lockedByOther bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, false, err
