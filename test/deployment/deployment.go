@@ -116,7 +116,9 @@ func New(t testing.TB, o Options) *Deployment {
 	if len(o.DataCenters) == 0 {
 		o.DataCenters = []string{dataCenter(t, d.Cassandra, o.Secrets)}
 	}
-	if d.Program == "" { // built after the servers are known, because a test without servers skips
+	// Build the program last: without servers, the calls above skip the test, and the build would be
+	// wasted.
+	if d.Program == "" {
 		d.Program = Program(t)
 	}
 	d.DataCenter = o.DataCenters[0]
@@ -153,7 +155,7 @@ type keyspace struct {
 	secrets               *cluster.Secrets
 }
 
-// ensureKeyspace finds or creates a keyspace for d, and writes d's settings.
+// ensureKeyspace finds or creates a keyspace for d, and writes d's settings file.
 func (d *Deployment) ensureKeyspace(t testing.TB, dataCenters []string, replicas int, fresh bool) {
 	t.Helper()
 	keyspaces.Lock()
@@ -314,7 +316,7 @@ func Eventually(t testing.TB, try func(context.Context) error) {
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	var last error // the last error that the timeout did not cause
+	var last error // the last error before the timeout, or the timeout's error if there was none
 	for {
 		err := try(ctx)
 		if err == nil {

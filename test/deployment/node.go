@@ -59,8 +59,8 @@ func (d *Deployment) Serve(t testing.TB, flags ...string) *Node {
 	return n
 }
 
-// Embedded starts a process with the embedded engine, and returns once it is ready. Its
-// data are in a folder. It needs no servers. The rules of [Deployment.Serve] apply.
+// Embedded starts a process with the embedded engine on the folder data, and returns once the
+// process is ready. It needs no servers. The rules of [Deployment.Serve] apply.
 func Embedded(t testing.TB, data string, flags ...string) *Node {
 	t.Helper()
 	n := &Node{Client: &Client{Key: adminKey}, Program: Program(t), Flags: flags}
