@@ -135,7 +135,7 @@ func (b *browser) waitFor(condition string, done func() (string, bool)) {
 	b.t.Fatalf("timed out after %v: want that %s, got %q at %s", timeout, condition, got, b.eval("location.href"))
 }
 
-// choose selects an option of a list as a user does.
+// choose selects an option of a list, and sends the event that a user's choice would send.
 func (b *browser) choose(id, value string) {
 	b.t.Helper()
 	b.waitForValue(fmt.Sprintf("[...document.getElementById(%q).options].some(o => o.value === %q)", id, value), "true")
