@@ -115,8 +115,8 @@ func (q query) sharedLabels() []string {
 // missingLabels returns the labels that q uses for a metric, but that the metric does not
 // have. Parameter labels has the metric's labels and their values. Parameter braces is the
 // text between the braces after the metric's name in q. If q names a value of a label, the
-// metric must have this value too. Otherwise a panel would stay empty, and a rule would
-// miss the first increase.
+// metric must have this value too: without it, a panel stays empty, and a rule misses the first
+// increase.
 func (q query) missingLabels(braces string, labels map[string][]string) []string {
 	var missing []string
 	for _, l := range q.sharedLabels() {
