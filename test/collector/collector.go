@@ -114,7 +114,7 @@ func (c *Collector) add(request *tracepb.ExportTraceServiceRequest) {
 	}
 }
 
-// Trace returns the spans of a trace that have arrived.
+// Trace returns the spans of the trace id that have arrived so far.
 func (c *Collector) Trace(id string) (spans []Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
