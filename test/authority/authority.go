@@ -55,7 +55,8 @@ func New(dir, name string) (*Authority, error) {
 	return a, os.WriteFile(a.File, block("CERTIFICATE", der), 0o600)
 }
 
-// Issue writes a certificate for hosts, which are names or IP addresses.
+// Issue writes a certificate for hosts, which are names or IP addresses, and its private key. The
+// names of the files begin with name.
 func (a *Authority) Issue(name string, hosts ...string) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
