@@ -11,8 +11,8 @@ import (
 // Variable names the environment variable that sets the seed.
 const Variable = "LEADERBOARD_TEST_SEED"
 
-// New returns the seed that LEADERBOARD_TEST_SEED names, or a random seed if the variable
-// is not set. New logs the command that repeats the test with the same seed.
+// New returns the value of LEADERBOARD_TEST_SEED, or a random seed if the variable is not set. It
+// logs the command that repeats the test with the same seed.
 func New(t testing.TB) uint64 {
 	t.Helper()
 	n := rand.Uint64()
