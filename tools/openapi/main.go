@@ -1,14 +1,16 @@
 // Command openapi corrects the output of protoc-gen-openapiv2, so that it describes the
-// REST API exactly:
+// REST API exactly. It reads the first file, writes the second, and deletes the first:
 //
 //	openapi generated.swagger.json openapi.json
 //
 // It makes these corrections:
 //
+//   - The document gets a title and the authentication with a key.
+//   - The two paths of one board, which differ in the name of the parameter, become one path.
 //   - The type of 64-bit integers becomes integer instead of string.
 //   - The schema of a stream becomes the schema of its messages.
 //   - The parameter division becomes repeatable.
-//   - The schema of errors becomes that of the API's errors.
+//   - Each operation gets the schema of the API's errors.
 package main
 
 import (
