@@ -1,6 +1,6 @@
 // Package certs reads certificates from PEM files, for the server's listeners and for
-// its connections to other servers. If a file changes, package certs reads the file again. So
-// the server needs no restart after the renewal of a certificate.
+// its connections to other servers. If the modification time or the size of a file changes, package
+// certs reads the file again. So the server needs no restart after the renewal of a certificate.
 package certs
 
 import (
@@ -22,7 +22,7 @@ type File[T any] struct {
 	value  T
 }
 
-// stamp identifies a version of a file.
+// stamp identifies a version of a file. Two versions with equal stamps look like one.
 type stamp struct {
 	modified time.Time
 	size     int64

@@ -29,7 +29,7 @@ type Client struct {
 // handshake fails, it closes the connection.
 type Handshake func(ctx context.Context, conn net.Conn, addr string) (net.Conn, error)
 
-// Dial returns a function that connects with TLS, within a timeout.
+// Dial returns a function that connects and performs the TLS handshake, both within the timeout.
 func (h Handshake) Dial(timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
