@@ -112,8 +112,8 @@ func (c call) end(err *error) {
 	}
 }
 
-// sequence returns the sequence that the function open returns. It measures the sequence
-// as one call, which begins when the caller begins to read.
+// sequence returns the sequence that the function open returns. It measures each reading of the
+// sequence as one call, which begins when the caller begins to read.
 func sequence[T any](ctx context.Context, c calls, method string, board leaderboard.BoardID, open func(context.Context) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var err error
