@@ -29,7 +29,8 @@ func (t Topics) DeadLetters() string { return t.Prefix + "match-results.dlq" }
 // Updates returns the name of the topic on which consumers publish the outcome of each result.
 func (t Topics) Updates() string { return t.Prefix + "leaderboard-updates" }
 
-// TopicOptions are the settings with which [EnsureTopics] creates topics.
+// TopicOptions are the names of topics, the settings with which [EnsureTopics] creates them, and
+// the settings that [Risks] requires.
 type TopicOptions struct {
 	Topics
 	// Partitions is the number of partitions of every topic. Choose a number that never has to
