@@ -33,9 +33,10 @@ type Follower struct {
 // update. Updates of one partition are delivered in sequence, and updates of
 // different partitions concurrently.
 //
-// After a broker has answered, the follower delivers every new update, unless the
-// update expires before the follower reads it. If no broker answers, Follow still
-// returns a follower, which retries in the background.
+// After a broker has answered, the follower delivers every new update. There is one exception: if
+// the next update of a partition is no longer in the log, the follower continues with the updates
+// that are published afterwards. If no broker answers, Follow still returns a follower, which
+// retries in the background.
 // Errors: a missing topic, and any other error that a retry cannot fix.
 func Follow(brokers []string, c *sarama.Config, t kafka.Topics, log *slog.Logger, deliver ...func(*pb.LeaderboardUpdate) error) (*Follower, error) {
 	conf := *c
