@@ -16,7 +16,6 @@ const (
 	MaxAcceptedAttributes = 64
 )
 
-// validateAttributes checks AcceptedAttributes.
 func (b *Board) validateAttributes() (errs []error) {
 	if len(b.AcceptedAttributes) > MaxAcceptedAttributes {
 		errs = append(errs, fieldErrorf("attributes", "%d given, at most %d are allowed", len(b.AcceptedAttributes), MaxAcceptedAttributes))
@@ -39,9 +38,9 @@ func (b *Board) validateAttributes() (errs []error) {
 	return errs
 }
 
-// equalByDefault reports whether SameAs treats the attributes of b and o as equal, because b
-// accepts any attribute by default: b has neither StrictSubmits nor AcceptedAttributes, and o
-// has no AcceptedAttributes either, or has AnyAttribute.
+// equalByDefault reports whether b and o have equal attributes for SameAs, because b accepts any
+// attribute by default. This is the case if b has neither StrictSubmits nor AcceptedAttributes,
+// and if o has AnyAttribute or no AcceptedAttributes.
 func (b *Board) equalByDefault(o *Board) bool {
 	return !b.StrictSubmits && len(b.AcceptedAttributes) == 0 && (len(o.AcceptedAttributes) == 0 || slices.Contains(o.AcceptedAttributes, AnyAttribute))
 }
@@ -59,16 +58,16 @@ func (b *Board) comparedAttributes(o *Board) (x, y []string) {
 	return slices.DeleteFunc(slices.Clone(b.AcceptedAttributes), isKept), slices.DeleteFunc(slices.Clone(o.AcceptedAttributes), isKept)
 }
 
-// AcceptsAny reports whether results that are submitted to b may have any attribute: if
-// AcceptedAttributes has [AnyAttribute], or if b has neither AcceptedAttributes nor
+// AcceptsAny reports whether results that are submitted to b may have any attribute. This is the
+// case if AcceptedAttributes has [AnyAttribute], or if b has neither AcceptedAttributes nor
 // StrictSubmits. It returns false if b is linked, because no results are submitted to b then.
 func (b *Board) AcceptsAny() bool {
 	return b.Source == nil && (slices.Contains(b.AcceptedAttributes, AnyAttribute) || !b.StrictSubmits && len(b.AcceptedAttributes) == 0)
 }
 
-// Accept adds names to AcceptedAttributes and to KeptAttributes, except names that b already
-// declares. If b is linked or accepts any attribute, Accept adds no names. It adds no more than
-// MaxAcceptedAttributes allows.
+// Accept adds names to AcceptedAttributes and to KeptAttributes, except names that are already in
+// AcceptedAttributes or in [Board.Attributes]. If b is linked or accepts any attribute, Accept
+// adds no names. It adds no more than MaxAcceptedAttributes allows.
 func (b *Board) Accept(names []string) {
 	if b.Source != nil || b.AcceptsAny() {
 		return
@@ -102,7 +101,7 @@ func (b *Board) declares(attribute string) bool {
 }
 
 // CheckAttributes returns a [FieldError] for each attribute that neither b nor a board linked
-// to b declares. A board declares its accepted attributes and the attributes of its divisions
+// to b declares, joined by [errors.Join]. A board declares its accepted attributes and the attributes of its divisions
 // and of Source.Match. Any other attribute is probably misspelled.
 func (b *Board) CheckAttributes(attributes map[string]string, linked []*Board) error {
 	if len(attributes) == 0 || b.AcceptsAny() {
@@ -113,13 +112,13 @@ func (b *Board) CheckAttributes(attributes map[string]string, linked []*Board) e
 		if b.declares(name) || slices.ContainsFunc(linked, func(l *Board) bool { return l.declares(name) }) {
 			continue
 		}
-		errs = append(errs, fieldErrorf("attributes", "%.128q is not declared by board %q, which declares %s; add it to the board's attributes, or set these to [%q] to accept all",
+		errs = append(errs, fieldErrorf("attributes", "%.128q is not declared by board %q, which declares %s; add it to the board's attributes, or set the board's attributes to [%q] to accept all",
 			name, b.ID, b.declaredText(), AnyAttribute))
 	}
 	return errors.Join(errs...)
 }
 
-// declaredText lists the attributes that b declares, for error messages.
+// declaredText lists the accepted attributes and those of the current divisions, for error messages.
 func (b *Board) declaredText() string {
 	names := slices.Concat(b.Attributes(), b.AcceptedAttributes)
 	if len(names) == 0 {
@@ -129,16 +128,16 @@ func (b *Board) declaredText() string {
 	return strings.Join(slices.Compact(names), ", ")
 }
 
-// CheckSubmit returns a [FieldError] for each reason why a caller must not submit r to b.
-// [Board.Merge] does not refuse results for these reasons, because the Kafka topic may contain
-// such results. r must be as the caller gave it: AchievedAt and Season are zero if the caller
-// gave none. Parameter linked has the boards that are linked to b.
+// CheckSubmit returns a [FieldError] for each reason why a caller must not submit r to b, joined by
+// [errors.Join]. [Board.Merge] does not refuse results for these reasons, because the Kafka topic may contain
+// such results. The fields of r must be as the caller gave them: AchievedAt and Season are zero if
+// the caller gave none. Parameter linked has the boards that are linked to b.
 func (b *Board) CheckSubmit(r *MatchResult, linked []*Board) error {
 	errs := []error{b.CheckAttributes(r.Attributes, linked)}
 	// A correction without a time would belong to the season in which it arrives. The old
 	// result would still count in its own season.
 	if r.Revision > 0 && r.AchievedAt.IsZero() && r.Season == "" && b.Season.Kind != None {
-		errs = append(errs, fieldErrorf("achieved_at", "or season is required with a revision above 0, because the board has seasons; to change some fields of a stored result, use PATCH /v1/boards/{board}/results/{user_id}/{match_id}"))
+		errs = append(errs, fieldErrorf("achieved_at", "this field or season is required with a revision above 0, because the board has seasons; to change some fields of a stored result, use PATCH /v1/boards/{board}/results/{user_id}/{match_id}"))
 	}
 	for i, tie := range b.TieBreakers {
 		if b.StrictSubmits && tie.Order == LowerFirst && i >= len(r.TieBreakers) {

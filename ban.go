@@ -10,7 +10,7 @@ import (
 // lifted ban, Banned is false.
 //
 // Of all states of one user and board, the store keeps the greatest by [Ban.Compare].
-// The result therefore does not depend on the order of the writes, or on repeated
+// The stored state therefore does not depend on the order of the writes, or on repeated
 // writes.
 type Ban struct {
 	User UserID
@@ -55,8 +55,9 @@ func (b *Ban) Concerns(board *Board) bool {
 func (b *Ban) Hides(board *Board) bool { return b.Banned && b.Concerns(board) }
 
 // Compare orders the states of one user and board. The state with the higher revision
-// is greater. At equal revisions, a ban is greater than a lifted ban, and a later end
-// is greater than an earlier one. The other fields decide the remaining ties.
+// is greater. At equal revisions, a ban is greater than a lifted ban. Of two bans, or of two
+// lifted bans, the state with the later Until is greater; a zero Until is the latest. The
+// other fields decide the remaining ties.
 func (b *Ban) Compare(o *Ban) int {
 	return cmp.Or(
 		cmp.Compare(b.Revision, o.Revision), compareBool(b.Banned, o.Banned),
@@ -80,7 +81,8 @@ func compareBool(x, y bool) int {
 //
 // If b has revision 0, b is new: MergeBan assigns a revision above the stored revision. A new state
 // that lifts a ban has no effect if the user is not banned. A state b that already has a revision
-// has no effect if b was set at erasedAt or earlier.
+// has no effect in two cases: it was set at erasedAt or earlier, or it is not greater than the
+// stored state.
 func MergeBan(stored *Ban, b Ban, erasedAt time.Time) (Ban, bool) {
 	b.At, b.Until = Truncate(b.At), Truncate(b.Until)
 	old := Ban{User: b.User, Board: b.Board}

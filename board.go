@@ -64,8 +64,8 @@ const (
 // the same rank key. https://en.wikipedia.org/wiki/Ranking compares the methods.
 type Method int8
 
-// The methods. Each comment begins with the ranks of four standings, for example. The
-// second and the third standing tie.
+// The methods. Each comment begins with the ranks of four example standings, of which the
+// second and the third tie.
 const (
 	// Competition gives 1-2-2-4: a standing's rank is one more than the number of
 	// standings with a better rank key.
@@ -122,8 +122,8 @@ func parseEnum[E ~int8](field string, names []string, text []byte, dst *E) error
 	return nil
 }
 
-// TieBreaker is an integer column of a board that ranks standings with equal
-// scores.
+// TieBreaker is an integer column of a board. Standings with equal scores rank by the
+// board's tie-breakers, the first tie-breaker first.
 type TieBreaker struct {
 	Name  string `json:"name"`
 	Order Order  `json:"order"`
@@ -156,7 +156,7 @@ type Board struct {
 	// the divisions. [AnyAttribute] means all: see [Board.CheckSubmit].
 	AcceptedAttributes []string `json:"attributes,omitempty"`
 	// KeptAttributes are those of AcceptedAttributes that no caller declared: [Board.Accept]
-	// added them, because stored results have them. [Board.SameAs] ignores them.
+	// added them, because stored results may have them. [Board.SameAs] ignores them.
 	KeptAttributes []string `json:"kept_attributes,omitempty"`
 	// StrictSubmits is set on boards that a caller of the API created, except those that
 	// earlier builds created: see [Board.CheckSubmit].
@@ -407,8 +407,8 @@ func (b *Board) fields() map[string]string {
 	return fields
 }
 
-// normalForm returns b in a normal form, so that [reflect.DeepEqual] can compare boards:
-// empty lists become nil, and an empty time zone becomes UTC.
+// normalForm returns b in a normal form, so that [reflect.DeepEqual] can compare boards. Empty
+// lists become nil, divisions are sorted, and an empty time zone becomes UTC.
 func (b Board) normalForm() Board {
 	if len(b.TieBreakers) == 0 {
 		b.TieBreakers = nil
@@ -480,8 +480,9 @@ func (b *Board) ValidateNew() error {
 //   - Season.Windows and Season.Ends: new elements, and earlier times of early ends
 //   - Links, FillLease, Rolling, Unfilled and RecountLease, which the service sets
 //
-// If proposal changes anything else, Amend returns a [FieldError], because existing
-// standings depend on the other rules.
+// Amend ignores changes of CreatedAt, StrictSubmits and PastDivisions. If proposal changes anything
+// else, Amend returns a [FieldError], because existing standings depend on the other rules. Amend
+// also returns the faults that Validate finds in the result.
 func (b *Board) Amend(proposal Board) (Board, error) {
 	amended := *b
 	amended.Title, amended.Unit, amended.Decimals = proposal.Title, proposal.Unit, proposal.Decimals

@@ -27,8 +27,8 @@ import (
 
 // decayBlock is the number of exponents e in a block. A sum keeps the terms in the
 // block of its latest term and in the block before that. Older terms count as zero:
-// 2^53 points in them are worth less than 2^-202 of one point in the latest term. Which
-// terms count depends on the latest of all terms only, not on the order of arrival.
+// 2^53 points of an older term are worth less than 2^-202 of one point of the latest term.
+// Which terms count depends on the latest of all terms only, not on the order of arrival.
 const decayBlock = 256
 
 // decaySum is a user's sum V. The zero decaySum has no terms. A decaySum is immutable: add returns
@@ -276,8 +276,8 @@ func (d decaySum) appendKey(dst []byte) []byte {
 }
 
 // decayScore returns how many points the sum with the given key is worth at the time t. The
-// time t and the half-life h are in microseconds. The value is rounded to whole
-// points, halves away from zero, and limited to ±[MaxScore].
+// time t and the half-life h are in microseconds. The value is rounded to the nearest integer,
+// a half away from zero, and limited to ±[MaxScore].
 //
 // Keys are rounded towards zero. So a value that is halfway between two integers may have become
 // slightly smaller. To round such a value away from zero nevertheless, decayScore first multiplies
@@ -322,7 +322,7 @@ func decayBound(s, t, h int64) []byte {
 	bound := make([]byte, decayKeyLen)
 	switch {
 	case s <= -int64(MaxScore): // all keys have at least this score
-		bound[decayKeyLen-1] = 1 // so that ScorePrefix can return the bytes before it
+		bound[decayKeyLen-1] = 1 // not 0, so that ScorePrefix can subtract 1
 		return bound
 	case s > int64(MaxScore): // no key has this score
 		for i := range bound {
@@ -334,8 +334,8 @@ func decayBound(s, t, h int64) []byte {
 		copy(bound[1:], decayMagnitude(s, t, h))
 		return bound
 	}
-	// The keys with a lower score are negative, with a magnitude of at least 1-s. The complement of
-	// the smallest magnitude is the last one of these keys.
+	// The keys with a lower score are negative, with a magnitude of at least 1-s. The greatest of
+	// these keys is the complement of the smallest magnitude. The bound is this key plus 1.
 	bound[0] = decayNegative
 	copy(bound[1:], decayMagnitude(1-s, t, h))
 	invert(bound[1:])
@@ -347,13 +347,13 @@ func decayBound(s, t, h int64) []byte {
 	return bound
 }
 
-// decayMagnitude returns the exponent and the mantissa of the smallest positive key for which
-// decayScore returns at least s, as in the key. s is 1 to [MaxScore].
+// decayMagnitude returns the smallest positive key for which decayScore returns at least s, without
+// the byte for the sign. s is 1 to [MaxScore].
 func decayMagnitude(s, t, h int64) []byte {
 	down, f := decayFactor(t, h)
 	factor := f.plusOne()
-	// The value is s-1/2 or slightly less: at least 2^(n-2), if s has n bits. A key with the
-	// exponent x and the factor 1+f has a value below 2^(x+1).
+	// The key's value is s-1/2 or slightly less: more than 2^(n-3), if s has n bits. A key with
+	// the exponent x and the factor 1+f has a value below 2^(x+1). So x is at least n-3.
 	x := int64(bits.Len64(uint64(s))) - 3
 	for ; ; x++ {
 		// Find the smallest product v of the mantissa and the factor with v + v/2^110 >= threshold.

@@ -423,7 +423,7 @@ func TestDecayScoreAgainstReal(t *testing.T) {
 	}
 }
 
-// A score and the prefix of a score agree for each key, also for values halfway between two scores.
+// ScoreOf and ScorePrefix agree for each key, also for a value halfway between two scores.
 func TestScorePrefixAgreesWithScoreOf(t *testing.T) {
 	rng := newRand(t)
 	for _, order := range []Order{HigherFirst, LowerFirst} {
@@ -437,7 +437,7 @@ func TestScorePrefixAgreesWithScoreOf(t *testing.T) {
 				d = sumTerms(h, randomTerms(rng, 4, h, at)...)
 			}
 			keys := [][]byte{b.decayBytes(d)}
-			for _, step := range []int64{1, -1, 1 << 40, -1 << 40, 1 << 55, -1 << 55} { // keys next to it
+			for _, step := range []int64{1, -1, 1 << 40, -1 << 40, 1 << 55, -1 << 55} { // keys near the first key
 				n := new(big.Int).SetBytes(keys[0])
 				if n.Add(n, big.NewInt(step)); d.decayParts != nil && points != 0 {
 					keys = append(keys, n.FillBytes(make([]byte, decayKeyLen)))

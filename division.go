@@ -179,7 +179,6 @@ func quoted(names []string) string {
 	return strings.Join(all, ", ")
 }
 
-// validateDivisions checks Divisions.
 func (b *Board) validateDivisions() (errs []error) {
 	if len(b.Divisions) > MaxDivisions {
 		errs = append(errs, fieldErrorf("divisions", "%d given, at most %d are allowed", len(b.Divisions), MaxDivisions))
@@ -230,8 +229,8 @@ func (b *Board) WithRules(rules int) *Board {
 
 // amendDivisions replaces the divisions of b by the divisions of proposal, and sets b.Unfilled. The
 // divisions that b keeps stay in the order of b, before the new divisions. So if proposal only has
-// the same divisions in another order, nothing changes. If proposal has no RecountLease, the
-// recount has ended. amendDivisions then removes the divisions that b keeps from Unfilled.
+// the same divisions in another order, the divisions do not change. If proposal has no
+// RecountLease, the recount has ended, and Unfilled then has the new divisions only.
 func (b *Board) amendDivisions(proposal *Board) error {
 	if errs := proposal.validateDivisions(); errors.Join(errs...) != nil {
 		return errors.Join(errs...)

@@ -154,7 +154,7 @@ func TestAmendDivisions(t *testing.T) {
 }
 
 // A tally from the time before a change of divisions keeps the values of its attributes. An entry
-// that is computed with the old rules does not change.
+// that is computed from it with the old divisions does not change.
 func TestTallyKeepsItsValuesAfterAChangeOfDivisions(t *testing.T) {
 	old := Board{ID: "b", Policy: Sum, Divisions: []string{"gender", "age"}}
 	r := MatchResult{ResultKey: ResultKey{Match: "a"}, AchievedAt: time.Unix(1, 0), Attributes: map[string]string{"gender": "F", "age": "30", "club": "x"}}

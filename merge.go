@@ -21,8 +21,8 @@ const (
 	// revision. The greater of the two contents stands, so the order of arrival does
 	// not matter.
 	Conflict
-	// Rejected means that the result was refused for a [Reason]. A replay of the
-	// same result is always rejected too.
+	// Rejected means that the result was refused for a [Reason]. A replay of the same
+	// result is rejected too, or superseded if a higher revision stands by then.
 	Rejected
 	// Accepted means that the result is durable in a log and will be applied from it.
 	Accepted
@@ -60,8 +60,8 @@ const (
 	ReasonInvalid Reason = "INVALID"
 )
 
-// Refusal is the record of a rejected result. Because stores keep refusals, a replay is
-// rejected too, even if the board's settings have changed since.
+// Refusal is the record of a rejected result. Because stores keep refusals, a replay of the
+// result is never applied, even if the board's settings have changed since.
 type Refusal struct {
 	Revision   int64
 	Reason     Reason
@@ -128,8 +128,8 @@ type Decision struct {
 // Whether a result is refused, however, depends on the order of arrival. For example, a result is
 // refused if it would lower the sum below the floor. If another result with enough points arrives
 // first, the sum does not fall below the floor, and the result is accepted. The store keeps each
-// refusal, so a replay of a refused result gets the same decision. A query for a refused result
-// returns the refusal.
+// refusal, so a replay of a refused result is refused again, unless a higher revision stands by
+// then. A query for a refused result returns the refusal.
 //
 // Voids counts how often the match of a result was voided or restored. The result that
 // stands keeps the greatest Voids of all its revisions. The order of arrival and repetition

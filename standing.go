@@ -87,8 +87,9 @@ func (b *Board) ScorePrefix(s Score, t time.Time) RankKey {
 	if b.Order == LowerFirst {
 		return RankKey(decayBound(int64(s), at, halfLife))
 	}
-	// The keys with the score s end before the first key with the next score. All keys have the
-	// same length, so the bytes before the first byte string of this length are the last ones.
+	// Every key with a higher score than s is at least decayBound(s+1). All keys have the same
+	// length, so every other key is at most this bound minus 1. Rank keys are the complements of
+	// keys. So exactly those below the complement of the bound minus 1 have a better score than s.
 	key := decayBound(int64(s)+1, at, halfLife)
 	for i := len(key) - 1; i >= 0; i-- {
 		if key[i]--; key[i] != 0xff {
@@ -172,8 +173,8 @@ type Entry struct {
 	Results int64
 	// Hidden means that a ban keeps the entry out of every ladder.
 	Hidden bool
-	// Version grows with every change of the user's results in the season, or of the user's bans. If
-	// two entries of one season and user have equal versions, the entries are equal.
+	// Version grows with every change of the entry, and may grow without a change. If two entries of
+	// one season and user have equal versions, the entries are equal.
 	Version uint64
 }
 

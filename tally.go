@@ -206,7 +206,7 @@ func (t *Tally) AppendBinary(dst []byte) ([]byte, error) {
 }
 
 // UnmarshalBinary sets t to the tally that AppendBinary wrote as data. It returns
-// [ErrFormat] for bytes that AppendBinary cannot produce.
+// [ErrFormat] if data is not an encoded tally.
 func (t *Tally) UnmarshalBinary(data []byte) error {
 	d := decoder{b: data}
 	if d.byte() != tallyFormat {
