@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -23,7 +24,7 @@ func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey)
 		s.orphanMu.Lock()
 		rowsOf, err := s.findOrphanRows(ctx, bd, seasonKey.Season)
 		if err == nil {
-			s.orphans[seasonKey] = rowsOf // a later Recount removes these rows
+			s.orphans[seasonKey] = maps.Clone(rowsOf) // the loop below reads rowsOf while a Recount may delete from the clone
 		}
 		s.orphanMu.Unlock()
 		if err != nil {
@@ -42,8 +43,8 @@ func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey)
 	}
 }
 
-// divisionOf is the inverse of slot. For the slot of hidden entries it returns the
-// overall division.
+// divisionOf is the inverse of [board.slot]: it returns the division of a slot. For the slot of
+// hidden entries it returns the overall division.
 func (bd *board) divisionOf(slot []byte) leaderboard.Division {
 	d := decoder{b: slot}
 	if d.byte() != slotDivision {
@@ -61,7 +62,8 @@ type orphans map[leaderboard.UserID][]placement
 // orphanRowsOf returns the orphan rows of a user. The first call for a season searches
 // the whole season; later calls use the result of this search. One search is enough:
 // every batch changes a user's ladder rows and user row together, so this process cannot
-// create orphan rows. They come from damage, or from a bug in another version.
+// create orphan rows. They come from damage, or from a
+// bug in another version of this program.
 func (s *Store) orphanRowsOf(ctx context.Context, bd *board, season leaderboard.SeasonID, user leaderboard.UserID) ([]placement, error) {
 	seasonKey := leaderboard.SeasonKey{Board: bd.ID, Season: season}
 	s.orphanMu.Lock()

@@ -2,6 +2,7 @@ package pebble
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -51,6 +52,42 @@ func TestRecountRemovesOrphanRows(t *testing.T) {
 	if rows := orphans(); len(rows) > 0 {
 		t.Errorf("after Recount the orphan rows %v remain, want none", rows)
 	}
+}
+
+// OrphanRows yields the rows of the state in which it began, even if Recount removes some of them
+// meanwhile. Another goroutine may call Recount, so the two must not share a map.
+func TestOrphanRowsYieldsRowsThatRecountRemoves(t *testing.T) {
+	s := openTest(t)
+	const n = 20
+	user := func(i int) leaderboard.UserID { return leaderboard.UserID(fmt.Sprint("u", i)) }
+	for i := range n {
+		mustApply(t, s, testResult(user(i), "m", 0, 5))
+		orphan := mustEntry(t, s, user(i))
+		orphan.AchievedAt = orphan.AchievedAt.Add(time.Second)
+		for _, p := range s.board("b").placements(makeSeasonRowKey(1, "all"), &orphan) {
+			if err := s.db.Set(p.key, p.value, pebble.Sync); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	rows := 0
+	for _, err := range s.OrphanRows(t.Context(), testSeason) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rows++; rows > 1 {
+			continue
+		}
+		for i := range n {
+			if _, err := s.Recount(t.Context(), testBoard(), "all", user(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if want := 2 * n; rows != want { // one row in the overall ladder and one in a division
+		t.Errorf("OrphanRows yields %d rows, want %d", rows, want)
+	}
+	checkLadders(t, s, n)
 }
 
 // UnregisteredUsers yields users who have results but no user row, and Recount
