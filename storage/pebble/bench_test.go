@@ -89,9 +89,9 @@ func benchResult(user, match int) leaderboard.MatchResult {
 	}
 }
 
-// writeFloor makes the same changes as Apply for users who already have results. It
-// writes the record and the user's row. In each of two ladders it removes the old row and writes
-// the new row.
+// writeFloor makes the same changes as Apply for users who already have results. For each
+// result, it writes the record and the user's row. In each of two ladders, it removes the
+// user's old row and writes the new row.
 func writeFloor(s *Store, results []leaderboard.MatchResult) error {
 	return writeRows(s, results, true, pebble.Sync)
 }

@@ -17,32 +17,33 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// board is a version of a stored board. It is immutable: AmendBoard stores a new version.
+// board is a version of a stored board. AmendBoard makes a new version. A version does not change,
+// except for what its pointers share with the other versions.
 type board struct {
 	leaderboard.Board
 	number  uint32
 	sealing gate // held during a seal, a change of the divisions, and the deletion of the board or of one of its seasons
-	// slots points to the list that Board.EveryDivision returns: all divisions that the board
-	// has or had. Keys and rows contain indexes in this list. All versions of the board share
-	// the pointer, because a reader that has an older version may read newer rows.
-	slots *atomic.Pointer[[]string]
+	// everyDivision points to the list that Board.EveryDivision returns: all divisions that the
+	// board has or had. Keys and rows contain indexes in this list. All versions of the board
+	// share the pointer, because a reader that has an older version may read newer rows.
+	everyDivision *atomic.Pointer[[]string]
 }
 
 func newBoard(b leaderboard.Board, number uint32) *board {
-	bd := &board{Board: b, number: number, sealing: newGate(), slots: &atomic.Pointer[[]string]{}}
-	bd.setSlots()
+	bd := &board{Board: b, number: number, sealing: newGate(), everyDivision: &atomic.Pointer[[]string]{}}
+	bd.setEveryDivision()
 	return bd
 }
 
-func (bd *board) setSlots() {
+func (bd *board) setEveryDivision() {
 	all := bd.EveryDivision()
-	bd.slots.Store(&all)
+	bd.everyDivision.Store(&all)
 }
 
-// division returns the division with an index in EveryDivision. It returns false if the
-// board has fewer divisions.
+// division returns the division with an index in everyDivision. It returns false if the
+// list is shorter.
 func (bd *board) division(index int) (string, bool) {
-	all := *bd.slots.Load()
+	all := *bd.everyDivision.Load()
 	if index >= len(all) {
 		return "", false
 	}
@@ -50,7 +51,9 @@ func (bd *board) division(index int) (string, bool) {
 }
 
 // indexOf is the inverse of division. It returns -1 for a division that bd never had.
-func (bd *board) indexOf(division string) int { return slices.Index(*bd.slots.Load(), division) }
+func (bd *board) indexOf(division string) int {
+	return slices.Index(*bd.everyDivision.Load(), division)
+}
 
 // catalog holds all stored boards. It is immutable.
 type catalog struct {
@@ -59,13 +62,14 @@ type catalog struct {
 	last     uint32 // the number of the newest board
 }
 
-// with returns a copy of c that also holds bd. without returns a copy of c that does not hold bd.
+// with returns a copy of c that also holds bd, in place of any other version of the board.
 func (c *catalog) with(bd *board) *catalog {
 	out := &catalog{maps.Clone(c.byID), maps.Clone(c.byNumber), max(c.last, bd.number)}
 	out.byID[bd.ID], out.byNumber[bd.number] = bd, bd
 	return out
 }
 
+// without returns a copy of c that does not hold bd.
 func (c *catalog) without(bd *board) *catalog {
 	out := &catalog{maps.Clone(c.byID), maps.Clone(c.byNumber), c.last}
 	delete(out.byID, bd.ID)
@@ -210,7 +214,7 @@ func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, holdsSea
 		unlock()
 		return leaderboard.Board{}, fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
 	}
-	amended := &board{number: bd.number, sealing: bd.sealing, slots: bd.slots}
+	amended := &board{number: bd.number, sealing: bd.sealing, everyDivision: bd.everyDivision}
 	batch := s.db.NewBatch()
 	if amended.Board, err = bd.Revise(change); err == nil {
 		amended.Board = amended.Clone()
@@ -227,7 +231,7 @@ func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, holdsSea
 		return leaderboard.Board{}, err
 	}
 	err = s.commit(ctx, batch, func() {
-		amended.setSlots()
+		amended.setEveryDivision()
 		s.boards.Store(boards.with(amended))
 		unlockUsers()
 		unlock()
@@ -272,11 +276,10 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time
 	})
 }
 
-// removeData adds the removal of all data of bd with the prefix to the batch, commits the
-// batch, and removes season notes that have become useless. It holds all stripes until
-// readers see the removal, so no concurrent Apply leaves rows behind. As soon as readers see
-// the removal, it calls onVisible and then onDone. If it returns an error before the commit
-// starts, it calls only onDone.
+// removeData adds the removal of all data of bd with the prefix to the batch, and commits the
+// batch. Then it removes the season notes of the removed users: see removeNotes. It holds all stripes until readers see the removal, so no concurrent Apply
+// leaves rows behind. As soon as readers see the removal, it calls onVisible and then onDone.
+// If it returns an error before the commit starts, it calls only onDone.
 func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, prefix []byte, onVisible, onDone func()) error {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
@@ -311,8 +314,8 @@ func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, 
 }
 
 // removeNotes removes the season notes of all users who have a user row under the prefix in
-// the snapshot, which shows the store before the removal of these rows. If a user has a new
-// row since then, removeNotes keeps the user's note.
+// the snapshot. The snapshot shows the store before the removal of these rows. If a user has a
+// new row since then, removeNotes keeps the user's note.
 func (s *Store) removeNotes(ctx context.Context, snapshot pebble.Reader, bd *board, prefix []byte) error {
 	seasons, err := seasonsUnder(ctx, snapshot, prefix)
 	if err != nil {

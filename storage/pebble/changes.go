@@ -30,9 +30,9 @@ func (s *Store) ChangedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 // noteChange records the time of a change in a season: in memory, and by a write that it adds
 // to the batch. If it knows of a later change, it writes the time of that change instead.
 //
-// Two concurrent batches may be written in another order than their calls of noteChange. The
-// row then has the earlier of the two times until the next change. The time in memory is the later
-// time.
+// Two concurrent batches may be written in another order than their calls of noteChange. Until
+// the next change, the row then has the earlier of the two times, and only the memory has the
+// later time.
 func (s *Store) noteChange(batch *pebble.Batch, season seasonRowKey, at time.Time) error {
 	key := changeKey(season)
 	s.changesMu.Lock()

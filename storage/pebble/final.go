@@ -16,7 +16,7 @@ type finalLadder struct {
 	bd       *board
 	snapshot *pebble.Snapshot
 	rowKey   seasonRowKey
-	slot     []byte // names the ladder in keys; nil if the board never had the division
+	slot     []byte // names the ladder in keys: see keys.go; nil if the board never had the division
 	sealRow
 }
 
@@ -186,8 +186,8 @@ func (s *Store) FinalAfter(ctx context.Context, l leaderboard.Ladder, after lead
 
 // eraseFinal adds to the batch the removal of a user's final standings in a season, in every
 // generation. The other standings keep their ranks. If a seal of the season is in progress,
-// eraseFinal skips the generation that the seal writes, and adds the user to the list by which
-// endSeal removes the user from that generation.
+// eraseFinal skips the generation that the seal writes. Instead, it adds the user to seal.erased,
+// and endSeal then removes the user from that generation.
 func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userState) error {
 	seasonKey := leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}
 	var inProgress uint32 // the generation of the seal in progress; 0 if no seal is in progress

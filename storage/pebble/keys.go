@@ -27,11 +27,11 @@ import (
 //	p  user id with length; board id with length; season id with length; mark id, raw   the reason of a leaderboard.FinalMark
 //	c  season                                  time of the last change of the season's entries, in Unix microseconds, 8 bytes
 //	e  SHA-256 of a user id                    time of the user's erasure, and a version: the user's later entries have greater versions
-//	u  user id with length; season              nothing; the row is a season note: it means that the user may have a user row in this season
+//	u  user id with length; season              nothing; the row is a season note: the user may have a user row in this season
 //	d  season; s                                the sealRow as JSON
 //	d  season; u; user id, raw                  the user row: version, hidden, time of the erasure, rules, tally
 //	d  season; r; user id with length; match id, raw   the leaderboard.Record: the result that stands, refusals
-//	d  season; m; match id with length; user id, raw   nothing; the user has a record of the match; on boards with Board.Matches only
+//	d  season; m; match id with length; user id, raw   nothing; the user has a stored result of the match; on boards with Board.Matches only
 //	d  season; v; match id, raw                 the leaderboard.MatchState: Voids and Applied, uvarints; At; reason and actor with length
 //	d  season; l; slot; sort key                the fields of the entry that its sort key does not hold
 //	d  season; f; generation, 4; n; slot        number of final standings of a ladder, uvarint

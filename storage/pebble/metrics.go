@@ -23,8 +23,8 @@ func newSyncSeconds() prometheus.Histogram {
 	})
 }
 
-// A gauge is a metric. The collector reads its value from the engine's metrics.
-type gauge struct {
+// An engineMetric is a metric whose value the collector reads from the metrics of Pebble.
+type engineMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
 	read func(*pebble.Metrics) float64
@@ -34,10 +34,10 @@ type gauge struct {
 type collector struct {
 	store  *Store
 	dir    string
-	gauges []gauge
+	engine []engineMetric
 	failed *prometheus.Desc
-	free   *prometheus.Desc
-	size   *prometheus.Desc
+	free   *prometheus.Desc // free space of the file system
+	size   *prometheus.Desc // size of the file system
 }
 
 func describe(name, help string) *prometheus.Desc {
@@ -48,7 +48,7 @@ func newCollector(s *Store, dir string) *collector {
 	const counter, level = prometheus.CounterValue, prometheus.GaugeValue
 	return &collector{
 		store: s, dir: dir,
-		gauges: []gauge{
+		engine: []engineMetric{
 			{describe("memtable_bytes", "Memory of the memtables of the embedded store, in bytes."), level,
 				func(m *pebble.Metrics) float64 { return float64(m.MemTable.Size) }},
 			{describe("flushes_total", "Memtables that the embedded store has written to tables."), counter,
@@ -90,8 +90,8 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	send(c.failed, prometheus.GaugeValue, 0)
 	m := c.store.db.Metrics()
-	for _, g := range c.gauges {
-		send(g.desc, g.kind, g.read(m))
+	for _, metric := range c.engine {
+		send(metric.desc, metric.kind, metric.read(m))
 	}
 }
 

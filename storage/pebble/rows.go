@@ -104,7 +104,7 @@ type userRow struct {
 	version  uint64    // the version of the entry
 	hidden   bool      // a ban hides the user on the board
 	erasedAt time.Time // the time of the user's latest erasure; zero if the user was never erased
-	rules    int       // the divisions that the entry follows: see leaderboard.Board.Rules
+	rules    int       // the number of the list of divisions that the entry follows: see leaderboard.Board.Rules
 	tally    leaderboard.Tally
 }
 
@@ -254,9 +254,9 @@ func sortRefusals(refusals []leaderboard.Refusal) {
 type placement struct{ key, value []byte }
 
 // placements returns the ladder rows of an entry: one row in the overall ladder and one
-// for each of the entry's divisions. A hidden entry has only one row, in the slot of
-// hidden entries. The sort key in a row's key contains some fields of the entry. The
-// row's value contains the other fields.
+// for each of the entry's divisions. A hidden entry has only one row, among the season's
+// hidden entries. Part of a row's key names its ladder: the slot, see keys.go. The sort key in
+// a row's key contains some fields of the entry. The row's value contains the other fields.
 func (bd *board) placements(rowKey seasonRowKey, e *leaderboard.Entry) []placement {
 	if e.Key == "" {
 		return nil
@@ -283,8 +283,8 @@ func (bd *board) placements(rowKey seasonRowKey, e *leaderboard.Entry) []placeme
 	return rows
 }
 
-// decodeEntry returns the entry of a ladder row. The slot and the sort key are parts of
-// the row's key.
+// decodeEntry returns the entry of a ladder row. The slot (see keys.go) and the sort key are
+// parts of the row's key.
 func (bd *board) decodeEntry(season leaderboard.SeasonID, slot, sortKey, value []byte) (leaderboard.Entry, error) {
 	e := leaderboard.Entry{SeasonKey: leaderboard.SeasonKey{Board: bd.ID, Season: season}, Hidden: slot[0] == slotHidden}
 	var err error

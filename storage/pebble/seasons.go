@@ -120,7 +120,8 @@ func (s *Store) RankChanges(ctx context.Context) iter.Seq2[leaderboard.RankChang
 	return emptySeq[leaderboard.RankChange](ctx)
 }
 
-// FinishRankChange implements [leaderboard.Store].
+// FinishRankChange implements [leaderboard.Store]. Every change is complete, so update gets no
+// entries.
 func (s *Store) FinishRankChange(ctx context.Context, _ leaderboard.RankChange, update func([]leaderboard.Entry) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

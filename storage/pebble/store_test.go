@@ -24,7 +24,7 @@ func TestRandomHistories(t *testing.T) {
 	storagetest.RunHistories(t, openMem, storagetest.Sizes{Histories: 20})
 }
 
-// limits names the sentence of the contract that the store does not keep.
+// limits declares that RankChanges yields nothing, as the contract allows for such a store.
 var limits = storagetest.Limits{NoRankChanges: "each start of the process loads the index from the store"}
 
 func TestContract(t *testing.T) {
