@@ -26,7 +26,7 @@ func diff(subject string, want, got any) error {
 	return nil
 }
 
-// collect returns the elements of a sequence up to its first error, and this error.
+// collect returns the elements of a sequence before its first error, and this error.
 func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	var out []T
 	for v, err := range seq {
@@ -38,8 +38,8 @@ func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	return out, nil
 }
 
-// checkKey checks the score in a user's rank key against the model's line, which is nil if
-// the user has no entry.
+// checkKey checks the score and the tie-breakers in a user's rank key against want, the model's
+// line. If the user has no entry, want is nil and key must be empty.
 func (p *replay) checkKey(want *line, board leaderboard.BoardID, key leaderboard.RankKey) error {
 	if want == nil || key == "" {
 		if want != nil || key != "" {
@@ -198,7 +198,7 @@ func (p *replay) compareBans() error {
 		got := map[leaderboard.BanKey]leaderboard.Ban{}
 		for i, b := range ending {
 			if got[b.Key()] = b; i > 0 && b.Until.Before(ending[i-1].Until) {
-				return fmt.Errorf("BansEnding yields a ban that ends at %v after one that ends at %v, want them ordered by their end", b.Until, ending[i-1].Until)
+				return fmt.Errorf("BansEnding yields a ban that ends at %v after a ban that ends at %v, want the bans ordered by their end", b.Until, ending[i-1].Until)
 			}
 		}
 		want := map[leaderboard.BanKey]leaderboard.Ban{}
@@ -403,8 +403,8 @@ func (p *replay) compareFinal(s leaderboard.SeasonKey) error {
 	return nil
 }
 
-// compareFinalReads compares the reads of users and of neighbors in the final standings of a
-// ladder.
+// compareFinalReads compares the answers of FinalLookup, FinalAround and FinalAfter with want, the
+// final standings of a ladder. It asks FinalAround and FinalAfter about a few of the users.
 func (p *replay) compareFinalReads(l leaderboard.Ladder, want []leaderboard.Standing) error {
 	var users []leaderboard.UserID
 	var places []leaderboard.Standing

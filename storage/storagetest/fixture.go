@@ -67,7 +67,7 @@ func sumBoard(id leaderboard.BoardID) leaderboard.Board {
 	return leaderboard.Board{ID: id, Policy: leaderboard.Sum, CreatedAt: epoch}
 }
 
-// bestBoard returns a Best board with two seasons and two attributes.
+// bestBoard returns a Best board with two seasons and the divisions gender and country.
 func bestBoard(id leaderboard.BoardID) leaderboard.Board {
 	return leaderboard.Board{ID: id, Policy: leaderboard.Best, CreatedAt: epoch, Divisions: []string{"gender", "country"},
 		Season: leaderboard.Schedule{Kind: leaderboard.Explicit, Grace: grace, Windows: []leaderboard.Season{
@@ -195,7 +195,8 @@ func (f *fixture) erase(user leaderboard.UserID, at time.Time) []leaderboard.Cha
 	return changes
 }
 
-// populate writes results, a refused result and final standings into b's first season.
+// populate applies results of users u and v in b's first season, one of them too late, and seals
+// the season.
 func (f *fixture) populate(b *leaderboard.Board) {
 	f.Helper()
 	late := f.result(b, "u", "late", 0, 1)
@@ -248,7 +249,8 @@ func (f *fixture) ladder(s leaderboard.SeasonKey, division string) []leaderboard
 // users returns its arguments as a slice.
 func users(ids ...leaderboard.UserID) []leaderboard.UserID { return ids }
 
-// checkNoData checks that the store has no data of b's first season.
+// checkNoData checks that the store has no data of b's first season that populate could have
+// written.
 func (f *fixture) checkNoData(b leaderboard.Board) {
 	f.Helper()
 	s := firstSeason(&b)

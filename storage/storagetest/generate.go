@@ -90,7 +90,8 @@ func (w *writer) newBoard(id leaderboard.BoardID, bounded bool) leaderboard.Boar
 	return b
 }
 
-// newResult generates a result. It may be related to a previous result.
+// newResult generates a result: a new result, or a repetition, correction, conflict or retraction
+// of a previous result.
 func (w *writer) newResult(b *leaderboard.Board) leaderboard.MatchResult {
 	var earlier []leaderboard.MatchResult
 	for _, r := range w.sent {
@@ -102,7 +103,7 @@ func (w *writer) newResult(b *leaderboard.Board) leaderboard.MatchResult {
 	if len(earlier) > 0 {
 		old := pick(w.rng, earlier)
 		switch n := w.rng.IntN(100); {
-		case n < 40: // a new result; its ids may by chance equal the ids of a previous result
+		case n < 40: // a new result; by chance, a previous result may have the same key
 		case n < 55: // repeated
 			received := r.ReceivedAt
 			if r = old; w.chance(70) {
@@ -126,7 +127,7 @@ func (w *writer) newResult(b *leaderboard.Board) leaderboard.MatchResult {
 	return r
 }
 
-// unrelatedResult generates a result without regard to the previous results.
+// unrelatedResult generates a result that does not depend on the previous results.
 func (w *writer) unrelatedResult(b *leaderboard.Board) leaderboard.MatchResult {
 	r := leaderboard.MatchResult{
 		ResultKey: leaderboard.ResultKey{User: pick(w.rng, w.users), Match: pick(w.rng, matches), SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}},
@@ -202,8 +203,8 @@ func (w *writer) randomTime(b *leaderboard.Board, season leaderboard.SeasonID) t
 // ends.
 func banEnd(n int) time.Time { return time.Date(2200, 1, 1+n, 0, 0, 0, 0, time.UTC) }
 
-// newBan generates a ban, or the end of a ban, on a board or on every board. Sometimes it
-// returns a ban that it returned before.
+// newBan generates a ban or a lifted ban, on a board or on every board. Sometimes it returns
+// a ban that it returned before.
 func (w *writer) newBan(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
 	if len(w.bans) > 0 && w.chance(25) {
 		return pick(w.rng, w.bans)
@@ -251,7 +252,7 @@ func generate(rng *rand.Rand) []op {
 			for range 1 + rng.IntN(8) {
 				o.results = append(o.results, w.newResult(&b))
 			}
-		case n < 65: // a replay of all results that were sent
+		case n < 65: // a replay of all results that the history sent to the board
 			o.kind = opApply
 			for _, r := range w.sent {
 				if r.Board == id {
@@ -297,8 +298,8 @@ func generate(rng *rand.Rand) []op {
 	return history
 }
 
-// generateOrderFree returns a random history with one board and results that the store
-// never refuses. The order of these results must not affect the entries.
+// generateOrderFree returns a random history with one board. Other results never cause the store to
+// refuse a result of this history. So the order of the results must not affect the entries.
 func generateOrderFree(rng *rand.Rand) []op {
 	w := newWriter(rng)
 	w.large, w.closes = false, false

@@ -6,17 +6,18 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// marks returns the marks of a season, without their ids.
-func (f *fixture) marks() (marks []leaderboard.FinalMark, named map[leaderboard.FinalMark]int) {
+// marks returns all marks of the store. The map counts the marks that are equal except for their
+// ids. Its keys have no ids.
+func (f *fixture) marks() (marks []leaderboard.FinalMark, count map[leaderboard.FinalMark]int) {
 	f.Helper()
 	marks, err := collect(f.FinalMarks(f.ctx))
 	f.ok("FinalMarks", err)
-	named = map[leaderboard.FinalMark]int{}
+	count = map[leaderboard.FinalMark]int{}
 	for _, m := range marks {
 		m.ID = ""
-		named[m]++
+		count[m]++
 	}
-	return marks, named
+	return marks, count
 }
 
 var markTests = []test{
@@ -27,11 +28,11 @@ var markTests = []test{
 		_, err := f.Seal(f.ctx, b, "s1", f.clock)
 		f.ok("Seal", err)
 		f.ok("MarkFinal", f.MarkFinal(f.ctx, b, "s1", users("u", "v"), "late"))
-		all, named := f.marks()
+		all, count := f.marks()
 		f.equal("number of marks", 2, len(all))
 		f.equal("marks", map[leaderboard.FinalMark]int{
 			{SeasonKey: firstSeason(b), User: "u", Reason: "late"}: 1, {SeasonKey: firstSeason(b), User: "v", Reason: "late"}: 1,
-		}, named)
+		}, count)
 		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", time.Time{}))
 		f.wantErr("MarkFinal of a deleted board", f.MarkFinal(f.ctx, b, "s1", users("u"), "late"), leaderboard.ErrNotSealed)
 	}},

@@ -53,8 +53,8 @@ type wantOutcome struct {
 	stands   bool // of two results in conflict, the new one stands
 }
 
-// apply applies a result and returns its outcome. A stored result then has the Voids of its
-// match: the number of times that the match was made void or was restored.
+// apply applies a result and returns its outcome. If a result of the match is stored then, apply
+// sets its Voids to those of the match.
 func (m *model) apply(r leaderboard.MatchResult) wantOutcome {
 	o := m.applyContent(r)
 	if rec := m.records[r.ResultKey]; rec != nil && rec.Result != nil {
@@ -154,7 +154,7 @@ func (m *model) applyContent(r leaderboard.MatchResult) wantOutcome {
 	return wantOutcome{status: status, stands: status == leaderboard.Conflict}
 }
 
-// normalize returns r with the normalized fields that a store returns.
+// normalize returns r in the form in which a store returns it.
 func normalize(r leaderboard.MatchResult) leaderboard.MatchResult {
 	if r.Retracted {
 		return leaderboard.MatchResult{ResultKey: r.ResultKey, Revision: r.Revision, Retracted: true,
@@ -217,7 +217,7 @@ func compareContents(x, y *leaderboard.MatchResult) int {
 }
 
 // refusal returns the reason why r must not replace the stored result old, or "" if r may
-// replace it. old is nil if no result is stored. If amends is true, a closed season accepts r.
+// replace old. old is nil if no result is stored. If amends is true, a closed season accepts r.
 func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboard.Reason {
 	b := m.boards[r.Board]
 	if b.Source == nil && !r.Retracted && m.isEnded(r) {
@@ -268,8 +268,8 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 			tiesAfter[i] -= v
 		}
 	}
-	// movesOutside reports whether the new sum is outside the allowed range, and is also
-	// further from the range than the old sum.
+	// movesOutside reports whether the sum after is outside the allowed range, and further
+	// outside than the sum before.
 	movesOutside := func(before, after int64) bool {
 		const bound = 1 << 53
 		return after > bound && after > before || after < -bound && after < before

@@ -17,8 +17,8 @@ type line struct {
 	user       leaderboard.UserID
 	score      int64      // unused on decay boards
 	decayed    *big.Float // on decay boards, the sum of score·2^(event time/half-life)
-	greatest   *big.Float // the greatest magnitude of a term of the sum decayed
-	terms      string     // the terms as text; equal texts mean equal sums
+	greatest   *big.Float // the largest absolute value among the terms of decayed
+	terms      string     // the terms of decayed as text; lines with equal texts have equal sums
 	ties       []int64
 	achievedAt time.Time
 	match      leaderboard.MatchID
@@ -96,14 +96,14 @@ func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 	return l
 }
 
-// padded returns the tie-breakers with zeros for those that are missing.
+// padded returns ties with a zero for each missing tie-breaker.
 func padded(ties []int64, b leaderboard.Board) []int64 {
 	out := make([]int64, len(b.TieBreakers))
 	copy(out, ties)
 	return out
 }
 
-// decay sets the fields of a line of a decay board.
+// decay sets decayed, greatest and terms, which only lines of decay boards have.
 func (l *line) decay(results []leaderboard.MatchResult, halfLife time.Duration) {
 	l.score = 0
 	l.decayed, l.greatest = newFloat(), newFloat()
@@ -143,7 +143,8 @@ func twoTo(t time.Time, halfLife time.Duration) *big.Float {
 	if remainder < 0 {
 		quotient, remainder = quotient-1, remainder+h
 	}
-	// Compute 2^(part/h) from the binary digits of part/h: digit i contributes roots[i].
+	// Compute 2^(remainder/h). If binary digit i of remainder/h is 1, it contributes the factor
+	// roots[i]. Digit 0 is the first digit after the point.
 	v := newFloat().SetInt64(1)
 	for _, root := range roots() {
 		if remainder *= 2; remainder >= h {

@@ -451,7 +451,7 @@ var resultTests = []test{
 			f.equal("HasUsers "+when, want, got)
 		}
 		check("before the first result", false)
-		for i := range 20 { // the users are in several buckets, one after another
+		for i := range 20 { // a store that spreads users over partitions must look into each
 			user := leaderboard.UserID(fmt.Sprint("u", i))
 			f.apply(b, f.result(b, user, "m", 0, 1))
 			check("with "+string(user), true)

@@ -18,11 +18,10 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// The sample is a small, fixed sequence of calls that stores data of every kind. With it,
-// tests check that the current version reads data that an older version wrote. The
-// repository contains two things that the older version produced: the data that [WriteSample]
-// wrote, and its answers in [DescribeSample] and [ExtendSample]. From this data, the current
-// version must produce the same answers.
+// The sample is a small, fixed sequence of calls of a store. Tests use it to check that the
+// current version reads data that an older version wrote. The repository contains the data that
+// [WriteSample] wrote in the older version, and the answers that [DescribeSample] and
+// [ExtendSample] got then. From this data, the current version must give the same answers.
 const (
 	sampleUsers   = 18
 	sampleMatches = 6
@@ -57,7 +56,7 @@ func sampleUser(n int) leaderboard.UserID {
 
 func sampleMatch(n int) leaderboard.MatchID { return leaderboard.MatchID(fmt.Sprintf("m%d", n)) }
 
-// sampleAPIKey returns an API key with the given name. The name is also its secret.
+// sampleAPIKey returns an API key with the given name. The name is also the key's secret.
 func sampleAPIKey(id, name string, scopes ...string) leaderboard.APIKey {
 	return leaderboard.APIKey{ID: id, Name: name, Hash: sha256.Sum256([]byte(name)), Scopes: scopes, CreatedAt: sampleStart}
 }
@@ -116,8 +115,8 @@ type sampleWriter struct {
 	err   error
 }
 
-// note adds a line of JSON with a question and its answer. If err is an error of the
-// contract, the answer is the error's name. Any other error becomes w.err.
+// note adds a line of JSON with a question and its answer. If err is one of the errors below,
+// the answer is the error's name. Any other error becomes w.err.
 func (w *sampleWriter) note(question string, answer any, err error) {
 	if w.err != nil {
 		return
@@ -182,7 +181,7 @@ func (w *sampleWriter) erase(user leaderboard.UserID, at time.Time) {
 	w.noteChanges(fmt.Sprintf("Erase %s", user), changes, err)
 }
 
-// amendAll amends the final standings of all users.
+// amendAll calls Amend without a list of users, so that Amend considers all users.
 func (w *sampleWriter) amendAll(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
 	return w.store.Amend(ctx, b, season, a, nil)
 }
@@ -249,8 +248,8 @@ func WriteSample(ctx context.Context, store leaderboard.Store) ([]string, error)
 	return w.lines, w.err
 }
 
-// ExtendSample makes further calls that write to a store with the sample, and returns the
-// store's answers.
+// ExtendSample makes further calls that write to a store that contains the sample. It returns
+// the store's answers.
 func ExtendSample(ctx context.Context, store leaderboard.Store) ([]string, error) {
 	w := &sampleWriter{ctx: ctx, store: store}
 	for _, id := range []leaderboard.BoardID{"cup", "race", "purse", "form ü/1", "trend", "again"} {
