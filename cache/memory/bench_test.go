@@ -59,7 +59,7 @@ var (
 	benchLadder = leaderboard.Ladder{SeasonKey: benchSeason}
 )
 
-// inOrder yields n entries in standing order. Their user numbers are in no order.
+// inOrder yields n entries in standing order, but not in the order of their user numbers.
 func inOrder(n int) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		step := uint64(1<<53) / uint64(n)

@@ -11,9 +11,9 @@ type allocator struct {
 	loading bool
 }
 
-// grown returns a copy of chunk that has at least n elements. The parameter full is the
-// length of each chunk. Only the first chunk may be shorter: first states whether chunk is the
-// first chunk.
+// grown returns a copy of chunk that has at least n elements. Parameter first reports whether
+// chunk is the first chunk of its table. The first chunk may have fewer than full elements. Every
+// other chunk has exactly full elements.
 func grown[T any](a *allocator, chunk []T, first bool, n, full int) []T {
 	length := full
 	if first {

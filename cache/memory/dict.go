@@ -10,14 +10,15 @@ import "hash/maphash"
 // dict is a hash table with linear probing whose cells are sorted by hash. This has two
 // consequences. First, a search ends at the first greater hash. Second, the table can
 // grow gradually: each insertion moves a few cells into a larger table, the least hashes
-// first. Until all cells are moved, the hashes of moved cells are looked up in the new table, and
-// greater hashes in the old table. Once all cells of a chunk of the old table are moved, the chunk
-// is released. So no insertion waits until all cells are moved, and the dict never holds two
-// complete tables.
+// first. Until all cells are moved, a look-up of a hash below the frontier uses the new table, and
+// any other look-up uses the old table. Once all cells of a chunk of the old table are moved, the
+// dict releases the chunk. So no insertion waits until all cells are moved, and the dict never
+// holds two complete tables.
 type dict struct {
 	seed maphash.Seed
 	cur  cells
-	// While the table grows, hashes >= frontier are still in old.
+	// While the table grows, cells with a hash of at least frontier are still in old, and the other
+	// cells are in cur. Otherwise, old is empty and all cells are in cur.
 	old      cells
 	frontier uint64
 	cursor   int // the next cell of old to move
@@ -161,10 +162,10 @@ func (d *dict) add(hash, ref uint32) {
 	d.count++
 }
 
-// move moves at least moveCells cells of old to cur, and stops at an empty cell. All
-// cells to the right of an empty cell also have their home positions to its right. So the
-// hashes of the moved cells are less than the frontier, and the hashes of the other cells
-// are not.
+// move visits the next cells of old, and moves the cells of users to cur. It stops at the first
+// empty cell after moveCells cells, or when all cells are moved. All cells to the right of an
+// empty cell also have their home positions to its right. So the hashes of the moved cells are
+// less than the frontier, and the hashes of the other cells are not.
 func (d *dict) move() {
 	for n := 0; ; n++ {
 		stored := d.old.get(d.cursor)

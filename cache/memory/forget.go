@@ -46,9 +46,9 @@ func (t *table) forget(ref uint32, version uint64) {
 	limit := max(keptRemovals, t.rankedUsers)
 	for t.users.count-t.rankedUsers > limit || t.removals.len >= 2*limit {
 		r := t.removals.pop()
-		// The record may be dropped only if this removal is still the user's latest update. If the
-		// leaf is not 0, the user has come back. If the version differs, there was a later update.
-		// If that update removed the user again, the queue holds a later removal.
+		// Drop the record only if this removal is still the user's latest update. If the leaf is not
+		// 0, the user is in a ladder again. If the version differs, there was a later update. If
+		// that update also removed the user, the queue holds a later removal of the user.
 		hash := t.dict.hash(string(t.users.id(r.ref)))
 		if c, i := t.dict.seek(hash, r.ref); c.get(i).leaf == 0 && t.users.version(r.ref) == r.version {
 			t.dict.remove(hash, r.ref)

@@ -121,7 +121,7 @@ func (si *seasonIndex) update(at time.Time, entries []leaderboard.Entry) error {
 	}
 	if err := si.table.applyChunk(entries); err != nil {
 		if errors.Is(err, errFull) {
-			si.table = nil // without the entries, the ranks would be wrong
+			si.table = nil // the table lacks entries, so its ranks would be wrong
 		}
 		return err
 	}
@@ -164,11 +164,12 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 	return nil
 }
 
-// swap applies the pending Updates to a new table, and makes it the table of the season. It works
-// in rounds. In each round but the last, it does not hold si.mu, so more Updates may arrive.
+// swap applies the pending Updates to the new table t, and makes t the table of the season. It
+// works in rounds. Only in the last round does it hold si.mu while it applies Updates. During the
+// earlier rounds, more Updates may arrive.
 func (si *seasonIndex) swap(t *table, pending *pendingUpdates) error {
-	// The last round is the first one that finds at most lastEntries entries. If Updates arrive faster
-	// than swap applies them, the last round is the round with the number maxRounds.
+	// The last round is the first round that finds at most lastEntries entries, or the round with the
+	// number maxRounds: Updates may arrive faster than swap applies them.
 	const lastEntries, maxRounds = 64, 100
 	for round := 0; ; round++ {
 		si.mu.Lock()
@@ -227,7 +228,7 @@ func (x *Index) leave(s leaderboard.SeasonKey, si *seasonIndex) {
 	x.tidy(s, si)
 }
 
-// tidy removes the index of a season that is not loaded and has no Rebuild. The
+// tidy removes si, the index of season s, if si is not loaded and has no Rebuild. The
 // caller must hold x.mu.
 func (x *Index) tidy(s leaderboard.SeasonKey, si *seasonIndex) {
 	si.mu.RLock()

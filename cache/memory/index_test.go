@@ -35,7 +35,7 @@ func entries(n int) func(func(leaderboard.Entry, error) bool) {
 }
 
 // TestRebuildIncludesConcurrentUpdates uses more than loadChunk entries. It makes so many
-// updates that [seasonIndex.swap] needs a round in which it does not hold seasonIndex.mu.
+// updates that [seasonIndex.swap] needs two rounds.
 func TestRebuildIncludesConcurrentUpdates(t *testing.T) {
 	const n, updated = loadChunk + 1000, 3000
 	x := New()

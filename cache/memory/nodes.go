@@ -27,9 +27,9 @@ func (f *forest) freeLeaf(t *tree, leaf uint32) {
 
 func (f *forest) freeInner(node uint32) { f.inners.release(node) }
 
-// makeRoom makes room for a new entry at place p, whose leaf is full. If a sibling has room,
-// makeRoom moves entries to the sibling. Otherwise it splits the leaf. It returns the place
-// for the new entry afterwards.
+// makeRoom makes room for a new entry at place p, whose leaf is full. At an end of the tree, it
+// splits the leaf: see endSplit. Elsewhere it moves entries to a sibling with room, or splits the
+// leaf if no sibling has room. It returns the place for the new entry afterwards.
 func (f *forest) makeRoom(t *tree, p place) place {
 	lf := f.leaf(p.leaf)
 	switch {
@@ -223,7 +223,7 @@ func (f *forest) passChildren(from, to uint32, keep int) {
 }
 
 // joinOrFreeLeaf frees a leaf that has become empty. If the leaf still has entries,
-// joinOrFreeLeaf joins it with a neighbor, provided that both together have at most maxJoined
+// joinOrFreeLeaf joins it with a sibling, provided that both together have at most maxJoined
 // entries.
 func (f *forest) joinOrFreeLeaf(t *tree, leaf uint32) {
 	lf := f.leaf(leaf)
@@ -261,7 +261,7 @@ func (f *forest) joinLeaves(t *tree, parent uint32, k int) {
 
 // removeChild removes child k, which was freed, from an inner node. If the node is then
 // empty, removeChild frees the node. If the node has fewer than minFill children,
-// removeChild joins it with a neighbor, provided that both together have at most maxJoined
+// removeChild joins it with a sibling, provided that both together have at most maxJoined
 // children.
 func (f *forest) removeChild(t *tree, node uint32, k int) {
 	f.shift(node, k+1, -1)

@@ -31,7 +31,7 @@ func (t *table) countsBefore(tr *tree, b bound) counts {
 	return before + t.forest.leaf(p.leaf).countsBefore(p.i)
 }
 
-// instant returns the time that an achieved_at word represents.
+// instant returns the time that word, the sort word of achieved_at, represents.
 func instant(word uint64) time.Time { return time.UnixMicro(unbiased(word)).UTC() }
 
 // writeKey writes the rank key of row i to b.

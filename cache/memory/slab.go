@@ -18,9 +18,10 @@ type slab[T any] struct {
 // chunkBytes is the approximate size of a chunk.
 const chunkBytes = 1 << 18
 
-func newSlab[T any](width, elementBytes int, alloc *allocator) slab[T] {
+// newSlab returns an empty slab. A T has bytesPerT bytes.
+func newSlab[T any](width, bytesPerT int, alloc *allocator) slab[T] {
 	shift := uint(0)
-	for elementBytes*width<<(shift+1) <= chunkBytes {
+	for bytesPerT*width<<(shift+1) <= chunkBytes {
 		shift++
 	}
 	return slab[T]{width: width, shift: shift, alloc: alloc}

@@ -18,15 +18,16 @@ import (
 const (
 	fan = 64 // the capacity of a leaf in entries and of an inner node in children
 
-	// A node with fewer than minFill elements is joined with a neighbor if both
+	// A node with fewer than minFill elements is joined with a sibling if both
 	// together have at most maxJoined elements. The number maxJoined is far below fan, so
 	// that the joined node does not split soon.
 	minFill   = fan * 3 / 8
 	maxJoined = fan * 3 / 4
-	// A full leaf moves entries to a neighbor that has at most maxRoomy entries. The leaf splits
-	// only if it has no such neighbor. So fewer leaves split, and leaves stay fuller.
+	// A full leaf moves entries to a sibling that has at most maxRoomy entries. The leaf splits if it
+	// has no such sibling, or if the new entry is at an end of the ladder. So fewer leaves split, and
+	// leaves stay fuller.
 	maxRoomy = fan - 8
-	// When a standing arrives at an end of a ladder and the leaf there is full, the split leaves
+	// A standing may arrive at an end of a ladder where the leaf is full. The split then leaves
 	// endSplit entries in the leaf at the end, and the other entries in its neighbor. So standings
 	// that arrive in order leave nearly full leaves behind them.
 	endSplit = 8
