@@ -11,8 +11,8 @@ import (
 )
 
 // Limits declares the sentences of the contract that an index does not keep. Each field
-// stands for one sentence, and its value is the reason. An empty field means that the
-// index keeps the sentence. Tests depend on these fields, not on the type of the index.
+// is about one sentence, and its value is the reason. If the value is empty, the index keeps
+// the sentence. Tests read only these fields, and never check which index they test.
 type Limits struct {
 	// MixedMoments is the reason why one answer may show several users at slightly
 	// different moments. The ranks in each answer must still agree with each other.

@@ -10,9 +10,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// compareAll compares every ladder of the index with the model: by every method of Ranker,
-// for every position and user, and for users without a standing. In a long ladder, it asks
-// questions about a single position for a sample of the positions: see samplePositions.
+// compareAll compares every ladder of the index with the model. It calls every method of Ranker,
+// also for users without a standing. In a long ladder, it asks about single positions for a sample
+// of the positions only: see samplePositions.
 func (f *fixture) compareAll() {
 	f.Helper()
 	for _, d := range f.model.divisions() {
@@ -20,7 +20,7 @@ func (f *fixture) compareAll() {
 	}
 }
 
-// samplePositions returns some of the positions 0 to n-1, in order. If n is small, it returns
+// samplePositions returns some of the positions 0 to n-1, in order. If n is at most 24, it returns
 // all of them. Otherwise it returns both ends and every k-th position. The next call returns
 // other positions between the ends.
 func (f *fixture) samplePositions(n int) []int {
@@ -178,8 +178,8 @@ func (f *fixture) compareSurvey(l leaderboard.Ladder, all []leaderboard.Standing
 	f.equal(fmt.Sprintf("%q: view of a survey", l.Division), view, v)
 }
 
-// compareMethods asks for the ranks by one ranking method only, for each of the three. It
-// compares these ranks with the ranks in all, the standings of the ladder.
+// compareMethods reads the ladder three times, each time with the ranks by one ranking method
+// only. It compares these ranks with the ranks in all, the standings of the ladder.
 func (f *fixture) compareMethods(l leaderboard.Ladder, all []leaderboard.Standing, keys []leaderboard.RankKey) {
 	f.Helper()
 	for _, m := range []leaderboard.Method{leaderboard.Competition, leaderboard.Dense, leaderboard.Ordinal} {

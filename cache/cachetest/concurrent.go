@@ -68,8 +68,8 @@ func checkConsistent(all []leaderboard.Standing) error {
 }
 
 // read calls a random method of the index. It returns an error if the answer contradicts
-// itself, or shows an older version of a user than seen has. The map seen has the latest
-// version of each user that this reader has read. read adds the versions of the answer to seen.
+// itself. The map seen has the latest version of each user that this reader has read. read checks
+// the versions of the answer against seen, and adds them to seen: see checkVersions.
 func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 	f, ctx, l := c.f, c.f.ctx, c.f.ladder("")
 	user := c.users[rng.IntN(len(c.users))]
@@ -164,8 +164,8 @@ func (c *crowd) checkVersions(got []leaderboard.Standing, seen map[leaderboard.U
 	if c.f.limits.MixedMoments != "" {
 		return nil
 	}
-	// The first user of a pair moves first. So at every moment both users are at the same version, or
-	// the first user is one version ahead.
+	// The first user of a pair moves first. So at every moment, both users have the same version, or
+	// the first user has the next version.
 	for i := 0; i < len(c.users); i += 2 {
 		first, ok := version[c.users[i]]
 		second, both := version[c.users[i+1]]
@@ -211,7 +211,7 @@ func (c *crowd) runConcurrently(seed uint64, readers int, writers ...func(*rand.
 
 // mover returns a writer that makes the given number of moves. Two moves in a row give both users
 // of a random pair their next version. The users have numbers in [first, end). The map version has
-// the version of each pair, and the writer keeps it up to date.
+// the version of each pair, by the number of its first user. The writer updates the map.
 func (c *crowd) mover(first, end, moves int, version map[int]uint64) func(*rand.Rand) error {
 	return func(rng *rand.Rand) error {
 		for range moves / 2 {

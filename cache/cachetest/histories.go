@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// RunHistories applies random histories, on boards of every shape, to one index. It
+// RunHistories applies random histories to one index, each on another board with random rules. It
 // compares the index with the model many times in each history. The function open
 // must return an empty index. RunHistories closes the index.
 //
@@ -102,7 +102,7 @@ func (h *history) nextVersion(f *fixture, user leaderboard.UserID) leaderboard.E
 	return e
 }
 
-// play delivers the history to the index of f and to its model, and compares both many times.
+// play delivers the history to the index of f and to the model of f, and compares both many times.
 func (h *history) play(f *fixture) {
 	rng := h.rng
 	var initial, delayed []leaderboard.Entry

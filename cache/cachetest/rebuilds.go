@@ -148,9 +148,8 @@ var rebuildTests = []test{
 		other := f.forSeason(f.board, leaderboard.SeasonKey{Board: f.board.ID, Season: "other"})
 		err := f.Rebuild(f.ctx, f.board, f.key, f.now, func(yield func(leaderboard.Entry, error) bool) {
 			close(started)
-			// Rebuilds of another season do not wait for this first Rebuild. They take so
-			// long that the second Rebuild would read its entries meanwhile, if it did not
-			// wait.
+			// Rebuilds of another season do not wait for this first Rebuild. They take some
+			// time. If the second Rebuild did not wait, it would read its entries in this time.
 			for range 20 {
 				other.rebuild(other.entry("ann", 1, 1, 0))
 			}

@@ -65,8 +65,8 @@ var updateTests = []test{
 		f.compareAll()
 		f.update(f.entry("ann", 7, 12, 0), f.entry("new", 3, 99, 0))
 		f.compareAll()
-		// A version is a sum of revisions. Revisions may be times in milliseconds, so
-		// versions may be large.
+		// Versions may be large: those of storage/cql contain sums of revisions, which may be times
+		// in milliseconds.
 		f.update(f.entry("ann", math.MaxUint64, 13, 0))
 		f.update(f.entry("ann", math.MaxUint64-1, 14, 0), f.entry("bob", 1<<53+1, 16, 0))
 		f.update(f.entry("bob", 1<<53, 17, 0))
