@@ -12,20 +12,20 @@ import (
 
 // The list of packages in docs/architecture.md must have one line for each package folder
 // and each folder with its own go.mod. It must have no other line.
-func TestArchitectureListsEveryRoom(t *testing.T) {
+func TestArchitectureListsEveryPackage(t *testing.T) {
 	const document = "../../docs/architecture.md"
 	text, err := os.ReadFile(document)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, found := strings.Cut(string(text), "\n## The rooms\n")
+	_, section, found := strings.Cut(string(text), "\n## The packages\n")
 	if !found {
-		t.Fatalf("%s has no section \"The rooms\"", document)
+		t.Fatalf("%s has no section \"The packages\"", document)
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
-	var rooms []string
+	var listed []string
 	for _, line := range regexp.MustCompile(`(?m)^(\S+) {2,}\S`).FindAllStringSubmatch(section, -1) {
-		rooms = append(rooms, line[1])
+		listed = append(listed, line[1])
 	}
 	var all []string
 	for path := range packages(t) {
@@ -37,16 +37,16 @@ func TestArchitectureListsEveryRoom(t *testing.T) {
 		}
 	}
 	for _, folder := range all {
-		if !slices.Contains(rooms, folder) {
+		if !slices.Contains(listed, folder) {
 			t.Errorf("%s does not list %s: add a line that describes the folder", filepath.Clean(document), folder)
 		}
 	}
-	for i, room := range rooms {
-		if !slices.Contains(all, room) {
-			t.Errorf("%s lists %s, which is not a package folder or a module: remove the line", filepath.Clean(document), room)
+	for i, folder := range listed {
+		if !slices.Contains(all, folder) {
+			t.Errorf("%s lists %s, which is not a package folder or a module: remove the line", filepath.Clean(document), folder)
 		}
-		if slices.Contains(rooms[:i], room) {
-			t.Errorf("%s lists %s twice", filepath.Clean(document), room)
+		if slices.Contains(listed[:i], folder) {
+			t.Errorf("%s lists %s twice", filepath.Clean(document), folder)
 		}
 	}
 }
