@@ -267,7 +267,7 @@ func TestTwoServersKeepTheLastAdminKey(t *testing.T) {
 			}
 		}
 		if want := !force; refused > 0 != want || remaining > 0 != want || refused != remaining {
-			t.Errorf("revoke with force = %v: %d of 2 calls are refused, and %d keys remain; want at least one of both without force, and none with force", force, refused, remaining)
+			t.Errorf("revoke with force = %v: %d of 2 calls are refused, and %d keys remain; want one key for each refused call: at least one without force, none with force", force, refused, remaining)
 		}
 		for _, h := range servers {
 			_ = base.store.DeleteAPIKey(t.Context(), adminKeyID(h))

@@ -152,7 +152,7 @@ func toCorrection(b *leaderboard.Board, req *pb.CorrectResultRequest) (ranking.C
 	}
 	c := ranking.Correction{Revision: req.Revision, TieBreakers: req.GetTieBreakers(), Attributes: req.GetAttributes()}
 	hasScore := req.Score != nil || req.Points != nil
-	if !hasScore {
+	if !hasScore { // ToResult requires a score
 		zero := int64(0)
 		if b.AddsUp() {
 			r.Points = &zero

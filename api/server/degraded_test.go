@@ -173,7 +173,7 @@ func (h *faultyHarness) checkAnswers(want map[string]string) {
 		code, reason, raw := h.ask(r)
 		wantReason, fails := strings.CutPrefix(want[name], "503 ")
 		if (code == http.StatusServiceUnavailable) != fails || fails && reason != wantReason || !fails && code != http.StatusOK {
-			h.t.Errorf("%s: %d %s %s, want %q", name, code, reason, raw, want[name])
+			h.t.Errorf("%s: %d %s %s, want %q, where \"\" is a complete answer", name, code, reason, raw, want[name])
 		}
 		if code != http.StatusOK {
 			continue
@@ -239,7 +239,7 @@ func TestReadsWithoutTheStore(t *testing.T) {
 	h := newFaultyHarness(t)
 	h.checkAnswers(map[string]string{}) // the server now has the board and the key in its caches
 	h.store.Set(faults.Refuse)
-	h.advance(time.Minute) // so much that the server tries to read the cached board and key from the store again
+	h.advance(time.Minute) // longer than boards and keys are cached, so the server tries to read them again
 	const unavailable = "503 UNAVAILABLE"
 	h.checkAnswers(map[string]string{"a user with metadata": unavailable, "seasons": unavailable, "a user on all boards": unavailable, "a result": unavailable})
 	for path, body := range map[string]string{

@@ -43,7 +43,7 @@ func NewProbeServer(ready func() error, metrics prometheus.Gatherer, log *slog.L
 }
 
 // NewAdminServer returns an HTTP server of /healthz, /readyz, /metrics and /debug/pprof.
-// The server requires no key, so only operators may be able to reach its listener.
+// The server requires no key, so the caller must let only operators reach its listener.
 func NewAdminServer(ready func() error, metrics prometheus.Gatherer, log *slog.Logger) *http.Server {
 	mux := http.NewServeMux()
 	addProbes(mux, ready, metrics)

@@ -232,7 +232,7 @@ func newMetrics(reg prometheus.Registerer, log *slog.Logger, logCalls bool) *met
 		}, []string{"method"}),
 		visible: f.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "leaderboard", Subsystem: "api", Name: "visible_seconds",
-			Help:    "Time from a submit to its results being visible, by method. A result that is not applied in time counts with the time that its call waited.",
+			Help:    "Time from a submit until reads see its results, by method. If a result is not applied in time, the time that the call waited.",
 			Buckets: observe.SecondsBuckets(),
 		}, []string{"method"}),
 		panics: f.NewCounter(prometheus.CounterOpts{

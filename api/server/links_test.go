@@ -207,8 +207,8 @@ func TestDryRunsHideOtherBoards(t *testing.T) {
 	}
 }
 
-// withoutExtras is a service that applies results, but cannot read the parts of an answer
-// that a request must ask for.
+// withoutExtras is a service that applies results, but cannot read the optional parts of an
+// answer: the previous ranks and the linked boards.
 type withoutExtras struct{ *ranking.Service }
 
 var errExtra = errors.New("hunter2")
@@ -219,8 +219,8 @@ func (withoutExtras) AddPreviousRanks(context.Context, *leaderboard.Board, []ran
 
 func (withoutExtras) AddLinked(context.Context, []ranking.Receipt) error { return errExtra }
 
-// The answer states that a result is applied, even if the server cannot read the parts of
-// the answer that the request asked for.
+// The answer states that a result is applied, even if the server cannot read an optional part
+// that the request asks for.
 func TestAppliedResultsAreAnsweredWithoutExtras(t *testing.T) {
 	base := newHarness(t, Options{})
 	h := serve(t, withoutExtras{base.service}, base.store, Options{})

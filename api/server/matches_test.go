@@ -12,8 +12,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// No result of a void match counts, on the board and on linked boards, whatever results
-// arrive before the match is restored.
+// No result of a void match counts on the board or on a linked board, not even a result that
+// arrives after the void. When the match is restored, its results count again.
 func TestVoidMatch(t *testing.T) {
 	h, clock := newMonthlyHarness(t, firstOfNovember)
 	h.createBoard(`{"board_id":"arena","policy":"SUM","matches":true,"season":{"schedule":"MONTHLY"}}`)

@@ -106,10 +106,10 @@ func discardBody(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// checkQuery parses the query and returns its parameters. It returns an error unless each parameter
-// is known, is given once, and has a valid value. Only the parameter division may be repeated. If
-// division is repeated, checkQuery returns its values under the name divisions, the name of the
-// request's field for several divisions.
+// checkQuery parses the query and returns its parameters. It returns an error if a parameter is
+// unknown, has an invalid value, or is repeated. Only the parameter division may be repeated.
+// checkQuery then returns its values under the name divisions, the request's field for several
+// divisions.
 func (rt *route) checkQuery(raw string) (url.Values, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {

@@ -55,9 +55,9 @@ type Options struct {
 	// ReceiveTimeout bounds the time that a client takes to send a request. Default
 	// 30 s.
 	ReceiveTimeout time.Duration
-	// HandshakeTimeout bounds the time that a new connection takes to begin its first
-	// request. Over REST, it also bounds the time that a client takes to send the headers of
-	// a request. Default 10 s.
+	// HandshakeTimeout bounds the TLS handshake of a new connection. Over gRPC, it also bounds
+	// the HTTP/2 handshake. Over REST, it also bounds the time that a client takes to send the
+	// headers of a request. Default 10 s.
 	HandshakeTimeout time.Duration
 	// IdleTimeout is how long a connection may be open without a call. Default 2 minutes.
 	IdleTimeout time.Duration
@@ -88,8 +88,8 @@ type Options struct {
 	CORSOrigins []string
 	// FrameAncestors are the origins whose pages may show the web page in a frame.
 	FrameAncestors []string
-	// PublicCacheControl is the Cache-Control of REST answers that callers without
-	// credentials may read. It needs PublicRead. Default no-store.
+	// PublicCacheControl is the Cache-Control of successful answers to GET requests without
+	// credentials. It needs PublicRead. Default no-store.
 	PublicCacheControl string
 	// ShutdownGrace is how long Serve waits for running calls. Default 15 s.
 	ShutdownGrace time.Duration

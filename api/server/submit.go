@@ -136,8 +136,8 @@ func (s *Server) submitAndWait(ctx context.Context, method string, b *leaderboar
 	return receipts, err
 }
 
-// succeeded reports whether the result of o was applied now, was stored already, or has a
-// higher revision that is stored.
+// succeeded reports whether the result of o was applied now or before, or a higher revision of
+// the result was applied before.
 func succeeded(o *pb.Outcome) bool {
 	switch o.GetStatus() {
 	case pb.Outcome_APPLIED, pb.Outcome_DUPLICATE, pb.Outcome_SUPERSEDED:
@@ -170,7 +170,7 @@ func refusalMessage(b *leaderboard.Board, r *ranking.Receipt) string {
 	case leaderboard.ReasonFloor:
 		return fmt.Sprintf("the score is %d and would fall below the board's floor of %d", r.Score, *b.Floor)
 	case leaderboard.ReasonRange:
-		return fmt.Sprintf("the score is %d; with this result, the score or a tie-breaker would be outside ±2^53", r.Score)
+		return fmt.Sprintf("the score is %d; with this result, the score or a tie-breaker would be outside ±2^53, or the user would have more results in the season than the server can keep", r.Score)
 	case leaderboard.ReasonClosed:
 		return fmt.Sprintf("season %s is closed and accepts no more results", r.Season)
 	case leaderboard.ReasonEnded:

@@ -40,9 +40,9 @@ func toQuery(ctx context.Context, req ladderRequest) (ranking.Query, error) {
 	return q, err
 }
 
-// toDivision returns the division with all parts of the given divisions.
+// toDivision parses the given divisions, and returns the division that crosses all their parts.
 func toDivision(first string, others []string) (leaderboard.Division, error) {
-	if len(others) > leaderboard.MaxAttributes { // the service checks the lower limit of the board
+	if len(others) > leaderboard.MaxAttributes { // [leaderboard.Board.Division] checks the smaller limit, MaxCrossed
 		return leaderboard.Division{}, &leaderboard.FieldError{Field: "division", Problem: fmt.Sprintf("%d given, at most %d are allowed", len(others), leaderboard.MaxCrossed)}
 	}
 	var parts []leaderboard.Division
@@ -210,5 +210,5 @@ func conflictMessage(r *ranking.Receipt) string {
 	if r.Stands {
 		counts = "this one counts from now on"
 	}
-	return fmt.Sprintf("a different result with revision %d was stored before; the contents of both decide: %s; to change this, submit a higher revision", r.Revision, counts)
+	return fmt.Sprintf("a different result with revision %d was stored before; regardless of the order of arrival, %s; to change this, submit a higher revision", r.Revision, counts)
 }

@@ -22,10 +22,10 @@ import (
 // running stream.
 const recheckInterval = 2 * time.Second
 
-// prepareStream returns the context of a stream, and a function that sends messages. The context
-// is canceled
+// prepareStream returns a context for the handler of a stream, and a function that sends messages.
+// The returned context is canceled
 //
-//   - when ctx is canceled;
+//   - when the context of the stream is canceled, for example because the client disconnected;
 //   - when the server stops;
 //   - soon after the caller's credentials expire or are revoked;
 //   - soon after the board becomes private, if the caller has no credentials.
@@ -33,7 +33,7 @@ const recheckInterval = 2 * time.Second
 // board is empty if the stream sends no data of a board to callers without credentials.
 //
 // The handler must send its messages with the function send, which returns when the context
-// is done. gRPC itself would wait without limit for a client that does not read.
+// is done, and must call stop when it returns. gRPC itself would wait without limit for a client that does not read.
 func prepareStream[M any](s *Server, stream grpc.ServerStreamingServer[M], board leaderboard.BoardID) (ctx context.Context, send func(*M) error, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	stopAfterFunc := context.AfterFunc(s.stopping, func() { cancel(errStopping) })
