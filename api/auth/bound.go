@@ -31,7 +31,7 @@ func boundOf(k *leaderboard.APIKey) Bound { return Bound{k.Boards, k.BoardPrefix
 // AllBoards reports whether b has all boards.
 func (b Bound) AllBoards() bool { return len(b.boards) == 0 && len(b.prefixes) == 0 }
 
-// Allows reports whether b has the board id. Upper and lower case differ.
+// Allows reports whether b has the board id. The comparison is case-sensitive.
 func (b Bound) Allows(id leaderboard.BoardID) bool {
 	return b.AllBoards() || slices.Contains(b.boards, id) ||
 		slices.ContainsFunc(b.prefixes, func(prefix string) bool {

@@ -37,11 +37,11 @@ type ScopeError struct{ Need Scope }
 func (e *ScopeError) Error() string { return fmt.Sprintf("the %s scope is required", e.Need) }
 
 const (
-	// keyTTL is how long an API key is cached after it was read from the store. After
-	// this time at the latest, every server refuses a revoked key.
+	// keyTTL is how long an API key is cached after it was read from the store. After this
+	// time at the latest, every server that can read the store refuses a revoked key.
 	keyTTL = 5 * time.Second
-	// keyGrace is how long a cached key stays valid while the store is unavailable. While the store
-	// is unavailable, no key can be revoked, because a revocation is a write to the store.
+	// keyGrace is how long after its last read a cached key stays valid, if this server cannot
+	// read the store. If another server revokes the key meanwhile, this server still accepts it.
 	keyGrace = time.Hour
 	// cachedKeyTimeout bounds the wait for the store if the cache has the key.
 	cachedKeyTimeout = time.Second
@@ -107,7 +107,8 @@ func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Gu
 // Admit identifies the caller by the values of the Authorization header, and checks
 // that the caller has the scope that the method needs: parameter required. Admit also
 // counts the call against the caller's rate. The server must call Admit once per call,
-// before it reads the body of the call. peer is the address of the caller and may be nil.
+// before it reads the body of the call. peer is the address of the caller and may be nil. Behind
+// a trusted proxy, it should be the address of the proxy's client.
 // Errors: [ErrUnauthenticated], [*ScopeError], [*RateError], and errors of the store.
 func (g *Guard) Admit(ctx context.Context, peer net.Addr, authorization []string, required Scope) (Caller, error) {
 	c, err := g.authenticate(ctx, peer, authorization)
@@ -169,8 +170,7 @@ func (g *Guard) authenticate(ctx context.Context, peer net.Addr, authorization [
 
 // Recheck returns [ErrUnauthenticated] if the credentials of an admitted caller have
 // expired or were revoked. The server of a stream must call Recheck from time to time.
-// While the store is unavailable, Recheck finds no revocation, because a revocation
-// is a write to the store.
+// While the store is unavailable, Recheck finds no revocation.
 func (g *Guard) Recheck(ctx context.Context, c Caller) error {
 	if !c.ExpiresAt.IsZero() && !g.options.Now().Before(c.ExpiresAt) {
 		return ErrUnauthenticated
@@ -184,9 +184,8 @@ func (g *Guard) Recheck(ctx context.Context, c Caller) error {
 	return nil
 }
 
-// key returns the API key with the given hash. While the store is unavailable, a
-// cached key remains valid for keyGrace, so that requests that need no store still
-// succeed.
+// key returns the API key with the given hash. While the store is unavailable, a cached key
+// remains valid for keyGrace. Requests that need only the rank index then still succeed.
 func (g *Guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
 	cached, ok := g.cachedKeys.Get(hash)
 	if ok && g.options.Now().Before(cached.refreshFrom) {

@@ -21,8 +21,8 @@ type Rate struct {
 type Limits struct {
 	PerKey  Rate // calls with one API key, or of one JWT subject
 	PerUser Rate // results for one user, from all callers
-	// PerPeer limits calls without valid credentials from one IPv4 address or IPv6
-	// /64. The address is that of the connection, so it may be the address of a proxy.
+	// PerPeer limits calls without valid credentials from one IPv4 address or IPv6 /64. The
+	// address is the argument peer of [Guard.Admit].
 	PerPeer Rate
 }
 
@@ -74,8 +74,8 @@ func (b *buckets) reserve(key string, n int, now time.Time) (*rate.Reservation, 
 	return r, wait
 }
 
-// take takes one token from a key's bucket. If the bucket is empty, take returns the time until the
-// bucket has a token.
+// take takes one token from a key's bucket, and returns 0. If the bucket is empty, take returns the
+// time until the bucket has a token.
 func (b *buckets) take(key string, now time.Time) time.Duration {
 	if b == nil {
 		return 0
@@ -100,8 +100,8 @@ func (b *buckets) wait(key string, now time.Time) time.Duration {
 // takeAll takes tokens from the buckets of several keys; tokens has the number by key. If one
 // bucket has too few tokens, takeAll takes no tokens from any bucket, and returns the key with the
 // longest wait and this wait. If the number for a key is greater than the size of a bucket, a full
-// bucket is enough: its number of tokens then becomes negative. If a full bucket were not enough,
-// such a large batch would always be refused.
+// bucket is enough: its number of tokens then becomes negative. Otherwise, takeAll would always
+// refuse such a large batch.
 func (b *buckets) takeAll(tokens map[string]int, now time.Time) (slowest string, longest time.Duration) {
 	if b == nil {
 		return "", 0
