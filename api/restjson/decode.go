@@ -256,8 +256,8 @@ func (d *decoder) readMap(fd protoreflect.FieldDescriptor, values protoreflect.M
 	})
 }
 
-// checkMembers returns an error if an object already has as many members, n, as it may have.
-// d.path must end at its next member.
+// checkMembers returns an error if an object with n members must not have another member. The last
+// step of d.path is that member.
 func (d *decoder) checkMembers(n int) error {
 	if n == MaxElements {
 		return fault(d.path[:len(d.path)-1], tooMany)

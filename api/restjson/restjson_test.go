@@ -207,9 +207,8 @@ func TestJSONNamesAreFieldNames(t *testing.T) {
 	}
 }
 
-// Decode and protojson decode a body to the same message, or both refuse the body. If
-// Decode refuses a body that protojson accepts, the problem matches stricter. Errors of
-// Decode name a field.
+// Decode and protojson decode a body to the same message, or both refuse the body. Decode may
+// refuse more bodies: the problem then matches the pattern stricter. Errors of Decode name a field.
 func TestDecodeAgreesWithProtojson(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))
