@@ -95,8 +95,9 @@ func toMetadata(s *structpb.Struct) (string, error) {
 		return "", nil
 	case deeper(structpb.NewStructValue(s), MaxMetadataDepth):
 		problem = TooDeep
-	// A message is at most six times as long as its JSON. For example, each 0 of a
-	// long list takes 2 bytes in JSON and 11 bytes in the message.
+	// A message is at most six times as long as its JSON. For example, each 0 of a long
+	// list takes 2 bytes in JSON and 11 bytes in the message. A message that is more than
+	// eight times as long as allowed JSON is therefore too long.
 	case proto.Size(s) > 8*leaderboard.MaxMetadataBytes:
 		problem = fmt.Sprintf("is longer than the %d bytes of compact JSON that are allowed", leaderboard.MaxMetadataBytes)
 	default:
@@ -122,8 +123,8 @@ func NumberProblem(number json.Number) string {
 	return fmt.Sprintf("%.40q cannot be stored exactly, because it is not a double-precision number: send it as a string", string(number))
 }
 
-// isDouble reports whether a JSON number equals the shortest decimal number that parses
-// to the same double.
+// isDouble reports whether a JSON number equals the shortest decimal number that parses to the same
+// double. So 0.1 is a double, although no double is exactly one tenth.
 func isDouble(number string) bool {
 	if len(number) <= 15 && !strings.ContainsAny(number, "eE") {
 		return true // a double holds any 15 digits
