@@ -843,9 +843,9 @@ type ExportResultsRequest struct {
 	IncludeBans bool `protobuf:"varint,3,opt,name=include_bans,proto3" json:"include_bans,omitempty"`
 	// If true, the void matches follow the results.
 	IncludeVoids bool `protobuf:"varint,4,opt,name=include_voids,proto3" json:"include_voids,omitempty"`
-	// If true, the early ends of seasons follow the results. Otherwise the answer lacks the
-	// results at these ends or later, because these results would count on a board without
-	// the early ends.
+	// If true, the early ends of seasons follow the results. If false, the answer lacks the
+	// results at these ends or later: a board that imports these results without the ends
+	// would count them.
 	IncludeEnds   bool `protobuf:"varint,5,opt,name=include_ends,proto3" json:"include_ends,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1014,7 +1014,8 @@ type Act struct {
 	// The administrator, as in Ban. The actor is system for acts of the service itself: seals
 	// of seasons, deletions of seasons after their retention, and ends of bans.
 	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
-	// The X-Request-Id of the request, or an id that the server chose.
+	// The X-Request-Id of the request, or an id that the server chose. Empty if the actor is
+	// system.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,proto3" json:"request_id,omitempty"`
 	// The kind of the act.
 	//
@@ -1030,9 +1031,11 @@ type Act struct {
 	Season string `protobuf:"bytes,7,opt,name=season,proto3" json:"season,omitempty"`
 	// The user that the act concerned.
 	UserId string `protobuf:"bytes,8,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	// The administrator's reason. For backup, the name of the backup.
 	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The object that the act changed, before and after it. before is absent if the act
-	// created the object, and after is absent if the act deleted the object.
+	// The changed object, before and after the act. before is absent if the act created the
+	// object, and after is absent if the act deleted the object. Acts on results and matches
+	// have only after, with match_id or match_ids; season.end has only after, with at.
 	Before *structpb.Struct `protobuf:"bytes,10,opt,name=before,proto3" json:"before,omitempty"`
 	After  *structpb.Struct `protobuf:"bytes,11,opt,name=after,proto3" json:"after,omitempty"`
 	// True if this record reports that an act failed. An earlier record with the same

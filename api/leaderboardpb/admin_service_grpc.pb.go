@@ -55,7 +55,8 @@ type AdminServiceClient interface {
 	// Copies the embedded store into the server's backup directory while the service
 	// runs. The copy is consistent.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (*BackupResponse, error)
-	// Sends every result that counts, and every retraction.
+	// Sends the highest accepted revision of every result, including retractions and results
+	// of void matches.
 	ExportResults(ctx context.Context, in *ExportResultsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportResultsResponse], error)
 	// Lists administrative acts, the newest first.
 	ListActs(ctx context.Context, in *ListActsRequest, opts ...grpc.CallOption) (*ListActsResponse, error)
@@ -225,7 +226,8 @@ type AdminServiceServer interface {
 	// Copies the embedded store into the server's backup directory while the service
 	// runs. The copy is consistent.
 	Backup(context.Context, *BackupRequest) (*BackupResponse, error)
-	// Sends every result that counts, and every retraction.
+	// Sends the highest accepted revision of every result, including retractions and results
+	// of void matches.
 	ExportResults(*ExportResultsRequest, grpc.ServerStreamingServer[ExportResultsResponse]) error
 	// Lists administrative acts, the newest first.
 	ListActs(context.Context, *ListActsRequest) (*ListActsResponse, error)

@@ -35,7 +35,8 @@ const (
 	GetResultResponse_APPLIED GetResultResponse_Status = 1
 	// A higher revision of the result counts.
 	GetResultResponse_SUPERSEDED GetResultResponse_Status = 2
-	// The result was undone.
+	// The result was undone. On a linked board, also: the corrected result no longer belongs
+	// to the season or to the board.
 	GetResultResponse_RETRACTED GetResultResponse_Status = 3
 	// The result was rejected; the field reason states why.
 	GetResultResponse_REJECTED GetResultResponse_Status = 4
@@ -1806,10 +1807,11 @@ type GetResultRequest struct {
 	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	UserId  string                 `protobuf:"bytes,2,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
-	// If absent, the current season. If the match has no result in the current season, the
-	// season in which the match has a result.
+	// If absent, the server looks in the current season, and then in the user's newest
+	// seasons.
 	Season string `protobuf:"bytes,4,opt,name=season,proto3" json:"season,omitempty"`
-	// The revision whose state to return. If absent, the revision that counts.
+	// The revision whose state to return. If absent, the highest accepted revision or, if
+	// all revisions were rejected, one of these.
 	Revision      *int64 `protobuf:"varint,5,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1890,7 +1892,7 @@ type GetResultResponse struct {
 	Board  string `protobuf:"bytes,3,opt,name=board,proto3" json:"board,omitempty"`
 	// The season that the answer is about.
 	Season string `protobuf:"bytes,4,opt,name=season,proto3" json:"season,omitempty"`
-	// The revision that counts. If this revision is a retraction, only its user_id,
+	// The highest accepted revision. If this revision is a retraction, only its user_id,
 	// match_id and revision are set. Absent if all revisions were rejected.
 	Result  *Result `protobuf:"bytes,5,opt,name=result,proto3" json:"result,omitempty"`
 	UserId  string  `protobuf:"bytes,6,opt,name=user_id,proto3" json:"user_id,omitempty"`
@@ -4907,7 +4909,7 @@ type ListSeasonsResponse_Season struct {
 	// [start, end); absent for a season without bounds.
 	Start *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`
 	End   *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
-	// upcoming: the season has not begun. A ROLLING season begins on its last day.
+	// upcoming: the season has not begun. A ROLLING season is upcoming until its last day.
 	// open: the season accepts results.
 	// grace: the season is over, but still accepts late results.
 	// closed: the season accepts no more results, and will be sealed.
@@ -4921,8 +4923,8 @@ type ListSeasonsResponse_Season struct {
 	// When the season stops accepting results. Absent if the season always accepts
 	// results.
 	ClosesAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=closes_at,proto3" json:"closes_at,omitempty"`
-	// The first sweep from this time on deletes the season. Before the season is sealed,
-	// removed_at is the earliest possible time. Absent if no sweep will delete it.
+	// The server deletes the season at this time or soon after. Before the season is sealed,
+	// removed_at is the earliest possible time. Absent if the season is kept forever.
 	RemovedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=removed_at,proto3" json:"removed_at,omitempty"`
 	// When an administrator ended the season before its time. Absent for other seasons.
 	EndedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=ended_at,proto3" json:"ended_at,omitempty"`

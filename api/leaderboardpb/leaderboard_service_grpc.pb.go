@@ -73,18 +73,18 @@ type LeaderboardServiceClient interface {
 	// Undoes up to 5,000 results. The answer has an outcome for each, in the order of the
 	// request.
 	BatchRetractResults(ctx context.Context, in *BatchRetractResultsRequest, opts ...grpc.CallOption) (*BatchRetractResultsResponse, error)
-	// Undoes the results of a user whose event time is between two times.
+	// Undoes a user's results whose achieved_at is between two times.
 	PurgeResults(ctx context.Context, in *PurgeResultsRequest, opts ...grpc.CallOption) (*PurgeResultsResponse, error)
 	// Voids a match of a board whose field matches is true. Until RestoreMatch, no result
 	// of the match counts, not even a result that arrives later.
 	VoidMatch(ctx context.Context, in *VoidMatchRequest, opts ...grpc.CallOption) (*VoidMatchResponse, error)
 	// Ends the void of a match. The results of the match count again.
 	RestoreMatch(ctx context.Context, in *RestoreMatchRequest, opts ...grpc.CallOption) (*RestoreMatchResponse, error)
-	// Changes the given fields of a stored result, and submits the changed result as its
-	// next revision. If the season no longer accepts results, the call needs the admin scope
+	// Changes the given fields of a stored result. The changed result is the next revision.
+	// If the season no longer accepts results, the call needs the admin scope
 	// and a reason.
 	CorrectResult(ctx context.Context, in *CorrectResultRequest, opts ...grpc.CallOption) (*CorrectResultResponse, error)
-	// Returns the state of a result. If a submit was answered with ACCEPTED, NOT_FOUND
+	// Returns the state of a result. If the answer to the submit was ACCEPTED, NOT_FOUND
 	// means that the result is not applied yet.
 	GetResult(ctx context.Context, in *GetResultRequest, opts ...grpc.CallOption) (*GetResultResponse, error)
 	// Lists a user's results on a board, including retracted and rejected results. The newest
@@ -104,16 +104,16 @@ type LeaderboardServiceClient interface {
 	ListSeasons(ctx context.Context, in *ListSeasonsRequest, opts ...grpc.CallOption) (*ListSeasonsResponse, error)
 	// Returns a season of a board.
 	GetSeason(ctx context.Context, in *GetSeasonRequest, opts ...grpc.CallOption) (*GetSeasonResponse, error)
-	// Ends a season before its time. The season then contains only the results whose
-	// achieved_at is before the end. The service rejects other results, and stored results
-	// at the end or later do not count. Results before the end are accepted until the
-	// season closes. The end can move to an earlier time, but never to a later time.
+	// Ends a season before its time. Results whose achieved_at is before the end are accepted
+	// until the season closes. Results whose achieved_at is at the end or later are rejected
+	// or, if they are already stored, no longer count. A later call can move the end to an
+	// earlier time, but not to a later time.
 	EndSeason(ctx context.Context, in *EndSeasonRequest, opts ...grpc.CallOption) (*EndSeasonResponse, error)
 	// Sends the top of a ranking immediately, and again after changes, at most ten times
-	// per second. If the caller reads more slowly, the stream skips versions. Without
-	// changes, the stream sends the top every 15 seconds. If no message arrives for longer
-	// than 15 seconds, the connection is lost. REST clients receive server-sent events
-	// whose data is the Leaderboard.
+	// per second. If the caller reads more slowly, the stream skips changes. Without changes,
+	// the stream sends the top every 15 seconds. If no message arrives for 20 seconds, the
+	// caller should reconnect. REST clients receive server-sent events whose data is the
+	// Leaderboard.
 	WatchScores(ctx context.Context, in *WatchScoresRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchScoresResponse], error)
 	// Lists the boards that the caller may see, ordered by id.
 	ListBoards(ctx context.Context, in *ListBoardsRequest, opts ...grpc.CallOption) (*ListBoardsResponse, error)
@@ -461,18 +461,18 @@ type LeaderboardServiceServer interface {
 	// Undoes up to 5,000 results. The answer has an outcome for each, in the order of the
 	// request.
 	BatchRetractResults(context.Context, *BatchRetractResultsRequest) (*BatchRetractResultsResponse, error)
-	// Undoes the results of a user whose event time is between two times.
+	// Undoes a user's results whose achieved_at is between two times.
 	PurgeResults(context.Context, *PurgeResultsRequest) (*PurgeResultsResponse, error)
 	// Voids a match of a board whose field matches is true. Until RestoreMatch, no result
 	// of the match counts, not even a result that arrives later.
 	VoidMatch(context.Context, *VoidMatchRequest) (*VoidMatchResponse, error)
 	// Ends the void of a match. The results of the match count again.
 	RestoreMatch(context.Context, *RestoreMatchRequest) (*RestoreMatchResponse, error)
-	// Changes the given fields of a stored result, and submits the changed result as its
-	// next revision. If the season no longer accepts results, the call needs the admin scope
+	// Changes the given fields of a stored result. The changed result is the next revision.
+	// If the season no longer accepts results, the call needs the admin scope
 	// and a reason.
 	CorrectResult(context.Context, *CorrectResultRequest) (*CorrectResultResponse, error)
-	// Returns the state of a result. If a submit was answered with ACCEPTED, NOT_FOUND
+	// Returns the state of a result. If the answer to the submit was ACCEPTED, NOT_FOUND
 	// means that the result is not applied yet.
 	GetResult(context.Context, *GetResultRequest) (*GetResultResponse, error)
 	// Lists a user's results on a board, including retracted and rejected results. The newest
@@ -492,16 +492,16 @@ type LeaderboardServiceServer interface {
 	ListSeasons(context.Context, *ListSeasonsRequest) (*ListSeasonsResponse, error)
 	// Returns a season of a board.
 	GetSeason(context.Context, *GetSeasonRequest) (*GetSeasonResponse, error)
-	// Ends a season before its time. The season then contains only the results whose
-	// achieved_at is before the end. The service rejects other results, and stored results
-	// at the end or later do not count. Results before the end are accepted until the
-	// season closes. The end can move to an earlier time, but never to a later time.
+	// Ends a season before its time. Results whose achieved_at is before the end are accepted
+	// until the season closes. Results whose achieved_at is at the end or later are rejected
+	// or, if they are already stored, no longer count. A later call can move the end to an
+	// earlier time, but not to a later time.
 	EndSeason(context.Context, *EndSeasonRequest) (*EndSeasonResponse, error)
 	// Sends the top of a ranking immediately, and again after changes, at most ten times
-	// per second. If the caller reads more slowly, the stream skips versions. Without
-	// changes, the stream sends the top every 15 seconds. If no message arrives for longer
-	// than 15 seconds, the connection is lost. REST clients receive server-sent events
-	// whose data is the Leaderboard.
+	// per second. If the caller reads more slowly, the stream skips changes. Without changes,
+	// the stream sends the top every 15 seconds. If no message arrives for 20 seconds, the
+	// caller should reconnect. REST clients receive server-sent events whose data is the
+	// Leaderboard.
 	WatchScores(*WatchScoresRequest, grpc.ServerStreamingServer[WatchScoresResponse]) error
 	// Lists the boards that the caller may see, ordered by id.
 	ListBoards(context.Context, *ListBoardsRequest) (*ListBoardsResponse, error)

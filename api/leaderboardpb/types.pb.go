@@ -159,9 +159,9 @@ const (
 	Board_Schedule_EXPLICIT Board_Schedule_Kind = 5
 	// From January 1 to the next January 1; seasons are named 2026.
 	Board_Schedule_YEARLY Board_Schedule_Kind = 6
-	// On linked boards only. A season ends with each day. The field days states how
-	// many days a season has. Seasons are named after their last day, such as 20261120.
-	// The board must have days and retention.
+	// On linked boards only. Each day has a season: the days that end with this day. The
+	// field days states how many. Seasons are named after their last day, such as
+	// 20261120. The board must have days and retention.
 	Board_Schedule_ROLLING Board_Schedule_Kind = 7
 )
 
@@ -553,8 +553,8 @@ type BoardEffect struct {
 	Seasons []*BoardEffect_Season `protobuf:"bytes,1,rep,name=seasons,proto3" json:"seasons,omitempty"`
 	// More than 100 seasons would change.
 	Truncated bool `protobuf:"varint,2,opt,name=truncated,proto3" json:"truncated,omitempty"`
-	// The number of seasons that would change, and the number of these seasons that the next
-	// sweep would delete.
+	// The number of seasons that would change, and the number of these seasons whose
+	// removed_next is true.
 	ChangedCount  int64 `protobuf:"varint,3,opt,name=changed_count,proto3" json:"changed_count,omitempty"`
 	RemovedCount  int64 `protobuf:"varint,4,opt,name=removed_count,proto3" json:"removed_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -775,7 +775,8 @@ type Outcome struct {
 	// The reasons of REJECTED are:
 	//
 	//   - FLOOR: the sum would go below the board's floor.
-	//   - OUT_OF_RANGE: a sum would leave ±2^53.
+	//   - OUT_OF_RANGE: a sum would leave ±2^53, or the user would have more results in the
+	//     season than the server can keep.
 	//   - SEASON_CLOSED: the season accepts no more results.
 	//   - SEASON_ENDED: an administrator ended the season before the time of the result.
 	//   - USER_ERASED: the user was erased after the result was received.
@@ -1444,7 +1445,7 @@ func (x *Ban) GetRevision() int64 {
 	return 0
 }
 
-// What a ban, or its end, would change.
+// What a ban, or lifting a ban, would change.
 type BanEffect struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 100, by board and season.
@@ -1862,7 +1863,7 @@ type BoardEffect_Season struct {
 	ClosesAfter   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=closes_after,proto3" json:"closes_after,omitempty"`
 	RemovedBefore *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=removed_before,proto3" json:"removed_before,omitempty"`
 	RemovedAfter  *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=removed_after,proto3" json:"removed_after,omitempty"`
-	// The next sweep would delete the season.
+	// The server would delete the season within its sweep_interval.
 	RemovedNext bool `protobuf:"varint,7,opt,name=removed_next,proto3" json:"removed_next,omitempty"`
 	// The number of entries. Absent while it is unknown.
 	Entrants      *int64 `protobuf:"varint,8,opt,name=entrants,proto3,oneof" json:"entrants,omitempty"`
