@@ -43,8 +43,8 @@ func readBoston(t *testing.T) (runners, wheelchairs []finisher) {
 // ageGroup returns the age group without the gender, such as 40-44 for F40-44.
 func (f *finisher) ageGroup() string { return f.division[1:] }
 
-// crossed returns the crossed division of the gender and the age group. The group 80+ needs
-// an escape.
+// crossed returns the crossed division of the gender and the age group. It escapes the "+" of
+// the group 80+, because a "+" separates values.
 func (f *finisher) crossed() string {
 	return "gender+age_group:" + f.gender + "+" + strings.ReplaceAll(f.ageGroup(), "+", `\+`)
 }
@@ -53,7 +53,7 @@ var bostonStart = time.Date(2014, 4, 21, 14, 0, 0, 0, time.UTC)
 
 // bostonResults returns the results of finishers in the order of their official places.
 // The organizers ordered equal times by a finer clock that was not published. If timed is
-// set, the results get times whose microseconds follow the official places.
+// set, AchievedAt is later by a microsecond for each place, so equal times rank in this order.
 func bostonResults(finishers []finisher, timed bool) []Result {
 	finishers = slices.SortedFunc(slices.Values(finishers), func(x, y finisher) int { return int(x.overall - y.overall) })
 	results := make([]Result, len(finishers))
@@ -216,10 +216,10 @@ func checkAppliedWhileFilling(t *testing.T, d Deployment, c *client, b string) {
 	began := time.Now()
 	before := applied()
 	last, during := before, before
-	// The board is filling when each call begins, but the fill may end before the call reads
-	// the counts. So the board was still filling when the previous call read its counts.
+	// The board was filling shortly before each call, but the fill may end before the call reads
+	// the counts. Only the counts of the previous call are certainly from the time of the fill.
 	c.waitFilledWhile(t, b, func() { during, last = last, applied() })
-	t.Logf("the division was filled in %v; the consumers had applied %v results before, and %v at the end", time.Since(began).Round(time.Millisecond), before, during)
+	t.Logf("the division was filled in %v; the consumers had applied %v results before, and %v shortly before its end", time.Since(began).Round(time.Millisecond), before, during)
 	for i := range during {
 		if during[i] == before[i] {
 			t.Errorf("consumer %d applied no results while the division was filled", i)
@@ -275,7 +275,7 @@ func compareBoston(t *testing.T, c *client, b string, finishers []finisher, want
 // Every entry must follow these rules:
 //
 //	min      a competition rank is the best official place with the same time
-//	block    an official place is one of the places that users with its time share
+//	block    an official place is one of the places that the users with the same time share
 //	ordinal  an ordinal rank is the official place
 //	order    no official place has a shorter time than the place before
 func checkPlaces(t *testing.T, l bostonLadder, byMethod map[string][]entry) {
@@ -540,8 +540,8 @@ func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.
 		t.Errorf("%v: the answer has no percentiles, want some", q)
 	}
 	for _, p := range s.Percentiles {
-		// At most the given percentage of users is worse than the score. Together
-		// with the users on the score, these users are at least that percentage.
+		// At most the given percentage of users is worse than the score. At least that
+		// percentage is not better. At least one user has the score.
 		worse, notBetter := 0.0, 0.0
 		for _, w := range want {
 			if w.score > p.Score {

@@ -178,8 +178,8 @@ func (q query) values() url.Values {
 	return v
 }
 
-// crossed returns the values of the parameter division for a crossed division, the last
-// attribute first. Only a "+" may be escaped.
+// crossed returns the values of the parameter division for a crossed division. It returns the
+// last attribute first, because the service must accept any order. It unescapes "+" only.
 func crossed(names, values string) (parts []string) {
 	const escaped = "\x00"
 	split := strings.Split(strings.ReplaceAll(values, `\+`, escaped), "+")
@@ -394,11 +394,12 @@ func (c *client) createBoard(t *testing.T, b board) string {
 	return b.ID
 }
 
-// deleteTimeout bounds the deletion of a board. Cassandra deletes a few seasons per second.
+// deleteTimeout bounds the deletion of a board. On Cassandra, the service deletes a few seasons
+// per second.
 const deleteTimeout = 20 * time.Minute
 
-// deleteBoard deletes a board. If the client's timeout passes, or Cassandra is too busy to answer,
-// deleteBoard repeats the call, which continues the deletion, or finds that the board is gone.
+// deleteBoard deletes a board. It repeats a call that times out or that the service answers with
+// 503. The repeated call continues the deletion, or answers 404 because the board is gone.
 func (c *client) deleteBoard(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
@@ -416,12 +417,12 @@ func (c *client) deleteBoard(ctx context.Context, id string) error {
 	}
 }
 
-// fillTimeout bounds the wait until a board is filled. Two years of football in rolling
-// windows are some 116,000 copies on Cassandra.
+// fillTimeout bounds the wait until a board is filled. A fill of rolling windows with two years of
+// football writes some 116,000 copies of results.
 const fillTimeout = 40 * time.Minute
 
-// waitFilled waits until a linked board has all results of its source, and all divisions of a
-// board have all users.
+// waitFilled waits until a board is not filling. A linked board then has all results of its
+// source, and each division of the board has all its users.
 func (c *client) waitFilled(t *testing.T, board string) {
 	t.Helper()
 	c.waitFilledWhile(t, board, func() {})
@@ -438,7 +439,7 @@ func (c *client) waitFilledWhile(t *testing.T, board string, poll func()) {
 	for {
 		var answer struct{ Filling bool }
 		if err := c.call(ctx, http.MethodGet, boardPath(board), nil, nil, &answer); err != nil {
-			t.Fatalf("board %s is not filled within %v: %v", board, fillTimeout, err)
+			t.Fatalf("wait at most %v until board %s is filled: %v", fillTimeout, board, err)
 		}
 		if !answer.Filling {
 			return

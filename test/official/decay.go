@@ -14,7 +14,7 @@ const (
 
 	halfLife      = 31557600 * time.Second // a Julian year
 	decayDecimals = 9
-	decayUnit     = 1_000_000_000 // a point
+	decayUnit     = 1_000_000_000 // one point, in the unit of a score with decayDecimals decimals
 )
 
 // decayWeight returns 2^(-d/halfLife), the weight of a result after the time d. d may be

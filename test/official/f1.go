@@ -59,8 +59,8 @@ func readF1(t *testing.T) [][]f1Round {
 	return seasons
 }
 
-// f1Count counts rows and tables over all seasons: all of them, and those that agree with
-// the official rows and tables.
+// f1Count counts the compared rows and tables of all seasons, and those that agree with the
+// official tables.
 type f1Count struct {
 	mu                         sync.Mutex
 	tables, rows, level        int // level counts the rows with the same points as another row of the table

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// fault is a small change that a proxy makes between a check and the service.
+// fault is a small change that a proxy makes to requests or answers.
 type fault struct {
 	name    string
 	results func(results []any)        // changes the results of a batch

@@ -100,8 +100,8 @@ func (c *client) waitApplied(ctx context.Context, board string, results []Result
 // applyTimeout bounds the wait for one accepted result.
 const applyTimeout = time.Minute
 
-// waitResult waits until a revision of a result is applied. Until then GetResult
-// answers 404.
+// waitResult waits until a revision of a result is applied. It returns an error if the service
+// rejects the revision. Until one of the two happens, the service answers 404.
 func (c *client) waitResult(ctx context.Context, board, season, user, match string, revision int64) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()

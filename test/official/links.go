@@ -43,9 +43,9 @@ func week(at time.Time) []string {
 // rollingZone is the time zone of the rolling board. Its days have 23 to 25 hours.
 const rollingZone = "America/New_York"
 
-// windows returns a function that returns the ids of the windows that contain a time. The
-// first of these windows ends on the day that zone has at this time, the last one
-// rollingDays-1 days later. Parameter first is the id of the board's first window.
+// windows returns a function that returns the ids of the windows that contain a time. The id of
+// a window is its last day. The first of these windows ends on the day of the time in zone, the
+// last one rollingDays-1 days later. Windows before first, the board's first window, are omitted.
 func windows(zone *time.Location, first string) func(time.Time) []string {
 	return func(at time.Time) (ids []string) {
 		year, month, day := at.In(zone).Date()
@@ -140,7 +140,7 @@ type linkedRun struct {
 // the boards of linkedTables. It compares every table of every season with a recount,
 // including tables that must be empty. LinkedFootball then submits all results again in random
 // order, voids some matches, and restores half of these matches. It repeats the comparison after
-// each of these three steps.
+// each of these three steps. Before the restore, it submits the results of void matches once more.
 func LinkedFootball(t *testing.T, d Deployment, p Period, voidCount int) {
 	s := seed.New(t)
 	r := newLinkedRun(t, d, p)
@@ -307,7 +307,7 @@ func (r *linkedRun) checkTable(step string, i int, results []Result) (seasons, r
 	}
 	err := forEach(r.t.Context(), len(r.all[i]), func(_ context.Context, n int) error {
 		season, rankMethods := r.all[i][n], methods
-		if len(r.all[i]) > 500 { // each table by one method, in turn
+		if len(r.all[i]) > 500 { // one method per season, in turn
 			rankMethods = methods[n%len(methods):][:1]
 		}
 		return r.checkSeason(b, season, bySeason[season], table.recount, rankMethods)
@@ -334,8 +334,8 @@ func (r *linkedRun) checkSeason(b, season string, results []Result, recount func
 	return nil
 }
 
-// voidMatches voids n random matches, submits their results again, and restores half of the
-// matches. It compares the tables after each step.
+// voidMatches voids n random matches, and compares the tables. Then it submits the results of
+// these matches again, restores half of the matches, and compares the tables again.
 func (r *linkedRun) voidMatches(random *rand.Rand, n int, feeder Feeder) {
 	r.t.Helper()
 	ids := slices.Clone(r.matches)

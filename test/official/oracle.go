@@ -60,7 +60,7 @@ func lowerFirst(x, y *standing) int {
 func recountSums(results []Result) []standing {
 	type sum struct {
 		standing
-		match   string // the match that determines at
+		match   string // the match whose result determines the time at
 		changed bool   // at least one result changed the sum
 	}
 	users := map[string]*sum{}
@@ -118,7 +118,7 @@ func compareLadder(want []standing, got []entry, method string) error {
 		case i >= len(got):
 			difference = fmt.Sprintf("is missing, want %s", want[i].line(method))
 		case i >= len(want):
-			difference = fmt.Sprintf("is %+v, want none", got[i])
+			difference = fmt.Sprintf("is %s, want none", got[i].line())
 		default:
 			if err := compareEntry(&want[i], &got[i], method); err != nil {
 				difference = err.Error()

@@ -134,7 +134,7 @@ func (p *process) waitReady(ctx context.Context, url string) error {
 		select {
 		case <-tick.C:
 		case <-p.exited:
-			return p.errorWithLog("the server exited unexpectedly")
+			return p.errorWithLog(fmt.Sprintf("the server exited before it was ready: %v", p.cmd.ProcessState))
 		case <-ctx.Done():
 			return p.errorWithLog(fmt.Sprintf("the server is not ready after %v", startTimeout))
 		}
@@ -144,7 +144,7 @@ func (p *process) waitReady(ctx context.Context, url string) error {
 // errorWithLog returns an error with the end of the server's log.
 func (p *process) errorWithLog(problem string) error {
 	b, err := os.ReadFile(p.log())
-	return errors.Join(fmt.Errorf("%s: %v; the end of its log:\n%s", problem, p.waitErr, b[max(0, len(b)-4<<10):]), err)
+	return errors.Join(fmt.Errorf("%s; the end of its log:\n%s", problem, b[max(0, len(b)-4<<10):]), err)
 }
 
 // stop stops the server with SIGTERM, if it was started.
@@ -158,7 +158,7 @@ func (p *process) stop() error {
 	}
 	select {
 	case <-p.exited:
-		return p.errorWithLog("the server exited unexpectedly")
+		return p.errorWithLog(fmt.Sprintf("the server exited before the tests ended: %v", p.cmd.ProcessState))
 	default:
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -172,7 +172,7 @@ func (p *process) stop() error {
 		return errors.Join(p.errorWithLog("the server did not stop within a minute and was killed"), err)
 	}
 	if p.waitErr != nil {
-		return p.errorWithLog("the server exited with an error")
+		return p.errorWithLog(fmt.Sprintf("the server exited with an error: %v", p.waitErr))
 	}
 	return nil
 }

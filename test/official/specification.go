@@ -19,9 +19,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Specification checks the three original routes: submitting points, the top ten, and a
-// user with four neighbors above and below. The default board must have no entries in its
-// current season.
+// Specification checks three routes: submitting points, the top ten, and a user with four
+// neighbors above and below. It also checks the largest batches and lookups, and that concurrent
+// writers read their own writes. The default board must have no entries in its current season.
 func Specification(t *testing.T, d Deployment) {
 	c := d.client()
 	t.Run("default board", func(t *testing.T) { checkExamples(t, c, "/v1") })
