@@ -48,8 +48,8 @@ func TestChangesOverREST(t *testing.T) {
 	})
 }
 
-// eachServer runs a test on a server of each engine. The parameter cheap states that calls
-// are cheap.
+// eachServer runs a test on a server of each engine. The parameter cheap reports whether calls
+// are fast, so that the test can make many.
 func eachServer(t *testing.T, test func(t *testing.T, api *deployment.Client, cheap bool)) {
 	t.Run("embedded", func(t *testing.T) {
 		program, api := deployment.Program(t), &deployment.Client{}
@@ -315,6 +315,8 @@ func (c *changes) ban() {
 	c.banned[[2]string{user, board}] = banned
 }
 
+// isBanned reports whether a ban hides a user on a board. A ban on the source also hides the user
+// on the linked board.
 func (c *changes) isBanned(user, board string) bool {
 	return c.banned[[2]string{user, ""}] || c.banned[[2]string{user, c.source}] || c.banned[[2]string{user, board}]
 }
@@ -336,7 +338,7 @@ func (c *changes) undo(key [2]string) {
 }
 
 // setRevisions sets the revisions that retractions got. They may be higher than the recount
-// expects: a retraction skips the revisions that were reserved before the user was erased.
+// expects: an earlier correction or retraction of an erased result may still reserve its revision.
 func (c *changes) setRevisions(o outcomes) {
 	c.t.Helper()
 	for _, one := range o.Outcomes {
@@ -348,8 +350,8 @@ func (c *changes) setRevisions(o outcomes) {
 	}
 }
 
-// effect is an entry that a dry run lists. A score is nil if none of the results counts. A
-// rank is then 0.
+// effect is an entry that a dry run lists. A score is nil if the user has no entry. A rank is 0
+// if the user has no entry or is banned.
 type effect struct {
 	Board       string
 	Season      string
@@ -361,8 +363,9 @@ type effect struct {
 }
 
 // preview calls a dry run, and then the act itself. The function change makes the recount
-// follow the act. The entries that the dry run lists must be those that change in the
-// recount. It may also list entries of which only the event time changes.
+// follow the act. The dry run must list the entries that appear, disappear or change their score
+// in the recount, with the scores and ranks of the recount. It may list other entries too, because
+// their event times may change.
 func (c *changes) preview(path string, body object, change func(), answer any) {
 	c.t.Helper()
 	var dry struct {
@@ -486,7 +489,8 @@ type latest struct {
 	at           time.Time
 }
 
-// changeDivisions changes the divisions of a board, and waits until it is filled.
+// changeDivisions changes the divisions of a board. The function check waits until the board is
+// filled.
 func (c *changes) changeDivisions() {
 	board := []string{c.source, c.linked}[c.IntN(2)]
 	var divisions []string

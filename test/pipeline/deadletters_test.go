@@ -102,7 +102,7 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 		if string(l.value) != p.value || l.key != "ann" {
 			t.Errorf("the dead letter of %.60q is %.60q with key %q, want the message unchanged", p.value, l.value, l.key)
 		}
-		if name, form, ok := strings.Cut(p.header, "="); ok && l.headers[name] != form {
+		if name, value, ok := strings.Cut(p.header, "="); ok && l.headers[name] != value {
 			t.Errorf("the dead letter of %.60q has the headers %v, want %s", p.value, l.headers, p.header)
 		}
 		h := l.headers

@@ -20,7 +20,7 @@ func testEarlyEnd(t *testing.T, store leaderboard.Store, index leaderboard.Index
 	service := func(ttl time.Duration) *ranking.Service {
 		return ranking.New(store, index, ranking.Options{Now: clock, BoardTTL: ttl, LinkTTL: ttl})
 	}
-	// For an hour, the service stale uses the version of the board that it reads first.
+	// stale caches the board for an hour, so it does not see the early end.
 	admin, stale := service(20*time.Millisecond), service(time.Hour)
 	defer admin.Close()
 	defer stale.Close()
@@ -67,7 +67,7 @@ func testEarlyEnd(t *testing.T, store leaderboard.Store, index leaderboard.Index
 		t.Fatalf("EndSeason: %+v, %v; want 5 results of 5 users", ending, err)
 	}
 	check("after the end", 1)
-	submit(stale, "later", now) // b is the board without the early end
+	submit(stale, "later", now)
 	now = now.Add(2 * time.Hour)
 	if err := admin.Sweep(t.Context()); err != nil {
 		t.Fatal(err)

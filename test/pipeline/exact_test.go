@@ -68,7 +68,7 @@ func withTwoConsumers(t *testing.T) official.Deployment {
 	api := serveAPI(t, d)
 	consumers := []*deployment.Node{d.Serve(t, "--roles=consumer"), d.Serve(t, "--roles=consumer")}
 	stream := newStream(t, d)
-	// Each part is sent in one encoding, JSON or protobuf. Several parts cover both.
+	// stream.send encodes each part in JSON or in protobuf. Several parts cover both.
 	feed := func(ctx context.Context, board string, results []official.Result) error {
 		for part := range slices.Chunk(results, 1000) {
 			converted := make([]result, len(part))

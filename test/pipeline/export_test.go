@@ -82,7 +82,7 @@ func (s *exportServer) seal(at time.Time) {
 	s.t.Helper()
 	service := ranking.New(s.store, s.index, ranking.Options{Now: func() time.Time { return at }})
 	defer service.Close()
-	for range 2 { // before and after the sweep, which opens windows
+	for range 2 { // the first sweep opens windows, which the second run fills
 		ctx := s.t.Context()
 		if err := errors.Join(service.FillLinked(ctx), service.FillDivisions(ctx), service.Sweep(ctx)); err != nil {
 			s.t.Fatal(err)
@@ -172,8 +172,9 @@ func (s *exportServer) content(board string) (text map[string]string, sealed int
 // exportBoards are the boards of [exportServer.fill]. The first is the source of the others.
 var exportBoards = []string{"laps", "best", "ever", "week"}
 
-// exportGrace is the grace of the boards. exportDelay after its creation, a board has
-// sealable seasons.
+// exportGrace is the grace of the boards, which accept old results until their grace has passed
+// since their creation. The service seals a season a minute later. If exportDelay has passed since
+// the creation of the boards, their past seasons can therefore be sealed.
 const (
 	exportGrace = time.Hour
 	exportDelay = exportGrace + time.Minute + 5*time.Second
@@ -212,14 +213,14 @@ func (s *exportServer) fill(rng *rand.Rand) {
 		s.t.Fatal(err)
 	}
 	end := week.Start.Add(-10 * time.Hour)
-	before := int((now.Sub(end)+6*time.Hour)/every) + 1 // a match of last week before the end
+	early := int((now.Sub(end)+6*time.Hour)/every) + 1 // the number of a match of last week, before its early end
 	s.run("correct", "u0", "m0", "--board", "laps", "--points", "49")
 	s.run("correct", "u1", "m0", "--board", "laps", "--attribute", "mode=")
 	s.run("retract", "u2", "m0", "--board", "laps")
 	for i := range 3 {
-		s.run("match", "void", fmt.Sprint("m", before+1+i), "--board", "laps", "--reason", "wrong map")
+		s.run("match", "void", fmt.Sprint("m", early+1+i), "--board", "laps", "--reason", "wrong map")
 	}
-	s.run("match", "restore", fmt.Sprint("m", before+2), "--board", "laps", "--reason", "it was right")
+	s.run("match", "restore", fmt.Sprint("m", early+2), "--board", "laps", "--reason", "it was right")
 	for _, ended := range [][]string{{"laps", string(last.ID), end.Format(time.RFC3339)}, {"best", string(day.ID), day.Start.Add(12 * time.Hour).Format(time.RFC3339)}} {
 		if out := s.run("season", "end", ended[1], "--board", ended[0], "--at", ended[2], "--reason", "exploit", "--yes"); !strings.Contains(out, "excluded: ") {
 			s.t.Fatalf("the end of %v printed %s, want results after the end", ended, out)
@@ -235,7 +236,7 @@ func (s *exportServer) fill(rng *rand.Rand) {
 	s.run("unban", "u6")
 	s.waitFilled()
 	s.seal(time.Now().Add(exportDelay))
-	s.amend(string(last.ID), before)
+	s.amend(string(last.ID), early)
 }
 
 // amend corrects a result of a match in a sealed season of the source, and waits until the

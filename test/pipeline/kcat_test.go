@@ -92,7 +92,7 @@ func read(t *testing.T, d *deployment.Deployment, topic string, f func(message) 
 	})
 }
 
-// readMessages reads messages in the format of the option -f above, and calls handle for each.
+// readMessages reads messages in the format that read gives to kcat, and calls handle for each.
 func readMessages(source io.Reader, handle func(message) error) error {
 	r := bufio.NewReader(source)
 	for {

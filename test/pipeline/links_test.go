@@ -17,8 +17,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// lap is the content of a result. It follows from the result's key, the seed and
-// lapsBegin.
+// lap is the content of a revision of a result. It follows from the user, the match, the revision,
+// the seed and lapsBegin.
 type lap struct {
 	points int64
 	at     time.Time
@@ -34,8 +34,8 @@ func lapOf(seed uint64, user, id string, revision int) lap {
 	return lap{r.Int64N(30) - 5, at, []string{"ranked", "casual"}[r.IntN(2)]}
 }
 
-// lapsBegin is the latest November 1 whose November, December and January ended at least a
-// month ago. Laps have times in these three months, so they are in two years.
+// lapsBegin is the latest November 1 such that the January after it ended at least a month ago.
+// Laps have times from November to January, so they are in two years.
 var lapsBegin = time.Date(time.Now().UTC().AddDate(0, -2, 0).Year()-1, time.November, 1, 0, 0, 0, 0, time.UTC)
 
 // linkedSettings are the settings of linked boards, with the functions of a recount: seasons
@@ -141,8 +141,8 @@ func checkLinkedBoardsWhileConsumersAreKilled(t *testing.T, sent, kills int) {
 	}
 }
 
-// randomLaps returns results with several revisions of the laps, and the lap
-// that counts by user and match.
+// randomLaps returns results with several revisions of the laps. It also returns the lap of the
+// highest revision, by user and match.
 func randomLaps(n uint64, sent int) ([]result, map[[2]string]lap) {
 	random := rand.New(rand.NewPCG(n, 0))
 	const users, matches = 20, 20
@@ -199,8 +199,8 @@ func rankedLines(scores map[string]int64, lower bool) []string {
 	return lines
 }
 
-// waitFilled waits until a linked board has all results of its source, and all divisions of a
-// board have all users.
+// waitFilled waits until a board is not filling. A linked board then has all results of its
+// source, and each division of the board has all its users.
 func waitFilled(t *testing.T, api *deployment.Client, board string) {
 	t.Helper()
 	deployment.Eventually(t, func(ctx context.Context) error {

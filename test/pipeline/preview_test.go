@@ -31,8 +31,8 @@ func TestPreviewsListTheChangesOfActs(t *testing.T) {
 	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, cheap bool) {
 		p := newPreviews(t, store, index)
 		p.run(cheap, 1500, p.submit, p.submit, p.submit, p.passTime, p.ban, p.amend, p.retract, p.retract)
-		t.Logf("%d entries appeared and %d disappeared; %d seasons changed, %d were added, %d removed, %d of them because of a change; "+
-			"%d retractions changed an entry, %d of them in sealed seasons; %d changed linked boards, and %d repeated another; %d acts were refused",
+		t.Logf("bans: %d entries appeared and %d disappeared; changes of boards: %d seasons changed, %d of them are new; %d seasons were deleted, %d of them because of a change; "+
+			"retractions: %d entries changed, %d of them in sealed seasons, %d on linked boards; %d retractions repeated another; %d acts returned an error",
 			p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext,
 			p.retracted, p.retractedSealed, p.retractedLinked, p.retractedAgain, p.refused)
 		if cheap && min(p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext,
@@ -43,7 +43,8 @@ func TestPreviewsListTheChangesOfActs(t *testing.T) {
 	})
 }
 
-// eachEngine runs a test on both engines. The parameter cheap states that steps are cheap.
+// eachEngine runs a test on both engines. The parameter cheap reports whether calls are fast, so
+// that the test can make many.
 func eachEngine(t *testing.T, test func(t *testing.T, store leaderboard.Store, index leaderboard.Index, cheap bool)) {
 	t.Run("embedded", func(t *testing.T) {
 		store, index := embedded.Open(t)
@@ -100,7 +101,7 @@ func newPreviews(t *testing.T, store leaderboard.Store, index leaderboard.Index)
 	return p
 }
 
-// run does random acts. Unless steps are cheap, it does a hundredth of them.
+// run does random acts: as many as steps, or a hundredth of that if cheap is false.
 func (p *previews) run(cheap bool, steps int, acts ...func()) {
 	if !cheap {
 		steps /= 100
@@ -320,7 +321,7 @@ func (p *previews) ban() {
 	}
 }
 
-// randomChange returns a random change of a board. Some boards refuse it.
+// randomChange returns a random change of a board. The service refuses some changes.
 func (p *previews) randomChange() func(*leaderboard.Board) error {
 	n, grace := p.rng.IntN(6), time.Duration(p.rng.IntN(60))*time.Hour
 	return func(b *leaderboard.Board) error {
@@ -330,7 +331,7 @@ func (p *previews) randomChange() func(*leaderboard.Board) error {
 		case 1:
 			b.Season.Grace = grace
 		case 2:
-			b.Retention = grace / 4 // often in the past
+			b.Retention = grace / 4 // short, so that it has often ended for some seasons
 		case 3:
 			minScore := leaderboard.Score(3)
 			b.MinScore = &minScore
@@ -447,7 +448,9 @@ func (p *previews) randomMatch(stored map[leaderboard.EntryKey][]leaderboard.Mat
 
 func (p *previews) retract() {
 	p.t.Helper()
-	now := p.now.Load().Add(time.Second) // after the deletion of the last sweep
+	// Results received at or before the deletion of their season are deleted too. So the
+	// retraction must be later than the last sweep.
+	now := p.now.Load().Add(time.Second)
 	p.now.Store(&now)
 	results := p.results()
 	key := p.randomMatch(results)
@@ -500,7 +503,8 @@ func (p *previews) retract() {
 	}
 }
 
-// scoreOf returns the score of a rank key now, or nil if the key is empty.
+// scoreOf returns the score of a rank key now, or at the end of its season if that was earlier. It
+// returns nil if the key is empty.
 func (p *previews) scoreOf(season leaderboard.SeasonKey, key leaderboard.RankKey) *leaderboard.Score {
 	if key == "" {
 		return nil

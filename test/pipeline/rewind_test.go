@@ -43,7 +43,7 @@ func TestReadingAllMessagesAgainChangesNothing(t *testing.T) {
 		}
 		sent += results
 	}
-	for id := range 10 { // some of these users have no results
+	for id := range 10 { // some of these matches have no results
 		voidMatch(t, api, source, fmt.Sprint("m", id))
 	}
 	stop(t, consumer)
@@ -222,7 +222,7 @@ func readState(t *testing.T, d *deployment.Deployment, boards []string) map[stri
 }
 
 // ownersColumn is the column of the claims. A claim names the process that caches a user's
-// tally, so another process changes it.
+// tally. A consumer that starts again is another process, so it changes the claim.
 const ownersColumn = "owners"
 
 // cassandraState adds the boards' rows of every table to the map all.
