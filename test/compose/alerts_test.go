@@ -20,8 +20,8 @@ import (
 // fires with the list fires, and does not fire with the list silent.
 //
 // Each line is a series in the notation of promtool's tests, with a sample a minute from
-// 1970: 0x60 is 0 for an hour, and 5+2x60 begins at 5 and grows by 2. A series may have
-// several such parts.
+// 1970: 0x60 is 0 for an hour, and 5+2x60 begins at 5 and grows by 2 a minute. A series may
+// have several such parts.
 type alertTest struct{ fires, silent string }
 
 // counterTest returns the test of an alert that fires after any increase of a counter.
@@ -128,8 +128,7 @@ var alertTests = map[string]alertTest{
 	"RedisPoolIsExhausted": {`leaderboard_redis_pool_timeouts_total 0+1x60`, `leaderboard_redis_pool_timeouts_total 7x60`},
 }
 
-// Each alert fires with the first samples of its test, and does not fire with the other
-// samples.
+// Each alert fires with the first list of its test, and does not fire with the second.
 func TestAlertsFire(t *testing.T) {
 	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/prometheus/alerts.yml"), false)
 	if len(errs) > 0 {

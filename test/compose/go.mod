@@ -1,6 +1,4 @@
-// The test of docker-compose.yml, the Dockerfile and the files in deploy. It is a module
-// of its own, so that the dependencies of the parsers of Compose and Prometheus stay out
-// of the service's go.mod.
+// doc.go states why these tests are a separate module.
 module github.com/open-leaderboard/leaderboard/test/compose
 
 go 1.26.0

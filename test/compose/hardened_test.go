@@ -69,8 +69,9 @@ func properties(s types.ServiceConfig) map[string]string {
 
 const authenticator = "-Dcassandra.settings.authenticator=PasswordAuthenticator"
 
-// Cassandra, Kafka and Redis require the passwords with which the service connects. In the project
-// for tests, the servers require no passwords.
+// Cassandra and Kafka require the passwords with which the service connects.
+// TestRedisRequiresThePassword checks the same of Redis. In the project for tests, the servers
+// require no passwords.
 func TestServersRequirePasswords(t *testing.T) {
 	p, tests := project(t), testProject(t)
 	for _, name := range servicesNamed(p, "cassandra-") {

@@ -87,7 +87,7 @@ func TestReleaseHasAStaticBinaryChecksumsAndNotes(t *testing.T) {
 	}
 	wantStatic(t, binary)
 
-	// Two builds of a commit make equal archives, even at different times and in different folders.
+	// Two builds of a commit at different times, with different output folders, make equal archives.
 	second := filepath.Join(t.TempDir(), "second")
 	run(t, dir, "env", "DIST="+second, "scripts/release.sh", "v1.2.3", platform)
 	if data, err := os.ReadFile(filepath.Join(second, name+".tar.gz")); err != nil || sha256.Sum256(data) != sha256.Sum256(archive) {
