@@ -1,5 +1,4 @@
-// The tests of deploy/. They are a module of their own, so that the dependencies of
-// Kubernetes' types stay out of the service's go.mod.
+// doc.go states why these tests are a separate module.
 module github.com/open-leaderboard/leaderboard/test/manifests
 
 go 1.26.0

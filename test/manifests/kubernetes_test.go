@@ -327,7 +327,7 @@ func TestSettingsOfThePods(t *testing.T) {
 		}
 		checkProbes(t, name, c, s)
 		grace := time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
-		if longest := s.DrainTime + max(s.ShutdownGrace, 30*time.Second); grace <= longest {
+		if longest := s.DrainTime + max(s.ShutdownGrace, batchTime); grace <= longest {
 			t.Errorf("%s is killed after %v, want more than the %v that a stop may take", name, grace, longest)
 		}
 		if unready := time.Duration(c.ReadinessProbe.PeriodSeconds*c.ReadinessProbe.FailureThreshold) * time.Second; s.DrainTime <= unready {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -34,6 +35,10 @@ func TestMain(m *testing.M) {
 		return m.Run()
 	}())
 }
+
+// batchTime is how long a consumer that stops may need to finish its batch: the default of
+// ApplyTimeout in package consumer's Options.
+const batchTime = 30 * time.Second
 
 // checkKnown fails t unless the program knows a command and its flags.
 func checkKnown(t *testing.T, args []string) {

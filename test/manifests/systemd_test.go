@@ -100,7 +100,7 @@ func TestSettingsOfTheUnit(t *testing.T) {
 		t.Errorf("the data is in %s, want a folder in %s", s.Data, state)
 	}
 	stop, err := time.ParseDuration(found["TimeoutStopSec"][0] + "s")
-	if longest := s.DrainTime + max(s.ShutdownGrace, 30*time.Second); err != nil || stop <= longest {
+	if longest := s.DrainTime + max(s.ShutdownGrace, batchTime); err != nil || stop <= longest {
 		t.Errorf("systemd kills the process after %v (%v), want more than the %v that a stop may take", stop, err, longest)
 	}
 }

@@ -64,8 +64,8 @@ func script(t *testing.T, steps []*actionlint.Step, text string) (int, *actionli
 	return 0, nil
 }
 
-// A release begins with the tag of a version, and only after check.yml passes. It publishes
-// the archives of release.sh with their SBOMs, and the image with its SBOM and provenance.
+// A push of a version's tag starts the workflow, which releases only after check.yml passes. It
+// publishes the archives of release.sh with their SBOMs, and the image with its SBOM and provenance.
 // Only GitHub can run most of the steps, so the test checks their text.
 func TestReleaseWorkflow(t *testing.T) {
 	w, steps := release(t)
