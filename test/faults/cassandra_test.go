@@ -83,8 +83,8 @@ func TestTwoOfThreeCassandraNodesDown(t *testing.T) {
 }
 
 // The disk under one of three Cassandra nodes fills up under load, and the node ends. The
-// other nodes continue. Once the disk has room, the node restarts. Then this node and one of the
-// others give the recount, while the third one is down.
+// other nodes continue. Once the disk has room, the node restarts. Then each of the others is
+// killed in turn. The ladders equal the recount although only two nodes run.
 func TestCassandraDiskFull(t *testing.T) {
 	d := newSmallDisk(t, 1<<30)
 	var data []string

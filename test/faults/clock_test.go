@@ -19,8 +19,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// clockVariable names a file of eight bytes. A program that is built by shiftedProgram adds the
-// number of seconds in this file to its clock.
+// clockVariable names the environment variable that holds the path of a file of eight bytes. A
+// program of shiftedProgram adds the number of seconds in this file to its clock.
 const clockVariable = "LEADERBOARD_TEST_CLOCK"
 
 // shiftedClock replaces the beginning of [time.Now]. The file is mapped into memory, so a change
@@ -68,7 +68,7 @@ func shiftedProgram(t *testing.T) string {
 	return program
 }
 
-// clock is the clock of a process.
+// clock is the path of the file that shifts the clock of a process.
 type clock string
 
 func newClock(t *testing.T, shift time.Duration) clock {
@@ -88,8 +88,8 @@ func (c clock) step(t *testing.T, shift time.Duration) {
 	must(t, f.Close())
 }
 
-// The clocks of the processes differ by up to two hours. Under load, each clock steps to another
-// hour, backward too. Answers are right meanwhile, and the ladders equal the recount.
+// The clocks of the processes differ by up to two hours. Under load, the clocks step to other
+// hours, backward too. Answers are right meanwhile, and the ladders equal the recount.
 func TestClocksApart(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	s := &service{Deployment: d, seed: seed.New(t)}
@@ -144,7 +144,7 @@ func checkClock(t *testing.T, n *deployment.Node, want time.Duration) {
 }
 
 // The clocks of the servers differ by up to two hours: three Cassandra nodes, three Kafka brokers,
-// and Redis. Under load, each clock steps three times, backward too. Results and ranks are right
+// and Redis. Under load, the clocks step three times, backward too. Results and ranks are right
 // meanwhile, and the ladders equal the recount.
 func TestClocksOfServersApart(t *testing.T) {
 	clocks := shiftServers(t)

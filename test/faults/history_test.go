@@ -152,7 +152,7 @@ func (h *histories) write(api *deployment.Client, user, client int, tick *time.T
 		ended := h.now()
 		if final {
 			h.record(user, client, c, begun, nil, ended)
-			if score != nil {
+			if score != nil { // an operation of another client, because one client's operations must not overlap
 				h.record(user, 10+client, look{c.match, c.revision}, begun, sight{*score, true}, ended)
 			}
 			return
@@ -243,7 +243,7 @@ func (h *histories) check(t *testing.T) {
 			t.Errorf("the history of %s on board %s is not linearizable (%v):\n%s", userName(user), h.board, result, unordered(operations, info))
 		}
 	}
-	t.Logf("histories: %d operations of %d users are linearizable unless an error says otherwise; %d calls, %d of them repeated, %d reads without ranks",
+	t.Logf("histories: checked %d operations of %d users; %d calls, %d of them without a final answer, %d reads without ranks",
 		total, historyUsers, h.calls, h.retries, h.degraded)
 }
 
@@ -266,7 +266,7 @@ func unordered(operations []porcupine.Operation, info porcupine.LinearizationInf
 		}
 	}
 	if first < 0 {
-		return "no operation is without a place"
+		return "Porcupine found an order of all operations"
 	}
 	near := int64(2 * time.Second)
 	var lines []string

@@ -229,7 +229,8 @@ func (l *load) readResult(ctx context.Context, api *deployment.Client) error {
 
 // problem returns what is wrong with the page, or an empty string. It finds contents that
 // no set of results can produce: a wrong order, a wrong rank, or a user who is listed
-// twice. An orphan row can list a user twice.
+// twice, for example because of an orphan row. It also finds ranks in a degraded answer, and
+// missing ranks in other answers.
 func (p *page) problem(b *board) string {
 	users := map[string]bool{}
 	for i, s := range p.Standings {
@@ -354,8 +355,8 @@ func (l *load) waitForMore(t *testing.T, n int) {
 const stopTimeout = 2 * time.Minute
 
 // stop ends the load. It returns once every result is acknowledged, and fails the test if that
-// takes longer than [stopTimeout]. Other loads of the ledger must be at their end, because they
-// generate results that this load would send.
+// takes longer than [stopTimeout]. If the ledger has other loads, call their function end first.
+// Otherwise they generate results, which this load would send.
 func (l *load) stop() {
 	l.t.Helper()
 	l.end()

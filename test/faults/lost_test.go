@@ -40,7 +40,7 @@ func TestDataCenterLost(t *testing.T) {
 	load.stop()
 	check(t, alone, survivor.node)
 	during := here.figures()
-	t.Logf("%s lost for %v: %s made %d calls, %d errors, acknowledged %d results, %d of them before they were applied; %d consecutive calls succeeded, the first started after %v",
+	t.Logf("%s was down for %v. Clients of %s made %d calls; %d failed. It acknowledged %d results, %d of them before it applied them. %d consecutive calls succeeded, the first started after %v",
 		lost.name, time.Since(begun).Round(time.Second), survivor.name, during.calls-before.calls, during.errors-before.errors,
 		during.acknowledged-before.acknowledged, during.accepted-before.accepted, steadyCalls, delay.Round(time.Millisecond))
 

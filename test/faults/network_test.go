@@ -13,10 +13,10 @@ import (
 
 // The network between processes and servers is slow, loses data or closes connections,
 // while results arrive. Afterwards each ladder equals the recount, and the history of each
-// user is linearizable. Processes whose network works are not disturbed.
+// user is linearizable.
 //
 // One API node and one consumer reach all servers through proxies. The other processes reach
-// the servers directly.
+// the servers directly, so results are acknowledged during the fault too.
 func TestNetworkFaults(t *testing.T) {
 	n := newNetwork(t)
 	for _, f := range networkFaults {
@@ -26,7 +26,7 @@ func TestNetworkFaults(t *testing.T) {
 	}
 }
 
-// network is a service whose processes reach the servers through proxies.
+// network is a service of which one process of each role reaches the servers through proxies.
 type network struct {
 	*service
 	links []link
@@ -36,12 +36,12 @@ type network struct {
 type link struct {
 	name  string
 	proxy *proxy
-	// cut is the shortest duration of a fault in which this link loses the data of one direction.
+	// cut is the shortest duration of a fault of this link that loses the data of one direction.
 	cut time.Duration
 }
 
-// faultTime is the shortest duration of a fault. It is longer than the timeouts of Cassandra's and
-// Redis's clients.
+// faultTime is the shortest duration of any other fault. It is longer than the timeouts of
+// Cassandra's and Redis's clients.
 const faultTime = 20 * time.Second
 
 func newNetwork(t *testing.T) *network {

@@ -40,8 +40,8 @@ func burst(t *testing.T, api *deployment.Client, n int, boards []string, match s
 	}
 }
 
-// waitForApplied waits until consumers have applied n results in all since they started. It
-// returns the time that this took.
+// waitForApplied waits until a consumer has applied n results since its start. It returns how long
+// it waited.
 func waitForApplied(t *testing.T, consumer *deployment.Node, n int) time.Duration {
 	t.Helper()
 	started := time.Now()
@@ -73,9 +73,9 @@ func TestBurstOfFirstResultsOnColdServers(t *testing.T) {
 		return v
 	}
 	applied, retries := metric(`leaderboard_consumer_results_total{status="APPLIED"}`), metric("leaderboard_consumer_retries_total")
-	t.Logf("%d first results: %v as new ones, in %v, with %v retries", users, applied, took.Round(time.Second), retries)
+	t.Logf("%d first results: %v have the status APPLIED, after %v and %v retries of batches", users, applied, took.Round(time.Second), retries)
 	if applied != users {
-		t.Errorf("%v results were applied as new ones, want %d: the others were applied before their batch ended", applied, users)
+		t.Errorf("%v results have the status APPLIED, want %d: an earlier attempt of a batch applied the others", applied, users)
 	}
 	if retries != 0 {
 		t.Errorf("the consumer repeated %v batches, want 0", retries)
@@ -95,8 +95,8 @@ func TestBurstOfFirstResultsOnColdServers(t *testing.T) {
 	})
 }
 
-// While Redis hangs, reads wait shortly or not at all, and consumers apply the results of many
-// boards about as fast as before.
+// While Redis hangs, at most one read of each reader waits for more than two seconds. The consumer
+// applies the results of many boards about as fast as before.
 func TestRedisHangs(t *testing.T) {
 	const boardCount, results = 320, 1600
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
@@ -143,7 +143,7 @@ func TestRedisHangs(t *testing.T) {
 		t.Errorf("results were applied in %v while Redis hangs, want %v at most", during, limit)
 	}
 	if waited > readers {
-		t.Errorf("%d of %d reads waited for more than 2 s, want one for each of %d readers at most", waited, reads, readers)
+		t.Errorf("%d of %d reads waited for more than 2 s, want at most %d: one for each reader", waited, reads, readers)
 	}
 	must(t, redis.Servers[0].Resume())
 }

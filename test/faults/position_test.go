@@ -27,7 +27,8 @@ const (
 )
 
 // startIndexOutage starts an outage. It returns when the group's offsets are at the end of the log,
-// and the position of the index is outageUsers messages behind.
+// and the position of the index is outageUsers messages behind. The index has the updates of all
+// messages before its position.
 func startIndexOutage(t *testing.T) *indexOutage {
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	d := deployment.New(t, deployment.Options{Redis: redis.Addrs()})
@@ -83,7 +84,7 @@ func (o *indexOutage) checkBoards() {
 
 // While Redis hangs, results are applied, and the group's offsets reach the end of the log. Then
 // the consumer is killed, so that no process knows what Redis lacks. When Redis answers again,
-// another consumer takes over. It applies nothing again, and makes every rank equal the recount.
+// another consumer takes over. It applies nothing again, and corrects every rank.
 func TestConsumerKilledWhileRedisHangs(t *testing.T) {
 	o := startIndexOutage(t)
 	must(t, o.consumer.Kill())
@@ -91,8 +92,8 @@ func TestConsumerKilledWhileRedisHangs(t *testing.T) {
 	o.takeOver()
 }
 
-// takeOver starts another consumer, and checks that it applies nothing again and makes every rank
-// equal the recount.
+// takeOver starts another consumer, and checks that it applies nothing again and corrects every
+// rank.
 func (o *indexOutage) takeOver() *deployment.Node {
 	o.t.Helper()
 	next := o.d.Serve(o.t, "--roles=consumer")

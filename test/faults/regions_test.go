@@ -89,7 +89,7 @@ func TestRegionsConverge(t *testing.T) {
 	}
 	for i := range 600 {
 		if i == 400 {
-			// The seasons are in the index of the other region, without the new division.
+			// The index of the other region must have the seasons before they have the division.
 			deployment.Eventually(t, func(ctx context.Context) error { return hasUsers(ctx, nodes[1], ledger) })
 			addTeams(t, nodes[0], ledger)
 			addTeams(t, singleNode, singleLedger)
@@ -137,7 +137,7 @@ func hasUsers(ctx context.Context, n *deployment.Node, l *ledger) error {
 	return nil
 }
 
-// addTeams ranks the users of every board of a ledger by team too.
+// addTeams adds the division team to the boards of a ledger that lack it.
 func addTeams(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Helper()
 	for _, b := range l.boards {

@@ -226,7 +226,7 @@ type soakSeasons struct {
 	windows []soakWindow
 	load    *load
 	stop    func() // ends the results and bans
-	// The goroutine of startSeasons writes the fields below. Stop ends it.
+	// The goroutine of startSeasons writes the fields below, until stop ends it.
 	points  []map[string]int64 // of each window: the points of each user
 	banned  map[string]bool
 	changes int // number of bans and unbans

@@ -174,7 +174,7 @@ func (p *planter) orphan(x, y row) {
 		p.board.id, p.incarnation, x.bucket, y.standing, x.user, x.written)
 }
 
-// keys returns the index's Redis keys with names like the pattern.
+// keys returns the index's Redis keys whose last part matches the pattern.
 func (p *planter) keys(pattern string) []string {
 	p.t.Helper()
 	keys, err := p.redis.Keys(p.t.Context(), fmt.Sprintf("%s{%s/all/0}:*:%s", p.prefix, p.board.id, pattern)).Result()
