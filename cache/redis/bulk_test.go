@@ -49,9 +49,9 @@ func randomEntries(rng *rand.Rand, n int, scores int64) []leaderboard.Entry {
 	return all
 }
 
-// contents returns what the shards hold, except the arrangement of users in buckets and of
-// strings in leaves: for each user the record with the names of ladders, the strings of each
-// tree, the rank keys that several shards hold, and the counters. It checks all trees.
+// contents returns, for each shard, the users' records with the names of their ladders, the
+// strings of each tree, the rank keys that several shards hold, and the counters. It does not
+// return which bucket holds a user, and which leaf a string. It checks these and all trees.
 func contents(t *testing.T, x *Index) []map[string]string {
 	t.Helper()
 	var all []map[string]string
@@ -93,7 +93,7 @@ func contents(t *testing.T, x *Index) []map[string]string {
 					t.Errorf("user %q is in bucket %d, want %s", user, i, got)
 				}
 				users++
-				fixed := min(len(record), 1+int(record[0])+16)
+				fixed := min(len(record), 1+int(record[0])+16) // the version and the prefix: see lua/base.lua
 				var ladders []string
 				for rest := record[fixed:]; rest != ""; rest = rest[3:] {
 					ladders = append(ladders, names[strconv.Itoa(int(rest[0])<<16|int(rest[1])<<8|int(rest[2]))])
@@ -159,8 +159,8 @@ func TestABulkLoadEqualsUpdates(t *testing.T) {
 	}
 }
 
-// Updates are made while a Rebuild reads older entries and writes them. Some entries exceed the
-// memory for bulk loads.
+// Updates during a Rebuild are not lost, although the Rebuild reads and writes older entries. In
+// the limited cases, the entries exceed the memory for bulk loads.
 func TestUpdatesDuringABulkLoad(t *testing.T) {
 	runSeed := seed.New(t)
 	smallTrees(t)
@@ -202,7 +202,7 @@ func TestUpdatesDuringABulkLoad(t *testing.T) {
 					}
 				}
 				err := x.Rebuild(t.Context(), testBoard, testSeason, epoch, func(yield func(leaderboard.Entry, error) bool) {
-					writers.Go(write) // later than the entries, and after the Rebuild began to record Updates
+					writers.Go(write) // here, because the Rebuild records Updates from now on
 					for i, e := range old {
 						if i%5 == 0 {
 							change(rng, 100, 200)
@@ -227,7 +227,7 @@ func TestUpdatesDuringABulkLoad(t *testing.T) {
 				}
 				checkLadders(t, x, s.entries)
 				if got := x.held.Load(); got != 0 && !limited || limited && got != heldBytes-20_000 {
-					t.Errorf("after the rebuild, entries hold %d bytes, want none", got)
+					t.Errorf("after the rebuild, held is %d bytes, want the value before the rebuild", got)
 				}
 			})
 		}
@@ -259,7 +259,8 @@ func (h *pieceHook) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredi
 }
 
 // While a Rebuild writes its pieces, another process rebuilds the season, Redis loses its data,
-// the season is dropped, or the Rebuild dies. The index then has only what the others wrote.
+// the season is dropped, or the Rebuild dies. After the next Rebuild of the other process, the
+// index is right, and no key of the interrupted Rebuild remains.
 func TestABulkLoadIsInterrupted(t *testing.T) {
 	smallTrees(t)
 	server := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
@@ -288,16 +289,16 @@ func TestABulkLoadIsInterrupted(t *testing.T) {
 				g.expireSoon(t)
 				ctx, die := context.WithCancel(t.Context())
 				defer die()
-				var once atomic.Bool
+				var interrupted atomic.Bool
 				pieces := atPiece(x, 10, func() {
-					once.Store(true)
+					interrupted.Store(true)
 					tt.do(t, y, s, die)
 				})
 				orphans := newStore(2000)
 				if err := g.fill(ctx, testBoard, orphans.scan); !errors.Is(err, tt.want) {
 					t.Errorf("fill: error %v, want %v", err, tt.want)
 				}
-				if !once.Load() {
+				if !interrupted.Load() {
 					t.Fatalf("the bulk load wrote %d pieces before it ended; the test needs at least 10", pieces.Load())
 				}
 				s.rebuild(t, y)
@@ -333,7 +334,7 @@ func TestAMissingPieceIsDetected(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// The newest entry of each user remains, also if the versions have different lengths.
+// The newest entry of each user remains, even if the versions have different lengths.
 func TestHeldKeepsTheNewestEntries(t *testing.T) {
 	h := newHeld(8)
 	want := map[string]string{}

@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// partOf computes what excerpt.lua computes, for a shard with the given sort keys.
-// homes are the rank keys whose home is the shard.
+// partOf computes what excerpt.lua computes, for a shard with the given sort keys. The parameter
+// homes has the rank keys that this shard counts for all shards.
 func partOf(keys, homes []string, cut string, above, below, keyBytes int) part {
 	smaller := func(list []string, k string) int {
 		n, _ := slices.BinarySearch(list, k)

@@ -113,9 +113,9 @@ func (c *scriptCalls) ProcessPipelineHook(next goredis.ProcessPipelineHook) gore
 	}
 }
 
-// While a server hangs, only the first Update waits for it. The Updates of all other seasons
-// fail without a call of the server. When the server answers again, all failed Updates are
-// repeated, before the index is synced.
+// While a server hangs, only the first Update waits for it. All later Updates, of any season, fail
+// without a call of the server. When the server answers again, the index repeats the failed
+// Updates before it is synced.
 func TestOneUpdateWaitsForASilentServer(t *testing.T) {
 	server := miniredis.RunT(t)
 	proxy := newStallingProxy(t, server.Addr())

@@ -88,8 +88,8 @@ func (x temporary) Close() error {
 	return x.Index.Close()
 }
 
-// The hook trips counts the round trips of a client: commands sent alone, and pipelines. It does not
-// count the handshake of a new connection.
+// trips is a hook that counts the round trips of a client: commands sent alone, and pipelines. It
+// does not count the handshake of a new connection.
 type trips struct{ atomic.Int64 }
 
 // countTrips returns a count of the round trips that x makes after this call.

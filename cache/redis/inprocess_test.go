@@ -150,7 +150,7 @@ func TestScriptsInProcess(t *testing.T) {
 	}
 }
 
-// Questions about seasons that do not exist leave no permanent state.
+// Reads of seasons that do not exist leave no state in the process.
 func TestUnknownSeasonsLeaveNoState(t *testing.T) {
 	x := openLocal(t, 2)
 	for i := range 100 {

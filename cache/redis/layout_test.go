@@ -54,8 +54,8 @@ func TestAnOlderLayoutIsRebuilt(t *testing.T) {
 	}
 }
 
-// A script that fails half-way leaves busy at 1 in the control hash, and the next script
-// finds it.
+// A script that fails half-way leaves the field busy of the control hash at 1. The next script
+// detects this, so the season is unavailable until it is rebuilt.
 func TestAScriptThatFailsHalfWayIsDetected(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		x, s := openIndex(t, options([]string{cluster.Redis(t)}, shards)), newStore(100)
@@ -101,9 +101,8 @@ func TestASkippedBatchIsDetected(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// On a server that packs fewer members than by default, Open logs a warning, and the
-// index is correct. The index is also correct with ids and rank keys that are too long to
-// be packed.
+// On a server that packs fewer members into one listpack than by default, Open logs a warning,
+// and the index is correct. The index is also correct with ids that are too long to be packed.
 func TestServersThatPackLess(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(c.Addrs(), 1)

@@ -74,7 +74,7 @@ func TestDeepPagesAreExactAndTakeFewTrips(t *testing.T) {
 	}
 }
 
-// Each question takes the number of round trips that the package comment states.
+// Each call takes the number of round trips that the package comment states.
 func TestTrips(t *testing.T) {
 	const users = 2000
 	l := leaderboard.Ladder{SeasonKey: testSeason}
@@ -150,7 +150,7 @@ func TestTrips(t *testing.T) {
 				before := tripCount.Load()
 				must(t, q.ask(t.Context(), x))
 				got := tripCount.Load() - before
-				x.background.Wait() // later trips, which acknowledge the answer, do not count
+				x.background.Wait() // its trips follow the answer to the call, so they do not count
 				if want := []int64{q.one, q.several}[min(shards-1, 1)]; i == 1 && got != want {
 					t.Errorf("%s, %d shards: %d trips, want %d", q.name, shards, got, want)
 				}
@@ -159,7 +159,7 @@ func TestTrips(t *testing.T) {
 	}
 }
 
-// slowTrips is a hook that makes each round trip take at least 20 ms.
+// slowTrips is a hook that counts trips. A command that is sent alone takes at least 20 ms.
 type slowTrips struct{ trips }
 
 func (s *slowTrips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {

@@ -31,7 +31,7 @@ func smallTrees(t *testing.T) {
 	t.Cleanup(func() { treeSizes = usual })
 }
 
-// raw reads the keys of one generation of a shard.
+// raw reads the keys of one generation of a shard: see lua/base.lua and lua/tree.lua.
 type raw struct {
 	t   testing.TB
 	x   *Index
@@ -39,6 +39,7 @@ type raw struct {
 	at  string // the beginning of the generation's keys
 }
 
+// rawLive returns the reader of a shard's live generation.
 func rawLive(t testing.TB, x *Index, shard int) raw {
 	t.Helper()
 	control := (*x.season(testSeason).control.Load())[shard]
@@ -88,9 +89,10 @@ func (r raw) ones(key string, leaves, perLeaf int) []int {
 	return counts
 }
 
-// checkTree checks a tree of rank keys or sort keys whose rank keys have 8 bytes, and whose leaves
-// and groups hold at most 8 elements: the order of its strings, the size of its leaves and groups,
-// and all its counts.
+// checkTree checks a tree of rank keys or sort keys: the order of its strings, the size of its
+// leaves and groups, and all its counts. The tree must have the sizes of smallTrees, and rank keys
+// of 8 bytes. If follow is true, checkTree also checks the counts of followers: the sort keys whose
+// rank key equals that of the sort key before them.
 func (r raw) checkTree(tree string, follow bool) {
 	const keyBytes, perLeaf, perGroup = 8, 8, 8
 	r.t.Helper()
@@ -137,7 +139,8 @@ func (r raw) checkTree(tree string, follow bool) {
 	r.checkSums(tree, map[string][]int{"": stringCounts, "f": followerCounts}, follow)
 }
 
-// checkSums checks the sums over groups, by kind.
+// checkSums checks the Fenwick trees of a tree's groups. The parameter groups has the counts of
+// each group: of its strings with the key "", and of its followers with the key "f".
 func (r raw) checkSums(tree string, groups map[string][]int, follow bool) {
 	r.t.Helper()
 	sums, err := r.x.client().HGetAll(r.ctx, r.at+tree+"s").Result()
@@ -185,7 +188,7 @@ func splitAndJoin(t *testing.T, x *Index, rng *rand.Rand, scores int64) {
 	const users = 900
 	s := &store{entries: map[leaderboard.UserID]leaderboard.Entry{}}
 	version := uint64(0)
-	change := func(n int, share float64) {
+	change := func(n int, share float64) { // share of the changed entries is ranked; the others are hidden
 		t.Helper()
 		for range n {
 			var batch []leaderboard.Entry
