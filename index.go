@@ -122,6 +122,40 @@ func SurveyByPages(ctx context.Context, r Ranker, l Ladder, q SurveyQuery, metho
 	return s, v, nil
 }
 
+// LogPosition is a position in one partition of the log of results.
+type LogPosition struct {
+	// Partition names the partition and the present life of its topic. No other partition ever
+	// has the same name.
+	Partition string
+	// Offset is the offset of a message. -1 means that the position is unknown.
+	Offset int64
+}
+
+// LogSession identifies the processes that read the log together, each some partitions.
+type LogSession struct {
+	// Generation is that of the consumer group in Kafka. It grows each time the partitions are
+	// distributed again.
+	Generation int64
+	// Partitions is the number of all partitions of the log.
+	Partitions int
+}
+
+// Doubt states that a season in an index may have lost its last Updates, because another server has
+// the season now, or the server has restarted. Until the doubt is removed by [Index].Confirm, reads of
+// the season return [ErrRankUnavailable].
+type Doubt struct {
+	SeasonKey
+	// Server identifies the server that has the season now.
+	Server string
+	// Confirmed is true if this process has already confirmed the season on this server, and all of
+	// its Updates since then were made there. It must still confirm partitions that it has
+	// received since then.
+	Confirmed bool
+	// Positions are the recorded positions of the partitions that the caller has passed to
+	// Advance. The season lacks no Update of a message before them.
+	Positions []LogPosition
+}
+
 // Index is a rank index. It contains standings. If it is lost, it can be rebuilt from a
 // [Store]. Every implementation passes cachetest.Run.
 type Index interface {
@@ -160,6 +194,17 @@ type Index interface {
 	// make. After Invalidate, this process treats the season as not loaded until a Rebuild. If
 	// processes share the index, the others do so as soon as the index is available.
 	Invalidate(s SeasonKey)
+	// Advance records how far the index is in the log of results. The caller states that the index
+	// lacks no Update of a message before these positions, except in seasons that are not loaded.
+	// Advance returns the seasons that may have lost Updates since earlier positions were
+	// recorded. It records nothing for these seasons.
+	Advance(ctx context.Context, positions []LogPosition) ([]Doubt, error)
+	// Confirm states that the caller has repeated the Updates of a season in doubt, from the
+	// positions of d on, and that the season now lacks no Update of a message before the given
+	// positions. Parameter b is the season's board. After all members of session have confirmed their
+	// partitions, the season is no longer in doubt. If the index has loaded the season by other rules of
+	// the board, Confirm drops the season. If the server has changed again, Confirm does nothing.
+	Confirm(ctx context.Context, b *Board, d Doubt, positions []LogPosition, session LogSession) error
 	// Loaded reports whether the index contains a season: a Rebuild has loaded the season, and since
 	// then the season was neither lost nor dropped.
 	Loaded(ctx context.Context, s SeasonKey) (bool, error)

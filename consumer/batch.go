@@ -217,7 +217,7 @@ func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 // see Complete of package ranking.
 func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (leaderboard.MatchResult, error) {
 	r, err := toResult(b, i.record, i.message.Timestamp)
-	if err == nil {
+	if err == nil && !i.record.GetIndexOnly() {
 		err = b.CheckDirect()
 	}
 	if err != nil {
@@ -279,17 +279,42 @@ func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*
 // It returns the items to retry and, if a call failed, an error.
 func (c *Consumer) apply(ctx context.Context, items []*item) (pending []*item, err error) {
 	byBoard := map[leaderboard.BoardID][]*item{}
-	var notifications []*item
+	var notifications, indexOnly []*item
 	for _, i := range items {
-		if i.record.GetNotification() {
+		switch {
+		case i.record.GetIndexOnly():
+			indexOnly = append(indexOnly, i)
+		case i.record.GetNotification():
 			notifications = append(notifications, i)
-		} else {
+		default:
 			byBoard[i.board.ID] = append(byBoard[i.board.ID], i)
 		}
 	}
 	pending, err = c.refresh(ctx, notifications)
+	rest, indexErr := c.reindex(ctx, indexOnly)
 	unapplied, applyErr := c.applyEach(ctx, slices.Collect(maps.Values(byBoard)))
-	return append(pending, unapplied...), cmp.Or(applyErr, err)
+	return slices.Concat(pending, rest, unapplied), cmp.Or(applyErr, indexErr, err)
+}
+
+// reindex passes the stored entries that items name to the rank index. It returns the items to
+// retry and, if a call failed, an error.
+func (c *Consumer) reindex(ctx context.Context, items []*item) (pending []*item, err error) {
+	seasons := map[leaderboard.SeasonKey][]*item{}
+	for _, i := range items {
+		i.covered = true // other processes have reported the change
+		seasons[i.result.SeasonKey] = append(seasons[i.result.SeasonKey], i)
+	}
+	for key, items := range seasons {
+		var users []leaderboard.UserID
+		for _, i := range items {
+			users = append(users, i.result.User)
+		}
+		if reindexErr := c.service.Reindex(ctx, key, users); reindexErr != nil {
+			unapplied, fault := retryUnlessPermanent(items, reindexErr)
+			pending, err = append(pending, unapplied...), cmp.Or(err, fault)
+		}
+	}
+	return pending, err
 }
 
 // applyResults applies items that are results of one board. It returns the items to retry

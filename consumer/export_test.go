@@ -18,6 +18,12 @@ func (o Options) WithLagPoll(interval time.Duration) Options {
 	return o
 }
 
+// WithAdvanceInterval returns o with another interval at which the index records positions.
+func (o Options) WithAdvanceInterval(interval time.Duration) Options {
+	o.advanceInterval = interval
+	return o
+}
+
 // WithMaxGapUsers returns o with another limit of the users whom a session remembers while it
 // reads gaps.
 func (o Options) WithMaxGapUsers(n int) Options {

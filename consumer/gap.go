@@ -175,7 +175,7 @@ func (h handler) findGap(p partition, start int64) (gap, error) {
 // that it has not read, and h.positions.gaps has the users of the other part.
 func (h handler) closeGap(ctx context.Context, p partition, g *gap) error {
 	if !g.lost && g.from < g.to {
-		if err := h.readGap(ctx, p, g); err != nil {
+		if err := h.readGap(ctx, p, g, h.addUsers); err != nil {
 			return err
 		}
 	}
@@ -203,10 +203,10 @@ func (h handler) waitUntilSynced(ctx context.Context) error {
 	return nil
 }
 
-// readGap reads the messages of a gap, and adds the users whom they name to h.positions.gaps. It
-// moves g.from after the messages that it has read. It sets g.lost if the log lacks a message, or
-// if the last message of the gap does not arrive within gapIdle.
-func (h handler) readGap(ctx context.Context, p partition, g *gap) error {
+// readGap reads the messages of a gap, and passes them to the function use, in batches. It moves
+// g.from after the messages that it has read. It sets g.lost if the log lacks a message, or if the
+// last message of the gap does not arrive within gapIdle.
+func (h handler) readGap(ctx context.Context, p partition, g *gap, use func(context.Context, []*item) error) error {
 	reader, err := sarama.NewConsumerFromClient(h.client) // it needs no Close, which would leave the client open
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func (h handler) readGap(ctx context.Context, p partition, g *gap) error {
 				batch = append(batch, &item{message: m, readAt: time.Now()})
 			}
 			if last || len(batch) == h.o.BatchResults {
-				if err := h.addUsers(ctx, batch); err != nil {
+				if err := use(ctx, batch); err != nil {
 					return err
 				}
 				batch, g.from = nil, min(m.Offset+1, g.to)

@@ -52,6 +52,8 @@ type Options struct {
 	topicPoll time.Duration
 	// lagPoll is the interval at which a session measures its lag.
 	lagPoll time.Duration
+	// advanceInterval is the interval at which the index records positions.
+	advanceInterval time.Duration
 	// maxGapUsers is the limit of gapUsers.
 	maxGapUsers int
 }
@@ -65,6 +67,7 @@ func (o Options) withDefaults() Options {
 	o.BoardWait = cmp.Or(o.BoardWait, 30*time.Second)
 	o.topicPoll = cmp.Or(o.topicPoll, 30*time.Second)
 	o.lagPoll = cmp.Or(o.lagPoll, 10*time.Second)
+	o.advanceInterval = cmp.Or(o.advanceInterval, time.Second)
 	o.maxGapUsers = cmp.Or(o.maxGapUsers, 1<<18)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -1,11 +1,15 @@
 package consumer
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/open-leaderboard/leaderboard"
 )
 
 // # The position of the rank index
@@ -71,14 +75,15 @@ type partition struct {
 
 // position is the state of the index's position in one partition.
 type position struct {
-	offset      int64     // the position
-	topic       string    // the id of the topic to which offset belongs, or lostMessages
-	stored      int64     // the position in Kafka; -1 if Kafka has none
-	storedTopic string    // the metadata of the position in Kafka
-	storedAt    time.Time // when this process last stored the position
-	known       bool      // false until the stored position was read
-	caughtUp    bool      // true if the position follows the reported offset while the index is synced
-	reported    int64     // all messages before this offset are reported; -1 before the position is known
+	offset      int64      // the position
+	topic       string     // the id of the topic to which offset belongs, or lostMessages
+	stored      int64      // the position in Kafka; -1 if Kafka has none
+	storedTopic string     // the metadata of the position in Kafka
+	storedAt    time.Time  // when this process last stored the position
+	known       bool       // false until the stored position was read
+	caughtUp    bool       // true if the position follows the reported offset while the index is synced
+	reported    int64      // all messages before this offset are reported; -1 before the position is known
+	applying    sync.Mutex // held while a batch of the partition is applied
 }
 
 // positions are those of the partitions of one session.
@@ -147,6 +152,30 @@ func (ps *positions) due(now time.Time) map[string]map[int32]sarama.OffsetAndMet
 		request[p.topic][p.id] = sarama.OffsetAndMetadata{Offset: s.offset, LeaderEpoch: -1, Metadata: s.topic}
 	}
 	return request
+}
+
+// recorded returns the positions that are up to date, for Advance of the index. It also returns their
+// partitions, in the same order.
+func (ps *positions) recorded() (all []leaderboard.LogPosition, partitions []partition) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for p, s := range ps.all {
+		if s.caughtUp && s.topic != lostMessages {
+			all = append(all, leaderboard.LogPosition{Partition: fmt.Sprintf("%s/%d", cmp.Or(s.topic, p.topic), p.id), Offset: s.offset})
+			partitions = append(partitions, p)
+		}
+	}
+	return all, partitions
+}
+
+// apply calls f while no other batch of the partition is applied.
+func (ps *positions) apply(p partition, f func() error) error {
+	ps.mu.Lock()
+	s := ps.all[p]
+	ps.mu.Unlock()
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	return f()
 }
 
 // lags returns, for each topic, the number of reported messages after the positions.

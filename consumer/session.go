@@ -67,6 +67,7 @@ func (h handler) Setup(s sarama.ConsumerGroupSession) error {
 	}
 	h.positions.reset(s.Claims(), h.o.maxGapUsers)
 	go h.keepPositions(s)
+	go h.followServers(s)
 	go h.measureLag(s)
 	return nil
 }
@@ -119,7 +120,7 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 		}
 		items := waits.admit(h.decodeBatch(batch))
 		traced, spans := h.startSpans(s.Context(), claim.Topic(), items)
-		if err := h.applyBatch(traced, items); err != nil {
+		if err := h.positions.apply(partition{claim.Topic(), claim.Partition()}, func() error { return h.applyBatch(traced, items) }); err != nil {
 			spans.end(err)
 			cancel(fmt.Errorf("batch at offset %d: %w", items[0].message.Offset, err))
 			break

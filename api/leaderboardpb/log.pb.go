@@ -50,7 +50,11 @@ type MatchResultRecord struct {
 	// If true, the caller sent no achieved_at, and the service chose the time.
 	Assigned bool `protobuf:"varint,7,opt,name=assigned,proto3" json:"assigned,omitempty"`
 	// If true, the result is an administrator's correction, and a closed season accepts it.
-	Amends        bool `protobuf:"varint,8,opt,name=amends,proto3" json:"amends,omitempty"`
+	Amends bool `protobuf:"varint,8,opt,name=amends,proto3" json:"amends,omitempty"`
+	// If true, notification is true too, and the sender has also recomputed the user's entry. The
+	// consumer only passes the stored entry to the rank index. The board may be linked to a
+	// source, and match_id has no meaning.
+	IndexOnly     bool `protobuf:"varint,9,opt,name=index_only,proto3" json:"index_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -137,6 +141,13 @@ func (x *MatchResultRecord) GetAssigned() bool {
 func (x *MatchResultRecord) GetAmends() bool {
 	if x != nil {
 		return x.Amends
+	}
+	return false
+}
+
+func (x *MatchResultRecord) GetIndexOnly() bool {
+	if x != nil {
+		return x.IndexOnly
 	}
 	return false
 }
@@ -487,7 +498,7 @@ var File_leaderboard_v1_log_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x18leaderboard/v1/log.proto\x12\x0eleaderboard.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1aleaderboard/v1/types.proto\"\xab\x02\n" +
+	"\x18leaderboard/v1/log.proto\x12\x0eleaderboard.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1aleaderboard/v1/types.proto\"\xcb\x02\n" +
 	"\x11MatchResultRecord\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x1c\n" +
@@ -496,7 +507,10 @@ const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\x06season\x18\x05 \x01(\tR\x06season\x12<\n" +
 	"\vreceived_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vreceived_at\x12\x1a\n" +
 	"\bassigned\x18\a \x01(\bR\bassigned\x12\x16\n" +
-	"\x06amends\x18\b \x01(\bR\x06amends\"\xb9\t\n" +
+	"\x06amends\x18\b \x01(\bR\x06amends\x12\x1e\n" +
+	"\n" +
+	"index_only\x18\t \x01(\bR\n" +
+	"index_only\"\xb9\t\n" +
 	"\x11LeaderboardUpdate\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x18\n" +

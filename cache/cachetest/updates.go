@@ -114,6 +114,26 @@ var updateTests = []test{
 		}
 		f.compareAll()
 	}},
+	{"Advance returns no doubt while the index has lost nothing", func(f *fixture) {
+		f.loadFive()
+		for offset := range int64(3) {
+			f.update(f.entry("ann", uint64(2+offset), leaderboard.Score(31+offset), 1))
+			doubts, err := f.Advance(f.ctx, []leaderboard.LogPosition{{Partition: "p", Offset: offset}, {Partition: "q", Offset: 9}})
+			f.ok("Advance", err)
+			if len(doubts) > 0 {
+				f.Errorf("Advance returned the doubts %+v, want none", doubts)
+			}
+		}
+		f.compareAll()
+	}},
+	{"Confirm does nothing if the season is on another server", func(f *fixture) {
+		f.loadFive()
+		d := leaderboard.Doubt{SeasonKey: f.key, Server: "no server"}
+		f.ok("Confirm", f.Confirm(f.ctx, f.board, d, []leaderboard.LogPosition{{Partition: "p", Offset: 1}}, leaderboard.LogSession{Generation: 1, Partitions: 1}))
+		f.compareAll()
+		f.update(f.entry("ann", 2, 31, 1))
+		f.compareAll()
+	}},
 	{"an invalid season is not loaded until a Rebuild", func(f *fixture) {
 		f.loadFive()
 		f.Invalidate(f.key)

@@ -242,6 +242,16 @@ func (x *Index) tidy(s leaderboard.SeasonKey, si *seasonIndex) {
 // only when the entries are in the index.
 func (x *Index) Synced(...leaderboard.SeasonKey) bool { return true }
 
+// Advance implements [leaderboard.Index]. The index never loses an Update.
+func (x *Index) Advance(context.Context, []leaderboard.LogPosition) ([]leaderboard.Doubt, error) {
+	return nil, nil
+}
+
+// Confirm implements [leaderboard.Index]. It does nothing, because no season is ever in doubt.
+func (x *Index) Confirm(context.Context, *leaderboard.Board, leaderboard.Doubt, []leaderboard.LogPosition, leaderboard.LogSession) error {
+	return nil
+}
+
 // Invalidate implements [leaderboard.Index]. It removes the season.
 func (x *Index) Invalidate(s leaderboard.SeasonKey) {
 	x.mu.Lock()

@@ -24,11 +24,13 @@
 //
 // Every script that reads or changes standings first checks that the server is still the
 // process on which a Rebuild began the shard, in the same term as master. A check is valid for
-// 100 ms. If it fails, the script empties the shard, and the service rebuilds the season.
+// 100 ms.
 //   - No answer, a timeout, no memory, a process that has just started:
 //     [leaderboard.ErrRankUnavailable]. The caller retries.
-//   - A flush, a restart, a lost server, a promoted replica, a moved slot: the season is
-//     not loaded, even if nothing is missing.
+//   - A restart with data, a promoted replica, a moved slot: the season is in doubt, until the
+//     consumers have repeated the updates that may be missing: see doubt.go. If the season has
+//     several shards, the script empties the shard instead, and the service rebuilds the season.
+//   - A flush, a restart without data, a lost server: the season is not loaded.
 //   - An Update that Redis does not take within [Options].UpdateTimeout: the season is
 //     unavailable in this process. As soon as Redis answers, the process repeats the Update. If
 //     that fails, it empties the shards. While a server is silent (see gates), Updates do not
@@ -138,6 +140,7 @@ type Index struct {
 	stop       context.CancelFunc
 	background sync.WaitGroup // work that ends
 	periodic   sync.WaitGroup // goroutines that end with ctx
+	passes     passes
 	metrics    metrics
 }
 
@@ -397,6 +400,9 @@ type seasonIndex struct {
 	missed    missed
 	repairing bool
 	lastFreed time.Time // when freeDead last ran
+	log       logState
+
+	doubtSince atomic.Int64 // when readers first found the season in doubt, in Unix nanoseconds; 0 if it is not
 }
 
 // channel identifies the outbox of one shard for another, in one generation. lua/base.lua
@@ -493,18 +499,23 @@ func (x *Index) Synced(seasons ...leaderboard.SeasonKey) bool {
 func (x *Index) Invalidate(s leaderboard.SeasonKey) { x.fail(x.season(s), time.Time{}, nil) }
 
 // Loaded implements [leaderboard.Index]. A season is not loaded if any of its
-// shards is gone or may have lost updates. If it only lacks Updates that this process repeats, it
-// is loaded. Loaded always asks Redis, so that its caller learns whether Redis answers.
+// shards is gone. If it only lacks Updates that this process repeats, or if it is in doubt for less
+// than doubtTimeout, it is loaded. Loaded always asks Redis, so that its caller learns whether Redis answers.
 func (x *Index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (bool, error) {
 	if season := x.peek(s); season.unsynced() {
 		calls := callEach(standingsScript, *season.control.Load(), "", "", 0)
 		err := x.run(ctx, calls)
-		complete := !slices.ContainsFunc(calls, func(c *call) bool { return c.status != statusOK })
+		complete := !slices.ContainsFunc(calls, func(c *call) bool {
+			return c.status != statusOK && (c.status != statusDoubt || season.doubtIsOver())
+		})
 		return err == nil && complete && !season.mustDrop(), err
 	}
 	_, _, err := x.Standings(ctx, leaderboard.Ladder{SeasonKey: s}, nil)
-	if errors.Is(err, errNotLoaded) {
+	switch {
+	case errors.Is(err, errNotLoaded):
 		return false, nil
+	case errors.Is(err, errInDoubt):
+		return true, nil
 	}
 	return err == nil, err
 }
@@ -541,7 +552,7 @@ func (x *Index) drop(ctx context.Context, season *seasonIndex) error {
 		return err
 	}
 	x.setShards(season, x.o.Shards)
-	return nil
+	return x.delist(ctx, season.key)
 }
 
 // instant encodes t as 8 bytes. The bytes of an earlier instant are smaller.

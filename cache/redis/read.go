@@ -132,10 +132,14 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 		}
 	}
 	for _, c := range calls {
+		if c.status == statusDoubt {
+			return nil, r.season.inDoubt()
+		}
 		if c.status != statusOK {
 			return nil, errNotLoaded
 		}
 	}
+	r.season.trust()
 	parts := make(sizes, r.shards())
 	v := leaderboard.View{AsOf: instantOf(instant(time.Time{}))}
 	generations := make([]string, len(calls))

@@ -85,6 +85,9 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, season *seaso
 	season.mu.Lock()
 	g.failures = season.failures
 	season.mu.Unlock()
+	if err := x.enlist(ctx, season.key); err != nil {
+		return err
+	}
 	if err := g.begin(ctx, b, at); err != nil || g.name == "" {
 		return err
 	}
@@ -124,7 +127,7 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 	var lastFence, recentFence int64 = 0, math.MaxInt64 >> 12 // see lua/acquire.lua
 	for waited := false; ; {
 		g.control = *g.season.control.Load()
-		acquire := newCall(acquireScript, g.control, 0, g.token, x.o.LeaseTTL.Milliseconds(), nonce, b.RankKeyBytes(), instant(at), lastFence, recentFence)
+		acquire := newCall(acquireScript, g.control, 0, g.token, x.o.LeaseTTL.Milliseconds(), nonce, b.RankKeyBytes(), instant(at), lastFence, recentFence, tagOf(b))
 		acquire.keys = append(acquire.keys, x.leaseKey(g.season))
 		bounded, cancel := context.WithTimeout(ctx, x.o.UpdateTimeout)
 		err := retry(bounded, func() error { return x.run(bounded, []*call{acquire}) })
@@ -162,7 +165,7 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 		if shards == 1 {
 			return nil
 		}
-		calls := callEach(beginScript, g.control, name, fence, b.RankKeyBytes(), instant(at), live)[1:]
+		calls := callEach(beginScript, g.control, name, fence, b.RankKeyBytes(), instant(at), live, tagOf(b))[1:]
 		if err := retry(ctx, func() error { return x.run(ctx, calls) }); err != nil {
 			return errors.Join(err, x.abandon(ctx, g.control, g.name))
 		}
@@ -315,7 +318,7 @@ func (g *generation) write(ctx context.Context, calls []*call) error {
 				return errOvertaken
 			}
 		}
-		outgoing, _, _ := deliveries(calls)
+		outgoing, _, _, _ := deliveries(calls)
 		return g.x.deliver(bounded, g.season, g.control, outgoing)
 	})
 }

@@ -53,6 +53,8 @@ var (
 	freeScript      = load("base", "server", "write", "free")
 	leaseScript     = load("base", "server", "write", "lease")
 	probeScript     = load("probe")
+	advanceScript   = load("base", "server", "write", "advance")
+	confirmScript   = load("base", "server", "write", "confirm")
 	ownerScript     = load("base", "server", "write", "owner")
 )
 
@@ -65,6 +67,7 @@ const (
 	statusFenced // a newer generation exists; its fence follows
 	statusFormat // a rank key has a wrong length; the length of the board's rank keys follows
 	statusGap    // batches before this one are missing
+	statusDoubt  // the server has changed, and the shard may lack updates: see doubt.go
 )
 
 // call is one run of a script on one shard, and its answer.

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -205,7 +206,8 @@ func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entr
 	if resharded {
 		return x.update(ctx, season, at, entries, args)
 	}
-	outgoing, building, garbage := deliveries(calls)
+	outgoing, building, garbage, server := deliveries(calls)
+	season.noteUpdate(server)
 	if err := x.deliver(ctx, season, control, outgoing); err != nil {
 		return err
 	}
@@ -224,16 +226,17 @@ type delivery struct {
 	items  []string
 }
 
-// deliveries reads three values from the answers of the update script: the items of the
-// outboxes, the name of the generation that is being built, and whether the free script has
-// work.
-func deliveries(calls []*call) (all []delivery, building string, garbage bool) {
+// deliveries reads four values from the answers of the update script: the items of the
+// outboxes, the name of the generation that is being built, whether the free script has
+// work, and the server of the first call.
+func deliveries(calls []*call) (all []delivery, building string, garbage bool, server string) {
 	for _, c := range calls {
 		if c.status != statusOK {
 			continue
 		}
 		building = c.str()
 		garbage = c.int() == 1 || garbage
+		server = cmp.Or(server, c.str())
 		for len(c.rest) > 0 && !c.fault {
 			r := reply{rest: c.list()}
 			n := delivery{channel{r.str(), c.shard, int(r.int())}, r.int(), r.strings()}
@@ -245,7 +248,7 @@ func deliveries(calls []*call) (all []delivery, building string, garbage bool) {
 			}
 		}
 	}
-	return all, building, garbage
+	return all, building, garbage, server
 }
 
 // deliver sends deliveries to the homes of their rank keys. It makes one round
@@ -307,7 +310,7 @@ func (x *Index) drain(ctx context.Context, season *seasonIndex, control []string
 	if err := x.run(ctx, calls); err != nil {
 		return err
 	}
-	outgoing, _, _ := deliveries(calls)
+	outgoing, _, _, _ := deliveries(calls)
 	return x.deliver(ctx, season, control, outgoing)
 }
 

@@ -66,7 +66,7 @@ func (s *server) openService(index leaderboard.Index) error {
 		return err
 	}
 	s.closeLater(p.Close)
-	options := ranking.Options{Log: s.log, Registerer: s.metrics}
+	options := ranking.Options{Log: s.log, Registerer: s.metrics, Journal: producer.NewJournal(p, topics)}
 	var submitter *producer.Submitter
 	if c.Has(config.RoleAPI) {
 		submitter = producer.NewSubmitter(p, topics, c.Kafka.ApplyWait)

@@ -25,6 +25,18 @@ func (o *index) Synced(seasons ...leaderboard.SeasonKey) bool { return o.inner.S
 
 func (o *index) Invalidate(s leaderboard.SeasonKey) { o.inner.Invalidate(s) }
 
+func (o *index) Advance(ctx context.Context, positions []leaderboard.LogPosition) (_ []leaderboard.Doubt, err error) {
+	ctx, call := o.calls.begin(ctx, "Advance", "")
+	defer call.end(&err)
+	return o.inner.Advance(ctx, positions)
+}
+
+func (o *index) Confirm(ctx context.Context, b *leaderboard.Board, d leaderboard.Doubt, positions []leaderboard.LogPosition, session leaderboard.LogSession) (err error) {
+	ctx, call := o.calls.begin(ctx, "Confirm", d.Board)
+	defer call.end(&err)
+	return o.inner.Confirm(ctx, b, d, positions, session)
+}
+
 func (o *index) Close() error { return o.inner.Close() }
 
 func (o *index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) (_ []leaderboard.Standing, _ leaderboard.View, err error) {

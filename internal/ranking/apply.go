@@ -42,6 +42,7 @@ func (a *Applier) Synced(seasons ...leaderboard.SeasonKey) bool { return a.index
 func (a *Applier) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	a.tasks.running.Add(1)
 	defer a.tasks.running.Done()
+	ctx = fromLog(ctx)
 	report, err := a.applyTo(ctx, b, results)
 	if err == nil {
 		err = a.fanOut(context.WithoutCancel(ctx), b.ID, results, &report)
@@ -108,7 +109,7 @@ func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season lead
 	}
 	a.tasks.running.Add(1)
 	defer a.tasks.running.Done()
-	ctx = context.WithoutCancel(ctx)
+	ctx = fromLog(context.WithoutCancel(ctx))
 	change, err := a.store.Recount(ctx, b, season, user)
 	if err == nil {
 		err = a.refreshLinked(ctx, leaderboard.EntryKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: season}, User: user})

@@ -139,7 +139,7 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, reason string) 
 	if ban.Banned && !ban.Until.IsZero() {
 		a.planLift()
 	}
-	if err := a.ranks.update(ctx, changedEntries, otherEntries, reason); err != nil {
+	if err := a.ranks.update(fromLog(ctx), changedEntries, otherEntries, reason); err != nil {
 		return err
 	}
 	return a.finishAmendments(ctx, entrySeasons(changedEntries, otherEntries))

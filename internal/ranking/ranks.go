@@ -13,16 +13,17 @@ import (
 // rankWriter updates the ranks after entries have changed in the store. The ranks are
 // in the index, or in the final standings of a sealed season.
 type rankWriter struct {
-	boards *BoardCache
-	store  leaderboard.Store
-	index  *rankIndex
-	hub    *hub
-	tasks  *tasks
-	now    func() time.Time
+	boards  *BoardCache
+	store   leaderboard.Store
+	index   *rankIndex
+	journal Journal // nil if there is no log
+	hub     *hub
+	tasks   *tasks
+	now     func() time.Time
 }
 
-func newRankWriter(boards *BoardCache, store leaderboard.Store, index *rankIndex, hub *hub, tasks *tasks, now func() time.Time) *rankWriter {
-	return &rankWriter{boards: boards, store: store, index: index, hub: hub, tasks: tasks, now: now}
+func newRankWriter(boards *BoardCache, store leaderboard.Store, index *rankIndex, journal Journal, hub *hub, tasks *tasks, now func() time.Time) *rankWriter {
+	return &rankWriter{boards: boards, store: store, index: index, journal: journal, hub: hub, tasks: tasks, now: now}
 }
 
 // update updates the ranks of entries. In a sealed season, it marks the users of the entries. A
@@ -97,11 +98,16 @@ func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey
 	return w.ifSealed(b, key, mark, func() error {
 		// The index usually has the repeats already. The zero time keeps the time of the season's
 		// last change.
-		if err := w.index.tryUpdate(ctx, key, time.Time{}, repeats); err != nil || len(updates) == 0 {
+		if err := w.index.tryUpdate(ctx, key, time.Time{}, repeats); err != nil {
 			return err
 		}
-		defer w.hub.notify(key)
-		return w.index.tryUpdate(ctx, key, leaderboard.Truncate(w.now()), updates)
+		if len(updates) > 0 {
+			defer w.hub.notify(key)
+			if err := w.index.tryUpdate(ctx, key, leaderboard.Truncate(w.now()), updates); err != nil {
+				return err
+			}
+		}
+		return w.note(ctx, key, usersOf(updates, repeats))
 	})
 }
 

@@ -38,6 +38,8 @@ type Options struct {
 	// Results passes submitted results to the process that applies them. If it is nil,
 	// the Service applies submitted results itself.
 	Results ResultLog
+	// Journal is the log of results, if consumers update the index from a log. Default nil.
+	Journal Journal
 	// Registerer receives the metrics of the service. By default they are discarded.
 	Registerer prometheus.Registerer
 }
@@ -100,7 +102,7 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	ranked := newRankIndex(index, store, tasks, o.Now, o.Log)
 	hub := newHub()
 	common := &shared{
-		BoardCache: boards, store: store, index: ranked, ranks: newRankWriter(boards, store, ranked, hub, tasks, o.Now),
+		BoardCache: boards, store: store, index: ranked, ranks: newRankWriter(boards, store, ranked, o.Journal, hub, tasks, o.Now),
 		hub: hub, tasks: tasks, now: o.Now, log: o.Log, linkTTL: cmp.Or(o.LinkTTL, time.Second), metrics: newMetrics(o.Registerer),
 		name: rand.Text(), plans: seasonPlans{plans: map[leaderboard.BoardID]*seasonPlan{}},
 		leases: seasonLeases{held: map[leaderboard.SeasonKey]bool{}},

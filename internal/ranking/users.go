@@ -28,7 +28,7 @@ func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 		}
 		// Pass the entries as repeats: the final standings already lack the user, so update does
 		// not mark the user. A mark would store the user's id again.
-		err = a.ranks.update(ctx, nil, entriesAfter(changes), reason)
+		err = a.ranks.update(fromLog(ctx), nil, entriesAfter(changes), reason)
 		for i := range changes {
 			if err == nil {
 				err = a.index.dropEmpty(ctx, changes[i].After.SeasonKey, a.index.tryDrop)

@@ -8,6 +8,7 @@
 --   time as of which the caller reads the store
 --   a fence that the new generation's fence must exceed
 --   a fence above which a live generation is recent enough for the caller
+--   the tag of the board
 -- Returns one of:
 --   OK, the generation, its fence, the number of shards, the live generation;
 --   OK, '', 0, the number of shards, the live generation: the live generation is
@@ -22,6 +23,6 @@ call('SET', KEYS[2], token, 'PX', ttl)
 S = c.S or S -- the number is fixed when the season is first filled
 local fence = math.max(c.fence, above) + 1
 local g = fence .. '-' .. nonce
-begin(c, g, fence, kb, at)
+begin(c, g, fence, kb, at, ARGV[10])
 local live = call('HGET', T, 'live')
 return {OK, g, fence, tonumber(S), live or ''}

@@ -19,8 +19,10 @@
 --   fence     fence of the newest generation
 --   live      the generation that readers use
 --   next      the generation that is being built
---   id        LAYOUT and the server that the shard was written on: see identity.
+--   id        LAYOUT and the server that the shard was written on: see identity. If the
+--             shard is on another server now, it is in doubt: see server.lua
 --   seen      when a script last found the shard on that server
+--   tag, ntag the rules of the board of live and next, as the Rebuild knew them
 --   busy      1 while a script changes the shard, otherwise 0. If a script finds 1, an
 --             earlier script failed half-way, and the shard is lost. Without this
 --             field, the shard counts as empty, and free.lua frees live and next
@@ -30,6 +32,9 @@
 --             number of buckets
 --   nkb, nasof, nbuckets  the same of next
 --
+-- The shard has two more hashes. Their names are the control key and:
+--   :at       partition of the log -> the offset before which the shard lacks no update
+--   :sure     partitions whose owners have confirmed a shard in doubt: see confirm.lua
 -- A generation's keys are the control key, a colon, the generation and:
 --   :u0, :u1… buckets of users: hash, user -> record
 --   :l        hash, ladder -> its number. The overall ladder is '', with the number 0
@@ -55,9 +60,9 @@
 -- Redis formats the numbers in commands slowly, so frequent scripts format them with %d.
 
 local T, S, ME = KEYS[1], ARGV[1], ARGV[2]
-local OK, NONE, SHARDS, LOST, FENCED, FORMAT, GAP = 0, 1, 2, 3, 4, 5, 6
+local OK, NONE, SHARDS, LOST, FENCED, FORMAT, GAP, DOUBT = 0, 1, 2, 3, 4, 5, 6, 7
 -- LAYOUT changes with the layout of keys, so that no script reads keys of another layout.
-local LAYOUT = '2 '
+local LAYOUT = '3 '
 local TIME = 8 -- bytes of an instant
 local LADDER = 3 -- bytes of a ladder's number in a record
 local call, sub, byte, floor, format = redis.call, string.sub, string.byte, math.floor, string.format

@@ -17,6 +17,6 @@ end
 empty_shard()
 if how == 'all' then
   if KEYS[2] then call('UNLINK', KEYS[2]) end
-  if read_control().dead == '' then call('UNLINK', T) end
+  if read_control().dead == '' then call('UNLINK', T, T .. ':at', T .. ':sure') end
 end
 return {OK, tonumber(c.S or 0)}

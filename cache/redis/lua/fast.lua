@@ -4,7 +4,7 @@
 -- as that position. Otherwise fast changes nothing, and update.lua makes the update.
 local function fast()
   local user, version, prefix, at = ARGV[7], ARGV[9], ARGV[10], ARGV[5]
-  local v = call('HMGET', T, 'S', 'live', 'next', 'busy', 'seen', 'kb', 'asof', 'buckets', 'dead')
+  local v = call('HMGET', T, 'S', 'live', 'next', 'busy', 'seen', 'kb', 'asof', 'buckets', 'dead', 'id')
   if v[1] ~= '1' or not v[2] or v[3] or v[4] ~= '0' or (v[9] or '') ~= '' then return end
   local now, kb = call('TIME'), tonumber(v[6])
   if math.abs(now[1] * 1000000 + now[2] - v[5]) > 100000 or #prefix ~= kb + TIME then return end
@@ -96,7 +96,7 @@ local function fast()
   else
     call('HSET', T, 'busy', '0')
   end
-  return {OK, '', 0}
+  return {OK, '', 0, v[10]}
 end
 
 if S == '1' and #ARGV == 11 and ARGV[3] == '' and ARGV[6] == '0' and #ARGV[5] == TIME and ARGV[10] ~= '' and ARGV[11] == '' then

@@ -8,8 +8,8 @@
 local v = call('HMGET', T, 'S', 'live', 'busy', 'seen', 'asof', 'kb', 'buckets')
 if not (v[2] and v[3]) then return {NONE} end
 if v[1] ~= S then return {SHARDS, tonumber(v[1])} end
-local now = check_server(v[4], v[3])
-if not now then return {LOST} end
+local now, state = check_server(v[4], v[3])
+if state ~= OK then return {state} end
 local kb, buckets, number = tonumber(v[6]), tonumber(v[7]), '0'
 local live = T .. ':' .. v[2]
 if ARGV[3] ~= '' then number = call('HGET', live .. ':l', ARGV[3]) or 'none' end

@@ -8,8 +8,8 @@
 -- has a user, the user's hash, a version, a prefix or '', and divisions. A byte with its
 -- length precedes each division.
 -- Entries of a generation being built must come in the order of their sort keys.
--- Returns OK; the generation that is being built or ''; 1 if free.lua has work, otherwise 0;
--- and the outboxes that are not empty. Each outbox has a generation, the receiving shard, the
+-- Returns OK; the generation that is being built or ''; 1 if free.lua has work, otherwise 0; the
+-- server that the shard is on; and the outboxes that are not empty. Each outbox has a generation, the receiving shard, the
 -- number of earlier items, which that shard has acknowledged, and the items.
 -- If an entry's prefix has a wrong length, the script writes no entry and returns
 -- FORMAT and the length of the board's rank keys.
@@ -17,7 +17,7 @@ local ITEMS = 1000 -- most items of one outbox in an answer
 local ENTRY = 5 -- arguments of an entry
 local USERS = 64 -- average number of users in a bucket
 
-local c, refusal = enter()
+local c, refusal = enter(true)
 if refusal then return refusal end
 local target, batch, at = ARGV[3], tonumber(ARGV[4]), ARGV[5]
 
@@ -204,7 +204,7 @@ local function move(t, user, h, version, prefix, divisions)
   end
 end
 
-local reply = {OK, c.next or '', c.dead ~= '' and 1 or 0}
+local reply = {OK, c.next or '', c.dead ~= '' and 1 or 0, c.server}
 for _, t in ipairs(generations) do
   t.users, t.standings, t.keys, t.outbox, t.number, t.trees = 0, 0, 0, {}, {}, new_trees(t.g, t.kb)
   local w = key(t.g, 'w')

@@ -14,11 +14,12 @@ end
 -- The field dead of the result lists all generations that free.lua has to free. The field
 -- queued lists only the generations that the hash field dead lists.
 local function read_control()
-  local v = call('HMGET', T, 'S', 'fence', 'live', 'next', 'id', 'seen', 'busy', 'dead', 'kb', 'asof', 'buckets', 'nkb', 'nasof', 'nbuckets', 'aside')
+  local v = call('HMGET', T, 'S', 'fence', 'live', 'next', 'id', 'seen', 'busy', 'dead', 'kb', 'asof', 'buckets', 'nkb', 'nasof', 'nbuckets', 'aside', 'tag', 'ntag')
   local c = {
     S = v[1], fence = tonumber(v[2] or 0), live = v[3], next = v[4], id = v[5], seen = v[6], busy = v[7], queued = v[8] or '', dead = v[8] or '',
     kb = tonumber(v[9] or 0), asof = v[10], buckets = tonumber(v[11] or 0),
     nkb = tonumber(v[12] or 0), nasof = v[13], nbuckets = tonumber(v[14] or 0), aside = v[15] or '',
+    tag = v[16] or '', ntag = v[17] or '',
   }
   if not c.busy then
     if c.live then c.dead = c.dead .. c.live .. ' ' .. c.buckets .. ' ' end
@@ -29,14 +30,18 @@ local function read_control()
   return c
 end
 
--- enter returns the control hash as read_control does. If the shard is empty, is on a changed
--- server or belongs to another number of shards, it returns nil and the script's answer.
-local function enter()
+-- enter returns the control hash as read_control does. If the shard is empty, is lost or
+-- belongs to another number of shards, it returns nil and the script's answer. If the shard is in
+-- doubt, it does the same, unless in_doubt is true. It then sets the field doubt. The field server is
+-- the server that the shard is on now.
+local function enter(in_doubt)
   local c = read_control()
   if not (c.live or c.next) then return nil, {NONE} end
   if c.S ~= S then return nil, {SHARDS, tonumber(c.S)} end
-  c.now = check_server(c.seen, c.busy)
-  if not c.now then return nil, {LOST} end
+  local state
+  c.now, state, c.server = check_server(c.seen, c.busy)
+  c.doubt = state == DOUBT
+  if state == LOST or c.doubt and not in_doubt then return nil, {state} end
   return c
 end
 
@@ -47,14 +52,14 @@ local function mark_busy() call('HSET', T, 'busy', 1) end
 -- flip makes the generation that is being built the live one.
 local function flip(c)
   if c.live then c.dead = c.dead .. c.live .. ' ' .. c.buckets .. ' ' end
-  call('HSET', T, 'live', c.next, 'kb', c.nkb, 'asof', c.nasof, 'buckets', c.nbuckets, 'dead', c.dead .. c.aside)
-  call('HDEL', T, 'next', 'nkb', 'nasof', 'nbuckets', 'aside')
+  call('HSET', T, 'live', c.next, 'kb', c.nkb, 'asof', c.nasof, 'buckets', c.nbuckets, 'tag', c.ntag, 'dead', c.dead .. c.aside)
+  call('HDEL', T, 'next', 'nkb', 'nasof', 'nbuckets', 'aside', 'ntag')
   c.live, c.kb, c.asof, c.buckets, c.next = c.next, c.nkb, c.nasof, c.nbuckets, false
   c.dead, c.aside = c.dead .. c.aside, ''
 end
 
 -- begin prepares a new generation in the shard.
-local function begin(c, g, fence, kb, at)
+local function begin(c, g, fence, kb, at, tag)
   local id = identity()
   if c.next then c.dead = c.dead .. c.next .. ' ' .. c.nbuckets .. ' ' end
   c.dead = c.dead .. c.aside
@@ -63,7 +68,7 @@ local function begin(c, g, fence, kb, at)
     c.live = false
   end
   call('HSET', key(g, 'l'), '', 0)
-  call('HSET', T, 'S', S, 'fence', fence, 'next', g, 'nkb', kb, 'nasof', at, 'nbuckets', 1, 'dead', c.dead, 'id', id, 'seen', 0, 'busy', 0)
+  call('HSET', T, 'S', S, 'fence', fence, 'next', g, 'nkb', kb, 'nasof', at, 'nbuckets', 1, 'ntag', tag, 'dead', c.dead, 'id', id, 'seen', 0, 'busy', 0)
   call('HDEL', T, 'aside')
   if not c.live then call('HDEL', T, 'live', 'kb', 'asof', 'buckets') end
 end

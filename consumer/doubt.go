@@ -1,0 +1,210 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+const (
+	// doubtInterval is the largest interval while a season is in doubt.
+	doubtInterval = 100 * time.Millisecond
+	// repeatTimeout bounds one attempt to bring seasons in doubt up to date. It is less than gapIdle.
+	repeatTimeout = 30 * time.Second
+)
+
+// followServers records the positions of the session's partitions in the index, until the session
+// ends. If a server of the index was replaced, it repeats the updates that the index may have lost: see
+// cache/redis/doubt.go.
+func (h handler) followServers(s sarama.ConsumerGroupSession) {
+	ctx := s.Context()
+	session := leaderboard.LogSession{Generation: int64(s.GenerationID())}
+	for topic := range h.topics {
+		partitions, err := h.client.Partitions(topic)
+		if err != nil {
+			h.o.Log.Warn("seasons of the rank index that lose their server will be rebuilt", "topic", topic, "err", err)
+			return
+		}
+		session.Partitions += len(partitions)
+	}
+	confirmed := map[leaderboard.SeasonKey]string{} // the server on which this session has confirmed each season
+	timer := time.NewTimer(h.o.advanceInterval)
+	defer timer.Stop()
+	failed := false
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		inDoubt, err := h.advanceIndex(ctx, session, confirmed)
+		if err != nil && !failed && ctx.Err() == nil {
+			h.o.Log.Warn("positions not recorded in the rank index", "err", err)
+		}
+		failed = err != nil
+		interval := h.o.advanceInterval
+		if inDoubt {
+			interval = min(interval, doubtInterval)
+		}
+		timer.Reset(interval)
+	}
+}
+
+// advanceIndex records positions, and brings seasons in doubt up to date. It reports whether a season
+// is in doubt.
+func (h handler) advanceIndex(ctx context.Context, session leaderboard.LogSession, confirmed map[leaderboard.SeasonKey]string) (inDoubt bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, repeatTimeout)
+	defer cancel()
+	positions, partitions := h.positions.recorded()
+	if len(positions) == 0 {
+		return false, nil
+	}
+	doubts, err := h.service.Advance(ctx, positions)
+	if len(doubts) == 0 {
+		return false, err
+	}
+	var pending []leaderboard.Doubt
+	for _, d := range doubts {
+		if !d.Confirmed || confirmed[d.SeasonKey] != d.Server {
+			delete(confirmed, d.SeasonKey)
+			pending = append(pending, d)
+		}
+	}
+	if len(pending) > 0 {
+		h.o.Log.Info("a server of the rank index was replaced, repeating its last updates", "seasons", len(pending))
+		forgotten, repeatErr := h.repeatUpdates(ctx, pending, partitions)
+		if err = errors.Join(err, repeatErr); repeatErr != nil {
+			return true, err
+		}
+		doubts = slices.DeleteFunc(doubts, func(d leaderboard.Doubt) bool { return forgotten[d.SeasonKey] })
+	}
+	for _, d := range doubts {
+		confirmErr := h.service.Confirm(ctx, d, positions, session)
+		if err = errors.Join(err, confirmErr); confirmErr == nil {
+			confirmed[d.SeasonKey] = d.Server
+		}
+	}
+	return true, err
+}
+
+// repeatUpdates brings seasons in doubt up to date with the messages of partitions, from the recorded
+// positions of the seasons to the present end of the log. It drops the seasons for which this is
+// impossible or too much work, and returns them.
+func (h handler) repeatUpdates(ctx context.Context, doubts []leaderboard.Doubt, partitions []partition) (forgotten map[leaderboard.SeasonKey]bool, err error) {
+	r := repetition{handler: h, boards: map[leaderboard.BoardID]bool{}, seasons: map[leaderboard.SeasonKey]bool{}, users: map[leaderboard.SeasonKey]map[leaderboard.UserID]bool{}}
+	forgotten = map[leaderboard.SeasonKey]bool{}
+	forget := func(key leaderboard.SeasonKey) error {
+		if forgotten[key] {
+			return nil
+		}
+		forgotten[key] = true
+		h.o.Log.Warn("the log lacks updates that the rank index may have lost; the season will be rebuilt", "board", key.Board, "season", key.Season)
+		return h.service.Forget(ctx, key)
+	}
+	gaps := make([]gap, len(partitions))
+	for i, p := range partitions {
+		oldest, err := h.client.GetOffset(p.topic, p.id, sarama.OffsetOldest)
+		if err != nil {
+			return nil, err
+		}
+		newest, err := h.client.GetOffset(p.topic, p.id, sarama.OffsetNewest)
+		if err != nil {
+			return nil, err
+		}
+		gaps[i] = gap{from: newest, to: newest}
+		for _, d := range doubts {
+			from := max(d.Positions[i].Offset, 0)
+			if from < oldest {
+				if err := forget(d.SeasonKey); err != nil {
+					return nil, err
+				}
+				continue
+			}
+			gaps[i].from = min(gaps[i].from, from)
+		}
+		// Wait for the batch that is being applied. Its updates may go to the former server.
+		_ = h.positions.apply(p, func() error { return nil })
+	}
+	for _, d := range doubts {
+		if !forgotten[d.SeasonKey] {
+			if err := r.add(ctx, d.SeasonKey); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i, p := range partitions {
+		if len(r.seasons) == 0 {
+			return forgotten, nil
+		}
+		for gaps[i].from < gaps[i].to && !gaps[i].lost && r.count <= h.o.maxGapUsers {
+			if err := h.readGap(ctx, p, &gaps[i], r.collect); err != nil {
+				return nil, err
+			}
+		}
+		if gaps[i].lost || r.count > h.o.maxGapUsers {
+			for key := range r.seasons {
+				if err := forget(key); err != nil {
+					return nil, err
+				}
+			}
+			return forgotten, nil
+		}
+	}
+	for key, users := range r.users {
+		if err := h.service.Reindex(ctx, key, slices.Collect(maps.Keys(users))); err != nil {
+			return nil, err
+		}
+	}
+	return forgotten, h.waitUntilSynced(ctx)
+}
+
+// repetition collects the users whose updates are repeated.
+type repetition struct {
+	handler
+	seasons map[leaderboard.SeasonKey]bool // the seasons in doubt
+	boards  map[leaderboard.BoardID]bool   // the sources of their boards
+	users   map[leaderboard.SeasonKey]map[leaderboard.UserID]bool
+	count   int // the number of users in users
+}
+
+// add adds a season in doubt.
+func (r *repetition) add(ctx context.Context, key leaderboard.SeasonKey) error {
+	r.seasons[key] = true
+	b, err := r.service.Board(ctx, key.Board)
+	switch {
+	case errors.Is(err, leaderboard.ErrBoardNotFound): // Confirm drops the season
+	case err != nil:
+		return fmt.Errorf("consumer: board of a season in doubt: %w", err)
+	case b.Source != nil:
+		r.boards[b.Source.Board] = true
+	}
+	return nil
+}
+
+// collect adds the users of items that concern the seasons in doubt.
+func (r *repetition) collect(ctx context.Context, items []*item) error {
+	if err := r.resolve(ctx, items); err != nil {
+		return err
+	}
+	for _, i := range items {
+		key := i.result.SeasonKey
+		if i.cause != "" || !r.seasons[key] && !r.boards[key.Board] {
+			continue
+		}
+		if r.users[key] == nil {
+			r.users[key] = map[leaderboard.UserID]bool{}
+		}
+		if !r.users[key][i.result.User] {
+			r.users[key][i.result.User] = true
+			r.count++
+		}
+	}
+	return nil
+}

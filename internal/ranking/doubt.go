@@ -1,0 +1,47 @@
+package ranking
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+// Advance records in the index how far it is in the log of results, and returns the seasons that
+// may have lost updates: see [leaderboard.Index].
+func (a *Applier) Advance(ctx context.Context, positions []leaderboard.LogPosition) ([]leaderboard.Doubt, error) {
+	return a.index.Advance(ctx, positions)
+}
+
+// Reindex passes the stored entries of users to the index, as CatchUp does for few users. It never
+// drops the season.
+func (a *Applier) Reindex(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
+	links, err := a.linksOf(ctx, key.Board)
+	if err != nil || links.source == nil { // the board was deleted
+		return err
+	}
+	return a.refreshIndex(ctx, append([]*leaderboard.Board{links.source}, links.boards...), key, users)
+}
+
+// Confirm states that the caller has repeated the updates of a season in doubt: see
+// [leaderboard.Index]. If the board was deleted, Confirm drops the season.
+func (a *Applier) Confirm(ctx context.Context, d leaderboard.Doubt, positions []leaderboard.LogPosition, session leaderboard.LogSession) error {
+	b, err := a.BoardSince(ctx, d.Board, time.Now())
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return a.dropSeason(ctx, d.SeasonKey)
+	}
+	if err != nil {
+		return err
+	}
+	if err := a.index.Confirm(ctx, &b, d, positions, session); err != nil {
+		return err
+	}
+	a.hub.notify(d.SeasonKey)
+	return nil
+}
+
+// Forget drops a season from the index. The next reader or sweep fills it from the store.
+func (a *Applier) Forget(ctx context.Context, key leaderboard.SeasonKey) error {
+	return a.dropSeason(ctx, key)
+}
