@@ -1,0 +1,112 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/deployment"
+)
+
+// In a Redis Cluster, each master is killed under load. Its replica, which lacks the last updates,
+// takes over. The ranks are right afterwards, and no season is rebuilt.
+func TestRedisMastersKilled(t *testing.T) {
+	servers := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})
+	s := newService(t, deployment.Options{Redis: servers.Addrs()})
+	ledger := s.ledger(t, "failover")
+	load := s.load(t, ledger)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: servers.Addrs()})
+	defer client.Close()
+	load.waitForMore(t, 200)
+	load.waitForDegraded(t, false)
+	for _, b := range ledger.boards {
+		control := fmt.Sprintf("%s{%s/all/0}", s.RedisPrefix, url.PathEscape(b.id))
+		before := liveGeneration(t, client, control)
+		master, replica := rolesOf(t, client, servers, control)
+		load.waitForMore(t, 50)
+
+		// Pause the replica and cut its connection, so that it lacks the next updates.
+		must(t, replica.Pause())
+		node := redis.NewClient(&redis.Options{Addr: master.Addr})
+		must(t, node.ClientKillByFilter(t.Context(), "TYPE", "replica").Err())
+		must(t, node.Close())
+		load.waitForMore(t, 20)
+		killed := time.Now()
+		must(t, master.Kill())
+		must(t, replica.Resume())
+		deployment.Eventually(t, func(ctx context.Context) error {
+			return client.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error {
+				if m.Options().Addr == master.Addr {
+					return errors.New("no replica has been promoted yet")
+				}
+				return m.Ping(ctx).Err()
+			})
+		})
+		promoted := time.Now()
+		load.waitForDegraded(t, false)
+		t.Logf("%s: promoted after %v, ranks %v later", b.id, promoted.Sub(killed).Round(time.Millisecond), time.Since(promoted).Round(time.Millisecond))
+		if after := liveGeneration(t, client, control); after != before {
+			t.Errorf("%s: the season was rebuilt: generation %s, before %s", b.id, after, before)
+		}
+		must(t, master.Start(t.Context()))
+		load.waitForMore(t, 50)
+	}
+	load.stop()
+	check(t, ledger, s.apis...)
+}
+
+// liveGeneration returns the name of the generation that the index uses: see cache/redis.
+func liveGeneration(t *testing.T, client redis.UniversalClient, control string) (name string) {
+	t.Helper()
+	deployment.Eventually(t, func(ctx context.Context) (err error) {
+		name, err = client.HGet(ctx, control, "live").Result()
+		return err
+	})
+	return name
+}
+
+// rolesOf returns the master of a key and the master's replica.
+func rolesOf(t *testing.T, client *redis.ClusterClient, servers *cluster.Cluster, key string) (master, replica *cluster.Server) {
+	t.Helper()
+	byAddr := map[string]*cluster.Server{}
+	for _, s := range servers.Servers {
+		byAddr[s.Addr] = s
+	}
+	deployment.Eventually(t, func(ctx context.Context) error {
+		slot, err := client.ClusterKeySlot(ctx, key).Result()
+		if err != nil {
+			return err
+		}
+		slots, err := client.ClusterSlots(ctx).Result()
+		if err != nil {
+			return err
+		}
+		for _, r := range slots {
+			if int64(r.Start) > slot || slot > int64(r.End) || len(r.Nodes) != 2 {
+				continue
+			}
+			master, replica = byAddr[r.Nodes[0].Addr], byAddr[r.Nodes[1].Addr]
+			info, err := redisInfo(ctx, replica.Addr)
+			if err == nil && !strings.Contains(info, "master_link_status:up") {
+				err = errors.New("the replica is not connected to its master")
+			}
+			return err
+		}
+		return fmt.Errorf("slot %d has no master with a replica", slot)
+	})
+	return master, replica
+}
+
+// redisInfo returns a server's answer to INFO replication.
+func redisInfo(ctx context.Context, addr string) (string, error) {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	return client.Info(ctx, "replication").Result()
+}
