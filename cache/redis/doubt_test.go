@@ -3,9 +3,16 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
@@ -160,4 +167,128 @@ func TestADoubtEnds(t *testing.T) {
 	if season.doubtSince.Load() != 0 {
 		t.Error("the season is still in doubt after a Rebuild")
 	}
+}
+
+// keepUp acts as the owner of the only partition of a log that contains all entries: if the season
+// is in doubt, it repeats all updates and confirms the season.
+func (s *store) keepUp(ctx context.Context, x *Index) error {
+	doubts, err := x.Advance(ctx, at(1))
+	if err != nil {
+		return err
+	}
+	for _, d := range doubts {
+		s.mu.Lock()
+		entries := slices.Collect(maps.Values(s.entries))
+		s.mu.Unlock()
+		if err := x.Update(ctx, testSeason, epoch, entries); err != nil {
+			return err
+		}
+		if err := x.Confirm(ctx, testBoard, d, at(1), leaderboard.LogSession{Partitions: 1}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveSlot moves the slot of a key to another master of a cluster, as redis-cli --cluster reshard does.
+func moveSlot(t *testing.T, x *Index, key string) {
+	t.Helper()
+	c := x.client().(*goredis.ClusterClient)
+	slot, err := c.ClusterKeySlot(t.Context(), key).Result()
+	must(t, err)
+	source, err := c.MasterForKey(t.Context(), key)
+	must(t, err)
+	var target *goredis.Client
+	var mu sync.Mutex
+	must(t, c.ForEachMaster(t.Context(), func(_ context.Context, m *goredis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if m.Options().Addr != source.Options().Addr {
+			target = m
+		}
+		return nil
+	}))
+	id := func(m *goredis.Client) string {
+		name, err := m.Do(t.Context(), "CLUSTER", "MYID").Text()
+		must(t, err)
+		return name
+	}
+	from, to := id(source), id(target)
+	must(t, target.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "IMPORTING", from).Err())
+	must(t, source.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "MIGRATING", to).Err())
+	host, port, err := net.SplitHostPort(target.Options().Addr)
+	must(t, err)
+	for {
+		keys, err := source.ClusterGetKeysInSlot(t.Context(), int(slot), 10).Result()
+		must(t, err)
+		if len(keys) == 0 {
+			break
+		}
+		args := []any{"MIGRATE", host, port, "", 0, 5000, "KEYS"}
+		for _, key := range keys {
+			args = append(args, key)
+		}
+		must(t, source.Do(t.Context(), args...).Err())
+	}
+	for _, m := range []*goredis.Client{target, source} {
+		must(t, m.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", to).Err())
+	}
+}
+
+// A slot moves to another master under load, and back. The season is in doubt or lost meanwhile, and
+// exact afterwards. No answer is wrong.
+func TestASlotMovesUnderLoad(t *testing.T) {
+	c := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})
+	o := options(addrsOf(c), 1)
+	o.UpdateTimeout = time.Second
+	x, s := openIndex(t, o), newStore(3000)
+	s.rebuild(t, x)
+	must(t, s.keepUp(t.Context(), x))
+	control := (*x.season(testSeason).control.Load())[0]
+
+	ctx, stop := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	updates, answers := 0, 0
+	load.Go(func() {
+		for version := uint64(2); ctx.Err() == nil; version++ {
+			e := entry(fmt.Sprint("user ", version%3000), version, int64(version%1000), "F")
+			s.put(e)
+			_ = x.Update(ctx, testSeason, epoch, []leaderboard.Entry{e}) // a failed update is repeated
+			updates++
+		}
+	})
+	load.Go(func() {
+		for ctx.Err() == nil {
+			if page, _, err := x.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 10); err == nil {
+				if answers++; len(page) != 10 {
+					t.Errorf("a page has %d standings while the slot moves, want 10", len(page))
+				}
+			}
+		}
+	})
+	for range 2 {
+		moveSlot(t, x, control)
+		eventually(t, "the season is available", func(ctx context.Context) error {
+			if err := s.keepUp(ctx, x); err != nil {
+				return err
+			}
+			loaded, err := x.Loaded(ctx, testSeason)
+			if err == nil && !loaded { // a script failed half-way
+				t.Log("the season was lost while its slot moved")
+				return x.Rebuild(ctx, testBoard, testSeason, epoch, s.scan)
+			}
+			_, _, err = x.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
+			return err
+		})
+	}
+	stop()
+	load.Wait()
+	eventually(t, "all updates are made", func(ctx context.Context) error {
+		if err := s.keepUp(ctx, x); err != nil || !x.Synced() {
+			return errors.Join(err, leaderboard.ErrRankUnavailable)
+		}
+		return nil
+	})
+	checkLadders(t, x, s.entries)
+	t.Logf("%d updates, %d answers", updates, answers)
 }

@@ -30,6 +30,8 @@
 //   - A restart with data, a promoted replica, a moved slot: the season is in doubt, until the
 //     consumers have repeated the updates that may be missing: see doubt.go. If the season has
 //     several shards, the script empties the shard instead, and the service rebuilds the season.
+//   - A slot that is being moved: scripts fail (see moving.go). If a script fails half-way, the shard
+//     is emptied.
 //   - A flush, a restart without data, a lost server: the season is not loaded.
 //   - An Update that Redis does not take within [Options].UpdateTimeout: the season is
 //     unavailable in this process. As soon as Redis answers, the process repeats the Update. If
@@ -323,6 +325,9 @@ func (x *Index) connect(cluster bool) {
 	r.ContextTimeoutEnabled, r.ReadOnly, r.RouteByLatency, r.RouteRandomly = true, false, false, false
 	r.IsClusterMode = r.IsClusterMode || cluster
 	client := goredis.NewUniversalClient(&r)
+	if c, ok := client.(*goredis.ClusterClient); ok {
+		c.OnNewNode(func(node *goredis.Client) { node.AddHook(refuseMoving{}) })
+	}
 	if x.o.Traces {
 		client.AddHook(tracer{})
 	}

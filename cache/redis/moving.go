@@ -1,0 +1,47 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// refuseMoving is a hook on the client of each server of a cluster. It refuses commands for a slot that
+// is being moved to the server.
+//
+// While a slot moves, its keys are on two servers. If a key is not on the first server any more, the
+// server redirects the client with ASK, and go-redis then sends the command ASKING and the
+// script to the second server. There, the script would take all keys that have not arrived
+// yet for missing ones, and could write wrong trees. Without ASKING, scripts fail until the slot has
+// moved.
+type refuseMoving struct{}
+
+var _ goredis.Hook = refuseMoving{}
+
+var errMoving = errors.New("the slot of the key is being moved to another server")
+
+// DialHook implements [goredis.Hook].
+func (refuseMoving) DialHook(next goredis.DialHook) goredis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+// ProcessHook implements [goredis.Hook].
+func (refuseMoving) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+
+// ProcessPipelineHook implements [goredis.Hook]. go-redis sends ASKING in pipelines only.
+func (refuseMoving) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []goredis.Cmder) error {
+		for _, c := range commands {
+			if c.Name() != "asking" {
+				continue
+			}
+			for _, c := range commands {
+				c.SetErr(errMoving)
+			}
+			return errMoving
+		}
+		return next(ctx, commands)
+	}
+}
