@@ -56,12 +56,12 @@ var mutants = []mutant{
 		pkg:   "./cache/redis", run: "TestScriptsInProcess",
 	},
 	{
-		name: "lose one update of the index in 1,000", file: "cache/memory/table.go",
+		name: "lose one update of the index in 10,000", file: "cache/memory/table.go",
 		edits: []edit{
 			{"// applyChunk applies at most", "var updates int\n\n// applyChunk applies at most"},
-			{"\tt.warm(entries)\n\tfor i := range entries {\n", "\tt.warm(entries)\n\tfor i := range entries {\n\t\tif updates++; updates%1_000 == 0 {\n\t\t\tcontinue\n\t\t}\n"},
+			{"\tt.warm(entries)\n\tfor i := range entries {\n", "\tt.warm(entries)\n\tfor i := range entries {\n\t\tif updates++; updates%10_000 == 0 {\n\t\t\tcontinue\n\t\t}\n"},
 		},
-		pkg: "./cache/memory", run: "TestIndex",
+		pkg: "./cache/memory", run: "TestRebuildIncludesConcurrentUpdates",
 	},
 	{
 		name: "lose one result in 10,000", file: "internal/ranking/apply.go",
