@@ -160,16 +160,21 @@ func untilSeal(b *leaderboard.Board, now time.Time, limit time.Duration) time.Du
 }
 
 // sealedAt returns the time when a season was sealed, or zero. If another process has sealed the
-// season recently, sealedAt drops the season from the index of this process. Parameter wasOpen
-// means that the season is unsealed in the previous plan of this process.
+// season recently, sealedAt drops the season from the index of this process. If the season was
+// sealed earlier, the next sweep does this: see dropSealed. Parameter wasOpen means that the season
+// is unsealed in the previous plan of this process.
 func (s *shared) sealedAt(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID, wasOpen bool) (time.Time, error) {
 	season, err := b.Season.ByID(id)
 	if err != nil || !s.mayBeSealed(season) {
 		return time.Time{}, err
 	}
 	record, err := s.store.Season(ctx, leaderboard.SeasonKey{Board: b.ID, Season: id})
-	if err == nil && !record.SealedAt.IsZero() && (wasOpen || record.SealedAt.After(s.now().AddDate(0, 0, -1))) {
+	switch {
+	case err != nil || record.SealedAt.IsZero():
+	case wasOpen || record.SealedAt.After(s.now().AddDate(0, 0, -1)):
 		err = s.ranks.useFinal(ctx, record)
+	default:
+		s.index.sealed.add(record.SeasonKey, false)
 	}
 	return record.SealedAt, err
 }

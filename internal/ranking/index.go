@@ -57,6 +57,7 @@ type rankIndex struct {
 	loadStarts sync.Map // SeasonKey to time.Time
 
 	missed missed
+	sealed sealedSeasons
 
 	used     *lru.Cache[leaderboard.SeasonKey, time.Time] // when a read of the store found a user
 	findings coalesce.Group[leaderboard.SeasonKey, *bool] // concurrent calls of hadUsers
@@ -451,8 +452,7 @@ func (x *rankIndex) tryUpdate(ctx context.Context, key leaderboard.SeasonKey, ch
 }
 
 // tryDrop drops a season from the index. If the index is unavailable, tryDrop returns nil:
-// when the index is available again, it is filled from the store. A sealed season that stays in
-// the index takes memory, but does no other harm.
+// when the index is available again, it is filled from the store.
 func (x *rankIndex) tryDrop(ctx context.Context, key leaderboard.SeasonKey) error {
 	err := x.Index.Drop(ctx, key)
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {

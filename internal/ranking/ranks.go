@@ -175,7 +175,7 @@ func (w *rankWriter) seal(ctx context.Context, b *leaderboard.Board, key leaderb
 func (w *rankWriter) useFinal(ctx context.Context, record leaderboard.SeasonRecord) error {
 	w.boards.putSeason(record)
 	defer w.hub.notify(record.SeasonKey)
-	return w.index.tryDrop(ctx, record.SeasonKey)
+	return w.index.dropFinal(ctx, record.SeasonKey)
 }
 
 // repeatAmendment reports whether the final standings of a sealed season agree with entries. If

@@ -20,7 +20,7 @@ const sealDelay = time.Minute
 // Sweep seals every closed season, and deletes each sealed season after the retention of its board.
 // Before this, it finishes interrupted calls of [Admin.SetVoid]. Each seal and each deletion is an
 // act: Sweep appends it to the audit log before Sweep performs it. A seal does not change answers:
-// it makes a season cheaper to keep and to read.
+// it makes a season cheaper to keep and to read. Sweep also drops sealed seasons from the index.
 //
 // Several processes may sweep. Only one process performs each act: see withLease. Sweep reads only
 // the seasons of boards that are due: see seasonPlan.
@@ -45,7 +45,7 @@ func (a *Admin) Sweep(ctx context.Context) error {
 		}
 		errs = append(errs, err)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, a.index.dropSealed(ctx))...)
 }
 
 // sweepBoard finishes interrupted calls of SetVoid for a board, and performs the acts that are
