@@ -339,9 +339,9 @@ type SeasonStore interface {
 	// long as the marks exist, an Amend for these users is due. MarkFinal itself does not amend the
 	// season.
 	//
-	// If the season is not sealed, MarkFinal writes nothing and returns [ErrNotSealed]. A
-	// concurrent Seal may still be running then. If that Seal returns after MarkFinal, its final
-	// standings include all changes made before the call of MarkFinal.
+	// If the season is not sealed, MarkFinal returns [ErrNotSealed]. A concurrent Seal may still be
+	// running then. If that Seal returns after MarkFinal, its final standings include all changes
+	// made before the call of MarkFinal, or MarkFinal has written marks.
 	MarkFinal(ctx context.Context, b *Board, season SeasonID, users []UserID, reason string) error
 	// FinalMarks yields the marks that RemoveFinalMarks has not removed, in any order. If several
 	// regions share the data, each region has its own marks. The marks of a deleted season may remain.

@@ -31,7 +31,7 @@ const (
 // for the same entries changes nothing: see [leaderboard.SeasonStore].Amend.
 //
 // Calls of clients and administrators wait for the amendment, so that a read after the answer sees
-// the change: see finishAmendments.
+// the change: see finishAmendments and tryAmendments.
 
 // AmendMarked amends the final standings of all users who are marked: see
 // [leaderboard.SeasonStore].MarkFinal. If it fails in a season, it amends the other seasons, and
@@ -80,6 +80,22 @@ func (s *shared) finishAmendments(ctx context.Context, keys map[leaderboard.Seas
 		}
 		return s.amendMarked(ctx, list[i])
 	})
+}
+
+// tryAmendments does the work of finishAmendments. If the store cannot amend a season now, it returns
+// nil, because the marks are durable, and AmendMarked amends the season later. For example, while
+// the data center of another region is down, Cassandra stores bans, but amends no season.
+func (s *shared) tryAmendments(ctx context.Context, keys map[leaderboard.SeasonKey]bool) error {
+	err := s.finishAmendments(ctx, keys)
+	if errors.Is(err, leaderboard.ErrUnavailable) {
+		s.logNotAmended(ctx, err)
+		return nil
+	}
+	return err
+}
+
+func (s *shared) logNotAmended(ctx context.Context, err error) {
+	s.log.WarnContext(ctx, "sealed seasons not amended yet; a later attempt will amend them", "err", err)
 }
 
 // entrySeasons returns the seasons of entries.
@@ -181,8 +197,8 @@ func (s *shared) amendEach(ctx context.Context, b *leaderboard.Board, key leader
 }
 
 // amendFor amends the final standings of a season once for all given marks, and removes the marks.
-// If the season is not sealed, it was deleted after MarkFinal had written the marks. amendFor then
-// only removes the marks.
+// If the season is not sealed, a later seal includes the entries, or the season was deleted after
+// MarkFinal had written the marks.
 func (s *shared) amendFor(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, marks []leaderboard.FinalMark) error {
 	users, reasons := make([]leaderboard.UserID, len(marks)), map[string]bool{}
 	for i := range marks {

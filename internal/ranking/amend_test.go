@@ -9,6 +9,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
 // failingAmends is a store whose Amend fails until the field works is true.
@@ -253,4 +254,51 @@ func TestADamagedUserDoesNotStopAmendments(t *testing.T) {
 			t.Errorf("a mark of %s remains, error %v; want only the mark of user bad", m.User, err)
 		}
 	}
+}
+
+// cutStore is a store whose data center cannot reach the others while cut is true. It then rejects
+// the calls that need a quorum of all data centers.
+type cutStore struct {
+	leaderboard.Store
+	cut bool
+}
+
+func (s *cutStore) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, error) {
+	if s.cut {
+		return false, fmt.Errorf("test: reserve: %w", leaderboard.ErrUnavailable)
+	}
+	return s.Store.Reserve(ctx, r)
+}
+
+// While another data center is down, a season cannot be amended. Yet users with results in a sealed
+// season can be banned, unbanned and erased. Open seasons follow at once, the sealed season follows
+// when the data center is back.
+func TestBansDoNotWaitForAmendments(t *testing.T) {
+	embeddedStore, index := embedded.Open(t)
+	store := &cutStore{Store: embeddedStore}
+	f := serviceOver(t, store, index)
+	f.create(dailyBoard)
+	for i, user := range []string{"ann", "bob", "cyd", "dan"} {
+		f.submit(dailyBoard.ID, points(user, "m", int64(9-i)))
+	}
+	f.afterDay()
+	f.sweep()
+	for i, user := range []string{"ann", "bob", "cyd", "dan"} {
+		f.submit(dailyBoard.ID, points(user, "n", int64(9-i)))
+	}
+	store.cut = true
+	for _, ban := range []leaderboard.Ban{{User: "ann", Banned: true}, {User: "bob", Banned: true}, {User: "bob"}} {
+		if _, err := f.SetBan(t.Context(), ban); err != nil {
+			t.Errorf("SetBan of %s to %v: %v", ban.User, ban.Banned, err)
+		}
+	}
+	if err := f.Erase(t.Context(), "cyd"); err != nil {
+		t.Errorf("Erase: %v", err)
+	}
+	f.wantList(ranking.Query{Board: dailyBoard.ID}, "bob 8 1", "dan 6 2")
+	store.cut = false
+	if err := f.AmendMarked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.wantList(dayQuery, "bob 8 1", "dan 6 2")
 }

@@ -142,7 +142,7 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, reason string) 
 	if err := a.ranks.update(fromLog(ctx), changedEntries, otherEntries, reason); err != nil {
 		return err
 	}
-	return a.finishAmendments(ctx, entrySeasons(changedEntries, otherEntries))
+	return a.tryAmendments(ctx, entrySeasons(changedEntries, otherEntries))
 }
 
 // concernedBoard returns the board with an id. If the ban does not concern the board, or the board

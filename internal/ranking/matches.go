@@ -87,7 +87,7 @@ func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard
 		if state, err = a.applyVoids(ctx, b, state); err != nil {
 			return state, err
 		}
-		return state, a.finishAmendments(ctx, map[leaderboard.SeasonKey]bool{m.SeasonKey: true})
+		return state, a.tryAmendments(ctx, map[leaderboard.SeasonKey]bool{m.SeasonKey: true})
 	})
 }
 

@@ -258,7 +258,7 @@ func (s *Submitter) waitForAmendments(ctx context.Context, results []leaderboard
 	defer cancel()
 	err := s.finishAmendments(ctx, keys)
 	if err != nil {
-		s.log.WarnContext(ctx, "sealed seasons not amended yet; a later attempt will amend them", "err", err)
+		s.logNotAmended(ctx, err)
 	}
 	return err == nil
 }

@@ -149,6 +149,36 @@ func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
 	}
 }
 
+// Another data center is lost during a Seal, before any one of its statements. So no conditional
+// statement succeeds, and MarkFinal cannot make the Seal start again. Yet a user can be banned
+// meanwhile. When the data center is back, the Seal continues. After the amendments that are due, the
+// final standings include the ban.
+func TestModelOfAChangeBesideASealWhileADataCenterIsLost(t *testing.T) {
+	for index, more := 0, true; more; index++ {
+		w := newSeason(t)
+		w.user = "u0"
+		ctx := t.Context()
+		var sealErr error
+		step, _ := w.conns[0].walk(func() { sealErr = w.seal(ctx, w.stores[0]) })
+		more = step(index)
+		cut := open(cutConn{w.third.conn}, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
+		err := ban(ctx, w, cut)
+		if err == nil {
+			err = cut.MarkFinal(ctx, w.board, leaderboard.SeasonAll, []leaderboard.UserID{"u0"}, "ban")
+		}
+		if errors.Is(err, leaderboard.ErrNotSealed) {
+			err = nil
+		}
+		step(1000)
+		for m, markErr := range w.third.FinalMarks(ctx) {
+			err = errors.Join(err, markErr, w.amendSeason(ctx, w.third, m.User))
+		}
+		if err = errors.Join(err, sealErr, w.seal(ctx, w.third), w.checkFinal(ctx)); err != nil {
+			t.Fatalf("the data center was lost before statement %d of the Seal: %v", index, err)
+		}
+	}
+}
+
 // The entries of two users change in a sealed season. Two processes amend the season, each for one
 // of the users. In any order of their statements, the final standings include both changes, and no
 // replaced row remains.

@@ -3,6 +3,7 @@ package cql
 import (
 	"cmp"
 	"context"
+	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -39,6 +40,9 @@ const markBuckets = 16
 //     seal again and finds that the season is sealed.
 //   - If MarkFinal finds that the season is sealed, it writes marks. Amend later reads the changed
 //     entries.
+//   - If the swap of MarkFinal fails, for example because another data center is lost, MarkFinal
+//     writes marks too, and returns [leaderboard.ErrNotSealed]. Amend later makes Seal start again,
+//     or reads the changed entries after Seal.
 //
 // If the writer dies before MarkFinal returns, it has not acknowledged the change. The sender
 // then sends the change again, and the writer that receives it calls MarkFinal.
@@ -49,7 +53,8 @@ func (s *Store) MarkFinal(ctx context.Context, b *leaderboard.Board, season lead
 		return cmp.Or(err, errNotSealed(seasonKey))
 	}
 	x, err := s.overtake(ctx, seasonKey, inc)
-	if err != nil || !x.sealed() {
+	isUnavailable := errors.Is(err, leaderboard.ErrUnavailable)
+	if !isUnavailable && (err != nil || !x.sealed()) {
 		return cmp.Or(err, errNotSealed(seasonKey))
 	}
 	id := gocql.MustRandomUUID().String()
@@ -57,7 +62,11 @@ func (s *Store) MarkFinal(ctx context.Context, b *leaderboard.Board, season lead
 	for _, user := range withoutRepeats(users) {
 		inserts = append(inserts, op{insertMark, []any{s.dc, bucketOf(user, markBuckets), string(user), id, string(b.ID), string(season), reason}})
 	}
-	return s.writeMarks(ctx, inserts)
+	err = s.writeMarks(ctx, inserts)
+	if err == nil && isUnavailable {
+		err = errNotSealed(seasonKey)
+	}
+	return err
 }
 
 // overtake returns the seal of a season. If a Seal is running, overtake makes it start again: see
