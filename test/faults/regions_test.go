@@ -26,7 +26,8 @@ type region struct {
 	cassandra, kafka, redis *cluster.Server
 }
 
-func newRegions(t *testing.T) [2]*region {
+// newRegions starts two regions. The flags are those of their processes.
+func newRegions(t *testing.T, flags ...string) [2]*region {
 	t.Helper()
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc2"}, Logf: t.Logf})
 	var regions [2]*region
@@ -43,7 +44,7 @@ func newRegions(t *testing.T) [2]*region {
 		mirror(t, r.name, r.Deployment, regions[1-i].Deployment)
 	}
 	for _, r := range regions {
-		r.node = r.Serve(t, "--region="+r.name)
+		r.node = r.Serve(t, append([]string{"--region=" + r.name}, flags...)...)
 	}
 	return regions
 }
