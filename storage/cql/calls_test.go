@@ -458,50 +458,42 @@ func TestRecountsShareReadsOfTheBoard(t *testing.T) {
 	})
 }
 
-// One call of Apply has one result of each of 1 or 100 users, in one division. The test limits the
-// statements and partitions per user. The users of a call share statements.
+// One call of Apply has one result of each of 1 or 100 users, in one division. The golden file has
+// the statements and partitions per user, rounded. The users of a call share statements: the more,
+// the fewer buckets the board has.
 func TestStatementsAndPartitionsOfAResult(t *testing.T) {
-	for _, tt := range []struct {
-		users                    int
-		first, firstPartitions   float64
-		better, betterPartitions float64
-	}{
-		{1, 10, 7, 6, 5},
-		{100, 9, 3.2, 4, 1.2},
-	} {
-		t.Run(fmt.Sprint(tt.users), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				rec := &recorder{conn: slowSession{newModel(nil)}, partitions: map[string]bool{}}
-				s := open(rec, Options{DataCenter: "dc1", Buckets: 4, CacheUsers: 1000})
-				b := stepsBoard(leaderboard.Best)
-				w := newRecordedWriters(t, rec, &b)
-				ctx := t.Context()
-				if _, err := s.openIncarnation(ctx, &b, leaderboard.SeasonAll); err != nil {
+	var text strings.Builder
+	for _, tt := range []struct{ users, buckets int }{{1, defaultBuckets}, {100, 2}, {100, defaultBuckets}} {
+		synctest.Test(t, func(t *testing.T) {
+			rec := &recorder{conn: slowSession{newModel(nil)}, partitions: map[string]bool{}}
+			s := open(rec, Options{DataCenter: "dc1", Buckets: tt.buckets, CacheUsers: 1000})
+			b := stepsBoard(leaderboard.Best)
+			ctx := t.Context()
+			if err := s.CreateBoard(ctx, b); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.openIncarnation(ctx, &b, leaderboard.SeasonAll); err != nil {
+				t.Fatal(err)
+			}
+			w := &writers{clock: stepsEpoch, board: &b}
+			for _, c := range []struct{ name, text string }{{"first", "m 5 red"}, {"better", "n 9 red"}} {
+				var results []leaderboard.MatchResult
+				for i := range tt.users {
+					w.user = leaderboard.UserID(fmt.Sprint("u", i))
+					results = append(results, w.result(c.text))
+				}
+				rec.cost = cost{}
+				clear(rec.partitions)
+				if err := w.send(ctx, s, results); err != nil {
 					t.Fatal(err)
 				}
-				for _, c := range []struct {
-					text                   string
-					statements, partitions float64
-				}{{"m 5 red", tt.first, tt.firstPartitions}, {"n 9 red", tt.better, tt.betterPartitions}} {
-					var results []leaderboard.MatchResult
-					for i := range tt.users {
-						w.user = leaderboard.UserID(fmt.Sprint("u", i))
-						results = append(results, w.result(c.text))
-					}
-					rec.cost = cost{}
-					clear(rec.partitions)
-					if err := w.send(ctx, s, results); err != nil {
-						t.Fatal(err)
-					}
-					statements, partitions := float64(rec.cost.statements)/float64(tt.users), float64(len(rec.partitions))/float64(tt.users)
-					t.Logf("%q of %d users: %.2f statements and %.2f partitions a user", c.text, tt.users, statements, partitions)
-					if statements > c.statements || partitions > c.partitions {
-						t.Errorf("%q of %d users costs %.2f statements and %.2f partitions a user, want at most %.2f and %.2f", c.text, tt.users, statements, partitions, c.statements, c.partitions)
-					}
-				}
-			})
+				statements, partitions := float64(rec.cost.statements)/float64(tt.users), float64(len(rec.partitions))/float64(tt.users)
+				t.Logf("%s result of %d users in %d buckets: %.2f statements and %.2f partitions per user", c.name, tt.users, tt.buckets, statements, partitions)
+				fmt.Fprintf(&text, "%s result of %d users in %d buckets: %.0f statements and %.0f partitions per user\n", c.name, tt.users, tt.buckets, statements, partitions)
+			}
 		})
 	}
+	golden(t, "results.golden", text.String())
 }
 
 // slowSession is a session whose statements take a millisecond each.
