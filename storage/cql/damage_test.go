@@ -358,3 +358,34 @@ func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 		}
 	}
 }
+
+// Of the results of one Apply, those of a user with damaged data get ErrFormat. The results of the
+// other users are applied.
+func TestApplyReportsADamagedUserAlone(t *testing.T) {
+	m := newModel(nil)
+	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Sum), "u")
+	ctx := t.Context()
+	var results []leaderboard.MatchResult
+	for _, user := range []leaderboard.UserID{"u", "v"} {
+		w.user = user
+		if err := w.apply(ctx, w.third, "m 5 red"); err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, w.result("n 7 red"))
+	}
+	key := userKey{leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, 0, "u"}
+	if err := m.write(ctx, op{insertItem, append(key.args(), "m", int8(9), []byte{}, []byte{1}, clock())}); err != nil {
+		t.Fatal(err)
+	}
+	s := open(m, Options{DataCenter: "dc1", CacheUsers: -1})
+	report, err := s.Apply(ctx, w.board, results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := report.Outcomes[0]; !errors.Is(o.Err, leaderboard.ErrFormat) || o.Entry.Key != "" {
+		t.Errorf("the outcome of the damaged user is %+v, want ErrFormat and no entry", o)
+	}
+	if o := report.Outcomes[1]; o.Err != nil || o.Status != leaderboard.Applied || len(report.Changes) != 1 {
+		t.Errorf("the outcome of the other user is %+v with changes %+v, want an applied result and one change", o, report.Changes)
+	}
+}
