@@ -260,7 +260,8 @@ func TestADamagedUserDoesNotStopAmendments(t *testing.T) {
 // the calls that need a quorum of all data centers.
 type cutStore struct {
 	leaderboard.Store
-	cut bool
+	cut        bool
+	incomplete bool // final standings of the other data center have not arrived
 }
 
 func (s *cutStore) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, error) {
@@ -268,6 +269,60 @@ func (s *cutStore) Reserve(ctx context.Context, r leaderboard.Reservation) (bool
 		return false, fmt.Errorf("test: reserve: %w", leaderboard.ErrUnavailable)
 	}
 	return s.Store.Reserve(ctx, r)
+}
+
+func (s *cutStore) FinalLookup(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) ([]leaderboard.Standing, int64, error) {
+	if s.cut && s.incomplete {
+		return nil, 0, fmt.Errorf("test: final standings have not arrived: %w", leaderboard.ErrUnavailable)
+	}
+	return s.Store.FinalLookup(ctx, l, users)
+}
+
+func (s *cutStore) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
+	if s.cut {
+		return leaderboard.SeasonRecord{}, fmt.Errorf("test: amend: %w", leaderboard.ErrUnavailable)
+	}
+	return s.Store.Amend(ctx, b, season, a, users)
+}
+
+// While another data center is down, the log is read again. A change of a sealed season, which its
+// final standings contain already, does not stop the partition. It is checked again later.
+func TestARepeatedChangeDoesNotWaitForALostDataCenter(t *testing.T) {
+	f := open(t)
+	f.create(dailyBoard)
+	f.submit("b", points("ann", "m", 5))
+	f.submit("b", points("bob", "m", 4))
+	f.seal()
+	store := &cutStore{Store: f.store}
+	s := serviceOver(t, store, f.index)
+	s.clock.set(f.clock.now())
+	apply := func() error {
+		_, err := s.Apply(t.Context(), s.board("b"), []leaderboard.MatchResult{retraction(f, dayResult("ann", "m"))})
+		return err
+	}
+	marks := func() (n int) {
+		t.Helper()
+		for _, err := range f.store.FinalMarks(t.Context()) {
+			if n++; err != nil {
+				t.Fatal(err)
+			}
+		}
+		return n
+	}
+	if err := errors.Join(apply(), s.AmendMarked(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for _, store.incomplete = range []bool{false, true} {
+		store.cut = true
+		if err := apply(); err != nil || marks() != 1 {
+			t.Errorf("incomplete %v: the repeated retraction: error %v, %d marks; want no error and one mark", store.incomplete, err, marks())
+		}
+		store.cut = false
+		if err := s.AmendMarked(t.Context()); err != nil || marks() != 0 {
+			t.Errorf("incomplete %v: AmendMarked: error %v, %d marks; want none", store.incomplete, err, marks())
+		}
+	}
+	s.wantList(dayQuery, "bob 4 1")
 }
 
 // While another data center is down, a season cannot be amended. Yet users with results in a sealed

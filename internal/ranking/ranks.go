@@ -181,18 +181,19 @@ func (w *rankWriter) useFinal(ctx context.Context, record leaderboard.SeasonReco
 // repeatAmendment reports whether the final standings of a sealed season agree with entries. If
 // they agree, the caller need not mark the users. But an amendment that is running may have read
 // older entries, and would then change the final standings back. So repeatAmendment calls Amend,
-// which makes the running amendment read the entries again.
+// which makes the running amendment read the entries again. If the store cannot do this now, for
+// example because another data center is down, repeatAmendment returns false. The users are then
+// marked, so that the change does not stop the partition of its result.
 func (w *rankWriter) repeatAmendment(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry, reason string) (bool, error) {
 	agree, err := w.inFinalStandings(ctx, b, key, entries)
-	if err != nil || !agree {
-		return false, err
+	if err == nil && agree {
+		a := leaderboard.Amendment{At: leaderboard.Truncate(w.now()), Reason: reason}
+		_, err = w.store.Amend(ctx, b, key.Season, a, usersOf(entries))
 	}
-	a := leaderboard.Amendment{At: leaderboard.Truncate(w.now()), Reason: reason}
-	_, err = w.store.Amend(ctx, b, key.Season, a, usersOf(entries))
-	if errors.Is(err, leaderboard.ErrNotSealed) {
-		return false, nil // the season was deleted
+	if errors.Is(err, leaderboard.ErrNotSealed) || errors.Is(err, leaderboard.ErrUnavailable) {
+		return false, nil // the season was deleted, or the store cannot compare or amend now
 	}
-	return true, err
+	return agree, err
 }
 
 // inFinalStandings reports whether a season is sealed and its final standings agree with entries at
