@@ -89,7 +89,7 @@ func costs(n int, x *Index, scored func(i int, version uint64) leaderboard.Entry
 	zrank := func() []any { return []any{"ZREVRANK", "bare", user()} }
 	version := uint64(1)
 	excerpt := func(counts, kind string, cut any, above, below int, user string) *call {
-		return newCall(excerptScript, control, 0, "", counts, kind, cut, above, below, user, bucketHash(user))
+		return newCall(excerptScript, control, 0, "", counts, kind, user, bucketHash(user), cut, above, below)
 	}
 	return []operation{
 		{"rank", func() *call {

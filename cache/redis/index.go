@@ -560,6 +560,9 @@ func (x *Index) drop(ctx context.Context, season *seasonIndex) error {
 	return x.delist(ctx, season.key)
 }
 
+// instantBytes is the length of an instant.
+const instantBytes = 8
+
 // instant encodes t as 8 bytes. The bytes of an earlier instant are smaller.
 func instant(t time.Time) string { return bigEndian(uint64(t.UnixMicro()) ^ 1<<63) }
 

@@ -22,7 +22,7 @@ func (r *reader) excerpt(kind, cut string, above, below int, user leaderboard.Us
 		if user != "" && shardOf(user, r.shards()) == i {
 			shardUser = user
 		}
-		calls[i] = r.call(excerptScript, i, kind, cut, above, below, string(shardUser), bucketHash(string(shardUser)))
+		calls[i] = r.call(excerptScript, i, kind, string(shardUser), bucketHash(string(shardUser)), cut, above, below)
 	}
 	sizes, err := r.ask(calls)
 	if err != nil {
@@ -38,8 +38,11 @@ func (r *reader) excerpt(kind, cut string, above, below int, user leaderboard.Us
 			return nil, "", fault(calls)
 		}
 		parts[i] = part{
-			size: sizes[i], cut: c.int(), better: c.int(), smaller: c.int(), equal: c.int(),
-			notWorse: c.int(), first: c.int(), start: c.int(), distinct: c.int(), keys: c.lists(),
+			size: sizes[i], cut: c.int(), first: c.int(), start: c.int(), distinct: c.int(),
+			notWorse: c.int(), keys: c.sortKeys(r.keyBytes),
+		}
+		if r.shards() > 1 {
+			parts[i].better, parts[i].smaller, parts[i].equal = c.int(), c.int(), c.int()
 		}
 	}
 	switch kind {

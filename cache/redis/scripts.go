@@ -6,6 +6,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -41,9 +42,9 @@ func newScript(name, text string) *script {
 var (
 	updateScript    = load("base", "tree", "leaf", "fast", "server", "write", "edit", "homes", "run", "update")
 	deliverScript   = load("base", "tree", "leaf", "server", "write", "edit", "homes", "deliver")
-	standingsScript = load("base", "server", "tree", "read", "rank", "count", "standings")
-	excerptScript   = load("base", "server", "tree", "read", "count", "walk", "excerpt")
-	surveyScript    = load("base", "server", "tree", "read", "count", "walk", "survey")
+	standingsScript = load("base", "server", "tree", "read", "place", "rank", "sum", "count", "standings")
+	excerptScript   = load("base", "server", "tree", "read", "place", "sum", "walk", "part", "count", "excerpt")
+	surveyScript    = load("base", "server", "tree", "read", "sum", "walk", "count", "survey")
 	acquireScript   = load("base", "server", "write", "acquire")
 	beginScript     = load("base", "server", "write", "begin")
 	bulkScript      = load("base", "server", "write", "bulk")
@@ -117,10 +118,19 @@ func (r *reply) list() []any {
 	return v
 }
 
-// lists returns the elements of a list of lists of strings.
-func (r *reply) lists() (out []string) {
-	for lists := (reply{rest: r.list()}); len(lists.rest) > 0; r.fault = r.fault || lists.fault {
-		out = append(out, lists.strings()...)
+// sortKeys returns the sort keys of a list of strings. Each string has sort keys with zero bytes
+// between them: see lua/part.lua. A rank key has keyBytes bytes.
+func (r *reply) sortKeys(keyBytes int) (out []string) {
+	for list := (reply{rest: r.list()}); len(list.rest) > 0; r.fault = r.fault || list.fault {
+		for rest := list.str(); rest != ""; {
+			prefix := min(keyBytes+instantBytes, len(rest))
+			end := len(rest)
+			if n := strings.IndexByte(rest[prefix:], 0); n >= 0 {
+				end = prefix + n
+			}
+			out = append(out, rest[:end])
+			rest = rest[min(end+1, len(rest)):]
+		}
 	}
 	return out
 }

@@ -16,43 +16,6 @@ local function sort_key(user, h)
   return ''
 end
 
--- sum_before returns three values: the number of strings in the groups before the
--- group number gi, from 0; the number of all strings of the tree; and whether strings may
--- have equal rank keys. If kind is 'f' instead of '', the first value is the number of
--- followers in those groups.
-local function sum_before(at, kind, gi)
-  local fields, i = {'t', 'ft'}, gi
-  while i > 0 do
-    fields[#fields + 1] = kind .. format('%d', i)
-    local b = 1
-    while i % (b + b) == 0 do b = b + b end
-    i = i - b
-  end
-  local v, n = call('HMGET', at .. 's', unpack(fields)), 0
-  for i = 3, #fields do n = n + (v[i] or 0) end
-  return n, tonumber(v[1]), S ~= '1' or v[2] ~= '0'
-end
-
--- count_before returns three values: the number of strings before the leaf that seek
--- found; the number of all strings of the tree, or nil if the tree has only one group; and
--- whether strings may have equal rank keys.
-local function count_before(at, g, gi, si)
-  local n, all, ties = 0, nil, true
-  if gi then n, all, ties = sum_before(at, '', gi) end
-  if si and si > 0 then n = n + call('BITCOUNT', at .. 'c' .. g, '0', format('%d', si * BLOCK - 1)) end
-  return n, all, ties
-end
-
--- size returns the number of strings of a tree, and whether strings may have equal rank
--- keys.
-local function size(at)
-  local v = call('HMGET', at .. 's', 't', 'ft')
-  if v[1] then return tonumber(v[1]), S ~= '1' or v[2] ~= '0' end
-  local n = call('BITCOUNT', at .. 'c')
-  if n > 0 then return n, true end
-  return call('ZCARD', at .. 'l'), true
-end
-
 -- counters returns four functions: count_less, count_less_at, count and count_not_worse. A
 -- script calls it only if it needs them, because their definition takes time.
 local function counters()

@@ -10,7 +10,7 @@ if not (v[2] and v[3]) then return {NONE} end
 if v[1] ~= S then return {SHARDS, tonumber(v[1])} end
 local now, state = check_server(v[4], v[3])
 if state ~= OK then return {state} end
-local kb, buckets, number = tonumber(v[6]), tonumber(v[7]), '0'
+local kb, buckets, number = v[6] + 0, v[7] + 0, '0' -- arithmetic converts faster than tonumber
 local live = T .. ':' .. v[2]
 if ARGV[3] ~= '' then number = call('HGET', live .. ':l', ARGV[3]) or 'none' end
 local z = live .. ':' .. number

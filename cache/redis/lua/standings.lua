@@ -11,23 +11,20 @@ local n = #reply
 local keys = 6 + 2 * ARGV[5]
 local count_less, count_less_at, count
 for a = 6, keys - 1, 2 do
-  if not p then x = sort_key(ARGV[a], ARGV[a + 1]) end
+  if a > 6 or not x then x = sort_key(ARGV[a], ARGV[a + 1]) end
   n = n + 1
   reply[n] = x
   if S == '1' and x ~= '' then
-    if not p then
+    if a > 6 or not p then
       g, gi, s, si = seek(z, x)
       i = call('ZRANK', z .. 'l' .. s, x)
-      -- The user is in the ladder. If the sort key has no position, members were
-      -- removed by hand, and others may be missing too.
-      if not i then
+      if not i then -- members were removed by hand: see place.lua
         empty_shard()
         return {LOST}
       end
-      local before, all
-      before, all, ties = count_before(z, g, gi, si)
-      if all then reply[6] = all end
-      p = before + i
+      local size_of_tree
+      p, size_of_tree, ties = count_before(z, g, gi, si)
+      all, p = all or size_of_tree, p + i
     end
     local better, distinct = p, p
     if ties and (COMPETITION or DENSE) then
@@ -35,7 +32,7 @@ for a = 6, keys - 1, 2 do
       better, distinct = count_less_at(x, g, gi, s, si, i, p)
     end
     reply[n + 1], reply[n + 2], reply[n + 3] = p, better, distinct
-    n, p = n + 3, nil
+    n = n + 3
   end
 end
 if keys <= #ARGV and not count_less then count_less, count_less_at, count = counters() end
@@ -47,5 +44,5 @@ for a = keys, #ARGV do
   reply[n + 3] = distinct
   n = n + 3
 end
-if not reply[6] then reply[6] = (size(z)) end
+reply[6] = all or size(z)
 return reply

@@ -16,7 +16,7 @@ for a = 7, keys - 1 do
   n = n + 2
   reply[n - 1], reply[n] = position, ''
   if position >= 0 and position < all then
-    local _, _, s, _, i = seek_at(z, position)
+    local _, _, s, _, i = seek_at(z, position, all)
     reply[n] = call('ZRANGE', z .. 'l' .. s, i, i)[1]
   end
 end

@@ -1,24 +1,23 @@
 -- seek_at returns the same as seek, for the string at a position, from 0. It also returns
--- the string's position in its leaf. The tree must have a string at that position.
-local function seek_at(at, position)
+-- the string's position in its leaf. The tree must have all strings, and one at that position.
+local function seek_at(at, position, all)
   local g, gi, s, si = '', nil, '', nil
-  local groups = call('ZCARD', at .. 'r')
+  local groups, limit = call('ZCARD', at .. 'r'), all -- limit: strings of the groups, or leaves, that remain
   if groups > 0 then
-    local step = 1
+    local step, sums = 1, at .. 's'
     while 2 * step <= groups do step = 2 * step end
     gi = 0
-    while step >= 1 do -- three levels of the Fenwick tree at a time
-      local least = math.max(step / 4, 1)
-      local fields, from = {}, gi
-      for i = 1, 2 * step / least - 1 do fields[i] = format('%d', from + i * least) end
-      local v = call('HMGET', at .. 's', unpack(fields))
-      while step >= least do
-        local n = v[(gi + step - from) / least]
-        if n and tonumber(n) <= position then
-          position, gi = position - n, gi + step
+    while step >= 1 do
+      local n = call('HGET', sums, format('%d', gi + step))
+      if n then
+        n = n + 0
+        if n <= position then
+          position, limit, gi = position - n, limit - n, gi + step
+        else
+          limit = n
         end
-        step = step / 2
       end
+      step = step / 2
     end
     local i = format('%d', gi)
     g = call('ZRANGE', at .. 'r', i, i)[1]
@@ -26,20 +25,19 @@ local function seek_at(at, position)
   local leaves = call('ZCARD', at .. 'd' .. g)
   if leaves > 0 then
     si = 0
-    -- The search estimates the position of the leaf from the average size of the leaves
-    -- that it has counted. After six guesses, the search bisects.
-    local bits, guesses, usual = at .. 'c' .. g, 6, 66
+    -- The search assumes leaves of equal sizes. After six guesses, it bisects.
+    local bits, guesses = at .. 'c' .. g, 6
     while leaves - si > 1 do
       local middle = floor((si + leaves) / 2)
       if guesses > 0 then
-        guesses, middle = guesses - 1, math.max(math.min(si + floor(position / usual + 0.5), leaves - 1), si + 1)
+        guesses, middle = guesses - 1, si + floor((leaves - si) * position / limit + 0.5)
+        if middle <= si then middle = si + 1 elseif middle >= leaves then middle = leaves - 1 end
       end
       local n = call('BITCOUNT', bits, format('%d', si * BLOCK), format('%d', middle * BLOCK - 1))
-      if middle - si > 4 then usual = n / (middle - si) end
       if n <= position then
-        position, si = position - n, middle
+        position, limit, si = position - n, limit - n, middle
       else
-        leaves = middle
+        limit, leaves = n, middle
       end
     end
     local i = format('%d', si)
@@ -55,6 +53,7 @@ local function next_leaf(at, g, gi, s, si)
   local next = call('ZRANGE', at .. 'd' .. g, i, i)[1]
   if next then return g, gi, next, si + 1 end
   if not gi then return nil end
-  next = call('ZRANGE', at .. 'r', gi + 1, gi + 1)[1]
+  i = format('%d', gi + 1)
+  next = call('ZRANGE', at .. 'r', i, i)[1]
   if next then return next, gi + 1, next, 0 end
 end
