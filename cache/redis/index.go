@@ -128,6 +128,7 @@ type Index struct {
 	queried *lru.Cache[leaderboard.SeasonKey, *seasonIndex]
 	hints   *lru.Cache[hint, string]
 	pages   coalesce.Group[pageQuery, *pageAnswer]
+	ranks   coalesce.Group[rankQuery, *rankAnswer]
 	// unfit is the reason why this Redis must not be used; nil after Redis passed inspection.
 	unfit atomic.Pointer[error]
 	gates gates
@@ -313,6 +314,7 @@ func newIndex(o Options) (*Index, error) {
 	}
 	x.o, x.hints, x.queried = o, hints, queried
 	x.pages.Call = x.readPages
+	x.ranks.Call, x.ranks.MaxBatch = x.readRanks, rankedUsers
 	x.ctx, x.stop = context.WithCancel(context.Background())
 	return x, nil
 }

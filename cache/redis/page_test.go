@@ -98,11 +98,27 @@ func TestTrips(t *testing.T) {
 	}{
 		{"standings of users whose sort keys are not cached", 1, 2, standings("user 1", "user 2")},
 		{"standings of users whose sort keys are cached", 1, 1, standings("user 2", "user 1")},
+		{"standings of one user whose sort key is not cached", 1, 2, standings("user 4")},
 		{"standings of a user without an entry", 1, 1, standings("nobody")},
+		{"standings of 200 users", 1, 2, func(ctx context.Context, x *Index) error {
+			users := make([]leaderboard.UserID, 200)
+			for i := range users {
+				users[i] = leaderboard.UserID(fmt.Sprint("user ", 100+i))
+			}
+			return standings(users...)(ctx, x)
+		}},
 		{"around a user whose sort key is not cached", 1, 2, around},
 		{"around a user whose sort key is cached", 1, 1, around},
 		{"count before a rank key", 1, 1, func(ctx context.Context, x *Index) error {
 			_, _, err := x.Count(ctx, l, []leaderboard.RankKey{mid.Key})
+			return err
+		}},
+		{"count before 200 rank keys", 1, 1, func(ctx context.Context, x *Index) error {
+			keys := make([]leaderboard.RankKey, 200)
+			for i := range keys {
+				keys[i] = testBoard.ScorePrefix(leaderboard.Score(i), epoch)
+			}
+			_, _, err := x.Count(ctx, l, keys)
 			return err
 		}},
 		{"the first page", 1, 1, func(ctx context.Context, x *Index) error {
@@ -169,38 +185,58 @@ func (s *slowTrips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	})
 }
 
-// Concurrent equal reads share a round trip. The round trip begins only after all of them
-// were called, so a read that follows an Update sees the update.
-func TestConcurrentReadsOfAPageShareATrip(t *testing.T) {
+// Concurrent reads of one page share a round trip, and so do concurrent reads of the ranks of
+// different users. The round trip begins only after all of them were called, so a read that
+// follows an Update sees the update.
+func TestConcurrentReadsShareATrip(t *testing.T) {
 	const readers, rounds = 50, 5
 	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 1)), newStore(20)
 	s.rebuild(t, x)
 	tripCount := &slowTrips{}
 	x.client().AddHook(tripCount)
 	l := leaderboard.Ladder{SeasonKey: testSeason}
-	for round := range rounds {
-		score := int64(1000 + round)
-		must(t, x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{entry("first", uint64(round+2), score, "")}))
-		before := tripCount.Load()
-		var all sync.WaitGroup
-		for range readers {
-			all.Go(func() {
-				got, v, err := x.Page(t.Context(), l, 1, 10)
-				if err != nil || len(got) != 10 || got[0].Key != testBoard.ScorePrefix(leaderboard.Score(score), epoch) || v.Size != 21 {
-					t.Errorf("round %d: got %v of %d, error %v; want 10 of 21, the first with score %d", round, got, v.Size, err, score)
+	for name, read := range map[string]func(ctx context.Context, i int) ([]leaderboard.Standing, leaderboard.View, error){
+		"page": func(ctx context.Context, _ int) ([]leaderboard.Standing, leaderboard.View, error) {
+			return x.Page(ctx, l, 1, 10)
+		},
+		"ranks": func(ctx context.Context, i int) ([]leaderboard.Standing, leaderboard.View, error) {
+			user := leaderboard.UserID("first")
+			if i%2 == 1 {
+				user = leaderboard.UserID(fmt.Sprint("user ", i%20))
+			}
+			standings, v, err := x.Standings(ctx, l, []leaderboard.UserID{user})
+			if err == nil && (len(standings) != 1 || standings[0].User != user) {
+				err = fmt.Errorf("the answer about %s is about %v", user, standings)
+			}
+			return standings, v, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for round := range rounds {
+				score := int64(1000 + round)
+				must(t, x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{entry("first", uint64(time.Now().UnixNano()), score, "")}))
+				before := tripCount.Load()
+				var all sync.WaitGroup
+				for i := range readers {
+					all.Go(func() {
+						got, v, err := read(t.Context(), i)
+						if err != nil || v.Size != 21 || got[0].User == "first" && (got[0].Key != testBoard.ScorePrefix(leaderboard.Score(score), epoch) || got[0].Ranks.Ordinal != 1) {
+							t.Errorf("round %d: got %v of %d, error %v; want 21, and first with rank 1 and score %d", round, got, v.Size, err, score)
+						}
+					})
 				}
-			})
-		}
-		all.Wait()
-		// The first reader may be alone in its trip. Readers that the system delays may need further
-		// trips.
-		if n := tripCount.Load() - before; n > 5 {
-			t.Errorf("round %d: %d trips for %d concurrent reads of one page, want at most 5", round, n, readers)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, _, err := x.Page(ctx, l, 1, 10); !errors.Is(err, leaderboard.ErrRankUnavailable) {
-		t.Errorf("Page with a context that is done: error %v, want ErrRankUnavailable", err)
+				all.Wait()
+				// The first reader may be alone in its trip. Readers that the system delays may need
+				// further trips.
+				if n := tripCount.Load() - before; n > 6 {
+					t.Errorf("round %d: %d trips for %d concurrent reads, want at most 6", round, n, readers)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, _, err := read(ctx, 0); !errors.Is(err, leaderboard.ErrRankUnavailable) {
+				t.Errorf("read with a context that is done: error %v, want ErrRankUnavailable", err)
+			}
+		})
 	}
 }

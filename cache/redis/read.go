@@ -310,8 +310,60 @@ func limitDistinct(distinct, standings int64) int64 {
 
 func rankKey(sortKey string, keyBytes int) string { return sortKey[:min(len(sortKey), keyBytes)] }
 
-// Standings implements [leaderboard.Ranker].
+// rankQuery is a question of Standings about one user. Concurrent questions about the same ladder
+// share a read.
+type rankQuery struct {
+	ladder leaderboard.Ladder
+	counts string // see lua/read.lua
+}
+
+// rankAnswer is the answer about one user to a rankQuery.
+type rankAnswer struct {
+	user     leaderboard.UserID
+	standing leaderboard.Standing
+	view     leaderboard.View
+	err      error
+}
+
+// Standings implements [leaderboard.Ranker]. Concurrent calls about one user each share one read,
+// which begins after the last of these calls began. A script about several users takes less time
+// than a script for each of them.
 func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
+	if len(users) != 1 {
+		return x.readStandings(ctx, l, users, countsOf(methods))
+	}
+	a := rankAnswer{user: users[0]}
+	if err := x.ranks.Do(ctx, rankQuery{l, countsOf(methods)}, &a); err != nil {
+		return nil, leaderboard.View{}, fmt.Errorf("redis: %v: %w: %w", l, leaderboard.ErrRankUnavailable, err)
+	}
+	if a.err != nil {
+		return nil, leaderboard.View{}, a.err
+	}
+	return []leaderboard.Standing{a.standing}, a.view, nil
+}
+
+// readRanks reads the standings of the users of all calls. They are at most rankedUsers, so the
+// answers are of one moment if the season has one shard.
+func (x *Index) readRanks(ctx context.Context, q rankQuery, calls []*rankAnswer) error {
+	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
+	defer cancel()
+	defer context.AfterFunc(x.ctx, cancel)()
+	users := make([]leaderboard.UserID, len(calls))
+	for i, call := range calls {
+		users[i] = call.user
+	}
+	standings, view, err := x.readStandings(ctx, q.ladder, users, q.counts)
+	for i, call := range calls {
+		call.view, call.err = view, err
+		if err == nil {
+			call.standing = standings[i]
+		}
+	}
+	return nil
+}
+
+// readStandings does the work of Standings.
+func (x *Index) readStandings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, counts string) ([]leaderboard.Standing, leaderboard.View, error) {
 	out := make([]leaderboard.Standing, 0, len(users))
 	var view leaderboard.View
 	for {
@@ -321,7 +373,7 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 		}
 		var err error
 		answered := out
-		view, err = x.answer(ctx, l, countsOf(methods), func(r *reader) (err error) {
+		view, err = x.answer(ctx, l, counts, func(r *reader) (err error) {
 			// A failed attempt returns nil. Keep out, because the next attempt appends to out.
 			answered, err = r.appendRanked(out, batch)
 			return err
