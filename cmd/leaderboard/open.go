@@ -287,7 +287,7 @@ func (s *server) ready() error {
 		return errors.New("the server is stopping")
 	}
 	if !s.service.Ready() {
-		return errors.New("the rank index is being filled")
+		return fmt.Errorf("the rank index is being filled: %v", s.service.Filling())
 	}
 	if s.consumer != nil && !s.consumer.Joined() && !(s.api != nil && s.consumer.Unreachable()) {
 		return errors.New("the consumer has not joined its consumer group yet")

@@ -55,6 +55,7 @@ type rankIndex struct {
 	silence    silence
 	loads      singleflight.Group
 	loadStarts sync.Map // SeasonKey to time.Time
+	fills      *fills
 
 	missed missed
 	sealed sealedSeasons
@@ -66,7 +67,7 @@ type rankIndex struct {
 var _ leaderboard.Index = (*rankIndex)(nil)
 
 func newRankIndex(index leaderboard.Index, store leaderboard.Store, tasks *tasks, now func() time.Time, log *slog.Logger) *rankIndex {
-	x := &rankIndex{Index: index, store: store, tasks: tasks, now: now, log: log, breaker: newBreaker()}
+	x := &rankIndex{Index: index, store: store, tasks: tasks, now: now, log: log, breaker: newBreaker(), fills: newFills(now, log)}
 	x.used, _ = lru.New[leaderboard.SeasonKey, time.Time](maxUsed) // New only fails if the size is below 1
 	x.findings.Call = x.findUsers
 	return x
@@ -370,17 +371,9 @@ func (x *rankIndex) dropEmpty(ctx context.Context, key leaderboard.SeasonKey, dr
 
 // rebuild rebuilds a season of the index from the store.
 func (x *rankIndex) rebuild(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress) error {
-	done := int64(0)
-	entries := func(yield func(leaderboard.Entry, error) bool) {
-		for e, err := range x.store.Scan(ctx, key) {
-			if done++; progress != nil && done%100_000 == 0 {
-				progress(key, done)
-			}
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
+	f := x.fills.begin(key)
+	defer x.fills.end(f)
+	entries := x.fills.observe(ctx, f, x.store.Scan(ctx, key), progress)
 	// The index must not report the time of its load as the time of the last change. Changes
 	// after this read reach the index by calls of Update, with their own times.
 	changedAt, err := x.store.ChangedAt(ctx, key)
@@ -393,8 +386,9 @@ func (x *rankIndex) rebuild(ctx context.Context, b *leaderboard.Board, key leade
 	if err := x.Index.Rebuild(ctx, b, key, changedAt, entries); err != nil {
 		return fmt.Errorf("ranking: index of %s/%s: %w", key.Board, key.Season, err)
 	}
+	x.fills.sizes.Add(key, f.read.Load())
 	if progress != nil {
-		progress(key, done)
+		progress(key, f.read.Load())
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ type metrics struct {
 	damagedCopies prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(reg prometheus.Registerer, running *fills) *metrics {
 	const namespace = "leaderboard"
 	f := promauto.With(reg)
 	gauge := func(subsystem, name, help string) prometheus.Gauge {
@@ -46,6 +46,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Times that a linked board did not get results of a user, because the stored data of the user on the linked board are damaged. Run verify."}),
 	}
 	m.setDifferences(nil)
+	f.NewCounterFunc(prometheus.CounterOpts{Namespace: namespace, Subsystem: "index", Name: "filled_users_total",
+		Help: "Users that this process has read from the store to fill the rank index."}, func() float64 { return float64(running.users.Load()) })
+	f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Subsystem: "index", Name: "fills",
+		Help: "Seasons of the rank index that this process is filling."}, func() float64 { return float64(running.state().Seasons) })
 	return m
 }
 

@@ -103,7 +103,7 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	hub := newHub()
 	common := &shared{
 		BoardCache: boards, store: store, index: ranked, ranks: newRankWriter(boards, store, ranked, o.Journal, hub, tasks, o.Now),
-		hub: hub, tasks: tasks, now: o.Now, log: o.Log, linkTTL: cmp.Or(o.LinkTTL, time.Second), metrics: newMetrics(o.Registerer),
+		hub: hub, tasks: tasks, now: o.Now, log: o.Log, linkTTL: cmp.Or(o.LinkTTL, time.Second), metrics: newMetrics(o.Registerer, ranked.fills),
 		name: rand.Text(), plans: seasonPlans{plans: map[leaderboard.BoardID]*seasonPlan{}},
 		leases: seasonLeases{held: map[leaderboard.SeasonKey]bool{}},
 		newEnd: make(chan struct{}, 1), newLink: make(chan struct{}, 1), newRules: make(chan struct{}, 1),
@@ -126,8 +126,15 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 // of a season that are finished. In the last call for a season, done is the total.
 type Progress func(key leaderboard.SeasonKey, done int64)
 
+// maxUnloaded is the number of seasons that Load fails to fill with
+// [leaderboard.ErrRankUnavailable] before it gives up. Each failure may take as long as the timeout of
+// the index.
+const maxUnloaded = 10
+
 // Load fills the index with every season that is neither sealed nor loaded. After Load
-// has returned nil, [Service.Ready] is true.
+// has returned nil, [Service.Ready] is true. If Load cannot fill a season, it goes on with the other
+// seasons, and returns all errors. After maxUnloaded seasons for which the index is unavailable, Load
+// gives up.
 func (s *Service) Load(ctx context.Context, progress Progress) error {
 	return s.load(ctx, progress, s.newPlan)
 }
@@ -140,26 +147,37 @@ func (s *Service) load(ctx context.Context, progress Progress, plan func(context
 		return err
 	}
 	census := newCensus()
+	var errs []error
+	unavailable := 0
 	for i := range boards {
 		b := &boards[i]
 		census.boards[b.Policy]++
 		p, err := plan(ctx, b)
 		if err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		for _, id := range p.unsealed {
 			key := leaderboard.SeasonKey{Board: b.ID, Season: id}
 			if err := s.loadSeason(ctx, b, key, progress); err != nil {
-				if errors.Is(err, leaderboard.ErrRankUnavailable) {
+				if errs = append(errs, err); errors.Is(err, leaderboard.ErrRankUnavailable) {
 					s.ready.Store(true)
+					unavailable++
 				}
-				return err
+				if ctx.Err() != nil || unavailable == maxUnloaded {
+					return errors.Join(errs...)
+				}
+				continue
 			}
 			// The read fails if the index has lost the season again. The census then lacks the season.
 			if _, view, err := s.index.Page(ctx, leaderboard.Ladder{SeasonKey: key}, 1, 1); err == nil {
 				census.add(b, view)
+				s.index.fills.sizes.Add(key, view.Size)
 			}
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	s.ready.Store(true)
 	s.metrics.setFilled(census)

@@ -1,0 +1,151 @@
+package ranking
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+const (
+	// fillLogInterval is the time between two log lines about a fill. A short fill has no line.
+	fillLogInterval = 10 * time.Second
+	// fillStep is the number of users after which a fill looks at the clock.
+	fillStep = 1024
+	// progressStep is the number of users after which a fill calls its Progress.
+	progressStep = 100_000
+	// maxSizes is the largest number of seasons whose size is remembered.
+	maxSizes = 1 << 14
+)
+
+// fills are the running fills of the index of one process. Each fill reads a season of the store
+// into the index.
+type fills struct {
+	now func() time.Time
+	log *slog.Logger
+
+	mu      sync.Mutex
+	running map[*seasonFill]struct{}
+	sizes   *lru.Cache[leaderboard.SeasonKey, int64] // the users of a season when it was last found loaded
+
+	users atomic.Int64 // the users that all fills have read, also those that ended
+}
+
+// seasonFill is the fill of one season.
+type seasonFill struct {
+	key   leaderboard.SeasonKey
+	start time.Time
+	size  int64 // the expected number of users; 0 if unknown
+	read  atomic.Int64
+}
+
+func newFills(now func() time.Time, log *slog.Logger) *fills {
+	f := &fills{now: now, log: log, running: map[*seasonFill]struct{}{}}
+	f.sizes, _ = lru.New[leaderboard.SeasonKey, int64](maxSizes) // New only fails if the size is below 1
+	return f
+}
+
+// begin adds a fill. The caller must call end.
+func (f *fills) begin(key leaderboard.SeasonKey) *seasonFill {
+	s := &seasonFill{key: key, start: f.now()}
+	s.size, _ = f.sizes.Get(key)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.running[s] = struct{}{}
+	return s
+}
+
+// end removes a fill.
+func (f *fills) end(s *seasonFill) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.running, s)
+}
+
+// observe returns entries, and counts the entries that the fill reads. It logs the progress of a long
+// fill, and passes it to the function progress, which may be nil.
+func (f *fills) observe(ctx context.Context, s *seasonFill, entries iter.Seq2[leaderboard.Entry, error], progress Progress) iter.Seq2[leaderboard.Entry, error] {
+	return func(yield func(leaderboard.Entry, error) bool) {
+		logged := s.start
+		for e, err := range entries {
+			if err != nil {
+				yield(e, err)
+				return
+			}
+			n := s.read.Add(1)
+			f.users.Add(1)
+			if n%fillStep == 0 {
+				if now := f.now(); now.Sub(logged) >= fillLogInterval {
+					logged = now
+					f.log.InfoContext(ctx, "filling the rank index", "board", s.key.Board, "season", s.key.Season,
+						"users", n, "expected", s.size, "remaining", s.remaining(now).Round(time.Second))
+				}
+			}
+			if progress != nil && n%progressStep == 0 {
+				progress(s.key, n)
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// remaining estimates the time until the fill has read all users. It returns 0 if the number of users
+// is unknown, or was too small.
+func (s *seasonFill) remaining(now time.Time) time.Duration {
+	read := s.read.Load()
+	if read == 0 || s.size <= read {
+		return 0
+	}
+	return time.Duration(float64(now.Sub(s.start)) / float64(read) * float64(s.size-read))
+}
+
+// Filling describes the fills of the rank index that run in this process.
+type Filling struct {
+	Seasons int   // the number of fills
+	Users   int64 // the users that these fills have read
+	// Remaining is the estimated time until these fills have read all users. It is 0 if it is
+	// unknown. A process knows the size of a season only if the season was loaded before.
+	Remaining time.Duration
+}
+
+// Filling returns the running fills.
+func (s *Service) Filling() Filling { return s.index.fills.state() }
+
+func (f *fills) state() (all Filling) {
+	now := f.now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	unknown := false
+	for s := range f.running {
+		all.Seasons++
+		all.Users += s.read.Load()
+		remaining := s.remaining(now)
+		unknown = unknown || remaining == 0
+		all.Remaining = max(all.Remaining, remaining)
+	}
+	if unknown {
+		all.Remaining = 0
+	}
+	return all
+}
+
+// String returns a text such as "1 season, 250000 users read, about 2m0s remain".
+func (f Filling) String() string {
+	text := fmt.Sprintf("%d seasons, %d users read", f.Seasons, f.Users)
+	if f.Seasons == 1 {
+		text = fmt.Sprintf("1 season, %d users read", f.Users)
+	}
+	if f.Remaining > 0 {
+		text += fmt.Sprintf(", about %v remain", max(time.Second, f.Remaining.Round(time.Second)))
+	}
+	return text
+}

@@ -1,0 +1,163 @@
+package ranking_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/cache/memory"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
+	"github.com/open-leaderboard/leaderboard/test/faults"
+)
+
+// slowScans is a store whose Scan yields many users, and waits a millisecond before each of them.
+type slowScans struct {
+	leaderboard.Store
+	users int
+}
+
+func (s slowScans) Scan(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
+	return func(yield func(leaderboard.Entry, error) bool) {
+		for e, err := range s.Store.Scan(ctx, key) {
+			for i := range s.users {
+				time.Sleep(time.Millisecond)
+				copied := e
+				copied.User = leaderboard.UserID(fmt.Sprint(e.User, i))
+				if !yield(copied, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// A fill of 50,000 users takes 50 seconds. Meanwhile the log, the metrics and Filling show its
+// progress. A second fill knows the size of the season, so it estimates the remaining time.
+func TestProgressOfAFill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, index := embedded.Open(t)
+		reg, log := prometheus.NewRegistry(), &bytes.Buffer{}
+		f := serviceOver(t, store, index)
+		f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
+		f.submit("b", points("ann", "m", 5))
+		service := ranking.New(slowScans{store, 50_000}, memory.New(), ranking.Options{
+			Now: time.Now, Registerer: reg, Log: slog.New(slog.NewTextHandler(log, nil)),
+		})
+		t.Cleanup(service.Close)
+		fill := func(want, lines string) {
+			t.Helper()
+			log.Reset()
+			before := metrics(t, reg)["leaderboard_index_filled_users_total"]
+			done := make(chan error)
+			go func() {
+				_, err := service.Rebuild(t.Context(), ranking.Selection{Board: "b"}, nil)
+				done <- err
+			}()
+			time.Sleep(20*time.Second + time.Microsecond)
+			synctest.Wait()
+			if got := service.Filling().String(); got != want {
+				t.Errorf("after 20 s: %q, want %q", got, want)
+			}
+			got := metrics(t, reg)
+			if users, running := got["leaderboard_index_filled_users_total"]-before, got["leaderboard_index_fills"]; users != 20_000 || running != 1 {
+				t.Errorf("after 20 s: %v users are filled, %v fills run, want 20,000 and 1", users, running)
+			}
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			if got := service.Filling(); got != (ranking.Filling{}) {
+				t.Errorf("after the fill: %v, want no fill", got)
+			}
+			if n := strings.Count(log.String(), "filling the rank index"); n != 4 || !strings.Contains(log.String(), lines) {
+				t.Errorf("%d lines, want 4, one of them with %q:\n%s", n, lines, log)
+			}
+		}
+		fill("1 season, 20000 users read", "users=20480 expected=0 remaining=0s")
+		fill("1 season, 20000 users read, about 30s remain", "users=20480 expected=50000 remaining=30s")
+	})
+}
+
+// brokenScans is a store whose Scan of some boards fails.
+type brokenScans struct {
+	leaderboard.Store
+	errs map[leaderboard.BoardID]error
+}
+
+func (s brokenScans) Scan(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
+	if err := s.errs[key.Board]; err != nil {
+		return func(yield func(leaderboard.Entry, error) bool) { yield(leaderboard.Entry{}, err) }
+	}
+	return s.Store.Scan(ctx, key)
+}
+
+// Load fills the other seasons if it cannot fill one.
+func TestLoadGoesOnAfterAnError(t *testing.T) {
+	store, index := embedded.Open(t)
+	f := serviceOver(t, store, index)
+	for i := range 4 {
+		id := leaderboard.BoardID(fmt.Sprint("b", i))
+		f.create(leaderboard.Board{ID: id, Policy: leaderboard.Sum})
+		f.submit(id, points("ann", "m", 5))
+	}
+	broken := brokenScans{store, map[leaderboard.BoardID]error{"b0": leaderboard.ErrUnavailable, "b2": leaderboard.ErrFormat}}
+	f = serviceOver(t, broken, memory.New())
+	for range 2 {
+		err := f.Load(t.Context(), nil)
+		if !errors.Is(err, leaderboard.ErrUnavailable) || !errors.Is(err, leaderboard.ErrFormat) || f.Ready() {
+			t.Errorf("Load: %v, ready %v, want both errors, not ready", err, f.Ready())
+		}
+	}
+	for i := range 4 {
+		id := leaderboard.BoardID(fmt.Sprint("b", i))
+		loaded, err := f.index.Loaded(t.Context(), leaderboard.SeasonKey{Board: id, Season: leaderboard.SeasonAll})
+		if err != nil || loaded != (i%2 == 1) {
+			t.Errorf("board %s: loaded %v, %v, want %v", id, loaded, err, i%2 == 1)
+		}
+	}
+	clear(broken.errs)
+	if err := f.Load(t.Context(), nil); err != nil || !f.Ready() {
+		t.Errorf("Load without errors: %v, ready %v, want nil and ready", err, f.Ready())
+	}
+}
+
+// countedLoads counts the calls of Loaded.
+type countedLoads struct {
+	*faults.Index
+	n int
+}
+
+func (x *countedLoads) Loaded(ctx context.Context, s leaderboard.SeasonKey) (bool, error) {
+	x.n++
+	return x.Index.Loaded(ctx, s)
+}
+
+// While the index is unavailable, Load does not wait for a timeout of each season.
+func TestLoadGivesUpWithoutAnIndex(t *testing.T) {
+	store, index := embedded.Open(t)
+	f := serviceOver(t, store, index)
+	for i := range 30 {
+		id := leaderboard.BoardID(fmt.Sprint("b", i))
+		f.create(leaderboard.Board{ID: id, Policy: leaderboard.Sum})
+		f.submit(id, points("ann", "m", 5))
+	}
+	x := &countedLoads{Index: &faults.Index{Index: index}}
+	x.Set(faults.Refuse)
+	f = serviceOver(t, store, x)
+	if err := f.Load(t.Context(), nil); !errors.Is(err, leaderboard.ErrRankUnavailable) || !f.Ready() {
+		t.Errorf("Load: %v, ready %v, want ErrRankUnavailable and ready", err, f.Ready())
+	}
+	if x.n != 10 {
+		t.Errorf("Load asked the index about %d seasons, want 10", x.n)
+	}
+}
