@@ -218,11 +218,11 @@ type EntryStore interface {
 	// with one exception: if an entry moves while Entries runs, Entries may yield that
 	// entry twice or not at all.
 	Entries(ctx context.Context, l Ladder, after SortKey) iter.Seq2[Entry, error]
-	// Scan yields every entry of a season once, hidden entries too, in any order. If an
-	// entry changes while Scan runs, Scan yields either the old or the new entry. An
-	// index builds fastest if ranked entries come in the standing order of the overall
-	// ladder.
-	Scan(ctx context.Context, s SeasonKey) iter.Seq2[Entry, error]
+	// Scan yields every entry of a season whose user belongs to a part, hidden entries too, in any
+	// order. It yields one entry for each user. If an entry changes while Scan runs, Scan yields
+	// either the old or the new entry. Scan may read ahead: entries that it yields late may be as old
+	// as the call. The caller may write to the store between two entries.
+	Scan(ctx context.Context, s SeasonKey, part Part) iter.Seq2[Entry, error]
 	// OrphanRows yields each [OrphanRow] of a season's ladders once, in any order.
 	// Orphan rows are caused by damage, or by a process that died during a write.
 	// OrphanRows may also yield the row of an entry that moves while OrphanRows runs.

@@ -110,7 +110,7 @@ func (b failingStore) Board(context.Context, leaderboard.BoardID) (leaderboard.B
 	return leaderboard.Board{}, b.err
 }
 
-func (b failingStore) Scan(context.Context, leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
+func (b failingStore) Scan(context.Context, leaderboard.SeasonKey, leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		if yield(leaderboard.Entry{}, nil) {
 			yield(leaderboard.Entry{}, b.err)
@@ -143,9 +143,9 @@ func TestOutcomes(t *testing.T) {
 		if _, err := s.Apply(t.Context(), &leaderboard.Board{}, nil); err != nil {
 			t.Errorf("Apply returned %v, want no error, because only one of its results failed", err)
 		}
-		for range s.Scan(t.Context(), leaderboard.SeasonKey{}) { // reads to the error
+		for range s.Scan(t.Context(), leaderboard.SeasonKey{}, leaderboard.Part{}) { // reads to the error
 		}
-		for range s.Scan(t.Context(), leaderboard.SeasonKey{}) { // stops before the error
+		for range s.Scan(t.Context(), leaderboard.SeasonKey{}, leaderboard.Part{}) { // stops before the error
 			if got := series(t, reg, "leaderboard_store_running_calls")["Scan"]; got != 1 {
 				t.Errorf("%v running calls while a sequence is read, want 1", got)
 			}

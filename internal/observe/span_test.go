@@ -46,9 +46,9 @@ func TestCallsAreTraced(t *testing.T) {
 			store := observe.Store(failingStore{err: err}, prometheus.NewRegistry())
 			_, _ = store.Board(ctx, "cup")
 			_, _ = store.Apply(ctx, &leaderboard.Board{ID: "cup"}, nil)
-			for range store.Scan(ctx, leaderboard.SeasonKey{Board: "cup"}) { // reads to the error
+			for range store.Scan(ctx, leaderboard.SeasonKey{Board: "cup"}, leaderboard.Part{}) { // reads to the error
 			}
-			store.Scan(ctx, leaderboard.SeasonKey{Board: "cup"}) // not read, so no call is traced
+			store.Scan(ctx, leaderboard.SeasonKey{Board: "cup"}, leaderboard.Part{}) // not read, so no call is traced
 		}
 	}) {
 		line := s.Name

@@ -137,8 +137,8 @@ func (o *store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderb
 	return sequence(ctx, o.calls, "Entries", l.Board, func(ctx context.Context) iter.Seq2[leaderboard.Entry, error] { return o.inner.Entries(ctx, l, after) })
 }
 
-func (o *store) Scan(ctx context.Context, s leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
-	return sequence(ctx, o.calls, "Scan", s.Board, func(ctx context.Context) iter.Seq2[leaderboard.Entry, error] { return o.inner.Scan(ctx, s) })
+func (o *store) Scan(ctx context.Context, s leaderboard.SeasonKey, part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
+	return sequence(ctx, o.calls, "Scan", s.Board, func(ctx context.Context) iter.Seq2[leaderboard.Entry, error] { return o.inner.Scan(ctx, s, part) })
 }
 
 func (o *store) OrphanRows(ctx context.Context, s leaderboard.SeasonKey) iter.Seq2[leaderboard.OrphanRow, error] {

@@ -39,7 +39,7 @@ func (f *fixture) amendDivisions(id leaderboard.BoardID, divisions ...string) le
 func (f *fixture) wantSameLadders(x, y leaderboard.BoardID, season leaderboard.SeasonID) {
 	f.t.Helper()
 	seen := map[leaderboard.Division]bool{{}: true}
-	for e, err := range f.store.Scan(f.t.Context(), leaderboard.SeasonKey{Board: y, Season: season}) {
+	for e, err := range f.store.Scan(f.t.Context(), leaderboard.SeasonKey{Board: y, Season: season}, leaderboard.Part{}) {
 		if err != nil {
 			f.t.Fatal(err)
 		}

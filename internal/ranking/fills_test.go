@@ -27,9 +27,9 @@ type slowScans struct {
 	users int
 }
 
-func (s slowScans) Scan(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
+func (s slowScans) Scan(ctx context.Context, key leaderboard.SeasonKey, part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
-		for e, err := range s.Store.Scan(ctx, key) {
+		for e, err := range s.Store.Scan(ctx, key, part) {
 			for i := range s.users {
 				time.Sleep(time.Millisecond)
 				copied := e
@@ -94,11 +94,11 @@ type brokenScans struct {
 	errs map[leaderboard.BoardID]error
 }
 
-func (s brokenScans) Scan(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
+func (s brokenScans) Scan(ctx context.Context, key leaderboard.SeasonKey, part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
 	if err := s.errs[key.Board]; err != nil {
 		return func(yield func(leaderboard.Entry, error) bool) { yield(leaderboard.Entry{}, err) }
 	}
-	return s.Store.Scan(ctx, key)
+	return s.Store.Scan(ctx, key, part)
 }
 
 // Load fills the other seasons if it cannot fill one.

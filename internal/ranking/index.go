@@ -373,7 +373,7 @@ func (x *rankIndex) dropEmpty(ctx context.Context, key leaderboard.SeasonKey, dr
 func (x *rankIndex) rebuild(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress) error {
 	f := x.fills.begin(key)
 	defer x.fills.end(f)
-	entries := x.fills.observe(ctx, f, x.store.Scan(ctx, key), progress)
+	entries := x.fills.observe(ctx, f, x.store.Scan(ctx, key, leaderboard.Part{}), progress)
 	// The index must not report the time of its load as the time of the last change. Changes
 	// after this read reach the index by calls of Update, with their own times.
 	changedAt, err := x.store.ChangedAt(ctx, key)

@@ -121,7 +121,7 @@ func (c *check) ladderSizes(ctx context.Context, divisions []leaderboard.Divisio
 // countEntries returns the number of ranked entries in the store for each division.
 func (c *check) countEntries(ctx context.Context) (map[leaderboard.Division]int64, error) {
 	counts := map[leaderboard.Division]int64{}
-	for e, err := range c.store.Scan(ctx, c.key) {
+	for e, err := range c.store.Scan(ctx, c.key, leaderboard.Part{}) {
 		if err != nil {
 			return nil, err
 		}

@@ -226,9 +226,9 @@ type busyStore struct {
 	afterEntries func() // after a scan of a season's entries
 }
 
-func (s *busyStore) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
+func (s *busyStore) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
-		s.Store.Scan(ctx, seasonKey)(yield)
+		s.Store.Scan(ctx, seasonKey, part)(yield)
 		if s.afterEntries != nil {
 			s.afterEntries()
 		}

@@ -257,8 +257,7 @@ func userHash(user leaderboard.UserID) []byte {
 // bucketOf returns the number of a user's bucket, from 0 to n-1. A ladder has one
 // partition per bucket.
 func bucketOf(user leaderboard.UserID, n int) int {
-	sum := sha256.Sum256([]byte(user))
-	return int(binary.BigEndian.Uint64(sum[:8]) % uint64(n))
+	return int(leaderboard.UserHash(user) % uint64(n))
 }
 
 // appendString appends the length and the bytes of s.

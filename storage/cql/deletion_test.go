@@ -81,7 +81,7 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 		for user, err := range s.Users(ctx, seasonKey) {
 			return fmt.Errorf("store %d: the new board has user %q, error %v; want no users", i, user, err)
 		}
-		for e, err := range s.Scan(ctx, seasonKey) {
+		for e, err := range s.Scan(ctx, seasonKey, leaderboard.Part{}) {
 			return fmt.Errorf("store %d: the new board has the entry %v, error %v; want no entries", i, e, err)
 		}
 	}

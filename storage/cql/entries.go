@@ -118,19 +118,99 @@ func (s *Store) HasUsers(ctx context.Context, seasonKey leaderboard.SeasonKey) (
 	return has, err
 }
 
-// Scan yields every entry of a season.
-func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
+const (
+	// scanParallel is the number of buckets that a Scan reads at a time. More would leave less of
+	// Cassandra to other calls.
+	scanParallel = 4
+	// scanBatch is the number of entries that a reader of a bucket collects before it passes them on.
+	scanBatch = 256
+)
+
+// Scan yields every entry of a season whose user belongs to a part. It reads several buckets at a
+// time.
+func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		batches := make(chan []leaderboard.Entry)
+		var err error
+		go func() {
+			err = s.scan(ctx, seasonKey, part, batches)
+			close(batches)
+		}()
+		stopped := false
+		for batch := range batches {
+			for i := 0; i < len(batch) && !stopped; i++ {
+				if stopped = !yield(batch[i], nil); stopped {
+					cancel()
+				}
+			}
+		}
+		if err != nil && !stopped {
+			yield(leaderboard.Entry{}, err)
+		}
+	}
+}
+
+// scan does the work of Scan. It passes the entries on in batches. It returns when all of its
+// goroutines have ended.
+func (s *Store) scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part leaderboard.Part, batches chan<- []leaderboard.Entry) error {
+	inc, err := s.incarnations.readAgain(ctx, seasonKey)
+	if err != nil || !inc.open {
+		return err
+	}
+	first, step := bucketsOf(part, inc.buckets)
+	return forEach(ctx, inc.buckets/step, min(scanParallel, s.parallel), func(ctx context.Context, i int) error {
 		var user string
 		var blob []byte
-		perBucket(ctx, s, seasonKey, selectBucket, []any{&user, &blob}, func() (leaderboard.Entry, bool, error) {
-			if blob == nil {
-				return leaderboard.Entry{}, false, nil
+		var batch []leaderboard.Entry
+		send := func() (sent bool) {
+			select {
+			case batches <- batch:
+				batch = nil
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		}
+		var decodeErr error
+		q := op{selectBucket, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number, first + i*step}}
+		err := s.conn.read(ctx, q, []any{&user, &blob}, func() bool {
+			if blob == nil || step < part.Of && !part.Contains(leaderboard.UserID(user)) {
+				return true
 			}
 			e, err := decodeEntry(seasonKey, leaderboard.UserID(user), blob)
-			return e, e.Key != "", err
-		})(yield)
+			if decodeErr = err; err != nil {
+				return false
+			}
+			if e.Key != "" {
+				batch = append(batch, e)
+			}
+			return len(batch) < scanBatch || send()
+		})
+		if err == nil {
+			err = decodeErr
+		}
+		if err == nil && len(batch) > 0 {
+			send()
+		}
+		return err
+	})
+}
+
+// bucketsOf returns the buckets that contain the users of a part: first, and every step-th bucket
+// after it. step divides part.Of and the number of buckets. If step equals part.Of, these buckets
+// contain no other users.
+//
+// The hash of a user of the part leaves the remainder part.Index if it is divided by part.Of, so
+// also by a divisor of part.Of. The number of the user's bucket is the remainder by the number of
+// buckets. So the two numbers have the same remainder by a common divisor.
+func bucketsOf(part leaderboard.Part, buckets int) (first, step int) {
+	a, b := max(part.Of, 1), buckets
+	for b > 0 {
+		a, b = b, a%b
 	}
+	return part.Index % a, a
 }
 
 // usersIn returns the registered users in a bucket of a season.

@@ -21,7 +21,7 @@ import (
 // writeAll calls removeAll, and then removePage for this page.
 func (f finalSet) writeAll(ctx context.Context, inc incarnation) error {
 	divisions := map[leaderboard.Division]bool{{}: true}
-	for e, err := range f.s.Scan(ctx, f.seasonKey) {
+	for e, err := range f.s.Scan(ctx, f.seasonKey, leaderboard.Part{}) {
 		if err != nil {
 			return err
 		}

@@ -275,7 +275,7 @@ func (w *pageWriter) checkOpen(ctx context.Context) error {
 func (w *pageWriter) writeAll(ctx context.Context) error {
 	sizes := map[string]int64{"": 0}
 	divisions := map[string]leaderboard.Division{"": {}}
-	for e, err := range w.s.Scan(ctx, w.seasonKey) {
+	for e, err := range w.s.Scan(ctx, w.seasonKey, leaderboard.Part{}) {
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ func naiveRanks(standings []leaderboard.Standing) {
 // checkLadder compares the final standings of a ladder, and some reads of them, with the entries.
 func checkLadder(ctx context.Context, s *Store, l leaderboard.Ladder) error {
 	var want []leaderboard.Standing
-	for e, err := range s.Scan(ctx, l.SeasonKey) {
+	for e, err := range s.Scan(ctx, l.SeasonKey, leaderboard.Part{}) {
 		if err != nil {
 			return err
 		}

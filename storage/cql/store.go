@@ -180,13 +180,19 @@ func (s *Store) lock(ctx context.Context, user leaderboard.UserID) (unlock func(
 // After the first error, forEach cancels the ctx of the running calls and starts no more calls.
 // It waits for the running calls, and returns the first error.
 func (s *Store) forEach(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+	return forEach(ctx, n, s.parallel, f)
+}
+
+// forEach calls f for 0 to n-1. At most the given number of calls run at a time. If one fails,
+// forEach cancels the context of the others, and returns the first error.
+func forEach(ctx context.Context, n, parallel int, f func(ctx context.Context, i int) error) error {
 	if n == 1 {
 		return f(ctx, 0)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, s.parallel)
+	slots := make(chan struct{}, parallel)
 	for i := range n {
 		select {
 		case slots <- struct{}{}:

@@ -351,7 +351,7 @@ func benchmarkScan(b *testing.B, s *Store, users int) {
 	prefix := makeSeasonRowKey(1, testSeason.Season).ladder([]byte{slotOverall})
 	compareToFloor(b, 1, func(int) error {
 		n := 0
-		for _, err := range s.Scan(context.Background(), testSeason) {
+		for _, err := range s.Scan(context.Background(), testSeason, leaderboard.Part{}) {
 			if err != nil {
 				return err
 			}

@@ -63,7 +63,7 @@ func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, from leaderbo
 // Scan implements [leaderboard.Store]. It yields first the hidden entries, then the
 // entries of the overall ladder. It reads all of them from one consistent state of the
 // store.
-func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
+func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
 	bd := s.board(seasonKey.Board)
 	if bd == nil {
 		return emptySeq[leaderboard.Entry](ctx)
@@ -73,6 +73,6 @@ func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.
 	return scanRows(ctx, s, prefix, end, func(key, value []byte) (leaderboard.Entry, bool, error) {
 		slot, sortKey := key[len(prefix):][:1], key[len(prefix)+1:]
 		e, err := bd.decodeEntry(seasonKey.Season, slot, sortKey, value)
-		return e, err == nil, err
+		return e, err == nil && part.Contains(e.User), err
 	})
 }

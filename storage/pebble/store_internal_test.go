@@ -194,7 +194,7 @@ func TestSequencesReleaseIterators(t *testing.T) {
 			t.Errorf("%s %d iterators are open, want %d", moment, n, want)
 		}
 	}
-	for range s.Scan(t.Context(), testSeason) {
+	for range s.Scan(t.Context(), testSeason, leaderboard.Part{}) {
 		check("during Scan", 1)
 		break
 	}

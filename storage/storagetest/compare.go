@@ -261,7 +261,7 @@ func (p *replay) compareSeason(s leaderboard.SeasonKey) error {
 			return err
 		}
 	}
-	scanned, err := collect(p.store.Scan(p.ctx, s))
+	scanned, err := collect(p.store.Scan(p.ctx, s, leaderboard.Part{}))
 	if err != nil {
 		return fmt.Errorf("Scan: %w", err)
 	}

@@ -144,10 +144,55 @@ var entryTests = []test{
 			withAttributes(f.result(b, "banned", "m", 0, 9), "gender", "F"), inSeason("s2", f.result(b, "elsewhere", "m", 0, 1)))
 		_, err := f.SetBan(f.ctx, leaderboard.Ban{User: "banned", Banned: true})
 		f.ok("SetBan", err)
-		got, err := collect(f.Scan(f.ctx, firstSeason(b)))
+		got, err := collect(f.Scan(f.ctx, firstSeason(b), leaderboard.Part{}))
 		f.ok("Scan", err)
 		slices.SortFunc(got, func(x, y leaderboard.Entry) int { return strings.Compare(string(x.User), string(y.User)) })
 		f.equal("Scan", []leaderboard.Entry{f.entry(firstSeason(b), "banned"), f.entry(firstSeason(b), "u"), f.entry(firstSeason(b), "v")}, got)
+	}},
+	{"Scan of a part yields the entries of its users", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		var results []leaderboard.MatchResult
+		for i := range f.rows(100) {
+			results = append(results, f.result(b, leaderboard.UserID(fmt.Sprint("u", i)), "m", 0, leaderboard.Score(i%7)))
+		}
+		f.apply(b, results...)
+		f.setBanned("u5", true)
+		all, err := collect(f.Scan(f.ctx, firstSeason(b), leaderboard.Part{}))
+		f.ok("Scan", err)
+		f.equal("entries of all users", len(results), len(all))
+		for _, of := range []int{1, 2, 3, 8, 64, 1000} {
+			n := 0
+			for index := range of {
+				part := leaderboard.Part{Index: index, Of: of}
+				var want []leaderboard.Entry
+				for _, e := range all {
+					if part.Contains(e.User) {
+						want = append(want, e)
+					}
+				}
+				if of > 64 && want == nil && index%50 > 0 {
+					continue
+				}
+				got, err := collect(f.Scan(f.ctx, firstSeason(b), part))
+				f.ok("Scan", err)
+				for _, list := range [][]leaderboard.Entry{want, got} {
+					slices.SortFunc(list, func(x, y leaderboard.Entry) int { return strings.Compare(string(x.User), string(y.User)) })
+				}
+				f.equal(fmt.Sprintf("part %d of %d", index, of), want, got)
+				n += len(got)
+			}
+			f.equal(fmt.Sprintf("entries of %d parts", of), len(all), n)
+		}
+	}},
+	{"Scan stops if its caller stops", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		f.apply(b, f.result(b, "u", "m", 0, 1), f.result(b, "v", "m", 0, 2), f.result(b, "w", "m", 0, 3))
+		for range 10 {
+			for _, err := range f.Scan(f.ctx, firstSeason(b), leaderboard.Part{}) {
+				f.ok("Scan", err)
+				break
+			}
+		}
 	}},
 	{"Scan yields each entry exactly once, even if it changes while Scan runs", func(f *fixture) {
 		b := f.create(sumBoard("b"))
@@ -159,7 +204,7 @@ var entryTests = []test{
 		f.apply(b, results...)
 		times := map[leaderboard.UserID]int{}
 		n := int64(0)
-		for e, err := range f.Scan(f.ctx, firstSeason(b)) {
+		for e, err := range f.Scan(f.ctx, firstSeason(b), leaderboard.Part{}) {
 			f.ok("Scan", err)
 			times[e.User]++
 			n++

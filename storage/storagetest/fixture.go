@@ -256,7 +256,7 @@ func (f *fixture) checkNoData(b leaderboard.Board) {
 	s := firstSeason(&b)
 	f.equal("ladder", users(), f.ladder(s, ""))
 	f.equal("division", users(), f.ladder(s, "gender:F"))
-	entries, err := collect(f.Scan(f.ctx, s))
+	entries, err := collect(f.Scan(f.ctx, s, leaderboard.Part{}))
 	f.ok("Scan", err)
 	f.equal("Scan", 0, len(entries))
 	ids, err := collect(f.Users(f.ctx, s))

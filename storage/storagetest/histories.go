@@ -205,7 +205,7 @@ func addEntries(ctx context.Context, store leaderboard.Store, results []leaderbo
 		seasons[r.SeasonKey] = true
 	}
 	for s := range seasons {
-		for e, err := range store.Scan(ctx, s) {
+		for e, err := range store.Scan(ctx, s, leaderboard.Part{}) {
 			if err != nil {
 				return fmt.Errorf("Scan: %w", err)
 			}

@@ -322,7 +322,7 @@ func (w *sampleWriter) describeSeason(s leaderboard.SeasonKey) {
 	users, err := collect(w.store.Users(w.ctx, s))
 	slices.Sort(users)
 	w.note("Users "+name, users, err)
-	scanned, err := collect(w.store.Scan(w.ctx, s))
+	scanned, err := collect(w.store.Scan(w.ctx, s, leaderboard.Part{}))
 	slices.SortFunc(scanned, func(x, y leaderboard.Entry) int { return cmp.Compare(x.User, y.User) })
 	w.note("Scan "+name, sampleEntries(scanned), err)
 	orphans, err := collect(w.store.OrphanRows(w.ctx, s))

@@ -40,7 +40,7 @@ var storeTests = []test{
 			"UnregisteredUsers": func() error { _, err := collect(f.UnregisteredUsers(ctx)); return err },
 			"Entry":             func() error { _, err := f.Entry(ctx, s, "u"); return err },
 			"Entries":           func() error { _, err := collect(f.Entries(ctx, l, "")); return err },
-			"Scan":              func() error { _, err := collect(f.Scan(ctx, s)); return err },
+			"Scan":              func() error { _, err := collect(f.Scan(ctx, s, leaderboard.Part{})); return err },
 			"OrphanRows":        func() error { _, err := collect(f.OrphanRows(ctx, s)); return err },
 			"StartRecount":      func() error { _, err := f.StartRecount(ctx, b); return err },
 			"Reserve":           func() error { _, err := f.Reserve(ctx, leaderboard.Reservation{Key: r.ResultKey}); return err },
@@ -124,7 +124,7 @@ var storeTests = []test{
 				}
 			},
 			"Scan": func(ctx context.Context, visit func(error) bool) {
-				for _, err := range f.Scan(ctx, s) {
+				for _, err := range f.Scan(ctx, s, leaderboard.Part{}) {
 					if !visit(err) {
 						return
 					}

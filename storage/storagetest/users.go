@@ -109,7 +109,7 @@ var userTests = []test{
 		f.equal("Results", 0, len(results))
 		_, err = f.Entry(f.ctx, s, "u")
 		f.wantErr("Entry", err, leaderboard.ErrEntryNotFound)
-		scanned, err := collect(f.Scan(f.ctx, s))
+		scanned, err := collect(f.Scan(f.ctx, s, leaderboard.Part{}))
 		f.ok("Scan", err)
 		f.equal("Scan", 2, len(scanned))
 		f.equal("ladder", users("v", "uu"), f.ladder(s, ""))

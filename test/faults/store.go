@@ -178,11 +178,11 @@ func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderb
 }
 
 // Scan implements [leaderboard.Store].
-func (s *Store) Scan(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.Entry, error] {
+func (s *Store) Scan(ctx context.Context, key leaderboard.SeasonKey, part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
 	if err := s.check(ctx, "Scan", leaderboard.ErrUnavailable); err != nil {
 		return failure[leaderboard.Entry](err)
 	}
-	return s.Store.Scan(ctx, key)
+	return s.Store.Scan(ctx, key, part)
 }
 
 // OrphanRows implements [leaderboard.Store].

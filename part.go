@@ -1,0 +1,26 @@
+package leaderboard
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+// UserHash returns a hash of a user id: the first 8 bytes of its SHA-256. Stores and indexes divide
+// users by this hash. It must not change, because stores keep users by it.
+func UserHash(user UserID) uint64 {
+	sum := sha256.Sum256([]byte(user))
+	return binary.BigEndian.Uint64(sum[:8])
+}
+
+// Part is a share of all users. It contains the users whose [UserHash] leaves the remainder Index
+// if it is divided by Of. So Of parts with the same Of contain every user once. The zero Part
+// contains all users.
+type Part struct {
+	Index int // 0 to Of-1
+	Of    int // 0 means 1
+}
+
+// Contains reports whether a user belongs to the part.
+func (p Part) Contains(user UserID) bool {
+	return p.Of <= 1 || UserHash(user)%uint64(p.Of) == uint64(p.Index)
+}
