@@ -174,9 +174,9 @@ type Index interface {
 	// the last Rebuild did not have.
 	Update(ctx context.Context, s SeasonKey, changedAt time.Time, entries []Entry) error
 	// Rebuild replaces all standings of a season of board b by the standings of entries. The entries
-	// may come in any order, and some may not be ranked. Rebuild is fastest if the entries come in the
-	// standing order of the overall ladder. Rebuild starts to record Updates before it reads the first
-	// entry.
+	// may come in any order, and some may not be ranked. No user has two entries. Rebuild is fastest if
+	// the entries come in the standing order of the overall ladder. Rebuild starts to record Updates
+	// before it reads the first entry.
 	//
 	// Until Rebuild returns, reads see the old standings. Later reads see the new standings and the
 	// effect of every Update made during the Rebuild. If entries yields an error, or if ctx is done,

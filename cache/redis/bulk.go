@@ -2,8 +2,8 @@ package redis
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,11 +17,6 @@ import (
 )
 
 const (
-	// heldBytes is the memory, in bytes, for the entries that all Rebuilds of a process hold for
-	// bulk loads. An entry without divisions counts as about 53 bytes plus the user id, so the
-	// limit is reached at about 3.9 million entries with ids of 16 bytes. A Rebuild sends the
-	// entries beyond the limit to the update script, which is about ten times slower.
-	heldBytes = 256 << 20
 	// pieceCost is about the number of members and fields that a piece writes. A piece is a
 	// transaction, so it blocks the server.
 	pieceCost = 256
@@ -32,6 +27,16 @@ const (
 	leafBytes = 6144
 )
 
+// bulkSizes bound the memory of bulk loads, in bytes. An entry without divisions counts as about
+// 53 bytes plus the user id. So a run has about 1.9 million entries with ids of 16 bytes.
+var bulkSizes = struct {
+	held    int64 // the entries of all Rebuilds of a process, except for one run of least for each Rebuild
+	run     int64 // the entries of a run
+	least   int64 // the entries of a run if the process already holds enough
+	block   int   // a block of a run
+	strings int64 // the strings that wait in trees
+}{256 << 20, 128 << 20, 4 << 20, 64 << 10, 32 << 20}
+
 // treeSizes are the greatest sizes of leaves and groups, and the average number of users in a
 // bucket. They equal BITS, GROUP and USERS in the scripts.
 var treeSizes = struct{ bits, group, users int }{96, 256, 64}
@@ -40,280 +45,220 @@ var treeSizes = struct{ bits, group, users int }{96, 256, 64}
 // equals UNPACKED in lua/edit.lua.
 var unpacked = strings.Repeat("x", 65)
 
-// held has the entries of one shard that wait for a bulk load, in a compact form.
-type held struct {
-	users    []heldUser
-	chunks   [][]byte // for each user: the user's id and the record, each after its length
-	keyBytes int
-	longest  int // length of the longest sort key
-	sorted   bool
-	names    []string       // the ladders, by number
-	numbers  map[string]int // the numbers of the ladders
-	bytes    int64
-}
-
-// heldUser is one entry of held.
-type heldUser struct {
-	head uint64 // the first bytes of the sort key, which compare as the sort key does
-	hash uint32 // see bucketHash
-	at   uint32 // position in chunks
-}
-
-const (
-	chunkBits = 20
-	maxChunks = 1 << (32 - chunkBits)
-)
-
-func newHeld(keyBytes int) *held {
-	return &held{keyBytes: keyBytes, sorted: true, names: []string{""}, numbers: map[string]int{"": 0}}
-}
-
-// number returns the number of a ladder. It adds the ladder if needed.
-func (h *held) number(name string) int {
-	n, ok := h.numbers[name]
-	if !ok {
-		n = len(h.names)
-		h.names = append(h.names, name)
-		h.numbers[name] = n
-		h.bytes += int64(len(name)) + 64
-	}
-	return n
-}
-
-// add adds an entry. It reports whether the entry has been added. It adds no entry whose record is
-// too large for a chunk.
-func (h *held) add(e *leaderboard.Entry) bool {
-	version := strings.TrimLeft(bigEndian(e.Version), "\x00")
-	record, size, divisions := 1+len(version), 0, e.Divisions
-	if e.Ranked() {
-		size = len(e.Key) + 8
-		record += size + 3*len(divisions)
-	} else {
-		divisions = nil
-	}
-	total := len(e.User) + record + 2*binary.MaxVarintLen32
-	if total > 1<<chunkBits || len(h.chunks) == maxChunks-1 {
-		return false
-	}
-	if n := len(h.chunks); n == 0 || len(h.chunks[n-1])+total > 1<<chunkBits {
-		h.chunks = append(h.chunks, make([]byte, 0, 1<<chunkBits))
-	}
-	last := len(h.chunks) - 1
-	b := h.chunks[last]
-	u := heldUser{hash: bucketHash(string(e.User)), at: uint32(last)<<chunkBits | uint32(len(b))}
-	b = binary.AppendUvarint(b, uint64(len(e.User)))
-	b = append(b, e.User...)
-	b = binary.AppendUvarint(b, uint64(record))
-	b = append(append(b, byte(len(version))), version...)
-	if size > 0 {
-		from := len(b)
-		b = append(append(b, e.Key...), instant(e.AchievedAt)...)
-		u.head = binary.BigEndian.Uint64(b[from:])
-		for _, d := range divisions {
-			n := h.number(ladderName(d))
-			b = append(b, byte(n>>16), byte(n>>8), byte(n))
-		}
-		h.longest = max(h.longest, size+len(e.User))
-	}
-	h.chunks[last] = b
-	h.bytes += int64(total) + 24
-	h.users = append(h.users, u)
-	if n := len(h.users); h.sorted && n > 1 {
-		h.sorted = h.compare(h.users[n-2], u) <= 0
-	}
-	return true
-}
-
-// read returns the id and the record of a user. The record has the form that lua/base.lua
-// describes.
-func (h *held) read(u heldUser) (user, record []byte) {
-	b := h.chunks[u.at>>chunkBits][u.at&(1<<chunkBits-1):]
-	n, k := binary.Uvarint(b)
-	user, b = b[k:k+int(n)], b[k+int(n):]
-	n, k = binary.Uvarint(b)
-	return user, b[k : k+int(n)]
-}
-
-// split splits a record into the version, the prefix of the sort key, and the numbers of the
-// ladders.
-func (h *held) split(record []byte) (version, prefix, ladders []byte) {
-	version, rest := record[1:1+record[0]], record[1+record[0]:]
-	if len(rest) == 0 {
-		return version, nil, nil
-	}
-	return version, rest[:h.keyBytes+8], rest[h.keyBytes+8:]
-}
-
-// compare compares the sort keys of two users. Users who are not ranked come first.
-func (h *held) compare(a, b heldUser) int {
-	if a.head != b.head {
-		if a.head < b.head {
-			return -1
-		}
-		return 1
-	}
-	x, r := h.read(a)
-	y, s := h.read(b)
-	_, p, _ := h.split(r)
-	_, q, _ := h.split(s)
-	if c := bytes.Compare(p, q); c != 0 {
-		return c
-	}
-	return bytes.Compare(x, y)
-}
-
-// byBucket returns the positions of the users in h.users, bucket by bucket, and the end of each
-// bucket.
-func (h *held) byBucket(buckets int) (order []uint32, ends []int) {
-	ends = make([]int, buckets+1)
-	for _, u := range h.users {
-		ends[bucketNumber(u.hash, buckets)+1]++
-	}
-	for i := range buckets {
-		ends[i+1] += ends[i]
-	}
-	order = make([]uint32, len(h.users))
-	for i, u := range h.users {
-		n := bucketNumber(u.hash, buckets)
-		order[ends[n]] = uint32(i)
-		ends[n]++
-	}
-	return order, ends[:buckets]
-}
-
-// countBuckets returns the number of buckets of a shard with the given number of users.
-func countBuckets(users int) int { return max(1, (users+treeSizes.users-1)/treeSizes.users) }
-
-// prepare sorts the users and drops all but the newest entry of each user: a scan may read a user
-// twice if the user moves meanwhile. It returns the positions of the users by bucket, as byBucket
-// does.
-func (h *held) prepare() (order []uint32, ends []int) {
-	if !h.sorted {
-		slices.SortStableFunc(h.users, h.compare)
-	}
-	order, ends = h.byBucket(countBuckets(len(h.users)))
-	old := map[uint32]bool{}
-	from := 0
-	for _, end := range ends {
-		bucket := order[from:end]
-		slices.SortFunc(bucket, func(i, j uint32) int {
-			switch a, b := h.users[i].hash, h.users[j].hash; {
-			case a < b:
-				return -1
-			case a > b:
-				return 1
-			}
-			return 0
-		})
-		for i := range bucket {
-			for j := i + 1; j < len(bucket) && h.users[bucket[i]].hash == h.users[bucket[j]].hash; j++ {
-				x, r := h.read(h.users[bucket[i]])
-				y, s := h.read(h.users[bucket[j]])
-				if !bytes.Equal(x, y) {
-					continue
-				}
-				// The versions have no leading zeros, and their lengths precede them.
-				if v, w := r[:1+r[0]], s[:1+s[0]]; bytes.Compare(v, w) >= 0 {
-					old[bucket[j]] = true
-				} else {
-					old[bucket[i]] = true
-				}
-			}
-		}
-		from = end
-	}
-	if len(old) == 0 {
-		return order, ends
-	}
-	kept := h.users[:0]
-	for i, u := range h.users {
-		if !old[uint32(i)] {
-			kept = append(kept, u)
-		}
-	}
-	h.users = kept
-	return h.byBucket(countBuckets(len(h.users)))
-}
-
-// bulk writes the entries that a generation holds. lua/bulk.lua describes bulk loads, and states
-// why they lose no update, and why a late piece of an overtaken Rebuild changes nothing.
+// bulk writes the entries of a Rebuild. lua/bulk.lua describes bulk loads, and states why they lose
+// no update, and why a late piece of an overtaken Rebuild changes nothing.
+//
+// A bulk load sorts the entries by sort key, in memory that bulkSizes bound. If the entries exceed
+// a run, it is an external sort: bulk sorts the entries of each run, and writes them to Redis in
+// blocks, while it reads the entries of the next run. The runs are then merged, and each block is
+// freed when it is read. So all trees are written from one sequence of entries in order. It needs no
+// memory but the open leaves. The users in the buckets come in another order. So bulk collects the
+// users of another run, and adds all users of a bucket in one command.
 type bulk struct {
-	g     *generation
-	name  string // the generation that the bulk load writes
-	parts []*portion
-	// units are the parts of the work that need their commands in order.
-	units []unit
-	// last has commands that follow all units.
-	last []unit
+	g      *generation
+	name   string // the generation that the bulk load writes
+	names  *ladderNames
+	parts  []*portion
+	bytes  int64           // the memory of the held entries
+	spill  *errgroup.Group // the goroutine that writes the latest run; nil before the first run
+	cancel context.CancelFunc
+
+	ctx     context.Context // of the jobs
+	jobs    chan job
+	ladders map[int]*ladderWriter
+	waiting int64 // the memory of strings in trees
+	chunks  int64 // the memory of users that wait for their buckets
 }
 
 // portion is the bulk load of one shard.
 type portion struct {
-	*held
 	shard   int
 	at      string // the beginning of the names of the generation's keys
-	order   []uint32
-	ends    []int
+	held    *held  // the entries that are in no run
+	runs    [][]int
+	blocks  int   // the number of the blocks of all runs
+	chunk   *held // the users of runs that wait for their buckets
+	users   int
+	buckets int
 	pieces  atomic.Int64
-	keys    int64            // the rank keys whose home is this shard
-	ranked  int64            // the standings in all ladders
-	ladders map[int][]uint32 // positions in users of the members of each ladder except the overall one, in order
-	first   int              // position in users of the first ranked user
+	keys    int64 // the rank keys whose home is this shard
+	ranked  int64 // the standings in all ladders
 }
 
-// unit writes keys of one part.
-type unit struct {
-	part *portion
-	do   func(w *pieces) error
+// command is a command, with the number of its members and fields.
+type command struct {
+	cost int
+	args []any
 }
 
-// loadHeld writes the held entries in bulk and makes their generation the one that is being
-// built. Then it applies the updates that were made meanwhile.
-func (g *generation) loadHeld(ctx context.Context) error {
-	b := &bulk{g: g, name: g.name + "b"}
-	for shard, h := range g.held {
-		p := &portion{held: h, shard: shard, at: g.control[shard] + ":" + b.name + ":", ladders: map[int][]uint32{}}
-		p.order, p.ends = h.prepare()
-		b.parts = append(b.parts, p)
+// job has commands for one shard that must be executed in order.
+type job struct {
+	part     *portion
+	commands []command
+}
+
+// newBulk returns the bulk load of a generation, and a context for it. The caller must call release.
+func newBulk(ctx context.Context, g *generation) (*bulk, context.Context) {
+	b := &bulk{g: g, name: g.name + "b", names: newLadderNames(), ladders: map[int]*ladderWriter{}}
+	ctx, b.cancel = context.WithCancel(ctx)
+	for shard := range g.control {
+		b.parts = append(b.parts, &portion{shard: shard, at: g.control[shard] + ":" + b.name + ":", held: newHeld(g.keyBytes, b.names)})
 	}
-	b.plan()
-	call := func(pieces func(p *portion) any) ([]*call, error) {
-		calls := make([]*call, len(b.parts))
-		for i, p := range b.parts {
-			calls[i] = newCall(bulkScript, g.control, i, g.name, b.name, len(p.ends), pieces(p))
+	return b, ctx
+}
+
+// release ends all work, and releases the memory of the held entries.
+func (b *bulk) release() {
+	b.cancel()
+	if b.spill != nil {
+		_ = b.spill.Wait()
+	}
+	b.g.x.held.Add(-b.bytes)
+}
+
+// add adds an entry.
+func (b *bulk) add(ctx context.Context, e *leaderboard.Entry) error {
+	p := b.parts[shardOf(e.User, len(b.parts))]
+	before := p.held.bytes
+	p.held.add(e)
+	p.users++
+	grown := p.held.bytes - before
+	b.bytes += grown
+	if all := b.g.x.held.Add(grown); b.bytes < bulkSizes.run && (all < bulkSizes.held || b.bytes < bulkSizes.least) {
+		return nil
+	}
+	return b.writeRun(ctx)
+}
+
+// writeRun writes the held entries as a run, in the background. It first waits for the run before.
+func (b *bulk) writeRun(ctx context.Context) error {
+	if b.spill == nil {
+		if err := b.begin(ctx); err != nil {
+			return err
 		}
-		bounded, cancel := context.WithTimeout(ctx, g.x.o.UpdateTimeout)
-		defer cancel()
-		if err := retry(bounded, func() error { return g.x.run(bounded, calls) }); err != nil {
-			return nil, err
-		}
-		for _, c := range calls {
-			switch c.status {
-			case statusOK:
-			case statusGap:
-				return nil, fmt.Errorf("shard %d lacks a piece: %w", c.shard, leaderboard.ErrRankUnavailable)
-			default:
-				return nil, errOvertaken
+	} else if err := b.spill.Wait(); err != nil {
+		return err
+	}
+	full := make([]*held, len(b.parts))
+	for i, p := range b.parts {
+		full[i], p.held = p.held, newHeld(b.g.keyBytes, b.names)
+	}
+	bytes := b.bytes
+	b.bytes = 0
+	b.spill = &errgroup.Group{}
+	b.spill.Go(func() error {
+		defer b.g.x.held.Add(-bytes)
+		return b.perform(ctx, func() error {
+			for i, p := range b.parts {
+				if err := b.writeBlocks(p, full[i]); err != nil {
+					return err
+				}
 			}
+			return nil
+		})
+	})
+	return nil
+}
+
+// writeBlocks sorts entries of a shard, and writes them as a run.
+func (b *bulk) writeBlocks(p *portion, h *held) error {
+	h.sort()
+	var run []int
+	var block []byte
+	for i, u := range h.users {
+		user, record := h.read(u)
+		block = appendRecord(block, user, record)
+		if len(block) < bulkSizes.block && i < len(h.users)-1 {
+			continue
 		}
-		return calls, nil
+		// The member comes first, so that free.lua finds the block.
+		all := []command{{1, []any{"SADD", p.at + "x", p.blocks}}, {pieceCost / 2, []any{"SET", p.block(p.blocks), block}}}
+		if err := b.emit(job{p, all}); err != nil {
+			return err
+		}
+		run, block = append(run, p.blocks), nil
+		p.blocks++
 	}
-	g.bulk = b.name
-	if _, err := call(func(*portion) any { return "" }); err != nil {
+	p.runs = append(p.runs, run)
+	return nil
+}
+
+// block returns the key of a block.
+func (p *portion) block(n int) string { return fmt.Sprint(p.at, "x", n) }
+
+// call calls the bulk script for all shards. Argument pieces is a function that returns the number
+// of pieces of a shard, or nil to begin the bulk load.
+func (b *bulk) call(ctx context.Context, pieces func(p *portion) int64) ([]*call, error) {
+	calls := make([]*call, len(b.parts))
+	for i, p := range b.parts {
+		var n any = ""
+		if pieces != nil {
+			n = pieces(p)
+		}
+		calls[i] = newCall(bulkScript, b.g.control, i, b.g.name, b.name, p.buckets, n)
+	}
+	bounded, cancel := context.WithTimeout(ctx, b.g.x.o.UpdateTimeout)
+	defer cancel()
+	if err := retry(bounded, func() error { return b.g.x.run(bounded, calls) }); err != nil {
+		return nil, err
+	}
+	for _, c := range calls {
+		switch c.status {
+		case statusOK:
+		case statusGap:
+			return nil, fmt.Errorf("shard %d lacks a piece: %w", c.shard, leaderboard.ErrRankUnavailable)
+		default:
+			return nil, errOvertaken
+		}
+	}
+	return calls, nil
+}
+
+// begin begins the bulk load in all shards, or records the numbers of buckets.
+func (b *bulk) begin(ctx context.Context) error {
+	b.g.bulk = b.name
+	_, err := b.call(ctx, nil)
+	return err
+}
+
+// finish writes all entries and makes their generation the one that is being built. Then it applies
+// the updates that were made meanwhile.
+func (b *bulk) finish(ctx context.Context) error {
+	if b.spill != nil {
+		if err := b.spill.Wait(); err != nil {
+			return err
+		}
+	}
+	for _, p := range b.parts {
+		p.buckets = countBuckets(p.users)
+		p.held.sort()
+	}
+	if err := b.begin(ctx); err != nil {
 		return err
 	}
-	if err := b.write(ctx); err != nil {
-		if ctx.Err() != nil {
-			return errors.Join(err, context.Cause(ctx))
+	var last []job
+	for _, step := range []func() error{
+		b.writeNames, // free.lua finds a tree by its ladder, so the ladders come first
+		func() (err error) { last, err = b.merge(ctx); return err },
+		func() error {
+			for _, j := range last {
+				if err := b.emit(j); err != nil {
+					return err
+				}
+			}
+			return b.writeCounters()
+		},
+	} {
+		if err := b.perform(ctx, step); err != nil {
+			return err
 		}
-		return err
 	}
-	ended, err := call(func(p *portion) any { return p.pieces.Load() })
+	ended, err := b.call(ctx, func(p *portion) int64 { return p.pieces.Load() })
 	if err != nil {
 		return err
 	}
+	g := b.g
 	g.aside, g.name = g.name, b.name
-	g.release()
 	for _, c := range ended {
 		if err := g.applyAside(ctx, c.shard, int(c.int()), c.int()); err != nil {
 			return err
@@ -322,10 +267,401 @@ func (g *generation) loadHeld(ctx context.Context) error {
 	return nil
 }
 
-// release releases the memory of the held entries.
-func (g *generation) release() {
-	g.x.held.Add(-g.reserved)
-	g.held, g.reserved = nil, 0
+// writeNames writes the numbers and the names of the ladders.
+func (b *bulk) writeNames() error {
+	var numbers, names []any
+	for n, name := range b.names.names[1:] {
+		numbers, names = append(numbers, name, n+1), append(names, n+1, name)
+	}
+	for _, p := range b.parts {
+		all := setFields(p.at+"l", numbers)
+		if len(b.parts) > 1 {
+			all = append(all, setFields(p.at+"n", names)...)
+		}
+		if err := b.emit(job{p, all}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setFields returns commands that set many fields of a hash. Fields and values alternate.
+func setFields(key string, fields []any) (all []command) {
+	for part := range slices.Chunk(fields, 2*pieceCost) {
+		all = append(all, command{len(part) / 2, append([]any{"HSET", key}, part...)})
+	}
+	return all
+}
+
+// writeCounters writes the counters of the shards.
+func (b *bulk) writeCounters() error {
+	for _, p := range b.parts {
+		all := []command{{3, []any{"HSET", p.at + "w", "users", p.users, "standings", p.ranked, "keys", p.keys}}}
+		if err := b.emit(job{p, all}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// merge writes all entries in the order of their sort keys. It returns the jobs that follow all
+// other jobs.
+func (b *bulk) merge(ctx context.Context) (last []job, err error) {
+	var all []*cursor
+	for _, p := range b.parts {
+		if err := b.writeBuckets(p, p.held); err != nil {
+			return nil, err
+		}
+		all = append(all, &cursor{b: b, part: p, held: p.held})
+		for _, run := range p.runs {
+			all = append(all, &cursor{b: b, part: p, blocks: run})
+		}
+		p.chunk = newHeld(b.g.keyBytes, b.names)
+	}
+	m := merged(all)
+	for _, c := range all {
+		if err := c.next(ctx); err != nil {
+			return nil, err
+		}
+	}
+	m.begin()
+	for len(m) > 0 {
+		c := m[0]
+		if err := b.addEntry(c); err != nil {
+			return nil, err
+		}
+		if err := c.next(ctx); err != nil {
+			return nil, err
+		}
+		m.moveFirst()
+	}
+	if err := b.writeChunks(); err != nil {
+		return nil, err
+	}
+	for _, l := range b.ladders {
+		jobs, err := l.finish()
+		if err != nil {
+			return nil, err
+		}
+		last = append(last, jobs...)
+	}
+	return last, nil
+}
+
+// addEntry adds the entry of a cursor to its bucket, and to the trees of its ladders.
+func (b *bulk) addEntry(c *cursor) error {
+	p := c.part
+	if c.held == nil {
+		before := p.chunk.bytes
+		p.chunk.addRecord(c.user, c.record)
+		grown := p.chunk.bytes - before
+		b.bytes, b.chunks = b.bytes+grown, b.chunks+grown
+		b.g.x.held.Add(grown)
+		if b.chunks >= bulkSizes.run {
+			if err := b.writeChunks(); err != nil {
+				return err
+			}
+		}
+	}
+	prefix, ladders := p.held.split(c.record)
+	if prefix == nil {
+		return nil
+	}
+	key := string(append(append(make([]byte, 0, len(prefix)+len(c.user)), prefix...), c.user...))
+	if err := b.ladder(0).add(p, key); err != nil {
+		return err
+	}
+	for ; len(ladders) > 0; ladders = ladders[3:] {
+		if err := b.ladder(int(ladders[0])<<16|int(ladders[1])<<8|int(ladders[2])).add(p, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeChunks writes the users of runs that wait for their buckets.
+func (b *bulk) writeChunks() error {
+	for _, p := range b.parts {
+		if err := b.writeBuckets(p, p.chunk); err != nil {
+			return err
+		}
+		p.chunk = newHeld(b.g.keyBytes, b.names)
+	}
+	b.g.x.held.Add(-b.chunks)
+	b.bytes, b.chunks = b.bytes-b.chunks, 0
+	return nil
+}
+
+// writeBuckets adds users to their buckets.
+func (b *bulk) writeBuckets(p *portion, h *held) error {
+	order, ends := h.byBucket(p.buckets)
+	j, cost, from := job{part: p}, 0, 0
+	for i, end := range ends {
+		if end > from {
+			args := make([]any, 2, 2+2*(end-from))
+			args[0], args[1] = "HSET", fmt.Sprint(p.at, "u", i)
+			for _, n := range order[from:end] {
+				user, record := h.read(h.users[n])
+				args = append(args, user, record)
+			}
+			j.commands = append(j.commands, command{end - from, args})
+			cost += end - from
+		}
+		from = end
+		if cost >= 8*pieceCost || i == len(ends)-1 {
+			if err := b.emit(j); err != nil {
+				return err
+			}
+			j, cost = job{part: p}, 0
+		}
+	}
+	return nil
+}
+
+// keep counts the memory of a string that waits in a tree. If the trees hold too much, it writes
+// all waiting strings.
+func (b *bulk) keep(bytes int64) error {
+	if b.waiting += bytes; b.waiting < bulkSizes.strings {
+		return nil
+	}
+	b.waiting = 0
+	for _, l := range b.ladders {
+		for _, t := range l.all() {
+			if err := t.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ladder returns the writer of the ladder with a number.
+func (b *bulk) ladder(number int) *ladderWriter {
+	l := b.ladders[number]
+	if l == nil {
+		l = &ladderWriter{b: b, number: number, trees: make([]*treeWriter, len(b.parts))}
+		if len(b.parts) > 1 {
+			l.keys, l.holds = make([]*treeWriter, len(b.parts)), make([]bool, len(b.parts))
+		}
+		b.ladders[number] = l
+	}
+	return l
+}
+
+// ladderWriter writes the trees of a ladder in all shards.
+type ladderWriter struct {
+	b      *bulk
+	number int
+	trees  []*treeWriter // of sort keys, by shard; nil if the shard has none
+	keys   []*treeWriter // of rank keys, by home; nil with one shard
+
+	key     string // the rank key of the last sort key
+	holds   []bool // whether a shard holds this rank key
+	holders int
+}
+
+// all returns the trees.
+func (l *ladderWriter) all() []*treeWriter {
+	return slices.DeleteFunc(slices.Concat(l.trees, l.keys), func(t *treeWriter) bool { return t == nil })
+}
+
+// tree returns the tree of a shard in list. It creates the tree if needed.
+func (l *ladderWriter) tree(list []*treeWriter, p *portion, name string) *treeWriter {
+	if list[p.shard] == nil {
+		list[p.shard] = &treeWriter{b: l.b, part: p, at: p.at + name, follow: len(l.b.parts) == 1}
+	}
+	return list[p.shard]
+}
+
+// add adds a sort key of a user in a shard. All sort keys of a ladder come in order.
+func (l *ladderWriter) add(p *portion, sortKey string) error {
+	p.ranked++
+	if l.keys != nil {
+		if k := sortKey[:l.b.g.keyBytes]; k != l.key {
+			if err := l.addKey(); err != nil {
+				return err
+			}
+			l.key, l.holders = k, 0
+			clear(l.holds)
+		}
+		if !l.holds[p.shard] {
+			l.holds[p.shard] = true
+			l.holders++
+		}
+	}
+	return l.tree(l.trees, p, fmt.Sprint(l.number)).add(sortKey)
+}
+
+// addKey adds the last rank key to the tree of its home.
+func (l *ladderWriter) addKey() error {
+	if l.holders == 0 {
+		return nil
+	}
+	home := l.b.parts[hash(l.key)%uint32(len(l.b.parts))]
+	home.keys++
+	if l.holders > 1 {
+		shared := command{1, []any{"HSET", fmt.Sprint(home.at, l.number, "m"), l.key, l.holders - 1}}
+		if err := l.b.emit(job{home, []command{shared}}); err != nil {
+			return err
+		}
+	}
+	return l.tree(l.keys, home, fmt.Sprint(l.number, "k")).add(l.key)
+}
+
+// finish ends all trees. It returns the jobs that follow all other jobs.
+func (l *ladderWriter) finish() (last []job, err error) {
+	if err := l.addKey(); err != nil {
+		return nil, err
+	}
+	for _, t := range l.all() {
+		commands, err := t.finish()
+		if err != nil {
+			return nil, err
+		}
+		if len(commands) > 0 {
+			last = append(last, job{t.part, commands})
+		}
+	}
+	return last, nil
+}
+
+// cursor reads a sorted run: entries in memory, or blocks in Redis.
+type cursor struct {
+	b      *bulk
+	part   *portion
+	held   *held // nil if the entries are in blocks
+	at     int   // position of the next user in held
+	blocks []int // the blocks that are not read
+	number int   // the number of the block that is being read
+	block  []byte
+
+	user, record, prefix []byte // the entry; user is nil at the end
+}
+
+// next reads the next entry.
+func (c *cursor) next(ctx context.Context) error {
+	c.user = nil
+	switch {
+	case c.held != nil && c.at < len(c.held.users):
+		c.user, c.record = c.held.read(c.held.users[c.at])
+		c.at++
+	case c.held != nil:
+		return nil
+	default:
+		if len(c.block) == 0 {
+			if ok, err := c.nextBlock(ctx); !ok || err != nil {
+				return err
+			}
+		}
+		c.user, c.record, c.block = cutRecord(c.block)
+	}
+	c.prefix, _ = c.part.held.split(c.record)
+	return nil
+}
+
+// nextBlock reads the next block and frees the block before. It reports whether there is a block.
+func (c *cursor) nextBlock(ctx context.Context) (bool, error) {
+	if c.block != nil {
+		c.block = nil
+		free := []command{{1, []any{"UNLINK", c.part.block(c.number)}}, {1, []any{"SREM", c.part.at + "x", c.number}}}
+		if err := c.b.emit(job{c.part, free}); err != nil {
+			return false, err
+		}
+	}
+	if len(c.blocks) == 0 {
+		return false, nil
+	}
+	c.number, c.blocks = c.blocks[0], c.blocks[1:]
+	bounded, cancel := context.WithTimeout(ctx, c.b.g.x.o.UpdateTimeout)
+	defer cancel()
+	return true, retry(bounded, func() (err error) {
+		c.block, err = c.b.g.x.client().Get(bounded, c.part.block(c.number)).Bytes()
+		if errors.Is(err, goredis.Nil) {
+			return errOvertaken
+		}
+		return unavailable(nil, err)
+	})
+}
+
+// compare compares the sort keys of two entries. Users who are not ranked come first.
+func (c *cursor) compare(d *cursor) int {
+	return cmp.Or(bytes.Compare(c.prefix, d.prefix), bytes.Compare(c.user, d.user))
+}
+
+// merged is a heap of cursors. The first one has the smallest sort key.
+type merged []*cursor
+
+// begin removes the cursors without entries, and makes the others a heap.
+func (m *merged) begin() {
+	*m = slices.DeleteFunc(*m, func(c *cursor) bool { return c.user == nil })
+	slices.SortFunc(*m, (*cursor).compare)
+}
+
+// moveFirst restores the heap after the first cursor has moved. It removes this cursor at its end.
+func (m *merged) moveFirst() {
+	h := *m
+	if h[0].user == nil {
+		h[0] = h[len(h)-1]
+		h = h[:len(h)-1]
+		*m = h
+	}
+	for i := 0; ; {
+		least := i
+		for j := 2*i + 1; j <= 2*i+2 && j < len(h); j++ {
+			if h[j].compare(h[least]) < 0 {
+				least = j
+			}
+		}
+		if least == i {
+			return
+		}
+		h[i], h[least] = h[least], h[i]
+		i = least
+	}
+}
+
+// perform calls produce and performs the jobs that it emits, in several connections. It returns
+// when all of them are done.
+func (b *bulk) perform(ctx context.Context, produce func() error) error {
+	all, ctx := errgroup.WithContext(ctx)
+	b.ctx, b.jobs = ctx, make(chan job, bulkWorkers)
+	jobs := b.jobs
+	all.Go(func() error {
+		defer close(jobs)
+		return produce()
+	})
+	for range bulkWorkers {
+		all.Go(func() error {
+			w := &pieces{b: b, ctx: ctx}
+			defer w.close()
+			for j := range jobs {
+				if w.part != j.part {
+					if err := w.flush(); err != nil {
+						return err
+					}
+					w.close() // the other part may be on another server
+					w.part = j.part
+				}
+				for _, c := range j.commands {
+					if err := w.add(c.cost, c.args); err != nil {
+						return err
+					}
+				}
+			}
+			return w.flush()
+		})
+	}
+	return all.Wait()
+}
+
+// emit passes a job to the connections.
+func (b *bulk) emit(j job) error {
+	select {
+	case b.jobs <- j:
+		return nil
+	case <-b.ctx.Done():
+		return context.Cause(b.ctx)
+	}
 }
 
 // applyAside sends the records of the generation aside to the generation that is being built.
@@ -422,321 +758,6 @@ func unavailable(_ []goredis.Cmder, err error) error {
 	return fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, err)
 }
 
-// plan divides the work into units.
-func (b *bulk) plan() {
-	shards := len(b.parts)
-	var homes []map[string][]rankKeyRef // by home and ladder
-	for range shards {
-		homes = append(homes, map[string][]rankKeyRef{})
-	}
-	for _, p := range b.parts {
-		p.first = len(p.users)
-		for i, u := range p.users {
-			_, record := p.read(u)
-			_, prefix, ladders := p.split(record)
-			if prefix == nil {
-				continue
-			}
-			p.first = min(p.first, i)
-			p.ranked++
-			for ; len(ladders) > 0; ladders = ladders[3:] {
-				n := int(ladders[0])<<16 | int(ladders[1])<<8 | int(ladders[2])
-				p.ladders[n] = append(p.ladders[n], uint32(i))
-				p.ranked++
-			}
-		}
-		b.addTree("0", p, len(p.users)-p.first, func(i int) rankKeyRef { return rankKeyRef{p, uint32(p.first + i)} }, p.longest, shards == 1)
-		for n, members := range p.ladders {
-			b.addTree(fmt.Sprint(n), p, len(members), func(i int) rankKeyRef { return rankKeyRef{p, members[i]} }, p.longest, shards == 1)
-		}
-		if shards > 1 {
-			p.collectKeys(homes)
-		}
-		from := 0
-		for i, end := range p.ends {
-			if users := p.order[from:end]; len(users) > 0 {
-				b.units = append(b.units, unit{p, func(w *pieces) error { return w.bucket(i, users) }})
-			}
-			from = end
-		}
-	}
-	for home, ladders := range homes {
-		for name, refs := range ladders {
-			b.addKeys(b.parts[home], name, refs)
-		}
-	}
-}
-
-// rankKeyRef refers to a ranked user of a shard, or to the user's rank key.
-type rankKeyRef struct {
-	part *portion
-	user uint32 // position in the part's users
-}
-
-// key returns the rank key.
-func (r rankKeyRef) key() []byte {
-	_, record := r.part.read(r.part.users[r.user])
-	_, prefix, _ := r.part.split(record)
-	return prefix[:r.part.keyBytes]
-}
-
-// sortKey returns the user's sort key.
-func (r rankKeyRef) sortKey() string {
-	user, record := r.part.read(r.part.users[r.user])
-	_, prefix, _ := r.part.split(record)
-	key := make([]byte, 0, len(prefix)+len(user))
-	return string(append(append(key, prefix...), user...))
-}
-
-// collectKeys adds the different rank keys of each ladder to their homes.
-func (p *portion) collectKeys(homes []map[string][]rankKeyRef) {
-	add := func(name string, n int, at func(i int) int) {
-		var last []byte
-		for i := range n {
-			r := rankKeyRef{p, uint32(at(i))}
-			if k := r.key(); last == nil || !bytes.Equal(k, last) {
-				home := homes[hash(string(k))%uint32(len(homes))]
-				home[name] = append(home[name], r)
-				last = k
-			}
-		}
-	}
-	add("", len(p.users)-p.first, func(i int) int { return p.first + i })
-	for n, members := range p.ladders {
-		add(p.names[n], len(members), func(i int) int { return int(members[i]) })
-	}
-}
-
-// addKeys adds the tree of the rank keys of a ladder whose home is p. Each ref stands for a
-// shard that holds the rank key.
-func (b *bulk) addKeys(p *portion, name string, refs []rankKeyRef) {
-	slices.SortFunc(refs, func(x, y rankKeyRef) int { return bytes.Compare(x.key(), y.key()) })
-	number := fmt.Sprint(p.number(name))
-	var shared []any
-	different := refs[:0]
-	for i := 0; i < len(refs); {
-		j := i + 1
-		for j < len(refs) && bytes.Equal(refs[i].key(), refs[j].key()) {
-			j++
-		}
-		if j-i > 1 {
-			shared = append(shared, refs[i].key(), j-i-1)
-		}
-		different = append(different, refs[i])
-		i = j
-	}
-	p.keys += int64(len(different))
-	b.addTree(number+"k", p, len(different), func(i int) rankKeyRef { return different[i] }, 0, false)
-	if len(shared) > 0 {
-		b.units = append(b.units, unit{p, func(w *pieces) error { return w.setFields(p.at+number+"m", shared) }})
-	}
-}
-
-// addTree adds the units that write a tree of n sorted strings. lua/tree.lua describes trees.
-// Parameter longest is the length of the longest sort key, or 0 for a tree of rank keys.
-func (b *bulk) addTree(name string, p *portion, n int, at func(i int) rankKeyRef, longest int, follow bool) {
-	if n == 0 {
-		return
-	}
-	t := &bulkTree{part: p, at: p.at + name, n: n, ref: at, str: func(i int) string { return at(i).sortKey() }, follow: follow}
-	if longest == 0 {
-		longest, t.str = p.keyBytes, func(i int) string { return string(at(i).key()) }
-	}
-	// Leaves of four fifths of the greatest size leave room for new strings.
-	full := max(min(treeSizes.bits, leafBytes/(longest+4)), 8) * 4 / 5
-	t.leaves = (n + full - 1) / full
-	if t.leaves == 1 {
-		b.units = append(b.units, unit{p, func(w *pieces) error { return t.leaf(w, 0, "") }})
-		return
-	}
-	full = treeSizes.group * 3 / 4
-	groups := (t.leaves + full - 1) / full
-	t.strings, t.followers = make([]int, groups), make([]int, groups)
-	for i := range groups {
-		b.units = append(b.units, unit{p, func(w *pieces) error { return t.group(w, i) }})
-	}
-	if groups > 1 {
-		b.last = append(b.last, unit{p, t.sums})
-	}
-}
-
-// bulkTree is a tree that a bulk load writes.
-type bulkTree struct {
-	part               *portion
-	at                 string
-	n, leaves          int
-	ref                func(i int) rankKeyRef
-	str                func(i int) string
-	follow             bool
-	strings, followers []int // by group
-}
-
-// start returns the position of the first string of a leaf.
-func (t *bulkTree) start(leaf int) int { return int(int64(leaf) * int64(t.n) / int64(t.leaves)) }
-
-// name returns the name of a leaf, which is its lower bound.
-func (t *bulkTree) name(leaf int) string {
-	if leaf == 0 {
-		return ""
-	}
-	a, b := t.str(t.start(leaf)-1), t.str(t.start(leaf))
-	for i := range len(b) {
-		if i == len(a) || a[i] != b[i] {
-			return b[:i+1]
-		}
-	}
-	return b
-}
-
-// leaf writes a leaf.
-func (t *bulkTree) leaf(w *pieces, leaf int, name string) error {
-	from, to := t.start(leaf), t.start(leaf+1)
-	args := make([]any, 2, 2+2*(to-from))
-	args[0], args[1] = "ZADD", t.at+"l"+name
-	for i := from; i < to; i++ {
-		args = append(args, "0", t.str(i))
-	}
-	return w.add(to-from, args)
-}
-
-// countFollowers returns the number of followers in a leaf.
-func (t *bulkTree) countFollowers(leaf int) (n int) {
-	if !t.follow {
-		return 0
-	}
-	from, to := t.start(leaf), t.start(leaf+1)
-	var last []byte
-	if from > 0 {
-		last = t.ref(from - 1).key()
-	}
-	for i := from; i < to; i++ {
-		k := t.ref(i).key()
-		if last != nil && bytes.Equal(k, last) {
-			n++
-		}
-		last = k
-	}
-	return n
-}
-
-// group writes a group: first its directory and its counts, then its leaves.
-func (t *bulkTree) group(w *pieces, group int) error {
-	groups := len(t.strings)
-	from, to := group*t.leaves/groups, (group+1)*t.leaves/groups
-	name := t.name(from)
-	block := treeSizes.bits / 8
-	counts, followers := make([]byte, (to-from)*block), make([]byte, (to-from)*block)
-	directory := []any{"ZADD", t.at + "d" + name, "0", unpacked}
-	names := make([]string, to-from)
-	for leaf := from; leaf < to; leaf++ {
-		i := leaf - from
-		names[i] = t.name(leaf)
-		directory = append(directory, "0", names[i])
-		n, f := t.start(leaf+1)-t.start(leaf), t.countFollowers(leaf)
-		setOnes(counts[i*block:], n)
-		setOnes(followers[i*block:], f)
-		t.strings[group] += n
-		t.followers[group] += f
-	}
-	commands := [][]any{directory, {"ZREM", t.at + "d" + name, unpacked}, {"SET", t.at + "c" + name, counts}}
-	if t.followers[group] > 0 {
-		commands = append(commands, []any{"SET", t.at + "f" + name, followers})
-	}
-	if groups > 1 {
-		commands = append(commands, []any{"ZADD", t.at + "r", "0", unpacked, "0", name}, []any{"ZREM", t.at + "r", unpacked})
-	}
-	if err := w.add(to-from, commands...); err != nil {
-		return err
-	}
-	for i, name := range names {
-		if err := t.leaf(w, from+i, name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// setOnes sets the first n bits of b.
-func setOnes(b []byte, n int) {
-	for i := range n {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-}
-
-// sums writes the sums over groups.
-func (t *bulkTree) sums(w *pieces) error {
-	total := func(counts []int) (n int) {
-		for _, c := range counts {
-			n += c
-		}
-		return n
-	}
-	if err := w.add(3, []any{"HSET", t.at + "s", "x", unpacked, "t", total(t.strings), "ft", total(t.followers)}, []any{"HDEL", t.at + "s", "x"}); err != nil {
-		return err
-	}
-	var fields []any
-	add := func(kind string, counts []int) {
-		sums := make([]int, len(counts)+1)
-		for i := 1; i <= len(counts); i++ {
-			sums[i] += counts[i-1]
-			if j := i + i&-i; j < len(sums) {
-				sums[j] += sums[i]
-			}
-			fields = append(fields, fmt.Sprint(kind, i), sums[i])
-		}
-	}
-	add("", t.strings)
-	if t.follow {
-		add("f", t.followers)
-	}
-	return w.setFields(t.at+"s", fields)
-}
-
-// write performs all units, in several connections.
-func (b *bulk) write(ctx context.Context) error {
-	var first []unit
-	for _, p := range b.parts {
-		first = append(first, unit{p, func(w *pieces) error { return w.ladders() }})
-		b.last = append(b.last, unit{p, func(w *pieces) error {
-			return w.add(3, []any{"HSET", p.at + "w", "users", len(p.users), "standings", p.ranked, "keys", p.keys})
-		}})
-	}
-	// free.lua finds a tree by its ladder. So the ladders come first.
-	for _, units := range [][]unit{first, b.units, b.last} {
-		if err := b.perform(ctx, units); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// perform performs units and returns when all of them are done.
-func (b *bulk) perform(ctx context.Context, units []unit) error {
-	var next atomic.Int64
-	all, ctx := errgroup.WithContext(ctx)
-	for range min(bulkWorkers, len(units)/8+1) {
-		all.Go(func() error {
-			w := &pieces{b: b, ctx: ctx}
-			defer w.close()
-			for i := next.Add(1); int(i) <= len(units); i = next.Add(1) {
-				u := units[i-1]
-				if w.part != u.part {
-					if err := w.flush(); err != nil {
-						return err
-					}
-					w.close() // the other part may be on another server
-					w.part = u.part
-				}
-				if err := u.do(w); err != nil {
-					return err
-				}
-			}
-			return w.flush()
-		})
-	}
-	return all.Wait()
-}
-
 // pieces writes commands in pieces: transactions that the server executes only if the bulk load
 // has not ended. It uses one connection, so the pieces keep their order. If it does not know
 // whether a piece was executed, it repeats the piece, which changes nothing then.
@@ -757,39 +778,6 @@ func (w *pieces) add(cost int, commands ...[]any) error {
 		return w.flush()
 	}
 	return nil
-}
-
-// setFields sets many fields of a hash. Fields and values alternate.
-func (w *pieces) setFields(key string, fields []any) error {
-	for part := range slices.Chunk(fields, 2*pieceCost) {
-		if err := w.add(len(part)/2, append([]any{"HSET", key}, part...)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// bucket writes a bucket of users.
-func (w *pieces) bucket(number int, users []uint32) error {
-	args := make([]any, 2, 2+2*len(users))
-	args[0], args[1] = "HSET", fmt.Sprint(w.part.at, "u", number)
-	for _, i := range users {
-		user, record := w.part.read(w.part.users[i])
-		args = append(args, user, record)
-	}
-	return w.add(len(users), args)
-}
-
-// ladders writes the numbers and the names of the ladders.
-func (w *pieces) ladders() error {
-	var numbers, names []any
-	for n, name := range w.part.names[1:] {
-		numbers, names = append(numbers, name, n+1), append(names, n+1, name)
-	}
-	if err := w.setFields(w.part.at+"l", numbers); err != nil || len(w.b.parts) == 1 {
-		return err
-	}
-	return w.setFields(w.part.at+"n", names)
 }
 
 // flush writes the commands as a piece.

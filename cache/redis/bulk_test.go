@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -73,7 +72,9 @@ func contents(t *testing.T, x *Index) []map[string]string {
 				groups, leaves := r.leaves(number + kind)
 				for _, g := range groups {
 					for _, leaf := range leaves[g] {
-						out["tree "+name+kind] += strings.Join(r.zset(number+kind+"l"+leaf), "|") + "|"
+						if all := r.zset(number + kind + "l" + leaf); len(all) > 0 {
+							out["tree "+name+kind] += strings.Join(all, "|") + "|"
+						}
 					}
 				}
 			}
@@ -115,6 +116,15 @@ func contents(t *testing.T, x *Index) []map[string]string {
 	return all
 }
 
+// smallRuns makes bulk loads write runs of about 60 users, in blocks of about ten. Trees hold about
+// ten strings.
+func smallRuns(t *testing.T) {
+	t.Helper()
+	usual := bulkSizes
+	bulkSizes.run, bulkSizes.block, bulkSizes.strings = 6000, 500, 1000
+	t.Cleanup(func() { bulkSizes = usual })
+}
+
 // A bulk load and a series of Updates lead to the same index.
 func TestABulkLoadEqualsUpdates(t *testing.T) {
 	runSeed := seed.New(t)
@@ -122,21 +132,16 @@ func TestABulkLoadEqualsUpdates(t *testing.T) {
 	addrs := []string{cluster.Redis(t)}
 	for _, shards := range []int{1, 3} {
 		for _, scores := range []int64{1, 5, 1 << 40} {
-			for _, order := range []string{"sorted", "random"} {
+			for _, order := range []string{"sorted", "random", "runs"} {
 				t.Run(fmt.Sprintf("shards=%d/scores=%d/%s", shards, scores, order), func(t *testing.T) {
 					rng := rand.New(rand.NewPCG(runSeed, uint64(scores)))
+					if order == "runs" {
+						smallRuns(t)
+					}
 					entries := randomEntries(rng, rng.IntN(700), scores)
 					newest := map[leaderboard.UserID]leaderboard.Entry{}
 					for _, e := range entries {
 						newest[e.User] = e
-					}
-					for _, e := range slices.Clone(entries) { // the scan reads some users twice
-						if rng.IntN(10) == 0 {
-							e.Version++
-							e.AchievedAt = epoch
-							newest[e.User] = e
-							entries = append(entries, e)
-						}
 					}
 					rng.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
 					if order == "sorted" {
@@ -153,14 +158,31 @@ func TestABulkLoadEqualsUpdates(t *testing.T) {
 					if diff := cmp.Diff(want, got); diff != "" {
 						t.Errorf("the bulk load differs from the updates (-updates +bulk):\n%s", diff)
 					}
+					checkNothingIsLeft(t, bulk)
 				})
 			}
 		}
 	}
 }
 
-// Updates during a Rebuild are not lost, although the Rebuild reads and writes older entries. In
-// the limited cases, the entries exceed the memory for bulk loads.
+// checkNothingIsLeft checks that no key of a bulk load's work remains, and that no memory counts as
+// held.
+func checkNothingIsLeft(t *testing.T, x *Index) {
+	t.Helper()
+	all, err := names(t.Context(), x)
+	must(t, err)
+	for _, name := range all {
+		if kind := name[strings.LastIndex(name, ":")+1:]; kind == "b" || kind == "p" || strings.HasPrefix(kind, "x") {
+			t.Errorf("key %q remains after the rebuild", name)
+		}
+	}
+	if got := x.held.Load(); got != 0 {
+		t.Errorf("after the rebuild, entries hold %d bytes, want none", got)
+	}
+}
+
+// Updates are made while a Rebuild reads older entries and writes them. Some entries exceed the
+// memory of a run.
 func TestUpdatesDuringABulkLoad(t *testing.T) {
 	runSeed := seed.New(t)
 	smallTrees(t)
@@ -176,7 +198,7 @@ func TestUpdatesDuringABulkLoad(t *testing.T) {
 				}
 				s.rebuild(t, x)
 				if limited {
-					x.held.Add(heldBytes - 20_000)
+					smallRuns(t)
 				}
 				change := func(rng *rand.Rand, from, n int) { // each call changes users of its own
 					i := from + rng.IntN(n)
@@ -226,9 +248,7 @@ func TestUpdatesDuringABulkLoad(t *testing.T) {
 					}
 				}
 				checkLadders(t, x, s.entries)
-				if got := x.held.Load(); got != 0 && !limited || limited && got != heldBytes-20_000 {
-					t.Errorf("after the rebuild, held is %d bytes, want the value before the rebuild", got)
-				}
+				checkNothingIsLeft(t, x)
 			})
 		}
 	}
@@ -258,13 +278,18 @@ func (h *pieceHook) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredi
 	}
 }
 
-// While a Rebuild writes its pieces, another process rebuilds the season, Redis loses its data,
-// the season is dropped, or the Rebuild dies. After the next Rebuild of the other process, the
-// index is right, and no key of the interrupted Rebuild remains.
+// While a Rebuild writes its pieces, another process rebuilds the season, Redis loses its data or
+// its scripts, has no memory, the season is dropped, or the Rebuild dies. The index then has only
+// what the others wrote.
 func TestABulkLoadIsInterrupted(t *testing.T) {
 	smallTrees(t)
 	server := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
-	for _, shards := range []int{1, 3} {
+	for _, kind := range []struct {
+		shards int
+		runs   bool
+		piece  int64
+	}{{1, false, 10}, {3, false, 10}, {1, true, 10}, {1, true, 90}, {3, true, 90}} {
+		shards := kind.shards
 		for _, tt := range []struct {
 			name string
 			do   func(t *testing.T, y *Index, s *store, die context.CancelFunc)
@@ -278,9 +303,21 @@ func TestABulkLoadIsInterrupted(t *testing.T) {
 				must(t, y.Drop(t.Context(), testSeason))
 			}, errOvertaken},
 			{"death", func(_ *testing.T, _ *Index, _ *store, die context.CancelFunc) { die() }, context.Canceled},
+			{"scripts", func(t *testing.T, y *Index, _ *store, _ context.CancelFunc) {
+				must(t, y.client().ScriptFlush(t.Context()).Err())
+			}, nil},
+			{"memory", func(t *testing.T, y *Index, _ *store, _ context.CancelFunc) {
+				must(t, y.client().ConfigSet(t.Context(), "maxmemory", "1").Err())
+			}, leaderboard.ErrRankUnavailable},
 		} {
-			t.Run(fmt.Sprintf("%s/shards=%d", tt.name, shards), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/shards=%d/runs=%v/piece=%d", tt.name, shards, kind.runs, kind.piece), func(t *testing.T) {
 				o := options(server.Addrs(), shards)
+				if tt.name == "memory" {
+					o.UpdateTimeout = time.Second
+				}
+				if kind.runs {
+					smallRuns(t)
+				}
 				x, y, s := openIndex(t, o), openIndex(t, o), newStore(200)
 				s.rebuild(t, x)
 				before, err := names(t.Context(), x)
@@ -289,17 +326,18 @@ func TestABulkLoadIsInterrupted(t *testing.T) {
 				g.expireSoon(t)
 				ctx, die := context.WithCancel(t.Context())
 				defer die()
-				var interrupted atomic.Bool
-				pieces := atPiece(x, 10, func() {
-					interrupted.Store(true)
+				var once atomic.Bool
+				pieces := atPiece(x, kind.piece, func() {
+					once.Store(true)
 					tt.do(t, y, s, die)
 				})
 				orphans := newStore(2000)
 				if err := g.fill(ctx, testBoard, orphans.scan); !errors.Is(err, tt.want) {
 					t.Errorf("fill: error %v, want %v", err, tt.want)
 				}
-				if !interrupted.Load() {
-					t.Fatalf("the bulk load wrote %d pieces before it ended; the test needs at least 10", pieces.Load())
+				must(t, y.client().ConfigSet(t.Context(), "maxmemory", "0").Err())
+				if !once.Load() {
+					t.Fatalf("the bulk load wrote %d pieces before it ended; the test needs at least %d", pieces.Load(), kind.piece)
 				}
 				s.rebuild(t, y)
 				checkLadders(t, y, s.entries)
@@ -332,40 +370,4 @@ func TestAMissingPieceIsDetected(t *testing.T) {
 	must(t, x.run(t.Context(), []*call{g.lease(0)}))
 	s.rebuild(t, x)
 	checkLadders(t, x, s.entries)
-}
-
-// The newest entry of each user remains, even if the versions have different lengths.
-func TestHeldKeepsTheNewestEntries(t *testing.T) {
-	h := newHeld(8)
-	want := map[string]string{}
-	for _, version := range []uint64{3, 1 << 20, 255, 256} {
-		for i := range 20 {
-			e := entry(fmt.Sprint("user ", i), version+uint64(i), int64(version), "F")
-			e.Hidden = i%4 == 0
-			if !h.add(&e) {
-				t.Fatal("add = false, want true")
-			}
-			if v := strings.TrimLeft(bigEndian(e.Version), "\x00"); len(v) > len(want[string(e.User)]) || len(v) == len(want[string(e.User)]) && v > want[string(e.User)] {
-				want[string(e.User)] = v
-			}
-		}
-	}
-	h.prepare()
-	got := map[string]string{}
-	for i, u := range h.users {
-		user, record := h.read(u)
-		version, _, _ := h.split(record)
-		got[string(user)] = string(version)
-		if i > 0 && h.compare(h.users[i-1], u) >= 0 {
-			t.Errorf("user %d is not after the user before", i)
-		}
-	}
-	if !maps.Equal(got, want) || len(h.users) != len(want) {
-		t.Errorf("prepare kept %d users with the versions %q, want %d with %q", len(h.users), got, len(want), want)
-	}
-	e := entry("large", 1, 1, "")
-	e.Divisions = make([]leaderboard.Division, 1<<19)
-	if h.add(&e) {
-		t.Error("add of an entry that is larger than a chunk = true, want false")
-	}
 }

@@ -94,8 +94,8 @@ func measureCallers(b *testing.B, c *goredis.Client, ask func(context.Context) e
 }
 
 // processSeconds returns the processor time of this process.
-func processSeconds(b *testing.B) float64 {
+func processSeconds(tb testing.TB) float64 {
 	var usage syscall.Rusage
-	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	must(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()
 }

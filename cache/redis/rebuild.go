@@ -24,8 +24,9 @@ const leasePoll = 50 * time.Millisecond
 // the process with the lease rebuilds. If that process dies, another takes over after
 // [Options.LeaseTTL].
 //
-// Rebuild collects the entries in memory and writes whole leaves and buckets. heldBytes bounds
-// this memory.
+// Rebuild sorts the entries and writes whole leaves. bulkSizes bound the memory that it uses. If the
+// entries exceed this memory, Redis keeps sorted runs of them meanwhile: about 25 bytes a user, plus
+// rank keys and ids.
 //
 // All processes read one store. Suppose that another process begins a Rebuild after this
 // call, and finishes it while this call waits for the lease. Then this call succeeds without
@@ -64,10 +65,8 @@ type generation struct {
 	failures int
 
 	keyBytes int
-	held     []*held // entries for the bulk load, by shard; nil after the bulk load
-	reserved int64   // their bytes
-	bulk     string  // the generation that the bulk load writes; empty before the bulk load
-	aside    string  // the generation that received the updates during the bulk load
+	bulk     string // the generation that the bulk load writes; empty before the bulk load
+	aside    string // the generation that received the updates during the bulk load
 
 	pending [][]pendingEntry // entries to send, by shard
 	batches []int64          // number of batches sent, by shard
@@ -96,7 +95,6 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, season *seaso
 	defer cancel(nil)
 	x.background.Go(func() { g.prolong(ctx, cancel) })
 	defer func() {
-		g.release()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.o.UpdateTimeout)
 		defer cancel()
 		if err != nil {
@@ -200,15 +198,11 @@ func (g *generation) prolong(ctx context.Context, cancel context.CancelCauseFunc
 	}
 }
 
-// fill writes entries into the generation. A bulk load writes as many of them as fit into
-// memory. The update script writes the others.
+// fill writes entries into the generation, by a bulk load.
 func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries iter.Seq2[leaderboard.Entry, error]) error {
-	const batch = 256 // average number of entries per shard that are sent at a time
 	g.keyBytes = b.RankKeyBytes()
-	g.held = make([]*held, len(g.control))
-	for i := range g.held {
-		g.held[i] = newHeld(g.keyBytes)
-	}
+	load, ctx := newBulk(ctx, g)
+	defer load.release()
 	for e, err := range entries {
 		if err != nil {
 			return err
@@ -219,50 +213,14 @@ func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries ite
 		if e.Ranked() && len(e.Key) != g.keyBytes {
 			return fmt.Errorf("entry of %q: rank key has %d bytes, want %d: %w", e.User, len(e.Key), g.keyBytes, leaderboard.ErrFormat)
 		}
-		shard := shardOf(e.User, len(g.control))
-		if g.held != nil {
-			if g.hold(shard, &e) {
-				continue
-			}
-			if err := g.loadHeld(ctx); err != nil {
-				return err
-			}
-		}
-		p := pendingEntry{args: entryArgs(&e)}
-		if e.Ranked() {
-			p.sortKey = string(e.SortKey())
-		}
-		g.pending[shard] = append(g.pending[shard], p)
-		if g.queued++; g.queued == batch*len(g.control) {
-			if err := g.send(ctx); err != nil {
-				return err
-			}
+		if err := load.add(ctx, &e); err != nil {
+			return errors.Join(err, context.Cause(ctx))
 		}
 	}
-	if g.held != nil {
-		if err := g.loadHeld(ctx); err != nil {
-			return err
-		}
-	}
-	if err := g.send(ctx); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if err := load.finish(ctx); err != nil {
+		return errors.Join(err, context.Cause(ctx))
 	}
 	return nil
-}
-
-// hold keeps an entry for the bulk load. It reports whether there is memory for the entry.
-func (g *generation) hold(shard int, e *leaderboard.Entry) bool {
-	h := g.held[shard]
-	before := h.bytes
-	if g.x.held.Load() >= heldBytes || !h.add(e) {
-		return false
-	}
-	g.reserved += h.bytes - before
-	g.x.held.Add(h.bytes - before)
-	return true
 }
 
 // send writes the pending entries.

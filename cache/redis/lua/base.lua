@@ -44,6 +44,7 @@
 --   :0m :1m   hash, rank key of that tree -> number of shards that hold the rank key,
 --             minus one; the field is absent if this is 0
 --   :b :p     a mark and bits of a bulk load: see bulk.lua
+--   :x :x0 :x1…  set, numbers of the blocks of sorted entries that a bulk load keeps; the blocks
 --   :o:SHARD  list, the outbox: changes of rank keys whose home is SHARD
 --   :w        hash, counters. users: the records; standings: those of all ladders;
 --             keys: the rank keys in the trees of this shard; batch: the number of the

@@ -8,11 +8,13 @@
 --
 -- The key :b of B exists while the bulk load may write. The Rebuild writes in pieces. Each
 -- piece is one transaction, which the server executes only if :b still exists. free.lua removes
--- :b before any other key, so a late piece of an overtaken Rebuild changes nothing. The first
--- piece of a tree's group has the directory of the group, so free.lua finds all leaves. Each
--- piece sets a bit of :p.
+-- :b before any other key, so a late piece of an overtaken Rebuild changes nothing. The
+-- directory of a tree's group names a leaf before a piece writes the leaf, so free.lua finds all
+-- leaves. In the same way, the set :x names a block before a piece writes the block. Each piece
+-- sets a bit of :p.
 --
--- ARGV[3] is A, ARGV[4] is B, and ARGV[5] the number of B's buckets. ARGV[6] is '' to begin.
+-- ARGV[3] is A, ARGV[4] is B, and ARGV[5] the number of B's buckets. ARGV[6] is '' to begin. The
+-- Rebuild begins again when it knows the number of buckets, before it writes one.
 -- Otherwise it is the number of pieces, and the script ends the bulk load. It returns OK, the
 -- number of A's buckets, and the number of users in A. If pieces are missing, the script changes
 -- nothing and returns GAP. After the end, A is the generation aside.

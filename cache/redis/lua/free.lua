@@ -42,6 +42,12 @@ while n < PIECE do
     call('HDEL', l, ladders[i])
   end
 end
+while n < PIECE do
+  local blocks = call('SPOP', key(g, 'x'), 10)
+  if #blocks == 0 then break end
+  for _, i in ipairs(blocks) do call('UNLINK', key(g, 'x' .. i)) end
+  n = n + #blocks
+end
 while n < PIECE and freed < tonumber(buckets) do
   call('UNLINK', key(g, 'u' .. freed))
   n, freed = n + 1, freed + 1
