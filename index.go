@@ -184,6 +184,10 @@ type Index interface {
 	// one after another. If Drop is called while a Rebuild runs, the Rebuild loads nothing and returns
 	// [ErrRankUnavailable].
 	Rebuild(ctx context.Context, b *Board, s SeasonKey, changedAt time.Time, entries iter.Seq2[Entry, error]) error
+	// Restore loads a season, as Rebuild does, if the season is not loaded. If it is loaded, Restore may
+	// do nothing. Restore keeps the standings that the index has not lost: it calls scan for the parts of the users whose standings are lost, which may
+	// be all users. Function scan must return the entries of the users of the part, and no others.
+	Restore(ctx context.Context, b *Board, s SeasonKey, changedAt time.Time, scan func(Part) iter.Seq2[Entry, error]) error
 	// Synced reports whether the effect of every Update of the given seasons so far is in the index.
 	// Without arguments, Synced considers all seasons. It ignores Updates of seasons that every
 	// process treats as not loaded. If a caller can repeat an Update, it must stay able to repeat the

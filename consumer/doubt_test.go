@@ -133,6 +133,10 @@ func (x *memberIndex) Rebuild(ctx context.Context, b *leaderboard.Board, key lea
 	return nil
 }
 
+func (x *memberIndex) Restore(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
+	return x.Rebuild(ctx, b, key, at, scan(leaderboard.Part{}))
+}
+
 func (x *memberIndex) Drop(ctx context.Context, key leaderboard.SeasonKey) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()

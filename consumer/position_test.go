@@ -122,6 +122,13 @@ func (x *processIndex) Rebuild(ctx context.Context, b *leaderboard.Board, key le
 	return x.Index.Rebuild(ctx, b, key, at, entries)
 }
 
+func (x *processIndex) Restore(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
+	if err := x.fails(key); err != nil {
+		return err
+	}
+	return x.Index.Restore(ctx, b, key, at, scan)
+}
+
 func (x *processIndex) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	if err := x.fails(l.SeasonKey); err != nil {
 		return nil, leaderboard.View{}, err

@@ -151,6 +151,21 @@ func (f *fixture) rebuild(entries ...leaderboard.Entry) {
 	f.model.update(at, entries...)
 }
 
+// restore loads the season, which must not be loaded, into the index and the model.
+func (f *fixture) restore(entries ...leaderboard.Entry) {
+	f.Helper()
+	at := f.tick()
+	err := f.Restore(f.ctx, f.board, f.key, at, func(part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] { return scanOf(part, entries...) })
+	f.ok("Restore", err)
+	f.model = newModel()
+	f.model.update(at, entries...)
+}
+
+// scanOf yields the entries of the users of a part.
+func scanOf(part leaderboard.Part, entries ...leaderboard.Entry) iter.Seq2[leaderboard.Entry, error] {
+	return sequence(slices.DeleteFunc(slices.Clone(entries), func(e leaderboard.Entry) bool { return !part.Contains(e.User) })...)
+}
+
 // sequence yields entries without an error.
 func sequence(entries ...leaderboard.Entry) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {

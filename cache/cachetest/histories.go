@@ -137,7 +137,11 @@ func (h *history) play(f *fixture) {
 			f.rebuild(shuffled(rng, f.modelEntries())...)
 		case 1:
 			f.ok("Drop", f.Drop(f.ctx, f.key))
-			f.rebuild(f.modelEntries()...)
+			if rng.IntN(2) == 0 {
+				f.restore(f.modelEntries()...)
+			} else {
+				f.rebuild(f.modelEntries()...)
+			}
 		}
 		if rng.IntN(3) == 0 {
 			f.compareAll()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -204,6 +205,36 @@ var rebuildTests = []test{
 		f.rebuild(f.entry("ann", 1, 30, 1)) // a lower version than before, as if the board was deleted and created again
 		f.compareAll()
 		f.update(f.entry("ann", 2, 31, 1))
+		f.compareAll()
+	}},
+	{"Restore loads a season that is not loaded", func(f *fixture) {
+		rng := random(f.T)
+		entries := f.manyEntries(rng, 100)
+		f.restore(entries...)
+		f.compareAll()
+		f.ok("Drop", f.Drop(f.ctx, f.key))
+		f.restore(entries[:50]...)
+		f.compareAll()
+	}},
+	{"Restore starts to record Updates before it calls scan", func(f *fixture) {
+		newer, added := f.entry("ann", 2, 50, 0, "gender:F"), f.entry("new", 1, 40, 0)
+		err := f.Restore(f.ctx, f.board, f.key, f.tick(), func(part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
+			f.update(newer, added)
+			return scanOf(part, f.entry("ann", 1, 10, 0, "gender:M"), f.entry("bob", 1, 20, 0))
+		})
+		f.ok("Restore", err)
+		f.model = newModel()
+		f.model.update(f.now, newer, added, f.entry("bob", 1, 20, 0))
+		f.compareAll()
+	}},
+	{"a Restore whose entries yield an error changes nothing", func(f *fixture) {
+		broken := errors.New("the store is unavailable")
+		err := f.Restore(f.ctx, f.board, f.key, f.tick(), func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
+			return func(yield func(leaderboard.Entry, error) bool) { yield(leaderboard.Entry{}, broken) }
+		})
+		f.wantErr("Restore", err, broken)
+		f.checkUnavailable()
+		f.loadFive()
 		f.compareAll()
 	}},
 	{"if Drop is called while a Rebuild runs, the Rebuild loads nothing and returns ErrRankUnavailable", func(f *fixture) {

@@ -164,6 +164,11 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 	return nil
 }
 
+// Restore implements [leaderboard.Index]. The index loses a season as a whole.
+func (x *Index) Restore(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
+	return x.Rebuild(ctx, b, s, at, func(yield func(leaderboard.Entry, error) bool) { scan(leaderboard.Part{})(yield) })
+}
+
 // swap applies the pending Updates to the new table t, and makes t the table of the season. It
 // works in rounds. Only in the last round does it hold si.mu while it applies Updates. During the
 // earlier rounds, more Updates may arrive.

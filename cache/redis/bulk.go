@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -99,7 +101,11 @@ type job struct {
 
 // newBulk returns the bulk load of a generation, and a context for it. The caller must call release.
 func newBulk(ctx context.Context, g *generation) (*bulk, context.Context) {
-	b := &bulk{g: g, name: g.name + "b", names: newLadderNames(), ladders: map[int]*ladderWriter{}}
+	suffix := "b"
+	if g.copied {
+		suffix = "c"
+	}
+	b := &bulk{g: g, name: g.name + suffix, names: newLadderNames(), ladders: map[int]*ladderWriter{}}
 	ctx, b.cancel = context.WithCancel(ctx)
 	for shard := range g.control {
 		b.parts = append(b.parts, &portion{shard: shard, at: g.control[shard] + ":" + b.name + ":", held: newHeld(g.keyBytes, b.names)})
@@ -116,11 +122,122 @@ func (b *bulk) release() {
 	b.g.x.held.Add(-b.bytes)
 }
 
-// add adds an entry.
-func (b *bulk) add(ctx context.Context, e *leaderboard.Entry) error {
-	p := b.parts[shardOf(e.User, len(b.parts))]
+// addAll adds entries.
+func (b *bulk) addAll(ctx context.Context, entries iter.Seq2[leaderboard.Entry, error]) error {
+	for e, err := range entries {
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if e.Ranked() && len(e.Key) != b.g.keyBytes {
+			return fmt.Errorf("entry of %q: rank key has %d bytes, want %d: %w", e.User, len(e.Key), b.g.keyBytes, leaderboard.ErrFormat)
+		}
+		p := b.parts[shardOf(e.User, len(b.parts))]
+		if err := b.add(ctx, p, func() { p.held.add(&e) }); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// copyShard adds the records of the live generation of a shard.
+func (b *bulk) copyShard(ctx context.Context, shard int, live string) error {
+	const step, steps = 8, 16 // buckets of a call, and calls of a round trip
+	p, names, buckets := b.parts[shard], map[int]int{}, int64(0)
+	for from := int64(0); from == 0 || from < buckets; {
+		var calls []*call
+		for i := range int64(steps) {
+			if next := from + i*step; i == 0 || next < buckets {
+				calls = append(calls, newCall(usersScript, b.g.control, shard, live, buckets, next, step))
+			}
+		}
+		bounded, cancel := context.WithTimeout(ctx, b.g.x.o.UpdateTimeout)
+		err := retry(bounded, func() error { return b.g.x.run(bounded, calls) })
+		cancel()
+		if err != nil {
+			return err
+		}
+		for _, c := range calls {
+			if c.status != statusOK {
+				return errOvertaken
+			}
+			buckets = c.int()
+			all := c.strings()
+			for ; len(all) > 1; all = all[2:] {
+				record, err := b.renumber(ctx, p, live, names, all[1])
+				if err != nil {
+					return fmt.Errorf("user %q: %w", all[0], err)
+				}
+				if err := b.add(ctx, p, func() { p.held.addSorted([]byte(all[0]), record) }); err != nil {
+					return err
+				}
+			}
+		}
+		if err := fault(calls); err != nil {
+			return err
+		}
+		from += int64(len(calls)) * step
+	}
+	return nil
+}
+
+// renumber returns a record of the live generation with the numbers of ladders that the bulk load
+// uses. The map names has the numbers of the bulk load by the numbers of the live generation.
+func (b *bulk) renumber(ctx context.Context, p *portion, live string, names map[int]int, text string) ([]byte, error) {
+	record := []byte(text)
+	fixed := 1
+	if len(record) > 0 {
+		fixed += int(record[0])
+	}
+	if ranked := fixed + b.g.keyBytes + 8; len(record) > fixed {
+		fixed = ranked
+	}
+	if len(record) < fixed || (len(record)-fixed)%3 != 0 {
+		return nil, fmt.Errorf("record %q: %w", text, leaderboard.ErrRankUnavailable)
+	}
+	for ladders := record[fixed:]; len(ladders) > 0; ladders = ladders[3:] {
+		old := int(ladders[0])<<16 | int(ladders[1])<<8 | int(ladders[2])
+		if _, ok := names[old]; !ok {
+			// An Update may have added a ladder, so the names are read again.
+			if err := b.readNames(ctx, b.g.control[p.shard]+":"+live+":l", names); err != nil {
+				return nil, err
+			}
+		}
+		n, ok := names[old]
+		if !ok {
+			return nil, fmt.Errorf("ladder %d: %w", old, leaderboard.ErrRankUnavailable)
+		}
+		ladders[0], ladders[1], ladders[2] = byte(n>>16), byte(n>>8), byte(n)
+	}
+	return record, nil
+}
+
+// readNames reads the numbers of ladders of a live generation.
+func (b *bulk) readNames(ctx context.Context, key string, names map[int]int) error {
+	ctx, cancel := context.WithTimeout(ctx, b.g.x.o.UpdateTimeout)
+	defer cancel()
+	return retry(ctx, func() error {
+		all, err := b.g.x.client().HGetAll(ctx, key).Result()
+		if err != nil {
+			return unavailable(nil, err)
+		}
+		for name, number := range all {
+			old, err := strconv.Atoi(number)
+			if err != nil {
+				return fmt.Errorf("number of ladder %q: %w", name, err)
+			}
+			names[old] = b.names.number(name)
+		}
+		return nil
+	})
+}
+
+// add calls the function add, which adds one entry to the held entries of a shard.
+func (b *bulk) add(ctx context.Context, p *portion, add func()) error {
 	before := p.held.bytes
-	p.held.add(e)
+	add()
 	p.users++
 	grown := p.held.bytes - before
 	b.bytes += grown

@@ -508,9 +508,9 @@ func TestAFillOfAnotherProcessRepairsTheSeason(t *testing.T) {
 	scans := 0
 	g := beginGeneration(t, y)
 	go func() {
-		filled <- x.rebuild(t.Context(), testBoard, season, epoch, func(yield func(leaderboard.Entry, error) bool) {
+		filled <- x.rebuild(t.Context(), testBoard, &generation{season: season}, epoch, func(ctx context.Context, g *generation) error {
 			scans++
-			s.scan(yield)
+			return g.fill(ctx, testBoard, s.scan)
 		})
 	}()
 	fills := 0

@@ -64,7 +64,12 @@ func (h *held) add(e *leaderboard.Entry) {
 			record = append(record, byte(n>>16), byte(n>>8), byte(n))
 		}
 	}
-	h.addRecord([]byte(e.User), record)
+	h.addSorted([]byte(e.User), record)
+}
+
+// addSorted adds a user and the user's record, and notes whether the users are in order.
+func (h *held) addSorted(user, record []byte) {
+	h.addRecord(user, record)
 	if n := len(h.users); h.sorted && n > 1 {
 		h.sorted = h.compare(h.users[n-2], h.users[n-1]) <= 0
 	}

@@ -32,7 +32,8 @@
 //     several shards, the script empties the shard instead, and the service rebuilds the season.
 //   - A slot that is being moved: scripts fail (see moving.go). If a script fails half-way, the shard
 //     is emptied.
-//   - A flush, a restart without data, a lost server: the season is not loaded.
+//   - A flush, a restart without data, a lost server: the season is not loaded. If shards are left on
+//     other servers, Restore reads only the users of the lost ones from the store.
 //   - An Update that Redis does not take within [Options].UpdateTimeout: the season is
 //     unavailable in this process. As soon as Redis answers, the process repeats the Update. If
 //     that fails, it empties the shards. While a server is silent (see gates), Updates do not
@@ -472,12 +473,13 @@ func newCall(s *script, control []string, shard int, args ...any) *call {
 	return &call{script: s, shard: shard, keys: control[shard : shard+1 : shard+1], args: append(all, args...)}
 }
 
-// shardOf returns the number of the shard that holds a user.
+// shardOf returns the number of the shard that holds a user. The users of a shard are a
+// [leaderboard.Part], so a store can scan them alone.
 func shardOf(user leaderboard.UserID, shards int) int {
 	if shards == 1 {
 		return 0
 	}
-	return int(hash(string(user)) % uint32(shards))
+	return int(leaderboard.UserHash(user) % uint64(shards))
 }
 
 // unsynced reports whether an Update failed and no repair followed.

@@ -12,7 +12,7 @@ import (
 // slots is the number of hash slots of a Redis Cluster.
 const slots = 16384
 
-// hash distributes users over shards.
+// hash distributes rank keys over their homes.
 func hash(s string) uint32 {
 	sum := sha1.Sum([]byte(s))
 	return binary.BigEndian.Uint32(sum[:])

@@ -36,17 +36,41 @@ const leasePoll = 50 * time.Millisecond
 // overtakes this Rebuild. A newer Rebuild can do so once the lease has expired. An
 // overtaken Rebuild changes nothing.
 func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) error {
+	return x.exclusively(ctx, b, &generation{season: x.season(s)}, at, func(ctx context.Context, g *generation) error {
+		return g.fill(ctx, b, entries)
+	})
+}
+
+// Restore implements [leaderboard.Index]. It is a Rebuild that reads from the store only the users
+// of the shards that are lost. It copies the records of the other shards from their live generations.
+// If no shard is left, or if an Update of this process is missing, it reads all users.
+//
+// All shards get the new generation, so all that holds for a Rebuild holds for Restore. This includes
+// the counts of rank keys at their homes: they follow from all records, and all outboxes begin empty.
+// The records of a copied shard are complete, for the same reason as entries of a scan. The shard has
+// every Update that ended before the new generation began, because it is not lost. The new generation
+// also records each later Update, and versions make their order irrelevant.
+func (x *Index) Restore(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
 	season := x.season(s)
+	return x.exclusively(ctx, b, &generation{season: season, keep: !season.unsynced()}, at, func(ctx context.Context, g *generation) error {
+		return g.restore(ctx, b, scan)
+	})
+}
+
+// exclusively builds a generation, one at a time for each season. The function fill writes its
+// standings.
+func (x *Index) exclusively(ctx context.Context, b *leaderboard.Board, g *generation, at time.Time, fill func(context.Context, *generation) error) error {
+	s := g.season.key
 	select {
-	case <-season.rebuild:
-		defer func() { season.rebuild <- struct{}{} }()
+	case <-g.season.rebuild:
+		defer func() { g.season.rebuild <- struct{}{} }()
 	case <-ctx.Done():
 		return fmt.Errorf("redis: rebuild %v: %w", s, ctx.Err())
 	}
 	if err := x.inspect(ctx); errors.Is(err, errUnfit) { // a master since a failover may have other settings
 		return fmt.Errorf("redis: rebuild %v: %w: %w", s, leaderboard.ErrRankUnavailable, err)
 	}
-	if err := x.rebuild(ctx, b, season, at, entries); err != nil {
+	if err := x.rebuild(ctx, b, g, at, fill); err != nil {
 		return fmt.Errorf("redis: rebuild %v: %w", s, err)
 	}
 	return nil
@@ -64,6 +88,10 @@ type generation struct {
 	// failures is the number of the season's failed Updates before the Rebuild.
 	failures int
 
+	keep   bool          // whether the generation keeps the records of shards that are not lost
+	copied bool          // whether it has copied such records
+	live   []liveInShard // by shard
+
 	keyBytes int
 	bulk     string // the generation that the bulk load writes; empty before the bulk load
 	aside    string // the generation that received the updates during the bulk load
@@ -73,14 +101,21 @@ type generation struct {
 	queued  int              // number of entries in pending
 }
 
+// liveInShard is the live generation of a shard when a new one began.
+type liveInShard struct {
+	name     string // empty if the shard has none
+	keyBytes int    // length of rank keys
+}
+
 // pendingEntry holds the arguments of an entry.
 type pendingEntry struct {
 	sortKey string // empty if the entry is not ranked
 	args    []any
 }
 
-func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, season *seasonIndex, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) (err error) {
-	g := &generation{x: x, season: season, token: rand.Text()}
+func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, g *generation, at time.Time, fill func(context.Context, *generation) error) (err error) {
+	g.x, g.token = x, rand.Text()
+	season := g.season
 	season.mu.Lock()
 	g.failures = season.failures
 	season.mu.Unlock()
@@ -104,7 +139,7 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, season *seaso
 		_ = x.free(ctx, g.control)
 		_ = x.run(ctx, []*call{g.lease(0)}) // if this fails, the lease expires
 	}()
-	if err := g.fill(ctx, b, entries); err != nil {
+	if err := fill(ctx, g); err != nil {
 		return err
 	}
 	if err := g.verify(ctx); err != nil {
@@ -113,17 +148,24 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, season *seaso
 	if err := g.flip(ctx); err != nil {
 		return err
 	}
-	x.markRepaired(season, g.failures)
+	if !g.copied {
+		x.markRepaired(season, g.failures)
+	}
 	return nil
 }
 
 // begin takes the lease and begins the generation in every shard. But if another process
 // finished a Rebuild that began after this call, begin leaves the name empty and begins
-// nothing.
+// nothing. The same holds for a Restore if the season is loaded.
 func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Time) error {
 	x, nonce := g.x, rand.Text()[:8]
 	var lastFence, recentFence int64 = 0, math.MaxInt64 >> 12 // see lua/acquire.lua
 	for waited := false; ; {
+		if g.keep {
+			if loaded, err := x.Loaded(ctx, g.season.key); loaded && err == nil {
+				return nil // another process has restored the season
+			}
+		}
 		g.control = *g.season.control.Load()
 		acquire := newCall(acquireScript, g.control, 0, g.token, x.o.LeaseTTL.Milliseconds(), nonce, b.RankKeyBytes(), instant(at), lastFence, recentFence, tagOf(b))
 		acquire.keys = append(acquire.keys, x.leaseKey(g.season))
@@ -160,6 +202,7 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 		}
 		g.name, g.fence = name, fence
 		g.pending, g.batches = make([][]pendingEntry, shards), make([]int64, shards)
+		g.live = append(make([]liveInShard, 0, shards), liveInShard{live, int(acquire.int())})
 		if shards == 1 {
 			return nil
 		}
@@ -173,6 +216,8 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 				// Shard 0 lost its data, so its fences began again at 1. This shard still has
 				// a greater one.
 				lastFence = max(lastFence, c.int())
+			} else {
+				g.live = append(g.live, liveInShard{c.str(), int(c.int())})
 			}
 		}
 		if lastFence == 0 {
@@ -198,29 +243,55 @@ func (g *generation) prolong(ctx context.Context, cancel context.CancelCauseFunc
 	}
 }
 
-// fill writes entries into the generation, by a bulk load.
+// fill writes entries into the generation.
 func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries iter.Seq2[leaderboard.Entry, error]) error {
+	return g.load(ctx, b, func(ctx context.Context, load *bulk) error { return load.addAll(ctx, entries) })
+}
+
+// restore writes the users of lost shards, which it reads from the store, and copies the others.
+func (g *generation) restore(ctx context.Context, b *leaderboard.Board, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
+	lost := make([]bool, len(g.control)) // by shard
+	for shard, live := range g.live {
+		lost[shard] = !g.keep || live.name == "" || live.keyBytes != b.RankKeyBytes()
+	}
+	if !slices.Contains(lost, false) || !slices.Contains(lost, true) {
+		return g.fill(ctx, b, scan(leaderboard.Part{}))
+	}
+	g.copied = true
+	return g.load(ctx, b, func(ctx context.Context, load *bulk) error {
+		for shard, lost := range lost {
+			if lost {
+				continue
+			}
+			if err := load.copyShard(ctx, shard, g.live[shard].name); err != nil {
+				return fmt.Errorf("copy shard %d: %w", shard, err)
+			}
+		}
+		for shard, lost := range lost {
+			if !lost {
+				continue
+			}
+			if err := load.addAll(ctx, scan(leaderboard.Part{Index: shard, Of: len(g.control)})); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// load makes a bulk load of the entries that the function read adds.
+func (g *generation) load(ctx context.Context, b *leaderboard.Board, read func(context.Context, *bulk) error) error {
 	g.keyBytes = b.RankKeyBytes()
 	load, ctx := newBulk(ctx, g)
 	defer load.release()
-	for e, err := range entries {
-		if err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if e.Ranked() && len(e.Key) != g.keyBytes {
-			return fmt.Errorf("entry of %q: rank key has %d bytes, want %d: %w", e.User, len(e.Key), g.keyBytes, leaderboard.ErrFormat)
-		}
-		if err := load.add(ctx, &e); err != nil {
-			return errors.Join(err, context.Cause(ctx))
-		}
+	err := read(ctx, load)
+	if err == nil {
+		err = load.finish(ctx)
 	}
-	if err := load.finish(ctx); err != nil {
+	if err != nil && ctx.Err() != nil {
 		return errors.Join(err, context.Cause(ctx))
 	}
-	return nil
+	return err
 }
 
 // send writes the pending entries.

@@ -48,6 +48,7 @@ var (
 	acquireScript   = load("base", "server", "write", "acquire")
 	beginScript     = load("base", "server", "write", "begin")
 	bulkScript      = load("base", "server", "write", "bulk")
+	usersScript     = load("base", "server", "write", "users")
 	checkScript     = load("base", "server", "write", "check")
 	flipScript      = load("base", "server", "write", "flip")
 	dropScript      = load("base", "server", "write", "drop")

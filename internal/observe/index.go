@@ -87,6 +87,12 @@ func (o *index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 	return o.inner.Rebuild(ctx, b, s, at, entries)
 }
 
+func (o *index) Restore(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) (err error) {
+	ctx, call := o.calls.begin(ctx, "Restore", s.Board)
+	defer call.end(&err)
+	return o.inner.Restore(ctx, b, s, at, scan)
+}
+
 func (o *index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (_ bool, err error) {
 	ctx, call := o.calls.begin(ctx, "Loaded", s.Board)
 	defer call.end(&err)

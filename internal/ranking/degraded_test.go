@@ -576,16 +576,16 @@ func TestReadsFailWithoutStoreAndIndex(t *testing.T) {
 	}
 }
 
-// slowIndex is an index whose Rebuild waits until filled is closed.
+// slowIndex is an index whose Restore waits until filled is closed.
 type slowIndex struct {
 	leaderboard.Index
 	filled chan struct{}
 }
 
-func (x slowIndex) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) error {
+func (x slowIndex) Restore(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
 	select {
 	case <-x.filled:
-		return x.Index.Rebuild(ctx, b, s, at, entries)
+		return x.Index.Restore(ctx, b, s, at, scan)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

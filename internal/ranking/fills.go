@@ -40,10 +40,12 @@ type fills struct {
 
 // seasonFill is the fill of one season.
 type seasonFill struct {
-	key   leaderboard.SeasonKey
-	start time.Time
-	size  int64 // the expected number of users; 0 if unknown
-	read  atomic.Int64
+	key    leaderboard.SeasonKey
+	start  time.Time
+	season int64        // the users of the season when it was last loaded; 0 if unknown
+	whole  bool         // whether the fill reads all users
+	size   atomic.Int64 // the expected number of users that the fill reads; 0 if unknown
+	read   atomic.Int64
 }
 
 func newFills(now func() time.Time, log *slog.Logger) *fills {
@@ -55,11 +57,17 @@ func newFills(now func() time.Time, log *slog.Logger) *fills {
 // begin adds a fill. The caller must call end.
 func (f *fills) begin(key leaderboard.SeasonKey) *seasonFill {
 	s := &seasonFill{key: key, start: f.now()}
-	s.size, _ = f.sizes.Get(key)
+	s.season, _ = f.sizes.Get(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.running[s] = struct{}{}
 	return s
+}
+
+// expect notes that the fill is going to read a part of the users.
+func (s *seasonFill) expect(part leaderboard.Part) {
+	s.whole = part.Of <= 1
+	s.size.Add(s.season / int64(max(part.Of, 1)))
 }
 
 // end removes a fill.
@@ -85,7 +93,7 @@ func (f *fills) observe(ctx context.Context, s *seasonFill, entries iter.Seq2[le
 				if now := f.now(); now.Sub(logged) >= fillLogInterval {
 					logged = now
 					f.log.InfoContext(ctx, "filling the rank index", "board", s.key.Board, "season", s.key.Season,
-						"users", n, "expected", s.size, "remaining", s.remaining(now).Round(time.Second))
+						"users", n, "expected", s.size.Load(), "remaining", s.remaining(now).Round(time.Second))
 				}
 			}
 			if progress != nil && n%progressStep == 0 {
@@ -101,11 +109,11 @@ func (f *fills) observe(ctx context.Context, s *seasonFill, entries iter.Seq2[le
 // remaining estimates the time until the fill has read all users. It returns 0 if the number of users
 // is unknown, or was too small.
 func (s *seasonFill) remaining(now time.Time) time.Duration {
-	read := s.read.Load()
-	if read == 0 || s.size <= read {
+	read, size := s.read.Load(), s.size.Load()
+	if read == 0 || size <= read {
 		return 0
 	}
-	return time.Duration(float64(now.Sub(s.start)) / float64(read) * float64(s.size-read))
+	return time.Duration(float64(now.Sub(s.start)) / float64(read) * float64(size-read))
 }
 
 // Filling describes the fills of the rank index that run in this process.

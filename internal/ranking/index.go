@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -277,7 +278,7 @@ func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderbo
 			if loaded || err != nil {
 				return nil, err
 			}
-			return nil, x.fill(x.tasks.ctx, b, key, nil)
+			return nil, x.restore(x.tasks.ctx, b, key, nil)
 		})
 		done <- err
 	})
@@ -297,11 +298,29 @@ func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderbo
 	}
 }
 
-// fill rebuilds a season of the index from the store. The index depends on the divisions of
-// the board. If they have changed since b was read, fill rebuilds the season again.
+// restore loads a season that the index has lost, or has lost in part.
+func (x *rankIndex) restore(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress) error {
+	return x.fillBy(ctx, b, key, progress, x.Index.Restore)
+}
+
+// fill rebuilds a season of the index from the store.
 func (x *rankIndex) fill(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress) error {
-	for {
-		if err := x.rebuild(ctx, b, key, progress); err != nil {
+	return x.fillBy(ctx, b, key, progress, x.rebuild)
+}
+
+// rebuild is a fillFunc that reads all entries.
+func (x *rankIndex) rebuild(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
+	return x.Rebuild(ctx, b, key, at, scan(leaderboard.Part{}))
+}
+
+// fillFunc is a function such as [leaderboard.Index].Restore.
+type fillFunc func(context.Context, *leaderboard.Board, leaderboard.SeasonKey, time.Time, func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error
+
+// fillBy fills a season of the index from the store. The index depends on the divisions of the
+// board. If they have changed since b was read, fillBy rebuilds the season.
+func (x *rankIndex) fillBy(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress, do fillFunc) error {
+	for ; ; do = x.rebuild {
+		if err := x.fillOnce(ctx, b, key, progress, do); err != nil {
 			return err
 		}
 		stored, err := x.store.Board(ctx, key.Board)
@@ -369,11 +388,14 @@ func (x *rankIndex) dropEmpty(ctx context.Context, key leaderboard.SeasonKey, dr
 	return drop(ctx, key)
 }
 
-// rebuild rebuilds a season of the index from the store.
-func (x *rankIndex) rebuild(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress) error {
+// fillOnce fills a season of the index from the store.
+func (x *rankIndex) fillOnce(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress, do fillFunc) error {
 	f := x.fills.begin(key)
 	defer x.fills.end(f)
-	entries := x.fills.observe(ctx, f, x.store.Scan(ctx, key, leaderboard.Part{}), progress)
+	scan := func(part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
+		f.expect(part)
+		return x.fills.observe(ctx, f, x.store.Scan(ctx, key, part), progress)
+	}
 	// The index must not report the time of its load as the time of the last change. Changes
 	// after this read reach the index by calls of Update, with their own times.
 	changedAt, err := x.store.ChangedAt(ctx, key)
@@ -383,10 +405,12 @@ func (x *rankIndex) rebuild(ctx context.Context, b *leaderboard.Board, key leade
 	if changedAt.IsZero() {
 		changedAt = leaderboard.Truncate(x.now())
 	}
-	if err := x.Index.Rebuild(ctx, b, key, changedAt, entries); err != nil {
+	if err := do(ctx, b, key, changedAt, scan); err != nil {
 		return fmt.Errorf("ranking: index of %s/%s: %w", key.Board, key.Season, err)
 	}
-	x.fills.sizes.Add(key, f.read.Load())
+	if f.whole {
+		x.fills.sizes.Add(key, f.read.Load())
+	}
 	if progress != nil {
 		progress(key, f.read.Load())
 	}

@@ -192,7 +192,7 @@ func (s *Service) loadSeason(ctx context.Context, b *leaderboard.Board, key lead
 	if used, err := s.index.hasUsers(ctx, key); !used || err != nil {
 		return err
 	}
-	return s.index.fill(ctx, b, key, progress)
+	return s.index.restore(ctx, b, key, progress)
 }
 
 // Ready reports whether a Load has succeeded, or has failed because the index is

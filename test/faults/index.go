@@ -89,6 +89,14 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, key leaderboa
 	return x.Index.Rebuild(ctx, b, key, at, entries)
 }
 
+// Restore implements [leaderboard.Index].
+func (x *Index) Restore(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
+	if err := x.check(ctx, "Restore", leaderboard.ErrRankUnavailable); err != nil {
+		return err
+	}
+	return x.Index.Restore(ctx, b, key, at, scan)
+}
+
 // Loaded implements [leaderboard.Index].
 func (x *Index) Loaded(ctx context.Context, key leaderboard.SeasonKey) (ok bool, err error) {
 	if err = x.check(ctx, "Loaded", leaderboard.ErrRankUnavailable); err != nil {

@@ -7,16 +7,19 @@
 --   length of rank keys
 --   time as of which the caller reads the store
 --   a fence that the new generation's fence must exceed
---   a fence above which a live generation is recent enough for the caller
+--   a fence above which a live generation is recent enough for the caller, unless it has
+--   copies of older shards
 --   the tag of the board
 -- Returns one of:
---   OK, the generation, its fence, the number of shards, the live generation;
+--   OK, the generation, its fence, the number of shards, the live generation, its length
+--   of rank keys;
 --   OK, '', 0, the number of shards, the live generation: the live generation is
 --   recent enough, so the script began none;
 --   FENCED and the newest fence: another process holds the lease.
 local token, ttl, nonce, kb, at, above = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
 local c = read_control()
-if c.live and tonumber(string.match(c.live, '^%d+')) > tonumber(ARGV[9]) then return {OK, '', 0, tonumber(c.S), c.live} end
+local recent = c.live and tonumber(string.match(c.live, '^%d+')) > tonumber(ARGV[9])
+if recent and sub(c.live, -1) ~= 'c' then return {OK, '', 0, tonumber(c.S), c.live} end
 local holder = call('GET', KEYS[2])
 if holder and holder ~= token then return {FENCED, c.fence} end
 call('SET', KEYS[2], token, 'PX', ttl)
@@ -24,5 +27,4 @@ S = c.S or S -- the number is fixed when the season is first filled
 local fence = math.max(c.fence, above) + 1
 local g = fence .. '-' .. nonce
 begin(c, g, fence, kb, at, ARGV[10])
-local live = call('HGET', T, 'live')
-return {OK, g, fence, tonumber(S), live or ''}
+return {OK, g, fence, tonumber(S), c.live or '', c.kb}

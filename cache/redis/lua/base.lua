@@ -7,7 +7,8 @@
 -- of shards that the caller expects, ARGV[2] the number of this shard.
 --
 -- A generation is one fill of the season by a Rebuild, in keys of its own. Its name
--- begins with its fence, a number that is greater for each new generation.
+-- begins with its fence, a number that is greater for each new generation. It ends with c if the
+-- Rebuild copied the records of some shards from the generation before: see users.lua.
 --
 -- Each rank key has a home: the shard that counts it once for all shards. The hash of the
 -- rank key determines this shard. If another shard gains its first standing with the rank

@@ -1,11 +1,12 @@
 -- Begins a generation in a shard other than 0. From ARGV[3] on, the arguments are:
 -- generation, fence, length of rank keys, time as of which the caller reads the
--- store, the generation that is live in shard 0 or '', and the tag of the board.
+-- store, the generation that is live in shard 0 or '', and the tag of the board. Returns OK, the
+-- generation that is live in this shard or '', and its length of rank keys.
 local g, fence, kb, at, live = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
 local c = read_control()
-if c.next == g then return {OK} end -- a repeated call whose first answer was lost
+if c.next == g then return {OK, c.live or '', c.kb} end -- a repeated call whose first answer was lost
 if c.fence >= fence then return {FENCED, c.fence} end
 -- A rebuild made c.next live in shard 0 and then died. Shard 0 decides for all shards.
 if c.next and c.next == live then flip(c) end
 begin(c, g, fence, kb, at, ARGV[8])
-return {OK}
+return {OK, c.live or '', c.kb}

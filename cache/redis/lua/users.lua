@@ -1,0 +1,24 @@
+-- Returns the records of some buckets of the live generation ARGV[3]. ARGV[4] is the number of
+-- buckets at the first call, or 0 in the first call. ARGV[5] is the number of the first bucket to
+-- read, and ARGV[6] the number of buckets. Returns OK, the number of buckets at the first call, and a
+-- list of users, each followed by the record.
+--
+-- The calls for all buckets return each user once, although buckets are added meanwhile. A bucket
+-- takes users of one other bucket only. So the script reads with a bucket all buckets that were
+-- added since the first call and took users of it, directly or not.
+local c, refusal = enter()
+if refusal then return refusal end
+if c.live ~= ARGV[3] then return {FENCED, c.fence} end
+local buckets, all = tonumber(ARGV[4]), {}
+if buckets == 0 then buckets = c.buckets end
+local function read(i)
+  for _, v in ipairs(call('HGETALL', key(c.live, 'u' .. i))) do all[#all + 1] = v end
+  local m = 1
+  while m <= i do m = m + m end
+  while i + m < c.buckets do
+    if i + m >= buckets then read(i + m) end
+    m = m + m
+  end
+end
+for i = tonumber(ARGV[5]), math.min(ARGV[5] + ARGV[6], buckets) - 1 do read(i) end
+return {OK, buckets, all}
