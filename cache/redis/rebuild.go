@@ -206,24 +206,32 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 		if shards == 1 {
 			return nil
 		}
-		calls := callEach(beginScript, g.control, name, fence, b.RankKeyBytes(), instant(at), live, tagOf(b))[1:]
-		if err := retry(ctx, func() error { return x.run(ctx, calls) }); err != nil {
-			return errors.Join(err, x.abandon(ctx, g.control, g.name))
-		}
-		lastFence = 0
-		for _, c := range calls {
-			if c.status == statusFenced {
-				// Shard 0 lost its data, so its fences began again at 1. This shard still has
-				// a greater one.
-				lastFence = max(lastFence, c.int())
-			} else {
-				g.live = append(g.live, liveInShard{c.str(), int(c.int())})
-			}
+		if lastFence, err = g.beginOthers(ctx, b, at); err != nil {
+			return err
 		}
 		if lastFence == 0 {
 			return nil
 		}
 	}
+}
+
+// beginOthers begins the generation in the shards other than 0. If these have greater fences, it
+// returns the greatest of them, otherwise 0.
+func (g *generation) beginOthers(ctx context.Context, b *leaderboard.Board, at time.Time) (lastFence int64, err error) {
+	calls := callEach(beginScript, g.control, g.name, g.fence, b.RankKeyBytes(), instant(at), g.live[0].name, tagOf(b))[1:]
+	if err := retry(ctx, func() error { return g.x.run(ctx, calls) }); err != nil {
+		return 0, errors.Join(err, g.x.abandon(ctx, g.control, g.name))
+	}
+	for _, c := range calls {
+		if c.status == statusFenced {
+			// Shard 0 lost its data, so its fences began again at 1. This shard still has
+			// a greater one.
+			lastFence = max(lastFence, c.int())
+		} else {
+			g.live = append(g.live, liveInShard{c.str(), int(c.int())})
+		}
+	}
+	return lastFence, nil
 }
 
 func (g *generation) lease(ttl time.Duration) *call {
