@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A caller must not submit attributes that no board declares. On a strict board, a caller
-// must not leave out a tie-breaker whose lowest value is best.
+// On a strict board, a caller must submit only attributes that the board or one of its linked boards
+// declares. The caller must also give each tie-breaker in which lower values are better.
 func TestCheckSubmit(t *testing.T) {
 	ties := []leaderboard.TieBreaker{{Name: "wins"}, {Name: "falls", Order: leaderboard.LowerFirst}}
 	lax := leaderboard.Board{ID: "b", Divisions: []string{"gender", "gender+age"}, TieBreakers: ties}
@@ -57,7 +57,7 @@ func TestCheckSubmit(t *testing.T) {
 		ok    bool
 	}{{lax, nil, true}, {strict, nil, false}, {strict, []int64{1}, false}, {strict, []int64{1, 0}, true}} {
 		if err := tt.board.CheckSubmit(&leaderboard.MatchResult{TieBreakers: tt.ties}, nil); (err == nil) != tt.ok || err != nil && !strings.Contains(err.Error(), `"falls"`) {
-			t.Errorf("CheckSubmit of the tie-breakers %v = %v, on a board with StrictSubmits %v; want an error about falls: %v", tt.ties, err, tt.board.StrictSubmits, !tt.ok)
+			t.Errorf("StrictSubmits %v: CheckSubmit with the tie-breakers %v = %v; is an error about falls wanted: %v", tt.board.StrictSubmits, tt.ties, err, !tt.ok)
 		}
 	}
 }
@@ -75,17 +75,17 @@ func TestAttributesOfRemovedDivisionsStayAccepted(t *testing.T) {
 	proposal = b
 	proposal.AcceptedAttributes = nil
 	if b, err = b.Amend(proposal); err != nil || strings.Join(b.AcceptedAttributes, " ") != "age club" {
-		t.Errorf("after an amendment to no attributes, the accepted attributes are %q, %v; want those of the removed divisions", b.AcceptedAttributes, err)
+		t.Errorf("after Amend without AcceptedAttributes, the accepted attributes are %q, %v; want those of the removed divisions", b.AcceptedAttributes, err)
 	}
 	proposal = b
 	proposal.AcceptedAttributes = []string{leaderboard.AnyAttribute}
 	if b, err = b.Amend(proposal); err != nil || len(b.AcceptedAttributes) != 1 {
-		t.Errorf("after an amendment to any attribute, the accepted attributes are %q, %v; want %q only", b.AcceptedAttributes, err, leaderboard.AnyAttribute)
+		t.Errorf("after Amend with AnyAttribute, the accepted attributes are %q, %v; want %q only", b.AcceptedAttributes, err, leaderboard.AnyAttribute)
 	}
 }
 
-// Attributes that the service added make no difference between a board and its first
-// version, or between the board and a copy that declares them.
+// SameAs ignores attributes in KeptAttributes. So a board equals its version before Accept, and a copy
+// that declares these attributes as accepted.
 func TestKeptAttributesAreNoDifference(t *testing.T) {
 	first := leaderboard.Board{ID: "b", StrictSubmits: true, Divisions: []string{"gender"}, AcceptedAttributes: []string{"mode"}}
 	extended := first.Clone()
@@ -110,13 +110,13 @@ func TestKeptAttributesAreNoDifference(t *testing.T) {
 	proposal.AcceptedAttributes = []string{"track"}
 	amended, err := extended.Amend(proposal)
 	if err != nil || strings.Join(amended.AcceptedAttributes, " ") != "track" || len(amended.KeptAttributes) > 0 {
-		t.Errorf("after an amendment to track, AcceptedAttributes is %q and KeptAttributes is %q, %v; want track only", amended.AcceptedAttributes, amended.KeptAttributes, err)
+		t.Errorf("after Amend with the accepted attribute track, AcceptedAttributes is %q and KeptAttributes is %q, %v; want track only", amended.AcceptedAttributes, amended.KeptAttributes, err)
 	}
 }
 
-// A board that is not strict and has no accepted attributes accepts any attribute. It is the same
-// as a board that declares AnyAttribute, and as a strict board without accepted attributes. An
-// amendment of the board's title does not change which attributes the board accepts.
+// A board that is not strict and has no accepted attributes accepts any attribute. Earlier builds
+// created such boards. SameAs treats such a board as equal to a board with AnyAttribute, and to a strict
+// board without accepted attributes. Amend with a new title keeps the set of accepted attributes.
 func TestBoardsOfEarlierBuildsAcceptAllAttributes(t *testing.T) {
 	lax := leaderboard.Board{ID: "b", CreatedAt: time.Now()}
 	strict := leaderboard.Board{ID: "b", StrictSubmits: true}
@@ -132,11 +132,11 @@ func TestBoardsOfEarlierBuildsAcceptAllAttributes(t *testing.T) {
 	}
 	amended, err := lax.Amend(leaderboard.Board{ID: "b", Title: "new", AcceptedAttributes: []string{leaderboard.AnyAttribute}})
 	if err != nil || !amended.AcceptsAny() || !amended.SameAs(&leaderboard.Board{ID: "b", Title: "new", StrictSubmits: true}) {
-		t.Errorf("an amendment of the title gives %+v, %v; want a board that accepts any attribute", amended, err)
+		t.Errorf("Amend with a new title returns %+v, %v; want a board that accepts any attribute", amended, err)
 	}
 	amended, err = lax.Amend(leaderboard.Board{ID: "b", AcceptedAttributes: []string{"mode"}})
 	if err != nil || amended.AcceptsAny() {
-		t.Errorf("an amendment to mode gives %+v, %v; want a board that accepts mode only", amended, err)
+		t.Errorf("Amend with the accepted attribute mode returns %+v, %v; want a board that accepts mode only", amended, err)
 	}
 	names := make([]string, leaderboard.MaxAcceptedAttributes+1)
 	for i := range names {
