@@ -167,7 +167,7 @@ func replication(replicas map[string]int) (string, error) {
 	options := []string{"'class': 'NetworkTopologyStrategy'"}
 	for _, dc := range slices.Sorted(maps.Keys(replicas)) {
 		if dc == "" || strings.ContainsAny(dc, "'\\") || replicas[dc] < 1 {
-			return "", fmt.Errorf("schema: %d replicas in data center %q: the number must be at least 1, and the name must be non-empty and without quotes", replicas[dc], dc)
+			return "", fmt.Errorf("schema: %d replicas in data center %q: the number must be at least 1, and the name must not be empty or contain ' or \\", replicas[dc], dc)
 		}
 		options = append(options, fmt.Sprintf("'%s': %d", dc, replicas[dc]))
 	}

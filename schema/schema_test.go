@@ -145,7 +145,7 @@ func TestFromLateNode(t *testing.T) {
 		want bool
 	}{
 		{refusal(gocql.ErrCodeInvalid), true},
-		{refusal(gocql.ErrCodeReadFailure), true}, // a replica's INCOMPATIBLE_SCHEMA
+		{refusal(gocql.ErrCodeReadFailure), true}, // a replica with an older schema fails the read with the reason INCOMPATIBLE_SCHEMA
 		{refusal(gocql.ErrCodeWriteFailure), true},
 		{refusal(gocql.ErrCodeWriteTimeout), true},
 		{fmt.Errorf("cql: %w", refusal(gocql.ErrCodeReadTimeout)), true},

@@ -48,11 +48,12 @@ func (a *App) SetUp(root *cobra.Command) {
 	}
 }
 
-// maxColumns is the greatest width of the help in columns. Longer lines are hard to
+// maxColumns is the greatest width of the lists of flags in columns. Longer lines are hard to
 // read.
 const maxColumns = 120
 
-// usage writes the help of a command, wrapped to the width of the terminal.
+// usage writes the help of a command. It wraps the lists of flags to the terminal's width, at most
+// maxColumns.
 func (a *App) usage(cmd *cobra.Command) error {
 	out := cmd.OutOrStderr()
 	fmt.Fprint(out, "Usage:\n")

@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Ladder is the final standings of a ladder at one moment. An erasure leaves a gap in the
-// positions, because the other users keep their ranks.
+// Ladder is the final standings of a ladder at one moment. A position is an ordinal rank. If a user
+// is erased, the other users keep their ranks, so the positions then have a gap.
 type Ladder struct {
 	// Last is at least the greatest position.
 	Last int64
@@ -53,9 +53,9 @@ func (l Ladder) After(ctx context.Context, key leaderboard.SortKey, n int) ([]le
 	return page[:min(n, len(page))], Better(&last, page), nil
 }
 
-// Better returns the counts of the standings whose rank keys are better than a key. Parameter last
-// is the last standing before the key. Parameter page begins with the first standing after the key,
-// and is empty if there is none.
+// Better returns the counts of the standings whose rank keys are better than a key. The key is a rank
+// key or a prefix of one. The caller gives the key's neighbors instead of the key: last is the last
+// standing before it, or empty. The first standing after it is page[0]; page may be empty.
 func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard.Counts {
 	if len(page) == 0 {
 		return leaderboard.Counts{Standings: last.Ranks.Ordinal, Distinct: last.Ranks.Dense}
@@ -63,8 +63,8 @@ func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard
 	return leaderboard.Counts{Standings: page[0].Ranks.Competition - 1, Distinct: page[0].Ranks.Dense - 1}
 }
 
-// Around returns the standing st and its neighbors. These are the standings at the given numbers of
-// positions above and below st. A gap counts as a position.
+// Around returns st and its neighbors: the standings in the above positions before st and in the
+// below positions after st. A gap counts as a position.
 func (l Ladder) Around(ctx context.Context, st *leaderboard.Standing, above, below int) (leaderboard.Neighborhood, error) {
 	low := max(st.Ranks.Ordinal-int64(above), 1)
 	high := st.Ranks.Ordinal + int64(below)

@@ -7,10 +7,10 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Journal writes to the log of results which entries of the index were updated without a message
-// of the log, for example after a ban. The index may lose such an update together with its server. The
-// consumer that reads the message passes the stored entry to the index again. So the index can be
-// brought up to date by the log alone: see [leaderboard.Index].Advance.
+// Journal records index updates that no message of the log of results caused, for example after a
+// ban. It writes a message for each user to the log. If a server of the index fails, the index may
+// lose such an update. A consumer that reads the message passes the stored entry to the index again.
+// So the log is enough to bring the index up to date: see [leaderboard.Index].Advance.
 type Journal interface {
 	// Note writes a message for each user of a season. It returns nil once all are durable.
 	Note(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) error
@@ -22,8 +22,8 @@ type loggedKey struct{}
 // of FinishRankChanges repeats. They need no Journal.
 func fromLog(ctx context.Context) context.Context { return context.WithValue(ctx, loggedKey{}, true) }
 
-// note writes updated entries to the journal, unless ctx is from fromLog. Call it after the index
-// was updated: the consumer may read the message at once.
+// note writes updated entries to the journal, unless ctx is from fromLog. Call it after the update of
+// the index. Then the index had the update before a position after the message was recorded.
 func (w *rankWriter) note(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
 	if w.journal == nil || ctx.Value(loggedKey{}) != nil || len(users) == 0 {
 		return nil

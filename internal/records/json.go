@@ -38,7 +38,8 @@ func (j *jsonReader) Next() (Record, error) {
 	}
 }
 
-// jsonFields returns the function Record.Column of a JSON object.
+// jsonFields parses a JSON object and returns the function that looks up its fields, for
+// Record.Column.
 func jsonFields(raw []byte) (func(string) (Value, bool), error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &object); err != nil || object == nil {
@@ -49,7 +50,7 @@ func jsonFields(raw []byte) (func(string) (Value, bool), error) {
 
 // jsonField returns the field of object with the given name. If object has no such field,
 // and the name contains a dot, the part before the dot names a nested object. jsonField then
-// looks up the part after the dot in this object.
+// looks up the part after the dot in the nested object.
 func jsonField(object map[string]json.RawMessage, name string) (Value, bool) {
 	value, ok := object[name]
 	if !ok {
