@@ -14,32 +14,37 @@ import (
 
 // # The position of the rank index
 //
-// The position of a partition is an offset. The rank index lacks no update of a message before
-// it, or every process treats the seasons that lack one as not loaded. Usually the position
-// is the committed offset. While the index is not synced, the committed offset advances, but the
-// position stays. If the owner of the partition ends then, its next owner reads the messages
-// from the position up to the committed offset again. It applies and reports none of them: it
-// only brings the index up to date for the users that they name (see CatchUp of
-// [ranking.Applier]). At the same time it applies new messages. From the death of the former owner
-// until then, reads may return the old ranks of these users. The answer to a submit does not: the
-// API node compares the user's entry with the index (see eachRanked of [ranking.Submitter]).
+// The log of results is the topics of results in Kafka. The position of a partition of the log is
+// an offset. The rank index has the updates of all messages before the position. If a season lacks
+// one of these updates, every process treats that season as not loaded (see Loaded and Synced of
+// [leaderboard.Index]).
 //
-// Positions are offsets of a group of their own, which has no members. The metadata of an offset
-// is the id of the topic. They are not in the metadata of the consumer group's own offsets: an
-// older version takes such metadata for the id of another topic, and begins the whole log again.
-// An older version ignores positions, and commits an offset only while its index is synced. So
-// the positions stay true below the offsets that it commits.
+// Usually the position is the committed offset. While the index is not synced, the committed offset
+// advances, but the position stays. If the owner of the partition ends then, the next owner reads
+// the messages from the position up to the committed offset again. It neither applies them nor
+// reports their outcomes: it only brings the index up to date for the users that they name (see
+// CatchUp of [ranking.Applier]). At the same time it applies new messages. From the end of the former
+// owner until then, reads may return the old ranks of these users. The answer to a submit does not:
+// the API node compares the user's entry with the index (see eachRanked of [ranking.Submitter]).
+//
+// Positions are offsets of a group of their own, which has no members. The metadata of such an offset
+// is the id of the topic. Positions are not stored as metadata of the consumer group's offsets. An
+// older program would take that metadata for the id of another topic, and would read the whole log
+// again. An older program ignores positions, and commits an offset only while its index is synced. So
+// a stored position remains correct: the index has all updates before the offsets that the older
+// program commits.
 //
 // Why no update is lost, whenever a process dies:
 //
 //   - A message before the committed offset is applied, so the store has its result.
-//   - A stored position is a fact that stays true: what is before it cannot be missing later,
-//     unless Redis loses the season, which every process notices. So it is harmless if a former
-//     owner stores a position late. It may be too low, which costs work only.
-//   - An offset after the position is committed only if a position is stored. So a missing position
-//     means that the index lacked nothing before the committed offset.
+//   - A stored position stays correct: the index can lose the updates before it only if Redis loses
+//     the season, which every process notices. So it is harmless if a former owner stores a position
+//     late. If this position is too low, the next owner reads more messages again than necessary.
+//   - The consumer commits an offset greater than the position only if Kafka has a stored position. So
+//     if Kafka has none, the index had all updates before the committed offset.
 //   - By default, Kafka removes the offsets of a group without members after a week. So a position is
-//     stored with a retention of its own, positionRetention. It outlasts a return to an older version.
+//     stored with a retention of its own, positionRetention. Positions are thus kept even while an
+//     older program runs, which does not store them again.
 //   - If the log no longer has the messages after the position, any season may lack an update, so
 //     all seasons that are in the index are dropped, and filled from the store. This happens
 //     after an outage longer than the log's retention, after a topic was created again, or after a
@@ -56,15 +61,16 @@ const (
 	positionAge = time.Hour
 	// positionRetention is the time for which Kafka keeps a position that is not stored again.
 	positionRetention = 10 * 365 * 24 * time.Hour
-	// maxPositionDelay bounds the waits for Kafka at the start and at the end of a session: for the
-	// stored positions, and until the last positions are stored.
+	// maxPositionDelay bounds two waits: at the start of a session, for reading the stored positions;
+	// at its end, for storing the last positions.
 	maxPositionDelay = 3 * time.Second
 	// lostMessages is the metadata of a position if the log no longer has the messages after it.
 	lostMessages = "lost"
 )
 
-// PositionGroup returns the name of the group that keeps the positions of the consumer group. The
-// names of regions have no dot, so it is never the consumer group of a region.
+// PositionGroup returns the name of the group that keeps the positions of a consumer group. The
+// consumer group of a region is GROUP-REGION. Names of regions have no dot, so no such group ends
+// with ".index".
 func PositionGroup(group string) string { return group + ".index" }
 
 // partition is a partition of a topic.
@@ -81,19 +87,21 @@ type position struct {
 	storedTopic string     // the metadata of the position in Kafka
 	storedAt    time.Time  // when this process last stored the position
 	known       bool       // false until the stored position was read
-	caughtUp    bool       // true if the position follows the reported offset while the index is synced
-	reported    int64      // all messages before this offset are reported; -1 before the position is known
+	caughtUp    bool       // true once the index has the updates of all messages before the claim; advance then moves the position
+	reported    int64      // all messages before this offset are applied and reported; -1 until begin or advance sets it
 	applying    sync.Mutex // held while a batch of the partition is applied
 }
 
-// positions are those of the partitions of one session.
+// positions has the position of each partition that the consumer owns in one session. A claim is the
+// ownership of one partition in a session.
 type positions struct {
 	gaps gapUsers
 	mu   sync.Mutex
 	all  map[partition]*position
 }
 
-// reset sets the partitions of a session. Parameter maxUsers is the limit of gapUsers.
+// reset sets the partitions of a session. Parameter maxUsers is the largest number of users and
+// seasons that ps.gaps keeps.
 func (ps *positions) reset(claims map[string][]int32, maxUsers int) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -107,8 +115,8 @@ func (ps *positions) reset(claims map[string][]int32, maxUsers int) {
 }
 
 // advance records that all messages of a partition before offset are applied and reported. If
-// synced is true, the index was synced after that. advance reports whether the consumer may
-// commit offset.
+// synced is true, the index was synced after that. advance returns true if the consumer may commit
+// offset.
 func (ps *positions) advance(p partition, offset int64, synced bool) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -120,8 +128,8 @@ func (ps *positions) advance(p partition, offset int64, synced bool) bool {
 	return s.stored >= 0 || synced && s.caughtUp
 }
 
-// begin sets the position of a partition at the start of a claim, which begins with the offset
-// start. Parameter stored is the position in Kafka, or -1.
+// begin sets the position of a partition at the start of a claim. Parameter stored is the position
+// in Kafka, or -1. Parameter start is the first offset that the claim reads.
 func (ps *positions) begin(p partition, offset, stored, start int64, topicID string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -129,7 +137,7 @@ func (ps *positions) begin(p partition, offset, stored, start int64, topicID str
 	s.offset, s.topic, s.stored, s.known, s.reported = offset, topicID, stored, true, max(s.reported, start)
 }
 
-// catchUp records that the index lacks nothing before offset.
+// catchUp records that the index has the updates of all messages before offset.
 func (ps *positions) catchUp(p partition, offset int64, topicID string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -154,8 +162,8 @@ func (ps *positions) due(now time.Time) map[string]map[int32]sarama.OffsetAndMet
 	return request
 }
 
-// recorded returns the positions that are up to date, for Advance of the index. It also returns their
-// partitions, in the same order.
+// recorded returns the positions to pass to Index.Advance: those with caughtUp whose messages are
+// not lost. It also returns their partitions, in the same order.
 func (ps *positions) recorded() (all []leaderboard.LogPosition, partitions []partition) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -202,7 +210,7 @@ func (h handler) keepPositions(s sarama.ConsumerGroupSession) {
 		}
 		err := h.storePositions()
 		if err != nil && !failed {
-			h.o.Log.Warn("positions of the rank index not stored; offsets are committed only while the index is synced", "group", PositionGroup(h.o.Group), "err", err)
+			h.o.Log.Warn("cannot store positions of the rank index; partitions without a stored position commit offsets only while the index is up to date", "group", PositionGroup(h.o.Group), "err", err)
 		}
 		failed = err != nil
 	}
@@ -267,7 +275,7 @@ func (c *Consumer) sendPositions(positions map[string]map[int32]sarama.OffsetAnd
 	return response, err
 }
 
-// positionError returns the error with which Kafka did not store a position, or nil.
+// positionError returns an error if Kafka did not store a position, and otherwise nil.
 func positionError(response *sarama.OffsetCommitResponse, topic string, id int32) error {
 	switch err, ok := response.Errors[topic][id]; {
 	case !ok:

@@ -62,7 +62,7 @@ func TestOffsetsAreCommittedOnlyAfterApply(t *testing.T) {
 		return all == n
 	})
 	if len(seen) < 3 {
-		t.Errorf("the test has seen %d different sums of the committed offsets, want at least 3, so that it checks commits before the last one", len(seen))
+		t.Errorf("the test saw %d states of the committed offsets, want at least 3: otherwise it checks no intermediate commit", len(seen))
 	}
 }
 
