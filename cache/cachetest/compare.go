@@ -11,8 +11,8 @@ import (
 )
 
 // compareAll compares every ladder of the index with the model. It calls every method of Ranker,
-// also for users without a standing. In a long ladder, it asks about single positions for a sample
-// of the positions only: see samplePositions.
+// also for users without a standing. In a ladder of more than 24 standings, it makes the calls about
+// one standing only for a sample of the standings: see samplePositions.
 func (f *fixture) compareAll() {
 	f.Helper()
 	for _, d := range f.model.divisions() {
@@ -122,7 +122,7 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 		f.ok("PageAfter", err)
 		f.equal(name("page of %d after the standing at %d", 1+i%3, i+1), page(i+1, 1+i%3), after)
 		f.equal(name("view of a page"), view, v)
-		// These sort keys, directly before and after s, belong to no standing.
+		// The next two sort keys are directly after and directly before s. They belong to no standing.
 		key := leaderboard.MakeSortKey(s.Key, s.AchievedAt, s.User+"!")
 		after, _, err = f.PageAfter(ctx, l, key, 2)
 		f.ok("PageAfter", err)
@@ -179,7 +179,7 @@ func (f *fixture) compareSurvey(l leaderboard.Ladder, all []leaderboard.Standing
 }
 
 // compareMethods reads the ladder three times, each time with the ranks by one ranking method
-// only. It compares these ranks with the ranks in all, the standings of the ladder.
+// only. It compares these ranks with those in the parameter all, which has the ladder's standings.
 func (f *fixture) compareMethods(l leaderboard.Ladder, all []leaderboard.Standing, keys []leaderboard.RankKey) {
 	f.Helper()
 	for _, m := range []leaderboard.Method{leaderboard.Competition, leaderboard.Dense, leaderboard.Ordinal} {

@@ -21,6 +21,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
+// The files of lua define the terms of these tests. A record has a user's version, prefix and ladders;
+// a prefix is a rank key and a time; a bucket is a hash of records: see lua/base.lua. A tree keeps the
+// keys of a ladder, its strings, in leaves: see lua/tree.lua. A bulk load writes a generation in
+// pieces, each in one transaction: see lua/bulk.lua.
+
 func TestBulkLoadsUseTheSizesOfTheScripts(t *testing.T) {
 	for _, line := range []string{
 		fmt.Sprintf("local BITS = %d\n", treeSizes.bits), fmt.Sprintf("local GROUP = %d ", treeSizes.group),
@@ -33,7 +38,8 @@ func TestBulkLoadsUseTheSizesOfTheScripts(t *testing.T) {
 	}
 }
 
-// randomEntries returns the entries of n users: some of them hidden, with ids of different lengths.
+// randomEntries returns the entries of n users. The user ids have different lengths, and some entries
+// are hidden.
 func randomEntries(rng *rand.Rand, n int, scores int64) []leaderboard.Entry {
 	var all []leaderboard.Entry
 	for i := range n {
@@ -48,9 +54,9 @@ func randomEntries(rng *rand.Rand, n int, scores int64) []leaderboard.Entry {
 	return all
 }
 
-// contents returns, for each shard, the users' records with the names of their ladders, the
-// strings of each tree, the rank keys that several shards hold, and the counters. It does not
-// return which bucket holds a user, and which leaf a string. It checks these and all trees.
+// contents returns, for each shard, the users' records with the names of their ladders, the strings of
+// each tree, the rank keys that several shards hold, and the counters. Its result does not depend on
+// the bucket of a user or the leaf of a string. contents checks the buckets and trees itself.
 func contents(t *testing.T, x *Index) []map[string]string {
 	t.Helper()
 	var all []map[string]string
@@ -200,7 +206,7 @@ func TestUpdatesDuringABulkLoad(t *testing.T) {
 				if limited {
 					smallRuns(t)
 				}
-				change := func(rng *rand.Rand, from, n int) { // each call changes users of its own
+				change := func(rng *rand.Rand, from, n int) { // changes one of n users; each caller passes a range of users that no other caller changes
 					i := from + rng.IntN(n)
 					s.mu.Lock()
 					e := s.entries[old[i].User]
@@ -224,7 +230,7 @@ func TestUpdatesDuringABulkLoad(t *testing.T) {
 					}
 				}
 				err := x.Rebuild(t.Context(), testBoard, testSeason, epoch, func(yield func(leaderboard.Entry, error) bool) {
-					writers.Go(write) // here, because the Rebuild records Updates from now on
+					writers.Go(write) // here: from now on, Updates also go to the generation that the Rebuild builds
 					for i, e := range old {
 						if i%5 == 0 {
 							change(rng, 100, 200)
@@ -351,7 +357,8 @@ func TestABulkLoadIsInterrupted(t *testing.T) {
 	}
 }
 
-// The end of a bulk load notices a missing piece.
+// The script that ends a bulk load returns statusGap if fewer pieces were written than the caller
+// states.
 func TestAMissingPieceIsDetected(t *testing.T) {
 	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 1)), newStore(100)
 	g := beginGeneration(t, x)
