@@ -70,7 +70,8 @@ func toEnum(field string, v protoreflect.Enum) (int, error) {
 
 func fromOrder(o leaderboard.Order) pb.Board_Order { return pb.Board_HIGHER_FIRST + pb.Board_Order(o) }
 
-// FromBoard is the inverse of [ToBoard].
+// FromBoard converts a board to a message. It also sets the fields that only the server sets, such as
+// created_at; ToBoard ignores them.
 func FromBoard(b *leaderboard.Board) *pb.Board {
 	board := &pb.Board{
 		BoardId: string(b.ID), Title: b.Title,
@@ -110,9 +111,11 @@ func FromBoard(b *leaderboard.Board) *pb.Board {
 	return board
 }
 
+// toDuration converts a duration. AsDuration returns the nearest [time.Duration] if the value of a
+// message is too large, so toDuration compares its result with the message.
 func toDuration(field string, d *durationpb.Duration) (time.Duration, error) {
 	if d != nil && (d.CheckValid() != nil || durationpb.New(d.AsDuration()).AsDuration() != d.AsDuration() || d.AsDuration().Seconds() < float64(d.Seconds)-1) {
-		return 0, &leaderboard.FieldError{Field: field, Problem: "is longer than 292 years"}
+		return 0, &leaderboard.FieldError{Field: field, Problem: "is not a valid duration of at most 292 years"}
 	}
 	return d.AsDuration(), nil
 }
