@@ -11,10 +11,10 @@ import (
 )
 
 // serveProbes answers probes in the background: at the admin address if it is set, or at
-// the http address of a server without the API role. In other servers, the API answers
+// the http address of a process without the role api. In other processes, the API answers
 // probes, and serveProbes does nothing. If the listener fails, serveProbes calls onError.
-// The caller must call the returned function stop after the server has stopped; stop
-// closes the listener.
+// The caller must call stop after the API has stopped. The function stop closes the probe
+// server and its listener.
 func (s *server) serveProbes(onError func(error)) (stop func()) {
 	var server *http.Server
 	listener := s.admin

@@ -91,9 +91,12 @@ func writeBoard(w io.Writer, b *pb.Board) {
 	if len(b.GetAttributes()) > 0 {
 		row("attributes", strings.Join(b.GetAttributes(), ", "))
 	}
-	for name, v := range map[string]*int64{"min": b.MinScore, "max": b.MaxScore, "floor": b.Floor} {
-		if v != nil {
-			row(name, *v)
+	for _, limit := range []struct {
+		name  string
+		score *int64
+	}{{"min", b.MinScore}, {"max", b.MaxScore}, {"floor", b.Floor}} {
+		if limit.score != nil {
+			row(limit.name, *limit.score)
 		}
 	}
 	if source := b.GetSource(); source != nil {
@@ -301,7 +304,7 @@ func (f *boardFlags) fromFile(app *cli.App, id string, fs *pflag.FlagSet) (*pb.B
 	return b, paths, nil
 }
 
-// isBoardFlag reports whether a flag describes a board.
+// isBoardFlag reports whether a flag other than --file describes a board.
 func isBoardFlag(name string) bool {
 	var f boardFlags
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)

@@ -13,9 +13,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
 )
 
-// sendLane sends the items of one lane in their order: see [chunk]. It sends
-// consecutive submits as one batch, and retractions, bans, voids and ends one by one. It
-// returns an outcome for each item.
+// sendLane sends the items of one lane in their order. A lane has the items of some users,
+// in the order of the input: see [chunk]. sendLane sends consecutive submits as one batch. It
+// sends retractions, bans, voids and early ends of seasons one by one. It returns an outcome
+// for each item.
 func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, error) {
 	outcomes := make([]*pb.Outcome, 0, len(items))
 	for len(items) > 0 {
