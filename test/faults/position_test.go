@@ -26,9 +26,9 @@ const (
 	outageUsers  = 400 // each is on one board
 )
 
-// startIndexOutage starts an outage. It returns when the group's offsets are at the end of the log,
-// and the position of the index is outageUsers messages behind. The index has the updates of all
-// messages before its position.
+// startIndexOutage starts an outage. It returns when the consumer group has committed all offsets, and
+// the position of the index is outageUsers messages behind. The index has the updates of all messages
+// before its position: see consumer/position.go.
 func startIndexOutage(t *testing.T) *indexOutage {
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	d := deployment.New(t, deployment.Options{Redis: redis.Addrs()})
@@ -82,9 +82,9 @@ func (o *indexOutage) checkBoards() {
 	}
 }
 
-// While Redis hangs, results are applied, and the group's offsets reach the end of the log. Then
-// the consumer is killed, so that no process knows what Redis lacks. When Redis answers again,
-// another consumer takes over. It applies nothing again, and corrects every rank.
+// While Redis hangs, the consumer applies results and commits their offsets. Then it is killed, so no
+// process remembers which updates Redis lacks. When Redis answers again, another consumer takes over.
+// It applies nothing again, and corrects every rank.
 func TestConsumerKilledWhileRedisHangs(t *testing.T) {
 	o := startIndexOutage(t)
 	must(t, o.consumer.Kill())
@@ -107,8 +107,9 @@ func (o *indexOutage) takeOver() *deployment.Node {
 	return next
 }
 
-// While Redis hangs, the consumer is paused until another consumer has taken over. Afterwards, the
-// paused consumer continues with what it knew. Then it takes over from the other one, which is killed.
+// The consumer is paused while Redis hangs. Then Redis answers again, and another consumer takes over.
+// The paused consumer continues with its outdated state. Finally the other consumer is killed, and the
+// first one takes over.
 func TestConsumerPausedWhileRedisHangs(t *testing.T) {
 	o := startIndexOutage(t)
 	must(t, o.consumer.Pause())

@@ -79,7 +79,8 @@ func TestSoak(t *testing.T) {
 		{"Cassandra hangs", pause(cassandra.Servers[0], 8*time.Second)},
 		{"Kafka hangs", pause(kafka.Servers[0], 8*time.Second)},
 		{"a consumer hangs", pause(s.dynamic.Server, 12*time.Second)},
-		// The new process's usage would grow, so this fault occurs in the first half only.
+		// The usage of a new process grows at first. So this fault occurs in the first half only: the
+		// samples come from the second half.
 		{"a consumer is killed and restarted", func() {
 			must(t, s.dynamic.Kill())
 			must(t, s.dynamic.Start(t.Context()))
@@ -88,7 +89,7 @@ func TestSoak(t *testing.T) {
 	random := rand.New(rand.NewPCG(s.seed, 3))
 	counts := map[string]int{}
 	usages := make([]usage, len(s.nodes()))
-	var queue []int // the faults of this round, so that each fault occurs
+	var queue []int // the faults that remain in this round; each round has every fault once, in random order
 	for time.Since(begun) < length {
 		if len(queue) == 0 {
 			queue = random.Perm(len(faults))
@@ -102,7 +103,7 @@ func TestSoak(t *testing.T) {
 		f.run()
 		counts[f.name]++
 		delay := load.waitForRecovery(t, time.Now())
-		t.Logf("%v: %s; %d consecutive calls succeeded, the first started after %v", time.Since(begun).Round(time.Second), f.name, steadyCalls, delay.Round(time.Millisecond))
+		t.Logf("%v after the start: %s; recovered %v after the end of the fault (%d consecutive calls succeeded)", time.Since(begun).Round(time.Second), f.name, delay.Round(time.Millisecond), steadyCalls)
 		for end := time.Now().Add(quietTime); time.Now().Before(end); sleep(t, sampleInterval) {
 			if secondHalf {
 				for i, n := range s.nodes() {
@@ -122,13 +123,13 @@ func TestSoak(t *testing.T) {
 	seasons.check(t, ended, s.apis...)
 }
 
-// soakFault is a fault of TestSoak. The method run returns at the end of the fault.
+// soakFault is a fault of TestSoak. The function run causes the fault and returns when the fault ends.
 type soakFault struct {
 	name string
 	run  func()
 }
 
-// sleep waits, and fails t if the test ends before.
+// sleep waits for d. If the test ends earlier, sleep fails t.
 func sleep(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
@@ -138,7 +139,7 @@ func sleep(t *testing.T, d time.Duration) {
 	}
 }
 
-// usage holds samples of what a process uses.
+// usage holds samples of the memory, goroutines and open files of a process.
 type usage struct {
 	heap, goroutines, files []float64
 }
@@ -170,6 +171,10 @@ func (u *usage) check(t *testing.T, process string) {
 		samples []float64
 		slack   float64
 	}{{"heap at the next collection, in bytes", u.heap, 8 << 20}, {"goroutines", u.goroutines, 50}, {"open files", u.files, 20}} {
+		if len(s.samples) < minSamples {
+			t.Errorf("%s: %s: %d samples, want at least %d", process, s.name, len(s.samples), minSamples)
+			continue
+		}
 		first, last, flat := isFlat(s.samples, s.slack)
 		t.Logf("%s: %s: median %.0f in the first third of %d samples, %.0f in the last third", process, s.name, first, len(s.samples), last)
 		if !flat {
@@ -178,11 +183,14 @@ func (u *usage) check(t *testing.T, process string) {
 	}
 }
 
+// minSamples is the smallest number of samples that isFlat can compare.
+const minSamples = 6
+
 // isFlat compares the median of the first third of a series with the median of its last third.
 // The series is flat if the median grows by at most a fifth plus the slack. A series of fewer
-// than six samples is not flat.
+// than minSamples samples is not flat.
 func isFlat(series []float64, slack float64) (first, last float64, flat bool) {
-	if len(series) < 6 {
+	if len(series) < minSamples {
 		return 0, 0, false
 	}
 	third := len(series) / 3
@@ -225,7 +233,7 @@ type soakSeasons struct {
 	board   *board
 	windows []soakWindow
 	load    *load
-	stop    func() // ends the results and bans
+	stop    func() // ends the sending of results and bans
 	// The goroutine of startSeasons writes the fields below, until stop ends it.
 	points  []map[string]int64 // of each window: the points of each user
 	banned  map[string]bool
@@ -311,7 +319,7 @@ func (q *soakSeasons) ban(api *deployment.Client, user string, tick *time.Ticker
 	}
 }
 
-// repeat repeats a call until it succeeds. It returns false if the test ends before.
+// repeat repeats a call until it succeeds. It returns false if the test ends earlier.
 func (q *soakSeasons) repeat(api *deployment.Client, path string, body object, tick *time.Ticker) bool {
 	for {
 		var answer struct {
@@ -391,7 +399,7 @@ func (q *soakSeasons) check(t *testing.T, ended time.Time, nodes ...*deployment.
 	t.Logf("%d seasons equal the recount, %d of them sealed; %d bans and unbans", len(q.windows), sealed, q.changes)
 }
 
-// recount returns the score and the name of each user of a season who is not banned, in
+// recount returns the score and the name of each user of a season, except banned users, in
 // alphabetical order.
 func (q *soakSeasons) recount(window int) []string {
 	list := []string{}
