@@ -43,7 +43,8 @@ func (w *writers) seal(ctx context.Context, s *Store) error {
 	return err
 }
 
-// amendSeason calls Amend, as the service does after it has changed entries.
+// amendSeason calls Amend, as the service does after it has changed entries. It returns no error if the
+// season is not sealed.
 func (w *writers) amendSeason(ctx context.Context, s *Store, users ...leaderboard.UserID) error {
 	_, err := s.Amend(ctx, w.board, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, 1), Reason: "late"}, users)
 	if errors.Is(err, leaderboard.ErrNotSealed) {
@@ -106,7 +107,9 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 						turns[1], _ = w.conns[1].walk(func() {
 							var users []leaderboard.UserID
 							errs[1] = change(ctx, w, w.stores[1])
-							if first == 1 && name != "an erasure" { // an erasure leaves a gap, unless all users are amended
+							// An Amend for one user would keep the gap that an erasure leaves. An Amend without
+							// users closes it.
+							if first == 1 && name != "an erasure" {
 								users = append(users, w.user)
 							}
 							if errs[1] == nil {
@@ -124,8 +127,8 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 	}
 }
 
-// A process dies during Seal, before any one of its statements. A later Amend still
-// succeeds or returns ErrNotSealed, and the next Seal includes the change.
+// A process dies during Seal. The test does this once for each statement, just before this statement.
+// Then a user is banned. Amend succeeds or returns ErrNotSealed, and the next Seal includes the ban.
 func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newSeason(t)
@@ -246,9 +249,9 @@ func TestModelOfAnAmendmentOfAnUndoneChange(t *testing.T) {
 	}
 }
 
-// A process dies during an amendment, before any one of its statements. The next amendment, for
-// the same user and another one, succeeds. A day later, an amendment removes the rows that the dead
-// process has left.
+// A process dies during an amendment. The test does this once for each statement, just before this
+// statement. The next amendment, for the same user and another one, succeeds. A day later, an amendment
+// removes the rows that the dead process has left.
 func TestModelOfAnInterruptedAmendment(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	for index, more := 0, true; more; index++ {

@@ -63,18 +63,19 @@ func (f finalSet) removeAll(ctx context.Context) error {
 	}
 	for _, l := range ladders {
 		for page := 0; page <= pageOf(l.written); page++ {
-			// The rows by user need to be deleted for the overall ladder only, because
-			// every user in a division is also in the overall ladder.
+			// One statement deletes a user's rows of all ladders in final_positions. The overall
+			// ladder has every user, so only its pages are read for users.
 			if l.division == "" {
 				var user string
 				users, err := gather(ctx, f.s.conn, op{selectFinalUsers, f.args(l.division, page)}, []any{&user}, func() (string, error) { return user, nil })
 				if err != nil {
 					return err
 				}
-				// If all standings of the page were erased, the statement returns one row without a user.
+				// The static columns of a page outlive its standings. If all standings were erased, the
+				// statement returns one row without a user.
 				users = slices.DeleteFunc(users, func(user string) bool { return user == "" })
 				err = f.s.forEach(ctx, len(users), func(ctx context.Context, i int) error {
-					return f.s.conn.write(ctx, op{deleteFinalPlaces, f.args(users[i])})
+					return f.s.conn.write(ctx, op{deleteUserPositions, f.args(users[i])})
 				})
 				if err != nil {
 					return err
@@ -91,11 +92,11 @@ func (f finalSet) removeAll(ctx context.Context) error {
 	return f.s.conn.write(ctx, op{deleteFinalLadders, f.args()})
 }
 
-// sweepFinal removes all final standings of an ended incarnation, except the users' rows of table
-// final_places, which the caller removes. The seal lists every generation that may have rows. If a
-// Seal still writes a generation, that Seal removes the rows that sweepFinal does not find: see
-// checkOpen. sweepFinal makes the valid generation invalid before it removes any row: see
-// finalread.go.
+// sweepFinal removes all final standings of an ended incarnation except, in pagedLayout, the users'
+// rows of table final_places, which sweepUsers removes. The seal lists every generation that may have
+// rows. A call of Seal or Amend may still be writing a generation. That call then removes the rows
+// that sweepFinal misses: see checkOpen. sweepFinal makes the valid generation invalid before it
+// removes any row: see finalread.go.
 func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	for {
 		_, x, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
@@ -171,7 +172,7 @@ func (s *Store) eraseFinal(ctx context.Context, key *userKey) error {
 
 // erase removes a user from the generation.
 func (f finalSet) erase(ctx context.Context, user leaderboard.UserID) error {
-	type place struct {
+	type place struct { // a row of final_positions
 		division string
 		position int64
 		standing leaderboard.SortKey // empty in positionLayout, which has no fences
@@ -179,7 +180,7 @@ func (f finalSet) erase(ctx context.Context, user leaderboard.UserID) error {
 	var p place
 	var key []byte
 	var achieved int64
-	places, err := gather(ctx, f.s.conn, op{selectFinalPlaces, f.args(string(user))}, []any{&p.division, &p.position, &key, &achieved}, func() (place, error) {
+	places, err := gather(ctx, f.s.conn, op{selectUserPositions, f.args(string(user))}, []any{&p.division, &p.position, &key, &achieved}, func() (place, error) {
 		if p.standing = ""; len(key) > 0 {
 			st := leaderboard.Standing{User: user, Key: leaderboard.RankKey(key), AchievedAt: time.UnixMicro(achieved)}
 			p.standing = st.SortKey()
@@ -202,12 +203,13 @@ func (f finalSet) erase(ctx context.Context, user leaderboard.UserID) error {
 			return err
 		}
 	}
-	return f.s.conn.write(ctx, op{deleteFinalPlaces, f.args(string(user))})
+	return f.s.conn.write(ctx, op{deleteUserPositions, f.args(string(user))})
 }
 
-// eraseFence removes the fence at the given standing if there is one, because a fence contains a
-// user's id: see finalread.go. The next standing of the page becomes a fence in any case. So a page
-// may have several fences.
+// eraseFence removes the fence at the given standing if there is one. A fence is a row of final_fences
+// with the first standing of a page: see finalread.go. It contains a user's id. eraseFence first makes
+// the next standing of the page a fence, without checking whether the erased standing was one. So a
+// page may have several fences.
 func (f finalSet) eraseFence(ctx context.Context, division string, position int64, standing leaderboard.SortKey) error {
 	page, err := f.rows(ctx, division, position, 2)
 	if err != nil {

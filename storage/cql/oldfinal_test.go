@@ -140,7 +140,7 @@ func (w *ladderWriter) checkOpen(ctx context.Context, remove func() error) error
 // removePage deletes all rows that flush has written for a page.
 func (f finalSet) removePage(ctx context.Context, d leaderboard.Division, page []leaderboard.Standing) error {
 	err := f.s.forEach(ctx, len(page), func(ctx context.Context, i int) error {
-		return f.s.conn.write(ctx, op{deleteFinalPlaces, f.args(string(page[i].User))})
+		return f.s.conn.write(ctx, op{deleteUserPositions, f.args(string(page[i].User))})
 	})
 	if err == nil && len(page) > 0 {
 		err = f.s.conn.write(ctx, op{deleteFinalPage, f.args(d.String(), pageOf(page[0].Ranks.Ordinal))})

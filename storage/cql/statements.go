@@ -133,10 +133,10 @@ const (
 	deleteFinalStanding = `DELETE FROM final_standings USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ? AND position = ?`
 	deleteFinalPage     = `DELETE FROM final_standings USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ?`
 	selectFinalPosition = `SELECT position FROM final_positions WHERE board = ? AND season = ? AND generation = ? AND user_id = ? AND division = ?`
-	selectFinalPlaces   = `SELECT division, position, rank_key, achieved_at FROM final_positions WHERE board = ? AND season = ? AND generation = ? AND user_id = ?`
+	selectUserPositions = `SELECT division, position, rank_key, achieved_at FROM final_positions WHERE board = ? AND season = ? AND generation = ? AND user_id = ?`
 	selectFinalOf       = `SELECT user_id, position, rank_key, achieved_at, competition, dense, not_worse FROM final_positions WHERE board = ? AND season = ? AND generation = ? AND user_id IN ? AND division = ?`
 	insertFinalPosition = `INSERT INTO final_positions (board, season, generation, user_id, division, position, rank_key, achieved_at, competition, dense, not_worse) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1`
-	deleteFinalPlaces   = `DELETE FROM final_positions USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND user_id = ?`
+	deleteUserPositions = `DELETE FROM final_positions USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND user_id = ?`
 
 	selectFinalFence  = `SELECT page FROM final_fences WHERE board = ? AND season = ? AND generation = ? AND division = ? AND standing <= ? ORDER BY standing DESC LIMIT 1`
 	insertFinalFence  = `INSERT INTO final_fences (board, season, generation, division, standing, page) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP 1`

@@ -112,7 +112,7 @@ var banTests = []test{
 		}
 		f.equal("ban", unban, f.banOn("u", ""))
 	}},
-	{"SetBan assigns a revision that is higher than the stored revision", func(f *fixture) {
+	{"SetBan assigns a revision, higher than the stored one, to a ban without a revision", func(f *fixture) {
 		f.setBan(leaderboard.Ban{User: "u", Revision: 1 << 52, Banned: true, At: epoch})
 		f.setBan(leaderboard.Ban{User: "u", At: epoch})
 		f.equal("lifted", leaderboard.Ban{User: "u", Revision: 1<<52 + 1, At: epoch}, f.banOn("u", ""))
@@ -123,7 +123,7 @@ var banTests = []test{
 		f.ok("UserBans", err)
 		f.equal("bans after lifting a ban that does not exist", 0, len(bans))
 	}},
-	{"after Erase, SetBan with a ban from before the erasure has no effect", func(f *fixture) {
+	{"after Erase, SetBan ignores a ban with a revision whose At is not after the erasure", func(f *fixture) {
 		ban := leaderboard.Ban{User: "u", Board: "b", Revision: 5, Banned: true, Until: banEnd(1), At: f.clock}
 		f.setBan(ban)
 		f.erase("u", f.clock)
@@ -139,7 +139,7 @@ var banTests = []test{
 		f.setBan(ban)
 		f.equal("a later ban", ban, f.banOn("u", "b"))
 	}},
-	{"BansEnding yields the bans that end before a time, including lifted bans, ordered by their end", func(f *fixture) {
+	{"BansEnding yields the bans whose Until is before a time, lifted or not, ordered by Until", func(f *fixture) {
 		b := func(user leaderboard.UserID, board leaderboard.BoardID, revision int64, end int) leaderboard.Ban {
 			return leaderboard.Ban{User: user, Board: board, Revision: revision, Banned: true, Until: banEnd(end), At: epoch}
 		}
@@ -159,7 +159,7 @@ var banTests = []test{
 			}
 		}
 	}},
-	{"BansEnding yields a ban that equals an earlier ban, which was replaced and then erased", func(f *fixture) {
+	{"BansEnding yields a ban that is set again after it was replaced and its user was erased", func(f *fixture) {
 		first := leaderboard.Ban{User: "u", Board: "b", Banned: true, Until: banEnd(1), At: epoch}
 		permanent := first
 		permanent.Until = time.Time{}
