@@ -28,7 +28,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	for i := range results {
 		r := &results[i]
 		if r.Board != b.ID {
-			return leaderboard.ApplyReport{}, &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("is %q in a result of board %q", r.Board, b.ID)}
+			return leaderboard.ApplyReport{}, &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("is %q, but Apply was called for board %q", r.Board, b.ID)}
 		}
 		if byUser[r.User] == nil {
 			users = append(users, r.User)

@@ -107,8 +107,8 @@ func (s *Store) board(id leaderboard.BoardID) *board { return s.boards.Load().by
 
 // liveBoard returns the stored board with b's id and time of creation. If this board was
 // deleted, liveBoard returns [leaderboard.ErrBoardNotFound], even if a new board has the id.
-// While the caller holds a stripe (see [stripes]) or the board's sealing gate, no other
-// caller can delete the board.
+// While the caller holds the lock of a user (see [stripes]) or the board's lock sealing, no
+// other caller can delete the board.
 func (s *Store) liveBoard(b *leaderboard.Board) (*board, error) {
 	bd := s.board(b.ID)
 	if bd == nil || !bd.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt)) {
@@ -196,13 +196,13 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	return s.amendBoard(ctx, id, true, change)
 }
 
-// errDivisions means that a change of a board needs the sealing gate.
+// errDivisions means that a change of a board needs the board's lock sealing.
 var errDivisions = errors.New("pebble: the divisions change")
 
-// amendBoard does the work of AmendBoard. A change of divisions needs the board's sealing
-// gate, so that no seal runs at the same time. If the caller does not hold this gate
-// (holdsSealing is false), amendBoard returns errDivisions and changes nothing. A change of
-// divisions also holds all stripes, so every later change of a user uses the new divisions.
+// amendBoard does the work of AmendBoard. A change of divisions needs the board's lock sealing,
+// so that no seal runs at the same time. If the caller does not hold this lock (holdsSealing is
+// false), amendBoard returns errDivisions and changes nothing. A change of divisions also holds
+// the locks of all users, so every later change of a user uses the new divisions.
 func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, holdsSealing bool, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	unlock, err := s.lockAdmin(ctx)
 	if err != nil {
@@ -277,9 +277,10 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time
 }
 
 // removeData adds the removal of all data of bd with the prefix to the batch, and commits the
-// batch. Then it removes the season notes of the removed users: see removeNotes. It holds all stripes until readers see the removal, so no concurrent Apply
-// leaves rows behind. As soon as readers see the removal, it calls onVisible and then onDone.
-// If it returns an error before the commit starts, it calls only onDone.
+// batch. Then it removes the season notes of the removed users: see removeNotes. It holds the
+// locks of all users until readers see the removal, so no concurrent Apply leaves rows
+// behind. As soon as readers see the removal, it calls onVisible and then onDone. If it returns an
+// error before the commit starts, it calls only onDone.
 func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, prefix []byte, onVisible, onDone func()) error {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {

@@ -40,8 +40,8 @@ func (s *Store) lock(ctx context.Context, g gate) error {
 // season, a change of a board's divisions, a change of a match's state, the start of a seal,
 // and the end of a seal.
 //
-// To prevent deadlocks, locks are taken in this order: the board's sealing gate,
-// the admin gate, then stripes by ascending number.
+// To prevent deadlocks, locks are taken in this order: the board's lock sealing, the
+// store's lock admin, then stripes by ascending number.
 const stripes = 1024
 
 var seed = maphash.MakeSeed()
@@ -82,7 +82,7 @@ func (s *Store) lockAllUsers(ctx context.Context) (unlock func(), err error) {
 	return s.lockStripes(ctx, numbers)
 }
 
-// lockAdmin locks the admin gate and returns a function that unlocks it.
+// lockAdmin takes the lock admin and returns a function that unlocks it.
 func (s *Store) lockAdmin(ctx context.Context) (unlock func(), err error) {
 	if err := s.lock(ctx, s.admin); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ type finalLadder struct {
 	bd       *board
 	snapshot *pebble.Snapshot
 	rowKey   seasonRowKey
-	slot     []byte // names the ladder in keys: see keys.go; nil if the board never had the division
+	slot     []byte // the name of the ladder in keys: see keys.go; nil if the board never had the division
 	sealRow
 }
 
@@ -222,8 +222,8 @@ func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userSta
 
 // eraseGeneration removes a user's final standings from one generation. For each of the
 // user's ladders it also reduces the stored number of standings by one. It adds these writes
-// to the batch. One batch may reduce the same number several times, so eraseGeneration keeps
-// the latest values in the map counts, by the key of the number's row.
+// to the batch. endSeal erases several users in one batch, and s.get does not see the writes of
+// an uncommitted batch. So counts has the latest value of each number, by the key of its row.
 func (s *Store) eraseGeneration(ctx context.Context, batch *pebble.Batch, rowKey seasonRowKey, generation uint32, user leaderboard.UserID, counts map[string]uint64) error {
 	prefix := rowKey.finalUser(generation, user)
 	return s.scan(ctx, prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {

@@ -41,8 +41,8 @@ import (
 // A "season" is the board's number, 4 bytes, and the season id with length. A board's
 // number is never reused. Therefore a new board that has the id of a deleted board starts
 // empty. A "generation" is the number, 4 bytes, of the final standings that one seal or
-// amendment of the season wrote: see sealRow. A "slot" names
-// one ladder of a season, or the season's hidden entries:
+// amendment of the season wrote: see sealRow. A "slot" names one ladder of a season, or the
+// season's hidden entries:
 //
 //	0  the hidden entries
 //	1  the overall ladder
@@ -175,7 +175,7 @@ func (k seasonRowKey) matchState(match leaderboard.MatchID) []byte {
 	return append(k.kind(dataVoid), match...)
 }
 
-// ladder returns the prefix of the rows in a slot.
+// ladder returns the prefix of the rows of the ladder that slot names.
 func (k seasonRowKey) ladder(slot []byte) []byte { return append(k.kind(dataLadder), slot...) }
 
 // finalGeneration returns the prefix of a generation of final standings.

@@ -13,9 +13,10 @@ import (
 
 // # Why no result misses a change of its match's state
 //
-// Before an Apply reads the state of the match, it takes the stripe of its user. It releases
-// the stripe when readers see the result and the row that names the user of the match.
-// SetMatch holds all stripes while it writes the state. Therefore one of two cases holds:
+// Before an Apply reads the state of the match, it takes the lock of its user (a stripe: see
+// [stripes]). It releases the lock when readers see the result and the row that names the user
+// of the match. SetMatch holds the locks of all users while it writes the state. Therefore one of
+// two cases holds:
 //   - Readers see the result before SetMatch writes the state. MatchUsers then yields the user of
 //     the result.
 //   - Apply reads the new state.

@@ -74,14 +74,16 @@ func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season lead
 		return fail(err)
 	}
 	defer bd.sealing.unlock()
-	if bd, err = s.liveBoard(b); err != nil { // another caller deleted the board before this caller got the gate
+	if bd, err = s.liveBoard(b); err != nil { // another caller deleted the board before this caller got the lock
 		return fail(err)
 	}
 	rowKey := makeSeasonRowKey(bd.number, season)
 	var row sealRow
 	found, err := s.getJSON(rowKey.kind(dataSeal), &row)
 	if err == nil {
-		err = s.failure() // if the store has failed, the generation that was read may not be on disk
+		// After a failed sync, Pebble may return a row that is not on disk. So makeFinal stops if the
+		// store has failed.
+		err = s.failure()
 	}
 	if err == nil && amend && !found {
 		err = errNotSealed(seasonKey)
@@ -132,7 +134,7 @@ func (s *Store) agrees(ctx context.Context, bd *board, seasonKey leaderboard.Sea
 		if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
 			return false, err
 		}
-		var want, got []string // each is a slot and a sort key
+		var want, got []string // each is a sort key after the slot of a ladder (its name in keys: see keys.go)
 		if err == nil && entry.Ranked() {
 			for _, d := range append([]leaderboard.Division{{}}, entry.Divisions...) {
 				slot, _ := bd.slot(d)
@@ -166,8 +168,8 @@ func (s *Store) agrees(ctx context.Context, bd *board, seasonKey leaderboard.Sea
 }
 
 // beginSeal registers a seal in s.seals, and returns the snapshot from which makeFinal
-// computes the final standings. It holds all stripes during both steps. So one of two cases
-// holds for each erasure: it is complete in the snapshot, or it starts later and finds the
+// computes the final standings. It holds the locks of all users during both steps. So one of two
+// cases holds for each erasure: it is complete in the snapshot, or it starts later and finds the
 // registered seal.
 func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, generation uint32) (*pebble.Snapshot, error) {
 	unlock, err := s.lockAllUsers(ctx)
@@ -211,8 +213,8 @@ func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, ro
 		unlock()
 		return err
 	}
-	// endSeal waits for the commit even if ctx is done. Therefore the next holder of the
-	// sealing gate finds either the new generation or a failed store.
+	// endSeal waits for the commit even if ctx is done. Therefore the next holder of the board's
+	// sealing lock finds either the new generation or a failed store.
 	return s.commit(context.WithoutCancel(ctx), batch, unlock)
 }
 
@@ -285,8 +287,8 @@ func (s *Store) writeFinal(ctx context.Context, snapshot *pebble.Snapshot, bd *b
 	return s.commit(ctx, batch, func() {})
 }
 
-// ladderRows yields the entries in a slot. It starts at the current row of the iterator.
-// When the sequence ends, the iterator is at the first row after the slot.
+// ladderRows yields the entries of the ladder that slot names. It starts at the current row of the
+// iterator. When the sequence ends, the iterator is at the first row after the ladder.
 func ladderRows(ctx context.Context, it *pebble.Iterator, bd *board, season leaderboard.SeasonID, ladders, slot []byte) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		prefix := append(bytes.Clone(ladders), slot...)

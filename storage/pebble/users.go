@@ -20,7 +20,7 @@ func hashOf(user leaderboard.UserID) [32]byte { return sha256.Sum256([]byte(user
 // ordered by board and season. It finds the seasons by the user's season notes
 // (kindSeasons in keys.go). danglingNotes has the keys of the notes of seasons in which the
 // user has no user row, for example because the season was deleted. A caller that changes the
-// user must hold the user's stripe.
+// user must hold the user's lock: see [stripes].
 func (s *Store) userStates(ctx context.Context, user leaderboard.UserID) (states []*userState, danglingNotes [][]byte, err error) {
 	boards := s.boards.Load()
 	prefix := seasonsPrefix(user)
@@ -63,7 +63,7 @@ func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]lea
 
 // Erase implements [leaderboard.Store].
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
-	// The admin gate makes erasures run one after another. Two concurrent erasures could
+	// The lock admin makes erasures run one after another. Two concurrent erasures could
 	// read the same number of final standings of a ladder, and one decrement would be
 	// lost.
 	unlockAdmin, err := s.lockAdmin(ctx)
