@@ -20,7 +20,7 @@
 --   fence     fence of the newest generation
 --   live      the generation that readers use
 --   next      the generation that is being built
---   id        LAYOUT and the server that the shard was written on: see identity. If the
+--   id        the layout and the server that the shard was written on: see identity. If the
 --             shard is on another server now, it is in doubt: see server.lua
 --   seen      when a script last found the shard on that server
 --   tag, ntag the rules of the board of live and next, as the Rebuild knew them
@@ -63,8 +63,9 @@
 
 local T, S, ME = KEYS[1], ARGV[1], ARGV[2]
 local OK, NONE, SHARDS, LOST, FENCED, FORMAT, GAP, DOUBT = 0, 1, 2, 3, 4, 5, 6, 7
--- LAYOUT changes with the layout of keys, so that no script reads keys of another layout.
-local LAYOUT = '3 '
+-- layout changes with the layout of keys, so that no script reads keys of another layout. Since 3,
+-- several shards divide the users by another hash.
+local function layout() return S == '1' and '2 ' or '3 ' end
 local TIME = 8 -- bytes of an instant
 local LADDER = 3 -- bytes of a ladder's number in a record
 local call, sub, byte, floor, format = redis.call, string.sub, string.byte, math.floor, string.format

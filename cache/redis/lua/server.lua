@@ -1,13 +1,12 @@
 -- empty_shard marks the shard as empty. free.lua frees the memory later, in pieces.
 local function empty_shard() call('HDEL', T, 'busy') end
 
--- identity returns a short name of the layout, the server process and its term as master.
+-- identity returns a name of the layout, the server process and its term as master.
 -- It changes with a restart or a failover, after which the data may be old.
 local function identity()
   local info = redis.pcall('INFO', 'server', 'replication')
-  if type(info) ~= 'string' then return LAYOUT end
-  local run, term = string.match(info, 'run_id:(%w+)') or '', string.match(info, 'master_replid2:(%w+)') or ''
-  return LAYOUT .. sub(redis.sha1hex(run .. '/' .. term), 1, 16)
+  if type(info) ~= 'string' then return layout() end
+  return layout() .. (string.match(info, 'run_id:(%w+)') or '') .. '/' .. (string.match(info, 'master_replid2:(%w+)') or '')
 end
 
 -- check_server returns the time, the state of the shard, and the server. The state is one of:
@@ -32,7 +31,7 @@ local function check_server(seen, busy)
       redis.set_repl(redis.REPL_ALL)
       return now, OK, server
     end
-    if S == '1' and sub(id, 1, #LAYOUT) == LAYOUT then return now, DOUBT, server end
+    if S == '1' and sub(id, 1, 2) == layout() then return now, DOUBT, server end
   end
   empty_shard()
   return now, LOST
