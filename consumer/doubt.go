@@ -110,24 +110,16 @@ func (h handler) repeatUpdates(ctx context.Context, doubts []leaderboard.Doubt, 
 	}
 	gaps := make([]gap, len(partitions))
 	for i, p := range partitions {
-		oldest, err := h.client.GetOffset(p.topic, p.id, sarama.OffsetOldest)
-		if err != nil {
+		var oldest int64
+		if gaps[i], oldest, err = h.gapSince(p, doubts, i); err != nil {
 			return nil, err
 		}
-		newest, err := h.client.GetOffset(p.topic, p.id, sarama.OffsetNewest)
-		if err != nil {
-			return nil, err
-		}
-		gaps[i] = gap{from: newest, to: newest}
 		for _, d := range doubts {
-			from := max(d.Positions[i].Offset, 0)
-			if from < oldest {
+			if max(d.Positions[i].Offset, 0) < oldest {
 				if err := forget(d.SeasonKey); err != nil {
 					return nil, err
 				}
-				continue
 			}
-			gaps[i].from = min(gaps[i].from, from)
 		}
 		// Wait for the batch that is being applied. Its updates may go to the former server.
 		_ = h.positions.apply(p, func() error { return nil })
@@ -163,6 +155,26 @@ func (h handler) repeatUpdates(ctx context.Context, doubts []leaderboard.Doubt, 
 		}
 	}
 	return forgotten, h.waitUntilSynced(ctx)
+}
+
+// gapSince returns the messages of a partition from the first recorded position of the seasons on,
+// and the offset of the oldest message that the log still has. The partition is the one with the
+// given index in the positions of the seasons.
+func (h handler) gapSince(p partition, doubts []leaderboard.Doubt, index int) (g gap, oldest int64, err error) {
+	if oldest, err = h.client.GetOffset(p.topic, p.id, sarama.OffsetOldest); err != nil {
+		return gap{}, 0, err
+	}
+	newest, err := h.client.GetOffset(p.topic, p.id, sarama.OffsetNewest)
+	if err != nil {
+		return gap{}, 0, err
+	}
+	g = gap{from: newest, to: newest}
+	for _, d := range doubts {
+		if from := max(d.Positions[index].Offset, 0); from >= oldest {
+			g.from = min(g.from, from)
+		}
+	}
+	return g, oldest, nil
 }
 
 // repetition collects the users whose updates are repeated.

@@ -321,7 +321,7 @@ func (x *Index) serverNames(ctx context.Context) string {
 		names = append(names, n)
 		return nil
 	})
-	ranges, slotsErr := c.ClusterSlots(ctx).Result()
+	ranges, slotsErr := x.client().ClusterSlots(ctx).Result()
 	for _, r := range ranges {
 		if len(r.Nodes) > 0 {
 			names = append(names, fmt.Sprintf("%d-%d %s", r.Start, r.End, r.Nodes[0].ID))

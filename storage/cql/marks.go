@@ -19,8 +19,8 @@ import (
 // hours.
 const markBuckets = 16
 
-// If the season is sealed, MarkFinal writes a mark, a row of table final_marks, for each user.
-// Otherwise it returns [leaderboard.ErrNotSealed]. Each mark has a new id, so it is written once
+// MarkFinal writes a mark, a row of table final_marks, for each user. If the season is not sealed,
+// it returns [leaderboard.ErrNotSealed] instead. Each mark has a new id, so it is written once
 // and removed once, and the removal never hides a later mark.
 //
 // Each data center has its own marks, which only its stores read and remove. A store that reads a

@@ -81,9 +81,7 @@ func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season lead
 	var row sealRow
 	found, err := s.getJSON(rowKey.kind(dataSeal), &row)
 	if err == nil {
-		// After a failed sync, Pebble may return a row that is not on disk. So makeFinal stops if the
-		// store has failed.
-		err = s.failure()
+		err = s.failure() // after a failed sync, Pebble may return a row that is not on disk
 	}
 	if err == nil && amend && !found {
 		err = errNotSealed(seasonKey)

@@ -73,7 +73,7 @@ func liveGeneration(t *testing.T, client redis.UniversalClient, control string) 
 }
 
 // rolesOf returns the master of a key and the master's replica.
-func rolesOf(t *testing.T, client *redis.ClusterClient, servers *cluster.Cluster, key string) (master, replica *cluster.Server) {
+func rolesOf(t *testing.T, client redis.UniversalClient, servers *cluster.Cluster, key string) (master, replica *cluster.Server) {
 	t.Helper()
 	byAddr := map[string]*cluster.Server{}
 	for _, s := range servers.Servers {
