@@ -198,7 +198,7 @@ func (s *Submitter) complete(ctx context.Context, b *leaderboard.Board, r leader
 			return r, err
 		}
 		if stored == nil || stored.Retracted {
-			return r, &leaderboard.FieldError{Field: "achieved_at", Problem: fmt.Sprintf("is required, because season %s has no result of the match that this result could correct", season)}
+			return r, &leaderboard.FieldError{Field: "achieved_at", Problem: fmt.Sprintf("is required, because the match has no result in season %s", season)}
 		}
 		r.AchievedAt, r.Assigned = stored.AchievedAt, stored.Assigned
 	}
