@@ -306,10 +306,14 @@ func (c *Consumer) reindex(ctx context.Context, items []*item) (pending []*item,
 	}
 	for key, items := range seasons {
 		var users []leaderboard.UserID
+		var changedAt time.Time
 		for _, i := range items {
 			users = append(users, i.result.User)
+			if i.message.Timestamp.After(changedAt) { // the time of the message, so that a replay changes nothing
+				changedAt = i.message.Timestamp
+			}
 		}
-		if reindexErr := c.service.Reindex(ctx, key, users); reindexErr != nil {
+		if reindexErr := c.service.Reindex(ctx, key, users, changedAt); reindexErr != nil {
 			unapplied, fault := retryUnlessPermanent(items, reindexErr)
 			pending, err = append(pending, unapplied...), cmp.Or(err, fault)
 		}

@@ -135,7 +135,7 @@ func TestTrips(t *testing.T) {
 		}},
 		{"update that adds and removes no rank key", 1, 1, func(ctx context.Context, x *Index) error {
 			version++
-			return x.Update(ctx, testSeason, epoch, []leaderboard.Entry{entry("user 9", version, 3, "F")})
+			return x.Update(ctx, testSeason, epoch, []leaderboard.Entry{entry("user 8", version, 8/3, "F")})
 		}},
 		{"update to new scores", 1, 2, func(ctx context.Context, x *Index) error {
 			version++

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -79,7 +80,7 @@ func (a *Applier) CatchUp(ctx context.Context, key leaderboard.SeasonKey, users 
 			return users, false, err
 		}
 		n := min(len(users), refreshChunk)
-		if err := a.refreshIndex(ctx, boards, key, users[:n]); err != nil {
+		if err := a.refreshIndex(ctx, boards, key, users[:n], a.now()); err != nil {
 			return users, false, err
 		}
 		users = users[n:]
@@ -141,7 +142,7 @@ func (a *Applier) repairSeason(key leaderboard.SeasonKey, users []leaderboard.Us
 		return err
 	}
 	for chunk := range slices.Chunk(users, refreshChunk) {
-		if err := a.refreshEntries(a.tasks.ctx, b, key, chunk); err != nil {
+		if err := a.refreshEntries(a.tasks.ctx, b, key, chunk, a.now()); err != nil {
 			return err
 		}
 	}
@@ -231,8 +232,8 @@ func (s *shared) dropSeason(ctx context.Context, key leaderboard.SeasonKey) erro
 
 // refreshIndex passes the entries of users to the index: their entries in the season key of the
 // first board, and their entries in all seasons of the other boards. The other boards must be
-// linked to the first board.
-func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
+// linked to the first board. The parameter changedAt is the time of the change.
+func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
 	keys := make([][]leaderboard.EntryKey, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) error {
 		keys[i] = []leaderboard.EntryKey{{SeasonKey: key, User: users[i]}}
@@ -255,7 +256,7 @@ func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board,
 	}
 	for season, users := range bySeason {
 		b := boards[slices.IndexFunc(boards, func(b *leaderboard.Board) bool { return b.ID == season.Board })]
-		if err := a.refreshEntries(ctx, b, season, users); err != nil {
+		if err := a.refreshEntries(ctx, b, season, users, changedAt); err != nil {
 			return err
 		}
 	}
@@ -265,7 +266,7 @@ func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board,
 // refreshEntries passes the entries of users in one season to the index. It passes them even if the
 // index does not have the season, because another process may be filling the season. A user whose
 // stored data are damaged is left out.
-func (a *Applier) refreshEntries(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
+func (a *Applier) refreshEntries(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
 	entries := make([]leaderboard.Entry, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) (err error) {
 		entries[i], err = a.storedEntry(ctx, b, key, users[i])
@@ -282,7 +283,7 @@ func (a *Applier) refreshEntries(ctx context.Context, b *leaderboard.Board, key 
 	}
 	entries = slices.DeleteFunc(entries, func(e leaderboard.Entry) bool { return e.User == "" }) // left out
 	defer a.hub.notify(key)
-	return a.index.tryUpdate(ctx, key, leaderboard.Truncate(a.now()), entries)
+	return a.index.tryUpdate(ctx, key, leaderboard.Truncate(changedAt), entries)
 }
 
 // storedEntry returns a user's entry. If none of the user's results counts, the entry has a

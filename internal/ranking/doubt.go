@@ -15,13 +15,13 @@ func (a *Applier) Advance(ctx context.Context, positions []leaderboard.LogPositi
 }
 
 // Reindex passes the stored entries of users to the index, as CatchUp does for few users. It never
-// drops the season.
-func (a *Applier) Reindex(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
+// drops the season. The parameter changedAt is the time of the change.
+func (a *Applier) Reindex(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
 	links, err := a.linksOf(ctx, key.Board)
 	if err != nil || links.source == nil { // the board was deleted
 		return err
 	}
-	return a.refreshIndex(ctx, append([]*leaderboard.Board{links.source}, links.boards...), key, users)
+	return a.refreshIndex(ctx, append([]*leaderboard.Board{links.source}, links.boards...), key, users, changedAt)
 }
 
 // Confirm states that the caller has repeated the updates of a season in doubt: see
