@@ -16,10 +16,8 @@ type Admin struct {
 	reader *Reader
 }
 
-// CreateBoard creates a board and returns it as stored. It does not set defaults: for
-// example, a Grace of 0 means no grace. If b is linked, CreateBoard also adds b to the list of
-// links of its source, and wakes the loop that fills linked boards. Errors:
-// [leaderboard.FieldError], [leaderboard.ErrBoardExists].
+// CreateBoard creates a board and returns it as stored. It sets no defaults: a Grace of 0
+// means no grace. Errors: [leaderboard.FieldError], [leaderboard.ErrBoardExists].
 func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboard.Board, error) {
 	b = b.WithoutState()
 	b.CreatedAt, b.Season.Ends = leaderboard.Truncate(a.now()), nil
@@ -27,7 +25,7 @@ func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboa
 		return leaderboard.Board{}, err
 	}
 	if b.Source != nil {
-		b.FillLease = b.CreatedAt // an ended lease, so that any process may fill the board
+		b.FillLease = b.CreatedAt // an ended lease: any process may fill the board
 		if b.Season.Kind == leaderboard.Rolling {
 			if err := b.OpenWindows(); err != nil {
 				return leaderboard.Board{}, err
@@ -49,8 +47,6 @@ func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboa
 	return a.Board(ctx, b.ID)
 }
 
-// addDifferences adds to err the rules and settings in which the stored board differs
-// from b.
 func (a *Admin) addDifferences(ctx context.Context, b *leaderboard.Board, err error) error {
 	stored, readErr := a.store.Board(ctx, b.ID)
 	if readErr != nil {
@@ -62,8 +58,7 @@ func (a *Admin) addDifferences(ctx context.Context, b *leaderboard.Board, err er
 	return err
 }
 
-// EnsureDefaultBoard creates the default board if no board has its id. The default
-// board sums points, ranks higher sums first, and has a season for each month in UTC.
+// EnsureDefaultBoard creates the default board if no board has its id.
 func (a *Admin) EnsureDefaultBoard(ctx context.Context) error {
 	if _, err := a.store.Board(ctx, leaderboard.DefaultBoard); !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
@@ -73,15 +68,15 @@ func (a *Admin) EnsureDefaultBoard(ctx context.Context) error {
 		Season: leaderboard.Schedule{Kind: leaderboard.Monthly, TimeZone: "UTC", Grace: leaderboard.DefaultGrace},
 	})
 	if errors.Is(err, leaderboard.ErrBoardExists) {
-		return nil // after the check, another process created the board with other settings
+		return nil // another process has just created the board
 	}
 	return err
 }
 
-// AmendBoard changes settings of a board. It calls change with a copy of the stored
-// board. Errors: [leaderboard.ErrBoardNotFound]; the errors of
-// [leaderboard.Board.Amend]; a [leaderboard.FieldError] if a sealed season would accept
-// results again, or if a season with results would close at once.
+// AmendBoard changes settings of a board: change receives a copy of the stored board. Errors:
+// [leaderboard.ErrBoardNotFound]; the errors of [leaderboard.Board.Amend]; a
+// [leaderboard.FieldError] if a sealed season would accept results again, or if a season with
+// results would close at once.
 func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	seasons, err := a.store.Seasons(ctx, id)
 	if err != nil {
@@ -98,9 +93,8 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	return b, err
 }
 
-// acceptOnSource adds the attributes that b declares to those that its source accepts. An export of
-// the source may be imported into another installation. The imported source then accepts the
-// results of the export, even if the linked boards are missing there.
+// acceptOnSource adds the attributes that b declares to those that its source accepts. An
+// installation without b can then import an export of the source.
 func (a *Admin) acceptOnSource(ctx context.Context, b *leaderboard.Board) error {
 	defer a.forgetBoard(b.Source.Board)
 	_, err := a.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
@@ -113,11 +107,9 @@ func (a *Admin) acceptOnSource(ctx context.Context, b *leaderboard.Board) error 
 	return err
 }
 
-// checkedChange returns a function that changes a board by change. The function fails if a
-// sealed season would accept results again, or if a season with results would close at once.
-// If change adds windows to a linked board, the function starts a fill of the board, because
-// the source may have results in these windows. If change changes the divisions, the function
-// starts a recount of all users.
+// checkedChange returns change with the checks of AmendBoard. New windows of a linked board
+// start a fill, because the source may have results in them. New divisions start a recount of
+// all users.
 func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*leaderboard.Board) error) func(*leaderboard.Board) error {
 	return func(b *leaderboard.Board) error {
 		before := b.Clone()
@@ -127,7 +119,7 @@ func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*l
 		if amended, err := before.Amend(*b); err != nil {
 			return err
 		} else if amended.Rules() != before.Rules() {
-			b.RecountLease = leaderboard.Truncate(a.now()) // an ended lease, so that any process may recount the users
+			b.RecountLease = leaderboard.Truncate(a.now()) // an ended lease: any process may recount the users
 		}
 		if b.Source != nil && len(b.Season.Windows) > len(before.Season.Windows) {
 			b.FillLease = leaderboard.Truncate(a.now()) // differs from the lease of a fill in progress
@@ -141,8 +133,8 @@ func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*l
 	}
 }
 
-// checkOpenOrSealed returns a [leaderboard.FieldError] if a change of a board from before to after
-// would reopen a sealed season, or close an open season. Parameter r is the record of the season.
+// checkOpenOrSealed returns a [leaderboard.FieldError] if the change would reopen a sealed
+// season, or close an open one.
 func checkOpenOrSealed(before, after *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) error {
 	season, err := after.Season.ByID(r.Season)
 	if err != nil {
@@ -161,10 +153,9 @@ func checkOpenOrSealed(before, after *leaderboard.Board, r *leaderboard.SeasonRe
 	return nil
 }
 
-// DeleteBoard deletes a board and all its data. Results that were received before the call
-// are never applied to a later board with the same id. Errors:
-// [leaderboard.ErrBoardNotFound]; a [leaderboard.FieldError] if other boards are linked to
-// the board.
+// DeleteBoard deletes a board and all its data. Results received before the call are never
+// applied to a later board with the same id. Errors: [leaderboard.ErrBoardNotFound]; a
+// [leaderboard.FieldError] if other boards are linked to the board.
 func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 	b, err := a.store.Board(ctx, id)
 	if err == nil {
@@ -177,9 +168,8 @@ func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 	if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
 	}
-	// Drop the ranks before deleting the board. If the index does not answer, the board
-	// still exists, and the caller can retry. A reader may reload a season between the
-	// two steps. Therefore drop the ranks again after deleting the board.
+	// Drop the ranks first: if that fails, the board still exists, and the caller can retry.
+	// Drop them again at the end, because a reader may reload a season meanwhile.
 	drop := func() error {
 		for _, r := range seasons {
 			if err := a.index.Drop(ctx, r.SeasonKey); err != nil {
@@ -202,11 +192,9 @@ func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 	return errors.Join(drop(), a.unlink(ctx, &b))
 }
 
-// Export calls send for each result that stands in the selected seasons, including retractions.
-// Unless includeEnded is true, it omits the results after the early end of a season (see
-// [leaderboard.EarlyEnd]): a board that imports them, but not the early end, would count them.
-// Export proceeds season by season, and user by user within a season. It stops at the first
-// error of send.
+// Export calls send for each result that stands in the selected seasons, including
+// retractions. Unless includeEnded is true, it omits results after the early end of a season:
+// a board without this end would count them. Export stops at the first error of send.
 func (a *Admin) Export(ctx context.Context, sel Selection, includeEnded bool, send func(leaderboard.MatchResult) error) error {
 	return sel.eachSeason(ctx, a.store, func(b *leaderboard.Board, key leaderboard.SeasonKey) error {
 		for user, err := range a.store.Users(ctx, key) {
@@ -229,8 +217,7 @@ func (a *Admin) Export(ctx context.Context, sel Selection, includeEnded bool, se
 	})
 }
 
-// ExportEnds calls send for each early end of a season of a board. An empty season means
-// every season.
+// ExportEnds calls send for each early end of a season of a board. An empty season means all.
 func (a *Admin) ExportEnds(ctx context.Context, id leaderboard.BoardID, season leaderboard.SeasonID, send func(leaderboard.EarlyEnd) error) error {
 	b, err := a.store.Board(ctx, id)
 	if err != nil {

@@ -12,30 +12,30 @@ import (
 )
 
 const (
-	// amendTimeout is the longest time for which the submit of a result waits for amendments.
+	// amendTimeout is the longest time that the submit of a result waits for amendments.
 	amendTimeout = 5 * time.Second
 	// maxAmended is the largest number of marks for one amendment.
 	maxAmended = 10_000
-	// maxLeftOut is the largest number of users with damaged data that one call of amendEach leaves
+	// maxLeftOut is the largest number of users with damaged data that one amendEach leaves
 	// out.
 	maxLeftOut = 10
 )
 
 // # Amendments of sealed seasons
 //
-// After a change of an entry in a sealed season, rankWriter.update writes a durable mark of the
-// user, before the change is acknowledged. It does not wait for the amendment, which may be slow
-// and would delay results of open seasons in the same batch of the Kafka consumer. Every process
-// that sweeps looks for marks, amends each season once for all of its marks, and then removes these
-// marks. If the process dies, its marks remain, and another process finds them. A second amendment
-// for the same entries changes nothing: see [leaderboard.SeasonStore].Amend.
+// After a change of an entry in a sealed season, rankWriter.update writes a durable mark of
+// the user, before the change is acknowledged. The consumer does not wait for the slow
+// amendment. Every process that sweeps amends each marked season once for all its marks, and
+// then removes these marks. If the process dies, its marks remain, and another process finds
+// them. A second amendment for the same entries changes nothing: see
+// [leaderboard.SeasonStore].Amend.
 //
-// Calls of clients and administrators wait for the amendment, so that a read after the answer sees
-// the change: see finishAmendments and tryAmendments.
+// Calls of clients and administrators wait for the amendment: see finishAmendments and
+// tryAmendments.
 
-// AmendMarked amends the final standings of all users who are marked: see
-// [leaderboard.SeasonStore].MarkFinal. If it fails in a season, it amends the other seasons, and
-// then returns the error.
+// AmendMarked amends the final standings of all marked users: see
+// [leaderboard.SeasonStore].MarkFinal. If a season fails, AmendMarked continues, and returns
+// all errors.
 func (s *shared) AmendMarked(ctx context.Context) error {
 	keys := map[leaderboard.SeasonKey]bool{}
 	for m, err := range s.store.FinalMarks(ctx) {
@@ -54,7 +54,7 @@ func (s *shared) AmendMarked(ctx context.Context) error {
 	return cmp.Or(errors.Join(errs...), err)
 }
 
-// finishAmendments amends each of the given seasons that is sealed, for all of its marked users.
+// finishAmendments amends those of the given seasons that are sealed, for all their marks.
 func (s *shared) finishAmendments(ctx context.Context, keys map[leaderboard.SeasonKey]bool) error {
 	list := slices.Collect(maps.Keys(keys))
 	return eachRead(ctx, len(list), func(ctx context.Context, i int) error {
@@ -82,9 +82,8 @@ func (s *shared) finishAmendments(ctx context.Context, keys map[leaderboard.Seas
 	})
 }
 
-// tryAmendments does the work of finishAmendments. If the store cannot amend a season now, it returns
-// nil, because the marks are durable, and AmendMarked amends the season later. For example, while
-// the data center of another region is down, Cassandra stores bans, but amends no season.
+// tryAmendments is finishAmendments, but logs [leaderboard.ErrUnavailable] and returns nil:
+// the marks are durable, and AmendMarked amends the season later.
 func (s *shared) tryAmendments(ctx context.Context, keys map[leaderboard.SeasonKey]bool) error {
 	err := s.finishAmendments(ctx, keys)
 	if errors.Is(err, leaderboard.ErrUnavailable) {
@@ -98,7 +97,6 @@ func (s *shared) logNotAmended(ctx context.Context, err error) {
 	s.log.WarnContext(ctx, "sealed seasons not amended yet; a later attempt will amend them", "err", err)
 }
 
-// entrySeasons returns the seasons of entries.
 func entrySeasons(lists ...[]leaderboard.Entry) map[leaderboard.SeasonKey]bool {
 	keys := map[leaderboard.SeasonKey]bool{}
 	for _, e := range slices.Concat(lists...) {
@@ -107,9 +105,8 @@ func entrySeasons(lists ...[]leaderboard.Entry) map[leaderboard.SeasonKey]bool {
 	return keys
 }
 
-// amendMarked amends the final standings of a season for all users who are marked. Calls that
-// arrive while an amendment is running wait, and then share the next one. If ctx is done before the
-// end, amendMarked returns the error of ctx, but the amendment continues in the background.
+// amendMarked amends a season for all its marks. Calls during an amendment share the next one.
+// When ctx is done, amendMarked returns, but the amendment continues.
 func (s *shared) amendMarked(ctx context.Context, key leaderboard.SeasonKey) error {
 	_, err := runToEnd(ctx, s.tasks, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.amends.Do(ctx, key, struct{}{})
@@ -117,8 +114,8 @@ func (s *shared) amendMarked(ctx context.Context, key leaderboard.SeasonKey) err
 	return err
 }
 
-// amendShared does the work of amendMarked for concurrent callers. It returns when this process has
-// amended the season, or when another process has removed all marks of the season.
+// amendShared returns when this process has amended the season, or when another process has
+// removed all its marks.
 func (s *shared) amendShared(ctx context.Context, key leaderboard.SeasonKey, _ []struct{}) error {
 	for s.tasks.ctx.Err() == nil {
 		held, err := s.withLease(ctx, key, func(ctx context.Context) error { return s.amendSeason(ctx, key) })
@@ -134,7 +131,6 @@ func (s *shared) amendShared(ctx context.Context, key leaderboard.SeasonKey, _ [
 	return s.tasks.ctx.Err()
 }
 
-// marksOf returns the marks of a season.
 func (s *shared) marksOf(ctx context.Context, key leaderboard.SeasonKey) (marks []leaderboard.FinalMark, err error) {
 	for m, err := range s.store.FinalMarks(ctx) {
 		if err != nil {
@@ -147,9 +143,8 @@ func (s *shared) marksOf(ctx context.Context, key leaderboard.SeasonKey) (marks 
 	return marks, nil
 }
 
-// amendSeason amends the final standings of a season for the marks that it reads, and then removes
-// these marks. If stored data of a user are damaged, it logs this and leaves out the user, whose
-// marks remain. The changes of other users are still amended.
+// amendSeason amends a season for all its marks, and then removes them. The marks of users
+// with damaged data remain.
 func (s *shared) amendSeason(ctx context.Context, key leaderboard.SeasonKey) error {
 	marks, err := s.marksOf(ctx, key)
 	if err != nil {
@@ -174,9 +169,8 @@ func (s *shared) amendSeason(ctx context.Context, key leaderboard.SeasonKey) err
 	return nil
 }
 
-// amendEach amends the final standings of a season for one mark after another. It leaves out up to
-// maxLeftOut users whose stored data are damaged. If more users are damaged, it stops, because the
-// damage may be in data that every amendment reads.
+// amendEach amends one mark after another. After maxLeftOut users with damaged data, it stops:
+// the damage may be in data that every amendment reads.
 func (s *shared) amendEach(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, marks []leaderboard.FinalMark) error {
 	leftOut := 0
 	for i := range marks {
@@ -196,9 +190,8 @@ func (s *shared) amendEach(ctx context.Context, b *leaderboard.Board, key leader
 	return nil
 }
 
-// amendFor amends the final standings of a season once for all given marks, and removes the marks.
-// If the season is not sealed, a later seal includes the entries, or the season was deleted after
-// MarkFinal had written the marks.
+// amendFor amends a season once for all given marks, and removes them. A season that is not
+// sealed needs no amendment.
 func (s *shared) amendFor(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, marks []leaderboard.FinalMark) error {
 	users, reasons := make([]leaderboard.UserID, len(marks)), map[string]bool{}
 	for i := range marks {

@@ -11,13 +11,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// retryPeriod is the time after a season's start in which a result without a
-// timestamp may be the retry of a result of the previous season.
+// retryPeriod is the time after a season's start in which a result without a timestamp may be
+// the retry of a result of the previous season.
 const retryPeriod = 24 * time.Hour
 
-// Applier applies results to the store and the ranks. The match id, the times and the season of the
-// results must be set: see [Applier.Complete]. The Kafka consumer applies its results by an Applier,
-// and so does the [Submitter] of the embedded engine.
+// Applier applies results to the store and the ranks. The match id, the times and the season
+// of the results must be set: see [Applier.Complete].
 type Applier struct {
 	*shared
 	reader  *Reader
@@ -27,18 +26,16 @@ type Applier struct {
 	lastTimestamp time.Time // the latest time that newTimestamp returned
 }
 
-// Synced reports whether the index has every update so far of the given seasons, or of all seasons
-// if none is given: see [leaderboard.Index].
+// Synced reports whether the index has every update so far of the given seasons, or of all
+// seasons if none is given: see [leaderboard.Index].
 func (a *Applier) Synced(seasons ...leaderboard.SeasonKey) bool { return a.index.Synced(seasons...) }
 
-// Apply makes results of a board durable and updates the ranks. If the season of a result is
-// sealed, AmendMarked later amends the season's final standings. Apply does the same on each board
-// that is linked to the board.
+// Apply makes results of a board durable, on the linked boards too, and updates the ranks. If
+// a season is sealed, AmendMarked later amends its final standings.
 //
-// When ctx is done, the store does not begin to write further results. Apply waits for the writes
-// that have begun, and applies their results to the linked boards and the ranks. The outcomes of the
-// other results have an Err. When a caller retries these results, no earlier attempt to write them
-// is still running.
+// When ctx is done, Apply begins no further writes, and completes those that have begun. The
+// outcomes of the other results have an Err. The caller can retry these results safely: no
+// earlier attempt is still running.
 func (a *Applier) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	a.tasks.running.Add(1)
 	defer a.tasks.running.Done()
@@ -50,13 +47,12 @@ func (a *Applier) Apply(ctx context.Context, b *leaderboard.Board, results []lea
 	return report, err
 }
 
-// applyTo applies results to one board and updates its ranks. It does not apply the results to
-// linked boards.
+// applyTo applies results to one board, not to its linked boards.
 func (s *shared) applyTo(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	report, err := s.store.Apply(ctx, b, results)
 	if err != nil {
 		if errors.Is(err, leaderboard.ErrBoardNotFound) {
-			s.forgetBoard(b.ID) // the board was deleted, so remove it from the cache
+			s.forgetBoard(b.ID)
 		}
 		return report, err
 	}
@@ -71,7 +67,6 @@ func (s *shared) applyTo(ctx context.Context, b *leaderboard.Board, results []le
 	return report, s.ranks.update(context.WithoutCancel(ctx), entriesAfter(report.Changes), unchangedEntries(&report), reason)
 }
 
-// entriesAfter returns the new entry of each change.
 func entriesAfter(changes []leaderboard.Change) []leaderboard.Entry {
 	entries := make([]leaderboard.Entry, len(changes))
 	for i := range changes {
@@ -80,8 +75,7 @@ func entriesAfter(changes []leaderboard.Change) []leaderboard.Entry {
 	return entries
 }
 
-// unchangedEntries returns the entries in the outcomes of a report that are not in
-// its changes.
+// unchangedEntries returns the entries in the outcomes that are not in the changes.
 func unchangedEntries(report *leaderboard.ApplyReport) (entries []leaderboard.Entry) {
 	included := make(map[leaderboard.EntryKey]bool, len(report.Changes))
 	for i := range report.Changes {
@@ -99,10 +93,9 @@ func unchangedEntries(report *leaderboard.ApplyReport) (entries []leaderboard.En
 	return entries
 }
 
-// Refresh recomputes a user's entry from the results in the store, and copies these results to the
-// linked boards that lack them. It then updates the ranks, and returns the entry before and after.
-// If ctx is done after Refresh has begun, Refresh does not stop. Errors:
-// [leaderboard.ErrBoardNotFound].
+// Refresh recomputes a user's entry from the stored results, copies these results to linked
+// boards that lack them, and updates the ranks. Refresh does not stop when ctx is done.
+// Errors: [leaderboard.ErrBoardNotFound].
 func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	if err := ctx.Err(); err != nil {
 		return leaderboard.Change{}, err
@@ -120,10 +113,9 @@ func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season lead
 	return change, a.ranks.updateRecounted(ctx, []leaderboard.Change{change}, "refresh")
 }
 
-// RanksOf returns the competition rank of each rank key in the overall ladder of a season. If the
-// ladder has no entry with the key, the returned rank is the rank that a new entry with the key would
-// have. In a sealed season, all returned ranks are 0, because the final standings may lack results
-// that Apply has applied.
+// RanksOf returns the competition rank of each rank key in the overall ladder of a season,
+// whether or not an entry has the key. In a sealed season all ranks are 0: its final standings
+// may lack applied results.
 func (a *Applier) RanksOf(ctx context.Context, key leaderboard.SeasonKey, keys []leaderboard.RankKey) ([]int64, error) {
 	b, err := a.board(ctx, key.Board)
 	if err != nil {
@@ -139,18 +131,16 @@ func (a *Applier) RanksOf(ctx context.Context, key leaderboard.SeasonKey, keys [
 	return a.reader.ranksOf(ctx, b, key.Season, keys)
 }
 
-// KeysAt returns the rank key at each position in the overall ladder of a season. Positions count
-// from 1. If the ladder does not have a position, the key of this position is empty.
+// KeysAt returns the rank key at each position in the overall ladder of a season. Positions
+// count from 1. A missing position has an empty key.
 func (a *Applier) KeysAt(ctx context.Context, key leaderboard.SeasonKey, positions []int64) ([]leaderboard.RankKey, error) {
 	return a.reader.keysAt(ctx, key, positions)
 }
 
-// Complete sets the fields that a submitted result may omit: the match id and the
-// times. It sets the season that contains the result's AchievedAt. A result without a season and
-// without a time may be a retry of a result of the previous season: see completeRetry. Complete
-// gives such a retry the season and the time of the earlier result. Errors:
-// [leaderboard.ErrSeasonNotFound] if the board has no season at AchievedAt; a
-// [leaderboard.FieldError] if the board is linked.
+// Complete sets the match id and the times if the result omits them, and the season that
+// contains AchievedAt. A retry of a result of the previous season gets that result's season
+// and time. Errors: [leaderboard.ErrSeasonNotFound] if the board has no season at AchievedAt;
+// a [leaderboard.FieldError] if the board is linked.
 func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	r.Board = b.ID
 	if err := b.CheckDirect(); err != nil {
@@ -181,10 +171,9 @@ func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderbo
 	return r, nil
 }
 
-// completeRetry handles a result whose time was assigned shortly after the start of a season. It
-// may be a retry or a correction of a result that was received before the start. In that case, the
-// previous season has a result of the same match whose time was also assigned. The match must count
-// once, so completeRetry moves the new result into the previous season.
+// completeRetry finds a retry or correction of a result that was received before the season's
+// start. The previous season then has a result of the match whose time was also assigned. The
+// match must count once, so r moves into the previous season.
 func (a *Applier) completeRetry(ctx context.Context, b *leaderboard.Board, season leaderboard.Season, r *leaderboard.MatchResult) error {
 	previous, ok := b.Season.Previous(season)
 	if !ok || r.User.Validate() != nil || r.Match.Validate() != nil {
@@ -207,9 +196,8 @@ func (a *Applier) completeRetry(ctx context.Context, b *leaderboard.Board, seaso
 	return nil
 }
 
-// newTimestamp returns the present time, truncated to a microsecond. Each returned time is later
-// than the previous time: if the clock has not advanced, newTimestamp adds a microsecond to the
-// previous time.
+// newTimestamp returns the present time, truncated to a microsecond. Each returned time is
+// later than the previous one.
 func (a *Applier) newTimestamp() time.Time {
 	a.timestampMu.Lock()
 	defer a.timestampMu.Unlock()

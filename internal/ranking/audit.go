@@ -9,17 +9,16 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxActs is the largest page of acts.
 const maxActs = 1000
 
 // ActQuery selects acts of the audit log. Empty fields select all.
 type ActQuery struct {
 	Actor  string
-	Action string // an action such as "board.update", or its part before the dot
+	Action string // such as "board.update", or its part before the dot
 	Board  leaderboard.BoardID
 	User   leaderboard.UserID
-	Since  time.Time          // acts of this time or later
-	Before time.Time          // acts before this time
+	Since  time.Time          // inclusive
+	Before time.Time          // exclusive
 	After  leaderboard.ActKey // the last act of the previous page
 	Limit  int                // 1 to maxActs
 }
@@ -35,8 +34,7 @@ func (a *Admin) AppendAct(ctx context.Context, act leaderboard.Act) error {
 	return a.store.AppendAct(ctx, act)
 }
 
-// Acts returns a page of the audit log. It reads the log from q.After, so its cost does
-// not depend on the earlier pages.
+// Acts returns a page of the audit log.
 func (a *Admin) Acts(ctx context.Context, q ActQuery) (ActPage, error) {
 	if q.Limit < 1 || q.Limit > maxActs {
 		return ActPage{}, &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", maxActs, q.Limit)}

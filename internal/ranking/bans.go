@@ -12,14 +12,14 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxReasonBytes is the largest size of the reason that an administrator gives for an act.
+// maxReasonBytes bounds the reason that an administrator gives for an act.
 const maxReasonBytes = 256
 
-// SetBan bans a user, or lifts a ban, on one board or on every board. It sets At and
-// Revision of ban, and returns the state of the ban that then stands. A banned user is
-// hidden in past and sealed seasons too. The store still accepts and counts the user's results, so
-// the ranks include them after the ban is lifted. Errors: [leaderboard.ErrBoardNotFound] if
-// ban.Banned is true and the board does not exist; a [leaderboard.FieldError].
+// SetBan bans a user, or lifts a ban, on one board or on every board. It sets At and Revision
+// of ban, and returns the ban that then stands. A ban also hides the user in past and sealed
+// seasons. The user's results still count, so the ranks include them after the ban. Errors:
+// [leaderboard.ErrBoardNotFound] if ban.Banned is true and the board does not exist; a
+// [leaderboard.FieldError].
 func (a *Admin) SetBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.Ban, error) {
 	if err := a.completeBan(ctx, &ban); err != nil {
 		return leaderboard.Ban{}, err
@@ -32,14 +32,11 @@ func (a *Admin) SetBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.Ba
 	})
 }
 
-// completeBan sets the fields of a ban that the caller does not choose, and checks the other
-// fields.
 func (a *Admin) completeBan(ctx context.Context, ban *leaderboard.Ban) error {
 	ban.At, ban.Revision = leaderboard.Truncate(a.now()), 0
 	return a.checkBan(ctx, ban)
 }
 
-// banAmendmentReason returns the reason for the amendments that a ban or unban causes.
 func banAmendmentReason(banned bool) string {
 	if banned {
 		return "ban a user"
@@ -47,8 +44,8 @@ func banAmendmentReason(banned bool) string {
 	return "unban a user"
 }
 
-// CheckBan checks a ban as SetBan does, but changes nothing. If ban is valid, CheckBan
-// returns the state of the ban that is stored now.
+// CheckBan checks a ban as SetBan does, but changes nothing. It returns the ban that is stored
+// now.
 func (a *Admin) CheckBan(ctx context.Context, ban *leaderboard.Ban) (leaderboard.Ban, error) {
 	if err := a.checkBan(ctx, ban); err != nil {
 		return leaderboard.Ban{}, err
@@ -56,8 +53,7 @@ func (a *Admin) CheckBan(ctx context.Context, ban *leaderboard.Ban) (leaderboard
 	return a.storedBan(ctx, ban.Key())
 }
 
-// checkBan checks the fields that the caller chooses. If ban lifts a ban, checkBan clears its
-// Until.
+// checkBan checks the fields that the caller chooses. It clears Until if ban lifts a ban.
 func (a *Admin) checkBan(ctx context.Context, ban *leaderboard.Ban) error {
 	if err := errors.Join(ban.User.Validate(), CheckReason(ban.Reason)); err != nil {
 		return err
@@ -77,8 +73,6 @@ func (a *Admin) checkBan(ctx context.Context, ban *leaderboard.Ban) error {
 	return nil
 }
 
-// CheckReason returns a [leaderboard.FieldError] if the reason that an administrator gives for
-// an act is too long.
 func CheckReason(reason string) error {
 	if len(reason) > maxReasonBytes {
 		return &leaderboard.FieldError{Field: "reason", Problem: fmt.Sprintf("must be at most %d bytes, not %d", maxReasonBytes, len(reason))}
@@ -86,8 +80,7 @@ func CheckReason(reason string) error {
 	return nil
 }
 
-// storedBan returns the stored state of a ban. If none is stored, it returns the state of a
-// user who was never banned.
+// storedBan returns the stored ban, or the state of a user who was never banned.
 func (s *shared) storedBan(ctx context.Context, key leaderboard.BanKey) (leaderboard.Ban, error) {
 	bans, err := s.store.UserBans(ctx, key.User)
 	for _, b := range bans {
@@ -98,9 +91,9 @@ func (s *shared) storedBan(ctx context.Context, key leaderboard.BanKey) (leaderb
 	return leaderboard.Ban{User: key.User, Board: key.Board}, err
 }
 
-// setBan stores the state of a ban and updates the ranks of the user's entries. It also
-// updates the ranks of entries that this call does not change. An earlier process may
-// have changed these entries and died before it updated the ranks.
+// setBan stores a ban and updates the ranks of all entries that it concerns, even of those
+// that it does not change: an earlier process may have changed an entry and died before it
+// updated the rank.
 func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, reason string) error {
 	changes, err := a.store.SetBan(ctx, ban)
 	if err != nil {
@@ -113,7 +106,7 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, reason string) 
 	var changedEntries, otherEntries []leaderboard.Entry
 	for i := range changes {
 		if c := &changes[i]; c.Before.Hidden == c.After.Hidden {
-			otherEntries = append(otherEntries, c.After) // for example, another ban still hides this entry
+			otherEntries = append(otherEntries, c.After) // for example, another ban still hides the entry
 		} else {
 			changedEntries = append(changedEntries, c.After)
 		}
@@ -145,8 +138,8 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, reason string) 
 	return a.tryAmendments(ctx, entrySeasons(changedEntries, otherEntries))
 }
 
-// concernedBoard returns the board with an id. If the ban does not concern the board, or the board
-// was deleted, concernedBoard returns nil.
+// concernedBoard returns nil if the ban does not concern the board, or if the board was
+// deleted.
 func (s *shared) concernedBoard(ctx context.Context, ban *leaderboard.Ban, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := s.board(ctx, id)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -158,7 +151,6 @@ func (s *shared) concernedBoard(ctx context.Context, ban *leaderboard.Ban, id le
 	return b, nil
 }
 
-// CheckImport returns an error if one of the bans is not valid.
 func (a *Admin) CheckImport(bans []leaderboard.Ban) error {
 	for i := range bans {
 		b := &bans[i]
@@ -176,8 +168,8 @@ func (a *Admin) CheckImport(bans []leaderboard.Ban) error {
 	return nil
 }
 
-// ImportBans merges the states of bans from an export into the stored states. A state
-// that is older than the stored state has no effect, so ImportBans may be repeated.
+// ImportBans merges exported bans into the stored bans. A ban that is older than the stored
+// one has no effect.
 func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 	if err := a.CheckImport(bans); err != nil {
 		return err
@@ -187,7 +179,7 @@ func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 			// The ban has ended, so import the state after its end.
 			setAt := b.At
 			b = lifted(&b)
-			b.At = setAt // if the user was erased after this time, the import has no effect
+			b.At = setAt // an erasure of the user after this time wins
 		}
 		if _, err := runToEnd(ctx, a.tasks, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, a.setBan(ctx, b, banAmendmentReason(b.Banned))
@@ -198,9 +190,8 @@ func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 	return nil
 }
 
-// lifted returns the state of the ban b after its end. The returned state depends on b
-// only, so every process writes the same state. In that state, Until stays set until the
-// ranks include the user again: see liftEnded.
+// lifted returns the state after the end of b. It depends on b only, so every process writes
+// the same state. Until stays set until the ranks include the user again: see liftEnded.
 func lifted(b *leaderboard.Ban) leaderboard.Ban {
 	state := leaderboard.Ban{User: b.User, Board: b.Board, Revision: b.Revision + 1, Reason: "the ban ended", At: b.Until, Until: b.Until}
 	if state.At.Before(b.At) {
@@ -209,10 +200,9 @@ func lifted(b *leaderboard.Ban) leaderboard.Ban {
 	return state
 }
 
-// liftEnded lifts a ban whose end has passed. It appends the act to the audit log, lifts the
-// ban in the store, updates the ranks, and then clears Until. If the process dies before the
-// last step, [leaderboard.UserStore].BansEnding yields the ban again, and the next call of
-// liftEnded repeats the steps.
+// liftEnded lifts a ban that has ended. It clears Until last: if the process dies before,
+// [leaderboard.UserStore].BansEnding yields the ban again, and the next call repeats all
+// steps.
 func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 	if b.Banned {
 		b = lifted(&b)
@@ -231,8 +221,8 @@ func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 	return err
 }
 
-// liftAct returns the audit log's record of lifting the ban b. It depends on b only. If several
-// processes lift the ban, they append equal records, and the log keeps one record.
+// liftAct returns the act of lifting b. It depends on b only, so the log keeps one act if
+// several processes lift the ban.
 func liftAct(b *leaderboard.Ban) leaderboard.Act {
 	sum := sha256.Sum256([]byte(string(b.User) + "\n" + string(b.Board)))
 	return leaderboard.Act{
@@ -241,9 +231,8 @@ func liftAct(b *leaderboard.Ban) leaderboard.Act {
 	}
 }
 
-// liftEndedBans lifts each ban whose end has passed. It returns the next end of a ban,
-// or the zero time if no ban ends before until. If stored data of a user are damaged, it leaves out
-// the user's ban, lifts the other bans, and returns an error.
+// liftEndedBans lifts each ban that has ended, except bans of users with damaged data. It
+// returns the next end of a ban, or the zero time if no ban ends before until.
 func (a *Admin) liftEndedBans(ctx context.Context, until time.Time) (nextEnd time.Time, err error) {
 	var errs []error
 	for b, err := range a.store.BansEnding(ctx, until) {
@@ -266,17 +255,15 @@ func (a *Admin) liftEndedBans(ctx context.Context, until time.Time) (nextEnd tim
 	return nextEnd, errors.Join(errs...)
 }
 
-// planLift wakes liftBans, which then reads the ends of bans again.
 func (s *shared) planLift() {
 	select {
 	case s.newEnd <- struct{}{}:
-	default: // liftBans has not read the previous signal yet
+	default:
 	}
 }
 
 // liftBans lifts each ban at its end. It returns at the next tick, or when ctx is done.
-// interval is the time between two ticks. If the store does not answer, the next call
-// of liftBans lifts the bans.
+// interval is the time between two ticks.
 func (a *Admin) liftBans(ctx context.Context, tick <-chan time.Time, interval time.Duration) {
 	for {
 		nextEnd, err := a.liftEndedBans(ctx, a.now().Add(interval))
@@ -300,10 +287,9 @@ func (a *Admin) liftBans(ctx context.Context, tick <-chan time.Time, interval ti
 
 // BanQuery selects bans. Empty fields select all.
 type BanQuery struct {
-	Board leaderboard.BoardID // selects bans on this board and bans on every board
-	User  string              // a part of the user id; upper and lower case are equal
-	// Reason and Actor are parts of the reason and the actor of the ban. Upper and lower
-	// case are equal.
+	Board leaderboard.BoardID // on this board or on every board
+	User  string              // a part of the user id; case is ignored
+	// Reason and Actor are parts of the reason and the actor. Case is ignored.
 	Reason, Actor string
 	// Lifted includes bans that were lifted or have ended.
 	Lifted bool
@@ -320,8 +306,7 @@ type BanPage struct {
 	Next leaderboard.BanKey // the After of the next page; empty on the last page
 }
 
-// Bans returns a page of bans in the store's order. It reads all bans up to the end of
-// the page.
+// Bans returns a page of bans in the store's order.
 func (a *Admin) Bans(ctx context.Context, q BanQuery) (BanPage, error) {
 	if q.Limit < 1 || q.Limit > MaxBans {
 		return BanPage{}, &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", MaxBans, q.Limit)}
@@ -357,8 +342,8 @@ func (r *Reader) UserBans(ctx context.Context, user leaderboard.UserID) ([]leade
 	return r.store.UserBans(ctx, user)
 }
 
-// ExportBans calls send for each ban that concerns a board, lifted bans too. These are the bans on
-// this board, and the bans on every board of users who have results on this board.
+// ExportBans calls send for each ban on a board, and for each ban on every board whose user
+// has results on this board. Both include lifted bans.
 func (a *Admin) ExportBans(ctx context.Context, board leaderboard.BoardID, send func(leaderboard.Ban) error) error {
 	for b, err := range a.store.Bans(ctx, leaderboard.BanKey{}) {
 		if err != nil {

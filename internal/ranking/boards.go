@@ -10,31 +10,27 @@ import (
 )
 
 const (
-	// refreshTimeout is the longest time for the refresh of a cached value.
 	refreshTimeout = time.Second
-	// refreshCooldown is the time between a refresh that the store did not answer and the
-	// next refresh.
+	// refreshCooldown is the time between an unanswered refresh and the next refresh.
 	refreshCooldown = 5 * time.Second
 )
 
-// BoardCache caches the boards of a store and the records of their seasons. If the store does not
-// answer, BoardCache returns expired values.
+// BoardCache caches boards and season records. If the store does not answer, BoardCache
+// returns expired values.
 type BoardCache struct {
 	store leaderboard.Store
 	now   func() time.Time
 	ttl   time.Duration
 
 	boards  sync.Map // BoardID to *cached[leaderboard.Board]
-	seasons sync.Map // SeasonKey to *cached[leaderboard.SeasonRecord], for seasons that may be sealed
+	seasons sync.Map // for seasons that may be sealed
 }
 
-// cached is an answer of the store.
 type cached[V any] struct {
 	value V
 	until time.Time // the time of the next refresh
-	// readAt is the time immediately before the value was read from the store. It is from
-	// [time.Now], not from BoardCache.now, because it is compared with times of this process
-	// only.
+	// readAt is when the read of the value began. It is from [time.Now], not from
+	// BoardCache.now, and is compared with times of this process only.
 	readAt time.Time
 }
 
@@ -47,10 +43,9 @@ func (c *BoardCache) Board(ctx context.Context, id leaderboard.BoardID) (leaderb
 	return *b, nil
 }
 
-// board returns a board, which the caller must not change. If the store does not
-// answer, board returns the cached version, which may lack the latest divisions and
-// seasons. Ranks in the divisions and seasons of the cached version are correct, because the order,
-// the policy, the half-life and the tie-breakers of a board never change.
+// board returns a board, which the caller must not change. An expired version gives correct
+// ranks in its divisions and seasons: the order, the policy, the half-life and the
+// tie-breakers of a board never change.
 func (c *BoardCache) board(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := getCached(ctx, c, &c.boards, id, nil, func(ctx context.Context) (leaderboard.Board, error) {
 		if err := id.Validate(); err != nil {
@@ -64,8 +59,8 @@ func (c *BoardCache) board(ctx context.Context, id leaderboard.BoardID) (*leader
 	return b, err
 }
 
-// BoardSince returns a version of a board that was read from the store after since, a
-// time in the past. Errors: [leaderboard.ErrBoardNotFound].
+// BoardSince returns a version of a board that was read from the store after since, a time in
+// the past. Errors: [leaderboard.ErrBoardNotFound].
 func (c *BoardCache) BoardSince(ctx context.Context, id leaderboard.BoardID, since time.Time) (leaderboard.Board, error) {
 	b, err := c.boardSince(ctx, id, since)
 	if err != nil {
@@ -74,7 +69,7 @@ func (c *BoardCache) BoardSince(ctx context.Context, id leaderboard.BoardID, sin
 	return *b, nil
 }
 
-// boardSince does the work of BoardSince. The caller must not change the board.
+// boardSince is BoardSince. The caller must not change the board.
 func (c *BoardCache) boardSince(ctx context.Context, id leaderboard.BoardID, since time.Time) (*leaderboard.Board, error) {
 	if cachedBoard, ok := c.boards.Load(id); ok {
 		if entry := cachedBoard.(*cached[leaderboard.Board]); entry.readAt.After(since) {
@@ -92,9 +87,8 @@ func (c *BoardCache) boardSince(ctx context.Context, id leaderboard.BoardID, sin
 	return &b, err
 }
 
-// seasonRecord returns the record of a season and reports whether the season is sealed.
-// If the store does not answer, seasonRecord returns the cached record. If no record is
-// cached and the season still accepts results, it reports that the season is not
+// seasonRecord returns the record of a season and whether the season is sealed. If the store
+// does not answer and no record is cached, a season that still accepts results counts as not
 // sealed.
 func (c *BoardCache) seasonRecord(ctx context.Context, b *leaderboard.Board, season leaderboard.Season) (leaderboard.SeasonRecord, bool, error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season.ID}
@@ -115,14 +109,13 @@ func (c *BoardCache) seasonRecord(ctx context.Context, b *leaderboard.Board, sea
 	return *r, !r.SealedAt.IsZero(), nil
 }
 
-// mayBeSealed reports whether a season may be sealed, because it has ended. The clock of the
-// process that seals the season may be up to sealDelay ahead. mayBeSealed ignores the grace, which
-// an administrator may extend after the season is sealed.
+// mayBeSealed reports whether a season has ended. The clock of the sealing process may be up
+// to sealDelay ahead. The grace does not matter: an administrator may extend it after the
+// seal.
 func (c *BoardCache) mayBeSealed(season leaderboard.Season) bool {
 	return !season.End.IsZero() && c.now().Add(sealDelay).After(season.End)
 }
 
-// putSeason caches a season's record.
 func (c *BoardCache) putSeason(r leaderboard.SeasonRecord) {
 	putCached(c, &c.seasons, r.SeasonKey, r, time.Now())
 }
@@ -134,11 +127,9 @@ func putCached[V any](c *BoardCache, values *sync.Map, key any, value V, readAt 
 	values.Store(key, &cached[V]{value, c.now().Add(c.ttl), readAt})
 }
 
-// getCached returns the value that is cached under a key. If the value is absent or expired,
-// getCached fetches and caches a new value. If the store does not answer, getCached returns the
-// expired value. Without an expired value, it returns fallback or, if fallback is nil, the error. For
-// refreshCooldown after it has returned an expired value or fallback, getCached returns the same
-// value without another fetch.
+// getCached returns the cached value of a key. If the value is absent or expired, getCached
+// fetches a new value. If the store does not answer, getCached returns the expired value, else
+// fallback, else the error. It then fetches again after refreshCooldown.
 func getCached[V any](ctx context.Context, c *BoardCache, values *sync.Map, key any, fallback *V, fetch func(context.Context) (V, error)) (*V, error) {
 	loaded, _ := values.Load(key)
 	previous, _ := loaded.(*cached[V])

@@ -12,42 +12,33 @@ import (
 )
 
 const (
-	// CatchUp drops a season if its parameter users is nil, or has more than max(minRebuilt,
-	// size/rebuiltShare) users. The size is the number of the season's users in the index.
-	// Otherwise, CatchUp refreshes the entries of the given users.
+	// CatchUp drops a season if users is nil, or has more than max(minRebuilt,
+	// size/rebuiltShare) users. Otherwise, it refreshes the entries of these users. The size
+	// is the number of the season's users in the index.
 	minRebuilt   = 1000
 	rebuiltShare = 8
-	// refreshChunk is the largest number of users whose entries CatchUp reads before it passes the
-	// entries to the index.
+	// refreshChunk is the number of users whose entries are passed to the index at once.
 	refreshChunk = 512
-	// maxRepairs is the largest number of entries that wait for a repair of the index.
-	maxRepairs = 1 << 16
+	maxRepairs   = 1 << 16
 )
 
-// CatchUp updates the index with stored entries. Call it if a process may have died after it stored
-// the entries and before it updated the index.
+// CatchUp updates the index with the stored entries of users. It is called if a process may
+// have died between the store and the index.
 //
-// The season in key is of a board that is not linked to a source. Parameter users has users of this
-// season; nil means all users of the season. CatchUp updates the index with the entries of these
-// users in the season, and on the boards that are linked to the season's board.
+// The board in key must not be linked. If users is nil, CatchUp updates all users of the
+// season. It also updates the entries of these users on the linked boards.
 //
-// If CatchUp returns no error, and if Synced returns true after CatchUp has returned, then every
-// process sees the entries or treats their season as not loaded. If CatchUp returns an error, rest has
-// the users whose entries it has not refreshed. CatchUp may be repeated, and it may run while results
-// are applied, because the index ignores older versions of an entry.
+// If CatchUp returns no error, and Synced then returns true, every process sees the entries or
+// treats their season as not loaded. After an error, rest has the users whose entries are not
+// refreshed. CatchUp may be repeated, and may run while results are applied: the index ignores
+// older versions of an entry.
 //
-// CatchUp does not skip a season that is not loaded: another process may be filling it, and may
-// have read the users' entries before they changed. CatchUp uses the cheaper of two ways:
+// CatchUp does not skip a season that is not loaded: another process may be filling it, and
+// may have read the users' entries before they changed. CatchUp uses the cheaper of two ways:
 //
-//   - For few users, CatchUp reads the users' entries: some 5,000 users a second, whatever the size
-//     of the season. Ranks stay available. Each entry takes one read of the store. If the user has
-//     no entry, CatchUp also calls Recount. If the board has linked boards, CatchUp also reads the
-//     list of the user's seasons.
+//   - For few users, CatchUp reads their entries. Ranks stay available.
 //   - For many users or nil, CatchUp drops the season and the unsealed seasons of the linked
-//     boards, and returns dropped as true. The next reader or sweep fills a dropped season with all
-//     its users, from one scan of the store: some 20,000 users a second. If users has more than an
-//     eighth of the season's users, the fill takes at most twice the time of reading the entries of
-//     these users one by one.
+//     boards, and returns dropped as true. The next reader or sweep fills them.
 //
 // Errors: [leaderboard.ErrRankUnavailable] if the index does not answer; those of the store.
 func (a *Applier) CatchUp(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) (rest []leaderboard.UserID, dropped bool, err error) {
@@ -74,8 +65,7 @@ func (a *Applier) CatchUp(ctx context.Context, key leaderboard.SeasonKey, users 
 	}
 	boards := append([]*leaderboard.Board{links.source}, links.boards...)
 	for len(users) > 0 {
-		// If an Update failed, the season would become unavailable. So first check that the index
-		// answers.
+		// A failed Update makes the season unavailable. So first check that the index answers.
 		if _, err := a.index.Loaded(ctx, key); err != nil {
 			return users, false, err
 		}
@@ -88,7 +78,6 @@ func (a *Applier) CatchUp(ctx context.Context, key leaderboard.SeasonKey, users 
 	return nil, false, nil
 }
 
-// isLargePart reports whether it is cheaper to fill a season than to refresh the entries of users.
 func (a *Applier) isLargePart(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) (bool, error) {
 	if len(users) <= minRebuilt {
 		return false, nil
@@ -101,13 +90,11 @@ func (a *Applier) isLargePart(ctx context.Context, key leaderboard.SeasonKey, us
 	return int64(len(users)) > view.Size/rebuiltShare, err
 }
 
-// RepairIndex adds a user's entry to the index, in the background. Call RepairIndex after another
-// process has applied a result of the user but could not add the entry to the index. Perhaps only
-// that process cannot reach the index.
+// RepairIndex adds a user's entry to the index, in the background. It is called after another
+// process has applied a result of the user, but could not add the entry to the index.
 //
-// If RepairIndex cannot add the entry, or if too many entries are waiting, it invalidates the season:
-// see [leaderboard.Index].Invalidate. Otherwise, an index that did not answer for a while could
-// return old ranks afterwards.
+// If RepairIndex fails, or too many entries are waiting, it invalidates the season: see
+// [leaderboard.Index].Invalidate. Otherwise the index could return old ranks after an outage.
 func (a *Applier) RepairIndex(key leaderboard.SeasonKey, user leaderboard.UserID) {
 	added, start := a.repairs.add(leaderboard.EntryKey{SeasonKey: key, User: user})
 	if !added {
@@ -118,7 +105,6 @@ func (a *Applier) RepairIndex(key leaderboard.SeasonKey, user leaderboard.UserID
 	}
 }
 
-// repairIndex adds the pending entries to the index until no entry is pending.
 func (a *Applier) repairIndex() {
 	for pending := a.repairs.take(); len(pending) > 0; pending = a.repairs.take() {
 		seasons := map[leaderboard.SeasonKey][]leaderboard.UserID{}
@@ -149,16 +135,15 @@ func (a *Applier) repairSeason(key leaderboard.SeasonKey, users []leaderboard.Us
 	return nil
 }
 
-// repairs are the entries for which RepairIndex was called, and which are not yet in the index.
+// repairs are the entries that RepairIndex has not yet passed to the index.
 type repairs struct {
 	mu      sync.Mutex
 	pending map[leaderboard.EntryKey]struct{}
 	running bool // a goroutine takes the pending entries
 }
 
-// add adds an entry. If too many entries are pending, add instead removes the pending entries of
-// the same season, and returns added as false. If start is true, the caller must start a goroutine
-// that calls take.
+// add adds an entry. If too many are pending, it instead removes those of the same season, and
+// returns added as false. If start is true, the caller must start a goroutine that calls take.
 func (r *repairs) add(k leaderboard.EntryKey) (added, start bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,7 +159,7 @@ func (r *repairs) add(k leaderboard.EntryKey) (added, start bool) {
 	return true, start
 }
 
-// take returns the pending entries, and removes them. If take returns none, the goroutine must end.
+// take removes and returns the pending entries. If it returns none, the goroutine must end.
 func (r *repairs) take() map[leaderboard.EntryKey]struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,8 +168,8 @@ func (r *repairs) take() map[leaderboard.EntryKey]struct{} {
 	return taken
 }
 
-// CatchUpAll does the work of CatchUp for all users of all seasons that may be in the index. It
-// drops these seasons.
+// CatchUpAll is CatchUp for all users of all seasons. It drops all unsealed seasons from the
+// index.
 func (a *Applier) CatchUpAll(ctx context.Context) error {
 	boards, err := a.store.Boards(ctx)
 	if err != nil {
@@ -198,7 +183,6 @@ func (a *Applier) CatchUpAll(ctx context.Context) error {
 	return nil
 }
 
-// dropUnsealed drops the seasons of a board from the index. Sealed seasons are not in the index.
 func (s *shared) dropUnsealed(ctx context.Context, b *leaderboard.Board) error {
 	ids, err := s.store.SeasonIDs(ctx, b.ID)
 	if err != nil {
@@ -223,16 +207,15 @@ func (s *shared) dropUnsealed(ctx context.Context, b *leaderboard.Board) error {
 	return nil
 }
 
-// dropSeason drops a season from the index, even while another process is filling the season: that
-// process may have read some entries before they changed.
+// dropSeason drops a season, even while another process is filling it: that process may have
+// read entries before they changed.
 func (s *shared) dropSeason(ctx context.Context, key leaderboard.SeasonKey) error {
 	defer s.hub.notify(key)
 	return s.index.Drop(ctx, key)
 }
 
-// refreshIndex passes the entries of users to the index: their entries in the season key of the
-// first board, and their entries in all seasons of the other boards. The other boards must be
-// linked to the first board. The parameter changedAt is the time of the change.
+// refreshIndex passes entries of users to the index: those in season key of boards[0], and
+// those in all seasons of the other boards, which are linked to boards[0].
 func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
 	keys := make([][]leaderboard.EntryKey, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) error {
@@ -263,9 +246,8 @@ func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board,
 	return nil
 }
 
-// refreshEntries passes the entries of users in one season to the index. It passes them even if the
-// index does not have the season, because another process may be filling the season. A user whose
-// stored data are damaged is left out.
+// refreshEntries passes entries of one season to the index, even if the season is not loaded:
+// another process may be filling it. It leaves out users with damaged data.
 func (a *Applier) refreshEntries(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
 	entries := make([]leaderboard.Entry, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) (err error) {
@@ -277,7 +259,7 @@ func (a *Applier) refreshEntries(ctx context.Context, b *leaderboard.Board, key 
 		return err
 	}); err != nil {
 		if errors.Is(err, leaderboard.ErrBoardNotFound) {
-			return nil // the board was deleted, and its ranks with it
+			return nil
 		}
 		return err
 	}
@@ -286,8 +268,8 @@ func (a *Applier) refreshEntries(ctx context.Context, b *leaderboard.Board, key 
 	return a.index.tryUpdate(ctx, key, leaderboard.Truncate(changedAt), entries)
 }
 
-// storedEntry returns a user's entry. If none of the user's results counts, the entry has a
-// version, but no key. Errors: [leaderboard.ErrBoardNotFound].
+// storedEntry returns a user's entry. If no result counts, the entry has a version, but no
+// key. Errors: [leaderboard.ErrBoardNotFound].
 func (s *shared) storedEntry(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, user leaderboard.UserID) (leaderboard.Entry, error) {
 	stored, err := s.store.Entry(ctx, key, user)
 	if errors.Is(err, leaderboard.ErrEntryNotFound) { // only a recount returns the version of an entry without results

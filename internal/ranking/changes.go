@@ -9,21 +9,20 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// changesInterval is the longest time between two calls of FinishRankChanges by SweepEvery. A call
-// finds the changes that other regions have made. Regions share the stored data, but each region
-// has its own index.
+// changesInterval bounds the time between two searches for changes by other regions. Regions
+// share the stored data, but not the index.
 const changesInterval = 10 * time.Second
 
-// FinishRankChanges updates the ranks after the changes that the index may lack: see
-// [leaderboard.RankChangeStore]. If it fails for a change, it goes on with the other changes. While
-// the index lacks updates, FinishRankChanges does nothing, because it could not finish any change.
+// FinishRankChanges updates the ranks after changes that the index may lack: see
+// [leaderboard.RankChangeStore]. If a change fails, it continues with the others. It does
+// nothing while the index is not synced.
 func (a *Admin) FinishRankChanges(ctx context.Context) error {
 	if !a.index.Synced() {
 		return nil
 	}
 	var errs []error
 	for c, err := range a.store.RankChanges(ctx) {
-		if c.Board != "" { // FillDivisions finishes such a change, which may take long
+		if c.Board != "" { // FillDivisions finishes such a change
 			wake(a.newRules)
 			continue
 		}
@@ -42,11 +41,11 @@ func (a *Admin) FinishRankChanges(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// errNotSynced means that the index may lack a change, so a later call must repeat the change.
+// errNotSynced means that the index may lack a change. A later call must repeat the change.
 var errNotSynced = fmt.Errorf("ranking: the index lacks updates: %w", leaderboard.ErrRankUnavailable)
 
-// updateRanks updates the ranks after a change. It returns nil only if the index has the change, or
-// if every process treats the changed seasons as not loaded.
+// updateRanks returns nil only if the index has the change, or every process treats the
+// changed seasons as not loaded.
 func (a *Admin) updateRanks(ctx context.Context, c *leaderboard.RankChange, entries []leaderboard.Entry) error {
 	if c.User == "" {
 		for _, key := range c.Seasons {

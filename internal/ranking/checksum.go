@@ -14,27 +14,25 @@ import (
 )
 
 const (
-	// checksumPage is the number of final standings that a checksum reads at a time.
 	checksumPage = 1000
-	// maxChecksums bounds the number of checksums that a process caches.
 	maxChecksums = 10_000
 )
 
-// checksums computes and caches the checksums of sealed seasons.
+// checksums caches the checksums of sealed seasons.
 type checksums struct {
 	cached *lru.Cache[checksumKey, string]
-	// turn holds a value while a checksum is computed, so that checksums are computed one after
-	// another. Otherwise callers could start any number of scans of large seasons.
+	// turn holds a value while a checksum is computed: one at a time, because it scans the
+	// season.
 	turn chan struct{}
 }
 
-// checksumKey identifies the final standings of a season. Each amendment and each erasure changes
-// the key.
+// checksumKey identifies the final standings of a season. Each amendment and erasure changes
+// it.
 type checksumKey struct {
 	leaderboard.SeasonKey
 	createdAt, sealedAt, amendedAt int64 // microseconds
 	amendments                     int
-	total                          int64 // the number of users in the overall ladder
+	total                          int64 // users in the overall ladder
 }
 
 func newChecksums() *checksums {
@@ -42,12 +40,10 @@ func newChecksums() *checksums {
 	return &checksums{cached: cached, turn: make(chan struct{}, 1)}
 }
 
-// Checksum returns the SHA-256, in hexadecimal digits, of the final standings of a season's overall
-// ladder. The hash is over one line for each standing, in standing order. A line has the user id,
-// the score, the tie-breakers joined by commas, and the AchievedAt as in the REST API: RFC 3339
-// without trailing zeros. Tabs separate these fields, and a line feed ends the line. A process
-// computes the hash once for each seal, amendment and erasure, and caches it. Errors:
-// [leaderboard.ErrNotSealed].
+// Checksum returns the SHA-256, in hexadecimal digits, of the final standings of a season's
+// overall ladder. The hash is over one line for each standing, in standing order, ended by a
+// line feed. Tabs separate the fields: user id, score, tie-breakers joined by commas,
+// AchievedAt in RFC 3339 without trailing zeros. Errors: [leaderboard.ErrNotSealed].
 func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (sum string, err error) {
 	err = readConsistently(func() (bool, error) {
 		key, err := r.checksumKey(ctx, b, season)
@@ -63,7 +59,7 @@ func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season lead
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}
-		if sum, ok = r.checksums.cached.Get(key); ok { // the previous holder of the turn computed the checksum
+		if sum, ok = r.checksums.cached.Get(key); ok { // the previous holder of the turn computed it
 			<-r.checksums.turn
 			return true, nil
 		}
@@ -84,7 +80,7 @@ func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season lead
 	return sum, err
 }
 
-// cacheChecksum computes a checksum, and caches it unless the final standings have changed meanwhile.
+// cacheChecksum caches the checksum, unless the final standings have changed meanwhile.
 func (r *Reader) cacheChecksum(ctx context.Context, b *leaderboard.Board, key checksumKey) error {
 	sum, err := r.hashStandings(ctx, b, key.SeasonKey)
 	if err != nil {
@@ -97,7 +93,6 @@ func (r *Reader) cacheChecksum(ctx context.Context, b *leaderboard.Board, key ch
 	return err
 }
 
-// checksumKey reads the key of the current final standings of a season.
 func (r *Reader) checksumKey(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (checksumKey, error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	record, err := r.store.Season(ctx, key)
@@ -115,7 +110,6 @@ func (r *Reader) checksumKey(ctx context.Context, b *leaderboard.Board, season l
 	return k, nil
 }
 
-// hashStandings computes the checksum of the final standings of a season.
 func (r *Reader) hashStandings(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) (string, error) {
 	h := sha256.New()
 	scoredAt := scoreTime(b, key.Season, r.now())
@@ -134,8 +128,7 @@ func (r *Reader) hashStandings(ctx context.Context, b *leaderboard.Board, key le
 	}
 }
 
-// writeStanding writes the line of a standing for a checksum. The user id contains neither
-// tabs nor line feeds, because ids are printable.
+// User ids are printable, so they contain neither tabs nor line feeds.
 func writeStanding(h hash.Hash, b *leaderboard.Board, st *leaderboard.Standing, scoredAt time.Time) {
 	line := append([]byte(st.User), '\t')
 	line = append(strconv.AppendInt(line, int64(b.ScoreOf(st.Key, scoredAt)), 10), '\t')

@@ -15,20 +15,18 @@ import (
 )
 
 const (
-	// reservationTime is how long a correction or a retraction reserves its revision. It is usually
-	// applied in less time.
+	// reservationTime is how long a correction or retraction reserves its revision.
 	reservationTime = 30 * time.Second
 	// minReserveInterval and maxReserveInterval are the first and the longest time between two
-	// attempts to reserve a revision. A random amount, up to half of the time, is added or subtracted.
+	// attempts to reserve, without jitter.
 	minReserveInterval, maxReserveInterval = 20 * time.Millisecond, 500 * time.Millisecond
-	// correctionTries is the largest number of attempts of a correction or retraction. An attempt
-	// fails if another call changes the result meanwhile.
-	correctionTries = 100
-	// maxSearchedSeasons bounds the number of seasons in which one call looks for a match.
+	// correctionTries bounds the attempts. An attempt fails if another call changes the result
+	// meanwhile.
+	correctionTries    = 100
 	maxSearchedSeasons = 32
 )
 
-// Correction is a change of some fields of a stored match result. A nil field changes nothing.
+// Correction is a change of a stored match result. A nil field changes nothing.
 type Correction struct {
 	Score       *leaderboard.Score
 	TieBreakers []int64
@@ -42,7 +40,7 @@ type Correction struct {
 	Amends bool
 }
 
-// RevisionError means that the revision in a [Correction] is not the revision that stands.
+// RevisionError means that another revision than [Correction].Revision stands.
 type RevisionError struct {
 	Given   int64
 	Current leaderboard.MatchResult // the result that stands
@@ -52,9 +50,9 @@ func (e *RevisionError) Error() string {
 	return fmt.Sprintf("revision %d of the result counts, not %d; read it and correct it again", e.Current.Revision, e.Given)
 }
 
-// Correct changes a stored result of a board: it submits the complete corrected result as
-// the next revision. It reserves that revision first, so that concurrent corrections do not
-// undo each other. It also returns the corrected result. The season in key must not be empty.
+// Correct submits a stored result with the changes of c as the next revision. It reserves that
+// revision first, so that concurrent corrections do not undo each other. It also returns the
+// corrected result. The season in key must not be empty.
 //
 // Errors: [leaderboard.ErrResultNotFound] if no result of the match stands; a
 // [leaderboard.FieldError], for example if the board is linked; a [RevisionError];
@@ -94,15 +92,13 @@ func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leade
 		}
 		receipt, err := s.submitOne(ctx, b, latest)
 		if err == nil && receipt.Status == leaderboard.Conflict && !receipt.Stands || receipt.Status == leaderboard.Superseded {
-			continue // a game server has submitted this revision, or a higher one, meanwhile
+			continue // a game server has submitted this revision, or a higher one
 		}
 		return latest, receipt, err
 	}
 	return leaderboard.MatchResult{}, Receipt{}, fmt.Errorf("ranking: match %q was changed during each of %d attempts to correct it: %w", key.Match, correctionTries, leaderboard.ErrUnavailable)
 }
 
-// checkNewAttributes checks the attributes that a correction sets. It does not check the
-// other attributes of the stored result.
 func (s *Submitter) checkNewAttributes(ctx context.Context, b *leaderboard.Board, attributes map[string]string) error {
 	set := maps.Clone(attributes)
 	maps.DeleteFunc(set, func(_, value string) bool { return value == "" })
@@ -113,7 +109,6 @@ func (s *Submitter) checkNewAttributes(ctx context.Context, b *leaderboard.Board
 	return b.CheckAttributes(set, linked)
 }
 
-// submitOne passes one complete result to the process that applies it.
 func (s *Submitter) submitOne(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (Receipt, error) {
 	receipts := []Receipt{{AchievedAt: r.AchievedAt}}
 	err := s.deliver(ctx, b, []leaderboard.MatchResult{r}, []int{0}, receipts, s.results.Submit)
@@ -139,14 +134,13 @@ func (s *Submitter) correctedResult(ctx context.Context, b *leaderboard.Board, k
 	if c.Revision != nil && *c.Revision != r.Revision {
 		return leaderboard.MatchResult{}, &RevisionError{*c.Revision, r}
 	}
-	// The correction must have a higher revision than each refused result. If it had the revision and
-	// the content of a refused result, the store would repeat the refusal.
+	// With the revision and content of a refused result, the store would repeat the refusal.
 	for _, f := range record.Refusals {
 		r.Revision = max(r.Revision, f.Revision)
 	}
 	r.Revision++
-	// Assigned stays as stored, even if c sets AchievedAt. By Assigned, completeRetry recognizes
-	// a later retry of the original submit.
+	// Assigned stays as stored, even if c sets AchievedAt: by Assigned, completeRetry
+	// recognizes a retry of the original submit.
 	r.Amends, r.ReceivedAt = c.Amends, leaderboard.Truncate(s.now())
 	c.applyTo(&r)
 	season, err := b.Season.At(r.AchievedAt)
@@ -160,7 +154,6 @@ func (s *Submitter) correctedResult(ctx context.Context, b *leaderboard.Board, k
 	return r, b.Check(&r, s.now())
 }
 
-// applyTo sets the fields of r that c changes.
 func (c *Correction) applyTo(r *leaderboard.MatchResult) {
 	if c.Score != nil {
 		r.Score = *c.Score
@@ -184,10 +177,9 @@ func (c *Correction) applyTo(r *leaderboard.MatchResult) {
 	}
 }
 
-// ResultSeason returns the season of a match result that a caller wants to change. It
-// reports whether the season accepts results from administrators only, because it is closed
-// or sealed. If the season in key is empty, ResultSeason finds it as seasonOfMatch
-// does. Errors: a [leaderboard.FieldError] if the board is linked.
+// ResultSeason returns the season of a match result, and reports whether only administrators
+// can change its results. If the season in key is empty, ResultSeason searches for the match.
+// Errors: a [leaderboard.FieldError] if the board is linked.
 func (r *Reader) ResultSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey) (_ leaderboard.SeasonID, closed bool, err error) {
 	if err := b.CheckDirect(); err != nil {
 		return "", false, err
@@ -205,8 +197,8 @@ func (r *Reader) ResultSeason(ctx context.Context, b *leaderboard.Board, key lea
 	return season.ID, closed, err
 }
 
-// newestSeasons returns the newest maxSearchedSeasons seasons of keys, which are seasons of b. If
-// keys has no more than maxSearchedSeasons seasons, it returns keys unchanged.
+// newestSeasons returns the newest maxSearchedSeasons seasons of keys, or keys unchanged if it
+// has no more.
 func newestSeasons(b *leaderboard.Board, keys []leaderboard.SeasonKey) []leaderboard.SeasonKey {
 	if len(keys) <= maxSearchedSeasons {
 		return keys
@@ -215,12 +207,11 @@ func newestSeasons(b *leaderboard.Board, keys []leaderboard.SeasonKey) []leaderb
 	return keys[:maxSearchedSeasons]
 }
 
-// seasonOfMatch returns the season of a board in which a match of a user has a result. If several
-// seasons have a result, seasonOfMatch prefers results in this order: a result that is not
-// retracted, a retraction, a rejected result. It searches the newest maxSearchedSeasons seasons of
-// the user. Errors: [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if several seasons
-// have a result of the preferred kind. Also a FieldError if the match is in none of the newest
-// seasons and the user has older seasons.
+// seasonOfMatch returns the season in which a match of a user has a result. It prefers a
+// result that is not retracted, then a retraction, then a refused result. It searches the
+// newest maxSearchedSeasons seasons of the user. Errors: [leaderboard.ErrResultNotFound]; a
+// [leaderboard.FieldError] if several seasons have a result of the preferred kind, or if no
+// result was found and the user has older seasons.
 func (r *Reader) seasonOfMatch(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (leaderboard.SeasonID, error) {
 	if err := errors.Join(user.Validate(), match.Validate()); err != nil {
 		return "", err

@@ -7,11 +7,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// declaringBoards returns a version of b and the boards linked to b.
-// [leaderboard.Board.CheckSubmit] compares the attributes of results with the attributes that these
-// boards declare. If b itself declares all attributes, declaringBoards omits the linked boards.
-// Another process may have changed the boards. So if their cached versions do not declare an
-// attribute of the results, declaringBoards reads the boards from the store.
+// declaringBoards returns b and its linked boards, for [leaderboard.Board.CheckSubmit]. It
+// omits the linked boards if b declares all attributes of the results. It reads the store if
+// the cached boards do not declare an attribute: another process may have changed them.
 func (s *Submitter) declaringBoards(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (*leaderboard.Board, []*leaderboard.Board, error) {
 	allDeclared := func(linked []*leaderboard.Board) bool {
 		for i := range results {

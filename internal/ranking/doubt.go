@@ -8,17 +8,17 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Advance records in the index how far it is in the log of results, and returns the seasons that
-// may have lost updates: see [leaderboard.Index].
+// Advance records in the index how far it is in the log, and returns the seasons that may have
+// lost updates: see [leaderboard.Index].
 func (a *Applier) Advance(ctx context.Context, positions []leaderboard.LogPosition) ([]leaderboard.Doubt, error) {
 	return a.index.Advance(ctx, positions)
 }
 
-// Reindex passes the stored entries of users to the index, as CatchUp does for few users. It never
-// drops the season. The parameter changedAt is the time of the change.
+// Reindex passes the stored entries of users to the index, also of linked boards. It never
+// drops the season.
 func (a *Applier) Reindex(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
 	links, err := a.linksOf(ctx, key.Board)
-	if err != nil || links.source == nil { // the board was deleted
+	if err != nil || links.source == nil {
 		return err
 	}
 	return a.refreshIndex(ctx, append([]*leaderboard.Board{links.source}, links.boards...), key, users, changedAt)
@@ -41,7 +41,7 @@ func (a *Applier) Confirm(ctx context.Context, d leaderboard.Doubt, positions []
 	return nil
 }
 
-// Forget drops a season from the index. The next reader or sweep fills it from the store.
+// Forget drops a season from the index. The next reader or sweep fills it again.
 func (a *Applier) Forget(ctx context.Context, key leaderboard.SeasonKey) error {
 	return a.dropSeason(ctx, key)
 }

@@ -9,16 +9,15 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// sealedSeasons are the sealed seasons that the index may still contain. Such a season does no
-// harm, because its ranks come from its final standings, but it takes memory.
+// sealedSeasons are the sealed seasons that the index may still contain. They only take
+// memory: their ranks come from the final standings.
 type sealedSeasons struct {
 	mu sync.Mutex
-	// seasons has true for a season that the index could not drop, and false for a season that was
-	// sealed before this process knew of it.
+	// seasons has true if the index could not drop the season, and false if another process
+	// sealed it.
 	seasons map[leaderboard.SeasonKey]bool
 }
 
-// add adds a season.
 func (s *sealedSeasons) add(key leaderboard.SeasonKey, failed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,8 +39,7 @@ func (s *sealedSeasons) list() map[leaderboard.SeasonKey]bool {
 	return maps.Clone(s.seasons)
 }
 
-// dropFinal drops a sealed season from the index. If the index is unavailable, dropFinal returns nil,
-// and dropSealed drops the season later.
+// dropFinal drops a sealed season. If the index is unavailable, dropSealed does this later.
 func (x *rankIndex) dropFinal(ctx context.Context, key leaderboard.SeasonKey) error {
 	err := x.Index.Drop(ctx, key)
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
@@ -52,11 +50,8 @@ func (x *rankIndex) dropFinal(ctx context.Context, key leaderboard.SeasonKey) er
 	return err
 }
 
-// dropSealed drops the seasons in x.sealed from the index. If the index is unavailable, it stops,
-// and a later call goes on.
-//
-// If one of these seasons was deleted meanwhile, and has results again, the drop only costs another
-// load.
+// dropSealed drops the seasons in x.sealed. If the index is unavailable, a later call
+// continues. If a season was deleted meanwhile and has results again, the drop costs a load.
 func (x *rankIndex) dropSealed(ctx context.Context) error {
 	seasons := x.sealed.list()
 	for key := range seasons {
@@ -72,8 +67,8 @@ func (x *rankIndex) dropSealed(ctx context.Context) error {
 	return nil
 }
 
-// dropOne drops a season. If always is false, it drops only a loaded season: this costs less if the
-// index does not have the season, which is usual.
+// dropOne drops a season. If always is false, it first checks that the season is loaded, which
+// costs less than a drop.
 func (x *rankIndex) dropOne(ctx context.Context, key leaderboard.SeasonKey, always bool) error {
 	if !always {
 		if loaded, err := x.Index.Loaded(ctx, key); !loaded || err != nil {

@@ -12,34 +12,33 @@ import (
 )
 
 const (
-	// listInterval is the longest time for which a process relies on its list of a board's seasons.
+	// listInterval is the longest time for which a process relies on its list of a board's
+	// seasons.
 	listInterval = time.Hour
-	// maxCalendarGrace is more than any real grace. untilSeal does not calculate with a longer
-	// grace, because a time could overflow.
+	// maxCalendarGrace is more than any real grace. With a longer one, a time could overflow.
 	maxCalendarGrace = 100 * 365 * 24 * time.Hour
 )
 
-// A seasonPlan is what a process knows about the seasons of a board. Sweep and Load use it to read
-// only the data that may have changed. If a board is idle, they read only the board itself.
+// seasonPlan is what a process knows about the seasons of a board. For an idle board, Sweep
+// and Load then read only the board itself.
 type seasonPlan struct {
-	board    leaderboard.Board // the version for which the plan was made
-	listedAt time.Time         // when the seasons were listed
-	wait     time.Duration     // how long the process relies on the plan
+	board    leaderboard.Board
+	listedAt time.Time     // when the seasons were listed
+	wait     time.Duration // how long the plan holds, from listedAt
 	unsealed []leaderboard.SeasonID
-	// sealed has the SealedAt of the sealed seasons. They stay sealed until they are
-	// deleted. A deleted season gets results again only after a change of the schedule.
+	// sealed has the SealedAt of the sealed seasons. A deleted season gets results again only
+	// after a change of the schedule.
 	sealed map[leaderboard.SeasonID]time.Time
-	// due is the time from which a sweep looks at the board again. Zero means never.
+	// due is when a sweep must look at the board again. Zero means never.
 	due time.Time
 }
 
-// holds reports whether a plan, which may be nil, still holds for the board b.
+// holds reports whether p, which may be nil, still holds for b.
 func (p *seasonPlan) holds(b *leaderboard.Board, now time.Time) bool {
 	return p != nil && now.Before(p.listedAt.Add(p.wait)) && reflect.DeepEqual(&p.board, b)
 }
 
-// forBoard returns p if it is a plan for b or another version of b. Otherwise it returns an
-// empty plan.
+// forBoard returns p if it is a plan for any version of b, else an empty plan.
 func (p *seasonPlan) forBoard(b *leaderboard.Board) *seasonPlan {
 	if p == nil || !p.board.CreatedAt.Equal(b.CreatedAt) {
 		return &seasonPlan{}
@@ -65,7 +64,6 @@ func (s *seasonPlans) put(p *seasonPlan) {
 	s.plans[p.board.ID] = p
 }
 
-// keepOnly keeps the plans of the given boards, and deletes all other plans.
 func (s *seasonPlans) keepOnly(boards []leaderboard.Board) {
 	ids := map[leaderboard.BoardID]bool{}
 	for i := range boards {
@@ -76,7 +74,6 @@ func (s *seasonPlans) keepOnly(boards []leaderboard.Board) {
 	maps.DeleteFunc(s.plans, func(id leaderboard.BoardID, _ *seasonPlan) bool { return !ids[id] })
 }
 
-// isDue reports whether a sweep must look at the seasons of b.
 func (s *seasonPlans) isDue(b *leaderboard.Board, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +81,6 @@ func (s *seasonPlans) isDue(b *leaderboard.Board, now time.Time) bool {
 	return !p.holds(b, now) || hasCome(p.due, now)
 }
 
-// plan returns the plan of a board. If the process has no plan that holds, plan makes a new one.
 func (s *shared) plan(ctx context.Context, b *leaderboard.Board) (*seasonPlan, error) {
 	if p := s.plans.get(b.ID); p.holds(b, s.now()) {
 		return p, nil
@@ -93,8 +89,7 @@ func (s *shared) plan(ctx context.Context, b *leaderboard.Board) (*seasonPlan, e
 }
 
 // newPlan lists the seasons of a board. It reads the record of each season that may be sealed,
-// unless this process knows that the season is sealed. In the new plan, the board is due
-// immediately.
+// unless this process knows that the season is sealed.
 func (s *shared) newPlan(ctx context.Context, b *leaderboard.Board) (*seasonPlan, error) {
 	now := s.now()
 	previous := s.plans.get(b.ID).forBoard(b)
@@ -120,8 +115,8 @@ func (s *shared) newPlan(ctx context.Context, b *leaderboard.Board) (*seasonPlan
 			p.sealed[id] = sealedAt
 		}
 	}
-	// The list changes when the first result of the current season arrives. Until then, each plan
-	// holds twice as long as the previous plan, but at least a minute and at most listInterval.
+	// The first result of the current season changes the list. Until then, each plan holds
+	// twice as long as the previous one, from a minute to listInterval.
 	if current, err := b.Season.At(now); err == nil && !slices.Contains(ids, current.ID) {
 		p.wait = min(max(2*previous.wait, time.Minute), listInterval)
 	}
@@ -130,9 +125,8 @@ func (s *shared) newPlan(ctx context.Context, b *leaderboard.Board) (*seasonPlan
 	return p, nil
 }
 
-// untilSeal returns the time from now until the next season of b may be sealed, and at most
-// limit. It includes seasons without results, because a season may get its first result in its
-// grace.
+// untilSeal returns the time until the next season of b may be sealed, at most limit. Seasons
+// without results matter: one may get its first result in its grace.
 func untilSeal(b *leaderboard.Board, now time.Time, limit time.Duration) time.Duration {
 	until := limit
 	considerClose := func(closes time.Time) {
@@ -159,10 +153,9 @@ func untilSeal(b *leaderboard.Board, now time.Time, limit time.Duration) time.Du
 	return until
 }
 
-// sealedAt returns the time when a season was sealed, or zero. If another process has sealed the
-// season recently, sealedAt drops the season from the index of this process. If the season was
-// sealed earlier, the next sweep does this: see dropSealed. Parameter wasOpen means that the season
-// is unsealed in the previous plan of this process.
+// sealedAt returns when a season was sealed, or zero. It drops a recently sealed season from
+// the index, and leaves an older one to dropSealed. wasOpen means that the previous plan has
+// the season as unsealed.
 func (s *shared) sealedAt(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID, wasOpen bool) (time.Time, error) {
 	season, err := b.Season.ByID(id)
 	if err != nil || !s.mayBeSealed(season) {

@@ -8,9 +8,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// ScoreEffect is the effect that a call would have on a user's score and overall rank. A score is
-// nil if none of the user's results counts. A rank is 0 if the score is nil, if the user is hidden,
-// or if the rank is unknown.
+// ScoreEffect is the effect that a call would have on a user's score and overall rank. A score
+// is nil if no result of the user counts. A rank is 0 if it is unknown, the score is nil, or
+// the user is hidden.
 type ScoreEffect struct {
 	leaderboard.SeasonKey
 	User                    leaderboard.UserID
@@ -20,15 +20,14 @@ type ScoreEffect struct {
 
 // Effects are the effects that a call would have on entries.
 type Effects struct {
-	// Entries are the first maxEffects entries whose rank key would change, on the board and on the
-	// boards that are linked to it.
+	// Entries are the first maxEffects entries whose rank key would change, also on linked
+	// boards.
 	Entries []ScoreEffect
-	Changed map[leaderboard.BoardID]int // the number of entries whose rank key would change, by board
-	// Degraded means that the rank index cannot answer, so at least one rank is unknown.
+	Changed map[leaderboard.BoardID]int // the number of entries whose rank key would change
+	// Degraded means that the rank index cannot answer: at least one rank is unknown.
 	Degraded bool
 }
 
-// add adds the effects whose entries change.
 func (e *Effects) add(effects []ScoreEffect, changes []leaderboard.Change) {
 	for i := range effects {
 		if changes[i].Before.Key == changes[i].After.Key {
@@ -43,9 +42,8 @@ func (e *Effects) add(effects []ScoreEffect, changes []leaderboard.Change) {
 	}
 }
 
-// entryChanges returns how entries on board b, and on the boards linked to it, would change if
-// results replaced the stored results of their matches. The changes of one user are consecutive, and
-// ordered by board and season. In some changes, the entry stays the same.
+// entryChanges returns how entries on b and its linked boards would change if results were
+// applied. The changes of one user are consecutive. In some changes, the entry stays the same.
 func (s *Submitter) entryChanges(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Change, error) {
 	links, err := s.linksOf(ctx, b.ID)
 	if err != nil {
@@ -67,7 +65,6 @@ func (s *Submitter) entryChanges(ctx context.Context, b *leaderboard.Board, resu
 	return slices.Concat(changes...), err
 }
 
-// userChanges does the work of entryChanges for one user.
 func (s *Submitter) userChanges(ctx context.Context, b *leaderboard.Board, linked []*leaderboard.Board, user leaderboard.UserID, results []leaderboard.MatchResult) (changes []leaderboard.Change, err error) {
 	keys, err := s.store.UserSeasons(ctx, user)
 	if err != nil {
@@ -102,7 +99,6 @@ func (s *Submitter) userChanges(ctx context.Context, b *leaderboard.Board, linke
 	return changes, nil
 }
 
-// entryChange returns how a user's entry on b would change if results were applied to b.
 func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key leaderboard.EntryKey, results map[leaderboard.MatchID]leaderboard.MatchResult) (leaderboard.Change, error) {
 	before, err := s.store.Entry(ctx, key.SeasonKey, key.User)
 	if errors.Is(err, leaderboard.ErrEntryNotFound) {
@@ -115,8 +111,8 @@ func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key l
 	tally, err := b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
 		for stored, err := range s.store.Results(ctx, key.SeasonKey, key.User) {
 			if r, ok := results[stored.Match]; ok && err == nil {
-				// Known needs no other fields. r is a retraction or changes only Voids, so no rule
-				// about sums refuses it. r is received now, after every erasure and deletion.
+				// Known needs no other fields: r is a retraction or changes only Voids, and is
+				// received now, after every erasure and deletion.
 				if d := b.Merge(leaderboard.Known{Result: &stored}, r); d.Put != nil {
 					stored = *d.Put
 				}
@@ -131,14 +127,14 @@ func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key l
 	return leaderboard.Change{Before: before, After: after}, err
 }
 
-// isHidden reports whether a ban hides a user on b, even if the user has no entry.
+// isHidden reports whether a ban hides a user on b. The user may have no entry.
 func (s *Submitter) isHidden(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID) (bool, error) {
 	bans, err := s.store.UserBans(ctx, user)
 	return slices.ContainsFunc(bans, func(ban leaderboard.Ban) bool { return ban.Hides(b) }), err
 }
 
-// effectsOf returns the effect of each change. It also returns the Effects, which contain only
-// the effects that change a rank key.
+// effectsOf returns the effect of each change, and the Effects without changes that keep the
+// rank key.
 func (s *Submitter) effectsOf(ctx context.Context, changes []leaderboard.Change) ([]ScoreEffect, Effects, error) {
 	effects, degraded, err := s.scoreEffects(ctx, changes)
 	if err != nil {
@@ -149,8 +145,7 @@ func (s *Submitter) effectsOf(ctx context.Context, changes []leaderboard.Change)
 	return effects, all, nil
 }
 
-// scoreEffects returns the effect of each change. Each RankAfter includes the effects of all
-// changes. If the ranks are unavailable, degraded is true.
+// scoreEffects returns the effect of each change. If ranks are unavailable, degraded is true.
 func (s *Submitter) scoreEffects(ctx context.Context, changes []leaderboard.Change) (effects []ScoreEffect, degraded bool, err error) {
 	effects = make([]ScoreEffect, len(changes))
 	bySeason := map[leaderboard.SeasonKey][]int{}
@@ -186,9 +181,9 @@ func (s *Submitter) scoreEffects(ctx context.Context, changes []leaderboard.Chan
 	return effects, degraded, nil
 }
 
-// rankEffects sets the ranks of the effects of one season. Parameter indexes has the positions of
-// these effects in effects. A rank after the changes is the rank among the present entries, less
-// the changed entries that were above, plus those that will be above.
+// rankEffects sets the ranks of the effects at the given indexes, all of one season. A rank
+// after the changes is the present rank, less the changed entries that were above, plus those
+// that will be above.
 func (s *Submitter) rankEffects(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, changes []leaderboard.Change, effects []ScoreEffect, indexes []int) error {
 	var before, after, keys []leaderboard.RankKey
 	for _, i := range indexes {

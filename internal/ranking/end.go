@@ -10,31 +10,29 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// recountChunk is the number of users whose results are read together.
 const recountChunk = 512
 
 // SeasonEnding is the effect of [Admin.EndSeason].
 type SeasonEnding struct {
-	Season SeasonInfo // the season as it is after the call, without its Total
-	// Results is the number of stored results that no longer count, because their event
-	// time is the end or later. Users is the number of users with such results.
+	Season SeasonInfo // without its Total
+	// Results is the number of results that stop counting. Users is the number of users who
+	// have such results.
 	Results, Users int64
-	// Next is the first season that begins at the end or later, or nil if the board has none.
+	// Next is the first season that begins at the end or later, or nil.
 	Next *leaderboard.Season
 }
 
-// EndSeason ends a season of a board before its time. The season then contains only the
-// results whose event time is before e.At. Results whose event time is e.At or later are refused if
-// they are new, and do not count if they are stored. New results whose event time is before e.At
-// are accepted until the season closes. A zero e.At means the early end that the season already
-// has, or now.
+// EndSeason ends a season of a board before its time. The season then contains only results
+// whose event time is before e.At. Later results are refused if they are new, and do not count
+// if they are stored. Earlier results are accepted until the season closes.
 //
-// A zero e.DecidedAt means now. If e.DecidedAt is not zero, EndSeason imports an end that was
-// decided on another server. In this case, EndSeason also ends a closed season, which stays closed.
+// A zero e.DecidedAt means now. A zero e.At then means the season's present early end, or now.
+// If e.DecidedAt is set, the end is an import from another server: EndSeason also ends a
+// closed season, which stays closed.
 //
 // Errors: [leaderboard.ErrBoardNotFound]; [leaderboard.ErrSeasonNotFound]; a
-// [leaderboard.FieldError] if the season is closed or sealed and the end is not imported,
-// if the season does not contain e.At, or if a time is in the future.
+// [leaderboard.FieldError] if the season is closed or sealed and the end is not imported, if
+// the season does not contain e.At, or if a time is in the future.
 func (a *Admin) EndSeason(ctx context.Context, id leaderboard.BoardID, e leaderboard.EarlyEnd) (SeasonEnding, error) {
 	season := e.ID
 	record, err := a.store.Season(ctx, leaderboard.SeasonKey{Board: id, Season: season})
@@ -87,7 +85,6 @@ func (a *Admin) PreviewEnd(ctx context.Context, id leaderboard.BoardID, e leader
 	return ending, err
 }
 
-// endEarly adds an early end to a season of b, if the end is allowed now.
 func (a *Admin) endEarly(b *leaderboard.Board, record *leaderboard.SeasonRecord, e leaderboard.EarlyEnd) error {
 	season, err := b.Season.ByID(e.ID)
 	if err != nil {
@@ -125,7 +122,6 @@ func (a *Admin) endEarly(b *leaderboard.Board, record *leaderboard.SeasonRecord,
 	return b.Season.EndEarly(e)
 }
 
-// checkImportedEnd checks an end that was decided on another server.
 func checkImportedEnd(e *leaderboard.EarlyEnd, now time.Time) error {
 	switch {
 	case e.At.IsZero():
@@ -138,8 +134,6 @@ func checkImportedEnd(e *leaderboard.EarlyEnd, now time.Time) error {
 	return nil
 }
 
-// ending returns the SeasonEnding of a season of b that has an early end, without Results and
-// Users.
 func (a *Admin) ending(b *leaderboard.Board, record *leaderboard.SeasonRecord) (SeasonEnding, error) {
 	season, err := b.Season.ByID(record.Season)
 	if err != nil {
@@ -152,11 +146,9 @@ func (a *Admin) ending(b *leaderboard.Board, record *leaderboard.SeasonRecord) (
 	return ending, nil
 }
 
-// recountAfterEnd finds the results of a season whose event time is the season's early end or
-// later. It returns how many of these results counted before the end was set, and how many users
-// have such results. Parameter before is the board without this end. If recount is true,
-// recountAfterEnd recounts each user who has a result after the end, even if this result did not
-// count.
+// recountAfterEnd returns how many results after the season's early end counted on the board
+// before, and how many users have such results. If recount is true, it recounts every user
+// with a result after the end.
 func (s *shared) recountAfterEnd(ctx context.Context, before, b *leaderboard.Board, season leaderboard.SeasonID, recount bool) (results, users int64, err error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	err = eachChunk(s.store.Users(ctx, key), recountChunk, func(chunk []leaderboard.UserID) error {
@@ -195,9 +187,6 @@ func (s *shared) recountAfterEnd(ctx context.Context, before, b *leaderboard.Boa
 	return results, users, err
 }
 
-// recountUsers computes the entries of users from their results, and updates their ranks.
-// In a sealed season, the final standings are amended for the given reason. It leaves out
-// users whose stored data are damaged.
 func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID, reason string) error {
 	changes := make([]leaderboard.Change, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) (err error) {
@@ -210,9 +199,8 @@ func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season 
 	return s.ranks.updateRecounted(ctx, changes, reason)
 }
 
-// unlessDamaged returns err, the error of a read of a user. If err means that the user's
-// stored data are damaged, unlessDamaged logs the error and returns nil, so that the other users
-// are recounted or copied. Verify reports the user.
+// unlessDamaged returns err, or nil if err means damaged data. It logs such an error, so that
+// the other users are still recounted or copied.
 func (s *shared) unlessDamaged(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID, err error) error {
 	if !damaged(err) {
 		return err
@@ -221,19 +209,16 @@ func (s *shared) unlessDamaged(ctx context.Context, b *leaderboard.Board, season
 	return nil
 }
 
-// leaveOut logs that a user is left out, because the user's stored data are damaged.
 func (s *shared) leaveOut(ctx context.Context, key leaderboard.SeasonKey, user leaderboard.UserID, err error) {
 	s.log.ErrorContext(ctx, "user left out, because stored data are damaged", "board", key.Board, "season", key.Season, "user", user, "err", err)
 }
 
-// damaged reports whether err means that stored data are damaged.
 func damaged(err error) bool {
 	return errors.Is(err, leaderboard.ErrFormat) || errors.Is(err, leaderboard.ErrInvalid)
 }
 
-// recountLater repeats the recount of a season that ended early, after every process has
-// read the new version of the board. A process with an older version may count results after
-// the end. Sweep recounts the season once more, before it seals the season.
+// recountLater repeats the recount when every process has read the new board: a process with
+// the old version may count results after the end. Sweep recounts once more before the seal.
 func (s *shared) recountLater(b *leaderboard.Board, season leaderboard.SeasonID) {
 	ctx := s.tasks.ctx
 	if wait(ctx, 2*max(s.ttl, s.linkTTL)) != nil {

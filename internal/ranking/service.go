@@ -1,10 +1,8 @@
-// Package ranking is the service over a Store and an Index: it applies results, updates
-// the ranks, and answers queries. Because it depends on these two contracts only, the
-// embedded and the distributed engine share it.
+// Package ranking is the service over a Store and an Index: it applies results, updates the
+// ranks, and answers queries.
 //
 // A [Service] has one part for each role: [Applier], [Submitter], [Reader], [Admin] and
-// [Verifier]. The parts share one cache of boards and one circuit breaker of the index.
-// A process creates one Service.
+// [Verifier]. A process creates one Service.
 package ranking
 
 import (
@@ -27,20 +25,20 @@ import (
 type Options struct {
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
-	// Log receives events of background work. By default they are discarded.
+	// Log receives events of background work. Default: none.
 	Log *slog.Logger
-	// BoardTTL is how long the settings of a board, and the record of a season, are
-	// cached. A change by another process is visible after this time. Default 1 s.
+	// BoardTTL is how long boards and season records are cached. Default 1 s.
 	BoardTTL time.Duration
-	// LinkTTL is how long the list of the linked boards of a board is cached. It must be the
-	// same in all processes. Default 1 s.
+	// LinkTTL is how long the list of a board's linked boards is cached. It must be equal in
+	// all processes. Default 1 s.
 	LinkTTL time.Duration
-	// Results passes submitted results to the process that applies them. If it is nil,
-	// the Service applies submitted results itself.
+	// Results passes submitted results to the process that applies them. If it is nil, the
+	// Service applies the results itself.
 	Results ResultLog
-	// Journal is the log of results, if consumers update the index from a log. Default nil.
+	// Journal is the log from which consumers update the index. Default nil: there are no
+	// consumers.
 	Journal Journal
-	// Registerer receives the metrics of the service. By default they are discarded.
+	// Registerer receives the metrics of the service. Default: none.
 	Registerer prometheus.Registerer
 }
 
@@ -57,7 +55,6 @@ type Service struct {
 	ready atomic.Bool
 }
 
-// shared is the state that all parts of a [Service] use.
 type shared struct {
 	*BoardCache
 	store leaderboard.Store
@@ -75,18 +72,15 @@ type shared struct {
 	plans seasonPlans
 
 	leases seasonLeases
-	amends coalesce.Group[leaderboard.SeasonKey, struct{}] // concurrent calls of amendMarked
+	amends coalesce.Group[leaderboard.SeasonKey, struct{}]
 
-	newEnd chan struct{} // receives a value after a ban with an end was stored
-	// newLink and newRules receive a value after a board was created or amended. newRules also
-	// receives a value after another region has changed the divisions of a board. The loops of
-	// fillBoards then look for boards to fill.
+	newEnd chan struct{} // wakes liftBans
+	// newLink and newRules wake the loops of fillBoards.
 	newLink, newRules chan struct{}
 }
 
-// New returns a service over a store and an index. The caller should call
-// [Service.Load] before it reads ranks. Otherwise the first read of each season must
-// wait for the load of that season.
+// New returns a service over a store and an index. Without an earlier [Service.Load], the
+// first read of each season waits for the load of that season.
 func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -122,25 +116,21 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	}
 }
 
-// Progress receives the progress of a long operation. done is the number of entries
-// of a season that are finished. In the last call for a season, done is the total.
+// Progress receives the number of finished entries of a season. In the last call for a season,
+// done is the total.
 type Progress func(key leaderboard.SeasonKey, done int64)
 
-// maxUnloaded is the number of seasons that Load fails to fill with
-// [leaderboard.ErrRankUnavailable] before it gives up. Each failure may take as long as the timeout of
-// the index.
+// maxUnloaded is the number of seasons with [leaderboard.ErrRankUnavailable] after which Load
+// gives up.
 const maxUnloaded = 10
 
-// Load fills the index with every season that is neither sealed nor loaded. After Load
-// has returned nil, [Service.Ready] is true. If Load cannot fill a season, it goes on with the other
-// seasons, and returns all errors. After maxUnloaded seasons for which the index is unavailable, Load
-// gives up.
+// Load fills the index with every season that is neither sealed nor loaded. If a season fails,
+// Load continues with the other seasons, and returns all errors. It gives up after maxUnloaded
+// seasons for which the index is unavailable.
 func (s *Service) Load(ctx context.Context, progress Progress) error {
 	return s.load(ctx, progress, s.newPlan)
 }
 
-// load does the work of Load. The function plan returns the seasonPlan of a board, which lists the
-// unsealed seasons.
 func (s *Service) load(ctx context.Context, progress Progress, plan func(context.Context, *leaderboard.Board) (*seasonPlan, error)) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {
@@ -169,7 +159,7 @@ func (s *Service) load(ctx context.Context, progress Progress, plan func(context
 				}
 				continue
 			}
-			// The read fails if the index has lost the season again. The census then lacks the season.
+			// If the index has lost the season again, the census lacks it.
 			if _, view, err := s.index.Page(ctx, leaderboard.Ladder{SeasonKey: key}, 1, 1); err == nil {
 				census.add(b, view)
 				s.index.fills.sizes.Add(key, view.Size)
@@ -184,7 +174,6 @@ func (s *Service) load(ctx context.Context, progress Progress, plan func(context
 	return nil
 }
 
-// loadSeason fills a season of the index, unless the season is loaded or has no users.
 func (s *Service) loadSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress) error {
 	if loaded, err := s.index.Loaded(ctx, key); loaded || err != nil {
 		return err
@@ -195,17 +184,17 @@ func (s *Service) loadSeason(ctx context.Context, b *leaderboard.Board, key lead
 	return s.index.restore(ctx, b, key, progress)
 }
 
-// Ready reports whether a Load has succeeded, or has failed because the index is
-// unavailable. In the second case, reads that do not need the index can start.
+// Ready reports whether a Load has succeeded, or has failed because the index is unavailable.
 func (s *Service) Ready() bool { return s.ready.Load() }
 
-// SweepEvery calls [Admin.Sweep] immediately and then at every interval, until ctx is done.
-// After each sweep, it fills an index that has lost its data, as [Service.Load] does. Between
-// the sweeps, SweepEvery lifts bans at their ends. If another process has stored a
-// ban, SweepEvery may lift it up to one interval late. If a sweep fails, SweepEvery logs
-// the error and continues at the next interval. SweepEvery also fills new linked boards,
-// completes interrupted deletions, and calls [Admin.FinishRankChanges] and AmendMarked every ten
-// seconds or more often.
+// SweepEvery does the periodic work of a process until ctx is done:
+//
+//   - at once and at every interval: [Admin.Sweep], and a load of seasons that the index has lost
+//   - between the sweeps: bans that end, linked boards and divisions to fill, interrupted
+//     deletions, [Admin.FinishRankChanges] and AmendMarked
+//
+// It logs errors and continues. A ban that another process stored may end up to one interval
+// late.
 func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
 	var background sync.WaitGroup
 	defer background.Wait()
@@ -214,7 +203,6 @@ func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
 		s.repeat(ctx, min(interval, changesInterval), nil, "updating ranks after changes", s.FinishRankChanges)
 	})
 	background.Go(func() { s.repeat(ctx, min(interval, changesInterval), nil, "amending sealed seasons", s.AmendMarked) })
-	// A deletion counts as interrupted when it is an hour old.
 	background.Go(func() { s.repeat(ctx, max(interval, time.Hour), nil, "completing deletions", s.store.FinishDeletions) })
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -234,11 +222,11 @@ func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// Notify wakes the calls of [Reader.Watch] for a season. It must be called after
-// another process has changed the season.
+// Notify wakes the calls of [Reader.Watch] for a season. It must be called after another
+// process has changed the season.
 func (s *Service) Notify(key leaderboard.SeasonKey) { s.hub.notify(key) }
 
-// Close stops background work, such as loads of the index. It waits for writes that still run
-// although their callers have stopped waiting. No other method may be running during Close or be
-// called afterwards. The caller must call Close before it closes the store and the index.
+// Close stops background work and waits for unfinished writes. No other method may be running
+// during Close or be called afterwards. The caller must call Close before it closes the store
+// and the index.
 func (s *Service) Close() { s.tasks.close() }
