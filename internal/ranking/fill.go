@@ -11,19 +11,17 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A fill copies the earlier results of a source to a linked board. See links.go for the terms
-// offer and place. A fill of divisions recounts all users of a board, so that their entries follow
-// the changed divisions of the board.
+// A fill copies the earlier results of a source to a linked board: see links.go for the terms.
+// A fill of divisions recounts all users of a board after its divisions have changed.
 const (
-	// fillLease is how long one process has the sole right to fill a board. The process
-	// renews the lease. If the process dies, another process repeats the fill later.
+	// fillLease is how long one process has the sole right to fill a board. The process renews
+	// the lease. If it dies, another process repeats the fill.
 	fillLease = time.Minute
-	// fillChunk is the number of results of the source that a fill copies together.
 	fillChunk = 1000
 )
 
-// link checks a new linked board and adds it to the list of links of its source. If the new
-// board has no unit and no decimals, link sets those of the source.
+// link checks a new linked board and adds it to the links of its source. A board without unit
+// and decimals gets those of the source.
 func (a *Admin) link(ctx context.Context, b *leaderboard.Board) error {
 	source, err := a.store.Board(ctx, b.Source.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -48,7 +46,6 @@ func (a *Admin) link(ctx context.Context, b *leaderboard.Board) error {
 	return a.addLink(ctx, b)
 }
 
-// addLink adds a board to the list of links of its source.
 func (s *shared) addLink(ctx context.Context, b *leaderboard.Board) error {
 	defer s.forgetBoard(b.Source.Board)
 	_, err := s.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
@@ -73,7 +70,6 @@ func (s *shared) addLink(ctx context.Context, b *leaderboard.Board) error {
 	return err
 }
 
-// linkedIDs returns the ids of the stored boards that are linked to a source.
 func (s *shared) linkedIDs(ctx context.Context, source *leaderboard.Board) (ids []leaderboard.BoardID, err error) {
 	linked, err := linkedTo(source, func(id leaderboard.BoardID) (*leaderboard.Board, error) {
 		b, err := s.store.Board(ctx, id)
@@ -85,7 +81,6 @@ func (s *shared) linkedIDs(ctx context.Context, source *leaderboard.Board) (ids 
 	return ids, err
 }
 
-// checkUnlinked returns a [leaderboard.FieldError] if boards are linked to a board.
 func (a *Admin) checkUnlinked(ctx context.Context, b *leaderboard.Board) error {
 	linked, err := a.linkedIDs(ctx, b)
 	if err == nil && len(linked) > 0 {
@@ -94,15 +89,14 @@ func (a *Admin) checkUnlinked(ctx context.Context, b *leaderboard.Board) error {
 	return err
 }
 
-// unlink removes a deleted board from the list of links of its source.
 func (a *Admin) unlink(ctx context.Context, b *leaderboard.Board) error {
 	if b.Source == nil {
 		return nil
 	}
 	defer a.forgetBoard(b.Source.Board)
 	_, err := a.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
-		// A new board may already have the id. If the new board is created after this check, the fill of
-		// the new board adds it to the list again.
+		// A new board may already have the id. If it is created after this check, its fill
+		// adds it to the list again.
 		if _, err := a.store.Board(ctx, b.ID); !errors.Is(err, leaderboard.ErrBoardNotFound) {
 			return err
 		}
@@ -116,24 +110,20 @@ func (a *Admin) unlink(ctx context.Context, b *leaderboard.Board) error {
 	return err
 }
 
-// planFill wakes fillBoards.
 func (s *shared) planFill() {
 	wake(s.newLink)
 	wake(s.newRules)
 }
 
-// wake sends a signal to a loop of fillBoards.
 func wake(signal chan struct{}) {
 	select {
 	case signal <- struct{}{}:
-	default: // the loop has not read the previous signal yet
+	default:
 	}
 }
 
-// fillBoards runs two loops. One fills linked boards after they are created or get windows.
-// The other fills divisions after they change. At every interval, both also fill boards that
-// other processes created, amended or did not finish filling. fillBoards returns when ctx is
-// done.
+// fillBoards fills linked boards and divisions after signals, and at every interval: another
+// process may have created or amended a board, or died during a fill.
 func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
 	var loops sync.WaitGroup
 	loops.Go(func() { s.repeat(ctx, interval, s.newLink, "filling linked boards", s.FillLinked) })
@@ -141,8 +131,8 @@ func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
 	loops.Wait()
 }
 
-// repeat calls a function at once, at every interval and after every signal, until ctx is
-// done. The text work names the function in the log.
+// repeat calls a function at once, at every interval and after every signal. work names the
+// function in the log.
 func (s *shared) repeat(ctx context.Context, interval time.Duration, signal <-chan struct{}, work string, call func(context.Context) error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -159,8 +149,8 @@ func (s *shared) repeat(ctx context.Context, interval time.Duration, signal <-ch
 	}
 }
 
-// FillLinked fills each linked board that may lack results of its source and that no other
-// process fills. On rolling boards, it also opens and fills the windows that are due.
+// FillLinked fills each linked board that may lack results of its source, unless another
+// process fills it. On rolling boards, it also opens and fills the windows that are due.
 func (s *shared) FillLinked(ctx context.Context) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {
@@ -179,19 +169,17 @@ func (s *shared) FillLinked(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// errMustNotFill means that this process must not fill a board: another process fills it, or
-// the board is filled or deleted already.
 var errMustNotFill = errors.New("another process fills the board, or the board is filled or deleted")
 
-// A leaseField selects one of the leases of a board.
+// leaseField selects one of the leases of a board.
 type leaseField func(*leaderboard.Board) *time.Time
 
 func fillLeaseOf(b *leaderboard.Board) *time.Time    { return &b.FillLease }
 func recountLeaseOf(b *leaderboard.Board) *time.Time { return &b.RecountLease }
 
-// setLease sets a lease of a stored board, and applies edits to the board in the same amendment.
-// It then sets b to the stored board. Errors: errMustNotFill if the stored lease differs from
-// the lease of b, or if b was deleted.
+// setLease sets a lease of a stored board, applies edits in the same amendment, and sets b to
+// the stored board. Errors: errMustNotFill if the stored lease differs from b's, or if b was
+// deleted.
 func (s *shared) setLease(ctx context.Context, b *leaderboard.Board, field leaseField, until time.Time, edits ...func(*leaderboard.Board)) error {
 	return s.amendFill(ctx, b, func(stored *leaderboard.Board) error {
 		if !field(stored).Equal(*field(b)) {
@@ -205,8 +193,8 @@ func (s *shared) setLease(ctx context.Context, b *leaderboard.Board, field lease
 	})
 }
 
-// amendFill amends the stored board with the function edit, and sets b to the amended
-// board. Errors: errMustNotFill if b was deleted.
+// amendFill amends the stored board by edit, and sets b to it. Errors: errMustNotFill if b was
+// deleted.
 func (s *shared) amendFill(ctx context.Context, b *leaderboard.Board, edit func(*leaderboard.Board) error) error {
 	defer s.forgetBoard(b.ID)
 	amended, err := s.store.AmendBoard(ctx, b.ID, func(stored *leaderboard.Board) error {
@@ -232,8 +220,8 @@ func (s *shared) renew(ctx context.Context, b *leaderboard.Board, field leaseFie
 	return s.setLease(ctx, b, field, s.nextLease())
 }
 
-// whileRenewing calls f, and renews a lease of b until f returns. If the lease is lost, the
-// context of f is done, and whileRenewing returns errMustNotFill.
+// whileRenewing calls f, and renews a lease until f returns. If the lease is lost, the context
+// of f is done, and whileRenewing returns errMustNotFill.
 func (s *shared) whileRenewing(ctx context.Context, b *leaderboard.Board, field leaseField, f func(context.Context) error) error {
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -265,8 +253,7 @@ func (s *shared) whileRenewing(ctx context.Context, b *leaderboard.Board, field 
 }
 
 // FillDivisions recounts all users of each board whose divisions have changed, unless another
-// process has the lease of this work. If another region has changed divisions, FillDivisions also
-// updates the index of this region: each region has its own index.
+// process has the lease. After a change by another region, it updates this region's index.
 func (s *shared) FillDivisions(ctx context.Context) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {
@@ -287,9 +274,8 @@ func (s *shared) FillDivisions(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// repeatDivisions finishes a change of a board's divisions that another region has made, unless
-// another process finishes it. repeatDivisions leaves out sealed seasons, because all regions share
-// the final standings.
+// repeatDivisions finishes another region's change of divisions in this region's index. It
+// omits sealed seasons, because all regions share the final standings.
 func (s *shared) repeatDivisions(ctx context.Context, c leaderboard.RankChange) error {
 	_, err := s.withLease(ctx, leaderboard.SeasonKey{Board: c.Board}, func(ctx context.Context) error {
 		return s.store.FinishRankChange(ctx, c, func([]leaderboard.Entry) error {
@@ -323,8 +309,8 @@ func (s *shared) repeatDivisions(ctx context.Context, c leaderboard.RankChange) 
 	return err
 }
 
-// fillDivisions recounts all entries of a board, except those of sealed seasons, so that they
-// follow the board's divisions. It may be repeated, and it may run while results arrive.
+// fillDivisions recounts all entries of a board, except those of sealed seasons. It may be
+// repeated, and may run while results arrive.
 func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error {
 	err := s.setLease(ctx, b, recountLeaseOf, s.nextLease())
 	var seasons []leaderboard.SeasonID
@@ -349,9 +335,9 @@ func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error 
 	return err
 }
 
-// fillSeason recounts all users of a season. It first rebuilds the index: an index may
-// ignore divisions that the board did not have when the season was loaded. If field is not nil,
-// fillSeason renews the lease that field selects.
+// fillSeason recounts all users of a season. It first rebuilds the index, which may ignore
+// divisions that it did not have when it loaded the season. It renews the lease field, unless
+// field is nil.
 func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, field leaseField) error {
 	const reason = "divisions changed"
 	rebuild := func(ctx context.Context) error { return s.ranks.rebuild(ctx, b, key, reason) }
@@ -376,8 +362,8 @@ func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leade
 	})
 }
 
-// refill starts a fill of each linked board of which sel selects all seasons. Such a board may lack
-// results: a process may have died after it applied them to the source and before it copied them.
+// refill starts a fill of each linked board of which sel selects all seasons: a process may
+// have died after it applied results to the source and before it copied them.
 func (s *shared) refill(ctx context.Context, sel Selection) error {
 	if sel.Season != "" {
 		return nil
@@ -396,16 +382,14 @@ func (s *shared) refill(ctx context.Context, sel Selection) error {
 	return nil
 }
 
-// nextLease returns the end of a lease that begins or is renewed at present.
 func (s *shared) nextLease() time.Time { return leaderboard.Truncate(s.now().Add(fillLease)) }
 
-// fillLinked applies all results of the source to a linked board. It may be repeated, and
-// it may run while results arrive.
+// fillLinked applies all results of the source to a linked board. It may be repeated, and may
+// run while results arrive.
 //
-// It first makes sure that the source lists the board, and then waits longer than
-// Options.LinkTTL. After this wait, every process knows the board and applies new results to
-// it: see linksOf. Every earlier result is in the store when the fill begins to read. Of each
-// match, the fill offers results until it has offered the result that stands on the source.
+// It first lists the board at the source, and then waits longer than Options.LinkTTL.
+// Afterwards, every process applies new results to the board too (see linksOf), and every
+// earlier result is in the store.
 func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 	err := s.setLease(ctx, b, fillLeaseOf, s.nextLease())
 	if err == nil {
@@ -417,7 +401,7 @@ func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 	if err != nil {
 		return err
 	}
-	lastWindow := b.Rolling.Opened // set if b is rolling; windows that open later are filled afterwards
+	lastWindow := b.Rolling.Opened // only of a rolling board; later windows are filled afterwards
 	if err := wait(ctx, 2*s.linkTTL); err != nil {
 		return err
 	}
@@ -437,7 +421,7 @@ func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 	return err
 }
 
-// fillFrom offers every result that stands on the source to a linked board.
+// fillFrom offers every standing result of the source to a linked board.
 func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) error {
 	l := &linking{shared: s, source: source, boards: []*leaderboard.Board{b}, mostMatches: true}
 	original := func(r *leaderboard.MatchResult) (leaderboard.MatchResult, error) { return *r, nil }
@@ -447,10 +431,9 @@ func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) err
 	})
 }
 
-// offerSeason offers the results that stand in a season to the linked board, fillChunk of them at a
-// time. The season is of the source, or of the linked board itself. The function original returns the
-// source's result for a result of the season. After each chunk, offerSeason calls renew. It leaves
-// out users whose stored data are damaged.
+// offerSeason offers the standing results of a season, of the source or of the linked board
+// itself. original returns the source's version of a result. offerSeason calls renew after
+// each chunk. It leaves out users with damaged data.
 func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, original func(*leaderboard.MatchResult) (leaderboard.MatchResult, error), renew func() error) error {
 	var results []leaderboard.MatchResult
 	flush := func() error {
@@ -488,8 +471,8 @@ func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, or
 	return flush()
 }
 
-// offerResults offers results of the source. If other results of the same matches stand on the
-// source afterwards, it offers these results too.
+// offerResults offers results of the source. If newer results of the matches stand afterwards,
+// it offers these too.
 func (l *linking) offerResults(ctx context.Context, results []leaderboard.MatchResult) error {
 	matches := make([]*linkedMatch, len(results))
 	for i := range results {
@@ -502,9 +485,9 @@ func (l *linking) offerResults(ctx context.Context, results []leaderboard.MatchR
 	return err
 }
 
-// eachIntact calls f with items, in which the items of each user are consecutive. If f finds
-// damaged data, eachIntact repeats the call for each half of the users, down to single users.
-// It calls skip for each user whose data are damaged.
+// eachIntact calls f with items, which are grouped by user. If f finds damaged data,
+// eachIntact repeats the call for each half of the users, and calls skip for each damaged
+// user.
 func eachIntact[T any](items []T, userOf func(T) leaderboard.UserID, f func([]T) error, skip func(leaderboard.UserID, error)) error {
 	err := f(items)
 	if !damaged(err) {

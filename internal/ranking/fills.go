@@ -15,30 +15,27 @@ import (
 )
 
 const (
-	// fillLogInterval is the time between two log lines about a fill. A short fill has no line.
+	// fillLogInterval is the time between two log lines about a fill.
 	fillLogInterval = 10 * time.Second
 	// fillStep is the number of users after which a fill looks at the clock.
 	fillStep = 1024
 	// progressStep is the number of users after which a fill calls its Progress.
 	progressStep = 100_000
-	// maxSizes is the largest number of seasons whose size is remembered.
-	maxSizes = 1 << 14
+	maxSizes     = 1 << 14
 )
 
-// fills are the running fills of the index of one process. Each fill reads a season of the store
-// into the index.
+// fills are the running fills of the index of one process.
 type fills struct {
 	now func() time.Time
 	log *slog.Logger
 
 	mu      sync.Mutex
 	running map[*seasonFill]struct{}
-	sizes   *lru.Cache[leaderboard.SeasonKey, int64] // the users of a season when it was last found loaded
+	sizes   *lru.Cache[leaderboard.SeasonKey, int64] // by season: its users when it was last found loaded
 
-	users atomic.Int64 // the users that all fills have read, also those that ended
+	users atomic.Int64 // the users that all fills have read, also ended ones
 }
 
-// seasonFill is the fill of one season.
 type seasonFill struct {
 	key    leaderboard.SeasonKey
 	start  time.Time
@@ -50,11 +47,10 @@ type seasonFill struct {
 
 func newFills(now func() time.Time, log *slog.Logger) *fills {
 	f := &fills{now: now, log: log, running: map[*seasonFill]struct{}{}}
-	f.sizes, _ = lru.New[leaderboard.SeasonKey, int64](maxSizes) // New only fails if the size is below 1
+	f.sizes, _ = lru.New[leaderboard.SeasonKey, int64](maxSizes) // fails only for a size below 1
 	return f
 }
 
-// begin adds a fill. The caller must call end.
 func (f *fills) begin(key leaderboard.SeasonKey) *seasonFill {
 	s := &seasonFill{key: key, start: f.now()}
 	s.season, _ = f.sizes.Get(key)
@@ -70,15 +66,13 @@ func (s *seasonFill) expect(part leaderboard.Part) {
 	s.size.Add(s.season / int64(max(part.Of, 1)))
 }
 
-// end removes a fill.
 func (f *fills) end(s *seasonFill) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.running, s)
 }
 
-// observe returns entries, and counts the entries that the fill reads. It logs the progress of a long
-// fill, and passes it to the function progress, which may be nil.
+// observe yields entries, counts them, and reports the progress. progress may be nil.
 func (f *fills) observe(ctx context.Context, s *seasonFill, entries iter.Seq2[leaderboard.Entry, error], progress Progress) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		logged := s.start
@@ -106,8 +100,8 @@ func (f *fills) observe(ctx context.Context, s *seasonFill, entries iter.Seq2[le
 	}
 }
 
-// remaining estimates the time until the fill has read all users. It returns 0 if the number of users
-// is unknown, or was too small.
+// remaining estimates the time until the fill has read all users. It is 0 if the number of
+// users is unknown or was too small.
 func (s *seasonFill) remaining(now time.Time) time.Duration {
 	read, size := s.read.Load(), s.size.Load()
 	if read == 0 || size <= read {
@@ -116,12 +110,12 @@ func (s *seasonFill) remaining(now time.Time) time.Duration {
 	return time.Duration(float64(now.Sub(s.start)) / float64(read) * float64(size-read))
 }
 
-// Filling describes the fills of the rank index that run in this process.
+// Filling describes the running fills of the rank index in this process.
 type Filling struct {
 	Seasons int   // the number of fills
 	Users   int64 // the users that these fills have read
-	// Remaining is the estimated time until these fills have read all users. It is 0 if it is
-	// unknown. A process knows the size of a season only if the season was loaded before.
+	// Remaining is the estimated time until these fills end, or 0 if it is unknown: a process
+	// knows the size of a season only if it was loaded before.
 	Remaining time.Duration
 }
 

@@ -60,8 +60,8 @@ func (f finalRanker) Survey(ctx context.Context, l leaderboard.Ladder, q leaderb
 	return leaderboard.SurveyByPages(ctx, f, l, q, methods...)
 }
 
-// readConsistently calls read until read reports that no amendment replaced the final standings
-// between its steps. Amendments are rare, so readConsistently does not wait between the calls.
+// readConsistently calls read until no amendment has replaced the final standings between the
+// steps of read.
 func readConsistently(read func() (ok bool, err error)) error {
 	const tries = 10
 	for range tries {

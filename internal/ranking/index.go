@@ -19,31 +19,27 @@ import (
 )
 
 const (
-	// indexTimeout is the longest time for a read of the index.
-	indexTimeout = 5 * time.Second
-	// indexCooldown is how long the circuit breaker stays open.
+	indexTimeout  = 5 * time.Second
 	indexCooldown = time.Second
-	// probeTimeout is the longest time for a probe: a cheap read that shows whether the index
-	// answers. It is also the time after which a read without an answer causes a probe.
+	// probeTimeout is the longest time for a probe, a cheap read that shows whether the index
+	// answers. A read without an answer for this time causes a probe.
 	probeTimeout = 250 * time.Millisecond
-	// loadTimeout is how long readers wait while a season is loaded into the index,
-	// counted from the start of the load. After that, readers get answers without
-	// ranks. Small seasons load within loadTimeout.
+	// loadTimeout is how long readers wait for the load of a season, from the start of the
+	// load. Afterwards, they get answers without ranks.
 	loadTimeout = 5 * time.Second
-	// usersAge is how long a season counts as having users after a read of the store found a user.
+	// usersAge is how long a season counts as having users after a read found one.
 	usersAge = 10 * time.Second
-	// maxUsed is the largest number of seasons that are cached as having users.
-	maxUsed = 1 << 14
+	maxUsed  = 1 << 14
 )
 
 // rankIndex is the index with a timeout and a circuit breaker for reads. It also loads
-// seasons into the index.
+// seasons.
 //
-// An index that is silent, such as a Redis server that hangs, must not delay every answer: the
-// store can answer without ranks. If a read has no answer after probeTimeout, one probe finds
-// out whether the index is silent or the read is long. If the probe has no answer after
-// probeTimeout either, the circuit breaker opens, and all reads that wait return. While the circuit
-// breaker is open, reads fail immediately. After indexCooldown, one reader at a time makes a probe.
+// An index that is silent, such as a Redis server that hangs, must not delay every answer. If
+// a read has no answer after probeTimeout, one probe finds out whether the index is silent or
+// the read is long. If the probe has no answer after probeTimeout either, the circuit breaker
+// opens, and all waiting reads return. Further reads fail immediately. After indexCooldown,
+// one reader at a time makes a probe.
 type rankIndex struct {
 	leaderboard.Index
 	store leaderboard.Store
@@ -69,7 +65,7 @@ var _ leaderboard.Index = (*rankIndex)(nil)
 
 func newRankIndex(index leaderboard.Index, store leaderboard.Store, tasks *tasks, now func() time.Time, log *slog.Logger) *rankIndex {
 	x := &rankIndex{Index: index, store: store, tasks: tasks, now: now, log: log, breaker: newBreaker(), fills: newFills(now, log)}
-	x.used, _ = lru.New[leaderboard.SeasonKey, time.Time](maxUsed) // New only fails if the size is below 1
+	x.used, _ = lru.New[leaderboard.SeasonKey, time.Time](maxUsed) // fails only for a size below 1
 	x.findings.Call = x.findUsers
 	return x
 }
@@ -77,19 +73,19 @@ func newRankIndex(index leaderboard.Index, store leaderboard.Store, tasks *tasks
 var (
 	// errSilent means that the index did not answer in time.
 	errSilent = errors.New("no answer in time")
-	// errUnreachable means that a read of the index failed before its timeout, because the client
-	// of the index cannot reach the server.
+	// errUnreachable means that a read failed before its timeout, because the client of the
+	// index cannot reach the server.
 	errUnreachable = errors.New("the index cannot answer")
 )
 
-// maxUnreachable is the number of consecutive errors errUnreachable that open the circuit breaker.
-// Before each such error, a reader waits for the retries of the client.
+// maxUnreachable is the number of consecutive errUnreachable that open the circuit breaker.
+// Before each, a reader waits for the client's retries.
 const maxUnreachable = 10
 
-// newBreaker returns a circuit breaker. One errSilent opens it. It also opens after maxUnreachable
-// errors errUnreachable without a success between them. The errors of a context are neither failure
-// nor success. [leaderboard.ErrRankUnavailable] is also neither failure nor success: if the index
-// knows that a season lacks an update, it returns this error without a request to its server.
+// newBreaker returns a circuit breaker. One errSilent opens it, or maxUnreachable
+// errUnreachable without a success between them. Errors of a context and
+// [leaderboard.ErrRankUnavailable] count neither as failure nor as success: an index that
+// lacks an update returns ErrRankUnavailable without a request to its server.
 func newBreaker() *gobreaker.CircuitBreaker[struct{}] {
 	var silent atomic.Bool
 	return gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
@@ -111,17 +107,15 @@ func newBreaker() *gobreaker.CircuitBreaker[struct{}] {
 
 var errBreakerOpen = fmt.Errorf("ranking: earlier reads of the index got no answer: %w", leaderboard.ErrRankUnavailable)
 
-// isSilent reports whether the circuit breaker is open.
 func (x *rankIndex) isSilent() bool { return x.breaker.State() == gobreaker.StateOpen }
 
-// silence wakes the readers that wait for the index. A probe that finds the index silent calls
-// wake.
+// silence wakes the readers that wait for the index when a probe finds it silent.
 type silence struct {
 	mu      sync.Mutex
 	waiting chan struct{} // closed by wake; nil if no reader waits
 }
 
-// found returns a channel that the next call of wake closes.
+// found returns a channel that the next wake closes.
 func (s *silence) found() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,9 +134,8 @@ func (s *silence) wake() {
 	}
 }
 
-// readIndex calls read for a season, with a timeout. If the circuit breaker refuses the call,
-// readIndex returns errBreakerOpen instead. If a probe meanwhile finds the index silent, readIndex
-// cancels the context of read.
+// readIndex calls read with a timeout. Errors: errBreakerOpen if the circuit breaker is open.
+// If a probe meanwhile finds the index silent, readIndex cancels the context of read.
 func readIndex[T any](ctx context.Context, x *rankIndex, key leaderboard.SeasonKey, read func(context.Context) (T, leaderboard.View, error)) (answer T, ladderView leaderboard.View, err error) {
 	timeout := indexTimeout
 	if x.breaker.State() == gobreaker.StateHalfOpen {
@@ -174,8 +167,8 @@ func readIndex[T any](ctx context.Context, x *rankIndex, key leaderboard.SeasonK
 	return answer, ladderView, err
 }
 
-// watch probes the index after probeTimeout. If the index is found silent before stop is
-// called, by this probe or by another probe, watch calls found.
+// watch probes the index after probeTimeout. If any probe finds the index silent before stop
+// is called, watch calls found.
 func (x *rankIndex) watch(key leaderboard.SeasonKey, found func()) (stop func()) {
 	stopped := make(chan struct{})
 	timer := time.AfterFunc(probeTimeout, func() {
@@ -196,8 +189,7 @@ func (x *rankIndex) watch(key leaderboard.SeasonKey, found func()) (stop func())
 	}
 }
 
-// probe opens the circuit breaker if the index does not answer a cheap read within
-// probeTimeout.
+// probe opens the circuit breaker if the index does not answer a cheap read.
 func (x *rankIndex) probe(key leaderboard.SeasonKey) {
 	x.tasks.running.Add(1)
 	defer x.tasks.running.Done()
@@ -246,9 +238,9 @@ func (x *rankIndex) Survey(ctx context.Context, l leaderboard.Ladder, q leaderbo
 	})
 }
 
-// load fills a season of the index, unless the season is loaded. Concurrent callers
-// share one fill, which continues after the callers stop waiting. If the fill takes
-// longer than loadTimeout, load returns [leaderboard.ErrRankUnavailable].
+// load fills a season of the index, unless it is loaded. Concurrent callers share one fill,
+// which continues after they stop waiting. If the fill takes longer than loadTimeout, load
+// returns [leaderboard.ErrRankUnavailable].
 func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) error {
 	if x.isSilent() {
 		return errBreakerOpen
@@ -256,9 +248,8 @@ func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderbo
 	errLoading := fmt.Errorf("ranking: the index of %s/%s is being filled: %w", key.Board, key.Season, leaderboard.ErrRankUnavailable)
 	timeout := loadTimeout
 	if start, ok := x.loadStarts.Load(key); ok {
-		// If the waiting time is over, return without joining the load. A load may take
-		// an hour, and each of thousands of callers would keep a goroutine until the
-		// load ends.
+		// Do not join a load that is longer than loadTimeout. It may take an hour, and each
+		// caller would keep a goroutine until its end.
 		if timeout -= time.Since(start.(time.Time)); timeout <= 0 {
 			return errLoading
 		}
@@ -298,17 +289,15 @@ func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderbo
 	}
 }
 
-// restore loads a season that the index has lost, or has lost in part.
+// restore loads a season that the index has lost, even in part.
 func (x *rankIndex) restore(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress) error {
 	return x.fillBy(ctx, b, key, progress, x.Index.Restore)
 }
 
-// fill rebuilds a season of the index from the store.
 func (x *rankIndex) fill(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress) error {
 	return x.fillBy(ctx, b, key, progress, x.rebuild)
 }
 
-// rebuild is a fillFunc that reads all entries.
 func (x *rankIndex) rebuild(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
 	return x.Rebuild(ctx, b, key, at, scan(leaderboard.Part{}))
 }
@@ -316,8 +305,8 @@ func (x *rankIndex) rebuild(ctx context.Context, b *leaderboard.Board, key leade
 // fillFunc is a function such as [leaderboard.Index].Restore.
 type fillFunc func(context.Context, *leaderboard.Board, leaderboard.SeasonKey, time.Time, func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error
 
-// fillBy fills a season of the index from the store. The index depends on the divisions of the
-// board. If they have changed since b was read, fillBy rebuilds the season.
+// fillBy fills a season of the index from the store. If the divisions have changed since b was
+// read, it then rebuilds the season.
 func (x *rankIndex) fillBy(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress, do fillFunc) error {
 	for ; ; do = x.rebuild {
 		if err := x.fillOnce(ctx, b, key, progress, do); err != nil {
@@ -337,14 +326,14 @@ func (x *rankIndex) fillBy(ctx context.Context, b *leaderboard.Board, key leader
 	}
 }
 
-// hasUsers reports whether a season has any user. Seasons without users are not loaded
-// into the index, so queries for them take no memory.
+// hasUsers reports whether a season has any user. Other seasons are not loaded, so that
+// queries for them take no memory.
 func (x *rankIndex) hasUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
 	return x.store.HasUsers(ctx, key)
 }
 
-// hadUsers reports whether a season has had any user within usersAge. Concurrent callers share
-// one read of the store. Without the index, every read of a season calls hadUsers.
+// hadUsers reports whether a season has had a user within usersAge. Concurrent callers share
+// one read of the store. While the index is down, every read of a season calls hadUsers.
 func (x *rankIndex) hadUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
 	if at, ok := x.used.Get(key); ok && time.Since(at) < usersAge {
 		return true, nil
@@ -356,7 +345,6 @@ func (x *rankIndex) hadUsers(ctx context.Context, key leaderboard.SeasonKey) (bo
 	return found, nil
 }
 
-// findUsers does the work of hadUsers for concurrent callers.
 func (x *rankIndex) findUsers(_ context.Context, key leaderboard.SeasonKey, callers []*bool) error {
 	x.tasks.running.Add(1)
 	defer x.tasks.running.Done()
@@ -376,10 +364,9 @@ func (x *rankIndex) findUsers(_ context.Context, key leaderboard.SeasonKey, call
 	return nil
 }
 
-// dropEmpty drops a season from the index if the season has no users. Some stores do not list such
-// a season. After a change of the board's divisions, FillDivisions would then not rebuild the
-// season. Call dropEmpty after each load of a season, and after each erasure of a user. Parameter
-// drop is tryDrop, or Drop if dropEmpty must fail while the index is unavailable.
+// dropEmpty drops a season without users, after each load and each erasure. Some stores do not
+// list such a season, so FillDivisions would not rebuild it. drop is tryDrop, or Drop if
+// dropEmpty must fail while the index is unavailable.
 func (x *rankIndex) dropEmpty(ctx context.Context, key leaderboard.SeasonKey, drop func(context.Context, leaderboard.SeasonKey) error) error {
 	hasUsers, err := x.hasUsers(ctx, key)
 	if err != nil || hasUsers {
@@ -388,7 +375,6 @@ func (x *rankIndex) dropEmpty(ctx context.Context, key leaderboard.SeasonKey, dr
 	return drop(ctx, key)
 }
 
-// fillOnce fills a season of the index from the store.
 func (x *rankIndex) fillOnce(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress, do fillFunc) error {
 	f := x.fills.begin(key)
 	defer x.fills.end(f)
@@ -396,8 +382,8 @@ func (x *rankIndex) fillOnce(ctx context.Context, b *leaderboard.Board, key lead
 		f.expect(part)
 		return x.fills.observe(ctx, f, x.store.Scan(ctx, key, part), progress)
 	}
-	// The index must not report the time of its load as the time of the last change. Changes
-	// after this read reach the index by calls of Update, with their own times.
+	// The index reports the time of the last change, not of its load. Later changes reach it
+	// by Update, with their own times.
 	changedAt, err := x.store.ChangedAt(ctx, key)
 	if err != nil {
 		return err
@@ -417,19 +403,19 @@ func (x *rankIndex) fillOnce(ctx context.Context, b *leaderboard.Board, key lead
 	return nil
 }
 
-// missedInterval is the shortest time between two log lines about updates that the index missed.
+// missedInterval is the shortest time between two log lines about missed updates.
 const missedInterval = 5 * time.Second
 
-// missed counts the updates that the index missed. While the index is unavailable, it misses every
-// update, so the log has at most one line about them in each missedInterval.
+// missed counts the updates that the index missed. While the index is unavailable, it misses
+// every update.
 type missed struct {
 	mu       sync.Mutex
 	loggedAt time.Time
 	count    int
 }
 
-// next counts an update. If a line is due, next returns the number of updates since the previous
-// line. Otherwise, it returns 0.
+// next counts an update. If a log line is due, it returns the number of updates since the
+// previous line, else 0.
 func (m *missed) next(now time.Time) (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -441,12 +427,11 @@ func (m *missed) next(now time.Time) (n int) {
 	return n
 }
 
-// tryUpdate passes entries to the index. If the index is unavailable, tryUpdate returns
-// nil: when the index is available again, it is filled from the store.
+// tryUpdate passes entries to the index. If the index is unavailable, tryUpdate returns nil:
+// the index will be filled from the store.
 //
-// The index may still contain a season of a deleted board with the same id. If the
-// entries do not fit the layout of that season, retrying the update cannot succeed, so
-// tryUpdate drops the season. The next reader fills it from the store.
+// If the entries do not fit the layout of the season, it is of a deleted board with the same
+// id. tryUpdate then drops it, and the next reader fills it.
 func (x *rankIndex) tryUpdate(ctx context.Context, key leaderboard.SeasonKey, changedAt time.Time, entries []leaderboard.Entry) error {
 	if len(entries) == 0 {
 		return nil
@@ -469,8 +454,8 @@ func (x *rankIndex) tryUpdate(ctx context.Context, key leaderboard.SeasonKey, ch
 	return err
 }
 
-// tryDrop drops a season from the index. If the index is unavailable, tryDrop returns nil:
-// when the index is available again, it is filled from the store.
+// tryDrop drops a season. If the index is unavailable, tryDrop returns nil: the index will be
+// filled from the store.
 func (x *rankIndex) tryDrop(ctx context.Context, key leaderboard.SeasonKey) error {
 	err := x.Index.Drop(ctx, key)
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {

@@ -9,9 +9,8 @@ import (
 )
 
 const (
-	// actLease is how long one process has the sole right to act on a season. The process renews
-	// the lease while it works, and then ends the lease. If the process dies, another process
-	// repeats the work after the lease has expired.
+	// actLease is how long one process has the sole right to act on a season. The process
+	// renews the lease while it works. If it dies, another process repeats the work.
 	actLease = time.Minute
 	// leaseRetry is the time between two attempts to get a lease.
 	leaseRetry = 100 * time.Millisecond
@@ -23,8 +22,8 @@ type seasonLeases struct {
 	held map[leaderboard.SeasonKey]bool
 }
 
-// enter registers a call that uses the lease of a season, and returns true. If another call uses the
-// lease, enter returns false.
+// enter registers a call that uses the lease of a season. It returns false if another call
+// uses it.
 func (l *seasonLeases) enter(key leaderboard.SeasonKey) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,7 +34,6 @@ func (l *seasonLeases) enter(key leaderboard.SeasonKey) bool {
 	return true
 }
 
-// leave ends the use of a lease by a call.
 func (l *seasonLeases) leave(key leaderboard.SeasonKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,10 +41,9 @@ func (l *seasonLeases) leave(key leaderboard.SeasonKey) {
 }
 
 // withLease calls act if neither another process nor another call of this process has the
-// lease of a season. If key has a board only, the lease is for a change of the board's divisions.
-// withLease reports whether it has called act. If the clock of a process is ahead, or
-// if a process is paused for long, two processes may act at the same time. This costs time, but does
-// no harm: see [leaderboard.SeasonStore].
+// lease of a season, and reports whether it did. A key without season is for a change of the
+// board's divisions. If clocks differ or a process is suspended, two processes may act at
+// once. This costs time, but does no harm: see [leaderboard.SeasonStore].
 func (s *shared) withLease(ctx context.Context, key leaderboard.SeasonKey, act func(context.Context) error) (bool, error) {
 	if !s.leases.enter(key) {
 		return false, nil

@@ -15,16 +15,15 @@ type LinkedReceipt struct {
 	Season leaderboard.SeasonID
 	// Score is nil if none of the user's results counts in the season.
 	Score *leaderboard.Score
-	// Rank is the competition rank. It is 0 if it is unknown or the user is banned.
+	// Rank is the competition rank, or 0 if it is unknown or the user is banned.
 	Rank int64
-	// Skipped is the reason why the season does not count the result, which came too late
-	// for the season. If the season counts the result, Skipped is empty.
+	// Skipped is why the season does not count the result, which came too late. It is empty if
+	// the season counts the result.
 	Skipped leaderboard.Reason
 }
 
-// AddLinked sets the Linked of each receipt. The receipts must be those of one Submit. The
-// receipt of a result that is not applied yet, or that concerns no linked board, gets no
-// Linked.
+// AddLinked sets the Linked of each receipt of one Submit. The receipt of a result that is not
+// applied yet, or that concerns no linked board, gets no Linked.
 func (s *Submitter) AddLinked(ctx context.Context, receipts []Receipt) error {
 	entries := map[leaderboard.SeasonKey][]leaderboard.Entry{}
 	for i := range receipts {
@@ -51,7 +50,6 @@ func (s *Submitter) AddLinked(ctx context.Context, receipts []Receipt) error {
 	return nil
 }
 
-// linkedStandings adds the standings of entries of one season to standings.
 func (s *Submitter) linkedStandings(ctx context.Context, key leaderboard.SeasonKey, entries []leaderboard.Entry, standings map[leaderboard.EntryKey]LinkedReceipt) error {
 	b, err := s.board(ctx, key.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {

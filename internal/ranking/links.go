@@ -13,61 +13,55 @@ import (
 
 // # Linked boards
 //
-// Before the Applier acknowledges a result of a source, it applies the result to the linked boards
-// too. A linked board keeps its own copy of the result in the season that contains the event time.
-// A rolling board keeps a copy in each open window that contains this time. The seasons and windows
-// that keep a copy are the result's places. A revision may have other places than the revision that
-// it replaces, or no places. The older revision's places must then get the newer revision, which
-// does not count there (see [leaderboard.Board.FromSource]).
+// Before the Applier acknowledges a result of a source, it applies the result to the linked
+// boards too. A linked board keeps a copy in the season that contains the event time. A
+// rolling board keeps one in each open window that contains this time. These seasons and
+// windows are the result's places. A newer revision may have other places, or none. The older
+// revision's places must then get the newer revision, which does not count there (see
+// [leaderboard.Board.FromSource]).
 //
 // A writer is a call of the Applier, of a fill, or of a repair that copies results to linked
-// boards. To offer a result to a place is to apply the result there. The place may refuse the
-// result. For each match, a writer repeats these steps until step 1 reads the result that the
-// writer offered last:
+// boards. To offer a result to a place is to apply the result there. The place may refuse it.
+// For each match, a writer repeats these steps until step 1 reads the result that the writer
+// offered last:
 //
 //  1. Read the result that stands on the source (the standing result).
-//  2. Offer the standing result to every place that has a result of the match and is not a place of
-//     the standing result.
+//  2. Offer the standing result to every place that has a result of the match and is not a place
+//     of the standing result.
 //  3. Offer the standing result to its own places.
 //
-// Let S be the result that stands on the source when all writers have finished. No place then
-// counts another revision X, for these reasons:
+// Let S be the standing result when all writers have finished. No place then counts another
+// revision X:
 //
-//   - The writer W that offered X to the place read the source afterwards. If W read
-//     another result than X, it offered that result to the place too, so X does not count
-//     there.
-//   - If W read X, S was written to the source after this read. The writer of S does steps 2 and 3
-//     after this write, and one of these steps replaces X. If the writer of S dies, the writer that
-//     repeats its work does these steps.
-//   - If W died before it read the source, another writer repeats the work of W. Its step 2
+//   - The writer W that offered X to the place read the source afterwards. If W read another
+//     result than X, W offered that result to the place too, so X does not count there.
+//   - If W read X, S was written to the source after this read. The writer of S then does steps
+//     2 and 3, and one of them replaces X. If the writer of S dies, another writer repeats its
+//     work.
+//   - If W died before it read the source, another writer repeats the work of W, and its step 2
 //     or 3 replaces X.
 //
 // Two shortcuts save reads:
 //
-//   - If a match had no result before, and the new result has revision 0, its writer begins
-//     with step 3.
-//   - If the writer itself applied S to the source, and the first place of S has S, the
-//     writer omits step 2. The writer that offered S to this place had done step 2. (The fill
-//     of a window omits step 2, but it offers no result to the result's first place: see
-//     findForWindow.)
-//     The shortcut is also safe if the writer repeats the work of a dead writer. The dead writer
-//     had applied S before it read the source. It therefore offered only S, and left no X in a
-//     place.
+//   - If a match had no result before, and the new result has revision 0, its writer begins with
+//     step 3.
+//   - If the writer itself applied S to the source, and the first place of S has S, the writer
+//     omits step 2: the writer that offered S to this place had done step 2. (The fill of a window
+//     omits step 2, but offers nothing to the first place of a result: see findForWindow.) A writer
+//     that repeats the work of a dead writer may do the same: the dead writer had applied S before
+//     it read the source, so it offered only S.
 //
-// If a match is voided or restored, the field Voids of the result that stands on the source
-// changes. The writer then repeats the same steps as after a newer revision.
+// A change of the field Voids of the standing result is handled as a newer revision.
 //
-// A linked board refuses a result that comes too late for its season there. An older
-// revision that came in time then still counts.
+// A linked board refuses a result that comes too late for its season there. An older revision
+// that came in time then still counts.
 //
 // Before a writer offers a result to a rolling board, it opens the windows that the result
 // needs (see [leaderboard.Board.NeedsWindow]). If another window was opened meanwhile, the
 // writer begins again: see windows.go.
 
-// errLinkDeleted means that a linked board was deleted.
 var errLinkDeleted = errors.New("a linked board was deleted")
 
-// linking applies results of a source to linked boards.
 type linking struct {
 	*shared
 	source *leaderboard.Board
@@ -78,11 +72,11 @@ type linking struct {
 	// copied is set when a result is offered. newWindow is set when the writer learns of a
 	// window after that: see openWindows.
 	copied, newWindow bool
-	// entries are the users' entries on the linked boards before and after the offers so
-	// far. It is nil if the caller does not need them.
+	// entries are the users' entries on the linked boards before and after the offers so far,
+	// or nil if the caller does not need them.
 	entries map[leaderboard.EntryKey]*leaderboard.Change
-	// damaged are the users whose stored data on a linked board are damaged. The board does
-	// not get their results. If the map is nil, such data are an error.
+	// damaged are the users whose data on a linked board are damaged. The board does not get
+	// their results. If the map is nil, damaged data are an error.
 	damaged map[boardUser]bool
 }
 
@@ -92,21 +86,19 @@ type linkedMatch struct {
 	arrived  []leaderboard.MatchResult // the results that the caller applied to the source
 	standing *leaderboard.MatchResult  // the result that stands on the source, as read last
 	offered  *leaderboard.MatchResult  // the result that was offered last
-	// places are the seasons of linked boards to which a result was offered. The value is
-	// the reason why the season refused the standing result, or empty.
+	// places are the seasons of linked boards to which a result was offered, with the reason
+	// why the season refused the standing result, or "".
 	places map[leaderboard.SeasonKey]leaderboard.Reason
 }
 
-// offer is a result of a match for a linked board.
 type offer struct {
 	match  *linkedMatch
 	result leaderboard.MatchResult
 }
 
-// fanOut applies results to the boards that are linked to a source. The results were applied
-// to the source with the given report. fanOut adds the effects on the linked boards to the
-// outcomes of the report. If the data of a user on a linked board are damaged, this board does
-// not get the user's results. Verify reports and repairs this.
+// fanOut applies results to the boards that are linked to a source, after they were applied to
+// the source with the given report. It adds the effects to the outcomes. A board with damaged
+// data of a user does not get the user's results: verify repairs this.
 func (a *Applier) fanOut(ctx context.Context, id leaderboard.BoardID, results []leaderboard.MatchResult, report *leaderboard.ApplyReport) error {
 	for {
 		l, err := a.linksOf(ctx, id)
@@ -154,7 +146,7 @@ func (a *Applier) fanOut(ctx context.Context, id leaderboard.BoardID, results []
 }
 
 // mustRepeat reports whether the writer must begin again, because a linked board was deleted
-// or opened a window. Otherwise it returns err, the error of the writer's work.
+// or opened a window. Otherwise it returns err.
 func (l *linking) mustRepeat(ctx context.Context, err error) (bool, error) {
 	if errors.Is(err, errLinkDeleted) {
 		return true, nil
@@ -165,7 +157,7 @@ func (l *linking) mustRepeat(ctx context.Context, err error) (bool, error) {
 	return l.windowsOpened(ctx)
 }
 
-// effects returns the effects of a match on linked boards, ordered by board and season.
+// effects returns the effects of a match, ordered by board and season.
 func (l *linking) effects(m *linkedMatch) []leaderboard.LinkedEffect {
 	var effects []leaderboard.LinkedEffect
 	for key, skipped := range m.places {
@@ -178,15 +170,13 @@ func (l *linking) effects(m *linkedMatch) []leaderboard.LinkedEffect {
 	return effects
 }
 
-// linksOf returns the boards that are linked to a board. They were read from the store at
-// most Options.LinkTTL ago. If the store does not answer, linksOf returns the error, not older
-// boards. Therefore each result that is applied to the source more than LinkTTL after the
-// creation of a linked board reaches this board.
+// linksOf returns the linked boards of a board, read from the store at most Options.LinkTTL
+// ago. It never returns older boards. So a result that is applied to the source more than
+// LinkTTL after the creation of a linked board reaches this board.
 func (s *shared) linksOf(ctx context.Context, id leaderboard.BoardID) (*linking, error) {
 	return s.linksSince(ctx, id, time.Now().Add(-s.linkTTL))
 }
 
-// linksSince does the work of linksOf with boards that were read after since.
 func (s *shared) linksSince(ctx context.Context, id leaderboard.BoardID, since time.Time) (*linking, error) {
 	l := &linking{shared: s}
 	source, err := s.BoardSince(ctx, id, since)
@@ -204,8 +194,8 @@ func (s *shared) linksSince(ctx context.Context, id leaderboard.BoardID, since t
 	return l, err
 }
 
-// linkedTo returns the boards in the list of links of a source that exist and have this
-// source. It calls read for each id in the list.
+// linkedTo returns the boards in the links of a source that exist and have this source. It
+// calls read for each id.
 func linkedTo(source *leaderboard.Board, read func(leaderboard.BoardID) (*leaderboard.Board, error)) (linked []*leaderboard.Board, err error) {
 	for _, id := range source.Links {
 		b, err := read(id)
@@ -222,7 +212,6 @@ func linkedTo(source *leaderboard.Board, read func(leaderboard.BoardID) (*leader
 	return linked, nil
 }
 
-// offerFirst offers results that are the first of their matches.
 func (l *linking) offerFirst(ctx context.Context, matches []*linkedMatch) error {
 	if err := l.openWindows(ctx, matches); err != nil {
 		return err
@@ -246,8 +235,8 @@ func (l *linking) offerFirst(ctx context.Context, matches []*linkedMatch) error 
 	return nil
 }
 
-// converge repeats the three steps of a writer for each match until step 1 reads the result
-// that was offered last: see Linked boards above.
+// converge repeats the three steps of a writer until step 1 reads the result that was offered
+// last: see Linked boards above.
 func (l *linking) converge(ctx context.Context, matches []*linkedMatch) error {
 	for {
 		if err := l.readStanding(ctx, matches); err != nil {
@@ -265,8 +254,8 @@ func (l *linking) converge(ctx context.Context, matches []*linkedMatch) error {
 	}
 }
 
-// readStanding does step 1 of a writer: it sets the field standing of each match. If the user
-// was erased, or the source or its season was deleted, the field is nil.
+// readStanding does step 1 of a writer. The field standing is nil if the user was erased, or
+// if the source or its season was deleted.
 func (l *linking) readStanding(ctx context.Context, matches []*linkedMatch) error {
 	return eachRead(ctx, len(matches), func(ctx context.Context, i int) error {
 		record, err := l.recordOf(ctx, matches[i].key)
@@ -275,7 +264,6 @@ func (l *linking) readStanding(ctx context.Context, matches []*linkedMatch) erro
 	})
 }
 
-// offerStanding does steps 2 and 3 of a writer.
 func (l *linking) offerStanding(ctx context.Context, matches []*linkedMatch) error {
 	if err := l.openWindows(ctx, matches); err != nil {
 		return err
@@ -292,7 +280,6 @@ func (l *linking) offerStanding(ctx context.Context, matches []*linkedMatch) err
 	return nil
 }
 
-// offerStandingTo does steps 2 and 3 of a writer for one linked board.
 func (l *linking) offerStandingTo(ctx context.Context, b *leaderboard.Board, matches []*linkedMatch, known *knownPlaces) error {
 	offersOf := make([]matchOffers, len(matches))
 	if err := eachRead(ctx, len(matches), func(ctx context.Context, i int) (err error) {
@@ -317,10 +304,8 @@ func (l *linking) offerStandingTo(ctx context.Context, b *leaderboard.Board, mat
 	return nil
 }
 
-// forIntact calls f with the matches of the users whose data on a linked board are intact. If
-// f finds damaged data of a user, forIntact adds the user to l.damaged, and logs and counts
-// this. The source, the other boards and the other users still get their results. If l.damaged
-// is nil, forIntact only calls f.
+// forIntact calls f with the matches of the users whose data on a linked board are intact. It
+// adds the other users to l.damaged. If l.damaged is nil, forIntact only calls f.
 func (l *linking) forIntact(ctx context.Context, b *leaderboard.Board, matches []*linkedMatch, f func([]*linkedMatch) error) error {
 	if l.damaged == nil {
 		return f(matches)
@@ -337,8 +322,7 @@ func (l *linking) forIntact(ctx context.Context, b *leaderboard.Board, matches [
 	})
 }
 
-// matchOffers are the results about a match that must be offered to a linked board, in this
-// order.
+// matchOffers are the offers of a match to a linked board, in this order.
 type matchOffers struct {
 	*linking
 	b *leaderboard.Board
@@ -349,10 +333,9 @@ type matchOffers struct {
 	own       []offer // step 3
 }
 
-// find finds the offers of steps 2 and 3 of a writer.
 func (o *matchOffers) find(ctx context.Context, known *knownPlaces) error {
 	ownPlaces := o.b.LinkedSeasons(o.m.standing)
-	done := false // whether the second shortcut applies, so that find omits step 2
+	done := false // the second shortcut applies: omit step 2
 	for i, place := range ownPlaces {
 		r := o.b.FromSource(o.source, o.m.standing, place)
 		o.own = append(o.own, offer{o.m, r})
@@ -394,8 +377,8 @@ func (o *matchOffers) find(ctx context.Context, known *knownPlaces) error {
 }
 
 // findReplaced finds the offers of step 2 to the given places, except ownPlaces, the places of
-// the standing result. It also finds the offers to unfilled windows that become necessary when
-// results are replaced. Parameter unfilled means that the board may have unfilled windows.
+// the standing result. If the board may have unfilled windows, it adds the offers to them that
+// become necessary.
 func (o *matchOffers) findReplaced(ctx context.Context, places, ownPlaces []leaderboard.SeasonID, unfilled bool) error {
 	for _, p := range places {
 		var replaced *leaderboard.MatchResult
@@ -419,10 +402,10 @@ func (o *matchOffers) findReplaced(ctx context.Context, places, ownPlaces []lead
 	return nil
 }
 
-// addNewer adds offers of the revisions that are newer than older, a result that the linked board
-// has. It offers each newer revision to the unfilled windows that contain the time of older, but
-// not the time of the newer revision. Otherwise, if the newer revision is late in all its own
-// windows, another writer could copy older to such an unfilled window: see addReplaced.
+// addNewer offers each newer revision than older, a result that the linked board has, to the
+// unfilled windows that contain the time of older, but not of the newer revision. Otherwise,
+// if the newer revision is late in all its own windows, another writer could copy older to
+// such a window: see addReplaced.
 func (o *matchOffers) addNewer(older *leaderboard.MatchResult) error {
 	original, err := o.b.ToSource(o.source, older)
 	if err != nil {
@@ -442,8 +425,8 @@ func (o *matchOffers) addNewer(older *leaderboard.MatchResult) error {
 	return nil
 }
 
-// addOlder adds offers of r, a result that arrived and is older than the standing result, to
-// the places of the standing result. If a place refuses the standing result as late, r stands
+// addOlder adds offers of r, which arrived and is older than the standing result, to the
+// places of the standing result. If a place refuses the standing result as late, r stands
 // there. If r does not count in the place, it still replaces an even older result.
 func (o *matchOffers) addOlder(ctx context.Context, r *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
 	if sameResult(r, o.m.standing) {
@@ -473,8 +456,8 @@ func (o *matchOffers) addOlder(ctx context.Context, r *leaderboard.MatchResult, 
 	return nil
 }
 
-// addReplacing adds an offer of the standing result to the place p, if the place has a result of
-// the match. It returns the result that p has, or nil.
+// addReplacing offers the standing result to the place p, if p has a result of the match. It
+// returns this result, or nil.
 func (o *matchOffers) addReplacing(ctx context.Context, p leaderboard.SeasonID) (*leaderboard.MatchResult, error) {
 	r := o.b.FromSource(o.source, o.m.standing, p)
 	record, err := o.recordOf(ctx, r.ResultKey)
@@ -484,10 +467,10 @@ func (o *matchOffers) addReplacing(ctx context.Context, p leaderboard.SeasonID) 
 	return record.Result, err
 }
 
-// addReplaced adds offers of a result that another offer replaces. It offers the replaced
-// result to the unfilled windows among places. If no process was up for days, such a window may
-// refuse the standing result as late. The replaced result must then count in the window. The
-// fill of the window would not find the replaced result, because it reads results that stand.
+// addReplaced offers a replaced result to the unfilled windows among places. If no process was
+// up for days, such a window may refuse the standing result as late. The replaced result must
+// then count in the window. The fill would not find it, because the fill reads standing
+// results.
 func (o *matchOffers) addReplaced(replaced *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
 	for _, p := range places {
 		if o.b.Season.Kind != leaderboard.Rolling || p <= o.b.Rolling.Filled {
@@ -504,17 +487,16 @@ func (o *matchOffers) addReplaced(replaced *leaderboard.MatchResult, places []le
 	return nil
 }
 
-// knownPlaces finds the places in which linked boards have matches. It caches the places of each
-// user, so a writer must create it after step 1.
+// knownPlaces finds the places in which linked boards have matches. It caches the places of
+// each user, so a writer must create it after step 1.
 type knownPlaces struct {
 	*linking
-	mu      sync.Mutex // held while the maps are used, not while a function reads
+	mu      sync.Mutex // held while the maps are used, not during reads
 	seasons map[leaderboard.UserID]func() ([]leaderboard.SeasonKey, error)
-	// results has functions that return the seasons of a user's matches on a linked board.
+	// results has the seasons of a user's matches on a linked board.
 	results map[boardUser]func() (map[leaderboard.MatchID][]leaderboard.SeasonID, error)
 }
 
-// boardUser identifies a user on a board.
 type boardUser struct {
 	board leaderboard.BoardID
 	user  leaderboard.UserID
@@ -528,8 +510,7 @@ func (l *linking) newKnownPlaces() *knownPlaces {
 	}
 }
 
-// once returns the answer of read for a key. The first call for a key calls read. The other
-// calls for this key wait for the answer, which the map keeps.
+// once returns the answer of read for a key. Only the first call for a key calls read.
 func once[K comparable, V any](mu *sync.Mutex, answers map[K]func() (V, error), key K, read func() (V, error)) (V, error) {
 	mu.Lock()
 	if answers[key] == nil {
@@ -540,7 +521,7 @@ func once[K comparable, V any](mu *sync.Mutex, answers map[K]func() (V, error), 
 	return f()
 }
 
-// places returns the seasons in which a linked board has a match. It may return further seasons.
+// places returns the seasons in which a linked board has a match, and perhaps further seasons.
 func (k *knownPlaces) places(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (places []leaderboard.SeasonID, err error) {
 	keys, err := once(&k.mu, k.seasons, user, func() ([]leaderboard.SeasonKey, error) { return k.store.UserSeasons(ctx, user) })
 	if err != nil {
@@ -560,8 +541,6 @@ func (k *knownPlaces) places(ctx context.Context, b *leaderboard.Board, user lea
 	return places, nil
 }
 
-// seasonsOfMatches returns the seasons of each match that a user has in the given seasons of
-// a board.
 func (k *knownPlaces) seasonsOfMatches(ctx context.Context, keys []leaderboard.SeasonKey, user leaderboard.UserID) (map[leaderboard.MatchID][]leaderboard.SeasonID, error) {
 	seasons := map[leaderboard.MatchID][]leaderboard.SeasonID{}
 	for _, key := range keys {
@@ -575,8 +554,7 @@ func (k *knownPlaces) seasonsOfMatches(ctx context.Context, keys []leaderboard.S
 	return seasons, nil
 }
 
-// recordOf returns the store's record of a match result. If the store has none, the record is
-// empty.
+// recordOf returns the record of a match result, or an empty one.
 func (s *shared) recordOf(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error) {
 	record, err := s.store.Result(ctx, key)
 	if errors.Is(err, leaderboard.ErrResultNotFound) {
@@ -585,8 +563,8 @@ func (s *shared) recordOf(ctx context.Context, key leaderboard.ResultKey) (leade
 	return record, err
 }
 
-// offer applies results to a linked board. It updates the users' ranks even if the board has
-// the results already: the process that stored them may have died before it updated the ranks.
+// offer applies results to a linked board. It updates the ranks even of stored results: the
+// process that stored them may have died before it updated the ranks.
 func (l *linking) offer(ctx context.Context, b *leaderboard.Board, offers []offer) error {
 	l.copied = true
 	for offers := range slices.Chunk(offers, MaxBatch) {
@@ -613,8 +591,7 @@ func (l *linking) offer(ctx context.Context, b *leaderboard.Board, offers []offe
 	return nil
 }
 
-// addEffects adds the effects of offers, which were applied with the given report, to l.entries
-// and to the places of the matches.
+// addEffects adds the effects of applied offers to l.entries and to the places of the matches.
 func (l *linking) addEffects(offers []offer, report *leaderboard.ApplyReport) {
 	for _, change := range report.Changes {
 		key := leaderboard.EntryKey{SeasonKey: change.After.SeasonKey, User: change.After.User}
@@ -641,8 +618,7 @@ func (l *linking) addEffects(offers []offer, report *leaderboard.ApplyReport) {
 	}
 }
 
-// sameResult reports whether x and y are the same revision, with the same content, event
-// time and Voids.
+// sameResult reports whether x and y have the same revision, content, event time and Voids.
 func sameResult(x, y *leaderboard.MatchResult) bool {
 	return x.Revision == y.Revision && x.Voids == y.Voids && x.AchievedAt.Equal(y.AchievedAt) && x.ContentID() == y.ContentID()
 }

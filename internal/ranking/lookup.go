@@ -16,18 +16,16 @@ const MaxLookup = 5000
 // LookupPage contains the entries of the users in a lookup.
 type LookupPage struct {
 	About
-	// Lines are in standing order. Their ranks are the ranks in the whole ladder.
+	// Lines are in standing order, with their ranks in the whole ladder.
 	Lines []Line
-	// ListRanks are the ranks of Lines among the users of the lookup, by the same
-	// method.
+	// ListRanks are the ranks of Lines among the users of the lookup, by the same method.
 	ListRanks []int64
 	// Missing are the users without an entry, in the order of the query.
 	Missing []leaderboard.UserID
 }
 
-// Lookup returns the entries of up to [MaxLookup] users, for example friends. A
-// repeated user appears once. If the rank index cannot answer, the entries come from
-// the store, Degraded is set, and only the ListRanks are known.
+// Lookup returns the entries of up to [MaxLookup] users, each once. If the rank index cannot
+// answer, Degraded is set, and only the ListRanks are known.
 func (r *Reader) Lookup(ctx context.Context, q Query, users []leaderboard.UserID) (LookupPage, error) {
 	unique, err := uniqueUsers(users)
 	if err != nil {
@@ -64,7 +62,6 @@ func (r *Reader) Lookup(ctx context.Context, q Query, users []leaderboard.UserID
 	return page, err
 }
 
-// uniqueUsers checks the users of a lookup and removes repetitions.
 func uniqueUsers(users []leaderboard.UserID) ([]leaderboard.UserID, error) {
 	if len(users) == 0 || len(users) > MaxLookup {
 		return nil, &leaderboard.FieldError{Field: "user_ids", Problem: fmt.Sprintf("must have 1 to %d users, not %d", MaxLookup, len(users))}
@@ -83,7 +80,7 @@ func uniqueUsers(users []leaderboard.UserID) ([]leaderboard.UserID, error) {
 	return unique, nil
 }
 
-// setLines sets Lines and ListRanks from standings, which must be in standing order.
+// setLines sets Lines and ListRanks from standings in standing order.
 func (p *LookupPage) setLines(v *view, standings []leaderboard.Standing) {
 	p.Lines = v.lines(standings)
 	var previous leaderboard.Standing
@@ -94,7 +91,6 @@ func (p *LookupPage) setLines(v *view, standings []leaderboard.Standing) {
 	}
 }
 
-// lookupInStore does the work of Lookup without the rank index.
 func (r *Reader) lookupInStore(ctx context.Context, b *leaderboard.Board, q Query, users []leaderboard.UserID) (LookupPage, error) {
 	v, err := r.view(ctx, b, q)
 	if err != nil {

@@ -17,9 +17,9 @@ func CheckMatches(b *leaderboard.Board) error {
 	return &leaderboard.FieldError{Field: "board", Problem: fmt.Sprintf("%q was created without \"matches\": true, so its matches cannot be voided; retract the results of the match", b.ID)}
 }
 
-// MatchSeason returns the season of a match of a board. If the season in key is empty, MatchSeason
-// searches the newest maxSearchedSeasons seasons for the one in which the match has results or was
-// voided. Errors: a [leaderboard.FieldError] if it finds no season, or several.
+// MatchSeason returns the season of a match. If the season in key is empty, it searches the
+// newest maxSearchedSeasons seasons for results or a void of the match. Errors: a
+// [leaderboard.FieldError] if it finds no season, or several.
 func (r *Reader) MatchSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey) (leaderboard.SeasonID, error) {
 	if err := key.Match.Validate(); err != nil {
 		return "", err
@@ -68,9 +68,8 @@ func (r *Reader) MatchSeason(ctx context.Context, b *leaderboard.Board, key lead
 }
 
 // SetVoid voids or restores a match. While the match is void, none of its results counts, not
-// even one that arrives later. Parameter m has the key, the reason and the actor. If the match
-// already has the wanted state, SetVoid only finishes an earlier call that was interrupted. It
-// returns the state of the match.
+// even a later one. m has the key, the reason and the actor. If the match has the wanted state
+// already, SetVoid finishes an earlier interrupted call. It returns the state of the match.
 func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState, void bool) (leaderboard.MatchState, error) {
 	if err := errors.Join(CheckMatches(b), m.Match.Validate(), CheckReason(m.Reason)); err != nil {
 		return leaderboard.MatchState{}, err
@@ -91,18 +90,17 @@ func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard
 	})
 }
 
-// applyVoids stores the state of a match, and sets the Voids of all results of the match to those
-// of the state. It does the same with the copies of the results on linked boards. Then it sets the
-// Applied of the match to its Voids, which records that all results have these Voids. It may be
-// repeated, and run concurrently.
+// applyVoids stores the state of a match, and sets the Voids of all its results, and of their
+// copies on linked boards, to those of the state. Then it sets Applied to Voids, which records
+// that all results have these Voids. It may be repeated, and run concurrently.
 func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state leaderboard.MatchState) (leaderboard.MatchState, error) {
-	// Store the state before the call of MatchUsers, even if the caller has read it from the
-	// store. Another process, or the store of another region, may still be storing it.
+	// Store the state before MatchUsers, even if the caller has read it: another process, or
+	// another region's store, may still be storing it.
 	state, err := s.store.SetMatch(ctx, b, state)
 	if err != nil || state.Voids == 0 { // the season was deleted, and the void with it
 		return state, err
 	}
-	var errs []error // the errors of users whose data are damaged; the results of the other users get the Voids
+	var errs []error // of users with damaged data; the other users' results get the Voids
 	err = eachChunk(s.store.MatchUsers(ctx, state.MatchKey), fillChunk, func(users []leaderboard.UserID) error {
 		err := s.applyVoidsTo(ctx, b, state.MatchKey, users)
 		if damaged(err) {
@@ -117,8 +115,8 @@ func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state lea
 	return s.store.SetMatch(ctx, b, state)
 }
 
-// applyVoidsTo sets the Voids of some users' results to those of the match. If it fails for a user,
-// it goes on with the other users, and returns an error.
+// applyVoidsTo sets the Voids of some users' results. If it fails for a user, it continues,
+// and returns all errors.
 func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey, users []leaderboard.UserID) error {
 	results := make([]leaderboard.MatchResult, len(users))
 	for i, user := range users {
@@ -144,8 +142,8 @@ func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key lea
 	return errors.Join(append(errs, err)...)
 }
 
-// convergeLinked offers to the linked boards the results that stand on a source. Of the given
-// results, it uses only the keys.
+// convergeLinked offers the standing results of a source to the linked boards. Of results, it
+// uses only the keys.
 func (s *shared) convergeLinked(ctx context.Context, source leaderboard.BoardID, results []leaderboard.MatchResult) error {
 	for {
 		l, err := s.linksOf(ctx, source)
@@ -163,10 +161,9 @@ func (s *shared) convergeLinked(ctx context.Context, source leaderboard.BoardID,
 	}
 }
 
-// finishVoids finishes the calls of SetVoid that were interrupted or made in another region. For
-// each match whose Applied is less than its Voids, it calls applyVoids. If it fails for
-// a match, it goes on with the other matches. Unless includeSealed is true, it omits the seasons
-// that this process knows to be sealed.
+// finishVoids calls applyVoids for each match whose Applied is less than its Voids: a call of
+// SetVoid was interrupted, or made in another region. It continues after errors. Unless
+// includeSealed is true, it omits seasons that this process knows to be sealed.
 func (a *Admin) finishVoids(ctx context.Context, b *leaderboard.Board, includeSealed bool) error {
 	if !b.Matches {
 		return nil

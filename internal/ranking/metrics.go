@@ -9,8 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// metrics are the metrics of the service. Times are in Unix seconds; 0 means that nothing has
-// happened yet.
+// metrics are the metrics of the service. Times are in Unix seconds; 0 means never.
 type metrics struct {
 	boards        *prometheus.GaugeVec
 	entries       *prometheus.GaugeVec
@@ -56,7 +55,7 @@ func newMetrics(reg prometheus.Registerer, running *fills) *metrics {
 // policies are all values of the label policy.
 var policies = []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest, leaderboard.Decay}
 
-// census counts boards and entries while they are loaded: see Service.load.
+// census counts boards and entries during a load: see Service.load.
 type census struct {
 	boards, entries map[leaderboard.Policy]int64
 	lastChange      time.Time
@@ -66,7 +65,6 @@ func newCensus() *census {
 	return &census{boards: map[leaderboard.Policy]int64{}, entries: map[leaderboard.Policy]int64{}}
 }
 
-// add counts the entries of a season of b.
 func (c *census) add(b *leaderboard.Board, view leaderboard.View) {
 	c.entries[b.Policy] += view.Size
 	if view.AsOf.After(c.lastChange) {
@@ -74,7 +72,6 @@ func (c *census) add(b *leaderboard.Board, view leaderboard.View) {
 	}
 }
 
-// setFilled publishes the counts of a load that succeeded. A load follows each sweep.
 func (m *metrics) setFilled(c *census) {
 	for _, p := range policies {
 		m.boards.WithLabelValues(p.String()).Set(float64(c.boards[p]))
@@ -86,7 +83,6 @@ func (m *metrics) setFilled(c *census) {
 	m.filled.SetToCurrentTime()
 }
 
-// setDifferences publishes the numbers of unrepaired differences.
 func (m *metrics) setDifferences(unrepaired map[DifferenceKind]int64) {
 	for _, kind := range []DifferenceKind{DataDamaged, ResultMissing, VoidsWrong, EntryWrong, RowMissing, RowOrphan, IndexWrong, IndexSize, FinalWrong} {
 		m.differences.WithLabelValues(string(kind)).Set(float64(unrepaired[kind]))

@@ -9,7 +9,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxLimit is the largest number of entries of a page.
 const maxLimit = 1000
 
 // Page is a list of entries in standing order.
@@ -18,13 +17,13 @@ type Page struct {
 	Lines []Line
 	// Next is the token of the next page. It is empty on the last page.
 	Next string
-	// InRange is the number of entries in PageQuery.Scores. It may be counted shortly after
-	// the page was read. It is nil if the query has no range or Degraded is true.
+	// InRange is the number of entries in PageQuery.Scores, counted perhaps shortly after the
+	// page was read. It is nil if the query has no range or Degraded is true.
 	InRange *int64
 }
 
-// PageQuery selects up to Limit entries. If Token is set, the entries follow the page
-// whose Next is Token. Otherwise they begin at position Start.
+// PageQuery selects up to Limit entries: after the page whose Next is Token, or from position
+// Start.
 type PageQuery struct {
 	Query
 	Limit   int   // 1 to maxLimit
@@ -48,10 +47,10 @@ func (q *PageQuery) validate() error {
 	return q.Scores.validate()
 }
 
-// Page returns a page of a ladder. If the rank index cannot answer, the page comes from
-// the store, and Degraded is set. If Start is more than 1, Page returns
-// [leaderboard.ErrRankUnavailable] instead. If a caller reads consecutive pages by token, each entry
-// that does not move between the reads appears exactly once.
+// Page returns a page of a ladder. If the rank index cannot answer, the page comes from the
+// store, and Degraded is set. If Start is more than 1, Page returns
+// [leaderboard.ErrRankUnavailable] instead. In consecutive pages by token, each entry that
+// does not move meanwhile appears exactly once.
 func (r *Reader) Page(ctx context.Context, q PageQuery) (Page, error) {
 	if err := q.validate(); err != nil {
 		return Page{}, err
@@ -94,8 +93,8 @@ func (r *Reader) page(ctx context.Context, b *leaderboard.Board, q PageQuery) (P
 	return page, err
 }
 
-// page returns the standings of a page. If the query has a range of scores, page returns up to
-// Limit+1 standings, and some of their scores may be worse than the range.
+// page returns the standings of a page. With a range of scores, it returns up to Limit+1
+// standings, and the last ones may be outside the range.
 func (v *view) page(ctx context.Context, q PageQuery) ([]leaderboard.Standing, leaderboard.View, error) {
 	after, err := v.startKey(&q)
 	if err != nil {
@@ -121,7 +120,6 @@ func (v *view) startKey(q *PageQuery) (leaderboard.SortKey, error) {
 	return max(after, rangeStart), err
 }
 
-// pageFromStore returns a page without ranks.
 func (r *Reader) pageFromStore(ctx context.Context, b *leaderboard.Board, q PageQuery) (Page, error) {
 	v, err := r.view(ctx, b, q.Query)
 	if err != nil {
@@ -147,21 +145,18 @@ func (r *Reader) pageFromStore(ctx context.Context, b *leaderboard.Board, q Page
 	return page, nil
 }
 
-// storePage identifies a page of a ladder in the store.
 type storePage struct {
 	ladder leaderboard.Ladder
 	after  leaderboard.SortKey
 	limit  int
 }
 
-// storePageTimeout is the longest time for a shared read of a page. Later readers of
-// the page wait for that read.
+// storePageTimeout is the longest time for a shared read of a page. Later readers wait for
+// that read.
 const storePageTimeout = 10 * time.Second
 
-// readStorePage reads a page and one more entry, and passes them to all readers of the
-// page. Reads are shared because the first page of a ladder is often requested while
-// the index is unavailable. In Cassandra such a read is expensive: it reads every
-// bucket of the ladder.
+// readStorePage reads a page and one more entry, for all readers of the page. They share the
+// read, which is expensive in Cassandra: it reads every bucket of the ladder.
 func (r *Reader) readStorePage(_ context.Context, p storePage, readers []*[]leaderboard.Entry) error {
 	ctx, cancel := context.WithTimeout(r.tasks.ctx, storePageTimeout)
 	defer cancel()
@@ -177,7 +172,7 @@ func (r *Reader) readStorePage(_ context.Context, p storePage, readers []*[]lead
 			return err
 		}
 		if listed[e.User] {
-			continue // the entry moved down during the read; each of its two positions was correct at some time
+			continue // the entry moved down during the read; both of its positions were correct
 		}
 		listed[e.User] = true
 		if entries = append(entries, e); len(entries) > p.limit {
