@@ -9,33 +9,32 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxEffects is the largest number of entries or seasons in a preview.
+// maxEffects bounds the entries or seasons in a preview.
 const maxEffects = 100
 
 // BanPreview is what SetBan would change.
 type BanPreview struct {
 	Ban leaderboard.Ban // the ban that would stand
 	// Entries are the user's entries that would appear or disappear, ordered by board and
-	// season. There are at most maxEffects; Truncated means that there are more.
+	// season. Truncated means that there are more than maxEffects.
 	Entries   []EntryEffect
 	Truncated bool
-	// Boards and Seasons are the numbers of boards, and of seasons of all boards, in which
-	// the user would appear or disappear.
+	// Boards and Seasons are the numbers of boards, and of seasons of all boards, in which the
+	// user would appear or disappear.
 	Boards, Seasons int
-	// Degraded means that the rank index cannot answer, so at least one rank is unknown.
+	// Degraded means that the rank index cannot answer: at least one rank is unknown.
 	Degraded bool
 }
 
-// EntryEffect is a user's overall entry that would appear or disappear. A rank is 0 if
-// the user is hidden or the rank is unknown.
+// EntryEffect is an overall entry that would appear or disappear. A rank is 0 if the user is
+// hidden or the rank is unknown.
 type EntryEffect struct {
 	leaderboard.SeasonKey
 	Score                 leaderboard.Score
 	RankBefore, RankAfter int64 // competition ranks
 }
 
-// PreviewBan returns what SetBan would change, and changes nothing. Errors: those of
-// SetBan.
+// PreviewBan returns what SetBan would change, and changes nothing. Errors: those of SetBan.
 func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview, error) {
 	if err := a.completeBan(ctx, &ban); err != nil {
 		return BanPreview{}, err
@@ -90,8 +89,7 @@ func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview
 	return p, nil
 }
 
-// addEntryEffect adds to p an entry that would appear or disappear. The competition rank
-// of a rank key is the same whether or not the ladder contains the entry.
+// The competition rank of a rank key is the same whether or not the ladder contains the entry.
 func (a *Admin) addEntryEffect(ctx context.Context, p *BanPreview, e *leaderboard.Entry) error {
 	b, err := a.board(ctx, e.Board)
 	if err != nil {
@@ -116,12 +114,12 @@ func (a *Admin) addEntryEffect(ctx context.Context, p *BanPreview, e *leaderboar
 // BoardPreview is what AmendBoard would change.
 type BoardPreview struct {
 	Board leaderboard.Board // the board as it would be
-	// Seasons are the seasons that would change, the oldest first. There are at most
-	// maxEffects; Truncated means that there are more.
+	// Seasons are the seasons that would change, the oldest first. Truncated means that there
+	// are more than maxEffects.
 	Seasons   []SeasonEffect
 	Truncated bool
-	// Changed is the number of seasons that would change. Removed is the number of changed seasons
-	// that the next sweep would delete.
+	// Changed is the number of seasons that would change. Removed is the number of those that
+	// the next sweep would delete.
 	Changed, Removed int
 }
 
@@ -132,13 +130,12 @@ type SeasonEffect struct {
 	ClosesBefore, ClosesAfter   time.Time
 	RemovedBefore, RemovedAfter time.Time // as in SeasonInfo.RemovedAt
 	RemovedNext                 bool      // the next sweep would delete the season
-	Total                       *int64    // the number of users in the overall ladder; nil if unknown
+	Total                       *int64    // users in the overall ladder; nil if unknown
 }
 
-// PreviewAmendment returns what AmendBoard would change, and changes nothing. It shows the board
-// and its seasons, but no scores: [leaderboard.Board.Amend] rejects changes of the settings that
-// determine the scores of existing results. For the early end of a season, see PreviewEnd. Errors:
-// those of AmendBoard.
+// PreviewAmendment returns what AmendBoard would change, and changes nothing. It shows no
+// scores: [leaderboard.Board.Amend] rejects changes that would affect scores. Errors: those of
+// AmendBoard.
 func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (BoardPreview, error) {
 	records, err := a.store.Seasons(ctx, id)
 	if err != nil {
@@ -174,8 +171,8 @@ func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, ch
 	return p, nil
 }
 
-// seasonEffects returns the seasons that differ between two versions of a board, the
-// oldest first.
+// seasonEffects returns the seasons that differ between two versions of a board, the oldest
+// first.
 func seasonEffects(before, after *leaderboard.Board, records []leaderboard.SeasonRecord, now time.Time) ([]SeasonEffect, error) {
 	oldInfos, err := seasonInfos(before, records, now)
 	if err != nil {

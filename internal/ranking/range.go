@@ -10,9 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// ScoreRange selects the entries with scores from Min to Max, both included. A bound that
-// is nil does not limit the range. On decay boards, the range is about the scores at the
-// time of the read.
+// ScoreRange selects the entries with scores from Min to Max, both included. A nil bound does
+// not limit the range. On decay boards, scores are those at the time of the read.
 type ScoreRange struct{ Min, Max *leaderboard.Score }
 
 func (s ScoreRange) isSet() bool { return s.Min != nil || s.Max != nil }
@@ -39,7 +38,6 @@ type edges struct {
 	beyond leaderboard.RankKey // the smallest rank key that may be worse than the range
 }
 
-// edges returns the ends of a range of scores.
 func (v *view) edges(s ScoreRange) edges {
 	best, worst, step := s.Max, s.Min, leaderboard.Score(-1)
 	if v.board.Order == leaderboard.LowerFirst {
@@ -82,8 +80,8 @@ func (v *view) countIn(ctx context.Context, s ScoreRange) (*int64, error) {
 	return &n, nil
 }
 
-// cut returns the elements whose rank keys are better than beyond. The list must be in
-// standing order. An empty beyond cuts nothing.
+// cut returns the elements whose rank keys are better than beyond, from a list in standing
+// order. An empty beyond cuts nothing.
 func cut[T any](list []T, beyond leaderboard.RankKey, key func(*T) leaderboard.RankKey) []T {
 	for i := range list {
 		if beyond != "" && key(&list[i]) >= beyond {

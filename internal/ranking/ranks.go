@@ -10,13 +10,13 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// rankWriter updates the ranks after entries have changed in the store. The ranks are
-// in the index, or in the final standings of a sealed season.
+// rankWriter updates the ranks after entries have changed in the store: in the index, or in
+// the final standings of a sealed season.
 type rankWriter struct {
 	boards  *BoardCache
 	store   leaderboard.Store
 	index   *rankIndex
-	journal Journal // nil if there is no log
+	journal Journal
 	hub     *hub
 	tasks   *tasks
 	now     func() time.Time
@@ -26,19 +26,17 @@ func newRankWriter(boards *BoardCache, store leaderboard.Store, index *rankIndex
 	return &rankWriter{boards: boards, store: store, index: index, journal: journal, hub: hub, tasks: tasks, now: now}
 }
 
-// update updates the ranks of entries. In a sealed season, it marks the users of the entries. A
-// later call of AmendMarked or finishAmendments amends the final standings of the marked users, for
-// the given reason. Parameter updates has the entries that the caller has changed. Parameter repeats
-// has entries that an earlier process may have changed before it died without updating the ranks. If
-// update fails in a season, it goes on with the other seasons.
+// update updates the ranks of entries. In a sealed season, it marks the users, so that
+// AmendMarked or finishAmendments amends their final standings. updates are the entries that
+// the caller has changed. repeats are entries that an earlier process may have changed before
+// it died. If a season fails, update continues.
 func (w *rankWriter) update(ctx context.Context, updates, repeats []leaderboard.Entry, reason string) error {
 	return eachSeason(updates, repeats, func(key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry) error {
 		return w.updateSeason(ctx, key, updates, repeats, reason)
 	})
 }
 
-// eachSeason calls f with the entries of each season. If f fails for a season, eachSeason goes on
-// with the other seasons.
+// eachSeason calls f with the entries of each season. If a season fails, it continues.
 func eachSeason(updates, repeats []leaderboard.Entry, f func(key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry) error) error {
 	type entries struct{ updates, repeats []leaderboard.Entry }
 	bySeason := map[leaderboard.SeasonKey]*entries{}
@@ -61,7 +59,7 @@ func eachSeason(updates, repeats []leaderboard.Entry, f func(key leaderboard.Sea
 	return errors.Join(errs...)
 }
 
-// updateRecounted does the work of update for entries that the caller has recounted.
+// updateRecounted is update for entries that the caller has recounted.
 func (w *rankWriter) updateRecounted(ctx context.Context, changes []leaderboard.Change, reason string) error {
 	var updates, repeats []leaderboard.Entry
 	for i := range changes {
@@ -74,17 +72,16 @@ func (w *rankWriter) updateRecounted(ctx context.Context, changes []leaderboard.
 	return w.update(ctx, updates, repeats, reason)
 }
 
-// boardAge is the greatest age of the cached board by which update decides whether a season may be
-// sealed. It is less than sealDelay, so that update knows of an early end before the season is
-// sealed.
+// boardAge is the greatest age of the board by which update decides whether a season may be
+// sealed. It is less than sealDelay, so that update knows of an early end before the seal.
 const boardAge = 10 * time.Second
 
-// updateSeason does the work of update for the entries of one season. It does not use the caller's
-// version of the board: a fill, or a retry of the consumer, may have read that version long ago.
+// updateSeason does not use the caller's version of the board, which a fill or a retry may
+// have read long ago.
 func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry, reason string) error {
 	b, err := w.boards.boardSince(ctx, key.Board, time.Now().Add(-boardAge))
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
-		return nil // after the entries changed, the board and its ranks were deleted
+		return nil // the board and its ranks were deleted meanwhile
 	}
 	if err != nil {
 		return err
@@ -96,8 +93,8 @@ func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey
 	}
 	mark := func() error { return w.store.MarkFinal(ctx, b, key.Season, usersOf(updates, repeats), reason) }
 	return w.ifSealed(b, key, mark, func() error {
-		// The index usually has the repeats already. The zero time keeps the time of the season's
-		// last change.
+		// The zero time keeps the time of the season's last change: the index usually has the
+		// repeats already.
 		if err := w.index.tryUpdate(ctx, key, time.Time{}, repeats); err != nil {
 			return err
 		}
@@ -111,8 +108,8 @@ func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey
 	})
 }
 
-// rebuild builds the ranks of a season from the season's entries. It fills the index,
-// or amends the final standings of a sealed season for the given reason.
+// rebuild fills the index with a season's entries, or amends the final standings of a sealed
+// season.
 func (w *rankWriter) rebuild(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reason string) error {
 	amend := func() error { return w.amend(ctx, b, key, []string{reason}, nil) }
 	return w.ifSealed(b, key, amend, func() error {
@@ -121,7 +118,6 @@ func (w *rankWriter) rebuild(ctx context.Context, b *leaderboard.Board, key lead
 	})
 }
 
-// usersOf returns the users of entries.
 func usersOf(lists ...[]leaderboard.Entry) (users []leaderboard.UserID) {
 	for _, e := range slices.Concat(lists...) {
 		users = append(users, e.User)
@@ -129,12 +125,12 @@ func usersOf(lists ...[]leaderboard.Entry) (users []leaderboard.UserID) {
 	return users
 }
 
-// ifSealed calls the function sealed if the season may be sealed. If sealed returns
+// ifSealed calls sealed if the season may be sealed. If sealed returns
 // [leaderboard.ErrNotSealed], or was not called, ifSealed calls updateIndex.
 //
-// The caller must change the entries in the store before it calls ifSealed. The function sealed must
-// call MarkFinal or Amend. The final standings then include the change, even if the season is sealed
-// at the same time: see [leaderboard.SeasonStore].MarkFinal.
+// The caller must first change the entries in the store, and sealed must call MarkFinal or
+// Amend. The final standings then include the change, even during a concurrent seal: see
+// [leaderboard.SeasonStore].MarkFinal.
 func (w *rankWriter) ifSealed(b *leaderboard.Board, key leaderboard.SeasonKey, sealed, updateIndex func() error) error {
 	season, err := b.Season.ByID(key.Season)
 	if err != nil {
@@ -150,8 +146,8 @@ func (w *rankWriter) ifSealed(b *leaderboard.Board, key leaderboard.SeasonKey, s
 	return err
 }
 
-// amend amends the final standings of users in a sealed season. If users is empty, it writes all
-// final standings again. If the season is not sealed, amend returns [leaderboard.ErrNotSealed].
+// amend amends the final standings of users, or of all users if users is empty. Errors:
+// [leaderboard.ErrNotSealed].
 func (w *rankWriter) amend(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reasons []string, users []leaderboard.UserID) error {
 	a := leaderboard.Amendment{At: leaderboard.Truncate(w.now()), Reason: strings.Join(reasons, ", ")}
 	record, err := w.store.Amend(ctx, b, key.Season, a, users)
@@ -161,7 +157,7 @@ func (w *rankWriter) amend(ctx context.Context, b *leaderboard.Board, key leader
 	return w.useFinal(ctx, record)
 }
 
-// seal writes the final standings of a closed season, unless the season is sealed.
+// seal seals a closed season, unless it is sealed.
 func (w *rankWriter) seal(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) error {
 	record, err := w.store.Seal(ctx, b, key.Season, leaderboard.Truncate(w.now()))
 	if err != nil {
@@ -170,7 +166,7 @@ func (w *rankWriter) seal(ctx context.Context, b *leaderboard.Board, key leaderb
 	return w.useFinal(ctx, record)
 }
 
-// useFinal caches the record of a sealed season, whose final standings have changed. It
+// useFinal caches the record of a sealed season after its final standings have changed. It
 // drops the season from the index and notifies watchers.
 func (w *rankWriter) useFinal(ctx context.Context, record leaderboard.SeasonRecord) error {
 	w.boards.putSeason(record)
@@ -178,12 +174,11 @@ func (w *rankWriter) useFinal(ctx context.Context, record leaderboard.SeasonReco
 	return w.index.dropFinal(ctx, record.SeasonKey)
 }
 
-// repeatAmendment reports whether the final standings of a sealed season agree with entries. If
-// they agree, the caller need not mark the users. But an amendment that is running may have read
-// older entries, and would then change the final standings back. So repeatAmendment calls Amend,
-// which makes the running amendment read the entries again. If the store cannot do this now, for
-// example because another data center is down, repeatAmendment returns false. The users are then
-// marked, so that the change does not stop the partition of its result.
+// repeatAmendment reports whether the final standings agree with entries, so that the users
+// need no mark. A running amendment may have read older entries, and would then change the
+// final standings back. So repeatAmendment calls Amend, which makes the running amendment read
+// the entries again. If the store cannot do this now, the users are marked: otherwise an
+// unavailable data center would stop the partition of the result.
 func (w *rankWriter) repeatAmendment(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry, reason string) (bool, error) {
 	agree, err := w.inFinalStandings(ctx, b, key, entries)
 	if err == nil && agree {
@@ -196,9 +191,9 @@ func (w *rankWriter) repeatAmendment(ctx context.Context, b *leaderboard.Board, 
 	return agree, err
 }
 
-// inFinalStandings reports whether a season is sealed and its final standings agree with entries at
-// this moment. It checks only the current divisions of each entry, so it does not notice a user who
-// is still in the final standings of a former division.
+// inFinalStandings reports whether a season is sealed and its final standings agree with
+// entries. It checks only the current divisions of each entry, so it does not notice a user
+// who is still in a former division.
 func (w *rankWriter) inFinalStandings(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry) (bool, error) {
 	season, err := b.Season.ByID(key.Season)
 	if err != nil || !w.boards.mayBeSealed(season) {

@@ -17,7 +17,7 @@ import (
 // parallelReads is the largest number of concurrent reads of the store in one call.
 const parallelReads = 32
 
-// eachRead calls read for 0 to n-1, several at a time.
+// eachRead calls read for 0 to n-1, up to parallelReads at a time.
 func eachRead(ctx context.Context, n int, read func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelReads)
@@ -27,8 +27,7 @@ func eachRead(ctx context.Context, n int, read func(ctx context.Context, i int) 
 	return group.Wait()
 }
 
-// eachChunk calls f with the values of seq in order, n at a time. The last call may have fewer
-// values. f must not keep the slice.
+// eachChunk calls f with the values of seq in order, n at a time. f must not keep the slice.
 func eachChunk[V any](seq iter.Seq2[V, error], n int, f func([]V) error) error {
 	var chunk []V
 	for v, err := range seq {
@@ -48,9 +47,8 @@ func eachChunk[V any](seq iter.Seq2[V, error], n int, f func([]V) error) error {
 	return f(chunk)
 }
 
-// Reader answers queries. It reads the ranks from the index, or from the final
-// standings of a sealed season. If the index cannot answer, it reads entries without
-// ranks from the store.
+// Reader answers queries. Ranks come from the index, or from the final standings of a sealed
+// season. If the index cannot answer, entries without ranks come from the store.
 type Reader struct {
 	*shared
 	storePages coalesce.Group[storePage, *[]leaderboard.Entry]
@@ -72,15 +70,15 @@ func (r *Reader) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 // Query selects the ladder and the ranking method of a read.
 type Query struct {
 	Board leaderboard.BoardID
-	// Resolved is the board, if the caller has read it for the same request. If it is nil,
-	// the [Reader] reads the board.
+	// Resolved is the board, if the caller has read it for the same request. If it is nil, the
+	// [Reader] reads the board.
 	Resolved *leaderboard.Board
 	Season   leaderboard.SeasonID // empty means the current season; SeasonLatest means the newest season with entries
 	Division leaderboard.Division
 	Method   leaderboard.Method
 }
 
-// boardOf returns the board of a query, which the caller must not change.
+// The caller must not change the board.
 func (r *Reader) boardOf(ctx context.Context, q *Query) (*leaderboard.Board, error) {
 	if q.Resolved != nil {
 		return q.Resolved, nil
@@ -96,20 +94,19 @@ type About struct {
 	Method leaderboard.Method
 	// Total is the number of users in the ladder. It is unknown if Degraded is true.
 	Total int64
-	// AsOf is the time of the last change that the answer includes, or zero if there was no change.
-	// If Sealed is true, AsOf is the time of the seal or of the last amendment. If Degraded is true,
-	// AsOf is the time when the store was read.
+	// AsOf is the time of the last change that the answer includes, or zero if there was none.
+	// In a sealed season, it is the time of the seal or of the last amendment. If Degraded is
+	// true, it is the time when the store was read.
 	AsOf time.Time
-	// ScoredAt is the time for which the scores are computed. It affects decay boards
-	// only.
+	// ScoredAt is the time for which scores are computed. It affects only decay boards.
 	ScoredAt time.Time
 	// Sealed is true if the season's standings are final.
 	Sealed bool
-	// Filling is true if the season of a linked board may lack results of the source. It is also true
-	// if the ladder may lack users, because its division was added to the board a short time ago.
+	// Filling is true if the season may lack results of the source, or if the ladder may lack
+	// users because its division is new.
 	Filling bool
-	// Degraded is true if the rank index could not answer. The entries then come
-	// from the store, and the users' ranks are unknown.
+	// Degraded is true if the rank index could not answer. Entries then come from the store,
+	// and ranks are unknown.
 	Degraded bool
 }
 
@@ -126,8 +123,6 @@ type Line struct {
 	Entry *leaderboard.Entry
 }
 
-// seasonOrCurrent returns the season of board b with the given season id. An empty id
-// means the current season.
 func seasonOrCurrent(b *leaderboard.Board, id leaderboard.SeasonID, now time.Time) (leaderboard.Season, error) {
 	if id != "" {
 		return b.Season.ByID(id)
@@ -139,8 +134,8 @@ func seasonOrCurrent(b *leaderboard.Board, id leaderboard.SeasonID, now time.Tim
 	return season, nil
 }
 
-// scoreTime returns the time for which a decay board computes the scores of a season.
-// It is the season's end if the season has ended, and now otherwise.
+// scoreTime returns the time for which a decay board computes the scores of a season: the
+// season's end if the season has ended, else now.
 func scoreTime(b *leaderboard.Board, id leaderboard.SeasonID, now time.Time) time.Time {
 	now = leaderboard.Truncate(now)
 	if season, err := b.Season.ByID(id); err == nil && !season.End.IsZero() && season.End.Before(now) {
@@ -149,8 +144,7 @@ func scoreTime(b *leaderboard.Board, id leaderboard.SeasonID, now time.Time) tim
 	return now
 }
 
-// view is a ladder with its source of ranks: the index, or the final standings of
-// a sealed season.
+// view is a ladder with its source of ranks: the index, or final standings.
 type view struct {
 	leaderboard.Ranker
 	board    *leaderboard.Board
@@ -162,7 +156,6 @@ type view struct {
 	filling  bool
 }
 
-// view returns the ladder of a query on board b.
 func (r *Reader) view(ctx context.Context, b *leaderboard.Board, q Query) (*view, error) {
 	season, err := r.season(ctx, b, q.Season)
 	if err != nil {
@@ -190,15 +183,14 @@ func (r *Reader) view(ctx context.Context, b *leaderboard.Board, q Query) (*view
 	return v, nil
 }
 
-// read calls f with the ladder of a query on board b. If f fails, read calls f again in
-// three cases:
+// read calls f with the ladder of a query on board b. If f fails, read calls f again in three
+// cases:
 //
-//   - The cached record of the season is stale, because the season has been sealed or
-//     deleted. In the next call, f reads from the correct source of ranks.
-//   - The season is not in the index. read loads the season before it calls f again.
-//   - The season has no users. In the next call, f reads an empty ladder.
+//   - The season was sealed or deleted after its record was cached. read reads the record again.
+//   - The season is not in the index. read first loads it.
+//   - The season has no users. f then reads an empty ladder.
 //
-// read returns [leaderboard.ErrRankUnavailable] if the index cannot answer.
+// Errors: [leaderboard.ErrRankUnavailable] if the index cannot answer.
 func (r *Reader) read(ctx context.Context, b *leaderboard.Board, q Query, f func(*view) error) error {
 	v, err := r.view(ctx, b, q)
 	if err != nil {
@@ -206,8 +198,7 @@ func (r *Reader) read(ctx context.Context, b *leaderboard.Board, q Query, f func
 	}
 	err = f(v)
 	if v.sealed && errors.Is(err, leaderboard.ErrNotSealed) || !v.sealed && errors.Is(err, leaderboard.ErrRankUnavailable) && r.mayBeSealed(v.season) {
-		// After the season's record was cached, another process may have sealed or
-		// deleted the season.
+		// Another process may have sealed or deleted the season.
 		r.forgetSeason(v.ladder.SeasonKey)
 		if v, err = r.view(ctx, b, q); err != nil {
 			return err
@@ -246,8 +237,8 @@ func (v *view) about(ladderView leaderboard.View) About {
 	}
 }
 
-// aboutStore describes an answer from the store. The caller must read the store after
-// calling aboutStore, because AsOf is the time of this call.
+// aboutStore describes an answer from the store. The caller must read the store afterwards,
+// because AsOf is the time of this call.
 func (r *Reader) aboutStore(v *view) About {
 	about := v.about(leaderboard.View{AsOf: leaderboard.Truncate(r.now())})
 	about.Degraded = true
@@ -255,7 +246,6 @@ func (r *Reader) aboutStore(v *view) About {
 	return about
 }
 
-// unranked returns the line of an entry, without a rank.
 func (v *view) unranked(e *leaderboard.Entry) Line {
 	return v.line(&leaderboard.Standing{User: e.User, Key: e.Key, AchievedAt: e.AchievedAt})
 }
@@ -275,17 +265,16 @@ func (v *view) lines(standings []leaderboard.Standing) []Line {
 	return lines
 }
 
-// hasPlace reports whether an entry has a place in the ladder of a division.
+// hasPlace reports whether the ladder of a division contains an entry.
 func hasPlace(e *leaderboard.Entry, d leaderboard.Division) bool {
 	return e.Ranked() && (d.Overall() || slices.Contains(e.Divisions, d))
 }
 
-// addEntries sets the Entry of each line.
 func (r *Reader) addEntries(ctx context.Context, key leaderboard.SeasonKey, lines []Line) error {
 	for i := range lines {
 		e, err := r.store.Entry(ctx, key, lines[i].User)
 		if errors.Is(err, leaderboard.ErrEntryNotFound) {
-			continue // after the ranks were read, the entry was removed
+			continue // the entry was removed after the ranks were read
 		}
 		if err != nil {
 			return err
@@ -295,7 +284,6 @@ func (r *Reader) addEntries(ctx context.Context, key leaderboard.SeasonKey, line
 	return nil
 }
 
-// keysAt does the work of [Applier.KeysAt].
 func (r *Reader) keysAt(ctx context.Context, key leaderboard.SeasonKey, positions []int64) (keys []leaderboard.RankKey, err error) {
 	if r.index.isSilent() {
 		return nil, errBreakerOpen
@@ -312,7 +300,7 @@ func (r *Reader) keysAt(ctx context.Context, key leaderboard.SeasonKey, position
 	return keys, err
 }
 
-// ranksOf does the work of [Applier.RanksOf] for a season of b.
+// ranksOf is [Applier.RanksOf] for a season of b.
 func (r *Reader) ranksOf(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, keys []leaderboard.RankKey) ([]int64, error) {
 	if r.index.isSilent() {
 		return nil, errBreakerOpen

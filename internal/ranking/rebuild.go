@@ -7,15 +7,13 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Selection selects the seasons for a call of Verify, Rebuild or Export. The zero value selects
-// all seasons of all boards. If only Board is set, Selection selects all seasons of
-// that board.
+// Selection selects seasons for Verify, Rebuild or Export: all seasons of all boards, all
+// seasons of Board, or one season.
 type Selection struct {
 	Board  leaderboard.BoardID
 	Season leaderboard.SeasonID
 }
 
-// boards returns the selected boards.
 func (sel Selection) boards(ctx context.Context, store leaderboard.Store) ([]leaderboard.Board, error) {
 	if sel.Board == "" {
 		return store.Boards(ctx)
@@ -33,8 +31,8 @@ func (sel Selection) filledLinks(ctx context.Context, store leaderboard.Store) (
 	return slices.DeleteFunc(boards, func(b leaderboard.Board) bool { return b.Source == nil || b.Filling() }), err
 }
 
-// eachSeason calls f for each selected season that has a record in the store. It
-// stops at the first error of f.
+// eachSeason calls f for each selected season that has a record in the store. It stops at the
+// first error.
 func (sel Selection) eachSeason(ctx context.Context, store leaderboard.Store, f func(*leaderboard.Board, leaderboard.SeasonKey) error) error {
 	boards, err := sel.boards(ctx, store)
 	if err != nil {
@@ -63,10 +61,9 @@ func (sel Selection) eachSeason(ctx context.Context, store leaderboard.Store, f 
 	return nil
 }
 
-// Rebuild recomputes the entries of the selected seasons from the stored results. From
-// the entries, it then recomputes the rank index, or the final standings of sealed
-// seasons. It returns the number of users. A user counts once for each season. If the selection
-// contains all seasons of a linked board, Rebuild also starts a fill of the board.
+// Rebuild recomputes the entries of the selected seasons from their results, and then the rank
+// index or the final standings. It returns the number of users, counted in each season. If sel
+// selects all seasons of a linked board, Rebuild also starts a fill of the board.
 func (v *Verifier) Rebuild(ctx context.Context, sel Selection, progress Progress) (users int64, err error) {
 	unregistered, err := v.unregistered(ctx, sel)
 	if err != nil {
@@ -84,7 +81,7 @@ func (v *Verifier) Rebuild(ctx context.Context, sel Selection, progress Progress
 }
 
 func (v *Verifier) rebuildSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, unregistered map[leaderboard.UserID]bool, progress Progress) (n int64, err error) {
-	for user := range unregistered { // after a Recount, Users yields the user, so the loop below counts the user
+	for user := range unregistered { // after a Recount, Users yields the user, and the loop below counts it
 		if _, err := v.store.Recount(ctx, b, key.Season, user); err != nil {
 			return 0, err
 		}

@@ -15,23 +15,21 @@ import (
 type ResultStatus struct {
 	Season leaderboard.SeasonID
 	Match  leaderboard.MatchID
-	// Result is the result that stands, which may be a retraction. It is nil if all
-	// revisions were rejected.
+	// Result is the result that stands, which may be a retraction. It is nil if all revisions
+	// were rejected.
 	Result *leaderboard.MatchResult
 	// Revision is the revision that Status and Reason describe.
 	Revision int64
-	// Status is Applied, Superseded, Retracted, Voided or Rejected. On a linked board, Retracted also
-	// means that the result does not count in the season: a correction moved it to another season, or
-	// it lacks an attribute that the board requires.
+	// Status is Applied, Superseded, Retracted, Voided or Rejected. On a linked board,
+	// Retracted also means that the result does not count in this season of the board.
 	Status leaderboard.Status
 	Reason leaderboard.Reason // set if Status is Rejected
 }
 
-// Result returns the state of a match result of a board. If revision is not nil, it
-// returns the state of that revision. If the season in key is empty, Result looks in the
-// current season, and then in the user's newest seasons. Errors:
-// [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if the caller must name the season:
-// see seasonOfMatch.
+// Result returns the state of a match result, or of one of its revisions if revision is not
+// nil. If the season in key is empty, Result searches the current season, and then the user's
+// newest seasons. Errors: [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if the
+// caller must name the season: see seasonOfMatch.
 func (r *Reader) Result(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (ResultStatus, error) {
 	status, err := r.result(ctx, b, key, revision)
 	if key.Season != "" || !errors.Is(err, leaderboard.ErrResultNotFound) && !errors.Is(err, leaderboard.ErrSeasonNotFound) {
@@ -48,7 +46,7 @@ func (r *Reader) Result(ctx context.Context, b *leaderboard.Board, key leaderboa
 	return r.result(ctx, b, key, revision)
 }
 
-// result does the work of Result in one season. An empty season means the current season.
+// result is Result in one season. An empty season means the current season.
 func (r *Reader) result(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (ResultStatus, error) {
 	season, err := r.season(ctx, b, key.Season)
 	if err != nil {
@@ -70,8 +68,8 @@ func (r *Reader) result(ctx context.Context, b *leaderboard.Board, key leaderboa
 	return status, nil
 }
 
-// statusOf returns the status of a record of b. If revision is not nil, it returns the
-// status of that revision, or false if the record does not have it.
+// statusOf returns the status of a record, or of its given revision. It returns false if the
+// record does not have the revision.
 func statusOf(b *leaderboard.Board, season leaderboard.SeasonID, record *leaderboard.Record, revision *int64) (ResultStatus, bool) {
 	status := ResultStatus{Season: season, Result: record.Result}
 	switch result := record.Result; {
@@ -98,11 +96,9 @@ func statusOf(b *leaderboard.Board, season leaderboard.SeasonID, record *leaderb
 	return status, status.Status == leaderboard.Superseded
 }
 
-// maxResults is the largest page of a user's results.
 const maxResults = 1000
 
-// ResultPosition is a position in the list of a user's results. The zero position is the
-// beginning of the list.
+// ResultPosition is a position in the list of a user's results. Zero is the beginning.
 type ResultPosition struct {
 	Season leaderboard.SeasonID
 	Match  leaderboard.MatchID
@@ -122,9 +118,8 @@ type ResultsPage struct {
 	Next    ResultPosition // the After of the next page; zero on the last page
 }
 
-// UserResults returns a page of a user's results on a board, including retracted and rejected
-// results. The newest season comes first. In a season, results are ordered by match id. Errors:
-// [leaderboard.ErrSeasonNotFound] if the board has no season q.Season.
+// UserResults returns a page of a user's results, including retracted and rejected ones: the
+// newest season first, and by match id in a season. Errors: [leaderboard.ErrSeasonNotFound].
 func (r *Reader) UserResults(ctx context.Context, b *leaderboard.Board, q ResultsQuery) (ResultsPage, error) {
 	if q.Limit < 1 || q.Limit > maxResults {
 		return ResultsPage{}, &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", maxResults, q.Limit)}
@@ -159,8 +154,7 @@ func (r *Reader) UserResults(ctx context.Context, b *leaderboard.Board, q Result
 	return page, nil
 }
 
-// seasonsWithResults returns the seasons of a board that may have results for a page of a
-// user's results, the newest first.
+// seasonsWithResults returns the seasons that may have results for a page, the newest first.
 func (r *Reader) seasonsWithResults(ctx context.Context, b *leaderboard.Board, q ResultsQuery) ([]leaderboard.SeasonID, error) {
 	if q.Season != "" {
 		season, err := r.season(ctx, b, q.Season)
@@ -180,8 +174,7 @@ func (r *Reader) seasonsWithResults(ctx context.Context, b *leaderboard.Board, q
 	return seasons, nil
 }
 
-// compareSeasons orders seasons of b by their start, and then by id. It puts seasons that b does
-// not have before all seasons of b.
+// compareSeasons orders seasons of b by start and id. Seasons that b does not have come first.
 func compareSeasons(b *leaderboard.Board, x, y leaderboard.SeasonID) int {
 	start := func(id leaderboard.SeasonID) time.Time {
 		season, err := b.Season.ByID(id)

@@ -17,8 +17,8 @@ type RetractionPreview struct {
 	Effects
 }
 
-// PreviewRetraction returns what Retract would change, and changes nothing. Errors: those
-// of Retract.
+// PreviewRetraction returns what Retract would change, and changes nothing. Errors: those of
+// Retract.
 func (s *Submitter) PreviewRetraction(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (RetractionPreview, error) {
 	r, err := s.retraction(ctx, b, key, revision)
 	if err != nil {
@@ -31,36 +31,34 @@ func (s *Submitter) PreviewRetraction(ctx context.Context, b *leaderboard.Board,
 	return RetractionPreview{receipts[0], effects}, nil
 }
 
-// Retractions are the results of one board that a call of [Submitter.RetractAll] retracts.
-// [Submitter.PlanRetractions] finds the results with given keys. [Submitter.PlanPurge] finds
-// the results of a purge: the results of one user with event times in an interval.
+// Retractions are the results of one board that [Submitter.RetractAll] retracts: the results
+// with given keys ([Submitter.PlanRetractions]), or a purge ([Submitter.PlanPurge]). A purge
+// has the results of one user with event times in an interval.
 type Retractions struct {
-	// Closed are the keys of the results whose seasons are closed or sealed. In a purge, Closed
-	// also has the keys of the results whose seasons are no longer in the board's schedule. Only
-	// administrators may retract the results in Closed.
+	// Closed are the keys of the results that only administrators may retract: their seasons
+	// are closed or sealed, or no longer in the board's schedule.
 	Closed []leaderboard.ResultKey
-	// Keys are the keys of the results. RetractAll returns a [Receipt] for each key, in this order.
+	// Keys are the keys of the results. RetractAll returns a [Receipt] for each, in this
+	// order.
 	Keys []leaderboard.ResultKey
-	// More means that the interval of a purge has more than MaxBatch results. Keys has the first
-	// MaxBatch of these results.
+	// More means that a purge has more than MaxBatch results. Keys has the first MaxBatch.
 	More bool
 
-	receipts  []Receipt                 // one for each key; if a result cannot be retracted, its receipt has an Err
+	receipts  []Receipt                 // one for each key; it has an Err if the result cannot be retracted
 	results   []leaderboard.MatchResult // the retractions
 	receiptOf []int                     // the receipt of results[i] is receipts[receiptOf[i]]
 	from, to  time.Time                 // the interval of a purge; zero means no bound
 }
 
-// isInInterval reports whether the event time of r is in [p.from, p.to). A zero p.from or p.to is
-// no bound.
+// isInInterval reports whether the event time of r is in [p.from, p.to).
 func (p *Retractions) isInInterval(r *leaderboard.MatchResult) bool {
 	return !r.AchievedAt.Before(p.from) && (p.to.IsZero() || r.AchievedAt.Before(p.to))
 }
 
 // PlanRetractions finds up to [MaxBatch] results of a board. If a key has no season,
-// PlanRetractions finds the season as [Reader.ResultSeason] does. If a result cannot be retracted,
-// PlanRetractions returns no error, but the [Receipt] of this result has an error: a
-// [leaderboard.FieldError], [leaderboard.ErrResultNotFound] or [leaderboard.ErrSeasonNotFound].
+// PlanRetractions searches for it: see [Reader.ResultSeason]. The [Receipt] of a result that
+// cannot be retracted has an error: a [leaderboard.FieldError],
+// [leaderboard.ErrResultNotFound] or [leaderboard.ErrSeasonNotFound].
 func (s *Submitter) PlanRetractions(ctx context.Context, b *leaderboard.Board, keys []leaderboard.ResultKey) (*Retractions, error) {
 	if len(keys) == 0 || len(keys) > MaxBatch {
 		return nil, &leaderboard.FieldError{Field: "results", Problem: fmt.Sprintf("must have 1 to %d results, not %d", MaxBatch, len(keys))}
@@ -99,8 +97,7 @@ func (s *Submitter) PlanRetractions(ctx context.Context, b *leaderboard.Board, k
 }
 
 // PlanPurge finds the first [MaxBatch] results of a user on a board that are not retracted and
-// whose event time is in [from, to). A zero from or to is no bound. An empty season means every
-// season.
+// whose event time is in [from, to). Zero means no bound. An empty season means every season.
 func (s *Submitter) PlanPurge(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, season leaderboard.SeasonID, from, to time.Time) (*Retractions, error) {
 	if err := errors.Join(b.CheckDirect(), user.Validate()); err != nil {
 		return nil, err
@@ -141,8 +138,7 @@ func (s *Submitter) PlanPurge(ctx context.Context, b *leaderboard.Board, user le
 	return p, nil
 }
 
-// isClosed reports whether a season accepts results from administrators only, because it is
-// closed or sealed.
+// isClosed reports whether only administrators can change a season's results.
 func (r *Reader) isClosed(ctx context.Context, b *leaderboard.Board, season leaderboard.Season) (bool, error) {
 	if b.Closed(season, r.now()) {
 		return true, nil
@@ -152,16 +148,15 @@ func (r *Reader) isClosed(ctx context.Context, b *leaderboard.Board, season lead
 }
 
 // RetractAll retracts results of a board. If another call changes a result meanwhile,
-// RetractAll also retracts the revision that then counts. In a purge, it does not retract a
-// revision whose event time is outside the interval.
+// RetractAll also retracts the new revision, unless its event time is outside the interval of
+// a purge.
 //
 // RetractAll first reserves the revisions of the retractions: see
-// [leaderboard.ResultStore].Reserve. A correction may have read a result before RetractAll
-// retracts it. Without a reservation, the correction could have the same revision as the
-// retraction, or a higher revision, and could replace the retraction.
+// [leaderboard.ResultStore].Reserve. Otherwise a correction that has read a result before its
+// retraction could replace the retraction.
 //
-// RetractAll returns a [Receipt] for each of p.Keys. If it returns an error, some results may
-// be retracted; the caller may repeat the call. Errors: [leaderboard.ErrUnavailable] if a
+// RetractAll returns a [Receipt] for each of p.Keys. After an error, some results may be
+// retracted, and the caller may repeat the call. Errors: [leaderboard.ErrUnavailable] if a
 // result changes during each of many attempts.
 func (s *Submitter) RetractAll(ctx context.Context, b *leaderboard.Board, p *Retractions) ([]Receipt, error) {
 	results, receiptOf, holder := slices.Clone(p.results), p.receiptOf, rand.Text()
@@ -191,7 +186,6 @@ func (s *Submitter) RetractAll(ctx context.Context, b *leaderboard.Board, p *Ret
 	return p.receipts, fmt.Errorf("ranking: match %q was changed during each of %d attempts to retract it: %w", results[0].Match, correctionTries, leaderboard.ErrUnavailable)
 }
 
-// filter returns the elements list[i] for which chosen[i] is true.
 func filter[T any](list []T, chosen []bool) []T {
 	var elements []T
 	for i, v := range list {
@@ -202,15 +196,14 @@ func filter[T any](list []T, chosen []bool) []T {
 	return elements
 }
 
-// reserveRetraction reserves a revision for the retraction r, and sets it in r. The revision is
-// higher than those of the stored result and of refused results, and no correction has reserved it.
-// reserveRetraction does not wait for corrections that have reserved lower revisions, because the
-// retraction supersedes these corrections. If the stored result is a retraction, r becomes a
-// duplicate of it.
+// reserveRetraction reserves a revision for the retraction r, and sets it in r. The revision
+// is higher than those of the stored result and of refused results. reserveRetraction does not
+// wait for corrections with lower reserved revisions: the retraction supersedes them. If the
+// stored result is a retraction, r becomes a duplicate of it.
 //
-// reserveRetraction returns false if there is nothing to retract: the result was erased, or a
-// correction has moved it out of the interval of a purge. In the second case, r gets a lower
-// revision than the stored result, so the store treats r as superseded.
+// reserveRetraction returns false if the result was erased, or was moved out of the interval
+// of a purge. In the second case, r gets a lower revision than the stored result, so the store
+// treats r as superseded.
 func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *leaderboard.MatchResult, holder string) (pending bool, err error) {
 	for reserved := int64(-1); ; {
 		record, err := s.recordOf(ctx, r.ResultKey)
@@ -233,7 +226,7 @@ func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *le
 		if r.Revision == reserved {
 			return true, nil
 		}
-		// A revision above MaxRevision needs no reservation, because no correction can have it.
+		// No correction can have a revision above MaxRevision.
 		for ; r.Revision <= leaderboard.MaxRevision; r.Revision++ {
 			now := s.now()
 			granted, err := s.store.Reserve(ctx, leaderboard.Reservation{Key: r.ResultKey, Revision: r.Revision, Holder: holder, At: now, Until: now.Add(reservationTime)})
@@ -248,9 +241,9 @@ func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *le
 	}
 }
 
-// PreviewRetractions returns what RetractAll would change, and changes nothing. Each [Receipt] has
-// the user's score before the first retraction, and the score and the rank after the last
-// retraction. It has no PreviousRank: [Submitter.AddPreviousRanks] adds the PreviousRank.
+// PreviewRetractions returns what RetractAll would change, and changes nothing. Each [Receipt]
+// has the user's score before the first retraction, and the score and rank after the last one.
+// [Submitter.AddPreviousRanks] adds the PreviousRank.
 func (s *Submitter) PreviewRetractions(ctx context.Context, b *leaderboard.Board, p *Retractions) ([]Receipt, Effects, error) {
 	changes, err := s.entryChanges(ctx, b, p.results)
 	if err != nil {
@@ -284,8 +277,8 @@ func (s *Submitter) PreviewRetractions(ctx context.Context, b *leaderboard.Board
 	return p.receipts, all, nil
 }
 
-// previewOutcomes returns the outcome that each retraction would have on b. The function change
-// must return how all retractions together would change a user's entry.
+// previewOutcomes returns the outcome of each retraction. change must return how all
+// retractions together would change a user's entry.
 func (s *Submitter) previewOutcomes(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, change func(leaderboard.EntryKey) leaderboard.Change) ([]leaderboard.Outcome, error) {
 	first, hidden := map[leaderboard.ResultKey]int{}, map[leaderboard.UserID]bool{}
 	for i := range results {
@@ -309,8 +302,8 @@ func (s *Submitter) previewOutcomes(ctx context.Context, b *leaderboard.Board, r
 			return err
 		}
 		if first[r.ResultKey] < i {
-			// An earlier element of results has the same key. RetractAll would have stored that
-			// retraction before it merges r.
+			// results has the key twice. RetractAll would store the first retraction before it
+			// merges r.
 			retraction := r.Normalize()
 			record.Result = &retraction
 		}

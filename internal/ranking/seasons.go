@@ -17,7 +17,7 @@ type SeasonPhase string
 const (
 	Upcoming SeasonPhase = "upcoming" // the season has not begun: see [leaderboard.Schedule.Begins]
 	Open     SeasonPhase = "open"     // the season accepts results
-	Grace    SeasonPhase = "grace"    // the season has ended and still accepts late results
+	Grace    SeasonPhase = "grace"    // the season has ended, but accepts late results
 	Closed   SeasonPhase = "closed"   // the season accepts no more results
 	Sealed   SeasonPhase = "sealed"   // the final standings are written
 )
@@ -27,20 +27,20 @@ type SeasonInfo struct {
 	leaderboard.Season
 	Phase    SeasonPhase
 	ClosesAt time.Time // when the season stops accepting results; zero means never
-	// EndedAt is when an administrator ended the season before its time, or zero.
+	// EndedAt is when an administrator ended the season early, or zero.
 	EndedAt  time.Time
 	SealedAt time.Time // zero if the season is not sealed
-	// RemovedAt is the time from which a sweep deletes the season, or the earliest such
-	// time if the season is not sealed yet. The zero time means never, or that the store
-	// has no data of the season.
+	// RemovedAt is the time from which a sweep deletes the season; if the season is not
+	// sealed, the earliest such time. Zero means never, or that the store has no data of the
+	// season.
 	RemovedAt  time.Time
-	Filling    bool // the season of a linked board may lack results of the source
+	Filling    bool // the season may lack results of the source
 	Amendments []leaderboard.Amendment
-	Total      *int64 // the number of users in the overall ladder; nil if unknown
+	Total      *int64 // users in the overall ladder; nil if unknown
 }
 
-// Seasons returns a board's current season, every season with results, and all
-// seasons that the board's schedule lists explicitly. The latest season is first.
+// Seasons returns a board's current season, every season with results, and the listed windows
+// of the schedule. The latest season is first.
 func (r *Reader) Seasons(ctx context.Context, b *leaderboard.Board) ([]SeasonInfo, error) {
 	records, err := r.store.Seasons(ctx, b.ID)
 	if err != nil {
@@ -61,8 +61,8 @@ func (r *Reader) Seasons(ctx context.Context, b *leaderboard.Board) ([]SeasonInf
 	return list, nil
 }
 
-// seasonInfos returns the seasons of a board at the time now, without their totals. The
-// latest season is first. records are the seasons that the store has.
+// seasonInfos returns the seasons of a board without totals, the latest first. records are the
+// seasons that the store has.
 func seasonInfos(b *leaderboard.Board, records []leaderboard.SeasonRecord, now time.Time) ([]SeasonInfo, error) {
 	infos := map[leaderboard.SeasonID]SeasonInfo{}
 	add := func(season leaderboard.Season, record *leaderboard.SeasonRecord) {
@@ -90,8 +90,8 @@ func seasonInfos(b *leaderboard.Board, records []leaderboard.SeasonRecord, now t
 	return list, nil
 }
 
-// seasonInfo returns a season of a board at the time now, without its total. If the store
-// has no data of the season, record is empty.
+// seasonInfo returns a season without its total. record is empty if the store has no data of
+// the season.
 func seasonInfo(b *leaderboard.Board, season leaderboard.Season, record *leaderboard.SeasonRecord, now time.Time) SeasonInfo {
 	info := SeasonInfo{Season: season, ClosesAt: b.ClosesAt(season), SealedAt: record.SealedAt, Amendments: record.Amendments}
 	if record.Season != "" {
@@ -114,9 +114,8 @@ func (r *Reader) season(ctx context.Context, b *leaderboard.Board, id leaderboar
 	return season, err
 }
 
-// latestSeason returns the newest season that has begun and has entries. If no season has
-// entries, it returns the current season. If there is no current season, it returns the last
-// season that has begun. If no season has begun, it returns the first season.
+// latestSeason returns the newest season that has begun and has entries. Otherwise it returns
+// the current season, else the last season that has begun, else the first.
 func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leaderboard.Season, error) {
 	records, err := r.store.Seasons(ctx, b.ID)
 	if err != nil {
@@ -152,12 +151,11 @@ func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leader
 	return current, err
 }
 
-// newestFirst orders seasons by their ends, the latest first. It ignores the starts, because
-// windows of a rolling board may have equal starts.
+// newestFirst orders seasons by their ends. Windows of a rolling board may have equal starts.
 func newestFirst(x, y leaderboard.Season) int { return y.End.Compare(x.End) }
 
-// total returns the number of users in the overall ladder of a season. It returns nil
-// if the rank index cannot answer.
+// total returns the number of users in the overall ladder, or nil if the rank index cannot
+// answer.
 func (r *Reader) total(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (*int64, error) {
 	var total int64
 	err := r.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {

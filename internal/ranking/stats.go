@@ -7,13 +7,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxBuckets is the largest number of buckets of a histogram.
 const maxBuckets = 100
 
 // StatsQuery selects statistics of a ladder.
 type StatsQuery struct {
 	Query
-	Buckets int                // number of histogram buckets, 0 to maxBuckets
+	Buckets int                // 0 to maxBuckets
 	Score   *leaderboard.Score // the score for Stats.RankOfScore; may be nil
 	Rank    int64              // the position, from 1, for Stats.ScoreAtRank; 0 means none
 }
@@ -30,15 +29,14 @@ func (q *StatsQuery) validate() error {
 	return nil
 }
 
-// Bucket is a bucket of a histogram. Count is the number of users with a score from
-// From to To, both included.
+// Bucket is the number of users with a score from From to To, both included.
 type Bucket struct {
 	From, To leaderboard.Score
 	Count    int64
 }
 
-// Percentile is a percentage and a score. At least this percentage of the users have this score or a
-// worse one.
+// Percentile is a percentage and a score: at least this percentage of users have this score or
+// a worse one.
 type Percentile struct {
 	Percent float64
 	Score   leaderboard.Score
@@ -50,18 +48,18 @@ type Stats struct {
 	Best, Worst *leaderboard.Score // nil if the ladder is empty
 	Histogram   []Bucket           // from the smallest score to the greatest
 	Percentiles []Percentile       // for 99, 95, 90, 75, 50, 25 and 10 percent
-	// RankOfScore is the best rank that a new entry with the score StatsQuery.Score could have.
-	// Tie-breakers, or the method Ordinal, may give the entry a worse rank.
+	// RankOfScore is the best rank that a new entry with the score StatsQuery.Score could
+	// have. Tie-breakers, or the method Ordinal, may give a worse rank.
 	RankOfScore int64
-	// ScoreAtRank is the score at the position StatsQuery.Rank. It is nil if the ladder
-	// has fewer users.
+	// ScoreAtRank is the score at the position StatsQuery.Rank, or nil if the ladder has fewer
+	// users.
 	ScoreAtRank *leaderboard.Score
 }
 
 var statPercents = []float64{99, 95, 90, 75, 50, 25, 10}
 
-// Stats returns statistics of a ladder. If the rank index cannot answer, it returns
-// [leaderboard.ErrRankUnavailable].
+// Stats returns statistics of a ladder. Errors: [leaderboard.ErrRankUnavailable] if the rank
+// index cannot answer.
 func (r *Reader) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	if err := q.validate(); err != nil {
 		return Stats{}, err
@@ -78,8 +76,8 @@ func (r *Reader) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	return stats, err
 }
 
-// stats reads all statistics except the histogram by one call of Survey. The edges of the
-// histogram depend on the answer to this call.
+// stats reads all statistics except the histogram by one Survey. The edges of the histogram
+// depend on its answer.
 func (v *view) stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	const best, worst = 100, 0 // percent
 	query := leaderboard.SurveyQuery{Percents: append([]float64{best, worst}, statPercents...)}
@@ -117,7 +115,6 @@ func (v *view) stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	return stats, err
 }
 
-// score returns the score in a rank key, or nil if the key is empty.
 func (v *view) score(key leaderboard.RankKey) *leaderboard.Score {
 	if key == "" {
 		return nil
@@ -126,14 +123,14 @@ func (v *view) score(key leaderboard.RankKey) *leaderboard.Score {
 	return &score
 }
 
-// histogram counts the users with scores from lo to hi in up to n buckets of equal
-// width. The first and the last bucket also count users with scores outside this range.
-// Such users got their scores after lo and hi were read, or have a decayed sum beyond ±2^53.
+// histogram counts the users with scores from lo to hi in up to n buckets of equal width. The
+// first and the last bucket also count users outside this range: their scores are newer than
+// lo and hi, or are decayed sums beyond ±2^53.
 func (v *view) histogram(ctx context.Context, lo, hi leaderboard.Score, n int) ([]Bucket, error) {
 	width := max((hi-lo)/leaderboard.Score(n)+1, 1)
 	var buckets []Bucket
-	// Each bucket needs two keys: the key of its best score, and the key of the score
-	// that is one worse than its worst score.
+	// The keys of a bucket are the key of its best score, and the key of the score after its
+	// worst score.
 	var keys []leaderboard.RankKey
 	for from := lo; from <= hi; from += width {
 		to := min(from+width-1, hi)

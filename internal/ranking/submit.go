@@ -12,25 +12,23 @@ import (
 // MaxBatch is the largest number of results in one Submit.
 const MaxBatch = 5000
 
-// ResultLog passes results of a board, which [Applier.Complete] has completed, to the process that
-// applies them. Its methods return one outcome for each result, in the order of the results. If a
-// result may not be durable, its outcome has an Err, or the method returns an error.
+// ResultLog passes completed results of a board to the process that applies them. Its methods
+// return one outcome for each result, in the same order. If a result may not be durable, its
+// outcome has an Err, or the method returns an error.
 type ResultLog interface {
-	// Submit waits until the results are applied. A result that is durable, but not
-	// applied in time, has the status Accepted.
+	// Submit waits until the results are applied. A result that is durable, but not applied in
+	// time, has the status Accepted.
 	Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error)
-	// Accept does not wait until the results are applied. A result that is not
-	// applied yet has the status Accepted.
+	// Accept does not wait. A result that is not applied yet has the status Accepted.
 	Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error)
 }
 
-// directLog is the ResultLog of a process that applies submitted results itself. In such a
-// process, a result is durable only after it is applied, so Accept is the same as
-// Submit.
+// directLog is the ResultLog of a process that applies results itself. A result is durable
+// only after it is applied, so Accept equals Submit.
 type directLog struct{ applier *Applier }
 
-// Submit applies results. If ctx is done before they are applied, Submit returns the error of
-// ctx, but the work continues in the background.
+// Submit applies results. When ctx is done, it returns the error of ctx, but the work
+// continues.
 func (d directLog) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	report, err := runToEnd(ctx, d.applier.tasks, func(ctx context.Context) (leaderboard.ApplyReport, error) {
 		return d.applier.Apply(ctx, b, results)
@@ -42,8 +40,8 @@ func (d directLog) Accept(ctx context.Context, b *leaderboard.Board, results []l
 	return d.Submit(ctx, b, results)
 }
 
-// Submitter accepts results from clients. It completes and checks the results, and
-// passes valid results to a [ResultLog] or, in the embedded engine, to an [Applier].
+// Submitter completes and checks results of clients, and passes valid results to a
+// [ResultLog].
 type Submitter struct {
 	*shared
 	applier *Applier
@@ -59,66 +57,61 @@ type Receipt struct {
 	AchievedAt time.Time
 	Status     leaderboard.Status
 	Reason     leaderboard.Reason // set if Status is Rejected
-	// Err has two meanings. If Reason is INVALID, Err describes the fault of the
-	// result. Otherwise, if Err is not nil, the result could not be applied now, and
-	// Status, Reason, Score and Rank are not valid. The caller may submit the result
-	// again.
+	// Err is the fault of the result if Reason is INVALID. Any other Err means that the result
+	// may not be applied: Status, Reason, Score and Rank are not valid, and the caller may
+	// submit the result again.
 	Err error
-	// Repeated means that the same result was rejected before. Therefore this Submit rejects the
-	// result again.
+	// Repeated means that the same result was rejected before, and is rejected again.
 	Repeated bool
 	// Stands means that this result stands although Status is Conflict.
 	Stands bool
-	// Score is the user's score in the season after this result, or after other results
-	// that arrived at the same time. HasScore is false if none of the user's results
-	// counts.
+	// Score is the user's score after this result, or after other results that arrived at the
+	// same time. HasScore is false if none of the user's results counts.
 	Score    leaderboard.Score
 	HasScore bool
 	// Rank is the competition rank. It is 0 if ranks are unavailable, if the user is banned,
 	// or if a later result of the same Submit changed the score.
 	Rank int64
-	// Previous is the user's score before this result. It is nil if the user had no score, or
-	// if this Submit did not change the stored result.
+	// Previous is the user's score before this result. It is nil if there was none, or if this
+	// Submit did not change the stored result.
 	Previous *leaderboard.Score
-	// PreviousRank is the competition rank of Previous among the other users: see
-	// [Submitter.AddPreviousRanks]. It is 0 if it is unknown.
+	// PreviousRank is the competition rank of Previous among the other users, or 0 if unknown:
+	// see [Submitter.AddPreviousRanks].
 	PreviousRank int64
 	// PersonalBest is the answer of [leaderboard.Board.PersonalBest], or nil.
 	PersonalBest *bool
 	// Banned means that a ban hides the user on the board.
 	Banned bool
 	// Linked are the user's scores and ranks on the linked boards on which the match counts,
-	// or counted before this result: see [Submitter.AddLinked].
+	// or counted before: see [Submitter.AddLinked].
 	Linked []LinkedReceipt
 
 	linked                  []leaderboard.LinkedEffect
-	previousKey, currentKey leaderboard.RankKey // the rank keys of Previous and of the user's current score
+	previousKey, currentKey leaderboard.RankKey // of Previous, and of the user's current score
 	outdated                bool                // a later result of the same Submit changed the score
 }
 
 // Submit accepts up to [MaxBatch] results for a board. After it returns nil, valid results are
-// durable. Those whose status is not Accepted are also visible to every read, unless the amendment
-// of a sealed season takes longer than five seconds.
+// durable. Those whose status is not Accepted are also visible to every read, except if the
+// amendment of a sealed season takes longer than amendTimeout.
 //
-// Submit sets the Board of each result, and replaces an empty Match by a new id. It replaces a zero
-// AchievedAt by the present time or, if the result has a Season, by the time of the stored result
-// that it corrects. Each present time is later than the previous one. If a result is invalid, its
-// receipt has the error, and the other results are not affected.
+// Submit sets the Board of each result, and replaces an empty Match by a new id. A zero
+// AchievedAt becomes the present time, or the time of the stored result if the result has a
+// Season. An invalid result gets an error in its receipt, and does not affect the others.
 //
-// If Submit returns an error, some results may be durable. If all results have a Match,
-// the caller may submit all of them again: results with the same match id count once.
+// If Submit returns an error, some results may be durable. The caller may repeat the call if
+// all results have a Match: results with the same match id count once.
 func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]Receipt, error) {
 	return s.completeAndSend(ctx, b, results, s.results.Submit)
 }
 
-// Accept accepts results like [Submitter.Submit], but returns as soon as the results
-// are durable. Results that another process will apply have the status Accepted and no
-// score.
+// Accept is [Submitter.Submit], but returns as soon as the results are durable. Results that
+// another process will apply have the status Accepted and no score.
 func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]Receipt, error) {
 	return s.completeAndSend(ctx, b, results, s.results.Accept)
 }
 
-// completeAndSend completes and checks results, calls send with the valid results, and returns a
+// completeAndSend completes and checks results, passes the valid ones to send, and returns a
 // receipt for every result.
 func (s *Submitter) completeAndSend(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult,
 	send func(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]leaderboard.Outcome, error)) ([]Receipt, error) {
@@ -159,7 +152,7 @@ func (s *Submitter) completeAndSend(ctx context.Context, b *leaderboard.Board, r
 }
 
 // storedResults returns the stored result of each submitted result that has a season but no
-// time. All other elements are nil.
+// time, and nil for the others.
 func (s *Submitter) storedResults(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]*leaderboard.MatchResult, error) {
 	stored := make([]*leaderboard.MatchResult, len(results))
 	var untimed []int
@@ -182,9 +175,8 @@ func (s *Submitter) storedResults(ctx context.Context, b *leaderboard.Board, res
 	return stored, err
 }
 
-// complete completes a submitted result, as [Applier.Complete] does. If r has a season, its time
-// must be in that season. If r has a season but no time, complete sets the time of the stored
-// result that r corrects.
+// complete completes a result: see [Applier.Complete]. If r has a season, its time must be in
+// it; a zero time becomes the time of the stored result.
 func (s *Submitter) complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult, stored *leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	season := r.Season
 	if season == "" {
@@ -242,8 +234,7 @@ func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results [
 }
 
 // waitForAmendments waits until the final standings of sealed seasons include the results. It
-// returns false after amendTimeout, or if an amendment fails. A later call of AmendMarked then amends
-// the final standings.
+// returns false after amendTimeout, or if an amendment fails; AmendMarked then amends later.
 func (s *Submitter) waitForAmendments(ctx context.Context, results []leaderboard.MatchResult, outcomes []leaderboard.Outcome) bool {
 	keys := map[leaderboard.SeasonKey]bool{}
 	for i := range outcomes {
@@ -263,9 +254,9 @@ func (s *Submitter) waitForAmendments(ctx context.Context, results []leaderboard
 	return err == nil
 }
 
-// setOutcome sets the fields of a receipt that an outcome determines. If the parameter last is
-// true, no later result of the Submit is of the same user and season. The score in the receipt is
-// then the user's current score, which may include results of other calls.
+// setOutcome copies an outcome into a receipt. last means that no later result of the Submit
+// is of the same user and season: the score is then the user's current score, which may
+// include results of other calls.
 func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.Outcome, last bool) {
 	r.Status, r.Reason, r.Err, r.Banned = o.Status, o.Reason, o.Err, o.Entry.Hidden
 	r.Repeated, r.Stands, r.linked = o.Repeated, o.Stands, o.Linked
@@ -285,9 +276,8 @@ func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.
 	}
 }
 
-// AddPreviousRanks sets the PreviousRank of each receipt that has a Previous. The
-// receipts are those of one Submit to board b. If the ranks are unavailable, it sets no
-// PreviousRank.
+// AddPreviousRanks sets the PreviousRank of each receipt that has a Previous, if ranks are
+// available. The receipts are those of one Submit to board b.
 func (s *Submitter) AddPreviousRanks(ctx context.Context, b *leaderboard.Board, receipts []Receipt) error {
 	bySeason := map[leaderboard.SeasonID][]*Receipt{}
 	for i := range receipts {
@@ -313,8 +303,8 @@ func (s *Submitter) AddPreviousRanks(ctx context.Context, b *leaderboard.Board, 
 	return nil
 }
 
-// setRanks sets the ranks and the scores of receipts. The receipt of results[i], whose outcome is
-// outcomes[i], is receipts[receiptOf[i]].
+// setRanks sets the ranks and scores of receipts. The receipt of results[i] is
+// receipts[receiptOf[i]].
 func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, outcomes []leaderboard.Outcome, receiptOf []int, receipts []Receipt) error {
 	entries := map[leaderboard.SeasonID][]leaderboard.Entry{}
 	receiptsOf := map[leaderboard.SeasonID][]*Receipt{}
@@ -335,15 +325,11 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 	return nil
 }
 
-// eachRanked calls set with the score and the competition rank of each entry whose rank is
-// known. The entries are those of one season, and i is the index of the entry. Score and rank
-// are of the same moment. If another result has changed the entry meanwhile, both are those of the
-// new entry.
+// eachRanked calls set with the score and competition rank, of the same moment, of each entry
+// i whose rank is known. If another result has changed the entry, both are of the new entry.
 //
-// The process that applied a result may have failed to update the index, for example because it
-// cannot reach the index. Other processes do not notice this failure, and read ranks from the
-// index. So eachRanked adds the missing entries to the index. A read that starts after the answer of
-// the Submit then sees the result.
+// The process that applied a result may have failed to update the index. So eachRanked adds
+// the missing entries. A read that starts after the answer of the Submit then sees the result.
 func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, entries []leaderboard.Entry, set func(i int, score leaderboard.Score, rank int64)) error {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	users := make([]leaderboard.UserID, len(entries))
@@ -377,11 +363,9 @@ func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season
 	return err
 }
 
-// compare compares the entries of submitted results with the standings of their users. It returns
-// the rank key that each user should have in the ladder, and the entries that the index lacks. If a
-// standing differs from an entry, either another result has changed the entry since, or the index
-// lacks the submitted result. In both cases, the entry in the store determines the rank key. If the
-// store does not answer, the returned rank key is empty.
+// compare returns the rank key that each user should have in the ladder, and the entries that
+// the index lacks. If a standing differs from an entry, the entry in the store determines the
+// rank key. If the store does not answer, the rank key is empty.
 func (s *Submitter) compare(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry, standings []leaderboard.Standing) (current []leaderboard.RankKey, missing []leaderboard.Entry) {
 	current = make([]leaderboard.RankKey, len(entries))
 	for i := range entries {
@@ -400,8 +384,7 @@ func (s *Submitter) compare(ctx context.Context, b *leaderboard.Board, key leade
 	return current, missing
 }
 
-// rankedKey returns the rank key of an entry in its ladders. The key is empty if the entry is not
-// ranked.
+// rankedKey returns the rank key of an entry, or "" if the entry is not ranked.
 func rankedKey(e *leaderboard.Entry) leaderboard.RankKey {
 	if e.Ranked() {
 		return e.Key
@@ -409,14 +392,13 @@ func rankedKey(e *leaderboard.Entry) leaderboard.RankKey {
 	return ""
 }
 
-// Retract retracts a match result of a board. The result then no longer counts. If the
-// season is sealed, the final standings are amended. An empty season in key means
-// the current season, as in a [Query].
+// Retract retracts a match result of a board, also in a sealed season. An empty season in key
+// means the current season.
 //
-// Parameter revision is the revision of the retraction. If it is nil, Retract retracts the revision
-// that counts, even if another call changes the result meanwhile. Errors:
-// [leaderboard.ErrResultNotFound] if revision is nil and no result of the match stands; those of
-// [Submitter.RetractAll].
+// revision is the revision of the retraction. If it is nil, Retract retracts the revision that
+// counts, even if another call changes the result meanwhile. Errors:
+// [leaderboard.ErrResultNotFound] if revision is nil and no result of the match stands; those
+// of [Submitter.RetractAll].
 func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (Receipt, error) {
 	r, err := s.retraction(ctx, b, key, revision)
 	if err != nil {
@@ -432,12 +414,10 @@ func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leade
 	return receipts[0], err
 }
 
-// planOfOne returns the Retractions that consist of the retraction r.
 func planOfOne(r *leaderboard.MatchResult) *Retractions {
 	return &Retractions{Keys: []leaderboard.ResultKey{r.ResultKey}, receipts: make([]Receipt, 1), results: []leaderboard.MatchResult{*r}, receiptOf: []int{0}}
 }
 
-// retraction returns the result that Retract submits.
 func (s *Submitter) retraction(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (leaderboard.MatchResult, error) {
 	if err := b.CheckDirect(); err != nil {
 		return leaderboard.MatchResult{}, err
@@ -460,7 +440,6 @@ func (s *Submitter) retraction(ctx context.Context, b *leaderboard.Board, key le
 	return r, err
 }
 
-// nextRetractionRevision returns the revision for a retraction of a stored match result.
 func (s *Submitter) nextRetractionRevision(ctx context.Context, key leaderboard.ResultKey) (int64, error) {
 	record, err := s.store.Result(ctx, key)
 	if err != nil {

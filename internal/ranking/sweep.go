@@ -12,21 +12,17 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// sealDelay is the shortest time between the close of a season and its seal by Sweep.
-// During that time, results that arrived before the close are applied, so the final
-// standings include them.
+// sealDelay is the shortest time between the close of a season and its seal. In this time,
+// results that arrived before the close are applied.
 const sealDelay = time.Minute
 
-// Sweep seals every closed season, and deletes each sealed season after the retention of its board.
-// Before this, it finishes interrupted calls of [Admin.SetVoid]. Each seal and each deletion is an
-// act: Sweep appends it to the audit log before Sweep performs it. A seal does not change answers:
-// it makes a season cheaper to keep and to read. Sweep also drops sealed seasons from the index.
+// Sweep seals every closed season, deletes each sealed season after the retention of its
+// board, and finishes interrupted calls of [Admin.SetVoid]. It appends each seal and deletion
+// to the audit log before the act. It also drops sealed seasons from the index.
 //
-// Several processes may sweep. Only one process performs each act: see withLease. Sweep reads only
-// the seasons of boards that are due: see seasonPlan.
-//
-// An administrator may change a board's settings during a sweep. Sweep therefore reads each
-// board again when its turn comes, and directly before each act.
+// Several processes may sweep, but only one performs each act: see withLease. Sweep reads only
+// the boards that are due: see seasonPlan. It reads each board again before an act, because an
+// administrator may change the settings meanwhile.
 func (a *Admin) Sweep(ctx context.Context) error {
 	boards, err := a.store.Boards(ctx)
 	if err != nil {
@@ -48,8 +44,6 @@ func (a *Admin) Sweep(ctx context.Context) error {
 	return errors.Join(append(errs, a.index.dropSealed(ctx))...)
 }
 
-// sweepBoard finishes interrupted calls of SetVoid for a board, and performs the acts that are
-// due on its seasons.
 func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 	isDue := a.plans.isDue(b, a.now())
 	errs := []error{a.finishVoids(ctx, b, isDue)}
@@ -95,10 +89,9 @@ func (s *shared) reread(ctx context.Context, b *leaderboard.Board) (bool, error)
 	return err == nil, err
 }
 
-// sweepSeason seals or deletes a season if that is due and no other process does it. Of r,
-// it uses the key and SealedAt. It returns the time from which a sweep must look at the
-// season again, or zero for never. Before this time, only a change of the board can make an
-// act due.
+// sweepSeason seals or deletes a season if that is due and no other process does it. Of r, it
+// uses the key and SealedAt. It returns when a sweep must look at the season again; zero means
+// never, unless the board changes.
 func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leaderboard.SeasonRecord) (dueAt time.Time, err error) {
 	now := a.now()
 	act, err := dueAct(b, r, now)
@@ -127,7 +120,6 @@ func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leader
 	return now, err
 }
 
-// nextAct returns the time when the next act on a season is due, or zero for never.
 func nextAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (time.Time, error) {
 	season, err := b.Season.ByID(r.Season)
 	if err != nil {
@@ -143,10 +135,9 @@ func nextAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (
 	return closes.Add(sealDelay), nil
 }
 
-// perform appends an act to the audit log, and then seals or deletes the season. Before it seals a
-// season that ended early, it recounts the users with results after the end. Directly before the
-// act, it sets b to the stored board. If the act is no longer due, or is due at another time,
-// perform omits the act, and the next sweep decides again.
+// perform appends an act to the audit log, and then performs it. Before it seals a season that
+// ended early, it recounts the users with results after the end. If the stored board has
+// changed so that the act is no longer due at that time, perform omits the act.
 func (a *Admin) perform(ctx context.Context, b *leaderboard.Board, r *leaderboard.SeasonRecord, act leaderboard.Act, now time.Time) error {
 	if err := a.store.AppendAct(ctx, act); err != nil {
 		return err
@@ -183,7 +174,6 @@ func (a *Admin) perform(ctx context.Context, b *leaderboard.Board, r *leaderboar
 	return nil
 }
 
-// The acts of a sweep.
 const (
 	actSeal   = "season.seal"
 	actDelete = "season.delete"
@@ -214,9 +204,8 @@ func dueAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (l
 	return newSweepAct(actDelete, r.SeasonKey, removed, fmt.Sprintf("the retention of the board is %v", b.Retention)), nil
 }
 
-// removedAt returns the time from which a sweep deletes a season with results: the
-// board's retention after the season was sealed. If the season is not sealed yet,
-// removedAt assumes that a sweep seals it as early as possible. The zero time means
+// removedAt returns the time from which a sweep deletes a season with results: the board's
+// retention after the seal. Without a seal, it assumes the earliest possible seal. Zero means
 // never.
 func removedAt(b *leaderboard.Board, season leaderboard.Season, sealedAt, now time.Time) time.Time {
 	closes := b.ClosesAt(season)
@@ -240,10 +229,8 @@ func laterOf(x, y time.Time) time.Time {
 // hasCome reports whether t has come. The zero time never comes.
 func hasCome(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
-// newSweepAct returns the audit log's record of an act on a season that the service performs by
-// itself. Parameter dueAt is the time when the act is due, not the time of the sweep.
-// Therefore the records of several processes, or of repeated sweeps, are equal, and the log keeps
-// one record.
+// newSweepAct returns the act of a sweep. dueAt is when the act is due, not the time of the
+// sweep: so the acts of several processes or sweeps are equal, and the log keeps one.
 func newSweepAct(action string, key leaderboard.SeasonKey, dueAt time.Time, reason string) leaderboard.Act {
 	sum := sha256.Sum256([]byte(action + "\n" + string(key.Board) + "\n" + string(key.Season)))
 	return leaderboard.Act{

@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// tasks tracks the work that may continue after its callers have stopped waiting.
+// tasks tracks work that may continue after its callers have stopped waiting.
 type tasks struct {
 	running sync.WaitGroup
-	ctx     context.Context // the context of all background work except writes; close cancels it
+	ctx     context.Context // for all background work except writes; close cancels it
 	cancel  context.CancelFunc
 }
 
@@ -18,16 +18,14 @@ func newTasks() *tasks {
 	return t
 }
 
-// close cancels ctx, and waits for all work, writes included.
 func (t *tasks) close() {
 	t.cancel()
 	t.running.Wait()
 }
 
-// runToEnd calls write and returns its result. If ctx is done before write returns, runToEnd
-// returns the error of ctx, but write continues in the background. If write stopped when ctx is
-// done, it could stop between its update of the store and its update of the ranks. The ranks would
-// then stay stale until the user's next result.
+// runToEnd calls write and returns its result. If ctx is done first, it returns the error of
+// ctx, but write continues: a write that stopped between the store and the ranks would leave
+// stale ranks.
 func runToEnd[T any](ctx context.Context, t *tasks, write func(context.Context) (T, error)) (T, error) {
 	type answer struct {
 		value    T
@@ -42,7 +40,7 @@ func runToEnd[T any](ctx context.Context, t *tasks, write func(context.Context) 
 	t.running.Go(func() {
 		var a answer
 		defer func() {
-			a.panicked = recover() // runToEnd panics in the caller's goroutine, where the caller can recover
+			a.panicked = recover() // panic in the caller's goroutine, where the caller can recover
 			done <- a
 		}()
 		a.value, a.err = write(context.WithoutCancel(ctx))

@@ -8,9 +8,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A page token is a format byte, a hash of the ladder, and the sort key of the page's
-// last entry. If a token is used for another ladder, the hash differs and the token is
-// rejected.
+// A page token is a format byte, a hash of the ladder, and the sort key of the page's last
+// entry.
 const (
 	tokenFormat    = 1
 	tokenHashBytes = 8

@@ -15,18 +15,18 @@ const maxNeighbors = 50
 type UserPage struct {
 	About
 	Line
-	// Percentile is the share of users, in percent, with a strictly worse rank key. For
-	// example, the best of 100 users with distinct scores has percentile 99.
+	// Percentile is the percentage of users with a strictly worse rank key: 99 for the best of
+	// 100 users with distinct scores.
 	Percentile float64
-	// Neighbors are in standing order and include the user. If the ladder has fewer
-	// neighbors on a side than requested, ClippedAbove or ClippedBelow is true.
+	// Neighbors are in standing order and include the user. ClippedAbove or ClippedBelow means
+	// that the side has fewer neighbors than requested.
 	Neighbors                  []Line
 	ClippedAbove, ClippedBelow bool
 }
 
-// User returns a user's entry, and up to neighbors entries on each side. If the rank
-// index cannot answer, the entry comes from the store without neighbors, and Degraded
-// is set. Errors: [leaderboard.ErrEntryNotFound] if the user has no entry.
+// User returns a user's entry, and up to neighbors entries on each side. If the rank index
+// cannot answer, Degraded is set and there are no neighbors. Errors:
+// [leaderboard.ErrEntryNotFound].
 func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, neighbors int, details bool) (UserPage, error) {
 	if neighbors < 0 || neighbors > maxNeighbors {
 		return UserPage{}, &leaderboard.FieldError{Field: "neighbors", Problem: fmt.Sprintf("must be 0 to %d, not %d", maxNeighbors, neighbors)}
@@ -97,8 +97,8 @@ type UserScore struct {
 	Line
 }
 
-// UserScores returns a user's entries in every season of every board, with the ranks by the given
-// method. It omits the entries that a ban hides.
+// UserScores returns a user's entries in every season of every board, except those that a ban
+// hides.
 func (r *Reader) UserScores(ctx context.Context, user leaderboard.UserID, method leaderboard.Method) ([]UserScore, error) {
 	if err := user.Validate(); err != nil {
 		return nil, err

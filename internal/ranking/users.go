@@ -8,10 +8,8 @@ import (
 
 // Erase removes all data of a user permanently.
 //
-// Erase first bans the user. This removes the user from the ranks while the store still has the list
-// of the user's seasons. The store's Erase deletes this list. If the process died after that while
-// the user was in the ranks, a retry of Erase could not find the seasons from which it must remove
-// the user.
+// Erase first bans the user: the store's Erase deletes the list of the user's seasons, so a
+// retry could not find the seasons whose ranks still have the user.
 func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 	if err := user.Validate(); err != nil {
 		return err
@@ -26,8 +24,8 @@ func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 		if err != nil {
 			return struct{}{}, err
 		}
-		// Pass the entries as repeats: the final standings already lack the user, so update does
-		// not mark the user. A mark would store the user's id again.
+		// As repeats, because the final standings already lack the user: so update does not
+		// mark the user. A mark would store the user's id again.
 		err = a.ranks.update(fromLog(ctx), nil, entriesAfter(changes), reason)
 		for i := range changes {
 			if err == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Verifier compares all derived data (entries, ladder rows, ranks) with the stored
-// results, and repairs or rebuilds the derived data.
+// Verifier compares all derived data (entries, ladder rows, ranks) with the stored results,
+// and repairs or rebuilds them.
 type Verifier struct {
 	*shared
 	reader *Reader
@@ -23,12 +23,12 @@ type DifferenceKind string
 const (
 	DataDamaged   DifferenceKind = "DATA_DAMAGED"   // stored data of the user cannot be read
 	ResultMissing DifferenceKind = "RESULT_MISSING" // a linked board lacks a result of its source
-	VoidsWrong    DifferenceKind = "VOIDS_WRONG"    // the count Voids of a result is less than that of its match
-	EntryWrong    DifferenceKind = "ENTRY_WRONG"    // the entry is missing, should not exist, or disagrees with the results
+	VoidsWrong    DifferenceKind = "VOIDS_WRONG"    // a result's Voids are less than those of its match
+	EntryWrong    DifferenceKind = "ENTRY_WRONG"    // the entry disagrees with the results
 	RowMissing    DifferenceKind = "ROW_MISSING"    // a ladder in the store has no row for the entry
 	RowOrphan     DifferenceKind = "ROW_GHOST"      // a ladder in the store has a row that matches no entry
 	IndexWrong    DifferenceKind = "INDEX_WRONG"    // the rank index disagrees with the entry
-	IndexSize     DifferenceKind = "INDEX_SIZE"     // the number of users in the ranks differs from the number of entries
+	IndexSize     DifferenceKind = "INDEX_SIZE"     // the numbers of ranked users and of entries differ
 	FinalWrong    DifferenceKind = "FINAL_WRONG"    // the final standings disagree with the entry
 )
 
@@ -46,22 +46,18 @@ type VerifyReport struct {
 	Seasons, Users, Results, Differences, Repaired int64
 }
 
-// Verify recomputes the entry of every user in the selected seasons from the stored results. It
-// compares the computed entry with the stored entry, with the rows of the store's ladders, and with
-// the rank index or the final standings. If a match was voided or restored, Verify also checks that
-// the field Voids of each result of the match counts every change that SetVoid has finished. Verify
-// compares the results of each selected linked board with the results of its source. It skips a
-// linked board that is being filled.
+// Verify recomputes every entry of the selected seasons from the stored results. It compares
+// the entries with the stored entries, the rows of the store's ladders, and the rank index or
+// the final standings. It also checks the Voids of results, and the copies of results on the
+// selected linked boards, except boards that are filling.
 //
-// Verify calls send for each difference. A result that arrives during a check also looks like a
-// difference. Therefore Verify checks a difference again before it calls send. Two kinds of
-// differences are not checked again: stored data that cannot be read, and changes that await an
-// amendment of the final standings.
+// Verify calls send for each difference. A result that arrives meanwhile looks like a
+// difference, so Verify checks again before it calls send. It does not check damaged data
+// again, nor changes that await an amendment.
 //
-// If repair is true, Verify repairs all differences except stored data that cannot be read. It
-// recomputes wrong entries from the stored results. From the entries, it then rebuilds the index or
-// the final standings. If sel.Season is empty, Verify also starts a fill of each selected linked
-// board.
+// If repair is true, Verify repairs all differences except damaged data: it recounts entries,
+// and then rebuilds the index or the final standings. If sel.Season is empty, it also starts a
+// fill of each selected linked board.
 func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progress Progress, send func(Difference) error) (VerifyReport, error) {
 	var report VerifyReport
 	unrepaired := map[DifferenceKind]int64{}
@@ -74,7 +70,7 @@ func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progr
 		return report, err
 	}
 	voids := appliedVoids{}
-	damagedUsers := map[boardUser]bool{} // users whose data on a board are damaged
+	damagedUsers := map[boardUser]bool{} // users with damaged data on a board
 	count := func(d Difference) error {
 		if d.Kind == DataDamaged {
 			damagedUsers[boardUser{d.Ladder.Board, d.User}] = true
@@ -113,8 +109,7 @@ func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progr
 	return report, err
 }
 
-// unregistered returns the unregistered users of the selected seasons: users with results who
-// may be missing in the list of the season's users. See
+// unregistered returns the unregistered users of the selected seasons: see
 // [leaderboard.ResultStore].UnregisteredUsers.
 func (v *Verifier) unregistered(ctx context.Context, sel Selection) (map[leaderboard.SeasonKey]map[leaderboard.UserID]bool, error) {
 	users := map[leaderboard.SeasonKey]map[leaderboard.UserID]bool{}
@@ -133,7 +128,6 @@ func (v *Verifier) unregistered(ctx context.Context, sel Selection) (map[leaderb
 	return users, nil
 }
 
-// allBans returns all bans that hide users, by user.
 func (v *Verifier) allBans(ctx context.Context) (map[leaderboard.UserID][]leaderboard.Ban, error) {
 	all := map[leaderboard.UserID][]leaderboard.Ban{}
 	for b, err := range v.store.Bans(ctx, leaderboard.BanKey{}) {
@@ -151,8 +145,7 @@ func (v *Verifier) allBans(ctx context.Context) (map[leaderboard.UserID][]leader
 type check struct {
 	*Verifier
 	b *leaderboard.Board
-	// matchBoard is b, or the source of b if b is linked. It is nil if the matches of this board
-	// cannot be voided.
+	// matchBoard is the board whose matches concern b: see Verifier.matchBoard.
 	matchBoard *leaderboard.Board
 	voids      appliedVoids
 	bans       map[leaderboard.UserID][]leaderboard.Ban
@@ -165,11 +158,9 @@ type check struct {
 
 	ranked     map[leaderboard.Division]int64 // the number of users that each ladder should have
 	orphans    map[leaderboard.OrphanRow]bool // the orphan rows that findOrphans reported
-	ranksWrong bool                           // the ranks must be rebuilt, because a difference was found
+	ranksWrong bool                           // a difference was found, so the ranks must be rebuilt
 }
 
-// run checks the registered and unregistered users of the season, the ladders of the
-// store, and the ranks.
 func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]bool) error {
 	c.ranked = map[leaderboard.Division]int64{{}: 0}
 	if err := c.checkMarks(ctx); err != nil {
@@ -192,7 +183,7 @@ func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]boo
 	}
 	for user, err := range c.store.Users(ctx, c.key) {
 		if err == nil {
-			delete(unregistered, user) // the user may have been registered in the meantime
+			delete(unregistered, user) // the user may have been registered meanwhile
 			err = checkUser(user)
 		}
 		if err != nil {
@@ -224,8 +215,8 @@ func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]boo
 	return nil
 }
 
-// compareUser compares a user's entry with the stored results. It also adds the user to
-// c.ranked for each ladder that should contain the user.
+// compareUser compares a user's entry with the stored results. It adds the user to c.ranked
+// for each ladder that should contain the user.
 func (c *check) compareUser(ctx context.Context, user leaderboard.UserID) error {
 	var withoutVoids []leaderboard.ResultKey // results whose Voids are less than those of their matches
 	computed, stored, err := c.entries(ctx, user, func(r *leaderboard.MatchResult) error {
@@ -262,7 +253,6 @@ func (c *check) compareUser(ctx context.Context, user leaderboard.UserID) error 
 	return nil
 }
 
-// countRanked adds the user of an entry to c.ranked.
 func (c *check) countRanked(e *leaderboard.Entry) {
 	if !e.Ranked() {
 		return
@@ -273,8 +263,7 @@ func (c *check) countRanked(e *leaderboard.Entry) {
 	}
 }
 
-// reportDamaged reports a user whose stored data cannot be read, for the reason err. It leaves the
-// user's stored entry as it is.
+// reportDamaged reports a user whose stored data cannot be read, for the reason err.
 func (c *check) reportDamaged(ctx context.Context, user leaderboard.UserID, err error) error {
 	stored, entryErr := c.entry(ctx, user)
 	if entryErr == nil {
@@ -287,8 +276,8 @@ func (c *check) reportDamaged(ctx context.Context, user leaderboard.UserID, err 
 		Detail: fmt.Sprintf("stored data cannot be read; restore them, then repair: %v", err)})
 }
 
-// refresh reads the board, its season and the user's bans again. An administrator may have
-// ended the season, changed the divisions or banned the user after the check began.
+// refresh reads the board, its season and the user's bans again: they may have changed after
+// the check began.
 func (c *check) refresh(ctx context.Context, user leaderboard.UserID) error {
 	if _, err := c.reread(ctx, c.b); err != nil {
 		return err
@@ -303,8 +292,8 @@ func (c *check) refresh(ctx context.Context, user leaderboard.UserID) error {
 	return err
 }
 
-// entries returns a user's entry as it follows from the stored results, and as it is
-// stored. If visit is not nil, entries calls it with each result.
+// entries returns a user's entry as computed from the results, and as stored. It calls visit,
+// which may be nil, with each result.
 func (c *check) entries(ctx context.Context, user leaderboard.UserID, visit func(*leaderboard.MatchResult) error) (computed, stored leaderboard.Entry, err error) {
 	t, err := c.b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
 		for r, err := range c.store.Results(ctx, c.key, user) {
@@ -322,7 +311,7 @@ func (c *check) entries(ctx context.Context, user leaderboard.UserID, visit func
 	computed = c.b.WithRules(c.rules).Entry(&t, c.key.Season, user)
 	hidden := slices.ContainsFunc(c.bans[user], func(b leaderboard.Ban) bool { return b.Hides(c.b) })
 	for rules := 0; rules <= c.b.Rules() && !c.b.RecountLease.IsZero() && !slices.Equal(computed.Divisions, stored.Divisions); rules++ {
-		// The divisions have changed, and the user's entry may still follow the former divisions.
+		// The divisions have changed, and the entry may still follow the former ones.
 		if former := c.b.WithRules(rules).Entry(&t, c.key.Season, user); slices.Equal(former.Divisions, stored.Divisions) {
 			computed = former
 		}
@@ -359,9 +348,8 @@ func entryDifference(computed, stored leaderboard.Entry) string {
 	return ""
 }
 
-// addDifference reports a difference. If c.repair is true and user is not empty, it first
-// recomputes the user's entry. If the user's stored data cannot be read, the difference stays
-// unrepaired.
+// addDifference reports a difference. With c.repair, it first recounts the user, unless user
+// is empty. If the user's data are damaged, the difference stays unrepaired.
 func (c *check) addDifference(ctx context.Context, kind DifferenceKind, d leaderboard.Division, user leaderboard.UserID, detail string) error {
 	c.report.Differences++
 	diff := Difference{Kind: kind, Ladder: leaderboard.Ladder{SeasonKey: c.key, Division: d}, User: user, Detail: detail}

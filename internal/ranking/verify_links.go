@@ -8,8 +8,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// verifyLinks compares the selected linked boards with their sources. Parameter damagedUsers
-// has the users whose damaged data were reported.
+// verifyLinks compares the selected linked boards with their sources. damagedUsers are the
+// users whose damaged data were reported.
 func (v *Verifier) verifyLinks(ctx context.Context, sel Selection, repair bool, damagedUsers map[boardUser]bool, report *VerifyReport, send func(Difference) error) error {
 	boards, err := sel.filledLinks(ctx, v.store)
 	if err != nil {
@@ -75,8 +75,8 @@ func (c *linkCheck) run(ctx context.Context) error {
 	return c.checkMissing(ctx)
 }
 
-// addMissing adds to c.missing the results of a user in a season of the source that the linked
-// board seems to lack.
+// addMissing adds a user's results of a season of the source that the linked board seems to
+// lack.
 func (c *linkCheck) addMissing(ctx context.Context, key leaderboard.SeasonKey, user leaderboard.UserID) error {
 	copies := map[leaderboard.SeasonID]map[leaderboard.MatchID]leaderboard.MatchResult{} // by place
 	for r, err := range c.store.Results(ctx, key, user) {
@@ -104,7 +104,6 @@ func (c *linkCheck) addMissing(ctx context.Context, key leaderboard.SeasonKey, u
 	return nil
 }
 
-// copies returns a user's results in a season of the linked board.
 func (c *linkCheck) copies(ctx context.Context, key leaderboard.SeasonKey, user leaderboard.UserID) (map[leaderboard.MatchID]leaderboard.MatchResult, error) {
 	copies := map[leaderboard.MatchID]leaderboard.MatchResult{}
 	for r, err := range c.store.Results(ctx, key, user) {
@@ -116,8 +115,8 @@ func (c *linkCheck) copies(ctx context.Context, key leaderboard.SeasonKey, user 
 	return copies, nil
 }
 
-// reportDamaged reports a user whose stored data in a season of the source, or on the linked
-// board, cannot be read, for the reason err. It reports each user once.
+// reportDamaged reports a user whose data on the source or the linked board cannot be read,
+// once.
 func (c *linkCheck) reportDamaged(key leaderboard.SeasonKey, user leaderboard.UserID, err error) error {
 	if c.damagedUsers[boardUser{c.b.ID, user}] {
 		return nil
@@ -125,8 +124,8 @@ func (c *linkCheck) reportDamaged(key leaderboard.SeasonKey, user leaderboard.Us
 	return c.addDifference(DataDamaged, c.season, user, fmt.Sprintf("data of the user on this board, or in season %q of the source %q, cannot be read; restore them, then repair: %v", key.Season, key.Board, err), false)
 }
 
-// checkMissing waits until the writers of new results have copied them. Then it reports the
-// results of c.missing that the linked board still lacks.
+// checkMissing waits until writers have copied new results. Then it reports the results that
+// the linked board still lacks.
 func (c *linkCheck) checkMissing(ctx context.Context) error {
 	if len(c.missing) == 0 {
 		return nil
@@ -169,8 +168,8 @@ func (c *linkCheck) lacks(ctx context.Context, m *missingResult) (bool, error) {
 	return err == nil && replaces(c.b, leaderboard.Known{Result: stored.Result, Refusals: stored.Refusals, DeletedAt: deletedAt}, expected), err
 }
 
-// replaces reports whether b would store r in place of the known result. A change of only the
-// Voids is no replacement.
+// replaces reports whether b would store r in place of the known result, not only change its
+// Voids.
 func replaces(b *leaderboard.Board, known leaderboard.Known, r leaderboard.MatchResult) bool {
 	d := b.Merge(known, r)
 	return d.Put != nil && !d.VoidsOnly

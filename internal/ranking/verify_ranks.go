@@ -9,9 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// mustHaveLadder reports whether the ranks must have the complete ladder of a division. After a
-// change of the board's divisions, ladders of removed divisions are not readable, and ladders of
-// added divisions are incomplete until all entries are recounted.
+// mustHaveLadder reports whether the ranks must have the complete ladder of a division. After
+// a change of divisions, removed ladders are not readable, and added ones are incomplete.
 func (c *check) mustHaveLadder(d leaderboard.Division) bool {
 	_, err := c.b.WithRules(c.rules).Division(d)
 	return err == nil && !c.b.IsFilling(d.Attribute)
@@ -47,8 +46,7 @@ func (c *check) compareRanks(ctx context.Context, l leaderboard.Ladder, entries 
 	})
 }
 
-// compareRank compares the ranks of a user with the user's entry, after reading both
-// again.
+// compareRank compares the ranks of a user with the entry, after reading both again.
 func (c *check) compareRank(ctx context.Context, v *view, kind DifferenceKind, user leaderboard.UserID) error {
 	e, err := c.entry(ctx, user)
 	if err != nil {
@@ -64,11 +62,9 @@ func (c *check) compareRank(ctx context.Context, v *view, kind DifferenceKind, u
 	return nil
 }
 
-// checkSizes compares the number of users in the ranks of each ladder with the number of
-// entries in the store. Users may join while checkSizes counts entries. Therefore
-// checkSizes reads the number of users in the ranks before and after counting. The count
-// must be between these two numbers. If three tries in a row fail, checkSizes reports a
-// difference.
+// checkSizes compares the number of ranked users of each ladder with the number of entries.
+// Users may join meanwhile, so it reads the ranks before and after it counts the entries. The
+// count must be between these two numbers in one of three tries.
 func (c *check) checkSizes(ctx context.Context) error {
 	const tries = 3
 	divisions := slices.DeleteFunc(slices.Collect(maps.Keys(c.ranked)), func(d leaderboard.Division) bool { return !c.mustHaveLadder(d) })
@@ -102,7 +98,6 @@ func (c *check) checkSizes(ctx context.Context) error {
 	return nil
 }
 
-// ladderSizes returns the number of users in the ranks of each division's ladder.
 func (c *check) ladderSizes(ctx context.Context, divisions []leaderboard.Division) (map[leaderboard.Division]int64, error) {
 	sizes := map[leaderboard.Division]int64{}
 	for _, d := range divisions {
@@ -118,7 +113,6 @@ func (c *check) ladderSizes(ctx context.Context, divisions []leaderboard.Divisio
 	return sizes, nil
 }
 
-// countEntries returns the number of ranked entries in the store for each division.
 func (c *check) countEntries(ctx context.Context) (map[leaderboard.Division]int64, error) {
 	counts := map[leaderboard.Division]int64{}
 	for e, err := range c.store.Scan(ctx, c.key, leaderboard.Part{}) {
@@ -135,8 +129,8 @@ func (c *check) countEntries(ctx context.Context) (map[leaderboard.Division]int6
 	return counts, nil
 }
 
-// checkMarks reports the users whose changes await an amendment of the final standings. If c.repair
-// is true, it amends them.
+// checkMarks reports the users whose changes await an amendment. With c.repair, it amends
+// them.
 func (c *check) checkMarks(ctx context.Context) error {
 	marks, err := c.marksOf(ctx, c.key)
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 
 const orphanDetail = "the ladder has a row that does not belong to the user's entry"
 
-// findOrphans reports the orphan rows of the store's ladders. Other reads of the store
-// may skip orphan rows. An entry that moves leaves an orphan row for a short time, so
-// findOrphans reads twice and reports only the rows that both reads find.
+// findOrphans reports the orphan rows of the store's ladders. An entry that moves leaves an
+// orphan row for a short time, so findOrphans reports only the rows that two reads find.
 func (c *check) findOrphans(ctx context.Context) error {
 	find := func(candidates map[leaderboard.OrphanRow]bool) (map[leaderboard.OrphanRow]bool, error) {
 		orphans := map[leaderboard.OrphanRow]bool{}
@@ -45,8 +44,7 @@ func (c *check) findOrphans(ctx context.Context) error {
 // ranksPerRead is the number of users whose ranks a check reads in one call.
 const ranksPerRead = 1000
 
-// checkLadder compares the store's rows of a ladder with the entries. It also compares
-// the ranks of the ladder with the entries.
+// checkLadder compares the store's rows and the ranks of a ladder with the entries.
 func (c *check) checkLadder(ctx context.Context, d leaderboard.Division) error {
 	l := leaderboard.Ladder{SeasonKey: c.key, Division: d}
 	rows := int64(0)
@@ -83,9 +81,8 @@ func (c *check) checkLadder(ctx context.Context, d leaderboard.Division) error {
 	return nil
 }
 
-// checkRow returns the entry of a row's user, and reports whether the row belongs to
-// that entry. It reports a difference for an orphan row, unless findOrphans has
-// reported the row already.
+// checkRow returns the entry of a row's user, and whether the row belongs to it. It reports an
+// orphan row, unless findOrphans has reported it.
 func (c *check) checkRow(ctx context.Context, l leaderboard.Ladder, row *leaderboard.Entry) (e leaderboard.Entry, ok bool, err error) {
 	belongs := func() bool { return hasPlace(&e, l.Division) && e.SortKey() == row.SortKey() }
 	if e, err = c.entry(ctx, row.User); err != nil || belongs() {
@@ -123,13 +120,12 @@ func (c *check) hasRow(ctx context.Context, l leaderboard.Ladder, e *leaderboard
 	return false, nil
 }
 
-// maxUsersInPass is the largest number of users that one pass of reportMissingRows keeps in
-// memory. A user takes about 20 bytes.
+// maxUsersInPass bounds the users that one pass of reportMissingRows keeps in memory. A user
+// takes about 20 bytes.
 var maxUsersInPass int64 = 50_000_000
 
-// reportMissingRows reports each user whose row is missing in a ladder. A row is missing if neither
-// of two scans of the ladder nor a read at the row's position finds it. Memory limits the users
-// that one pass can handle, so each pass handles one part of the users.
+// reportMissingRows reports each user whose row neither two scans of the ladder nor a read at
+// its position finds. To limit memory, each pass handles one part of the users.
 func (c *check) reportMissingRows(ctx context.Context, l leaderboard.Ladder) error {
 	seed, parts := maphash.MakeSeed(), uint64(c.ranked[l.Division]/maxUsersInPass+1)
 	for part := range parts {
@@ -150,8 +146,8 @@ func (c *check) reportMissingRows(ctx context.Context, l leaderboard.Ladder) err
 	return nil
 }
 
-// missingCandidates returns the users of one part whose row should be in a ladder, although neither
-// of two scans finds the row. To save memory, the first scan keeps a hash of each user only.
+// missingCandidates returns the users of one part whose row should be in a ladder, although
+// neither of two scans finds it. The first scan keeps only a hash of each user.
 func (c *check) missingCandidates(ctx context.Context, l leaderboard.Ladder, hash func(leaderboard.UserID) (h uint64, inPart bool)) (map[leaderboard.UserID]bool, error) {
 	hasRow := map[uint64]struct{}{}
 	for row, err := range c.store.Entries(ctx, l, "") {
@@ -194,7 +190,6 @@ func (c *check) missingCandidates(ctx context.Context, l leaderboard.Ladder, has
 	return missing, nil
 }
 
-// checkMissing reports a difference if a user's entry has no row in a ladder.
 func (c *check) checkMissing(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID) error {
 	e, err := c.entry(ctx, user)
 	if err != nil || !hasPlace(&e, l.Division) {

@@ -8,13 +8,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// appliedVoids contains the Voids that all results of each match must have, by season. Voids
-// counts how often a match was voided or restored: see [leaderboard.MatchState]. Verify reads the
-// Voids of each season once.
+// appliedVoids has the Voids that all results of each match must have, by season: see
+// [leaderboard.MatchState].
 type appliedVoids map[leaderboard.SeasonKey]map[leaderboard.MatchID]int64
 
-// matchBoard returns the board whose matches concern the results of b: b itself, or the
-// source of b. It returns nil if the matches of this board cannot be voided.
+// matchBoard returns the board whose matches concern the results of b: b itself, or its
+// source. It returns nil if this board's matches cannot be voided.
 func (v *Verifier) matchBoard(ctx context.Context, b *leaderboard.Board) (*leaderboard.Board, error) {
 	if b.Source != nil {
 		source, err := v.store.Board(ctx, b.Source.Board)
@@ -32,8 +31,8 @@ func (v *Verifier) matchBoard(ctx context.Context, b *leaderboard.Board) (*leade
 	return b, nil
 }
 
-// voidsOf returns the Voids that all results of each match in a season must have, and keeps them
-// in c.voids. It does not include Voids that a call of SetVoid has not finished applying.
+// voidsOf returns the applied Voids of the matches in a season, and caches them in c.voids. It
+// omits Voids that SetVoid has not finished applying.
 func (c *check) voidsOf(ctx context.Context, key leaderboard.SeasonKey) (map[leaderboard.MatchID]int64, error) {
 	if c.voids[key] == nil {
 		applied := map[leaderboard.MatchID]int64{}
@@ -50,8 +49,8 @@ func (c *check) voidsOf(ctx context.Context, key leaderboard.SeasonKey) (map[lea
 	return c.voids[key], nil
 }
 
-// lacksVoids reports whether the Voids of a result are less than those of its match. The result may
-// be a copy on a linked board. lacksVoids also returns the match.
+// lacksVoids reports whether the Voids of a result, perhaps a copy on a linked board, are less
+// than those of its match. It also returns the match.
 func (c *check) lacksVoids(ctx context.Context, r *leaderboard.MatchResult) (leaderboard.MatchKey, bool, error) {
 	if c.matchBoard == nil {
 		return leaderboard.MatchKey{}, false, nil
@@ -68,9 +67,8 @@ func (c *check) lacksVoids(ctx context.Context, r *leaderboard.MatchResult) (lea
 	return key, r.Voids < voids[key.Match], err
 }
 
-// checkVoids reads a result again, and reports it if its Voids are still less than those of its
-// match. If c.repair is true, it sets the Voids of the user's result of the match, and of its
-// copies on linked boards.
+// checkVoids reads a result again, and reports it if its Voids are still too low. With
+// c.repair, it sets the Voids of the user's result, and of its copies on linked boards.
 func (c *check) checkVoids(ctx context.Context, key leaderboard.ResultKey) error {
 	record, err := c.recordOf(ctx, key)
 	if err != nil || record.Result == nil {

@@ -16,7 +16,6 @@ const (
 	watchHeartbeat = 15 * time.Second       // the longest time between two pages
 )
 
-// hub wakes the watchers of a season.
 type hub struct {
 	mu      sync.Mutex
 	waiters map[leaderboard.SeasonKey]chan struct{}
@@ -24,7 +23,6 @@ type hub struct {
 
 func newHub() *hub { return &hub{waiters: map[leaderboard.SeasonKey]chan struct{}{}} }
 
-// nextChange returns a channel that is closed at the next change of a season.
 func (h *hub) nextChange(key leaderboard.SeasonKey) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -36,7 +34,6 @@ func (h *hub) nextChange(key leaderboard.SeasonKey) <-chan struct{} {
 	return c
 }
 
-// notify wakes the watchers of a season.
 func (h *hub) notify(key leaderboard.SeasonKey) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -49,28 +46,26 @@ func (h *hub) notify(key leaderboard.SeasonKey) {
 // feed reads the page of a query for all its watchers.
 type feed struct {
 	stop context.CancelFunc
-	soon chan struct{} // has a value if a watcher waits for a read that begins after the watcher joined
+	soon chan struct{} // has a value if a new watcher waits for a read
 
 	mu       sync.Mutex
 	watchers int
-	begun    int  // the number of the last read that has begun
-	done     int  // the number of the last read that is done
-	page     Page // the page of the last read that is done
-	version  int  // the number of the last read that changed the page
+	begun    int  // the last read that has begun
+	done     int  // the last read that is done
+	page     Page // of the read done
+	version  int  // the last read that changed the page
 	err      error
 	readDone chan struct{} // closed when the next read is done
 	changed  chan struct{} // closed when version changes
 }
 
-// feeds are the feeds of all watched queries.
 type feeds struct {
 	mu  sync.Mutex
 	all map[PageQuery]*feed
 }
 
-// join adds a watcher to the feed of a query, and starts the feed if the query has no feed. It returns
-// the feed and the number of the first read that begins after join. The caller must call
-// leave.
+// join adds a watcher to the feed of a query. It returns the feed and the number of the first
+// read that begins after join. The caller must call leave.
 func (r *Reader) join(q PageQuery) (f *feed, firstRead int) {
 	r.feeds.mu.Lock()
 	defer r.feeds.mu.Unlock()
@@ -103,8 +98,7 @@ func (r *Reader) leave(q PageQuery, f *feed) {
 	}
 }
 
-// forgetFeed makes the next watcher of a query begin a new feed. The caller must hold
-// feeds.mu.
+// forgetFeed makes the next watcher begin a new feed. The caller must hold feeds.mu.
 func (r *Reader) forgetFeed(q PageQuery, f *feed) {
 	if r.feeds.all[q] == f {
 		delete(r.feeds.all, q)
@@ -133,8 +127,8 @@ func (r *Reader) feed(ctx context.Context, q PageQuery, f *feed) {
 	}
 }
 
-// idle returns after d, or earlier if change is closed or ctx is done. If a watcher needs
-// a read, it returns true at once.
+// idle returns after d, or earlier if change is closed or ctx is done. It returns true at once
+// if a watcher needs a read.
 func (f *feed) idle(ctx context.Context, change <-chan struct{}, d time.Duration) (needed bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -148,8 +142,7 @@ func (f *feed) idle(ctx context.Context, change <-chan struct{}, d time.Duration
 	return false
 }
 
-// readForFeed reads a page. It also returns a channel that is closed at the next change after
-// the read began.
+// readForFeed reads a page. change is closed at the next change after the read began.
 func (r *Reader) readForFeed(ctx context.Context, q PageQuery) (page Page, change <-chan struct{}, err error) {
 	b, err := r.board(ctx, q.Board)
 	if err != nil {
@@ -164,7 +157,6 @@ func (r *Reader) readForFeed(ctx context.Context, q PageQuery) (page Page, chang
 	return page, change, err
 }
 
-// publish stores the page or the error of a read, and wakes the watchers.
 func (f *feed) publish(page Page, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -180,14 +172,13 @@ func (f *feed) publish(page Page, err error) {
 	f.readDone = make(chan struct{})
 }
 
-// Watch sends the page of a query. Whenever the page or the number of users in the ladder changes,
-// Watch sends the page again. It sends at most ten pages per second, so one page may contain
-// several changes. It sends at least one page every 15 seconds. If a client gets no page for
-// longer, its connection is lost.
+// Watch sends the page of a query, and sends it again whenever the page or the number of users
+// changes: at most ten times a second, and at least every 15 seconds. If a client gets no page
+// for longer, its connection is lost.
 //
-// All watchers of a query share one reader and the lines of its pages. send must not modify
-// these lines. If a query has no season, Watch changes to the next season when the current
-// season ends. Watch returns when ctx is done, or when a read or send fails.
+// All watchers of a query share the lines of its pages, so send must not modify them. If a
+// query has no season, Watch changes to the next season when the current one ends. Watch
+// returns when ctx is done, or when a read or send fails.
 func (r *Reader) Watch(ctx context.Context, q PageQuery, send func(Page) error) error {
 	if err := q.validate(); err != nil {
 		return err
@@ -200,7 +191,7 @@ func (r *Reader) Watch(ctx context.Context, q PageQuery, send func(Page) error) 
 	for sent, heartbeatDue := 0, false; ; {
 		f.mu.Lock()
 		page, version, err, change := f.page, f.version, f.err, f.changed
-		isNew := f.done >= firstRead // the page comes from a read that began after the call of Watch
+		isNew := f.done >= firstRead // the read of the page began after the call of Watch
 		if !isNew {
 			change = f.readDone
 		}
@@ -234,7 +225,7 @@ func samePage(x, y Page) bool {
 	return x.Season == y.Season && x.Total == y.Total && x.Degraded == y.Degraded && x.Sealed == y.Sealed && reflect.DeepEqual(x.Lines, y.Lines)
 }
 
-// wait returns nil after d. If ctx is done first, it returns the error of ctx.
+// wait returns nil after d, or the error of ctx if ctx is done first.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

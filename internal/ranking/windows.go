@@ -11,44 +11,40 @@ import (
 
 // # Rolling windows
 //
-// The windows of a rolling board overlap: a result counts in Schedule.Days windows. Writers copy a
-// result to each open window that contains its time; links.go defines the terms writer, place and
+// The windows of a rolling board overlap: a result counts in Schedule.Days windows. Writers
+// copy a result to each open window that contains its time. links.go defines writer, place and
 // offer. A window is opened, by an amendment of the board, a day before it becomes the current
-// window. A result of today therefore usually has two places: the windows of today and of tomorrow.
-// When a window W opens, a fill copies results to W from the previous window, V, while new results
-// arrive. V contains the time of every result of W, except results of W's last day.
+// window. When a window W opens, a fill copies results to W from the previous window, V, while
+// new results arrive. V contains the time of every result of W, except results of W's last
+// day.
 //
-// In the end, W has a copy of every result S that stands on the source and whose time is in
-// W:
+// In the end, W has a copy of every result S that stands on the source and whose time is in W:
 //
-//   - Before a writer copies S, it opens the window of S's day, and the window of the day on
-//     which S was received. If W is one of these two windows or lies between them, the writer
-//     copies S to W itself.
-//   - Otherwise, the time of S is in V too, and V had not closed when S was received, so V
-//     accepted S. As its last step, the writer of S checks that no window was opened
-//     meanwhile. It uses a version of the board that is at most Options.LinkTTL old. If this
-//     check is more than LinkTTL after the opening of W, the writer knows W: it has copied S
-//     to W, or it begins again and then copies S to W. If the check is earlier, V had S before the
-//     fill began to read, because the fill first waits for twice LinkTTL. V itself was filled
-//     before W, because windows are filled in their order.
+//   - Before a writer copies S, it opens the window of S's day, and the window of the day on which
+//     S was received. If W is one of these windows or lies between them, the writer copies S to W.
+//   - Otherwise, the time of S is in V too, and V had not closed when S was received, so V accepted
+//     S. As its last step, the writer of S checks that no window was opened meanwhile, by a version
+//     of the board that is at most Options.LinkTTL old. If this check is more than LinkTTL after the
+//     opening of W, the writer knows W: it has copied S to W, or it begins again and then copies S.
+//     If the check is earlier, V had S before the fill began to read, because the fill first waits
+//     for twice LinkTTL. V itself was filled before W.
 //
-// In the end, W counts no other result X of S's match. If V still has X, the fill may offer X to W.
-// But the fill is a writer that offers results to W only. So the fill then reads the source, and
-// offers what it reads to W, until it reads the result that it offered last. It omits step 2 of
-// other writers, because it copies to no other place. If W is the first place of S, the fill does
-// not offer S, because the writer of S does. An offer by the fill would break the second shortcut
-// of links.go. If the process of a fill dies, another process repeats the fill with all matches of
-// V.
+// In the end, W counts no other result X of S's match. If V still has X, the fill may offer X
+// to W. But the fill then reads the source, and offers what it reads to W, until it reads the
+// result that it offered last. It omits step 2 of other writers, because it copies to no other
+// place. If W is the first place of S, the fill does not offer S, because the writer of S
+// does: an offer by the fill would break the second shortcut of links.go. If the process of a
+// fill dies, another process repeats the fill with all matches of V.
 //
-// W may refuse S as late if no process was up while W was open. An older revision R of the same
-// match, received before W closed, then counts in W. If the time of S is outside V, the writer of S
-// replaces R in V, and the fill of W no longer finds R there. So the writer first copies R to W:
-// see matchOffers.addReplaced. If the time of a revision between R and S is outside W, the writer
-// copies that revision to W too. That revision does not count in W, but it replaces R: see
-// matchOffers.addNewer.
+// W may refuse S as late if no process was up while W was open. An older revision R of the
+// same match, received before W closed, then counts in W. If the time of S is outside V, the
+// writer of S replaces R in V, where the fill of W then no longer finds R. So the writer first
+// copies R to W: see matchOffers.addReplaced. If the time of a revision between R and S is
+// outside W, the writer copies that revision to W too. It does not count in W, but it replaces
+// R: see matchOffers.addNewer.
 
-// windowsOpened reports whether a linked board opened a window after l read the board. The
-// answer includes all windows that were opened more than Options.LinkTTL ago.
+// windowsOpened reports whether a linked board opened a window after l read the board. It
+// knows all windows that were opened more than Options.LinkTTL ago.
 func (l *linking) windowsOpened(ctx context.Context) (bool, error) {
 	if l.newWindow {
 		return true, nil
@@ -68,14 +64,12 @@ func (l *linking) windowsOpened(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// openWindows opens the windows of linked boards that the standing results of matches need (see
-// [leaderboard.Board.NeedsWindow]). It opens no window of more than two days ahead, so that a
-// producer with a wrong clock does not open thousands of windows. Only a repair copies the results
-// of such a producer.
+// openWindows opens the windows that the standing results of matches need (see
+// [leaderboard.Board.NeedsWindow]), at most two days ahead: a producer with a wrong clock must
+// not open thousands of windows.
 //
-// If the writer learns of a window only after it has copied results, another process may have
-// opened this window before. The fill of the window may have missed these results, so the
-// writer must begin again.
+// If the writer learns of a window only after it has copied results, the fill of the window
+// may have missed them, so the writer must begin again.
 func (l *linking) openWindows(ctx context.Context, matches []*linkedMatch) error {
 	for _, b := range l.boards {
 		if b.Season.Kind != leaderboard.Rolling || l.window != "" {
@@ -102,8 +96,8 @@ func (l *linking) openWindows(ctx context.Context, matches []*linkedMatch) error
 	return nil
 }
 
-// openThrough opens the windows of a rolling board up to the given window, and wakes fillBoards.
-// Errors: errMustNotFill if the board was deleted.
+// openThrough opens the windows of a rolling board up to window, and wakes fillBoards. Errors:
+// errMustNotFill if the board was deleted.
 func (s *shared) openThrough(ctx context.Context, b *leaderboard.Board, window leaderboard.SeasonID) error {
 	if window <= b.Rolling.Opened {
 		return nil
@@ -120,8 +114,7 @@ func (s *shared) openThrough(ctx context.Context, b *leaderboard.Board, window l
 	return err
 }
 
-// advanceWindows opens the windows of a rolling board that should be open by now, and fills
-// those that are open.
+// advanceWindows opens the windows that should be open by now, and fills those that are open.
 func (s *shared) advanceWindows(ctx context.Context, b *leaderboard.Board) error {
 	due, err := b.Season.At(s.now().Add(leaderboard.MaxAhead))
 	if err == nil {
@@ -136,9 +129,9 @@ func (s *shared) advanceWindows(ctx context.Context, b *leaderboard.Board) error
 	return err
 }
 
-// leaseWindows stores the last filled window of a rolling board, and the time until which this
-// process has the right to fill the next windows. It sets b to the stored board. Errors:
-// errMustNotFill if another process has the lease, or fills the board from its source.
+// leaseWindows stores the last filled window, and the end of this process's right to fill the
+// next windows. It sets b to the stored board. Errors: errMustNotFill if another process has
+// the lease, or fills the board from its source.
 func (s *shared) leaseWindows(ctx context.Context, b *leaderboard.Board, lastFilled leaderboard.SeasonID, until time.Time) error {
 	previous := b.Rolling
 	return s.amendFill(ctx, b, func(stored *leaderboard.Board) error {
@@ -150,7 +143,7 @@ func (s *shared) leaseWindows(ctx context.Context, b *leaderboard.Board, lastFil
 	})
 }
 
-// fillWindows fills the open windows of a rolling board that are not filled, in their order.
+// fillWindows fills the open windows that are not filled, in their order.
 func (s *shared) fillWindows(ctx context.Context, b *leaderboard.Board) error {
 	if err := s.leaseWindows(ctx, b, b.Rolling.Filled, s.nextLease()); err != nil {
 		return err
@@ -187,8 +180,8 @@ func (s *shared) fillWindows(ctx context.Context, b *leaderboard.Board) error {
 	return nil
 }
 
-// fillWindow copies the results of the last filled window of a rolling board to window, which is
-// the next window. It may be repeated, and it may run while results arrive.
+// fillWindow copies the results of the last filled window to window, which is the next one. It
+// may be repeated, and it may run while results arrive.
 func (s *shared) fillWindow(ctx context.Context, source, b *leaderboard.Board, window leaderboard.SeasonID) error {
 	l := &linking{shared: s, source: source, boards: []*leaderboard.Board{b}, window: window}
 	original := func(r *leaderboard.MatchResult) (leaderboard.MatchResult, error) { return b.ToSource(source, r) }
@@ -201,7 +194,6 @@ func (s *shared) fillWindow(ctx context.Context, source, b *leaderboard.Board, w
 	return l.offerSeason(ctx, leaderboard.SeasonKey{Board: b.ID, Season: b.Rolling.Filled}, original, renew)
 }
 
-// findForWindow finds the offers of a fill to its window.
 func (o *matchOffers) findForWindow(ctx context.Context) (err error) {
 	places := o.b.LinkedSeasons(o.m.standing)
 	switch i := slices.Index(places, o.window); {
