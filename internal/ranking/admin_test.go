@@ -95,8 +95,8 @@ func TestBoardsAreCreatedAmendedAndDeleted(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"})
 }
 
-// AmendBoard must not close a season with results at once. Otherwise the season would reject
-// results that were submitted in time but have not arrived yet.
+// At once, the season would reject results that were submitted in time but have not arrived
+// yet.
 func TestAmendBoardClosesNoSeasonWithResults(t *testing.T) {
 	f := open(t)
 	f.clock.set(start.AddDate(0, 0, -3))
@@ -134,5 +134,5 @@ func TestAmendBoardClosesNoSeasonWithResults(t *testing.T) {
 	if err := grace("used", 0, false); err != nil {
 		t.Errorf("shorter grace after the season closed: %v, want nil", err)
 	}
-	f.submit("used", points("bob", "m", 5)) // the current season is open
+	f.submit("used", points("bob", "m", 5))
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// failingAmends is a store whose Amend fails until the field works is true.
 type failingAmends struct {
 	leaderboard.Store
 	works bool
@@ -27,15 +26,13 @@ func (s *failingAmends) Amend(ctx context.Context, b *leaderboard.Board, season 
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// retraction returns a retraction that is received now. The store accepts it even if the season is
-// closed.
+// The store accepts a retraction that is received now, even if the season is closed.
 func retraction(f *fixture, key leaderboard.ResultKey) leaderboard.MatchResult {
 	return leaderboard.MatchResult{ResultKey: key, Revision: 1, Retracted: true, ReceivedAt: f.clock.now()}
 }
 
-// A batch with 50 retractions in a sealed season does not wait for an amendment, so the results of
-// other seasons are applied. The process dies. Another process then amends the season once, for all
-// retractions.
+// The process dies after a batch with 50 retractions. Another process amends the sealed season
+// once, for all of them.
 func TestABatchDoesNotWaitForAmendments(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -95,7 +92,6 @@ func TestABatchDoesNotWaitForAmendments(t *testing.T) {
 	}
 }
 
-// countedAmends is a store that counts the calls of Amend.
 type countedAmends struct {
 	leaderboard.Store
 	calls int
@@ -106,10 +102,8 @@ func (s *countedAmends) Amend(ctx context.Context, b *leaderboard.Board, season 
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// A retraction in a sealed season is sent again after the season was amended. Amend is called
-// again, because an amendment that has read an older entry may be running in another process. No
-// mark is written. Otherwise a consumer that reads its topic again would write a mark for each
-// user.
+// Amend is called again, because an amendment in another process may have read an older entry.
+// The repetition writes no mark.
 func TestARepeatedChangeOfASealedSeasonIsAmendedAgain(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -142,7 +136,6 @@ func TestARepeatedChangeOfASealedSeasonIsAmendedAgain(t *testing.T) {
 	}
 }
 
-// failingBoardAmends is a store whose Amend fails for one board.
 type failingBoardAmends struct {
 	leaderboard.Store
 	board leaderboard.BoardID
@@ -155,8 +148,6 @@ func (s failingBoardAmends) Amend(ctx context.Context, b *leaderboard.Board, sea
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// The amendment of one of fifty seasons fails. AmendMarked amends the other seasons, and returns the
-// error.
 func TestASeasonThatFailsDoesNotStopAmendments(t *testing.T) {
 	f := open(t)
 	const n = 50
@@ -197,7 +188,6 @@ func TestASeasonThatFailsDoesNotStopAmendments(t *testing.T) {
 	}
 }
 
-// A board is deleted while one of its sealed seasons has a mark. AmendMarked removes the mark.
 func TestMarksOfADeletedBoardAreRemoved(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -227,8 +217,8 @@ func (s damagedAmends) Amend(ctx context.Context, b *leaderboard.Board, season l
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// A marked user has damaged data. A retraction, a ban and an erasure of other users in the same
-// sealed season still succeed. Only the mark of the user with damaged data remains.
+// A retraction, a ban and an erasure of other users still succeed. Only the mark of the
+// damaged user remains.
 func TestADamagedUserDoesNotStopAmendments(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -256,8 +246,8 @@ func TestADamagedUserDoesNotStopAmendments(t *testing.T) {
 	}
 }
 
-// cutStore is a store whose data center cannot reach the others while cut is true. It then rejects
-// the calls that need a quorum of all data centers.
+// cutStore is a store whose data center cannot reach the others while cut is true. It rejects
+// calls that need a quorum of all data centers.
 type cutStore struct {
 	leaderboard.Store
 	cut        bool
@@ -285,8 +275,8 @@ func (s *cutStore) Amend(ctx context.Context, b *leaderboard.Board, season leade
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// While another data center is down, the log is read again. A change of a sealed season, which its
-// final standings contain already, does not stop the partition. It is checked again later.
+// The log is read again. A change that the final standings already contain does not stop the
+// partition.
 func TestARepeatedChangeDoesNotWaitForALostDataCenter(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -325,9 +315,8 @@ func TestARepeatedChangeDoesNotWaitForALostDataCenter(t *testing.T) {
 	s.wantList(dayQuery, "bob 4 1")
 }
 
-// While another data center is down, a season cannot be amended. Yet users with results in a sealed
-// season can be banned, unbanned and erased. Open seasons follow at once, the sealed season follows
-// when the data center is back.
+// Bans, unbans and erasures reach open seasons at once, and the sealed season when the other
+// data center is back.
 func TestBansDoNotWaitForAmendments(t *testing.T) {
 	embeddedStore, index := embedded.Open(t)
 	store := &cutStore{Store: embeddedStore}

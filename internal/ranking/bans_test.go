@@ -13,7 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// ban sets Banned in b, stores b, and returns the ban that then stands.
+// ban bans a user, and returns the ban that then stands.
 func (f *fixture) ban(b leaderboard.Ban) leaderboard.Ban {
 	f.t.Helper()
 	b.Banned = true
@@ -24,11 +24,9 @@ func (f *fixture) ban(b leaderboard.Ban) leaderboard.Ban {
 	return got
 }
 
-// lift lifts the bans that have ended.
 func (f *fixture) lift() {
 	f.t.Helper()
-	// LiftEndedBans reads only bans that end before the given time. The microsecond includes
-	// bans that end now.
+	// LiftEndedBans excludes bans that end at the given time.
 	if _, err := f.LiftEndedBans(f.t.Context(), f.clock.now().Add(time.Microsecond)); err != nil {
 		f.t.Fatal(err)
 	}
@@ -81,7 +79,6 @@ func TestSetBanChecksTheBan(t *testing.T) {
 	}
 }
 
-// A ban ends at its end time, in open and in sealed seasons.
 func TestBanEndsByItself(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -110,7 +107,7 @@ func TestBanEndsByItself(t *testing.T) {
 	}
 }
 
-// If an administrator extends a ban or removes its end, the earlier end has no effect.
+// If a ban is extended or loses its end, the earlier end has no effect.
 func TestALaterBanReplacesTheEnd(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -126,7 +123,7 @@ func TestALaterBanReplacesTheEnd(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"})
 }
 
-// deadAfterBan is the store of a process that dies immediately after SetBan.
+// deadAfterBan is the store of a process that dies after SetBan.
 type deadAfterBan struct {
 	leaderboard.Store
 }
@@ -138,8 +135,7 @@ func (s deadAfterBan) SetBan(ctx context.Context, b leaderboard.Ban) ([]leaderbo
 	return nil, errDied
 }
 
-// If a process dies after it lifts a ban in the store and before it updates the ranks,
-// the next process updates the ranks.
+// A process dies between the store and the ranks. The next process updates the ranks.
 func TestAnInterruptedEndOfABanIsCompleted(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -163,8 +159,7 @@ func TestAnInterruptedEndOfABanIsCompleted(t *testing.T) {
 	}
 }
 
-// SweepEvery lifts a ban at its end, not at the next sweep. This is true for bans set
-// before SweepEvery started, and for bans set while it runs.
+// This is true for bans set before and during SweepEvery.
 func TestSweepEveryLiftsBansAtTheirEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)
@@ -193,7 +188,7 @@ func TestSweepEveryLiftsBansAtTheirEnds(t *testing.T) {
 		go func() { s.SweepEvery(ctx, time.Minute); close(done) }()
 		synctest.Wait()
 		ban("bob", 2*time.Second)
-		time.Sleep(time.Millisecond) // the checks are after the ends of the bans, which are at whole seconds
+		time.Sleep(time.Millisecond)
 		for i, want := range []string{"true true", "true false", "false false"} {
 			time.Sleep(time.Second)
 			synctest.Wait()
@@ -258,8 +253,7 @@ func TestBansAreListedAndFound(t *testing.T) {
 	}
 }
 
-// The exported bans of a board are imported twice into another service. The bans of that service
-// then equal the exported bans.
+// The bans of one board are imported twice into another service.
 func TestImportedBansEqualTheExportedOnes(t *testing.T) {
 	f, g := open(t), open(t)
 	for _, s := range []*fixture{f, g} {
@@ -303,8 +297,7 @@ func TestImportedBansEqualTheExportedOnes(t *testing.T) {
 	}
 }
 
-// If an unban lifts no ban, or if another ban still hides the user, the final standings do
-// not change. The season then gets no amendment.
+// An unban of a visible user, or of a user whom another ban hides, adds no amendment.
 func TestAnUnbanThatChangesNothingAmendsNothing(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Divisions: []string{"team"}, Season: leaderboard.Schedule{Kind: leaderboard.Monthly}})
@@ -347,8 +340,7 @@ func TestAnUnbanThatChangesNothingAmendsNothing(t *testing.T) {
 	}
 }
 
-// An erasure removes a user's bans. The import of an older export must not restore a ban,
-// even if the ban ended between the erasure and the import.
+// The ban ended between the erasure and the import.
 func TestImportOfAnEndedBanDoesNotReviveAnErasedUser(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)

@@ -16,8 +16,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// applyUnseen applies a result of ann to the store only, like a process that cannot reach the
-// index.
+// applyUnseen applies a result of ann to the store, but not to the index.
 func (f outage) applyUnseen() {
 	f.t.Helper()
 	b := f.board("b")
@@ -30,7 +29,6 @@ func (f outage) applyUnseen() {
 	}
 }
 
-// waitUntil waits until ok returns true. The text condition describes what ok checks.
 func waitUntil(t *testing.T, condition string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -40,8 +38,7 @@ func waitUntil(t *testing.T, condition string, ok func() bool) {
 	}
 }
 
-// Another process has applied a result and could not update the index. RepairIndex adds the entry,
-// and the season stays loaded.
+// Another process stored a result, but could not update the index. The season stays loaded.
 func TestRepairIndex(t *testing.T) {
 	f := openOutage(t)
 	f.checkRanks("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
@@ -59,8 +56,7 @@ func TestRepairIndex(t *testing.T) {
 	f.checkRanks("ann 9 1", "bob 7 2", "cyd 7 2", "dan 1 4")
 }
 
-// A process has applied a result but could not reach the index, and RepairIndex cannot reach it
-// either. When the index answers again, reads do not return the old ranks.
+// When the index answers again, reads do not return the old ranks.
 func TestRepairIndexWhileTheIndexIsDown(t *testing.T) {
 	f := openOutage(t)
 	f.checkRanks("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
@@ -95,7 +91,7 @@ func (s *brokenReads) Entry(ctx context.Context, key leaderboard.SeasonKey, user
 	return s.Store.Entry(ctx, key, user)
 }
 
-// If CatchUp fails, the next call continues with the users that are left.
+// The next call of CatchUp continues with the users that are left.
 func TestCatchUpReturnsTheUsersThatAreLeft(t *testing.T) {
 	store, index := embedded.Open(t)
 	reads := &brokenReads{Store: store}
@@ -103,7 +99,7 @@ func TestCatchUpReturnsTheUsersThatAreLeft(t *testing.T) {
 	b := f.create(sumBoard)
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	f.submit("b", points("first", "m", 9))
-	f.wantList(ranking.Query{Board: "b"}, "first 9 1") // fills the index
+	f.wantList(ranking.Query{Board: "b"}, "first 9 1")
 	var users []leaderboard.UserID
 	var results []leaderboard.MatchResult
 	for i := range 900 {

@@ -17,24 +17,22 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// regionStore is the store of a region. All regions share the stored data. Each region has its own
-// index, and its own list of the changes that this index may lack.
+// regionStore is the store of a region. Regions share the stored data, but each has an index,
+// and a list of the changes that this index may lack.
 type regionStore struct {
 	leaderboard.Store
-	all []*regionStore // a change in this region is added to the lists of these regions
+	all []*regionStore // a change in this region is added to their lists
 
 	mu      sync.Mutex
 	changes []leaderboard.RankChange
 }
 
-// listed returns the list of changes.
 func (s *regionStore) listed() []leaderboard.RankChange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.changes)
 }
 
-// add appends a change to the list, under an id that begins with kind.
 func (s *regionStore) add(kind string, c leaderboard.RankChange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +121,7 @@ type laggingIndex struct {
 
 func (x *laggingIndex) Synced(...leaderboard.SeasonKey) bool { return !x.lags }
 
-// Bans, unbans, erasures and deletions in one region change the ranks in the other region too.
-// A change remains in the list of a region until the index of this region has the change.
+// A change remains in the list of a region until the region's index has it.
 func TestChangesOfRanksReachEveryRegion(t *testing.T) {
 	store, _ := embedded.Open(t)
 	otherStore := &regionStore{Store: store}
@@ -135,7 +132,7 @@ func TestChangesOfRanksReachEveryRegion(t *testing.T) {
 	localRegion.submit("b", points("ann", "m", 5))
 	localRegion.submit("b", points("bob", "m", 3))
 	query := ranking.Query{Board: "b"}
-	otherRegion.wantList(query, "ann 5 1", "bob 3 2") // this read loads the season into the index
+	otherRegion.wantList(query, "ann 5 1", "bob 3 2")
 	finish := func() {
 		t.Helper()
 		if err := otherRegion.FinishRankChanges(t.Context()); err != nil {
@@ -170,7 +167,7 @@ func TestChangesOfRanksReachEveryRegion(t *testing.T) {
 		}, []string{"bob 3 1"}, []string{"cat 1 1"}},
 	} {
 		step.change()
-		otherRegion.wantList(query, step.before...) // the index of this region does not have the change yet
+		otherRegion.wantList(query, step.before...) // this region's index does not have the change yet
 		index.lags = true
 		finish()
 		if len(otherStore.listed()) == 0 {
@@ -185,8 +182,7 @@ func TestChangesOfRanksReachEveryRegion(t *testing.T) {
 	}
 }
 
-// The only user of a season is erased. The other region drops the season from its index when
-// it repeats the erasure.
+// The other region drops the season from its index when it repeats the erasure.
 func TestAnErasureDropsAnEmptySeasonInEveryRegion(t *testing.T) {
 	store, _ := embedded.Open(t)
 	otherStore := &regionStore{Store: store}
@@ -194,7 +190,7 @@ func TestAnErasureDropsAnEmptySeasonInEveryRegion(t *testing.T) {
 	localRegion, otherRegion := serviceOver(t, localStore, memory.New()), serviceOver(t, otherStore, memory.New())
 	localRegion.create(sumBoard)
 	localRegion.submit("b", points("ann", "m", 5))
-	otherRegion.wantList(ranking.Query{Board: "b"}, "ann 5 1") // this read loads the season into the index
+	otherRegion.wantList(ranking.Query{Board: "b"}, "ann 5 1")
 	if err := localRegion.Erase(t.Context(), "ann"); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +203,6 @@ func TestAnErasureDropsAnEmptySeasonInEveryRegion(t *testing.T) {
 	}
 }
 
-// A division that is added in one region appears in the index of the other region too.
 func TestAChangeOfDivisionsReachesEveryRegion(t *testing.T) {
 	store, _ := embedded.Open(t)
 	otherStore := &regionStore{Store: store}
@@ -220,7 +215,7 @@ func TestAChangeOfDivisionsReachesEveryRegion(t *testing.T) {
 		r.Attributes = map[string]string{"club": []string{"x", "y", "x"}[i]}
 		localRegion.submit("b", r)
 	}
-	otherRegion.wantList(ranking.Query{Board: "b"}, "ann 9 1", "bob 8 2", "cat 7 3") // this read loads the season into the index
+	otherRegion.wantList(ranking.Query{Board: "b"}, "ann 9 1", "bob 8 2", "cat 7 3")
 	localRegion.amendDivisions("b", "club")
 	if err := localRegion.FillDivisions(t.Context()); err != nil {
 		t.Fatal(err)
@@ -234,13 +229,12 @@ func TestAChangeOfDivisionsReachesEveryRegion(t *testing.T) {
 			t.Errorf("the index lacks updates: %v; listed changes afterwards: %+v; want listed changes only while the index lacks updates", lags, otherStore.listed())
 		}
 	}
-	otherRegion.clock.set(start.Add(time.Minute)) // the process reads the board again
+	otherRegion.clock.set(start.Add(time.Minute))
 	otherRegion.wantList(ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "club", Value: "x"}}, "ann 9 1", "cat 7 2")
 	otherRegion.wantList(ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "club", Value: "y"}}, "bob 8 1")
 }
 
-// The processes of the other region fill a new division soon after the change has arrived, not at
-// their next sweep.
+// The other region does not wait for its next sweep.
 func TestAChangeOfDivisionsReachesEveryRegionSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := embedded.Open(t)
@@ -272,7 +266,6 @@ func TestAChangeOfDivisionsReachesEveryRegionSoon(t *testing.T) {
 	})
 }
 
-// amendCalls is a store that counts the calls of Amend.
 type amendCalls struct {
 	leaderboard.Store
 	n      int
@@ -286,8 +279,8 @@ func (s *amendCalls) Amend(ctx context.Context, b *leaderboard.Board, season lea
 	return s.Store.Amend(ctx, b, season, am, users)
 }
 
-// A process of one region dies after it has set a ban, so the final standings of a sealed season
-// still have the user. Exactly one process of the other region amends the final standings.
+// A process dies after it has set a ban. One process of the other region amends the sealed
+// season.
 func TestOneProcessAmendsASealedSeasonAfterABan(t *testing.T) {
 	store, _ := embedded.Open(t)
 	amends := &amendCalls{Store: store}
@@ -299,7 +292,7 @@ func TestOneProcessAmendsASealedSeasonAfterABan(t *testing.T) {
 	localRegion.submit(dailyBoard.ID, points("bob", "m", 3))
 	localRegion.clock.set(start.AddDate(0, 0, 1))
 	localRegion.sweep()
-	for _, f := range []*fixture{first, second} { // the lease of the seal has ended
+	for _, f := range []*fixture{first, second} {
 		f.clock.set(localRegion.clock.now().Add(time.Hour))
 	}
 	if _, err := localStore.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true, At: start}); err != nil {
@@ -327,9 +320,7 @@ func TestOneProcessAmendsASealedSeasonAfterABan(t *testing.T) {
 	second.wantList(ranking.Query{Board: dailyBoard.ID, Season: day}, "bob 3 1")
 }
 
-// One process sets a ban, and another process of the region repeats the ban. While one of the two
-// amends a sealed season, the other process is also about to amend the season. The season gets one
-// amendment.
+// Two processes amend at the same time. The season gets one amendment.
 func TestABanAndItsRepetitionAmendASealedSeasonOnce(t *testing.T) {
 	for _, first := range []string{"the process that sets the ban", "another process", "a second task of the same process"} {
 		t.Run(first+" amends", func(t *testing.T) {
@@ -399,7 +390,6 @@ func TestABanAndItsRepetitionAmendASealedSeasonOnce(t *testing.T) {
 	}
 }
 
-// sealBeforeMark is a store that calls the function seal before MarkFinal.
 type sealBeforeMark struct {
 	leaderboard.Store
 	seal func()
@@ -410,8 +400,7 @@ func (s *sealBeforeMark) MarkFinal(ctx context.Context, b *leaderboard.Board, se
 	return s.Store.MarkFinal(ctx, b, season, users, reason)
 }
 
-// A season is sealed after a process has set a ban, and before the process marks the user for an
-// amendment. The final standings include the ban already, so the season gets no amendment.
+// The season is sealed between the ban and the mark of the user.
 func TestASealDuringABanNeedsNoAmendment(t *testing.T) {
 	store, _ := embedded.Open(t)
 	sealing := &sealBeforeMark{Store: store}

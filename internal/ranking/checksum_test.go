@@ -72,8 +72,7 @@ func TestChecksumOfASealedSeason(t *testing.T) {
 	check("after an erasure", ann)
 }
 
-// The checksum includes every page of a large season. The checksum of a sealed season
-// without users is the hash of an empty text.
+// Without users, the checksum is the hash of an empty text.
 func TestChecksumOfManyUsersAndWithoutUsers(t *testing.T) {
 	f := open(t)
 	f.clock.set(start.AddDate(0, 0, -1))

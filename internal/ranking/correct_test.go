@@ -24,8 +24,7 @@ func TestLinkedBoardsRefuseCorrections(t *testing.T) {
 	f.wantList(november, "ann 7 1")
 }
 
-// If a result without a timestamp is corrected, and retried just after the season's end, it
-// counts once, as corrected.
+// The retry arrives just after the season's end, without a timestamp.
 func TestRetryOfACorrectedResultCountsOnce(t *testing.T) {
 	end := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 	score, achieved := leaderboard.Score(9), end.Add(-time.Hour)
@@ -48,7 +47,6 @@ func TestRetryOfACorrectedResultCountsOnce(t *testing.T) {
 	}
 }
 
-// A call without a season looks for the match in the newest 32 seasons of the user.
 func TestMatchIsSoughtInTheNewestSeasons(t *testing.T) {
 	f := open(t)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: century}})

@@ -17,7 +17,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// damagedUser is a store in which the results and the bans of the user "bad" cannot be read or
+// damagedUser is a store in which results and bans of the user "bad" cannot be read or
 // changed. If board is not empty, only the results on this board are damaged.
 type damagedUser struct {
 	leaderboard.Store
@@ -71,7 +71,6 @@ func (s damagedUser) Apply(ctx context.Context, b *leaderboard.Board, results []
 	return report, err
 }
 
-// The bans of other users end although the data of one user are damaged.
 func TestBansEndDespiteADamagedUser(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -91,8 +90,8 @@ func TestBansEndDespiteADamagedUser(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"}, "ann 5 1")
 }
 
-// A void reaches the results of all users whose data are intact, in every chunk of users and on
-// linked boards. The void stays unfinished, so the next sweep repeats it.
+// The void reaches every chunk of users and the linked boards. It stays unfinished, so the
+// next sweep repeats it.
 func TestAVoidReachesTheOthersDespiteADamagedUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, damagedBoard := range []leaderboard.BoardID{"b", "copy"} {
@@ -135,7 +134,6 @@ func TestAVoidReachesTheOthersDespiteADamagedUser(t *testing.T) {
 	})
 }
 
-// A fill of a linked board copies the results of all users whose data are intact.
 func TestFillsGoOnDespiteADamagedUser(t *testing.T) {
 	for _, damagedBoard := range []leaderboard.BoardID{"b", "copy"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -157,7 +155,6 @@ func TestFillsGoOnDespiteADamagedUser(t *testing.T) {
 	}
 }
 
-// A fill of a rolling window copies the results of all users whose data are intact.
 func TestRollingWindowsAreFilledDespiteADamagedUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)
@@ -184,7 +181,7 @@ func TestRollingWindowsAreFilledDespiteADamagedUser(t *testing.T) {
 	})
 }
 
-// differences returns the differences that Verify finds, as sorted texts.
+// differences returns the differences that Verify finds, sorted.
 func (f *fixture) differences(sel ranking.Selection, repair bool) (texts []string) {
 	f.t.Helper()
 	if _, err := f.Verify(f.t.Context(), sel, repair, nil, func(d ranking.Difference) error {
@@ -197,9 +194,8 @@ func (f *fixture) differences(sel ranking.Selection, repair bool) (texts []strin
 	return slices.Compact(texts)
 }
 
-// If the data of a user on one linked board are damaged, the source, the other linked boards
-// and the other users still get their results. The service counts the failed copies, and
-// Verify reports the user. After the data are restored, Verify copies the missing results.
+// The service counts the failed copies, and Verify reports the user. After the data are
+// restored, Verify copies the missing results.
 func TestResultsReachTheOtherBoardsDespiteADamagedCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)
@@ -255,8 +251,7 @@ func (f *fixture) wantDifferences(got []string, want ...string) {
 	}
 }
 
-// Verify of a linked board names the users whom the fill left out, whether their data are
-// damaged on the source or on the linked board.
+// The data may be damaged on the source or on the linked board.
 func TestVerifyNamesUsersWhomAFillLeftOut(t *testing.T) {
 	for _, damagedBoard := range []leaderboard.BoardID{"b", "copy"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -277,8 +272,7 @@ func TestVerifyNamesUsersWhomAFillLeftOut(t *testing.T) {
 	}
 }
 
-// Verify does not report a result as missing if the linked board refused it as late, or if the
-// season of the result was deleted.
+// A linked board need not have a result that it refused as late, or whose season was deleted.
 func TestVerifyAcceptsResultsThatALinkedBoardNeedNotHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := linkedPair(t)

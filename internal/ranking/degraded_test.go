@@ -21,21 +21,21 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// outage is a service with a store and an index that a test can make unavailable.
+// outage is a service whose store and index a test can make unavailable.
 type outage struct {
 	*fixture
 	store *faults.Store
 	index *faults.Index
 }
 
-// openOutage returns a service with board b. On this board, ann has 5 points, bob and
-// cyd have 7, and dan has 1. bob and dan are in the red team.
+// openOutage returns a service with board b: bob and cyd have 7 points, ann has 5, dan has 1.
+// bob and dan are in the red team.
 func openOutage(t *testing.T) outage {
 	t.Helper()
 	store, index := embedded.Open(t)
 	f := outage{store: &faults.Store{Store: store}, index: &faults.Index{Index: index}}
 	f.fixture = serviceOver(t, f.store, f.index)
-	t.Cleanup(f.Service.Close) // cleanups run in reverse order, so this runs before the store is closed
+	t.Cleanup(f.Service.Close) // cleanups run in reverse order: this one before the store's
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Divisions: []string{"team"}})
 	for user, n := range map[string]int64{"ann": 5, "bob": 7, "cyd": 7, "dan": 1} {
 		r := points(user, "m", n)
@@ -53,8 +53,8 @@ var (
 	red    = ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "team", Value: "red"}}
 )
 
-// checkRanks checks that a page, a user and statistics have ranks, and are not degraded. lines are
-// the lines of the ladder of boardB: see list.
+// checkRanks checks that reads have ranks and are not degraded. lines are those of boardB: see
+// list.
 func (f outage) checkRanks(lines ...string) {
 	f.t.Helper()
 	f.wantList(boardB, lines...)
@@ -72,8 +72,8 @@ func (f outage) checkRanks(lines ...string) {
 	}
 }
 
-// checkDegraded checks answers without the index. They have scores in standing order,
-// no ranks, no number of users, and Degraded set. Reads that require ranks fail.
+// checkDegraded checks answers without the index: scores in standing order, no ranks, no
+// total, and Degraded set.
 func (f outage) checkDegraded() {
 	f.t.Helper()
 	check := func(what string, a ranking.About, lines []ranking.Line, want ...string) {
@@ -93,7 +93,6 @@ func (f outage) checkDegraded() {
 		}
 	}
 	ctx := f.t.Context()
-	// Reading pages by token works without the index too.
 	pq := ranking.PageQuery{Query: boardB, Limit: 3}
 	firstPage, err := f.Page(ctx, pq)
 	if err != nil {
@@ -140,7 +139,6 @@ func (f outage) checkDegraded() {
 	if err != nil || len(seasons) != 1 || seasons[0].Total != nil {
 		f.t.Errorf("seasons: %+v, %v, want one season without a total", seasons, err)
 	}
-	// Reads that require ranks return an error.
 	if _, err := f.Stats(ctx, ranking.StatsQuery{Query: boardB}); !errors.Is(err, leaderboard.ErrRankUnavailable) {
 		f.t.Errorf("stats: %v, want ErrRankUnavailable", err)
 	}
@@ -173,8 +171,7 @@ func TestReadsDegradeWithoutTheIndex(t *testing.T) {
 				f.clock.set(start.Add(time.Minute))
 				f.index.Set(mode)
 				f.checkDegraded()
-				// After a timeout the circuit breaker is open, so reads do not wait for
-				// the index.
+				// The circuit breaker is open, so reads do not wait for the index.
 				startedAt := time.Now()
 				if _, err := f.User(t.Context(), boardB, "ann", 4, false); err != nil {
 					t.Error(err)
@@ -183,15 +180,14 @@ func TestReadsDegradeWithoutTheIndex(t *testing.T) {
 					t.Errorf("a read took %v, want no delay", elapsed)
 				}
 				f.index.Set(faults.Up)
-				time.Sleep(time.Minute) // longer than the cooldown, in fake time
+				time.Sleep(time.Minute) // longer than the cooldown
 				f.checkRanks("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
 			})
 		})
 	}
 }
 
-// unsyncedIndex is an index that lacks an update of every season, so it rejects reads without a
-// request to its server. The server hangs.
+// unsyncedIndex is an index that rejects reads without a request to its server, which hangs.
 type unsyncedIndex struct{ leaderboard.Index }
 
 func (unsyncedIndex) Page(context.Context, leaderboard.Ladder, int64, int, ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
@@ -203,9 +199,7 @@ func (unsyncedIndex) Loaded(ctx context.Context, _ leaderboard.SeasonKey) (bool,
 	return false, fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, ctx.Err())
 }
 
-// The server of the index hangs, and the index refuses reads without asking its server. Reads do
-// not wait for a load of the season. Once a second, one read tests the server for a quarter of a
-// second.
+// Once a second, one read tests the server for a quarter of a second.
 func TestReadsDoNotWaitForALoadOnASilentIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -234,7 +228,6 @@ func TestReadsDoNotWaitForALoadOnASilentIndex(t *testing.T) {
 	})
 }
 
-// countedIndex is an index that counts its calls.
 type countedIndex struct {
 	leaderboard.Index
 	calls atomic.Int64
@@ -250,7 +243,6 @@ func (x *countedIndex) Loaded(ctx context.Context, key leaderboard.SeasonKey) (b
 	return x.Index.Loaded(ctx, key)
 }
 
-// If the server of the index refuses calls, most reads do not call the index.
 func TestMostReadsDoNotCallAnIndexThatRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -271,14 +263,13 @@ func TestMostReadsDoNotCallAnIndexThatRefuses(t *testing.T) {
 			t.Errorf("1,000 reads made %d calls of the index, want 30 at most", n)
 		}
 		f.index.Set(faults.Up)
-		time.Sleep(2 * time.Second) // longer than the cooldown, in fake time
+		time.Sleep(2 * time.Second) // longer than the cooldown
 		read(false)
 		g.Service.Close()
 	})
 }
 
-// slowLadders is a store in which a read of a ladder takes a second. It counts these
-// reads.
+// slowLadders is a store in which a read of a ladder takes a second. It counts these reads.
 type slowLadders struct {
 	leaderboard.Store
 	reads atomic.Int64
@@ -310,8 +301,7 @@ func collect(entries iter.Seq2[leaderboard.Entry, error]) (all []leaderboard.Ent
 	return all, nil
 }
 
-// Without the index, concurrent readers of a page share one read of the store. A reader
-// that starts after a write does not share a read that started before the write.
+// A reader that starts after a write does not share an earlier read.
 func TestReadersShareAPageWithoutTheIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -341,7 +331,7 @@ func TestReadersShareAPageWithoutTheIndex(t *testing.T) {
 	})
 }
 
-// userReads is a store that counts the reads of users.
+// userReads is a store that counts the calls of HasUsers.
 type userReads struct {
 	leaderboard.Store
 	delay time.Duration // of HasUsers
@@ -359,8 +349,7 @@ func (s *userReads) Users(ctx context.Context, key leaderboard.SeasonKey) iter.S
 	return s.Store.Users(ctx, key)
 }
 
-// Without the index, concurrent readers share one read that shows whether the season has users.
-// For a while, later readers need no such read.
+// For a while, later readers need no read.
 func TestReadersShareTheSearchForUsersWithoutTheIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -377,7 +366,7 @@ func TestReadersShareTheSearchForUsersWithoutTheIndex(t *testing.T) {
 			readers.Go(read)
 		}
 		readers.Wait()
-		// The first reader starts a read. The other readers wait, and share the next read.
+		// The first reader starts a read. The other readers share the next read.
 		if n := counted.reads.Load(); n < 1 || n > 2 {
 			t.Errorf("100 concurrent readers made %d reads of users, want 1 or 2", n)
 		}
@@ -392,8 +381,7 @@ func TestReadersShareTheSearchForUsersWithoutTheIndex(t *testing.T) {
 	})
 }
 
-// Without the index, a reader ends its call while the shared read that shows whether the season has
-// users is still running. The race detector finds no data race.
+// The race detector finds no data race.
 func TestAReaderLeavesTheSearchForUsers(t *testing.T) {
 	f := openOutage(t)
 	slow := &userReads{Store: f.store, delay: 50 * time.Millisecond}
@@ -410,8 +398,8 @@ func TestAReaderLeavesTheSearchForUsers(t *testing.T) {
 	}
 }
 
-// movingStore is a store that yields the first entry of a ladder again at the end of the ladder. A
-// store may do this if the entry moves during the read.
+// movingStore is a store that yields the first entry of a ladder again at the end, as if the
+// entry moved during the read.
 type movingStore struct{ leaderboard.Store }
 
 func (s movingStore) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
@@ -432,7 +420,6 @@ func (s movingStore) Entries(ctx context.Context, l leaderboard.Ladder, after le
 	}
 }
 
-// Without the index, a page lists each user once, even if an entry moves during the read.
 func TestAPageWithoutTheIndexListsEachUserOnce(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -447,7 +434,7 @@ func TestAPageWithoutTheIndexListsEachUserOnce(t *testing.T) {
 	}
 }
 
-// Writes succeed without the index. When the index is available again, it includes these writes.
+// When the index is available again, it includes these writes.
 func TestWritesSucceedWithoutTheIndex(t *testing.T) {
 	f := openOutage(t)
 	f.index.Set(faults.Refuse)
@@ -466,8 +453,7 @@ func TestWritesSucceedWithoutTheIndex(t *testing.T) {
 	f.checkRanks("ann 14 1", "dan 1 2")
 }
 
-// Without the index, a board cannot be deleted. Otherwise a later board with the same
-// id would have the ranks of the deleted board.
+// Otherwise a later board with the same id would have the ranks of the deleted board.
 func TestBoardIsNotDeletedWithoutTheIndex(t *testing.T) {
 	f := openOutage(t)
 	f.index.Set(faults.Refuse)
@@ -492,10 +478,9 @@ func TestSeasonIsSealedWithoutTheIndex(t *testing.T) {
 	if err := f.Seal(t.Context(), "d", "20261120"); err != nil {
 		t.Fatal(err)
 	}
-	f.wantList(ranking.Query{Board: "d", Season: "20261120"}, "ann 5 1") // reads of final standings do not use the index
+	f.wantList(ranking.Query{Board: "d", Season: "20261120"}, "ann 5 1")
 }
 
-// Without the store, reads of ranks succeed and return the time of the last change.
 // Writes and reads of stored data fail.
 func TestReadsOfRanksSucceedWithoutTheStore(t *testing.T) {
 	for name, mode := range map[string]faults.Mode{"the server refuses": faults.Refuse, "the server hangs": faults.Hang} {
@@ -591,8 +576,7 @@ func (x slowIndex) Restore(ctx context.Context, b *leaderboard.Board, s leaderbo
 	}
 }
 
-// While a large season is being loaded, reads wait for a limited time and then return
-// scores without ranks. After the load, reads return ranks.
+// Reads wait for a limited time, and then return scores without ranks.
 func TestReadsDegradeWhileASeasonIsLoaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -628,8 +612,7 @@ func TestReadsDegradeWhileASeasonIsLoaded(t *testing.T) {
 	})
 }
 
-// SweepEvery loads a season that the index has lost, even if no caller reads the
-// season.
+// No caller reads the season.
 func TestSweepLoadsALostSeason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// attributedResult returns the result number i of a series of results with attributes. Many results
-// of the series have equal points and equal attributes.
+// attributedResult returns one of a series of results with attributes, many of them with equal
+// points.
 func attributedResult(i int) leaderboard.MatchResult {
 	r := points(fmt.Sprint("u", i%40), fmt.Sprint("m", i/40), int64(i%7))
 	r.AchievedAt = start.Add(time.Duration(i%11) * time.Second)
@@ -25,7 +25,6 @@ func attributedResult(i int) leaderboard.MatchResult {
 	return r
 }
 
-// amendDivisions changes the divisions of a board.
 func (f *fixture) amendDivisions(id leaderboard.BoardID, divisions ...string) leaderboard.Board {
 	f.t.Helper()
 	b, err := f.AmendBoard(f.t.Context(), id, func(b *leaderboard.Board) error { b.Divisions = divisions; return nil })
@@ -35,7 +34,7 @@ func (f *fixture) amendDivisions(id leaderboard.BoardID, divisions ...string) le
 	return b
 }
 
-// wantSameLadders checks that two boards have the same ladders overall and in every division.
+// wantSameLadders checks that two boards have the same ladders, overall and in every division.
 func (f *fixture) wantSameLadders(x, y leaderboard.BoardID, season leaderboard.SeasonID) {
 	f.t.Helper()
 	seen := map[leaderboard.Division]bool{{}: true}
@@ -68,9 +67,8 @@ func (f *fixture) wantNoDifferences() {
 	}
 }
 
-// A division is added to a board while two processes apply results. The ladder of this division is
-// the same as on a board that had the division from the start. A removed division has no entries in
-// the store and no standings in the index.
+// Two processes apply results meanwhile. The ladders equal those of a board with these
+// divisions from the start.
 func TestDivisionsOfALiveBoardChange(t *testing.T) {
 	f := open(t)
 	other := ranking.New(f.store, f.index, ranking.Options{Now: f.clock.now, BoardTTL: time.Hour}) // caches the old divisions for an hour
@@ -141,7 +139,7 @@ func TestDivisionsOfALiveBoardChange(t *testing.T) {
 	}
 }
 
-// Sealed seasons keep the divisions with which they were sealed, even after a correction.
+// Even a correction does not change the divisions.
 func TestSealedSeasonsKeepTheirDivisions(t *testing.T) {
 	f := open(t)
 	schedule := leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}
@@ -189,8 +187,8 @@ func TestSealedSeasonsKeepTheirDivisions(t *testing.T) {
 	}
 }
 
-// If the process that recounts users dies, another process recounts them when the lease ends. After
-// another change of the divisions, the users are recounted again.
+// The first process dies. After another change of the divisions, the users are recounted
+// again.
 func TestRecountOfDivisionsIsFinishedByAnotherProcess(t *testing.T) {
 	f := open(t)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
@@ -225,8 +223,7 @@ func TestRecountOfDivisionsIsFinishedByAnotherProcess(t *testing.T) {
 	}
 }
 
-// A season loses its only user before the divisions change, and gets users afterwards. The recount
-// finds no user in the season. The season has the new divisions all the same.
+// The season loses its only user before the change, and gets users afterwards.
 func TestDivisionsOfASeasonWithoutUsersChange(t *testing.T) {
 	f := open(t)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})

@@ -10,8 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// A sealed season leaves the index of each region, even if this index was unavailable when the
-// season was sealed, or if the region had no process for days.
+// The index was unavailable during the seal, or the region had no process for days.
 func TestSealedSeasonsLeaveTheIndexLater(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: dailyBoard.ID, Season: day}
 	for _, tt := range []struct {

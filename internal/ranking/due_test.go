@@ -15,7 +15,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// sweepCalls is a store that counts the calls of a sweep.
 type sweepCalls struct {
 	leaderboard.Store
 	mu    sync.Mutex
@@ -29,7 +28,6 @@ func (s *sweepCalls) count(name string) {
 	s.calls[name]++
 }
 
-// takeCalls returns the calls since the last call of takeCalls.
 func (s *sweepCalls) takeCalls() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,9 +94,8 @@ func (s *sweepCalls) DeleteSeason(ctx context.Context, key leaderboard.SeasonKey
 	return s.Store.DeleteSeason(ctx, key, at)
 }
 
-// serviceWithDailyResults returns a service, and the counted calls of its store. Each of its boards
-// has one result on each of the given number of days. The last day contains start. The function
-// change changes the settings of each board before its creation.
+// serviceWithDailyResults returns a service whose boards have one result on each of the given
+// number of days, up to start. change changes the settings of each new board.
 func serviceWithDailyResults(t *testing.T, boards, days int, change func(*leaderboard.Board)) (*fixture, *sweepCalls) {
 	t.Helper()
 	store, index := embedded.Open(t)
@@ -127,8 +124,6 @@ func (f *fixture) sweep() {
 	}
 }
 
-// A sweep reads nothing of boards that have not changed. If a season closes, the sweep does
-// not read the sealed seasons of the board.
 func TestSweepReadsOnlyDueSeasons(t *testing.T) {
 	f, calls := serviceWithDailyResults(t, 20, 30, func(*leaderboard.Board) {})
 	wantCalls := func(what string, want map[string]int) {
@@ -173,11 +168,11 @@ func TestSweepReadsOnlyDueSeasons(t *testing.T) {
 	}
 }
 
-// listInterval is how long a process relies on its list of seasons.
+// listInterval equals the constant of package ranking.
 const listInterval = time.Hour
 
-// On a board with matches, each sweep looks for unfinished voids in the open season. When it
-// lists the seasons again, it looks in all seasons.
+// On a board with matches, each sweep looks for unfinished voids in the open season, and
+// hourly in all seasons.
 func TestASweepLooksForVoidsInOpenSeasons(t *testing.T) {
 	f, calls := serviceWithDailyResults(t, 1, 30, func(b *leaderboard.Board) { b.Matches = true })
 	f.sweep()
@@ -194,8 +189,6 @@ func TestASweepLooksForVoidsInOpenSeasons(t *testing.T) {
 	}
 }
 
-// Several processes with different clocks sweep at the same time. Each season is sealed by
-// one of them, and has no amendment. Each process then drops the season from its index.
 func TestOneProcessSealsASeason(t *testing.T) {
 	const processes, days = 4, 6
 	f, calls := serviceWithDailyResults(t, 3, days, func(*leaderboard.Board) {})
@@ -247,8 +240,7 @@ func TestOneProcessSealsASeason(t *testing.T) {
 	}
 }
 
-// A season of ten minutes starts after a sweep has read the board. The season is sealed a minute
-// after its end.
+// The season starts after a sweep has read the board.
 func TestAShortSeasonIsSealedInTime(t *testing.T) {
 	f := open(t)
 	begins := start.Add(20 * time.Minute)
@@ -271,8 +263,7 @@ func TestAShortSeasonIsSealedInTime(t *testing.T) {
 	}
 }
 
-// A process that sleeps during a Seal loses its lease. Another process then seals the
-// season. When the first process wakes up, it changes nothing.
+// The process loses its lease meanwhile, and another process seals the season.
 func TestASealThatSleepsChangesNothing(t *testing.T) {
 	f, calls := serviceWithDailyResults(t, 1, 1, func(*leaderboard.Board) {})
 	f.clock.set(start.AddDate(0, 0, 1))
@@ -302,8 +293,7 @@ func TestASealThatSleepsChangesNothing(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b0", Season: day}, "ann 5 1")
 }
 
-// A season gets its first result in its grace, after the sweeps have listed the seasons. The season
-// is still sealed a minute after it closes, even if it was ended early.
+// The sweeps have listed the seasons before the first result arrives.
 func TestASeasonWithAFirstResultInItsGraceIsSealedInTime(t *testing.T) {
 	const grace = 90 * time.Minute
 	midnight := start.Truncate(24*time.Hour).AddDate(0, 0, 1)
@@ -326,7 +316,7 @@ func TestASeasonWithAFirstResultInItsGraceIsSealedInTime(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for f.clock.now().Before(tt.close.Add(-20 * time.Minute)) { // while no season has results, the process lists the seasons less and less often
+			for f.clock.now().Before(tt.close.Add(-20 * time.Minute)) {
 				f.sweep()
 				f.clock.set(f.clock.now().Add(time.Minute))
 			}
@@ -345,9 +335,6 @@ func TestASeasonWithAFirstResultInItsGraceIsSealedInTime(t *testing.T) {
 	}
 }
 
-// A process deletes a sealed season past its retention. Then an administrator extends the
-// grace, and the season gets results again. A sweep seals the season again. The sweep may be in the
-// process that deleted the season, or in a process that knows only of the first seal.
 func TestASeasonReopenedAfterItsDeletionIsSealedAgain(t *testing.T) {
 	for _, sweeper := range []string{"deleted the season", "only knows of the seal"} {
 		t.Run("the process that "+sweeper, func(t *testing.T) {

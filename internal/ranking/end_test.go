@@ -10,13 +10,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// withTime returns r with an event time.
 func withTime(r leaderboard.MatchResult, achievedAt time.Time) leaderboard.MatchResult {
 	r.AchievedAt = achievedAt
 	return r
 }
 
-// end ends a season early.
 func (f *fixture) end(board leaderboard.BoardID, season leaderboard.SeasonID, at time.Time) ranking.SeasonEnding {
 	f.t.Helper()
 	ending, err := f.EndSeason(f.t.Context(), board, leaderboard.EarlyEnd{ID: season, At: at})
@@ -55,7 +53,7 @@ func TestEndSeasonExcludesLaterResults(t *testing.T) {
 		t.Errorf("state of a result after the end: %+v, %v; want REJECTED, SEASON_ENDED", got, err)
 	}
 
-	late := f.trySubmit("b", points("dan", "1", 3)) // at the present time
+	late := f.trySubmit("b", points("dan", "1", 3))
 	if late.Status != leaderboard.Rejected || late.Reason != leaderboard.ReasonEnded || late.Season != "202611" {
 		t.Errorf("result after the end: %+v, want a rejection as SEASON_ENDED", late)
 	}
@@ -153,7 +151,7 @@ func TestEndSeasonRefusesWrongCalls(t *testing.T) {
 	}
 }
 
-// The import of an early end also ends a closed or sealed season, which stays closed or sealed.
+// A closed or sealed season stays closed or sealed.
 func TestImportOfAnEarlyEnd(t *testing.T) {
 	for phase, after := range map[string]string{"open": "grace", "closed": "closed", "sealed": "sealed"} {
 		t.Run("the season is "+phase, func(t *testing.T) {
@@ -227,16 +225,14 @@ func TestEndSeasonOfALinkedBoard(t *testing.T) {
 	f.wantList(week, "ann 5 1", "bob 4 2")
 }
 
-// A process with an older version of the board may count results after the end. The sweep
-// recounts the season before it seals the season.
+// A process with an older version of the board may have counted results after the end.
 func TestSealRecountsASeasonThatEndedEarly(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily}})
 	for i := range 3 {
 		f.submit("b", withTime(points(fmt.Sprint("u", i), "1", int64(i)), start.Add(time.Duration(i-2)*time.Minute)))
 	}
-	// End the season in the store only, without the recounts of EndSeason. The results after the end
-	// then still count.
+	// End the season in the store only: the results after the end then still count.
 	if _, err := f.store.AmendBoard(t.Context(), "b", func(b *leaderboard.Board) error {
 		return b.Season.EndEarly(leaderboard.EarlyEnd{ID: "20261120", At: start.Add(-time.Minute), DecidedAt: start})
 	}); err != nil {

@@ -25,8 +25,7 @@ func (c *BoardCache) CachedSeasons() (n int) {
 	return n
 }
 
-// Seal seals one season immediately, unless it is sealed already. Sweep seals all
-// seasons that closed at least sealDelay ago.
+// Seal seals one season immediately, unless it is sealed. Sweep would wait for sealDelay.
 func (a *Admin) Seal(ctx context.Context, id leaderboard.BoardID, season leaderboard.SeasonID) error {
 	b, err := a.board(ctx, id)
 	if err != nil {

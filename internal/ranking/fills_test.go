@@ -21,7 +21,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// slowScans is a store whose Scan yields many users, and waits a millisecond before each of them.
+// slowScans is a store whose Scan takes a millisecond for each user.
 type slowScans struct {
 	leaderboard.Store
 	users int
@@ -42,8 +42,8 @@ func (s slowScans) Scan(ctx context.Context, key leaderboard.SeasonKey, part lea
 	}
 }
 
-// A fill of 50,000 users takes 50 seconds. Meanwhile the log, the metrics and Filling show its
-// progress. A second fill knows the size of the season, so it estimates the remaining time.
+// The fill takes 50 seconds. A second fill knows the size of the season, so it estimates the
+// remaining time.
 func TestProgressOfAFill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, index := embedded.Open(t)
@@ -88,7 +88,6 @@ func TestProgressOfAFill(t *testing.T) {
 	})
 }
 
-// brokenScans is a store whose Scan of some boards fails.
 type brokenScans struct {
 	leaderboard.Store
 	errs map[leaderboard.BoardID]error
@@ -101,7 +100,6 @@ func (s brokenScans) Scan(ctx context.Context, key leaderboard.SeasonKey, part l
 	return s.Store.Scan(ctx, key, part)
 }
 
-// Load fills the other seasons if it cannot fill one.
 func TestLoadGoesOnAfterAnError(t *testing.T) {
 	store, index := embedded.Open(t)
 	f := serviceOver(t, store, index)
@@ -131,7 +129,6 @@ func TestLoadGoesOnAfterAnError(t *testing.T) {
 	}
 }
 
-// countedLoads counts the calls of Loaded.
 type countedLoads struct {
 	*faults.Index
 	n int
@@ -142,7 +139,7 @@ func (x *countedLoads) Loaded(ctx context.Context, s leaderboard.SeasonKey) (boo
 	return x.Index.Loaded(ctx, s)
 }
 
-// While the index is unavailable, Load does not wait for a timeout of each season.
+// Load does not wait for a timeout of each season.
 func TestLoadGivesUpWithoutAnIndex(t *testing.T) {
 	store, index := embedded.Open(t)
 	f := serviceOver(t, store, index)

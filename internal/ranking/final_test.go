@@ -7,7 +7,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// If an amendment happens during every read, readConsistently returns an error.
+// An amendment happens during every read.
 func TestReadConsistentlyReturnsAnError(t *testing.T) {
 	err := readConsistently(func() (bool, error) { return false, nil })
 	if !errors.Is(err, leaderboard.ErrUnavailable) {

@@ -13,7 +13,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// clock is a clock that a test sets.
 type clock struct {
 	mu sync.Mutex
 	t  time.Time
@@ -40,7 +39,6 @@ type fixture struct {
 	clock *clock
 }
 
-// start is the time of the clock at the start of a test.
 var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // open returns a service over a new embedded store and index.
@@ -50,7 +48,7 @@ func open(t *testing.T) *fixture {
 	return serviceOver(t, store, index)
 }
 
-// serviceOver returns a service over a store and an index. Its clock is set to start.
+// serviceOver returns a service whose clock is set to start.
 func serviceOver(t *testing.T, store leaderboard.Store, index leaderboard.Index) *fixture {
 	c := &clock{t: start}
 	service := ranking.New(store, index, ranking.Options{Now: c.now})
@@ -58,7 +56,6 @@ func serviceOver(t *testing.T, store leaderboard.Store, index leaderboard.Index)
 	return &fixture{service, t, store, index, c}
 }
 
-// create creates a board and returns it as stored.
 func (f *fixture) create(b leaderboard.Board) leaderboard.Board {
 	f.t.Helper()
 	b, err := f.CreateBoard(f.t.Context(), b)
@@ -85,7 +82,7 @@ func points(user, match string, n int64) leaderboard.MatchResult {
 	}
 }
 
-// submit submits a result, which must be applied, and returns its receipt.
+// submit submits a result, which must be applied.
 func (f *fixture) submit(board leaderboard.BoardID, r leaderboard.MatchResult) ranking.Receipt {
 	f.t.Helper()
 	got := f.trySubmit(board, r)
@@ -95,7 +92,6 @@ func (f *fixture) submit(board leaderboard.BoardID, r leaderboard.MatchResult) r
 	return got
 }
 
-// trySubmit submits a result and returns its receipt.
 func (f *fixture) trySubmit(board leaderboard.BoardID, r leaderboard.MatchResult) ranking.Receipt {
 	f.t.Helper()
 	receipts, err := f.Submit(f.t.Context(), f.board(board), []leaderboard.MatchResult{r})
@@ -105,8 +101,7 @@ func (f *fixture) trySubmit(board leaderboard.BoardID, r leaderboard.MatchResult
 	return receipts[0]
 }
 
-// list reads a whole ladder in pages of n entries. It returns lines of the form
-// "user score rank".
+// list reads a whole ladder in pages of n entries. A line has the form "user score rank".
 func (f *fixture) list(q ranking.Query, n int) []string {
 	f.t.Helper()
 	lines := []string{}

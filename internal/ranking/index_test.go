@@ -37,9 +37,8 @@ func (x *silentIndex) Loaded(ctx context.Context, _ leaderboard.SeasonKey) (bool
 	return true, x.wait(ctx)
 }
 
-// When the index stops answering, a probe finds the index silent, and all waiting readers fail.
-// From then on, only one reader at a time waits for the index, for at most probeTimeout. The other
-// readers fail at once. When the index answers again, all readers use it.
+// A probe finds the index silent, and all waiting readers fail. Then one reader at a time
+// waits, for at most probeTimeout, until the index answers again.
 func TestOneReaderTestsASilentIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := &silentIndex{}
@@ -48,8 +47,8 @@ func TestOneReaderTestsASilentIndex(t *testing.T) {
 			_, _, err := x.Standings(ctx, leaderboard.Ladder{}, nil)
 			return err
 		}
-		// readers runs ten concurrent readers. It returns how many readers failed, and the time of the
-		// slowest reader. It checks the number of calls of the index.
+		// readers runs ten concurrent readers. It returns how many failed, and the time of the
+		// slowest. It checks the number of calls of the index.
 		readers := func(calls int64) (failed int64, slowest time.Duration) {
 			t.Helper()
 			before, start := index.calls.Load(), time.Now()
@@ -115,7 +114,6 @@ func (longRead) Standings(context.Context, leaderboard.Ladder, []leaderboard.Use
 
 func (longRead) Loaded(context.Context, leaderboard.SeasonKey) (bool, error) { return true, nil }
 
-// A long read does not open the circuit breaker while the index answers other calls.
 func TestLongReadIsNoSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRankIndex(longRead{}, nil, newTasks(), time.Now, slog.New(slog.DiscardHandler))

@@ -13,7 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// journal records the entries that were noted, as "board user". It fails with err.
+// journal records the noted entries as "board user". It fails with err.
 type journal struct {
 	noted []string
 	err   error
@@ -26,14 +26,12 @@ func (j *journal) Note(_ context.Context, key leaderboard.SeasonKey, users []lea
 	return j.err
 }
 
-// take returns the noted entries in order, and forgets them.
 func (j *journal) take() []string {
 	noted := slices.Compact(slices.Sorted(slices.Values(j.noted)))
 	j.noted = nil
 	return noted
 }
 
-// openWith returns a service with a journal, over a new embedded store and index.
 func openWith(t *testing.T, j *journal) *fixture {
 	t.Helper()
 	store, index := embedded.Open(t)
@@ -43,8 +41,7 @@ func openWith(t *testing.T, j *journal) *fixture {
 	return &fixture{service, t, store, index, c}
 }
 
-// Every change of ranks that does not follow from a message of the log is noted in the journal.
-// A change that a message causes is not.
+// A change that follows from a message of the log is not noted.
 func TestChangesOutsideTheLogAreNoted(t *testing.T) {
 	j := &journal{}
 	f := openWith(t, j)
@@ -62,7 +59,6 @@ func TestChangesOutsideTheLogAreNoted(t *testing.T) {
 		t.Errorf("results and notifications noted %q, want nothing", noted)
 	}
 
-	// The linked board is filled with the results of its source.
 	f.create(leaderboard.Board{ID: "linked", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "b"}})
 	if err := f.FillLinked(t.Context()); err != nil {
 		t.Fatal(err)
@@ -84,7 +80,7 @@ func TestChangesOutsideTheLogAreNoted(t *testing.T) {
 	}
 }
 
-// If a change cannot be noted, the call that made it fails, so that it is repeated.
+// The caller then repeats the change.
 func TestAChangeThatCannotBeNotedFails(t *testing.T) {
 	j := &journal{err: errors.New("the log is full")}
 	f := openWith(t, j)

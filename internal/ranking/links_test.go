@@ -22,7 +22,7 @@ import (
 
 const century = 100 * 365 * 24 * time.Hour
 
-// lapBoards returns a source and boards that are linked to it. It does not create them.
+// lapBoards returns a source and its linked boards, not yet created.
 func lapBoards(sourceSchedule leaderboard.ScheduleKind) (source leaderboard.Board, linked []leaderboard.Board) {
 	ties := []leaderboard.TieBreaker{{Name: "wins"}, {Name: "faults", Order: leaderboard.LowerFirst}}
 	schedule := func(k leaderboard.ScheduleKind) leaderboard.Schedule {
@@ -45,12 +45,10 @@ func lapBoards(sourceSchedule leaderboard.ScheduleKind) (source leaderboard.Boar
 	return source, linked
 }
 
-// lapAttributes are the values of the attributes of laps. A value that is repeated is more
-// frequent.
+// lapAttributes are the values of the attributes of laps.
 var lapAttributes = map[string][]string{"mode": {"ranked", "ranked", "casual"}, "team": {"red", "blue"}}
 
-// lap returns a random result of the source. It draws from few users and matches, so that many
-// results are revisions of one match.
+// lap returns a random result. Few users and matches give many revisions of one match.
 func lap(rng *rand.Rand) leaderboard.MatchResult {
 	r := points(fmt.Sprintf("u%d", rng.IntN(6)), fmt.Sprintf("m%d", rng.IntN(8)), int64(rng.IntN(20)-4))
 	r.Revision = max(0, int64(rng.IntN(6)-2))
@@ -75,10 +73,10 @@ func lap(rng *rand.Rand) leaderboard.MatchResult {
 type linkedFixture struct {
 	*fixture
 	source *leaderboard.Board
-	banned map[leaderboard.BanKey]bool // the bans that the test has set, for the recount
+	banned map[leaderboard.BanKey]bool // set by the test, for the recount
 }
 
-// apply applies results to the source. It repeats the call until the call succeeds.
+// apply applies results to the source. It repeats the call until it succeeds.
 func (f *linkedFixture) apply(results []leaderboard.MatchResult) error {
 	ctx := f.t.Context()
 	complete := slices.Clone(results)
@@ -91,7 +89,7 @@ func (f *linkedFixture) apply(results []leaderboard.MatchResult) error {
 	return applyUntilDone(ctx, f.Service, f.source, complete)
 }
 
-// check compares every ladder of a linked board, including those of its divisions, with a recount.
+// check compares every ladder of a linked board with a recount.
 func (f *linkedFixture) check(b *leaderboard.Board) {
 	f.t.Helper()
 	var standing []leaderboard.MatchResult
@@ -123,7 +121,6 @@ func (f *linkedFixture) check(b *leaderboard.Board) {
 	}
 }
 
-// isVoid reports whether the match of r, a result of the source, is void.
 func (f *linkedFixture) isVoid(r *leaderboard.MatchResult) bool {
 	f.t.Helper()
 	state, err := f.store.Match(f.t.Context(), leaderboard.MatchKey{SeasonKey: r.SeasonKey, Match: r.Match})
@@ -136,8 +133,8 @@ func (f *linkedFixture) isVoid(r *leaderboard.MatchResult) bool {
 	return state.IsVoid()
 }
 
-// setRandomVoid voids or restores a random match of the source. It repeats the call until the
-// call succeeds, or leaves the match to finishVoids.
+// setRandomVoid voids or restores a random match. It repeats the call, or leaves the match to
+// finishVoids.
 func (f *linkedFixture) setRandomVoid(rng *rand.Rand) {
 	r := lap(rng)
 	r.Season = naiveSeason(f.source.Season.Kind, r.AchievedAt)
@@ -164,7 +161,7 @@ type faultyStore struct {
 	remaining int // calls until the next fault
 }
 
-// fails reports whether the next step of a call must fail, and counts the step.
+// fails counts a step of a call, and reports whether the step must fail.
 func (s *faultyStore) fails() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,8 +181,8 @@ func (s *faultyStore) stop() {
 	s.maxCalls = 0
 }
 
-// faulty calls a method of the store. It may return errDied without the call, or after the call has
-// succeeded.
+// faulty calls a method of the store. It may return errDied instead of the call, or after the
+// call has succeeded.
 func faulty[T any](s *faultyStore, call func() (T, error)) (T, error) {
 	var zero T
 	if s.fails() {
@@ -210,10 +207,10 @@ func (s *faultyStore) Result(ctx context.Context, key leaderboard.ResultKey) (le
 	return faulty(s, func() (leaderboard.Record, error) { return s.Store.Result(ctx, key) })
 }
 
-// In random histories, every ladder of every linked board equals a recount of the source.
-// The histories contain:
+// In random histories, every ladder of every linked board equals a recount of the source. The
+// histories contain:
 //   - duplicates, retractions, and revisions in any order, some of them in another season
-//   - matches that are voided and restored, bans and erasures
+//   - voids, restored matches, bans and erasures
 //   - concurrent writers, and store calls that fail between two boards
 //   - linked boards that are created and filled meanwhile
 //   - divisions, some of them crossed, that are added, removed and filled meanwhile
@@ -290,7 +287,6 @@ func linkedHistory(t *testing.T, rng *rand.Rand) {
 	}
 }
 
-// divide changes the divisions of a board, if it exists.
 func (f *linkedFixture) divide(id leaderboard.BoardID, divisions []string) {
 	_, err := f.AmendBoard(f.t.Context(), id, func(b *leaderboard.Board) error { b.Divisions = divisions; return nil })
 	if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -298,7 +294,6 @@ func (f *linkedFixture) divide(id leaderboard.BoardID, divisions []string) {
 	}
 }
 
-// administer sometimes bans, unbans or erases a user.
 func (f *linkedFixture) administer(rng *rand.Rand, linked []leaderboard.Board) {
 	f.t.Helper()
 	user := leaderboard.UserID(fmt.Sprintf("u%d", rng.IntN(6)))
@@ -322,7 +317,7 @@ func (f *linkedFixture) administer(rng *rand.Rand, linked []leaderboard.Board) {
 	}
 }
 
-// waitFilled waits until a board has all results of its source, and its divisions are filled.
+// waitFilled waits until a board and its divisions are filled.
 func (f *fixture) waitFilled(id leaderboard.BoardID) {
 	f.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -341,7 +336,6 @@ func (f *fixture) waitFilled(id leaderboard.BoardID) {
 	}
 }
 
-// linkedPair returns a fixture with a source without seasons and a monthly linked board.
 func linkedPair(t *testing.T) *linkedFixture {
 	t.Helper()
 	store, index := embedded.Open(t)
@@ -363,7 +357,6 @@ var (
 	october  = ranking.Query{Board: "month", Season: "202610"}
 )
 
-// withRevision returns r with a revision and an event time.
 func withRevision(r leaderboard.MatchResult, revision int64, t time.Time) leaderboard.MatchResult {
 	r.Revision, r.AchievedAt = revision, t
 	return r
@@ -406,7 +399,7 @@ func TestResultThatIsLateForALinkedSeasonIsSkippedThere(t *testing.T) {
 	f.wantList(november)
 }
 
-// sealNovember seals the closed seasons of all boards, an hour later. It checks that November is
+// sealNovember seals the closed seasons of all boards, an hour later. November must then be
 // sealed on the given board.
 func (f *fixture) sealNovember(t *testing.T, id leaderboard.BoardID) {
 	t.Helper()
@@ -420,9 +413,8 @@ func (f *fixture) sealNovember(t *testing.T, id leaderboard.BoardID) {
 	}
 }
 
-// A correction in a closed season of the source also reaches a linked season that is closed or
-// sealed. If a process died after it wrote such a correction to the source, a refresh brings the
-// correction to the linked season.
+// The linked season is closed or sealed. If a process died before the copy, a refresh copies
+// the correction.
 func TestCorrectionOfAClosedSeasonReachesClosedLinkedSeasons(t *testing.T) {
 	for _, sealed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the linked season is sealed: %v", sealed), func(t *testing.T) {
@@ -529,7 +521,6 @@ func wantField(t *testing.T, err error, field string) {
 	}
 }
 
-// A linked board that is deleted and created again gets all results of the source again.
 func TestLinkedBoardCreatedAgainIsFilled(t *testing.T) {
 	f := linkedPair(t)
 	f.submit("laps", withRevision(points("ann", "m1", 7), 0, start))
@@ -552,8 +543,8 @@ func TestLinkedBoardCreatedAgainIsFilled(t *testing.T) {
 	f.wantList(november, "ann 12 1")
 }
 
-// After a linked board is deleted, its source accepts the attributes that only the linked board
-// declared. CreateBoard of the source with the original settings still succeeds.
+// The source then accepts the attributes that only the linked board declared. CreateBoard with
+// the original settings still succeeds.
 func TestSourceIsCreatedAgainAfterALinkIsDeleted(t *testing.T) {
 	f := open(t)
 	rules := leaderboard.Board{ID: "src", Policy: leaderboard.Sum, StrictSubmits: true, AcceptedAttributes: []string{"mode"}}
@@ -568,7 +559,7 @@ func TestSourceIsCreatedAgainAfterALinkIsDeleted(t *testing.T) {
 	}
 }
 
-// A window that is added to a linked board gets the results that the source has already.
+// The source has results in the new window already.
 func TestWindowAddedToALinkedBoardIsFilled(t *testing.T) {
 	f := linkedPair(t)
 	window := func(month time.Month) leaderboard.Season {
@@ -599,8 +590,8 @@ func TestWindowAddedToALinkedBoardIsFilled(t *testing.T) {
 	f.wantList(ranking.Query{Board: "cups", Season: "202611"}, "ann 7 1")
 }
 
-// If a process died after it applied a result to the source, a repair or rebuild of a
-// linked board brings the result to the linked board.
+// A process died after it applied a result to the source. A repair or rebuild of the linked
+// board copies the result.
 func TestRepairFillsLinkedBoards(t *testing.T) {
 	f := linkedPair(t)
 	ctx := t.Context()
@@ -663,7 +654,7 @@ func (s *meetingStore) UserSeasons(ctx context.Context, user leaderboard.UserID)
 	return s.Store.UserSeasons(ctx, user)
 }
 
-// For the users of one batch, the service reads their seasons on the linked boards concurrently.
+// For one batch, the service reads the users' seasons on the linked boards concurrently.
 func TestPlacesOfUsersAreReadConcurrently(t *testing.T) {
 	store, index := embedded.Open(t)
 	f := serviceOver(t, store, index)

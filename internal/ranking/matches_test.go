@@ -12,7 +12,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// brokenMatch is a store that cannot apply results of one match.
 type brokenMatch struct {
 	leaderboard.Store
 	match leaderboard.MatchID
@@ -25,7 +24,6 @@ func (s *brokenMatch) Apply(ctx context.Context, b *leaderboard.Board, results [
 	return s.Store.Apply(ctx, b, results)
 }
 
-// If the void of one match fails, FinishVoids still applies the voids of the other matches.
 func TestFinishVoidsGoesOnAfterAnError(t *testing.T) {
 	inner, index := embedded.Open(t)
 	store := &brokenMatch{Store: inner}

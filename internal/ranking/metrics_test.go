@@ -16,9 +16,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// The function metrics returns the value of each metric. The key is the name of the
-// metric. If the metric has a label, the key also contains a space and the value of the
-// label.
+// metrics returns the value of each metric, by name. If the metric has a label, the key is the
+// name, a space, and the value of the label.
 func metrics(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -80,8 +79,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// The metric verify_last_differences counts the differences that Verify found and did not
-// repair, by kind.
+// verify_last_differences counts the differences that were not repaired.
 func TestVerifyMetrics(t *testing.T) {
 	store, index := embedded.Open(t)
 	reg := prometheus.NewRegistry()

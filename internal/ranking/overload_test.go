@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// slowStore is a store whose Apply returns an hour after ctx is done. It has then applied only the
-// first half of the results.
+// slowStore is a store whose Apply returns an hour after ctx is done, with the first half of
+// the results applied.
 type slowStore struct{ leaderboard.Store }
 
 func (s slowStore) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
@@ -25,8 +25,7 @@ func (s slowStore) Apply(ctx context.Context, b *leaderboard.Board, results []le
 	return report, err
 }
 
-// If ctx is done during an Apply, Apply waits for the store. The ranks include the results that the
-// store has applied.
+// The ranks include the results that the store has applied.
 func TestApplyWaitsForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)

@@ -17,7 +17,7 @@ import (
 // The tests in test/pipeline also compare each preview with the change that the previewed call
 // makes.
 
-// A preview lists only the first MaxEffects entries or seasons, but counts all entries or seasons.
+// A preview lists MaxEffects entries or seasons, but counts all.
 func TestPreviewsAreBounded(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -47,7 +47,7 @@ func TestPreviewsAreBounded(t *testing.T) {
 	}
 }
 
-// While the rank index does not answer, a preview of a ban has the entries, but no ranks.
+// The preview has entries, but no ranks.
 func TestPreviewOfABanWithoutTheIndex(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -64,7 +64,7 @@ func TestPreviewOfABanWithoutTheIndex(t *testing.T) {
 	}
 }
 
-// While the rank index does not answer, a preview of a retraction has scores without ranks.
+// The preview has scores, but no ranks.
 func TestPreviewOfARetractionWithoutTheIndex(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -85,9 +85,8 @@ func TestPreviewOfARetractionWithoutTheIndex(t *testing.T) {
 	}
 }
 
-// In the preview of a restored match, a banned user has no rank, and does not lower the ranks of
-// other users. While all results of a user in a season are void, the season has no entry of the
-// user, so no entry is marked as hidden. The preview must therefore read the user's bans.
+// A banned user has no rank, and does not lower other ranks. While the match is void, the user
+// has no entry that is marked as hidden, so the preview must read the user's bans.
 func TestPreviewOfARestoredMatchOfABannedUser(t *testing.T) {
 	f := open(t)
 	source := f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, Matches: true})

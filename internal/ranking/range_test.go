@@ -16,7 +16,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// inRange reads the entries in a range of scores in pages of n entries.
+// inRange reads the entries in a range of scores, in pages of n.
 func (f *fixture) inRange(q ranking.Query, scores ranking.ScoreRange, n int) []string {
 	f.t.Helper()
 	lines := []string{}
@@ -56,8 +56,8 @@ func rangeBoards() []leaderboard.Board {
 	}
 }
 
-// A query with a range of scores returns and counts the entries of the ladder whose scores are in
-// the range. This holds for every kind of board, in open and sealed seasons, and without ranks.
+// A range returns and counts the right entries on every kind of board, in open and sealed
+// seasons, and without ranks.
 func TestRangesOfScores(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.New(t), 0))
 	for _, b := range rangeBoards() {
@@ -135,8 +135,7 @@ func rangeText(s ranking.ScoreRange) string {
 	return text(s.Min) + " to " + text(s.Max)
 }
 
-// A page token of one range is valid in another range. The page then has no entries outside the
-// other range.
+// A page token of one range is valid in another range, and does not extend it.
 func TestRangesWithTokensOfOtherPages(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)

@@ -39,8 +39,7 @@ func TestPagesByEachMethod(t *testing.T) {
 	if err != nil || len(page.Lines) != 2 || page.Lines[0].User != "d" || page.Next != "" {
 		t.Errorf("page from position 4: %+v, %v, want d and e", page, err)
 	}
-	// If another entry rises between two pages, the second page does not repeat an
-	// entry of the first page.
+	// An entry that rises between two pages is not on both pages.
 	first, err := f.Page(t.Context(), ranking.PageQuery{Query: q, Limit: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -109,13 +108,11 @@ func TestInvalidArgumentsAreRejected(t *testing.T) {
 	if _, err := f.Submit(t.Context(), f.board("b"), make([]leaderboard.MatchResult, 5001)); !errors.Is(err, leaderboard.ErrInvalid) {
 		t.Errorf("a batch of 5001 results: %v, want ErrInvalid", err)
 	}
-	// A season without users is empty and is not loaded into the index.
 	f.wantList(ranking.Query{Board: "b", Season: "999912"})
 	if loaded, _ := f.index.Loaded(t.Context(), leaderboard.SeasonKey{Board: "b", Season: "999912"}); loaded {
 		t.Error("a query loaded a season without users into the index, want no load")
 	}
-	// The records of such seasons are not cached, because readers can query any number
-	// of them.
+	// Such seasons are not cached, because readers can query any number of them.
 	f.create(leaderboard.Board{ID: "daily", Season: leaderboard.Schedule{Kind: leaderboard.Daily}})
 	before := f.CachedSeasons()
 	for day := range 28 {
@@ -306,7 +303,7 @@ func TestWatchSendsChanges(t *testing.T) {
 	}
 }
 
-// A histogram counts users whose decayed sums are greater than MaxScore.
+// The decayed sums are greater than MaxScore.
 func TestHistogramOfSaturatedSums(t *testing.T) {
 	for _, order := range []leaderboard.Order{leaderboard.HigherFirst, leaderboard.LowerFirst} {
 		f := open(t)
@@ -358,7 +355,6 @@ func (c *callCounter) Survey(ctx context.Context, l leaderboard.Ladder, q leader
 	return c.Index.Survey(ctx, l, q, methods...)
 }
 
-// A read calls the index as few times as possible. It requests only the ranks of its method.
 func TestReadsCallTheIndexRarely(t *testing.T) {
 	store, index := embedded.Open(t)
 	c := &callCounter{index, map[string]int{}}

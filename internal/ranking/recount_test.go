@@ -12,8 +12,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// naiveSeason returns the id of the season that contains t. The recount uses it instead of the code
-// under test.
+// naiveSeason returns the season that contains t, without the code under test.
 func naiveSeason(k leaderboard.ScheduleKind, t time.Time) leaderboard.SeasonID {
 	switch k {
 	case leaderboard.Yearly:
@@ -30,7 +29,6 @@ func naiveSeason(k leaderboard.ScheduleKind, t time.Time) leaderboard.SeasonID {
 // lapDivisions are the divisions that a board of laps may have.
 var lapDivisions = []string{"team", "mode", "team+mode"}
 
-// randomDivisions returns some of lapDivisions, in any order.
 func randomDivisions(rng *rand.Rand) (divisions []string) {
 	for _, i := range rng.Perm(len(lapDivisions))[:rng.IntN(len(lapDivisions)+1)] {
 		divisions = append(divisions, lapDivisions[i])
@@ -47,17 +45,16 @@ type naiveEntry struct {
 	attributes map[string]*leaderboard.MatchResult // the latest result with the attribute
 }
 
-// comesAfter reports whether r is later than the user's result with the given event time and
-// match.
+// comesAfter reports whether r is later than the result with the given event time and match.
 func comesAfter(r *leaderboard.MatchResult, achievedAt time.Time, match string) bool {
 	return cmp.Or(r.AchievedAt.Compare(achievedAt), cmp.Compare(matchOf(r), match)) > 0
 }
 
-// matchOf returns a text that orders the matches of the source as linked boards order them.
+// matchOf orders the matches of the source as linked boards do.
 func matchOf(r *leaderboard.MatchResult) string { return string(r.Season) + "/" + string(r.Match) }
 
-// add adds the result r to e. ties are the tie-breakers of r on b. add returns e, or a new entry if
-// e is nil.
+// add returns e with the result r, or a new entry if e is nil. ties are the tie-breakers of r
+// on b.
 func (e *naiveEntry) add(b *leaderboard.Board, r *leaderboard.MatchResult, ties []int64) *naiveEntry {
 	switch {
 	case e == nil:
@@ -83,7 +80,6 @@ func isBetter(b *leaderboard.Board, score, other int64) bool {
 	return score < other && b.Order == leaderboard.LowerFirst || score > other && b.Order == leaderboard.HigherFirst
 }
 
-// isIn reports whether the user of e is in a division.
 func (e *naiveEntry) isIn(d leaderboard.Division) bool {
 	for _, part := range d.Parts() {
 		if r := e.attributes[part.Attribute]; r == nil || r.Attributes[part.Attribute] != part.Value {
@@ -93,8 +89,8 @@ func (e *naiveEntry) isIn(d leaderboard.Division) bool {
 	return true
 }
 
-// divisionsOf returns the zero Division, which stands for the overall ladder, and every division in
-// which b may have users.
+// divisionsOf returns every division in which b may have users, and the overall ladder as the
+// zero Division.
 func divisionsOf(b *leaderboard.Board) []leaderboard.Division {
 	all := []leaderboard.Division{{}}
 	for _, name := range b.Divisions {
@@ -130,8 +126,7 @@ func counts(b *leaderboard.Board, r *leaderboard.MatchResult) bool {
 	return true
 }
 
-// rankTies returns the tie-breakers of r, a result of the source, in the order of b. A smaller
-// value ranks better.
+// rankTies returns the tie-breakers of r in the order of b. A smaller value ranks better.
 func rankTies(source, b *leaderboard.Board, r *leaderboard.MatchResult) (ties []int64) {
 	for _, tie := range b.TieBreakers {
 		i := slices.IndexFunc(source.TieBreakers, func(t leaderboard.TieBreaker) bool { return t.Name == tie.Name })
@@ -147,8 +142,8 @@ func rankTies(source, b *leaderboard.Board, r *leaderboard.MatchResult) (ties []
 	return ties
 }
 
-// recount computes all ladders of a linked board, or of the source, from the results that stand on
-// the source, except hidden results. The lines have the form of fixture.list, and are sorted.
+// recount computes all ladders of a board from the standing results of the source. Lines have
+// the form of fixture.list, and are sorted.
 func recount(source, b *leaderboard.Board, results []leaderboard.MatchResult, hidden func(*leaderboard.MatchResult) bool) map[leaderboard.Ladder][]string {
 	seasons := map[leaderboard.SeasonID]map[leaderboard.UserID]*naiveEntry{}
 	for i := range results {

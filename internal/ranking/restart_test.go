@@ -9,8 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// After a restart, the index is loaded from the store. AsOf must still be the time of the last
-// change, not the time of the restart.
+// AsOf is the time of the last change, not of the restart.
 func TestAsOfSurvivesARestart(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)

@@ -28,7 +28,7 @@ func (s *afterRead) Result(ctx context.Context, key leaderboard.ResultKey) (lead
 	return record, err
 }
 
-// correct changes the score of a result of the board b, and its event time.
+// correct changes the score and the event time of a result on board b.
 func (f *fixture) correct(key leaderboard.ResultKey, score leaderboard.Score, achieved time.Time) {
 	f.t.Helper()
 	if _, r, err := f.Correct(f.t.Context(), f.board("b"), key, ranking.Correction{Score: &score, AchievedAt: &achieved}); err != nil || r.Status != leaderboard.Applied {
@@ -36,8 +36,7 @@ func (f *fixture) correct(key leaderboard.ResultKey, score leaderboard.Score, ac
 	}
 }
 
-// Any number of corrections may arrive after a retraction has read the result and before it writes.
-// The result still does not count after the retraction.
+// Corrections arrive after a retraction has read the result. The result still does not count.
 func TestRetractionsIncludeCorrectionsThatArriveMeanwhile(t *testing.T) {
 	store, index := embedded.Open(t)
 	reads := &afterRead{Store: store}
@@ -79,7 +78,7 @@ func TestRetractionsIncludeCorrectionsThatArriveMeanwhile(t *testing.T) {
 	}
 }
 
-// A purge does not retract a result that a correction moves out of the interval meanwhile.
+// A correction moves the result out of the interval meanwhile.
 func TestPurgesLeaveResultsThatMoveOutOfTheInterval(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -130,9 +129,8 @@ func TestPurgesOfManyResultsAreRepeated(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"})
 }
 
-// slowRetraction is a store whose Apply of a retraction closes reached, and then waits until resume
-// is closed. The function secondRead runs once, after the second read of a result since that Apply
-// began.
+// slowRetraction is a store whose Apply of a retraction closes reached, and then waits for
+// resume. secondRead runs once, after the second read of a result since then.
 type slowRetraction struct {
 	leaderboard.Store
 	reached, resume chan struct{}
@@ -157,8 +155,8 @@ func (s *slowRetraction) Result(ctx context.Context, key leaderboard.ResultKey) 
 	return record, err
 }
 
-// A correction skips the revisions of refused results. It still does not replace a retraction that
-// reserved a revision earlier.
+// Corrections skip the revisions of refused results, but not a reserved revision of a
+// retraction.
 func TestCorrectionsAfterARefusalDoNotReplaceARetraction(t *testing.T) {
 	embeddedStore, index := embedded.Open(t)
 	store := &slowRetraction{Store: embeddedStore, reached: make(chan struct{}), resume: make(chan struct{})}

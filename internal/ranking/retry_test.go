@@ -13,9 +13,8 @@ import (
 
 var errDied = errors.New("the process died")
 
-// process simulates a process that dies before or after one of its writes. There is a
-// step before and after each write to the store or index. The step with the number
-// failAt, and all later steps, fail.
+// process dies before or after one of its writes to the store or index. Each write has a step
+// before and after it. All steps from failAt on fail.
 type process struct{ failAt, steps int }
 
 func (p *process) step() error {
@@ -25,8 +24,7 @@ func (p *process) step() error {
 	return nil
 }
 
-// write performs a step of the process, calls the function call, and performs another
-// step.
+// write performs a step, calls call, and performs another step.
 func write[T any](p *process, call func() (T, error)) (T, error) {
 	var zero T
 	if err := p.step(); err != nil {
@@ -39,7 +37,6 @@ func write[T any](p *process, call func() (T, error)) (T, error) {
 	return v, err
 }
 
-// processStore is a store whose writes are steps of a process.
 type processStore struct {
 	leaderboard.Store
 	*process
@@ -65,7 +62,6 @@ func (s processStore) Amend(ctx context.Context, b *leaderboard.Board, season le
 	return write(s.process, func() (leaderboard.SeasonRecord, error) { return s.Store.Amend(ctx, b, season, a, users) })
 }
 
-// processIndex is an index whose updates are steps of a process.
 type processIndex struct {
 	leaderboard.Index
 	*process
@@ -76,8 +72,7 @@ func (x processIndex) Update(ctx context.Context, s leaderboard.SeasonKey, at ti
 	return err
 }
 
-// If a process dies during a call and another process retries the call, the rank index and the
-// final standings include the effect of the call.
+// A process dies during a call, and another process retries the call.
 func TestRetryCompletesTheRanks(t *testing.T) {
 	retract := func(ctx context.Context, s *ranking.Service, revision int64) error {
 		b, err := s.Board(ctx, "b")
@@ -92,7 +87,7 @@ func TestRetryCompletesTheRanks(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		before func(context.Context, *ranking.Service) error // if not nil, called before the process that dies
+		before func(context.Context, *ranking.Service) error // called before the process that dies; may be nil
 		call   func(context.Context, *ranking.Service) error
 		want   []string
 	}{
@@ -155,8 +150,7 @@ func TestRetryCompletesTheRanks(t *testing.T) {
 	}
 }
 
-// A duplicate result does not amend a sealed season. A refresh or an unban that changes
-// nothing does not amend it either.
+// Duplicates, and refreshes or unbans that change nothing, do not amend a sealed season.
 func TestCallsWithoutAChangeDoNotAmend(t *testing.T) {
 	f := open(t)
 	b := f.create(dailyBoard)

@@ -11,14 +11,12 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// week returns a query of the board "week". The queried window ends with the day that is the given
-// number of days after start.
+// week returns a query of the window of board "week" that ends with the given day after start.
 func week(days int) ranking.Query {
 	return ranking.Query{Board: "week", Season: leaderboard.SeasonID(start.AddDate(0, 0, days).Format("20060102"))}
 }
 
-// weekBoard creates a source, and a rolling board with windows of seven days that is linked to the
-// source.
+// weekBoard creates a source with a linked rolling board, whose windows have seven days.
 func weekBoard(f *fixture, retention time.Duration) *linkedFixture {
 	f.t.Helper()
 	source := f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, Matches: true})
@@ -45,7 +43,7 @@ func openLinked(t *testing.T, wrap func(leaderboard.Store) leaderboard.Store) *f
 	return &fixture{ranking.New(wrapped, index, ranking.Options{Now: c.now, BoardTTL: time.Millisecond, LinkTTL: 30 * time.Millisecond}), t, wrapped, index, c}
 }
 
-// unwrapped returns s, for tests that need no wrapped store.
+// unwrapped is for tests that need no wrapped store.
 func unwrapped(s leaderboard.Store) leaderboard.Store { return s }
 
 func TestCurrentSeasonOfARollingBoardIsTodaysWindow(t *testing.T) {
@@ -80,7 +78,7 @@ func TestCurrentSeasonOfARollingBoardIsTodaysWindow(t *testing.T) {
 		}
 	}
 
-	// Days pass without any process. Answers report that the windows are not filled yet.
+	// After days without any process, answers report that the windows are not filled yet.
 	f.clock.set(start.AddDate(0, 0, 3))
 	page, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "week"}, Limit: 1})
 	if err != nil || page.Season.ID != week(3).Season || !page.Filling {
@@ -110,7 +108,7 @@ func TestCurrentSeasonOfARollingBoardIsTodaysWindow(t *testing.T) {
 	}
 }
 
-// A new rolling board has no windows that are past their retention.
+// No window of a new board is past its retention.
 func TestNewRollingBoardHasRecentWindowsOnly(t *testing.T) {
 	f := openLinked(t, unwrapped)
 	f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum})
@@ -126,7 +124,7 @@ func TestNewRollingBoardHasRecentWindowsOnly(t *testing.T) {
 	}
 }
 
-// The last filled window is kept after its retention, until the next window is filled from it.
+// The last filled window is kept after its retention.
 func TestWindowIsKeptUntilTheNextIsFilled(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start))
@@ -166,8 +164,8 @@ func (s *blockedStore) Apply(ctx context.Context, b *leaderboard.Board, results 
 	return s.Store.Apply(ctx, b, results)
 }
 
-// openWindow opens and fills the next window while the first blocked call waits. Then it releases
-// all calls, and waits until applied yields the error of the writer.
+// openWindow fills the next window while the first blocked call waits. Then it releases all
+// calls, and waits for the writer.
 func (s *blockedStore) openWindow(t *testing.T, filler *linkedFixture, applied <-chan error) {
 	t.Helper()
 	<-s.entered
@@ -179,9 +177,8 @@ func (s *blockedStore) openWindow(t *testing.T, filler *linkedFixture, applied <
 	}
 }
 
-// A window opens and is filled while a writer applies a result. The writer has not read the board
-// with this window, and the fill does not find the result. The writer must still copy the result to
-// the window.
+// The writer has not read the board with the window, and the fill does not find the result.
+// The writer must still copy the result.
 func TestWriterNoticesThatAWindowWasOpened(t *testing.T) {
 	blocked := &blockedStore{entered: make(chan struct{}, 100), release: make(chan struct{})}
 	filler := weekBoard(openLinked(t, func(s leaderboard.Store) leaderboard.Store { blocked.Store = s; return s }), 30*24*time.Hour)
@@ -196,9 +193,7 @@ func TestWriterNoticesThatAWindowWasOpened(t *testing.T) {
 	filler.wantList(week(2), "ann 7 1")
 }
 
-// A window opens and is filled while a writer copies the first of two results. The second result
-// belongs to this window too. So the writer must notice the new window before it copies the second
-// result.
+// The second result belongs to the window that opens after the copy of the first result.
 func TestWriterNoticesThatAWindowWasOpenedBetweenTwoResults(t *testing.T) {
 	blocked := &blockedStore{entered: make(chan struct{}, 100), release: make(chan struct{})}
 	filler := weekBoard(openLinked(t, func(s leaderboard.Store) leaderboard.Store { blocked.Store = s; return s }), 30*24*time.Hour)
@@ -221,9 +216,8 @@ func TestWriterNoticesThatAWindowWasOpenedBetweenTwoResults(t *testing.T) {
 	filler.wantList(week(2), "ann 7 1", "bob 5 2")
 }
 
-// A writer died after it moved a result, on the source only, into the last day of a window. A fill of
-// this window runs before the retry of the writer. The retry must still remove the result from the
-// previous window.
+// A writer died after it moved a result, on the source only, into the last day of a window.
+// The retry must still remove the result from the previous window.
 func TestFillLeavesTheFirstPlaceToTheWriter(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start))
@@ -244,8 +238,7 @@ func TestFillLeavesTheFirstPlaceToTheWriter(t *testing.T) {
 	f.wantList(week(2), "ann 9 1")
 }
 
-// A void match counts in no window. When the match is restored, it counts in all its windows,
-// even in those that opened meanwhile.
+// A restored match counts in all its windows, even in those that opened meanwhile.
 func TestVoidMatchInRollingWindows(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start))
@@ -268,9 +261,9 @@ func TestVoidMatchInRollingWindows(t *testing.T) {
 	}
 }
 
-// Some windows close before a process has filled them. Then two corrections arrive together. Both
-// are late in these windows, so the first revision must count there. But one of the corrections
-// replaces it in the window from which the fill copies.
+// Two corrections arrive together, after some windows closed unfilled. Both are late there, so
+// the first revision must count. But a correction replaces it in the window from which the
+// fill copies.
 func TestLateCorrectionsKeepAnOlderRevisionForTheFill(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start.Add(22*time.Hour)))
@@ -293,10 +286,9 @@ func TestLateCorrectionsKeepAnOlderRevisionForTheFill(t *testing.T) {
 	f.wantList(week(4), "ann 5 1")
 }
 
-// A result is corrected twice before a window W opens that contains the time of its first revision.
-// The first correction is late in all windows that contain its own time, and the second correction
-// is late in W. The first revision must not count in W, because the first correction has replaced
-// it.
+// A window W contains the time of the first revision. The first correction, late in all its
+// windows, replaces that revision. The second correction is late in W. So W must count
+// nothing.
 func TestLateCorrectionCoversWindowsThatAreNotFilled(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start.Add(22*time.Hour)))
@@ -337,8 +329,8 @@ func (f *fixture) wantNoSealedWindowIn(index leaderboard.Index, id leaderboard.B
 	return sealed
 }
 
-// The index contains only the windows that are not sealed. Reads and changes of sealed windows do
-// not load these windows into the index, and neither does the start of a process.
+// Neither reads and changes of sealed windows, nor the start of a process, load them into the
+// index.
 func TestSealedWindowsAreNotInTheIndex(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	ctx := t.Context()

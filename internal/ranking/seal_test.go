@@ -22,17 +22,16 @@ import (
 
 var dailyBoard = leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}}
 
-// day is the season of dailyBoard that contains start.
 const day = leaderboard.SeasonID("20261120")
 
 var dayQuery = ranking.Query{Board: "b", Season: day}
 
-// afterDay sets the clock to a time when the season with the id day has closed.
+// afterDay sets the clock to a time after the close of season day.
 func (f *fixture) afterDay() {
 	f.clock.set(start.AddDate(0, 0, 1))
 }
 
-// seal seals the season with the id day.
+// seal seals the season day.
 func (f *fixture) seal() {
 	f.t.Helper()
 	f.afterDay()
@@ -41,7 +40,6 @@ func (f *fixture) seal() {
 	}
 }
 
-// dayResult returns the key of a result in the season with the id day.
 func dayResult(user, match string) leaderboard.ResultKey {
 	return leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: day}, User: leaderboard.UserID(user), Match: leaderboard.MatchID(match)}
 }
@@ -57,8 +55,7 @@ func (c hookedContext) Err() error {
 	return c.Context.Err()
 }
 
-// The final standings include changes made during the seal. Each round of the test makes the
-// changes when the seal calls ctx.Err: the first round at the first call, other rounds later.
+// Each round makes the changes at another call of ctx.Err by the seal.
 func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 	for call, more := 1, true; more; call += 89 {
 		f := open(t)
@@ -111,8 +108,7 @@ func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 	}
 }
 
-// Every reader sees the amendments of a season. Their reasons must not name banned or
-// erased users.
+// Every reader sees the reasons of amendments.
 func TestAmendmentsDoNotNameUsers(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -150,8 +146,7 @@ func TestAmendmentsDoNotNameUsers(t *testing.T) {
 	}
 }
 
-// If another process seals, amends or deletes a season, readers see the change when the
-// cached record expires.
+// Readers see a seal, amendment or deletion when the cached record expires.
 func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 	f := open(t)
 	other := serviceOver(t, f.store, f.index)
@@ -209,7 +204,6 @@ func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// Reads of a season in its grace period succeed without the store.
 func TestSeasonInItsGraceIsReadWithoutTheStore(t *testing.T) {
 	f := openOutage(t)
 	f.create(leaderboard.Board{ID: "d", Policy: leaderboard.Sum, Season: dailyBoard.Season})
@@ -230,7 +224,7 @@ func TestSeasonInItsGraceIsReadWithoutTheStore(t *testing.T) {
 type slowAmends struct {
 	leaderboard.Store
 	calls   atomic.Int64
-	reasons string // the reasons of all calls; the calls run one after another
+	reasons string // of all calls, which run one after another
 }
 
 func (s *slowAmends) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
@@ -240,8 +234,7 @@ func (s *slowAmends) Amend(ctx context.Context, b *leaderboard.Board, season lea
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// Changes that arrive during an amendment share the next amendment. The reason of that
-// amendment contains the reason of each change.
+// Changes during an amendment share the next one, whose reason contains their reasons.
 func TestConcurrentChangesShareAnAmendment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -327,8 +320,7 @@ func TestSealedSeasonStaysClosed(t *testing.T) {
 	}
 }
 
-// Answers for a sealed season are the same as before the seal. A ban and an erasure
-// amend the season, and the amendments record the reasons.
+// A ban and an erasure amend the season, with their reasons.
 func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{
@@ -434,8 +426,8 @@ func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b", Season: season})
 }
 
-// A season that was deleted past its retention rejects results that were received
-// before the deletion. A consumer that rereads a log delivers such results.
+// A deleted season rejects results that were received before the deletion: a consumer may read
+// its log again.
 func TestRetentionIsFinal(t *testing.T) {
 	f := open(t)
 	b := dailyBoard
@@ -465,8 +457,8 @@ func TestRetentionIsFinal(t *testing.T) {
 	f.wantList(dayQuery)
 }
 
-// failingSweeps is a store. If died is not nil, its Seal and DeleteSeason only return died. After
-// each read of a season, it calls hook, unless hook is nil.
+// failingSweeps is a store whose Seal and DeleteSeason return died, unless it is nil. It calls
+// hook after each read of a season.
 type failingSweeps struct {
 	leaderboard.Store
 	died error
@@ -495,8 +487,7 @@ func (s *failingSweeps) DeleteSeason(ctx context.Context, key leaderboard.Season
 	return s.Store.DeleteSeason(ctx, key, at)
 }
 
-// The audit log has one act for each seal and each deletion by a sweep, even if a process dies
-// during the sweep, or if two processes sweep concurrently.
+// A process dies during the sweep, or two processes sweep concurrently.
 func TestSweepsAppendEachActOnce(t *testing.T) {
 	f := open(t)
 	b := dailyBoard

@@ -175,8 +175,8 @@ func TestResultReturnsTheStatusOfARevision(t *testing.T) {
 	}
 }
 
-// If a result without a timestamp is retried just after the season's end, the result
-// counts once, in the season of the first attempt.
+// A result without a timestamp is retried just after the season's end. It counts in the season
+// of the first attempt.
 func TestRetryAfterTheSeasonsEndCountsOnce(t *testing.T) {
 	f := open(t)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Monthly, Grace: time.Hour}})
@@ -188,7 +188,8 @@ func TestRetryAfterTheSeasonsEndCountsOnce(t *testing.T) {
 	if got.Status != leaderboard.Duplicate || got.Season != "202611" || got.Score != 5 {
 		t.Errorf("retry: %+v, want a duplicate in season 202611 with score 5", got)
 	}
-	// Submit rejects a correction without a time, but Kafka's topic of results may contain one.
+	// Submit rejects a correction without a time, but Kafka's topic of results may contain
+	// one.
 	for revision, score := range []leaderboard.Score{7, 5} {
 		corrected := points("u", "m", int64(score))
 		corrected.Revision = int64(revision) + 1
@@ -220,7 +221,6 @@ func TestRetryAfterTheSeasonsEndCountsOnce(t *testing.T) {
 	}
 }
 
-// A read that starts after the answer to a submit returns the new score and a rank.
 func TestReadYourWrites(t *testing.T) {
 	f := open(t)
 	b := f.create(sumBoard)
@@ -248,9 +248,8 @@ func TestReadYourWrites(t *testing.T) {
 	wg.Wait()
 }
 
-// lateStore is a store whose first Apply applies the results, and then waits until
-// release is closed. If failNext is true, the next Apply applies the results, but
-// returns an error.
+// lateStore is a store whose first Apply waits for release after it has applied the results.
+// If failNext is true, the next Apply applies the results, but returns an error.
 type lateStore struct {
 	leaderboard.Store
 	applied, release chan struct{}
@@ -275,7 +274,7 @@ func (s *lateStore) Apply(ctx context.Context, b *leaderboard.Board, results []l
 	return report, err
 }
 
-// If the caller of a submit stops waiting, the index still gets the update.
+// The caller of the submit stops waiting.
 func TestCancelledSubmitReachesTheIndex(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
@@ -298,8 +297,7 @@ func TestCancelledSubmitReachesTheIndex(t *testing.T) {
 	g.Close()
 	g.wantList(ranking.Query{Board: b.ID}, "ada 6 1")
 
-	// If Apply returns an error, the result may be durable nevertheless. A retry is
-	// then a duplicate.
+	// If Apply returns an error, the result may be durable. A retry is then a duplicate.
 	late.failNext = true
 	if _, err := g.Submit(t.Context(), &b, []leaderboard.MatchResult{points("ada", "m3", 2)}); !errors.Is(err, leaderboard.ErrUnavailable) {
 		t.Errorf("Submit = %v, want %v", err, leaderboard.ErrUnavailable)
@@ -310,7 +308,7 @@ func TestCancelledSubmitReachesTheIndex(t *testing.T) {
 	g.wantList(ranking.Query{Board: b.ID}, "ada 8 1")
 }
 
-// If the store panics, the caller's goroutine panics, so the caller can recover.
+// The panic is in the caller's goroutine, where the caller can recover.
 func TestPanicReachesTheCaller(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
@@ -330,8 +328,8 @@ func (panickingStore) Apply(context.Context, *leaderboard.Board, []leaderboard.M
 	panic("boom")
 }
 
-// storeOnlyLog is a ResultLog that applies results to the store, but does not update
-// the index. It calls afterApply before it returns the outcomes.
+// storeOnlyLog is a ResultLog that does not update the index. It calls afterApply before it
+// returns.
 type storeOnlyLog struct {
 	store      leaderboard.Store
 	afterApply func()
@@ -347,9 +345,8 @@ func (l *storeOnlyLog) Accept(ctx context.Context, b *leaderboard.Board, results
 	return l.Submit(ctx, b, results)
 }
 
-// If the process that applies results cannot reach the index, the process that submits them
-// updates the index. So every read that starts after the answer sees the result. If the index
-// includes a later result too, the receipt has the later score and its rank.
+// The submitting process updates the index instead. If the index includes a later result too,
+// the receipt has the later score and its rank.
 func TestASubmitIsVisibleAlthoughTheConsumerCannotReachTheIndex(t *testing.T) {
 	f := open(t)
 	b := f.create(sumBoard)
@@ -384,8 +381,7 @@ func TestASubmitIsVisibleAlthoughTheConsumerCannotReachTheIndex(t *testing.T) {
 	}
 }
 
-// If neither process reaches the index, the receipt has the score of the outcome and no
-// rank.
+// Neither process reaches the index.
 func TestASubmitWithoutTheIndexHasNoRank(t *testing.T) {
 	f := open(t)
 	b := f.create(sumBoard)
@@ -418,7 +414,7 @@ func (s *meetingReads) Result(ctx context.Context, key leaderboard.ResultKey) (l
 }
 
 // Results without a time keep the times of the stored results that they correct. For a batch,
-// the service reads these stored results concurrently.
+// the service reads these concurrently.
 func TestStoredTimesAreReadConcurrently(t *testing.T) {
 	first := open(t)
 	b := first.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})

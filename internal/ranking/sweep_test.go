@@ -9,7 +9,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// sweepHooks is a store that calls a function after some calls of a sweep.
 type sweepHooks struct {
 	leaderboard.Store
 	afterSeal   func(leaderboard.BoardID)
@@ -28,8 +27,7 @@ func (s *sweepHooks) AppendAct(ctx context.Context, act leaderboard.Act) error {
 	return err
 }
 
-// A sweep of many boards can take long. When it reaches a season, it uses the settings that
-// the board has at this time.
+// When a sweep reaches a season, it uses the settings that the board has then.
 func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 	retention := func(d time.Duration) func(*leaderboard.Board) error {
 		return func(b *leaderboard.Board) error { b.Retention = d; return nil }
@@ -105,7 +103,7 @@ func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 	}
 }
 
-// stateOf returns the state of the season with the id day: deleted, sealed or open.
+// stateOf returns the state of season day: deleted, sealed or open.
 func stateOf(t *testing.T, store leaderboard.Store, id leaderboard.BoardID) string {
 	t.Helper()
 	seasons, err := store.Seasons(t.Context(), id)
@@ -121,8 +119,8 @@ func stateOf(t *testing.T, store leaderboard.Store, id leaderboard.BoardID) stri
 	return "sealed"
 }
 
-// During a sweep, a season may get an early end and close again. When the sweep reaches the
-// season, it recounts the season before the seal.
+// During a sweep, a season gets an early end and closes again. The sweep recounts it before
+// the seal.
 func TestASweepRecountsASeasonThatEndsMeanwhile(t *testing.T) {
 	f := open(t)
 	for _, id := range []leaderboard.BoardID{"a", "b"} {

@@ -78,9 +78,8 @@ func TestVerifyRepairsTheIndex(t *testing.T) {
 	}
 }
 
-// corruptStore is a store that returns wrong entries and rows. The functions in entry
-// change the entries of some users. The function row changes rows. If row returns false, the
-// store omits the row.
+// corruptStore is a store that changes the entries of some users by entry, and rows by row. If
+// row returns false, the store omits the row.
 type corruptStore struct {
 	leaderboard.Store
 	entry map[leaderboard.UserID]func(*leaderboard.Entry)
@@ -159,8 +158,7 @@ func (s unreadableEntry) Entry(ctx context.Context, key leaderboard.SeasonKey, u
 	return s.Store.Entry(ctx, key, user)
 }
 
-// Two users have no row in the ladder, and the entry of one of them cannot be read. Verify reports
-// both users.
+// The entry of one of two users without a row cannot be read. Verify reports both.
 func TestVerifyFindsMissingRowsDespiteADamagedEntry(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -174,8 +172,8 @@ func TestVerifyFindsMissingRowsDespiteADamagedEntry(t *testing.T) {
 	}
 }
 
-// orphanOfDamaged is a store that yields the row of the user "bad" as an orphan row, and cannot recount
-// this user. A store may do this if the data of the user cannot be read.
+// orphanOfDamaged is a store that yields the row of the user "bad" as an orphan row, and
+// cannot recount this user.
 type orphanOfDamaged struct{ leaderboard.Store }
 
 func (s orphanOfDamaged) OrphanRows(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.OrphanRow, error] {
@@ -192,8 +190,6 @@ func (s orphanOfDamaged) Recount(ctx context.Context, b *leaderboard.Board, seas
 	return s.Store.Recount(ctx, b, season, user)
 }
 
-// The data of a user who has an orphan row cannot be read. Verify leaves out this user, and repairs the
-// other differences.
 func TestVerifyRepairsOtherUsersDespiteAnOrphanRowOfADamagedUser(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -215,8 +211,7 @@ func TestVerifyRepairsOtherUsersDespiteAnOrphanRowOfADamagedUser(t *testing.T) {
 	}
 }
 
-// busyStore is a store that changes during reads. The comment of each field states when
-// busyStore calls the function in the field. A nil function is not called.
+// busyStore is a store that calls these functions during reads, unless they are nil.
 type busyStore struct {
 	leaderboard.Store
 	atRow      map[int]func() // at the row with this number in a scan of a ladder
@@ -263,8 +258,7 @@ func (s *busyStore) Entries(ctx context.Context, l leaderboard.Ladder, after lea
 	}
 }
 
-// Verify does not report changes during its scan as differences. Such changes are new
-// users, and users who move past the position of the scan in either direction.
+// The changes are new users, and users who move past the position of the scan.
 func TestVerifyIgnoresConcurrentWrites(t *testing.T) {
 	for name, changes := range map[string]func(*fixture, *busyStore){
 		"a user moves up": func(f *fixture, s *busyStore) {
@@ -320,8 +314,7 @@ func TestVerifyIgnoresConcurrentWrites(t *testing.T) {
 	}
 }
 
-// Verify finds results whose field Voids is less than that of their match, including copies on
-// linked boards. A repair sets the Voids of these results.
+// The Voids of results, and of copies on linked boards, are less than those of their match.
 func TestVerifyRepairsVoids(t *testing.T) {
 	f := open(t)
 	monthly := leaderboard.Schedule{Kind: leaderboard.Monthly}
@@ -388,7 +381,6 @@ func TestVerifyRepairsVoids(t *testing.T) {
 	}
 }
 
-// usersHook is a store that calls hook before it yields the users of a season.
 type usersHook struct {
 	leaderboard.Store
 	hook func()
@@ -399,7 +391,6 @@ func (s *usersHook) Users(ctx context.Context, key leaderboard.SeasonKey) iter.S
 	return s.Store.Users(ctx, key)
 }
 
-// Verify does not report a change of the board during its scan as differences.
 func TestVerifyIgnoresConcurrentChangesOfTheBoard(t *testing.T) {
 	for name, change := range map[string]func(*fixture){
 		"an early end": func(f *fixture) { f.end("b", day, start.Add(-time.Minute)) },
@@ -425,8 +416,8 @@ func TestVerifyIgnoresConcurrentChangesOfTheBoard(t *testing.T) {
 	}
 }
 
-// interruptedBans is a store whose SetBan fails after it has stored the ban, and before it has
-// changed entries. A later Recount of the user changes the entry.
+// interruptedBans is a store whose SetBan stores the ban, but fails before it changes entries.
+// A later Recount of the user changes the entry.
 type interruptedBans struct {
 	leaderboard.Store
 	ban leaderboard.Ban
@@ -457,8 +448,7 @@ func (s *interruptedBans) Recount(ctx context.Context, b *leaderboard.Board, sea
 	return s.Store.Recount(ctx, b, season, user)
 }
 
-// Verify finds and repairs the entries of a user whose ban, or whose unban, was interrupted.
-// Rebuild repairs them too.
+// A ban or an unban was interrupted. Verify or Rebuild repairs the user's entries.
 func TestVerifyCompletesInterruptedBans(t *testing.T) {
 	for _, rebuild := range []bool{false, true} {
 		store, index := embedded.Open(t)

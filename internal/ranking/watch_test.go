@@ -29,8 +29,7 @@ func (p *pageReads) Page(ctx context.Context, l leaderboard.Ladder, position int
 
 var watchedPage = ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 10}
 
-// runWatchers runs n watchers of one page until stop is called. sent counts the pages that
-// they get.
+// runWatchers runs n watchers of one page until stop is called. sent counts their pages.
 func runWatchers(tb testing.TB, f *fixture, n int, sent *atomic.Int64) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -45,7 +44,7 @@ func runWatchers(tb testing.TB, f *fixture, n int, sent *atomic.Int64) (stop fun
 	return func() { cancel(); wg.Wait() }
 }
 
-// All watchers of a page share its reads: one read after each change, and one read each second.
+// One read follows each change, and one read happens each second.
 func TestWatchersShareAReader(t *testing.T) {
 	const n = 1000
 	synctest.Test(t, func(t *testing.T) {
@@ -88,8 +87,7 @@ func TestWatchersShareAReader(t *testing.T) {
 	})
 }
 
-// The first page that a watcher gets includes all results that were submitted before its call
-// of Watch.
+// The first page includes all results that were submitted before the call of Watch.
 func TestAWatcherThatJoinsGetsAFreshPage(t *testing.T) {
 	f := open(t)
 	defer f.Close()
@@ -169,7 +167,6 @@ func benchmarkWatchers(b *testing.B, n int, busy bool) {
 	b.ReportMetric(float64(sent.Load()-pages)/float64(b.N), "pages/s")
 }
 
-// processorTime returns the processor time of the test's process.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

@@ -26,7 +26,7 @@ const (
 	dateLayout      = "20060102"
 )
 
-// windowsOf returns the ids of the windows that contain t, by the calendar of windowZone.
+// windowsOf returns the windows that contain t, by the calendar of windowZone.
 func (f *rollingFixture) windowsOf(t time.Time) (ids []leaderboard.SeasonID) {
 	year, month, day := t.In(f.loc).Date()
 	for i := range f.rolling.Season.Days {
@@ -35,7 +35,6 @@ func (f *rollingFixture) windowsOf(t time.Time) (ids []leaderboard.SeasonID) {
 	return ids
 }
 
-// endOf returns the end of a window.
 func (f *rollingFixture) endOf(id leaderboard.SeasonID) time.Time {
 	f.t.Helper()
 	day, err := time.Parse(dateLayout, string(id))
@@ -45,7 +44,7 @@ func (f *rollingFixture) endOf(id leaderboard.SeasonID) time.Time {
 	return time.Date(day.Year(), day.Month(), day.Day()+1, 0, 0, 0, 0, f.loc)
 }
 
-// closeOf returns the time when a window stops accepting results. A window that ended before the
+// closeOf returns when a window stops accepting results. A window that ended before the
 // creation of the board closes a grace after the creation.
 func (f *rollingFixture) closeOf(id leaderboard.SeasonID) time.Time {
 	f.t.Helper()
@@ -59,13 +58,12 @@ func (f *rollingFixture) closeOf(id leaderboard.SeasonID) time.Time {
 type rollingFixture struct {
 	*linkedFixture
 	processes []*ranking.Service
-	rolling   leaderboard.Board // the rolling board as it is created
+	rolling   leaderboard.Board // as it is created
 	created   time.Time
 	loc       *time.Location
 	sent      map[leaderboard.ResultKey]map[int64]leaderboard.MatchResult // by revision
 }
 
-// openRolling returns a fixture whose source exists. The test must call createRolling.
 func openRolling(t *testing.T, rng *rand.Rand, now time.Time) (*rollingFixture, *faultyStore) {
 	t.Helper()
 	inner, index := embedded.Open(t)
@@ -105,8 +103,7 @@ func (f *rollingFixture) closedSince(t time.Time) bool {
 	return day(t) != day(now) || t.Before(first) && !now.Before(first)
 }
 
-// randomResult returns a random result: the first one of a match, another revision of a match,
-// or a repetition.
+// randomResult returns the first result of a match, another revision, or a repetition.
 func (f *rollingFixture) randomResult(rng *rand.Rand) leaderboard.MatchResult {
 	f.t.Helper()
 	now := f.clock.now()
@@ -128,8 +125,8 @@ func (f *rollingFixture) randomResult(rng *rand.Rand) leaderboard.MatchResult {
 	}
 	if earlier, ok := f.sent[r.ResultKey][r.Revision]; ok {
 		if f.closedSince(earlier.ReceivedAt) {
-			// Repeat the newest revision instead. An old revision may count in a window that
-			// refused a newer revision, and the service may not know the revisions between the two.
+			// An old revision may count in a window that refused a newer one, and the service
+			// may not know the revisions between them. So repeat the newest revision.
 			earlier = f.sent[r.ResultKey][slices.Max(slices.Collect(maps.Keys(f.sent[r.ResultKey])))]
 		}
 		return earlier
@@ -159,8 +156,8 @@ func (f *rollingFixture) countingResults(window leaderboard.SeasonID) map[leader
 	return all
 }
 
-// want returns the ladder of a window, computed from all sent results. The lines have the form of
-// fixture.list, and are sorted.
+// want computes the sorted ladder of a window from all sent results, in the form of
+// fixture.list.
 func (f *rollingFixture) want(window leaderboard.SeasonID) []string {
 	users := map[leaderboard.UserID]*naiveEntry{}
 	for user, results := range f.countingResults(window) {
@@ -171,8 +168,8 @@ func (f *rollingFixture) want(window leaderboard.SeasonID) []string {
 	return naiveLines(&f.rolling, users)
 }
 
-// checkWindows compares the ladder of each window with a recount, unless the window is not readable
-// or is being filled. It returns the number of windows that are being filled.
+// checkWindows compares each readable and filled window with a recount. It returns the number
+// of windows that are being filled.
 func (f *rollingFixture) checkWindows() (filling int) {
 	f.t.Helper()
 	now := f.clock.now()
@@ -199,14 +196,12 @@ func (f *rollingFixture) checkWindows() (filling int) {
 	return filling
 }
 
-// In random histories of a rolling board, every window that is not being filled equals a recount
-// from the event times. The histories contain:
+// In random histories of a rolling board, every filled window equals a recount from the event
+// times. The histories contain:
 //   - late results, and corrections that move a result into a window or out of it
 //   - retractions, bans and erasures
 //   - two processes that write and fill concurrently, and store calls that fail
-//   - days without any process, sweeps, and the begin or the end of daylight saving time
-//
-// The policy, the order and the number of days of the board are random too.
+//   - days without any process, sweeps, and a change to or from daylight saving time
 func TestRollingBoardEqualsARecount(t *testing.T) {
 	runSeed := seed.New(t)
 	for n := range uint64(seed.Runs(t, 8)) {
@@ -298,7 +293,7 @@ func (s *faultyStore) start(maxCalls int) {
 	s.maxCalls = maxCalls
 }
 
-// applyUntilDone applies results to a source. It repeats the call until the call succeeds.
+// applyUntilDone applies results to a source. It repeats the call until it succeeds.
 func applyUntilDone(ctx context.Context, s *ranking.Service, source *leaderboard.Board, results []leaderboard.MatchResult) error {
 	for range 1000 {
 		report, err := s.Apply(ctx, source, results)
@@ -312,7 +307,6 @@ func applyUntilDone(ctx context.Context, s *ranking.Service, source *leaderboard
 	return errors.New("every repetition failed")
 }
 
-// administerRolling sometimes bans, unbans or erases a user.
 func (f *rollingFixture) administerRolling(rng *rand.Rand) {
 	f.t.Helper()
 	user := leaderboard.UserID(fmt.Sprintf("u%d", rng.IntN(4)))
