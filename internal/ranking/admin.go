@@ -93,8 +93,7 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	return b, err
 }
 
-// acceptOnSource adds the attributes that b declares to those that its source accepts. An
-// installation without b can then import an export of the source.
+// acceptOnSource lets an installation without b import an export of the source.
 func (a *Admin) acceptOnSource(ctx context.Context, b *leaderboard.Board) error {
 	defer a.forgetBoard(b.Source.Board)
 	_, err := a.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
@@ -107,9 +106,8 @@ func (a *Admin) acceptOnSource(ctx context.Context, b *leaderboard.Board) error 
 	return err
 }
 
-// checkedChange returns change with the checks of AmendBoard. New windows of a linked board
-// start a fill, because the source may have results in them. New divisions start a recount of
-// all users.
+// New windows of a linked board start a fill, because the source may have results in them. New
+// divisions start a recount of all users.
 func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*leaderboard.Board) error) func(*leaderboard.Board) error {
 	return func(b *leaderboard.Board) error {
 		before := b.Clone()
@@ -119,7 +117,7 @@ func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*l
 		if amended, err := before.Amend(*b); err != nil {
 			return err
 		} else if amended.Rules() != before.Rules() {
-			b.RecountLease = leaderboard.Truncate(a.now()) // an ended lease: any process may recount the users
+			b.RecountLease = leaderboard.Truncate(a.now())
 		}
 		if b.Source != nil && len(b.Season.Windows) > len(before.Season.Windows) {
 			b.FillLease = leaderboard.Truncate(a.now()) // differs from the lease of a fill in progress
@@ -133,8 +131,6 @@ func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*l
 	}
 }
 
-// checkOpenOrSealed returns a [leaderboard.FieldError] if the change would reopen a sealed
-// season, or close an open one.
 func checkOpenOrSealed(before, after *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) error {
 	season, err := after.Season.ByID(r.Season)
 	if err != nil {

@@ -12,26 +12,21 @@ import (
 )
 
 const (
-	// amendTimeout is the longest time that the submit of a result waits for amendments.
 	amendTimeout = 5 * time.Second
-	// maxAmended is the largest number of marks for one amendment.
-	maxAmended = 10_000
-	// maxLeftOut is the largest number of users with damaged data that one amendEach leaves
-	// out.
-	maxLeftOut = 10
+	maxAmended   = 10_000
+	maxLeftOut   = 10
 )
 
 // # Amendments of sealed seasons
 //
 // After a change of an entry in a sealed season, rankWriter.update writes a durable mark of
-// the user, before the change is acknowledged. The consumer does not wait for the slow
-// amendment. Every process that sweeps amends each marked season once for all its marks, and
-// then removes these marks. If the process dies, its marks remain, and another process finds
-// them. A second amendment for the same entries changes nothing: see
-// [leaderboard.SeasonStore].Amend.
+// the user, before the change is acknowledged. Every process that sweeps amends each marked
+// season once for all its marks, and then removes these marks. If the process dies, its marks
+// remain, and another process finds them. A second amendment for the same entries changes
+// nothing: see [leaderboard.SeasonStore].Amend.
 //
-// Calls of clients and administrators wait for the amendment: see finishAmendments and
-// tryAmendments.
+// The consumer does not wait for amendments. Calls of clients and administrators do: see
+// finishAmendments and tryAmendments.
 
 // AmendMarked amends the final standings of all marked users: see
 // [leaderboard.SeasonStore].MarkFinal. If a season fails, AmendMarked continues, and returns
@@ -54,7 +49,6 @@ func (s *shared) AmendMarked(ctx context.Context) error {
 	return cmp.Or(errors.Join(errs...), err)
 }
 
-// finishAmendments amends those of the given seasons that are sealed, for all their marks.
 func (s *shared) finishAmendments(ctx context.Context, keys map[leaderboard.SeasonKey]bool) error {
 	list := slices.Collect(maps.Keys(keys))
 	return eachRead(ctx, len(list), func(ctx context.Context, i int) error {
@@ -105,8 +99,8 @@ func entrySeasons(lists ...[]leaderboard.Entry) map[leaderboard.SeasonKey]bool {
 	return keys
 }
 
-// amendMarked amends a season for all its marks. Calls during an amendment share the next one.
-// When ctx is done, amendMarked returns, but the amendment continues.
+// Calls during an amendment share the next one. When ctx is done, amendMarked returns, but the
+// amendment continues.
 func (s *shared) amendMarked(ctx context.Context, key leaderboard.SeasonKey) error {
 	_, err := runToEnd(ctx, s.tasks, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.amends.Do(ctx, key, struct{}{})
@@ -143,8 +137,7 @@ func (s *shared) marksOf(ctx context.Context, key leaderboard.SeasonKey) (marks 
 	return marks, nil
 }
 
-// amendSeason amends a season for all its marks, and then removes them. The marks of users
-// with damaged data remain.
+// The marks of users with damaged data remain.
 func (s *shared) amendSeason(ctx context.Context, key leaderboard.SeasonKey) error {
 	marks, err := s.marksOf(ctx, key)
 	if err != nil {
@@ -169,8 +162,8 @@ func (s *shared) amendSeason(ctx context.Context, key leaderboard.SeasonKey) err
 	return nil
 }
 
-// amendEach amends one mark after another. After maxLeftOut users with damaged data, it stops:
-// the damage may be in data that every amendment reads.
+// After maxLeftOut users with damaged data, amendEach stops: the damage may be in data that
+// every amendment reads.
 func (s *shared) amendEach(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, marks []leaderboard.FinalMark) error {
 	leftOut := 0
 	for i := range marks {
@@ -190,8 +183,7 @@ func (s *shared) amendEach(ctx context.Context, b *leaderboard.Board, key leader
 	return nil
 }
 
-// amendFor amends a season once for all given marks, and removes them. A season that is not
-// sealed needs no amendment.
+// If the season is not sealed, amendFor only removes the marks.
 func (s *shared) amendFor(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, marks []leaderboard.FinalMark) error {
 	users, reasons := make([]leaderboard.UserID, len(marks)), map[string]bool{}
 	for i := range marks {

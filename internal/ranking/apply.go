@@ -23,7 +23,7 @@ type Applier struct {
 	repairs repairs
 
 	timestampMu   sync.Mutex
-	lastTimestamp time.Time // the latest time that newTimestamp returned
+	lastTimestamp time.Time
 }
 
 // Synced reports whether the index has every update so far of the given seasons, or of all
@@ -75,7 +75,6 @@ func entriesAfter(changes []leaderboard.Change) []leaderboard.Entry {
 	return entries
 }
 
-// unchangedEntries returns the entries in the outcomes that are not in the changes.
 func unchangedEntries(report *leaderboard.ApplyReport) (entries []leaderboard.Entry) {
 	included := make(map[leaderboard.EntryKey]bool, len(report.Changes))
 	for i := range report.Changes {
@@ -171,9 +170,9 @@ func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderbo
 	return r, nil
 }
 
-// completeRetry finds a retry or correction of a result that was received before the season's
-// start. The previous season then has a result of the match whose time was also assigned. The
-// match must count once, so r moves into the previous season.
+// completeRetry moves r into the previous season if a result of the match there also has an
+// assigned time: r is then a retry or correction of that result, and the match must count
+// once.
 func (a *Applier) completeRetry(ctx context.Context, b *leaderboard.Board, season leaderboard.Season, r *leaderboard.MatchResult) error {
 	previous, ok := b.Season.Previous(season)
 	if !ok || r.User.Validate() != nil || r.Match.Validate() != nil {
@@ -196,8 +195,7 @@ func (a *Applier) completeRetry(ctx context.Context, b *leaderboard.Board, seaso
 	return nil
 }
 
-// newTimestamp returns the present time, truncated to a microsecond. Each returned time is
-// later than the previous one.
+// Each returned time is later than the previous one.
 func (a *Applier) newTimestamp() time.Time {
 	a.timestampMu.Lock()
 	defer a.timestampMu.Unlock()

@@ -12,7 +12,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxReasonBytes bounds the reason that an administrator gives for an act.
 const maxReasonBytes = 256
 
 // SetBan bans a user, or lifts a ban, on one board or on every board. It sets At and Revision
@@ -53,7 +52,7 @@ func (a *Admin) CheckBan(ctx context.Context, ban *leaderboard.Ban) (leaderboard
 	return a.storedBan(ctx, ban.Key())
 }
 
-// checkBan checks the fields that the caller chooses. It clears Until if ban lifts a ban.
+// checkBan clears Until if ban lifts a ban.
 func (a *Admin) checkBan(ctx context.Context, ban *leaderboard.Ban) error {
 	if err := errors.Join(ban.User.Validate(), CheckReason(ban.Reason)); err != nil {
 		return err
@@ -80,7 +79,6 @@ func CheckReason(reason string) error {
 	return nil
 }
 
-// storedBan returns the stored ban, or the state of a user who was never banned.
 func (s *shared) storedBan(ctx context.Context, key leaderboard.BanKey) (leaderboard.Ban, error) {
 	bans, err := s.store.UserBans(ctx, key.User)
 	for _, b := range bans {
@@ -91,9 +89,8 @@ func (s *shared) storedBan(ctx context.Context, key leaderboard.BanKey) (leaderb
 	return leaderboard.Ban{User: key.User, Board: key.Board}, err
 }
 
-// setBan stores a ban and updates the ranks of all entries that it concerns, even of those
-// that it does not change: an earlier process may have changed an entry and died before it
-// updated the rank.
+// setBan also updates the ranks of entries that it does not change: an earlier process may
+// have changed them and died.
 func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, reason string) error {
 	changes, err := a.store.SetBan(ctx, ban)
 	if err != nil {
@@ -176,7 +173,6 @@ func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 	}
 	for _, b := range bans {
 		if b.Banned && !b.InForce(a.now()) {
-			// The ban has ended, so import the state after its end.
 			setAt := b.At
 			b = lifted(&b)
 			b.At = setAt // an erasure of the user after this time wins
@@ -221,8 +217,7 @@ func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 	return err
 }
 
-// liftAct returns the act of lifting b. It depends on b only, so the log keeps one act if
-// several processes lift the ban.
+// liftAct depends on b only, so the log keeps one act if several processes lift the ban.
 func liftAct(b *leaderboard.Ban) leaderboard.Act {
 	sum := sha256.Sum256([]byte(string(b.User) + "\n" + string(b.Board)))
 	return leaderboard.Act{
@@ -231,8 +226,8 @@ func liftAct(b *leaderboard.Ban) leaderboard.Act {
 	}
 }
 
-// liftEndedBans lifts each ban that has ended, except bans of users with damaged data. It
-// returns the next end of a ban, or the zero time if no ban ends before until.
+// liftEndedBans omits bans of users with damaged data. It returns the next end of a ban, or
+// the zero time if no ban ends before until.
 func (a *Admin) liftEndedBans(ctx context.Context, until time.Time) (nextEnd time.Time, err error) {
 	var errs []error
 	for b, err := range a.store.BansEnding(ctx, until) {
@@ -262,8 +257,8 @@ func (s *shared) planLift() {
 	}
 }
 
-// liftBans lifts each ban at its end. It returns at the next tick, or when ctx is done.
-// interval is the time between two ticks.
+// liftBans returns at the next tick, or when ctx is done. interval is the time between two
+// ticks.
 func (a *Admin) liftBans(ctx context.Context, tick <-chan time.Time, interval time.Duration) {
 	for {
 		nextEnd, err := a.liftEndedBans(ctx, a.now().Add(interval))

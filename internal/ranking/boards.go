@@ -10,8 +10,7 @@ import (
 )
 
 const (
-	refreshTimeout = time.Second
-	// refreshCooldown is the time between an unanswered refresh and the next refresh.
+	refreshTimeout  = time.Second
 	refreshCooldown = 5 * time.Second
 )
 
@@ -43,9 +42,9 @@ func (c *BoardCache) Board(ctx context.Context, id leaderboard.BoardID) (leaderb
 	return *b, nil
 }
 
-// board returns a board, which the caller must not change. An expired version gives correct
-// ranks in its divisions and seasons: the order, the policy, the half-life and the
-// tie-breakers of a board never change.
+// The caller must not change the board. An expired version gives correct ranks in its
+// divisions and seasons: the order, the policy, the half-life and the tie-breakers of a board
+// never change.
 func (c *BoardCache) board(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := getCached(ctx, c, &c.boards, id, nil, func(ctx context.Context) (leaderboard.Board, error) {
 		if err := id.Validate(); err != nil {
@@ -69,7 +68,7 @@ func (c *BoardCache) BoardSince(ctx context.Context, id leaderboard.BoardID, sin
 	return *b, nil
 }
 
-// boardSince is BoardSince. The caller must not change the board.
+// The caller must not change the board.
 func (c *BoardCache) boardSince(ctx context.Context, id leaderboard.BoardID, since time.Time) (*leaderboard.Board, error) {
 	if cachedBoard, ok := c.boards.Load(id); ok {
 		if entry := cachedBoard.(*cached[leaderboard.Board]); entry.readAt.After(since) {
@@ -87,9 +86,8 @@ func (c *BoardCache) boardSince(ctx context.Context, id leaderboard.BoardID, sin
 	return &b, err
 }
 
-// seasonRecord returns the record of a season and whether the season is sealed. If the store
-// does not answer and no record is cached, a season that still accepts results counts as not
-// sealed.
+// If the store does not answer and no record is cached, a season that still accepts results
+// counts as not sealed.
 func (c *BoardCache) seasonRecord(ctx context.Context, b *leaderboard.Board, season leaderboard.Season) (leaderboard.SeasonRecord, bool, error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season.ID}
 	unsealed := leaderboard.SeasonRecord{SeasonKey: key}
@@ -127,9 +125,8 @@ func putCached[V any](c *BoardCache, values *sync.Map, key any, value V, readAt 
 	values.Store(key, &cached[V]{value, c.now().Add(c.ttl), readAt})
 }
 
-// getCached returns the cached value of a key. If the value is absent or expired, getCached
-// fetches a new value. If the store does not answer, getCached returns the expired value, else
-// fallback, else the error. It then fetches again after refreshCooldown.
+// If the store does not answer, getCached returns the expired value, else fallback, else the
+// error. It then fetches again after refreshCooldown.
 func getCached[V any](ctx context.Context, c *BoardCache, values *sync.Map, key any, fallback *V, fetch func(context.Context) (V, error)) (*V, error) {
 	loaded, _ := values.Load(key)
 	previous, _ := loaded.(*cached[V])

@@ -12,33 +12,27 @@ import (
 )
 
 const (
-	// CatchUp drops a season if users is nil, or has more than max(minRebuilt,
-	// size/rebuiltShare) users. Otherwise, it refreshes the entries of these users. The size
-	// is the number of the season's users in the index.
+	// CatchUp drops a season with more users to refresh than max(minRebuilt,
+	// size/rebuiltShare). The size is the number of its users in the index.
 	minRebuilt   = 1000
 	rebuiltShare = 8
-	// refreshChunk is the number of users whose entries are passed to the index at once.
 	refreshChunk = 512
 	maxRepairs   = 1 << 16
 )
 
-// CatchUp updates the index with the stored entries of users. It is called if a process may
-// have died between the store and the index.
-//
-// The board in key must not be linked. If users is nil, CatchUp updates all users of the
-// season. It also updates the entries of these users on the linked boards.
+// CatchUp updates the index with the stored entries of users, in the season and on the linked
+// boards. It is called if a process may have died between the store and the index. The board
+// in key must not be linked. If users is nil, CatchUp updates all users.
 //
 // If CatchUp returns no error, and Synced then returns true, every process sees the entries or
 // treats their season as not loaded. After an error, rest has the users whose entries are not
 // refreshed. CatchUp may be repeated, and may run while results are applied: the index ignores
 // older versions of an entry.
 //
-// CatchUp does not skip a season that is not loaded: another process may be filling it, and
-// may have read the users' entries before they changed. CatchUp uses the cheaper of two ways:
-//
-//   - For few users, CatchUp reads their entries. Ranks stay available.
-//   - For many users or nil, CatchUp drops the season and the unsealed seasons of the linked
-//     boards, and returns dropped as true. The next reader or sweep fills them.
+// For many users or nil, it is cheaper to fill the season again. CatchUp then drops the season
+// and the unsealed seasons of the linked boards, and returns dropped as true. It does not skip
+// a season that is not loaded: another process may be filling it, and may have read the
+// entries before they changed.
 //
 // Errors: [leaderboard.ErrRankUnavailable] if the index does not answer; those of the store.
 func (a *Applier) CatchUp(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) (rest []leaderboard.UserID, dropped bool, err error) {
@@ -46,7 +40,7 @@ func (a *Applier) CatchUp(ctx context.Context, key leaderboard.SeasonKey, users 
 	if err != nil {
 		return users, false, err
 	}
-	if links.source == nil { // the board was deleted
+	if links.source == nil {
 		return nil, false, nil
 	}
 	many, err := a.isLargePart(ctx, key, users)
@@ -135,7 +129,6 @@ func (a *Applier) repairSeason(key leaderboard.SeasonKey, users []leaderboard.Us
 	return nil
 }
 
-// repairs are the entries that RepairIndex has not yet passed to the index.
 type repairs struct {
 	mu      sync.Mutex
 	pending map[leaderboard.EntryKey]struct{}
@@ -159,7 +152,7 @@ func (r *repairs) add(k leaderboard.EntryKey) (added, start bool) {
 	return true, start
 }
 
-// take removes and returns the pending entries. If it returns none, the goroutine must end.
+// If take returns none, the goroutine must end.
 func (r *repairs) take() map[leaderboard.EntryKey]struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -207,15 +200,13 @@ func (s *shared) dropUnsealed(ctx context.Context, b *leaderboard.Board) error {
 	return nil
 }
 
-// dropSeason drops a season, even while another process is filling it: that process may have
-// read entries before they changed.
 func (s *shared) dropSeason(ctx context.Context, key leaderboard.SeasonKey) error {
 	defer s.hub.notify(key)
 	return s.index.Drop(ctx, key)
 }
 
-// refreshIndex passes entries of users to the index: those in season key of boards[0], and
-// those in all seasons of the other boards, which are linked to boards[0].
+// refreshIndex updates the index with the entries of users: in season key of boards[0], and in
+// all seasons of the other boards, which are linked to boards[0].
 func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
 	keys := make([][]leaderboard.EntryKey, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) error {
@@ -246,8 +237,8 @@ func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board,
 	return nil
 }
 
-// refreshEntries passes entries of one season to the index, even if the season is not loaded:
-// another process may be filling it. It leaves out users with damaged data.
+// refreshEntries also updates a season that is not loaded: another process may be filling it.
+// It leaves out users with damaged data.
 func (a *Applier) refreshEntries(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
 	entries := make([]leaderboard.Entry, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) (err error) {
@@ -263,13 +254,13 @@ func (a *Applier) refreshEntries(ctx context.Context, b *leaderboard.Board, key 
 		}
 		return err
 	}
-	entries = slices.DeleteFunc(entries, func(e leaderboard.Entry) bool { return e.User == "" }) // left out
+	entries = slices.DeleteFunc(entries, func(e leaderboard.Entry) bool { return e.User == "" })
 	defer a.hub.notify(key)
 	return a.index.tryUpdate(ctx, key, leaderboard.Truncate(changedAt), entries)
 }
 
-// storedEntry returns a user's entry. If no result counts, the entry has a version, but no
-// key. Errors: [leaderboard.ErrBoardNotFound].
+// If no result of the user counts, the entry has a version, but no key. Errors:
+// [leaderboard.ErrBoardNotFound].
 func (s *shared) storedEntry(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, user leaderboard.UserID) (leaderboard.Entry, error) {
 	stored, err := s.store.Entry(ctx, key, user)
 	if errors.Is(err, leaderboard.ErrEntryNotFound) { // only a recount returns the version of an entry without results

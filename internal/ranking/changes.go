@@ -9,8 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// changesInterval bounds the time between two searches for changes by other regions. Regions
-// share the stored data, but not the index.
+// changesInterval bounds the time until this region finds a change by another region.
 const changesInterval = 10 * time.Second
 
 // FinishRankChanges updates the ranks after changes that the index may lack: see
@@ -41,7 +40,6 @@ func (a *Admin) FinishRankChanges(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// errNotSynced means that the index may lack a change. A later call must repeat the change.
 var errNotSynced = fmt.Errorf("ranking: the index lacks updates: %w", leaderboard.ErrRankUnavailable)
 
 // updateRanks returns nil only if the index has the change, or every process treats the

@@ -18,7 +18,6 @@ const (
 	maxChecksums = 10_000
 )
 
-// checksums caches the checksums of sealed seasons.
 type checksums struct {
 	cached *lru.Cache[checksumKey, string]
 	// turn holds a value while a checksum is computed: one at a time, because it scans the
@@ -32,11 +31,11 @@ type checksumKey struct {
 	leaderboard.SeasonKey
 	createdAt, sealedAt, amendedAt int64 // microseconds
 	amendments                     int
-	total                          int64 // users in the overall ladder
+	total                          int64
 }
 
 func newChecksums() *checksums {
-	cached, _ := lru.New[checksumKey, string](maxChecksums) // fails only for a size below 1
+	cached, _ := lru.New[checksumKey, string](maxChecksums)
 	return &checksums{cached: cached, turn: make(chan struct{}, 1)}
 }
 
@@ -59,7 +58,7 @@ func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season lead
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}
-		if sum, ok = r.checksums.cached.Get(key); ok { // the previous holder of the turn computed it
+		if sum, ok = r.checksums.cached.Get(key); ok {
 			<-r.checksums.turn
 			return true, nil
 		}
@@ -80,7 +79,6 @@ func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season lead
 	return sum, err
 }
 
-// cacheChecksum caches the checksum, unless the final standings have changed meanwhile.
 func (r *Reader) cacheChecksum(ctx context.Context, b *leaderboard.Board, key checksumKey) error {
 	sum, err := r.hashStandings(ctx, b, key.SeasonKey)
 	if err != nil {

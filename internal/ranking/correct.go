@@ -15,10 +15,7 @@ import (
 )
 
 const (
-	// reservationTime is how long a correction or retraction reserves its revision.
-	reservationTime = 30 * time.Second
-	// minReserveInterval and maxReserveInterval are the first and the longest time between two
-	// attempts to reserve, without jitter.
+	reservationTime                        = 30 * time.Second
 	minReserveInterval, maxReserveInterval = 20 * time.Millisecond, 500 * time.Millisecond
 	// correctionTries bounds the attempts. An attempt fails if another call changes the result
 	// meanwhile.
@@ -121,7 +118,6 @@ func (s *Submitter) submitOne(ctx context.Context, b *leaderboard.Board, r leade
 	return receipts[0], nil
 }
 
-// correctedResult returns the stored result with the changes of c and its next revision.
 func (s *Submitter) correctedResult(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, c *Correction) (leaderboard.MatchResult, error) {
 	record, err := s.store.Result(ctx, key)
 	if err != nil {
@@ -197,8 +193,6 @@ func (r *Reader) ResultSeason(ctx context.Context, b *leaderboard.Board, key lea
 	return season.ID, closed, err
 }
 
-// newestSeasons returns the newest maxSearchedSeasons seasons of keys, or keys unchanged if it
-// has no more.
 func newestSeasons(b *leaderboard.Board, keys []leaderboard.SeasonKey) []leaderboard.SeasonKey {
 	if len(keys) <= maxSearchedSeasons {
 		return keys
@@ -207,11 +201,10 @@ func newestSeasons(b *leaderboard.Board, keys []leaderboard.SeasonKey) []leaderb
 	return keys[:maxSearchedSeasons]
 }
 
-// seasonOfMatch returns the season in which a match of a user has a result. It prefers a
-// result that is not retracted, then a retraction, then a refused result. It searches the
-// newest maxSearchedSeasons seasons of the user. Errors: [leaderboard.ErrResultNotFound]; a
-// [leaderboard.FieldError] if several seasons have a result of the preferred kind, or if no
-// result was found and the user has older seasons.
+// seasonOfMatch prefers a result that is not retracted, then a retraction, then a refused
+// result. It searches the newest maxSearchedSeasons seasons of the user. Errors:
+// [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if several seasons have a result
+// of the preferred kind, or if no result was found and the user has older seasons.
 func (r *Reader) seasonOfMatch(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (leaderboard.SeasonID, error) {
 	if err := errors.Join(user.Validate(), match.Validate()); err != nil {
 		return "", err

@@ -7,9 +7,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// declaringBoards returns b and its linked boards, for [leaderboard.Board.CheckSubmit]. It
-// omits the linked boards if b declares all attributes of the results. It reads the store if
-// the cached boards do not declare an attribute: another process may have changed them.
+// declaringBoards returns b and, unless b declares all attributes of the results, its linked
+// boards. It reads the store if the cached boards do not declare an attribute: another process
+// may have changed them.
 func (s *Submitter) declaringBoards(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (*leaderboard.Board, []*leaderboard.Board, error) {
 	allDeclared := func(linked []*leaderboard.Board) bool {
 		for i := range results {
@@ -27,7 +27,7 @@ func (s *Submitter) declaringBoards(ctx context.Context, b *leaderboard.Board, r
 		return b, linked, err
 	}
 	l, err := s.linksSince(ctx, b.ID, time.Now())
-	if err != nil || l.source == nil { // the board was deleted meanwhile
+	if err != nil || l.source == nil {
 		return b, linked, err
 	}
 	return l.source, l.boards, nil

@@ -9,12 +9,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// sealedSeasons are the sealed seasons that the index may still contain. They only take
-// memory: their ranks come from the final standings.
+// sealedSeasons are sealed seasons that the index may still contain. They only take memory.
 type sealedSeasons struct {
 	mu sync.Mutex
-	// seasons has true if the index could not drop the season, and false if another process
-	// sealed it.
+	// seasons has true if a drop has failed, and false if the index may never have had the
+	// season.
 	seasons map[leaderboard.SeasonKey]bool
 }
 
@@ -50,8 +49,8 @@ func (x *rankIndex) dropFinal(ctx context.Context, key leaderboard.SeasonKey) er
 	return err
 }
 
-// dropSealed drops the seasons in x.sealed. If the index is unavailable, a later call
-// continues. If a season was deleted meanwhile and has results again, the drop costs a load.
+// If the index is unavailable, a later call continues. If a season was deleted meanwhile and
+// has results again, the drop costs a load.
 func (x *rankIndex) dropSealed(ctx context.Context) error {
 	seasons := x.sealed.list()
 	for key := range seasons {
@@ -67,8 +66,8 @@ func (x *rankIndex) dropSealed(ctx context.Context) error {
 	return nil
 }
 
-// dropOne drops a season. If always is false, it first checks that the season is loaded, which
-// costs less than a drop.
+// If always is false, dropOne first checks that the season is loaded, which costs less than a
+// drop.
 func (x *rankIndex) dropOne(ctx context.Context, key leaderboard.SeasonKey, always bool) error {
 	if !always {
 		if loaded, err := x.Index.Loaded(ctx, key); !loaded || err != nil {

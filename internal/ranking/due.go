@@ -12,8 +12,6 @@ import (
 )
 
 const (
-	// listInterval is the longest time for which a process relies on its list of a board's
-	// seasons.
 	listInterval = time.Hour
 	// maxCalendarGrace is more than any real grace. With a longer one, a time could overflow.
 	maxCalendarGrace = 100 * 365 * 24 * time.Hour
@@ -23,7 +21,7 @@ const (
 // and Load then read only the board itself.
 type seasonPlan struct {
 	board    leaderboard.Board
-	listedAt time.Time     // when the seasons were listed
+	listedAt time.Time
 	wait     time.Duration // how long the plan holds, from listedAt
 	unsealed []leaderboard.SeasonID
 	// sealed has the SealedAt of the sealed seasons. A deleted season gets results again only
@@ -33,7 +31,7 @@ type seasonPlan struct {
 	due time.Time
 }
 
-// holds reports whether p, which may be nil, still holds for b.
+// p may be nil.
 func (p *seasonPlan) holds(b *leaderboard.Board, now time.Time) bool {
 	return p != nil && now.Before(p.listedAt.Add(p.wait)) && reflect.DeepEqual(&p.board, b)
 }
@@ -88,8 +86,6 @@ func (s *shared) plan(ctx context.Context, b *leaderboard.Board) (*seasonPlan, e
 	return s.newPlan(ctx, b)
 }
 
-// newPlan lists the seasons of a board. It reads the record of each season that may be sealed,
-// unless this process knows that the season is sealed.
 func (s *shared) newPlan(ctx context.Context, b *leaderboard.Board) (*seasonPlan, error) {
 	now := s.now()
 	previous := s.plans.get(b.ID).forBoard(b)
@@ -125,8 +121,8 @@ func (s *shared) newPlan(ctx context.Context, b *leaderboard.Board) (*seasonPlan
 	return p, nil
 }
 
-// untilSeal returns the time until the next season of b may be sealed, at most limit. Seasons
-// without results matter: one may get its first result in its grace.
+// untilSeal returns the time until the next season of b may be sealed, at most limit. A season
+// without results may get its first result in its grace.
 func untilSeal(b *leaderboard.Board, now time.Time, limit time.Duration) time.Duration {
 	until := limit
 	considerClose := func(closes time.Time) {
@@ -153,9 +149,8 @@ func untilSeal(b *leaderboard.Board, now time.Time, limit time.Duration) time.Du
 	return until
 }
 
-// sealedAt returns when a season was sealed, or zero. It drops a recently sealed season from
-// the index, and leaves an older one to dropSealed. wasOpen means that the previous plan has
-// the season as unsealed.
+// sealedAt drops a recently sealed season from the index, and leaves an older one to
+// dropSealed. wasOpen means that the previous plan has the season as unsealed.
 func (s *shared) sealedAt(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID, wasOpen bool) (time.Time, error) {
 	season, err := b.Season.ByID(id)
 	if err != nil || !s.mayBeSealed(season) {

@@ -42,8 +42,7 @@ func (e *Effects) add(effects []ScoreEffect, changes []leaderboard.Change) {
 	}
 }
 
-// entryChanges returns how entries on b and its linked boards would change if results were
-// applied. The changes of one user are consecutive. In some changes, the entry stays the same.
+// The changes of one user are consecutive. In some changes, the entry stays the same.
 func (s *Submitter) entryChanges(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Change, error) {
 	links, err := s.linksOf(ctx, b.ID)
 	if err != nil {
@@ -127,14 +126,12 @@ func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key l
 	return leaderboard.Change{Before: before, After: after}, err
 }
 
-// isHidden reports whether a ban hides a user on b. The user may have no entry.
 func (s *Submitter) isHidden(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID) (bool, error) {
 	bans, err := s.store.UserBans(ctx, user)
 	return slices.ContainsFunc(bans, func(ban leaderboard.Ban) bool { return ban.Hides(b) }), err
 }
 
-// effectsOf returns the effect of each change, and the Effects without changes that keep the
-// rank key.
+// The returned Effects omit changes that keep the rank key.
 func (s *Submitter) effectsOf(ctx context.Context, changes []leaderboard.Change) ([]ScoreEffect, Effects, error) {
 	effects, degraded, err := s.scoreEffects(ctx, changes)
 	if err != nil {
@@ -145,7 +142,6 @@ func (s *Submitter) effectsOf(ctx context.Context, changes []leaderboard.Change)
 	return effects, all, nil
 }
 
-// scoreEffects returns the effect of each change. If ranks are unavailable, degraded is true.
 func (s *Submitter) scoreEffects(ctx context.Context, changes []leaderboard.Change) (effects []ScoreEffect, degraded bool, err error) {
 	effects = make([]ScoreEffect, len(changes))
 	bySeason := map[leaderboard.SeasonKey][]int{}
@@ -181,9 +177,9 @@ func (s *Submitter) scoreEffects(ctx context.Context, changes []leaderboard.Chan
 	return effects, degraded, nil
 }
 
-// rankEffects sets the ranks of the effects at the given indexes, all of one season. A rank
-// after the changes is the present rank, less the changed entries that were above, plus those
-// that will be above.
+// rankEffects sets the ranks of the effects at the given indexes, all of one season. A later
+// rank is the present rank, less the changed entries that were above, plus those that will be
+// above.
 func (s *Submitter) rankEffects(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, changes []leaderboard.Change, effects []ScoreEffect, indexes []int) error {
 	var before, after, keys []leaderboard.RankKey
 	for _, i := range indexes {

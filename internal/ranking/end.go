@@ -117,7 +117,7 @@ func (a *Admin) endEarly(b *leaderboard.Board, record *leaderboard.SeasonRecord,
 		return &leaderboard.FieldError{Field: "at", Problem: fmt.Sprintf("must not be after the server's time, %s", now.UTC().Format(time.RFC3339))}
 	}
 	if hasEarlyEnd && leaderboard.Truncate(e.At).Equal(season.End) {
-		return nil // the call is repeated
+		return nil
 	}
 	return b.Season.EndEarly(e)
 }
@@ -146,9 +146,8 @@ func (a *Admin) ending(b *leaderboard.Board, record *leaderboard.SeasonRecord) (
 	return ending, nil
 }
 
-// recountAfterEnd returns how many results after the season's early end counted on the board
-// before, and how many users have such results. If recount is true, it recounts every user
-// with a result after the end.
+// results is how many results after the season's early end counted on the board before. If
+// recount is true, recountAfterEnd recounts every user with a result after the end.
 func (s *shared) recountAfterEnd(ctx context.Context, before, b *leaderboard.Board, season leaderboard.SeasonID, recount bool) (results, users int64, err error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	err = eachChunk(s.store.Users(ctx, key), recountChunk, func(chunk []leaderboard.UserID) error {
@@ -199,8 +198,8 @@ func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season 
 	return s.ranks.updateRecounted(ctx, changes, reason)
 }
 
-// unlessDamaged returns err, or nil if err means damaged data. It logs such an error, so that
-// the other users are still recounted or copied.
+// unlessDamaged logs err and returns nil if err means damaged data: the other users are still
+// recounted or copied.
 func (s *shared) unlessDamaged(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID, err error) error {
 	if !damaged(err) {
 		return err
@@ -217,8 +216,8 @@ func damaged(err error) bool {
 	return errors.Is(err, leaderboard.ErrFormat) || errors.Is(err, leaderboard.ErrInvalid)
 }
 
-// recountLater repeats the recount when every process has read the new board: a process with
-// the old version may count results after the end. Sweep recounts once more before the seal.
+// When recountLater runs, every process has read the new board: a process with the old one may
+// have counted results after the end. Sweep recounts once more before the seal.
 func (s *shared) recountLater(b *leaderboard.Board, season leaderboard.SeasonID) {
 	ctx := s.tasks.ctx
 	if wait(ctx, 2*max(s.ttl, s.linkTTL)) != nil {

@@ -11,17 +11,16 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A fill copies the earlier results of a source to a linked board: see links.go for the terms.
-// A fill of divisions recounts all users of a board after its divisions have changed.
+// A fill copies the earlier results of a source to a linked board. A fill of divisions
+// recounts all users of a board after its divisions have changed.
 const (
-	// fillLease is how long one process has the sole right to fill a board. The process renews
-	// the lease. If it dies, another process repeats the fill.
+	// fillLease is how long one process has the sole right to fill a board. If it dies,
+	// another process repeats the fill.
 	fillLease = time.Minute
 	fillChunk = 1000
 )
 
-// link checks a new linked board and adds it to the links of its source. A board without unit
-// and decimals gets those of the source.
+// A board without unit and decimals gets those of its source.
 func (a *Admin) link(ctx context.Context, b *leaderboard.Board) error {
 	source, err := a.store.Board(ctx, b.Source.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -122,8 +121,8 @@ func wake(signal chan struct{}) {
 	}
 }
 
-// fillBoards fills linked boards and divisions after signals, and at every interval: another
-// process may have created or amended a board, or died during a fill.
+// fillBoards also works at every interval: another process may have changed a board, or died
+// during a fill.
 func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
 	var loops sync.WaitGroup
 	loops.Go(func() { s.repeat(ctx, interval, s.newLink, "filling linked boards", s.FillLinked) })
@@ -131,8 +130,7 @@ func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
 	loops.Wait()
 }
 
-// repeat calls a function at once, at every interval and after every signal. work names the
-// function in the log.
+// work names the function in the log.
 func (s *shared) repeat(ctx context.Context, interval time.Duration, signal <-chan struct{}, work string, call func(context.Context) error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -171,7 +169,6 @@ func (s *shared) FillLinked(ctx context.Context) error {
 
 var errMustNotFill = errors.New("another process fills the board, or the board is filled or deleted")
 
-// leaseField selects one of the leases of a board.
 type leaseField func(*leaderboard.Board) *time.Time
 
 func fillLeaseOf(b *leaderboard.Board) *time.Time    { return &b.FillLease }
@@ -212,7 +209,6 @@ func (s *shared) amendFill(ctx context.Context, b *leaderboard.Board, edit func(
 	return err
 }
 
-// renew renews a lease of which less than half remains.
 func (s *shared) renew(ctx context.Context, b *leaderboard.Board, field leaseField) error {
 	if field(b).Sub(s.now()) >= fillLease/2 {
 		return nil
@@ -304,13 +300,12 @@ func (s *shared) repeatDivisions(ctx context.Context, c leaderboard.RankChange) 
 		})
 	})
 	if errors.Is(err, errNotSynced) {
-		return nil // a later call finds the change again
+		return nil
 	}
 	return err
 }
 
-// fillDivisions recounts all entries of a board, except those of sealed seasons. It may be
-// repeated, and may run while results arrive.
+// fillDivisions may be repeated, and may run while results arrive.
 func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error {
 	err := s.setLease(ctx, b, recountLeaseOf, s.nextLease())
 	var seasons []leaderboard.SeasonID
@@ -335,9 +330,8 @@ func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error 
 	return err
 }
 
-// fillSeason recounts all users of a season. It first rebuilds the index, which may ignore
-// divisions that it did not have when it loaded the season. It renews the lease field, unless
-// field is nil.
+// fillSeason first rebuilds the index, which may ignore divisions that are newer than its load
+// of the season. It renews the lease field, unless field is nil.
 func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, field leaseField) error {
 	const reason = "divisions changed"
 	rebuild := func(ctx context.Context) error { return s.ranks.rebuild(ctx, b, key, reason) }
@@ -363,7 +357,7 @@ func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leade
 }
 
 // refill starts a fill of each linked board of which sel selects all seasons: a process may
-// have died after it applied results to the source and before it copied them.
+// have died before it copied results.
 func (s *shared) refill(ctx context.Context, sel Selection) error {
 	if sel.Season != "" {
 		return nil
@@ -384,12 +378,9 @@ func (s *shared) refill(ctx context.Context, sel Selection) error {
 
 func (s *shared) nextLease() time.Time { return leaderboard.Truncate(s.now().Add(fillLease)) }
 
-// fillLinked applies all results of the source to a linked board. It may be repeated, and may
-// run while results arrive.
-//
-// It first lists the board at the source, and then waits longer than Options.LinkTTL.
-// Afterwards, every process applies new results to the board too (see linksOf), and every
-// earlier result is in the store.
+// fillLinked may be repeated, and may run while results arrive. It first lists the board at
+// the source, and then waits longer than Options.LinkTTL. Afterwards, every process applies
+// new results to the board too (see linksOf), and every earlier result is in the store.
 func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 	err := s.setLease(ctx, b, fillLeaseOf, s.nextLease())
 	if err == nil {
@@ -421,7 +412,6 @@ func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 	return err
 }
 
-// fillFrom offers every standing result of the source to a linked board.
 func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) error {
 	l := &linking{shared: s, source: source, boards: []*leaderboard.Board{b}, mostMatches: true}
 	original := func(r *leaderboard.MatchResult) (leaderboard.MatchResult, error) { return *r, nil }
@@ -431,9 +421,9 @@ func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) err
 	})
 }
 
-// offerSeason offers the standing results of a season, of the source or of the linked board
-// itself. original returns the source's version of a result. offerSeason calls renew after
-// each chunk. It leaves out users with damaged data.
+// The season in key is of the source, or of the linked board itself. original returns the
+// source's version of a result. offerSeason calls renew after each chunk. It leaves out users
+// with damaged data.
 func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, original func(*leaderboard.MatchResult) (leaderboard.MatchResult, error), renew func() error) error {
 	var results []leaderboard.MatchResult
 	flush := func() error {
@@ -471,8 +461,7 @@ func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, or
 	return flush()
 }
 
-// offerResults offers results of the source. If newer results of the matches stand afterwards,
-// it offers these too.
+// If newer results of the matches stand afterwards, offerResults offers these too.
 func (l *linking) offerResults(ctx context.Context, results []leaderboard.MatchResult) error {
 	matches := make([]*linkedMatch, len(results))
 	for i := range results {
@@ -485,9 +474,8 @@ func (l *linking) offerResults(ctx context.Context, results []leaderboard.MatchR
 	return err
 }
 
-// eachIntact calls f with items, which are grouped by user. If f finds damaged data,
-// eachIntact repeats the call for each half of the users, and calls skip for each damaged
-// user.
+// eachIntact calls f with items, which are grouped by user. After damaged data, it repeats the
+// call for each half of the users, and calls skip for each damaged user.
 func eachIntact[T any](items []T, userOf func(T) leaderboard.UserID, f func([]T) error, skip func(leaderboard.UserID, error)) error {
 	err := f(items)
 	if !damaged(err) {
@@ -498,7 +486,7 @@ func eachIntact[T any](items []T, userOf func(T) leaderboard.UserID, f func([]T)
 	if split == 0 {
 		split = slices.IndexFunc(items, func(item T) bool { return userOf(item) != user })
 	}
-	if split < 0 { // no other user
+	if split < 0 {
 		skip(user, err)
 		return nil
 	}

@@ -15,23 +15,19 @@ import (
 )
 
 const (
-	// fillLogInterval is the time between two log lines about a fill.
 	fillLogInterval = 10 * time.Second
-	// fillStep is the number of users after which a fill looks at the clock.
-	fillStep = 1024
-	// progressStep is the number of users after which a fill calls its Progress.
-	progressStep = 100_000
-	maxSizes     = 1 << 14
+	fillStep        = 1024
+	progressStep    = 100_000
+	maxSizes        = 1 << 14
 )
 
-// fills are the running fills of the index of one process.
 type fills struct {
 	now func() time.Time
 	log *slog.Logger
 
 	mu      sync.Mutex
 	running map[*seasonFill]struct{}
-	sizes   *lru.Cache[leaderboard.SeasonKey, int64] // by season: its users when it was last found loaded
+	sizes   *lru.Cache[leaderboard.SeasonKey, int64] // the users of a season when it was last found loaded
 
 	users atomic.Int64 // the users that all fills have read, also ended ones
 }
@@ -39,15 +35,15 @@ type fills struct {
 type seasonFill struct {
 	key    leaderboard.SeasonKey
 	start  time.Time
-	season int64        // the users of the season when it was last loaded; 0 if unknown
-	whole  bool         // whether the fill reads all users
+	season int64 // the users of the season when it was last loaded; 0 if unknown
+	whole  bool
 	size   atomic.Int64 // the expected number of users that the fill reads; 0 if unknown
 	read   atomic.Int64
 }
 
 func newFills(now func() time.Time, log *slog.Logger) *fills {
 	f := &fills{now: now, log: log, running: map[*seasonFill]struct{}{}}
-	f.sizes, _ = lru.New[leaderboard.SeasonKey, int64](maxSizes) // fails only for a size below 1
+	f.sizes, _ = lru.New[leaderboard.SeasonKey, int64](maxSizes)
 	return f
 }
 
@@ -60,7 +56,6 @@ func (f *fills) begin(key leaderboard.SeasonKey) *seasonFill {
 	return s
 }
 
-// expect notes that the fill is going to read a part of the users.
 func (s *seasonFill) expect(part leaderboard.Part) {
 	s.whole = part.Of <= 1
 	s.size.Add(s.season / int64(max(part.Of, 1)))
@@ -72,7 +67,7 @@ func (f *fills) end(s *seasonFill) {
 	delete(f.running, s)
 }
 
-// observe yields entries, counts them, and reports the progress. progress may be nil.
+// progress may be nil.
 func (f *fills) observe(ctx context.Context, s *seasonFill, entries iter.Seq2[leaderboard.Entry, error], progress Progress) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		logged := s.start
@@ -100,8 +95,7 @@ func (f *fills) observe(ctx context.Context, s *seasonFill, entries iter.Seq2[le
 	}
 }
 
-// remaining estimates the time until the fill has read all users. It is 0 if the number of
-// users is unknown or was too small.
+// remaining is 0 if the number of users is unknown or was too small.
 func (s *seasonFill) remaining(now time.Time) time.Duration {
 	read, size := s.read.Load(), s.size.Load()
 	if read == 0 || size <= read {

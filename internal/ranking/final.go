@@ -7,7 +7,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// finalRanker reads the ranks of a sealed season from its final standings.
 type finalRanker struct {
 	store  leaderboard.Store
 	record leaderboard.SeasonRecord
@@ -72,7 +71,6 @@ func readConsistently(read func() (ok bool, err error)) error {
 	return fmt.Errorf("ranking: the season was amended during each of %d reads; retry: %w", tries, leaderboard.ErrUnavailable)
 }
 
-// emptyRanker answers for a season without users.
 type emptyRanker struct{}
 
 var _ leaderboard.Ranker = emptyRanker{}

@@ -58,28 +58,26 @@ type rankIndex struct {
 	sealed sealedSeasons
 
 	used     *lru.Cache[leaderboard.SeasonKey, time.Time] // when a read of the store found a user
-	findings coalesce.Group[leaderboard.SeasonKey, *bool] // concurrent calls of hadUsers
+	findings coalesce.Group[leaderboard.SeasonKey, *bool]
 }
 
 var _ leaderboard.Index = (*rankIndex)(nil)
 
 func newRankIndex(index leaderboard.Index, store leaderboard.Store, tasks *tasks, now func() time.Time, log *slog.Logger) *rankIndex {
 	x := &rankIndex{Index: index, store: store, tasks: tasks, now: now, log: log, breaker: newBreaker(), fills: newFills(now, log)}
-	x.used, _ = lru.New[leaderboard.SeasonKey, time.Time](maxUsed) // fails only for a size below 1
+	x.used, _ = lru.New[leaderboard.SeasonKey, time.Time](maxUsed)
 	x.findings.Call = x.findUsers
 	return x
 }
 
 var (
-	// errSilent means that the index did not answer in time.
 	errSilent = errors.New("no answer in time")
 	// errUnreachable means that a read failed before its timeout, because the client of the
 	// index cannot reach the server.
 	errUnreachable = errors.New("the index cannot answer")
 )
 
-// maxUnreachable is the number of consecutive errUnreachable that open the circuit breaker.
-// Before each, a reader waits for the client's retries.
+// Before each errUnreachable, a reader waits for the client's retries.
 const maxUnreachable = 10
 
 // newBreaker returns a circuit breaker. One errSilent opens it, or maxUnreachable
@@ -115,7 +113,6 @@ type silence struct {
 	waiting chan struct{} // closed by wake; nil if no reader waits
 }
 
-// found returns a channel that the next wake closes.
 func (s *silence) found() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,8 +131,8 @@ func (s *silence) wake() {
 	}
 }
 
-// readIndex calls read with a timeout. Errors: errBreakerOpen if the circuit breaker is open.
-// If a probe meanwhile finds the index silent, readIndex cancels the context of read.
+// If a probe finds the index silent, readIndex cancels the context of read. Errors:
+// errBreakerOpen.
 func readIndex[T any](ctx context.Context, x *rankIndex, key leaderboard.SeasonKey, read func(context.Context) (T, leaderboard.View, error)) (answer T, ladderView leaderboard.View, err error) {
 	timeout := indexTimeout
 	if x.breaker.State() == gobreaker.StateHalfOpen {
@@ -189,7 +186,6 @@ func (x *rankIndex) watch(key leaderboard.SeasonKey, found func()) (stop func())
 	}
 }
 
-// probe opens the circuit breaker if the index does not answer a cheap read.
 func (x *rankIndex) probe(key leaderboard.SeasonKey) {
 	x.tasks.running.Add(1)
 	defer x.tasks.running.Done()
@@ -238,9 +234,8 @@ func (x *rankIndex) Survey(ctx context.Context, l leaderboard.Ladder, q leaderbo
 	})
 }
 
-// load fills a season of the index, unless it is loaded. Concurrent callers share one fill,
-// which continues after they stop waiting. If the fill takes longer than loadTimeout, load
-// returns [leaderboard.ErrRankUnavailable].
+// Concurrent callers of load share one fill, which continues after they stop waiting. If the
+// fill takes longer than loadTimeout, load returns [leaderboard.ErrRankUnavailable].
 func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) error {
 	if x.isSilent() {
 		return errBreakerOpen
@@ -289,7 +284,6 @@ func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderbo
 	}
 }
 
-// restore loads a season that the index has lost, even in part.
 func (x *rankIndex) restore(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress) error {
 	return x.fillBy(ctx, b, key, progress, x.Index.Restore)
 }
@@ -302,11 +296,9 @@ func (x *rankIndex) rebuild(ctx context.Context, b *leaderboard.Board, key leade
 	return x.Rebuild(ctx, b, key, at, scan(leaderboard.Part{}))
 }
 
-// fillFunc is a function such as [leaderboard.Index].Restore.
 type fillFunc func(context.Context, *leaderboard.Board, leaderboard.SeasonKey, time.Time, func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error
 
-// fillBy fills a season of the index from the store. If the divisions have changed since b was
-// read, it then rebuilds the season.
+// If the divisions have changed since b was read, fillBy then rebuilds the season.
 func (x *rankIndex) fillBy(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress, do fillFunc) error {
 	for ; ; do = x.rebuild {
 		if err := x.fillOnce(ctx, b, key, progress, do); err != nil {
@@ -332,8 +324,8 @@ func (x *rankIndex) hasUsers(ctx context.Context, key leaderboard.SeasonKey) (bo
 	return x.store.HasUsers(ctx, key)
 }
 
-// hadUsers reports whether a season has had a user within usersAge. Concurrent callers share
-// one read of the store. While the index is down, every read of a season calls hadUsers.
+// Concurrent callers share one read of the store. While the index is down, every read of a
+// season calls hadUsers.
 func (x *rankIndex) hadUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
 	if at, ok := x.used.Get(key); ok && time.Since(at) < usersAge {
 		return true, nil
@@ -403,19 +395,15 @@ func (x *rankIndex) fillOnce(ctx context.Context, b *leaderboard.Board, key lead
 	return nil
 }
 
-// missedInterval is the shortest time between two log lines about missed updates.
 const missedInterval = 5 * time.Second
 
-// missed counts the updates that the index missed. While the index is unavailable, it misses
-// every update.
 type missed struct {
 	mu       sync.Mutex
 	loggedAt time.Time
 	count    int
 }
 
-// next counts an update. If a log line is due, it returns the number of updates since the
-// previous line, else 0.
+// next returns the number of updates since the previous log line if a line is due, else 0.
 func (m *missed) next(now time.Time) (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -427,11 +415,9 @@ func (m *missed) next(now time.Time) (n int) {
 	return n
 }
 
-// tryUpdate passes entries to the index. If the index is unavailable, tryUpdate returns nil:
-// the index will be filled from the store.
-//
-// If the entries do not fit the layout of the season, it is of a deleted board with the same
-// id. tryUpdate then drops it, and the next reader fills it.
+// If the index is unavailable, tryUpdate returns nil: the index will be filled from the store.
+// Entries that do not fit the layout of the season show that it is of a deleted board with the
+// same id. tryUpdate then drops it, and the next reader fills it.
 func (x *rankIndex) tryUpdate(ctx context.Context, key leaderboard.SeasonKey, changedAt time.Time, entries []leaderboard.Entry) error {
 	if len(entries) == 0 {
 		return nil
@@ -454,8 +440,6 @@ func (x *rankIndex) tryUpdate(ctx context.Context, key leaderboard.SeasonKey, ch
 	return err
 }
 
-// tryDrop drops a season. If the index is unavailable, tryDrop returns nil: the index will be
-// filled from the store.
 func (x *rankIndex) tryDrop(ctx context.Context, key leaderboard.SeasonKey) error {
 	err := x.Index.Drop(ctx, key)
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {

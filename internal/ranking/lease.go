@@ -9,21 +9,17 @@ import (
 )
 
 const (
-	// actLease is how long one process has the sole right to act on a season. The process
-	// renews the lease while it works. If it dies, another process repeats the work.
-	actLease = time.Minute
-	// leaseRetry is the time between two attempts to get a lease.
+	// actLease is how long one process has the sole right to act on a season. If it dies,
+	// another process repeats the work.
+	actLease   = time.Minute
 	leaseRetry = 100 * time.Millisecond
 )
 
-// seasonLeases are the leases that calls of this process have, or try to get.
 type seasonLeases struct {
 	mu   sync.Mutex
 	held map[leaderboard.SeasonKey]bool
 }
 
-// enter registers a call that uses the lease of a season. It returns false if another call
-// uses it.
 func (l *seasonLeases) enter(key leaderboard.SeasonKey) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -40,10 +36,10 @@ func (l *seasonLeases) leave(key leaderboard.SeasonKey) {
 	delete(l.held, key)
 }
 
-// withLease calls act if neither another process nor another call of this process has the
-// lease of a season, and reports whether it did. A key without season is for a change of the
-// board's divisions. If clocks differ or a process is suspended, two processes may act at
-// once. This costs time, but does no harm: see [leaderboard.SeasonStore].
+// withLease calls act, and returns true, unless another process or call has the lease of a
+// season. A key without season is for a change of the board's divisions. If clocks differ or a
+// process is suspended, two processes may act at once. This costs time, but does no harm: see
+// [leaderboard.SeasonStore].
 func (s *shared) withLease(ctx context.Context, key leaderboard.SeasonKey, act func(context.Context) error) (bool, error) {
 	if !s.leases.enter(key) {
 		return false, nil

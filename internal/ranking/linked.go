@@ -41,7 +41,7 @@ func (s *Submitter) AddLinked(ctx context.Context, receipts []Receipt) error {
 		for _, effect := range receipts[i].linked {
 			standing, ok := standings[leaderboard.EntryKey{SeasonKey: effect.After.SeasonKey, User: effect.After.User}]
 			if !ok {
-				continue // the board was deleted meanwhile
+				continue
 			}
 			standing.Skipped = effect.Skipped
 			receipts[i].Linked = append(receipts[i].Linked, standing)

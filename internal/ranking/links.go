@@ -80,12 +80,11 @@ type linking struct {
 	damaged map[boardUser]bool
 }
 
-// linkedMatch is a match of the source whose results must reach the linked boards.
 type linkedMatch struct {
 	key      leaderboard.ResultKey
 	arrived  []leaderboard.MatchResult // the results that the caller applied to the source
 	standing *leaderboard.MatchResult  // the result that stands on the source, as read last
-	offered  *leaderboard.MatchResult  // the result that was offered last
+	offered  *leaderboard.MatchResult
 	// places are the seasons of linked boards to which a result was offered, with the reason
 	// why the season refused the standing result, or "".
 	places map[leaderboard.SeasonKey]leaderboard.Reason
@@ -96,9 +95,9 @@ type offer struct {
 	result leaderboard.MatchResult
 }
 
-// fanOut applies results to the boards that are linked to a source, after they were applied to
-// the source with the given report. It adds the effects to the outcomes. A board with damaged
-// data of a user does not get the user's results: verify repairs this.
+// fanOut applies results to the linked boards, after they were applied to the source with the
+// given report. It adds the effects to the outcomes. A board with damaged data of a user does
+// not get the user's results: verify repairs this.
 func (a *Applier) fanOut(ctx context.Context, id leaderboard.BoardID, results []leaderboard.MatchResult, report *leaderboard.ApplyReport) error {
 	for {
 		l, err := a.linksOf(ctx, id)
@@ -145,7 +144,7 @@ func (a *Applier) fanOut(ctx context.Context, id leaderboard.BoardID, results []
 	}
 }
 
-// mustRepeat reports whether the writer must begin again, because a linked board was deleted
+// mustRepeat returns true if the writer must begin again, because a linked board was deleted
 // or opened a window. Otherwise it returns err.
 func (l *linking) mustRepeat(ctx context.Context, err error) (bool, error) {
 	if errors.Is(err, errLinkDeleted) {
@@ -157,7 +156,6 @@ func (l *linking) mustRepeat(ctx context.Context, err error) (bool, error) {
 	return l.windowsOpened(ctx)
 }
 
-// effects returns the effects of a match, ordered by board and season.
 func (l *linking) effects(m *linkedMatch) []leaderboard.LinkedEffect {
 	var effects []leaderboard.LinkedEffect
 	for key, skipped := range m.places {
@@ -170,9 +168,9 @@ func (l *linking) effects(m *linkedMatch) []leaderboard.LinkedEffect {
 	return effects
 }
 
-// linksOf returns the linked boards of a board, read from the store at most Options.LinkTTL
-// ago. It never returns older boards. So a result that is applied to the source more than
-// LinkTTL after the creation of a linked board reaches this board.
+// linksOf returns boards that were read from the store at most Options.LinkTTL ago. So a
+// result that is applied to the source more than LinkTTL after the creation of a linked board
+// reaches this board.
 func (s *shared) linksOf(ctx context.Context, id leaderboard.BoardID) (*linking, error) {
 	return s.linksSince(ctx, id, time.Now().Add(-s.linkTTL))
 }
@@ -194,8 +192,7 @@ func (s *shared) linksSince(ctx context.Context, id leaderboard.BoardID, since t
 	return l, err
 }
 
-// linkedTo returns the boards in the links of a source that exist and have this source. It
-// calls read for each id.
+// linkedTo returns the boards in the links of a source that exist and have this source.
 func linkedTo(source *leaderboard.Board, read func(leaderboard.BoardID) (*leaderboard.Board, error)) (linked []*leaderboard.Board, err error) {
 	for _, id := range source.Links {
 		b, err := read(id)
@@ -235,8 +232,7 @@ func (l *linking) offerFirst(ctx context.Context, matches []*linkedMatch) error 
 	return nil
 }
 
-// converge repeats the three steps of a writer until step 1 reads the result that was offered
-// last: see Linked boards above.
+// converge does the steps of a writer: see Linked boards above.
 func (l *linking) converge(ctx context.Context, matches []*linkedMatch) error {
 	for {
 		if err := l.readStanding(ctx, matches); err != nil {
@@ -254,8 +250,8 @@ func (l *linking) converge(ctx context.Context, matches []*linkedMatch) error {
 	}
 }
 
-// readStanding does step 1 of a writer. The field standing is nil if the user was erased, or
-// if the source or its season was deleted.
+// The field standing is nil if the user was erased, or if the source or its season was
+// deleted.
 func (l *linking) readStanding(ctx context.Context, matches []*linkedMatch) error {
 	return eachRead(ctx, len(matches), func(ctx context.Context, i int) error {
 		record, err := l.recordOf(ctx, matches[i].key)
@@ -304,8 +300,8 @@ func (l *linking) offerStandingTo(ctx context.Context, b *leaderboard.Board, mat
 	return nil
 }
 
-// forIntact calls f with the matches of the users whose data on a linked board are intact. It
-// adds the other users to l.damaged. If l.damaged is nil, forIntact only calls f.
+// forIntact adds the users whose data on a linked board are damaged to l.damaged, and calls f
+// with the matches of the other users. If l.damaged is nil, forIntact only calls f.
 func (l *linking) forIntact(ctx context.Context, b *leaderboard.Board, matches []*linkedMatch, f func([]*linkedMatch) error) error {
 	if l.damaged == nil {
 		return f(matches)
@@ -350,7 +346,7 @@ func (o *matchOffers) find(ctx context.Context, known *knownPlaces) error {
 			slices.ContainsFunc(o.m.arrived, func(a leaderboard.MatchResult) bool { return sameResult(&a, o.m.standing) })
 	}
 	var places []leaderboard.SeasonID
-	// The board has windows that are open, but not filled yet: see windows.go.
+	// Some windows are open, but not filled yet: see windows.go.
 	unfilled := !done && o.m.standing.Revision > 0 && o.b.Season.Kind == leaderboard.Rolling && o.b.Rolling.Filled < o.b.Rolling.Opened
 	if unfilled {
 		places = append(places, ownPlaces...)
@@ -377,8 +373,8 @@ func (o *matchOffers) find(ctx context.Context, known *knownPlaces) error {
 }
 
 // findReplaced finds the offers of step 2 to the given places, except ownPlaces, the places of
-// the standing result. If the board may have unfilled windows, it adds the offers to them that
-// become necessary.
+// the standing result. unfilled means that the board may have unfilled windows, which may then
+// need offers too.
 func (o *matchOffers) findReplaced(ctx context.Context, places, ownPlaces []leaderboard.SeasonID, unfilled bool) error {
 	for _, p := range places {
 		var replaced *leaderboard.MatchResult
@@ -402,10 +398,10 @@ func (o *matchOffers) findReplaced(ctx context.Context, places, ownPlaces []lead
 	return nil
 }
 
-// addNewer offers each newer revision than older, a result that the linked board has, to the
-// unfilled windows that contain the time of older, but not of the newer revision. Otherwise,
-// if the newer revision is late in all its own windows, another writer could copy older to
-// such a window: see addReplaced.
+// addNewer offers each newer revision to the unfilled windows that contain the time of older,
+// which the linked board has, but not of the newer revision. Otherwise, if the newer revision
+// is late in all its own windows, another writer could copy older to such a window: see
+// addReplaced.
 func (o *matchOffers) addNewer(older *leaderboard.MatchResult) error {
 	original, err := o.b.ToSource(o.source, older)
 	if err != nil {
@@ -425,9 +421,9 @@ func (o *matchOffers) addNewer(older *leaderboard.MatchResult) error {
 	return nil
 }
 
-// addOlder adds offers of r, which arrived and is older than the standing result, to the
-// places of the standing result. If a place refuses the standing result as late, r stands
-// there. If r does not count in the place, it still replaces an even older result.
+// addOlder offers r, which arrived and is older than the standing result, to the places of the
+// standing result. If a place refuses the standing result as late, r stands there. If r does
+// not count in the place, it still replaces an even older result.
 func (o *matchOffers) addOlder(ctx context.Context, r *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
 	if sameResult(r, o.m.standing) {
 		return nil
@@ -456,8 +452,7 @@ func (o *matchOffers) addOlder(ctx context.Context, r *leaderboard.MatchResult, 
 	return nil
 }
 
-// addReplacing offers the standing result to the place p, if p has a result of the match. It
-// returns this result, or nil.
+// addReplacing returns the result that p has, or nil.
 func (o *matchOffers) addReplacing(ctx context.Context, p leaderboard.SeasonID) (*leaderboard.MatchResult, error) {
 	r := o.b.FromSource(o.source, o.m.standing, p)
 	record, err := o.recordOf(ctx, r.ResultKey)
@@ -467,10 +462,9 @@ func (o *matchOffers) addReplacing(ctx context.Context, p leaderboard.SeasonID) 
 	return record.Result, err
 }
 
-// addReplaced offers a replaced result to the unfilled windows among places. If no process was
-// up for days, such a window may refuse the standing result as late. The replaced result must
-// then count in the window. The fill would not find it, because the fill reads standing
-// results.
+// addReplaced offers a replaced result to the unfilled windows among places. Such a window may
+// refuse the standing result as late, and must then count the replaced result. The fill would
+// not find it, because the fill reads standing results.
 func (o *matchOffers) addReplaced(replaced *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
 	for _, p := range places {
 		if o.b.Season.Kind != leaderboard.Rolling || p <= o.b.Rolling.Filled {
@@ -487,13 +481,11 @@ func (o *matchOffers) addReplaced(replaced *leaderboard.MatchResult, places []le
 	return nil
 }
 
-// knownPlaces finds the places in which linked boards have matches. It caches the places of
-// each user, so a writer must create it after step 1.
+// knownPlaces caches the places of each user, so a writer must create it after step 1.
 type knownPlaces struct {
 	*linking
 	mu      sync.Mutex // held while the maps are used, not during reads
 	seasons map[leaderboard.UserID]func() ([]leaderboard.SeasonKey, error)
-	// results has the seasons of a user's matches on a linked board.
 	results map[boardUser]func() (map[leaderboard.MatchID][]leaderboard.SeasonID, error)
 }
 
@@ -510,7 +502,6 @@ func (l *linking) newKnownPlaces() *knownPlaces {
 	}
 }
 
-// once returns the answer of read for a key. Only the first call for a key calls read.
 func once[K comparable, V any](mu *sync.Mutex, answers map[K]func() (V, error), key K, read func() (V, error)) (V, error) {
 	mu.Lock()
 	if answers[key] == nil {
@@ -521,7 +512,7 @@ func once[K comparable, V any](mu *sync.Mutex, answers map[K]func() (V, error), 
 	return f()
 }
 
-// places returns the seasons in which a linked board has a match, and perhaps further seasons.
+// places may return further seasons, without the match.
 func (k *knownPlaces) places(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (places []leaderboard.SeasonID, err error) {
 	keys, err := once(&k.mu, k.seasons, user, func() ([]leaderboard.SeasonKey, error) { return k.store.UserSeasons(ctx, user) })
 	if err != nil {
@@ -529,7 +520,6 @@ func (k *knownPlaces) places(ctx context.Context, b *leaderboard.Board, user lea
 	}
 	keys = slices.DeleteFunc(slices.Clone(keys), func(key leaderboard.SeasonKey) bool { return key.Board != b.ID })
 	if k.mostMatches {
-		// One read of all results of the user is cheaper than a read for each match.
 		seasons, err := once(&k.mu, k.results, boardUser{b.ID, user}, func() (map[leaderboard.MatchID][]leaderboard.SeasonID, error) {
 			return k.seasonsOfMatches(ctx, keys, user)
 		})
@@ -554,7 +544,7 @@ func (k *knownPlaces) seasonsOfMatches(ctx context.Context, keys []leaderboard.S
 	return seasons, nil
 }
 
-// recordOf returns the record of a match result, or an empty one.
+// recordOf returns an empty record if there is none.
 func (s *shared) recordOf(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error) {
 	record, err := s.store.Result(ctx, key)
 	if errors.Is(err, leaderboard.ErrResultNotFound) {
@@ -563,8 +553,8 @@ func (s *shared) recordOf(ctx context.Context, key leaderboard.ResultKey) (leade
 	return record, err
 }
 
-// offer applies results to a linked board. It updates the ranks even of stored results: the
-// process that stored them may have died before it updated the ranks.
+// offer updates the ranks even of stored results: the process that stored them may have died
+// before it updated the ranks.
 func (l *linking) offer(ctx context.Context, b *leaderboard.Board, offers []offer) error {
 	l.copied = true
 	for offers := range slices.Chunk(offers, MaxBatch) {
@@ -591,7 +581,6 @@ func (l *linking) offer(ctx context.Context, b *leaderboard.Board, offers []offe
 	return nil
 }
 
-// addEffects adds the effects of applied offers to l.entries and to the places of the matches.
 func (l *linking) addEffects(offers []offer, report *leaderboard.ApplyReport) {
 	for _, change := range report.Changes {
 		key := leaderboard.EntryKey{SeasonKey: change.After.SeasonKey, User: change.After.User}
@@ -618,12 +607,10 @@ func (l *linking) addEffects(offers []offer, report *leaderboard.ApplyReport) {
 	}
 }
 
-// sameResult reports whether x and y have the same revision, content, event time and Voids.
 func sameResult(x, y *leaderboard.MatchResult) bool {
 	return x.Revision == y.Revision && x.Voids == y.Voids && x.AchievedAt.Equal(y.AchievedAt) && x.ContentID() == y.ContentID()
 }
 
-// refreshLinked offers the results of a user in a season of a source to the linked boards.
 func (s *shared) refreshLinked(ctx context.Context, key leaderboard.EntryKey) error {
 	for {
 		l, err := s.linksOf(ctx, key.Board)

@@ -80,7 +80,6 @@ func uniqueUsers(users []leaderboard.UserID) ([]leaderboard.UserID, error) {
 	return unique, nil
 }
 
-// setLines sets Lines and ListRanks from standings in standing order.
 func (p *LookupPage) setLines(v *view, standings []leaderboard.Standing) {
 	p.Lines = v.lines(standings)
 	var previous leaderboard.Standing

@@ -90,9 +90,9 @@ func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard
 	})
 }
 
-// applyVoids stores the state of a match, and sets the Voids of all its results, and of their
-// copies on linked boards, to those of the state. Then it sets Applied to Voids, which records
-// that all results have these Voids. It may be repeated, and run concurrently.
+// applyVoids sets the Voids of all results of a match, and of their copies on linked boards,
+// to those of state. Then it sets Applied to Voids, which records that all results have these
+// Voids. It may be repeated, and run concurrently.
 func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state leaderboard.MatchState) (leaderboard.MatchState, error) {
 	// Store the state before MatchUsers, even if the caller has read it: another process, or
 	// another region's store, may still be storing it.
@@ -115,8 +115,7 @@ func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state lea
 	return s.store.SetMatch(ctx, b, state)
 }
 
-// applyVoidsTo sets the Voids of some users' results. If it fails for a user, it continues,
-// and returns all errors.
+// If applyVoidsTo fails for a user, it continues, and returns all errors.
 func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey, users []leaderboard.UserID) error {
 	results := make([]leaderboard.MatchResult, len(users))
 	for i, user := range users {
@@ -142,8 +141,7 @@ func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key lea
 	return errors.Join(append(errs, err)...)
 }
 
-// convergeLinked offers the standing results of a source to the linked boards. Of results, it
-// uses only the keys.
+// Of results, convergeLinked uses only the keys.
 func (s *shared) convergeLinked(ctx context.Context, source leaderboard.BoardID, results []leaderboard.MatchResult) error {
 	for {
 		l, err := s.linksOf(ctx, source)
@@ -161,9 +159,9 @@ func (s *shared) convergeLinked(ctx context.Context, source leaderboard.BoardID,
 	}
 }
 
-// finishVoids calls applyVoids for each match whose Applied is less than its Voids: a call of
-// SetVoid was interrupted, or made in another region. It continues after errors. Unless
-// includeSealed is true, it omits seasons that this process knows to be sealed.
+// finishVoids calls applyVoids for each match whose Applied is less than its Voids: a SetVoid
+// was interrupted, or made in another region. It continues after errors. Unless includeSealed
+// is true, it omits seasons that this process knows to be sealed.
 func (a *Admin) finishVoids(ctx context.Context, b *leaderboard.Board, includeSealed bool) error {
 	if !b.Matches {
 		return nil

@@ -52,10 +52,8 @@ func newMetrics(reg prometheus.Registerer, running *fills) *metrics {
 	return m
 }
 
-// policies are all values of the label policy.
 var policies = []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest, leaderboard.Decay}
 
-// census counts boards and entries during a load: see Service.load.
 type census struct {
 	boards, entries map[leaderboard.Policy]int64
 	lastChange      time.Time

@@ -93,8 +93,8 @@ func (r *Reader) page(ctx context.Context, b *leaderboard.Board, q PageQuery) (P
 	return page, err
 }
 
-// page returns the standings of a page. With a range of scores, it returns up to Limit+1
-// standings, and the last ones may be outside the range.
+// With a range of scores, page returns up to Limit+1 standings, and the last ones may be
+// outside the range.
 func (v *view) page(ctx context.Context, q PageQuery) ([]leaderboard.Standing, leaderboard.View, error) {
 	after, err := v.startKey(&q)
 	if err != nil {
@@ -151,12 +151,11 @@ type storePage struct {
 	limit  int
 }
 
-// storePageTimeout is the longest time for a shared read of a page. Later readers wait for
-// that read.
+// storePageTimeout bounds a shared read of a page. Later readers wait for that read.
 const storePageTimeout = 10 * time.Second
 
-// readStorePage reads a page and one more entry, for all readers of the page. They share the
-// read, which is expensive in Cassandra: it reads every bucket of the ladder.
+// readStorePage reads a page and one more entry, for all readers of the page. In Cassandra the
+// read is expensive: it reads every bucket of the ladder.
 func (r *Reader) readStorePage(_ context.Context, p storePage, readers []*[]leaderboard.Entry) error {
 	ctx, cancel := context.WithTimeout(r.tasks.ctx, storePageTimeout)
 	defer cancel()

@@ -9,7 +9,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxEffects bounds the entries or seasons in a preview.
 const maxEffects = 100
 
 // BanPreview is what SetBan would change.
@@ -171,8 +170,6 @@ func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, ch
 	return p, nil
 }
 
-// seasonEffects returns the seasons that differ between two versions of a board, the oldest
-// first.
 func seasonEffects(before, after *leaderboard.Board, records []leaderboard.SeasonRecord, now time.Time) ([]SeasonEffect, error) {
 	oldInfos, err := seasonInfos(before, records, now)
 	if err != nil {

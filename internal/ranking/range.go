@@ -56,7 +56,6 @@ func (v *view) edges(s ScoreRange) edges {
 	return e
 }
 
-// countIn returns the number of entries in a range of scores.
 func (v *view) countIn(ctx context.Context, s ScoreRange) (*int64, error) {
 	e := v.edges(s)
 	var keys []leaderboard.RankKey
@@ -80,8 +79,7 @@ func (v *view) countIn(ctx context.Context, s ScoreRange) (*int64, error) {
 	return &n, nil
 }
 
-// cut returns the elements whose rank keys are better than beyond, from a list in standing
-// order. An empty beyond cuts nothing.
+// list must be in standing order. An empty beyond cuts nothing.
 func cut[T any](list []T, beyond leaderboard.RankKey, key func(*T) leaderboard.RankKey) []T {
 	for i := range list {
 		if beyond != "" && key(&list[i]) >= beyond {

@@ -10,8 +10,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// rankWriter updates the ranks after entries have changed in the store: in the index, or in
-// the final standings of a sealed season.
 type rankWriter struct {
 	boards  *BoardCache
 	store   leaderboard.Store
@@ -26,17 +24,16 @@ func newRankWriter(boards *BoardCache, store leaderboard.Store, index *rankIndex
 	return &rankWriter{boards: boards, store: store, index: index, journal: journal, hub: hub, tasks: tasks, now: now}
 }
 
-// update updates the ranks of entries. In a sealed season, it marks the users, so that
-// AmendMarked or finishAmendments amends their final standings. updates are the entries that
-// the caller has changed. repeats are entries that an earlier process may have changed before
-// it died. If a season fails, update continues.
+// In a sealed season, update marks the users, so that AmendMarked or finishAmendments amends
+// their final standings. updates are the entries that the caller has changed. repeats are
+// entries that an earlier process may have changed before it died. If a season fails, update
+// continues.
 func (w *rankWriter) update(ctx context.Context, updates, repeats []leaderboard.Entry, reason string) error {
 	return eachSeason(updates, repeats, func(key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry) error {
 		return w.updateSeason(ctx, key, updates, repeats, reason)
 	})
 }
 
-// eachSeason calls f with the entries of each season. If a season fails, it continues.
 func eachSeason(updates, repeats []leaderboard.Entry, f func(key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry) error) error {
 	type entries struct{ updates, repeats []leaderboard.Entry }
 	bySeason := map[leaderboard.SeasonKey]*entries{}
@@ -59,7 +56,6 @@ func eachSeason(updates, repeats []leaderboard.Entry, f func(key leaderboard.Sea
 	return errors.Join(errs...)
 }
 
-// updateRecounted is update for entries that the caller has recounted.
 func (w *rankWriter) updateRecounted(ctx context.Context, changes []leaderboard.Change, reason string) error {
 	var updates, repeats []leaderboard.Entry
 	for i := range changes {
@@ -81,7 +77,7 @@ const boardAge = 10 * time.Second
 func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry, reason string) error {
 	b, err := w.boards.boardSince(ctx, key.Board, time.Now().Add(-boardAge))
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
-		return nil // the board and its ranks were deleted meanwhile
+		return nil
 	}
 	if err != nil {
 		return err
@@ -108,8 +104,6 @@ func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey
 	})
 }
 
-// rebuild fills the index with a season's entries, or amends the final standings of a sealed
-// season.
 func (w *rankWriter) rebuild(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, reason string) error {
 	amend := func() error { return w.amend(ctx, b, key, []string{reason}, nil) }
 	return w.ifSealed(b, key, amend, func() error {
@@ -129,8 +123,7 @@ func usersOf(lists ...[]leaderboard.Entry) (users []leaderboard.UserID) {
 // [leaderboard.ErrNotSealed], or was not called, ifSealed calls updateIndex.
 //
 // The caller must first change the entries in the store, and sealed must call MarkFinal or
-// Amend. The final standings then include the change, even during a concurrent seal: see
-// [leaderboard.SeasonStore].MarkFinal.
+// Amend. The final standings then include the change: see [leaderboard.SeasonStore].MarkFinal.
 func (w *rankWriter) ifSealed(b *leaderboard.Board, key leaderboard.SeasonKey, sealed, updateIndex func() error) error {
 	season, err := b.Season.ByID(key.Season)
 	if err != nil {
@@ -157,7 +150,6 @@ func (w *rankWriter) amend(ctx context.Context, b *leaderboard.Board, key leader
 	return w.useFinal(ctx, record)
 }
 
-// seal seals a closed season, unless it is sealed.
 func (w *rankWriter) seal(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) error {
 	record, err := w.store.Seal(ctx, b, key.Season, leaderboard.Truncate(w.now()))
 	if err != nil {
@@ -166,19 +158,17 @@ func (w *rankWriter) seal(ctx context.Context, b *leaderboard.Board, key leaderb
 	return w.useFinal(ctx, record)
 }
 
-// useFinal caches the record of a sealed season after its final standings have changed. It
-// drops the season from the index and notifies watchers.
 func (w *rankWriter) useFinal(ctx context.Context, record leaderboard.SeasonRecord) error {
 	w.boards.putSeason(record)
 	defer w.hub.notify(record.SeasonKey)
 	return w.index.dropFinal(ctx, record.SeasonKey)
 }
 
-// repeatAmendment reports whether the final standings agree with entries, so that the users
-// need no mark. A running amendment may have read older entries, and would then change the
-// final standings back. So repeatAmendment calls Amend, which makes the running amendment read
-// the entries again. If the store cannot do this now, the users are marked: otherwise an
-// unavailable data center would stop the partition of the result.
+// If repeatAmendment returns true, the final standings agree with entries, and the users need
+// no mark. A running amendment may have read older entries, and would then change the final
+// standings back. So repeatAmendment calls Amend, which makes the running amendment read them
+// again. If the store cannot do this now, the users are marked: otherwise an unavailable data
+// center would stop the partition of the result.
 func (w *rankWriter) repeatAmendment(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry, reason string) (bool, error) {
 	agree, err := w.inFinalStandings(ctx, b, key, entries)
 	if err == nil && agree {
@@ -191,9 +181,8 @@ func (w *rankWriter) repeatAmendment(ctx context.Context, b *leaderboard.Board, 
 	return agree, err
 }
 
-// inFinalStandings reports whether a season is sealed and its final standings agree with
-// entries. It checks only the current divisions of each entry, so it does not notice a user
-// who is still in a former division.
+// inFinalStandings checks only the current divisions of each entry, so it does not notice a
+// user who is still in a former division.
 func (w *rankWriter) inFinalStandings(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry) (bool, error) {
 	season, err := b.Season.ByID(key.Season)
 	if err != nil || !w.boards.mayBeSealed(season) {

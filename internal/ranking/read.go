@@ -14,10 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 )
 
-// parallelReads is the largest number of concurrent reads of the store in one call.
 const parallelReads = 32
 
-// eachRead calls read for 0 to n-1, up to parallelReads at a time.
 func eachRead(ctx context.Context, n int, read func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelReads)
@@ -27,7 +25,7 @@ func eachRead(ctx context.Context, n int, read func(ctx context.Context, i int) 
 	return group.Wait()
 }
 
-// eachChunk calls f with the values of seq in order, n at a time. f must not keep the slice.
+// eachChunk calls f with n values at a time. f must not keep the slice.
 func eachChunk[V any](seq iter.Seq2[V, error], n int, f func([]V) error) error {
 	var chunk []V
 	for v, err := range seq {
@@ -134,8 +132,8 @@ func seasonOrCurrent(b *leaderboard.Board, id leaderboard.SeasonID, now time.Tim
 	return season, nil
 }
 
-// scoreTime returns the time for which a decay board computes the scores of a season: the
-// season's end if the season has ended, else now.
+// scoreTime returns the time for which a decay board computes scores: the season's end if the
+// season has ended, else now.
 func scoreTime(b *leaderboard.Board, id leaderboard.SeasonID, now time.Time) time.Time {
 	now = leaderboard.Truncate(now)
 	if season, err := b.Season.ByID(id); err == nil && !season.End.IsZero() && season.End.Before(now) {
@@ -144,7 +142,6 @@ func scoreTime(b *leaderboard.Board, id leaderboard.SeasonID, now time.Time) tim
 	return now
 }
 
-// view is a ladder with its source of ranks: the index, or final standings.
 type view struct {
 	leaderboard.Ranker
 	board    *leaderboard.Board
@@ -198,7 +195,6 @@ func (r *Reader) read(ctx context.Context, b *leaderboard.Board, q Query, f func
 	}
 	err = f(v)
 	if v.sealed && errors.Is(err, leaderboard.ErrNotSealed) || !v.sealed && errors.Is(err, leaderboard.ErrRankUnavailable) && r.mayBeSealed(v.season) {
-		// Another process may have sealed or deleted the season.
 		r.forgetSeason(v.ladder.SeasonKey)
 		if v, err = r.view(ctx, b, q); err != nil {
 			return err
@@ -237,8 +233,7 @@ func (v *view) about(ladderView leaderboard.View) About {
 	}
 }
 
-// aboutStore describes an answer from the store. The caller must read the store afterwards,
-// because AsOf is the time of this call.
+// The caller must read the store after aboutStore, because AsOf is the time of this call.
 func (r *Reader) aboutStore(v *view) About {
 	about := v.about(leaderboard.View{AsOf: leaderboard.Truncate(r.now())})
 	about.Degraded = true
@@ -265,7 +260,6 @@ func (v *view) lines(standings []leaderboard.Standing) []Line {
 	return lines
 }
 
-// hasPlace reports whether the ladder of a division contains an entry.
 func hasPlace(e *leaderboard.Entry, d leaderboard.Division) bool {
 	return e.Ranked() && (d.Overall() || slices.Contains(e.Divisions, d))
 }
@@ -300,7 +294,6 @@ func (r *Reader) keysAt(ctx context.Context, key leaderboard.SeasonKey, position
 	return keys, err
 }
 
-// ranksOf is [Applier.RanksOf] for a season of b.
 func (r *Reader) ranksOf(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, keys []leaderboard.RankKey) ([]int64, error) {
 	if r.index.isSilent() {
 		return nil, errBreakerOpen

@@ -31,8 +31,6 @@ func (sel Selection) filledLinks(ctx context.Context, store leaderboard.Store) (
 	return slices.DeleteFunc(boards, func(b leaderboard.Board) bool { return b.Source == nil || b.Filling() }), err
 }
 
-// eachSeason calls f for each selected season that has a record in the store. It stops at the
-// first error.
 func (sel Selection) eachSeason(ctx context.Context, store leaderboard.Store, f func(*leaderboard.Board, leaderboard.SeasonKey) error) error {
 	boards, err := sel.boards(ctx, store)
 	if err != nil {

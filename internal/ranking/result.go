@@ -46,7 +46,7 @@ func (r *Reader) Result(ctx context.Context, b *leaderboard.Board, key leaderboa
 	return r.result(ctx, b, key, revision)
 }
 
-// result is Result in one season. An empty season means the current season.
+// An empty season means the current season.
 func (r *Reader) result(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (ResultStatus, error) {
 	season, err := r.season(ctx, b, key.Season)
 	if err != nil {
@@ -68,8 +68,7 @@ func (r *Reader) result(ctx context.Context, b *leaderboard.Board, key leaderboa
 	return status, nil
 }
 
-// statusOf returns the status of a record, or of its given revision. It returns false if the
-// record does not have the revision.
+// statusOf returns false if the record does not have the revision.
 func statusOf(b *leaderboard.Board, season leaderboard.SeasonID, record *leaderboard.Record, revision *int64) (ResultStatus, bool) {
 	status := ResultStatus{Season: season, Result: record.Result}
 	switch result := record.Result; {
@@ -154,7 +153,6 @@ func (r *Reader) UserResults(ctx context.Context, b *leaderboard.Board, q Result
 	return page, nil
 }
 
-// seasonsWithResults returns the seasons that may have results for a page, the newest first.
 func (r *Reader) seasonsWithResults(ctx context.Context, b *leaderboard.Board, q ResultsQuery) ([]leaderboard.SeasonID, error) {
 	if q.Season != "" {
 		season, err := r.season(ctx, b, q.Season)

@@ -50,7 +50,6 @@ type Retractions struct {
 	from, to  time.Time                 // the interval of a purge; zero means no bound
 }
 
-// isInInterval reports whether the event time of r is in [p.from, p.to).
 func (p *Retractions) isInInterval(r *leaderboard.MatchResult) bool {
 	return !r.AchievedAt.Before(p.from) && (p.to.IsZero() || r.AchievedAt.Before(p.to))
 }
@@ -138,7 +137,6 @@ func (s *Submitter) PlanPurge(ctx context.Context, b *leaderboard.Board, user le
 	return p, nil
 }
 
-// isClosed reports whether only administrators can change a season's results.
 func (r *Reader) isClosed(ctx context.Context, b *leaderboard.Board, season leaderboard.Season) (bool, error) {
 	if b.Closed(season, r.now()) {
 		return true, nil
@@ -196,10 +194,10 @@ func filter[T any](list []T, chosen []bool) []T {
 	return elements
 }
 
-// reserveRetraction reserves a revision for the retraction r, and sets it in r. The revision
-// is higher than those of the stored result and of refused results. reserveRetraction does not
-// wait for corrections with lower reserved revisions: the retraction supersedes them. If the
-// stored result is a retraction, r becomes a duplicate of it.
+// reserveRetraction sets a reserved revision in r. The revision is higher than those of the
+// stored result and of refused results. If the stored result is a retraction, r becomes a
+// duplicate of it. Corrections with lower reserved revisions do not matter: the retraction
+// supersedes them.
 //
 // reserveRetraction returns false if the result was erased, or was moved out of the interval
 // of a purge. In the second case, r gets a lower revision than the stored result, so the store
@@ -217,7 +215,7 @@ func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *le
 		case !p.isInInterval(stored):
 			r.Revision = stored.Revision - 1
 			return false, nil
-		case stored.Revision >= r.Revision: // the result has changed
+		case stored.Revision >= r.Revision:
 			r.Revision = retractionRevision(stored)
 		}
 		for _, refusal := range record.Refusals { // a correction skips the revisions of refused results
@@ -277,8 +275,7 @@ func (s *Submitter) PreviewRetractions(ctx context.Context, b *leaderboard.Board
 	return p.receipts, all, nil
 }
 
-// previewOutcomes returns the outcome of each retraction. change must return how all
-// retractions together would change a user's entry.
+// change must return how all retractions together would change a user's entry.
 func (s *Submitter) previewOutcomes(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, change func(leaderboard.EntryKey) leaderboard.Change) ([]leaderboard.Outcome, error) {
 	first, hidden := map[leaderboard.ResultKey]int{}, map[leaderboard.UserID]bool{}
 	for i := range results {

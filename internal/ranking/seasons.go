@@ -61,8 +61,6 @@ func (r *Reader) Seasons(ctx context.Context, b *leaderboard.Board) ([]SeasonInf
 	return list, nil
 }
 
-// seasonInfos returns the seasons of a board without totals, the latest first. records are the
-// seasons that the store has.
 func seasonInfos(b *leaderboard.Board, records []leaderboard.SeasonRecord, now time.Time) ([]SeasonInfo, error) {
 	infos := map[leaderboard.SeasonID]SeasonInfo{}
 	add := func(season leaderboard.Season, record *leaderboard.SeasonRecord) {
@@ -104,8 +102,8 @@ func seasonInfo(b *leaderboard.Board, season leaderboard.Season, record *leaderb
 	return info
 }
 
-// season returns the season with the given id. An empty id means the current season, and
-// [leaderboard.SeasonLatest] the newest season that has entries.
+// An empty id means the current season, and [leaderboard.SeasonLatest] the newest season that
+// has entries.
 func (r *Reader) season(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID) (leaderboard.Season, error) {
 	season, err := seasonOrCurrent(b, id, r.now())
 	if id == leaderboard.SeasonLatest && errors.Is(err, leaderboard.ErrSeasonNotFound) {
@@ -154,8 +152,7 @@ func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leader
 // newestFirst orders seasons by their ends. Windows of a rolling board may have equal starts.
 func newestFirst(x, y leaderboard.Season) int { return y.End.Compare(x.End) }
 
-// total returns the number of users in the overall ladder, or nil if the rank index cannot
-// answer.
+// total returns nil if the rank index cannot answer.
 func (r *Reader) total(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (*int64, error) {
 	var total int64
 	err := r.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {

@@ -159,7 +159,6 @@ func (s *Service) load(ctx context.Context, progress Progress, plan func(context
 				}
 				continue
 			}
-			// If the index has lost the season again, the census lacks it.
 			if _, view, err := s.index.Page(ctx, leaderboard.Ladder{SeasonKey: key}, 1, 1); err == nil {
 				census.add(b, view)
 				s.index.fills.sizes.Add(key, view.Size)

@@ -76,8 +76,7 @@ func (r *Reader) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	return stats, err
 }
 
-// stats reads all statistics except the histogram by one Survey. The edges of the histogram
-// depend on its answer.
+// One Survey reads all statistics except the histogram, whose edges depend on the answer.
 func (v *view) stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	const best, worst = 100, 0 // percent
 	query := leaderboard.SurveyQuery{Percents: append([]float64{best, worst}, statPercents...)}

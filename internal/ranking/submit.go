@@ -111,8 +111,6 @@ func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []
 	return s.completeAndSend(ctx, b, results, s.results.Accept)
 }
 
-// completeAndSend completes and checks results, passes the valid ones to send, and returns a
-// receipt for every result.
 func (s *Submitter) completeAndSend(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult,
 	send func(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]leaderboard.Outcome, error)) ([]Receipt, error) {
 	if len(results) == 0 || len(results) > MaxBatch {
@@ -201,8 +199,7 @@ func (s *Submitter) complete(ctx context.Context, b *leaderboard.Board, r leader
 	return r, err
 }
 
-// deliver calls send with results, and completes the receipts. The receipt of results[i] is
-// receipts[receiptOf[i]].
+// The receipt of results[i] is receipts[receiptOf[i]].
 func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, receiptOf []int, receipts []Receipt,
 	send func(context.Context, *leaderboard.Board, []leaderboard.MatchResult) ([]leaderboard.Outcome, error)) error {
 	if len(results) == 0 {
@@ -233,8 +230,8 @@ func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results [
 	return s.setRanks(ctx, b, results, outcomes, receiptOf, receipts)
 }
 
-// waitForAmendments waits until the final standings of sealed seasons include the results. It
-// returns false after amendTimeout, or if an amendment fails; AmendMarked then amends later.
+// waitForAmendments returns false after amendTimeout, or if an amendment fails; AmendMarked
+// then amends later.
 func (s *Submitter) waitForAmendments(ctx context.Context, results []leaderboard.MatchResult, outcomes []leaderboard.Outcome) bool {
 	keys := map[leaderboard.SeasonKey]bool{}
 	for i := range outcomes {
@@ -254,9 +251,8 @@ func (s *Submitter) waitForAmendments(ctx context.Context, results []leaderboard
 	return err == nil
 }
 
-// setOutcome copies an outcome into a receipt. last means that no later result of the Submit
-// is of the same user and season: the score is then the user's current score, which may
-// include results of other calls.
+// last means that no later result of the Submit is of the same user and season: the score is
+// then the user's current score, which may include results of other calls.
 func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.Outcome, last bool) {
 	r.Status, r.Reason, r.Err, r.Banned = o.Status, o.Reason, o.Err, o.Entry.Hidden
 	r.Repeated, r.Stands, r.linked = o.Repeated, o.Stands, o.Linked
@@ -303,8 +299,6 @@ func (s *Submitter) AddPreviousRanks(ctx context.Context, b *leaderboard.Board, 
 	return nil
 }
 
-// setRanks sets the ranks and scores of receipts. The receipt of results[i] is
-// receipts[receiptOf[i]].
 func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, outcomes []leaderboard.Outcome, receiptOf []int, receipts []Receipt) error {
 	entries := map[leaderboard.SeasonID][]leaderboard.Entry{}
 	receiptsOf := map[leaderboard.SeasonID][]*Receipt{}
@@ -329,7 +323,7 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 // i whose rank is known. If another result has changed the entry, both are of the new entry.
 //
 // The process that applied a result may have failed to update the index. So eachRanked adds
-// the missing entries. A read that starts after the answer of the Submit then sees the result.
+// the missing entries: a read after the answer of the Submit then sees the result.
 func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, entries []leaderboard.Entry, set func(i int, score leaderboard.Score, rank int64)) error {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	users := make([]leaderboard.UserID, len(entries))
@@ -363,9 +357,9 @@ func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season
 	return err
 }
 
-// compare returns the rank key that each user should have in the ladder, and the entries that
-// the index lacks. If a standing differs from an entry, the entry in the store determines the
-// rank key. If the store does not answer, the rank key is empty.
+// current has the rank key that each user should have in the ladder. If a standing differs
+// from an entry, the entry in the store determines it. If the store does not answer, the rank
+// key is empty. missing are the entries that the index lacks.
 func (s *Submitter) compare(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry, standings []leaderboard.Standing) (current []leaderboard.RankKey, missing []leaderboard.Entry) {
 	current = make([]leaderboard.RankKey, len(entries))
 	for i := range entries {
@@ -384,7 +378,6 @@ func (s *Submitter) compare(ctx context.Context, b *leaderboard.Board, key leade
 	return current, missing
 }
 
-// rankedKey returns the rank key of an entry, or "" if the entry is not ranked.
 func rankedKey(e *leaderboard.Entry) leaderboard.RankKey {
 	if e.Ranked() {
 		return e.Key
@@ -451,7 +444,6 @@ func (s *Submitter) nextRetractionRevision(ctx context.Context, key leaderboard.
 	return retractionRevision(record.Result), nil
 }
 
-// retractionRevision returns the revision for a retraction of the stored result r.
 func retractionRevision(r *leaderboard.MatchResult) int64 {
 	if r.Retracted {
 		return r.Revision // repeat the stored retraction, which is a duplicate

@@ -89,8 +89,8 @@ func (s *shared) reread(ctx context.Context, b *leaderboard.Board) (bool, error)
 	return err == nil, err
 }
 
-// sweepSeason seals or deletes a season if that is due and no other process does it. Of r, it
-// uses the key and SealedAt. It returns when a sweep must look at the season again; zero means
+// sweepSeason performs the due act on a season, unless another process does it. Of r, it uses
+// the key and SealedAt. It returns when a sweep must look at the season again; zero means
 // never, unless the board changes.
 func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leaderboard.SeasonRecord) (dueAt time.Time, err error) {
 	now := a.now()
@@ -135,9 +135,8 @@ func nextAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (
 	return closes.Add(sealDelay), nil
 }
 
-// perform appends an act to the audit log, and then performs it. Before it seals a season that
-// ended early, it recounts the users with results after the end. If the stored board has
-// changed so that the act is no longer due at that time, perform omits the act.
+// perform appends an act to the audit log, and then performs it, unless the stored board has
+// changed so that the act is no longer due at that time.
 func (a *Admin) perform(ctx context.Context, b *leaderboard.Board, r *leaderboard.SeasonRecord, act leaderboard.Act, now time.Time) error {
 	if err := a.store.AppendAct(ctx, act); err != nil {
 		return err
@@ -179,7 +178,6 @@ const (
 	actDelete = "season.delete"
 )
 
-// dueAct returns the act that is due on a season of b, or an empty act.
 func dueAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (leaderboard.Act, error) {
 	season, err := b.Season.ByID(r.Season)
 	if err != nil {
@@ -204,9 +202,8 @@ func dueAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (l
 	return newSweepAct(actDelete, r.SeasonKey, removed, fmt.Sprintf("the retention of the board is %v", b.Retention)), nil
 }
 
-// removedAt returns the time from which a sweep deletes a season with results: the board's
-// retention after the seal. Without a seal, it assumes the earliest possible seal. Zero means
-// never.
+// removedAt returns the board's retention after the seal, or after the earliest possible seal
+// if the season is not sealed. Zero means never.
 func removedAt(b *leaderboard.Board, season leaderboard.Season, sealedAt, now time.Time) time.Time {
 	closes := b.ClosesAt(season)
 	if b.Retention <= 0 || closes.IsZero() {
@@ -229,8 +226,8 @@ func laterOf(x, y time.Time) time.Time {
 // hasCome reports whether t has come. The zero time never comes.
 func hasCome(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
-// newSweepAct returns the act of a sweep. dueAt is when the act is due, not the time of the
-// sweep: so the acts of several processes or sweeps are equal, and the log keeps one.
+// dueAt is when the act is due, not the time of the sweep: so the acts of several processes or
+// sweeps are equal, and the log keeps one.
 func newSweepAct(action string, key leaderboard.SeasonKey, dueAt time.Time, reason string) leaderboard.Act {
 	sum := sha256.Sum256([]byte(action + "\n" + string(key.Board) + "\n" + string(key.Season)))
 	return leaderboard.Act{

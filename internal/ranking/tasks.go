@@ -5,7 +5,6 @@ import (
 	"sync"
 )
 
-// tasks tracks work that may continue after its callers have stopped waiting.
 type tasks struct {
 	running sync.WaitGroup
 	ctx     context.Context // for all background work except writes; close cancels it
@@ -23,9 +22,8 @@ func (t *tasks) close() {
 	t.running.Wait()
 }
 
-// runToEnd calls write and returns its result. If ctx is done first, it returns the error of
-// ctx, but write continues: a write that stopped between the store and the ranks would leave
-// stale ranks.
+// When ctx is done, runToEnd returns the error of ctx, but write continues: a write that
+// stopped between the store and the ranks would leave stale ranks.
 func runToEnd[T any](ctx context.Context, t *tasks, write func(context.Context) (T, error)) (T, error) {
 	type answer struct {
 		value    T

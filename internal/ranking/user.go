@@ -8,7 +8,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxNeighbors is the largest number of neighbors on each side of a user.
 const maxNeighbors = 50
 
 // UserPage is a user's entry with its neighbors.

@@ -70,7 +70,7 @@ func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progr
 		return report, err
 	}
 	voids := appliedVoids{}
-	damagedUsers := map[boardUser]bool{} // users with damaged data on a board
+	damagedUsers := map[boardUser]bool{}
 	count := func(d Difference) error {
 		if d.Kind == DataDamaged {
 			damagedUsers[boardUser{d.Ladder.Board, d.User}] = true
@@ -109,8 +109,6 @@ func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progr
 	return report, err
 }
 
-// unregistered returns the unregistered users of the selected seasons: see
-// [leaderboard.ResultStore].UnregisteredUsers.
 func (v *Verifier) unregistered(ctx context.Context, sel Selection) (map[leaderboard.SeasonKey]map[leaderboard.UserID]bool, error) {
 	users := map[leaderboard.SeasonKey]map[leaderboard.UserID]bool{}
 	for k, err := range v.store.UnregisteredUsers(ctx) {
@@ -141,7 +139,6 @@ func (v *Verifier) allBans(ctx context.Context) (map[leaderboard.UserID][]leader
 	return all, nil
 }
 
-// check is the verification of one season.
 type check struct {
 	*Verifier
 	b *leaderboard.Board
@@ -215,10 +212,9 @@ func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]boo
 	return nil
 }
 
-// compareUser compares a user's entry with the stored results. It adds the user to c.ranked
-// for each ladder that should contain the user.
+// compareUser adds the user to c.ranked for each ladder that should contain the user.
 func (c *check) compareUser(ctx context.Context, user leaderboard.UserID) error {
-	var withoutVoids []leaderboard.ResultKey // results whose Voids are less than those of their matches
+	var withoutVoids []leaderboard.ResultKey
 	computed, stored, err := c.entries(ctx, user, func(r *leaderboard.MatchResult) error {
 		c.report.Results++
 		_, lacks, err := c.lacksVoids(ctx, r)
@@ -263,7 +259,6 @@ func (c *check) countRanked(e *leaderboard.Entry) {
 	}
 }
 
-// reportDamaged reports a user whose stored data cannot be read, for the reason err.
 func (c *check) reportDamaged(ctx context.Context, user leaderboard.UserID, err error) error {
 	stored, entryErr := c.entry(ctx, user)
 	if entryErr == nil {
@@ -276,8 +271,7 @@ func (c *check) reportDamaged(ctx context.Context, user leaderboard.UserID, err 
 		Detail: fmt.Sprintf("stored data cannot be read; restore them, then repair: %v", err)})
 }
 
-// refresh reads the board, its season and the user's bans again: they may have changed after
-// the check began.
+// The board, its season and the user's bans may have changed after the check began.
 func (c *check) refresh(ctx context.Context, user leaderboard.UserID) error {
 	if _, err := c.reread(ctx, c.b); err != nil {
 		return err
@@ -292,8 +286,7 @@ func (c *check) refresh(ctx context.Context, user leaderboard.UserID) error {
 	return err
 }
 
-// entries returns a user's entry as computed from the results, and as stored. It calls visit,
-// which may be nil, with each result.
+// computed follows from the results. visit may be nil.
 func (c *check) entries(ctx context.Context, user leaderboard.UserID, visit func(*leaderboard.MatchResult) error) (computed, stored leaderboard.Entry, err error) {
 	t, err := c.b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
 		for r, err := range c.store.Results(ctx, c.key, user) {
@@ -348,8 +341,8 @@ func entryDifference(computed, stored leaderboard.Entry) string {
 	return ""
 }
 
-// addDifference reports a difference. With c.repair, it first recounts the user, unless user
-// is empty. If the user's data are damaged, the difference stays unrepaired.
+// With c.repair, addDifference first recounts the user, unless user is empty. If the user's
+// data are damaged, the difference stays unrepaired.
 func (c *check) addDifference(ctx context.Context, kind DifferenceKind, d leaderboard.Division, user leaderboard.UserID, detail string) error {
 	c.report.Differences++
 	diff := Difference{Kind: kind, Ladder: leaderboard.Ladder{SeasonKey: c.key, Division: d}, User: user, Detail: detail}

@@ -8,8 +8,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// verifyLinks compares the selected linked boards with their sources. damagedUsers are the
-// users whose damaged data were reported.
 func (v *Verifier) verifyLinks(ctx context.Context, sel Selection, repair bool, damagedUsers map[boardUser]bool, report *VerifyReport, send func(Difference) error) error {
 	boards, err := sel.filledLinks(ctx, v.store)
 	if err != nil {
@@ -32,13 +30,12 @@ func (v *Verifier) verifyLinks(ctx context.Context, sel Selection, repair bool, 
 	return nil
 }
 
-// linkCheck compares the results of a linked board with those of its source.
 type linkCheck struct {
 	*Verifier
 	source, b    *leaderboard.Board
 	season       leaderboard.SeasonID // the only season of b to check, or empty
 	repair       bool
-	damagedUsers map[boardUser]bool // the users whose damaged data were reported
+	damagedUsers map[boardUser]bool
 	report       *VerifyReport
 	send         func(Difference) error
 
@@ -75,8 +72,6 @@ func (c *linkCheck) run(ctx context.Context) error {
 	return c.checkMissing(ctx)
 }
 
-// addMissing adds a user's results of a season of the source that the linked board seems to
-// lack.
 func (c *linkCheck) addMissing(ctx context.Context, key leaderboard.SeasonKey, user leaderboard.UserID) error {
 	copies := map[leaderboard.SeasonID]map[leaderboard.MatchID]leaderboard.MatchResult{} // by place
 	for r, err := range c.store.Results(ctx, key, user) {
@@ -115,8 +110,7 @@ func (c *linkCheck) copies(ctx context.Context, key leaderboard.SeasonKey, user 
 	return copies, nil
 }
 
-// reportDamaged reports a user whose data on the source or the linked board cannot be read,
-// once.
+// reportDamaged reports each user once.
 func (c *linkCheck) reportDamaged(key leaderboard.SeasonKey, user leaderboard.UserID, err error) error {
 	if c.damagedUsers[boardUser{c.b.ID, user}] {
 		return nil

@@ -16,7 +16,6 @@ func (c *check) mustHaveLadder(d leaderboard.Division) bool {
 	return err == nil && !c.b.IsFilling(d.Attribute)
 }
 
-// compareRanks compares the rank index or the final standings with entries.
 func (c *check) compareRanks(ctx context.Context, l leaderboard.Ladder, entries []leaderboard.Entry) error {
 	if len(entries) == 0 || !c.mustHaveLadder(l.Division) {
 		return nil
@@ -46,7 +45,7 @@ func (c *check) compareRanks(ctx context.Context, l leaderboard.Ladder, entries 
 	})
 }
 
-// compareRank compares the ranks of a user with the entry, after reading both again.
+// compareRank reads the ranks and the entry again.
 func (c *check) compareRank(ctx context.Context, v *view, kind DifferenceKind, user leaderboard.UserID) error {
 	e, err := c.entry(ctx, user)
 	if err != nil {
@@ -62,9 +61,8 @@ func (c *check) compareRank(ctx context.Context, v *view, kind DifferenceKind, u
 	return nil
 }
 
-// checkSizes compares the number of ranked users of each ladder with the number of entries.
-// Users may join meanwhile, so it reads the ranks before and after it counts the entries. The
-// count must be between these two numbers in one of three tries.
+// Users may join meanwhile, so checkSizes reads the ranks before and after it counts the
+// entries. The count must be between these two numbers in one of three tries.
 func (c *check) checkSizes(ctx context.Context) error {
 	const tries = 3
 	divisions := slices.DeleteFunc(slices.Collect(maps.Keys(c.ranked)), func(d leaderboard.Division) bool { return !c.mustHaveLadder(d) })
@@ -129,8 +127,6 @@ func (c *check) countEntries(ctx context.Context) (map[leaderboard.Division]int6
 	return counts, nil
 }
 
-// checkMarks reports the users whose changes await an amendment. With c.repair, it amends
-// them.
 func (c *check) checkMarks(ctx context.Context) error {
 	marks, err := c.marksOf(ctx, c.key)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 
 const orphanDetail = "the ladder has a row that does not belong to the user's entry"
 
-// findOrphans reports the orphan rows of the store's ladders. An entry that moves leaves an
-// orphan row for a short time, so findOrphans reports only the rows that two reads find.
+// An entry that moves leaves an orphan row for a short time, so findOrphans reports only the
+// rows that two reads find.
 func (c *check) findOrphans(ctx context.Context) error {
 	find := func(candidates map[leaderboard.OrphanRow]bool) (map[leaderboard.OrphanRow]bool, error) {
 		orphans := map[leaderboard.OrphanRow]bool{}
@@ -41,10 +41,8 @@ func (c *check) findOrphans(ctx context.Context) error {
 	return nil
 }
 
-// ranksPerRead is the number of users whose ranks a check reads in one call.
 const ranksPerRead = 1000
 
-// checkLadder compares the store's rows and the ranks of a ladder with the entries.
 func (c *check) checkLadder(ctx context.Context, d leaderboard.Division) error {
 	l := leaderboard.Ladder{SeasonKey: c.key, Division: d}
 	rows := int64(0)
@@ -81,8 +79,8 @@ func (c *check) checkLadder(ctx context.Context, d leaderboard.Division) error {
 	return nil
 }
 
-// checkRow returns the entry of a row's user, and whether the row belongs to it. It reports an
-// orphan row, unless findOrphans has reported it.
+// ok means that the row belongs to the entry of its user. checkRow reports an orphan row,
+// unless findOrphans has reported it.
 func (c *check) checkRow(ctx context.Context, l leaderboard.Ladder, row *leaderboard.Entry) (e leaderboard.Entry, ok bool, err error) {
 	belongs := func() bool { return hasPlace(&e, l.Division) && e.SortKey() == row.SortKey() }
 	if e, err = c.entry(ctx, row.User); err != nil || belongs() {
@@ -105,7 +103,6 @@ func (c *check) checkRow(ctx context.Context, l leaderboard.Ladder, row *leaderb
 	return e, false, err
 }
 
-// hasRow reports whether a ladder has the row of an entry.
 func (c *check) hasRow(ctx context.Context, l leaderboard.Ladder, e *leaderboard.Entry) (bool, error) {
 	key := e.SortKey()
 	justBefore := leaderboard.MakeSortKey(e.Key, e.AchievedAt.Add(-time.Microsecond), e.User)
@@ -124,8 +121,8 @@ func (c *check) hasRow(ctx context.Context, l leaderboard.Ladder, e *leaderboard
 // takes about 20 bytes.
 var maxUsersInPass int64 = 50_000_000
 
-// reportMissingRows reports each user whose row neither two scans of the ladder nor a read at
-// its position finds. To limit memory, each pass handles one part of the users.
+// A row is missing if neither two scans of the ladder nor a read at its position finds it. To
+// limit memory, each pass handles one part of the users.
 func (c *check) reportMissingRows(ctx context.Context, l leaderboard.Ladder) error {
 	seed, parts := maphash.MakeSeed(), uint64(c.ranked[l.Division]/maxUsersInPass+1)
 	for part := range parts {

@@ -31,8 +31,7 @@ func (v *Verifier) matchBoard(ctx context.Context, b *leaderboard.Board) (*leade
 	return b, nil
 }
 
-// voidsOf returns the applied Voids of the matches in a season, and caches them in c.voids. It
-// omits Voids that SetVoid has not finished applying.
+// voidsOf omits Voids that SetVoid has not finished applying.
 func (c *check) voidsOf(ctx context.Context, key leaderboard.SeasonKey) (map[leaderboard.MatchID]int64, error) {
 	if c.voids[key] == nil {
 		applied := map[leaderboard.MatchID]int64{}
@@ -50,7 +49,7 @@ func (c *check) voidsOf(ctx context.Context, key leaderboard.SeasonKey) (map[lea
 }
 
 // lacksVoids reports whether the Voids of a result, perhaps a copy on a linked board, are less
-// than those of its match. It also returns the match.
+// than those of its match.
 func (c *check) lacksVoids(ctx context.Context, r *leaderboard.MatchResult) (leaderboard.MatchKey, bool, error) {
 	if c.matchBoard == nil {
 		return leaderboard.MatchKey{}, false, nil
@@ -67,8 +66,7 @@ func (c *check) lacksVoids(ctx context.Context, r *leaderboard.MatchResult) (lea
 	return key, r.Voids < voids[key.Match], err
 }
 
-// checkVoids reads a result again, and reports it if its Voids are still too low. With
-// c.repair, it sets the Voids of the user's result, and of its copies on linked boards.
+// checkVoids reads a result again, and reports it if its Voids are still too low.
 func (c *check) checkVoids(ctx context.Context, key leaderboard.ResultKey) error {
 	record, err := c.recordOf(ctx, key)
 	if err != nil || record.Result == nil {

@@ -43,7 +43,6 @@ func (h *hub) notify(key leaderboard.SeasonKey) {
 	}
 }
 
-// feed reads the page of a query for all its watchers.
 type feed struct {
 	stop context.CancelFunc
 	soon chan struct{} // has a value if a new watcher waits for a read
@@ -64,8 +63,8 @@ type feeds struct {
 	all map[PageQuery]*feed
 }
 
-// join adds a watcher to the feed of a query. It returns the feed and the number of the first
-// read that begins after join. The caller must call leave.
+// firstRead is the number of the first read that begins after join. The caller must call
+// leave.
 func (r *Reader) join(q PageQuery) (f *feed, firstRead int) {
 	r.feeds.mu.Lock()
 	defer r.feeds.mu.Unlock()
@@ -86,7 +85,6 @@ func (r *Reader) join(q PageQuery) (f *feed, firstRead int) {
 	return f, f.begun + 1
 }
 
-// leave removes a watcher from a feed. The feed ends with its last watcher.
 func (r *Reader) leave(q PageQuery, f *feed) {
 	r.feeds.mu.Lock()
 	defer r.feeds.mu.Unlock()
@@ -98,14 +96,13 @@ func (r *Reader) leave(q PageQuery, f *feed) {
 	}
 }
 
-// forgetFeed makes the next watcher begin a new feed. The caller must hold feeds.mu.
+// The caller must hold feeds.mu.
 func (r *Reader) forgetFeed(q PageQuery, f *feed) {
 	if r.feeds.all[q] == f {
 		delete(r.feeds.all, q)
 	}
 }
 
-// feed reads the page of a query after each change, until ctx is done or a read fails.
 func (r *Reader) feed(ctx context.Context, q PageQuery, f *feed) {
 	for ctx.Err() == nil {
 		f.mu.Lock()
@@ -127,8 +124,7 @@ func (r *Reader) feed(ctx context.Context, q PageQuery, f *feed) {
 	}
 }
 
-// idle returns after d, or earlier if change is closed or ctx is done. It returns true at once
-// if a watcher needs a read.
+// If a watcher needs a read, idle returns true at once.
 func (f *feed) idle(ctx context.Context, change <-chan struct{}, d time.Duration) (needed bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -142,7 +138,7 @@ func (f *feed) idle(ctx context.Context, change <-chan struct{}, d time.Duration
 	return false
 }
 
-// readForFeed reads a page. change is closed at the next change after the read began.
+// change is closed at the next change after the read began.
 func (r *Reader) readForFeed(ctx context.Context, q PageQuery) (page Page, change <-chan struct{}, err error) {
 	b, err := r.board(ctx, q.Board)
 	if err != nil {
