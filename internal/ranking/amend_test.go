@@ -207,7 +207,6 @@ func TestMarksOfADeletedBoardAreRemoved(t *testing.T) {
 	}
 }
 
-// damagedAmends is a store in which the data of the user bad are damaged.
 type damagedAmends struct{ leaderboard.Store }
 
 func (s damagedAmends) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {

@@ -30,12 +30,11 @@ type Applier struct {
 // seasons if none is given: see [leaderboard.Index].
 func (a *Applier) Synced(seasons ...leaderboard.SeasonKey) bool { return a.index.Synced(seasons...) }
 
-// Apply makes results of a board durable, on the linked boards too, and updates the ranks. If
-// a season is sealed, AmendMarked later amends its final standings.
+// Apply makes results of a board durable, on the linked boards too, and updates the ranks.
+// AmendMarked later amends the final standings of sealed seasons.
 //
 // When ctx is done, Apply begins no further writes, and completes those that have begun. The
-// outcomes of the other results have an Err. The caller can retry these results safely: no
-// earlier attempt is still running.
+// outcomes of the other results have an Err, and the caller can retry them.
 func (a *Applier) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	a.tasks.running.Add(1)
 	defer a.tasks.running.Done()
@@ -92,9 +91,9 @@ func unchangedEntries(report *leaderboard.ApplyReport) (entries []leaderboard.En
 	return entries
 }
 
-// Refresh recomputes a user's entry from the stored results, copies these results to linked
-// boards that lack them, and updates the ranks. Refresh does not stop when ctx is done.
-// Errors: [leaderboard.ErrBoardNotFound].
+// Refresh recomputes a user's entry from the stored results, copies results to linked boards
+// that lack them, and updates the ranks. It does not stop when ctx is done. Errors:
+// [leaderboard.ErrBoardNotFound].
 func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	if err := ctx.Err(); err != nil {
 		return leaderboard.Change{}, err

@@ -14,9 +14,9 @@ import (
 
 const maxReasonBytes = 256
 
-// SetBan bans a user, or lifts a ban, on one board or on every board. It sets At and Revision
-// of ban, and returns the ban that then stands. A ban also hides the user in past and sealed
-// seasons. The user's results still count, so the ranks include them after the ban. Errors:
+// SetBan bans a user, or lifts a ban, on one board or on every board, also in past and sealed
+// seasons. It sets At and Revision of ban, and returns the ban that then stands. The results
+// of a banned user still count, so the ranks include them after the ban. Errors:
 // [leaderboard.ErrBoardNotFound] if ban.Banned is true and the board does not exist; a
 // [leaderboard.FieldError].
 func (a *Admin) SetBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.Ban, error) {
@@ -135,8 +135,7 @@ func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, reason string) 
 	return a.tryAmendments(ctx, entrySeasons(changedEntries, otherEntries))
 }
 
-// concernedBoard returns nil if the ban does not concern the board, or if the board was
-// deleted.
+// concernedBoard returns nil if the ban does not concern the board, or the board was deleted.
 func (s *shared) concernedBoard(ctx context.Context, ban *leaderboard.Ban, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := s.board(ctx, id)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -284,7 +283,7 @@ func (a *Admin) liftBans(ctx context.Context, tick <-chan time.Time, interval ti
 type BanQuery struct {
 	Board leaderboard.BoardID // on this board or on every board
 	User  string              // a part of the user id; case is ignored
-	// Reason and Actor are parts of the reason and the actor. Case is ignored.
+	// Reason and Actor are parts of these fields. Case is ignored.
 	Reason, Actor string
 	// Lifted includes bans that were lifted or have ended.
 	Lifted bool

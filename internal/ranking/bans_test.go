@@ -253,7 +253,6 @@ func TestBansAreListedAndFound(t *testing.T) {
 	}
 }
 
-// The bans of one board are imported twice into another service.
 func TestImportedBansEqualTheExportedOnes(t *testing.T) {
 	f, g := open(t), open(t)
 	for _, s := range []*fixture{f, g} {
@@ -287,7 +286,7 @@ func TestImportedBansEqualTheExportedOnes(t *testing.T) {
 	}
 	g.clock.set(start.Add(time.Hour))
 	g.lift()
-	if err := g.ImportBans(t.Context(), bans); err != nil { // an import does not restore the ended ban
+	if err := g.ImportBans(t.Context(), bans); err != nil {
 		t.Fatal(err)
 	}
 	g.wantList(ranking.Query{Board: "b"}, "ann 5 1")
@@ -360,7 +359,7 @@ func TestImportOfAnEndedBanDoesNotReviveAnErasedUser(t *testing.T) {
 		t.Errorf("UserBans after the import: %+v, %v; want none", bans, err)
 	}
 
-	other := open(t) // the user was not erased from this service
+	other := open(t)
 	other.clock.set(f.clock.now())
 	if err := other.ImportBans(t.Context(), exported); err != nil {
 		t.Fatal(err)

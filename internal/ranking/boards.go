@@ -14,8 +14,8 @@ const (
 	refreshCooldown = 5 * time.Second
 )
 
-// BoardCache caches boards and season records. If the store does not answer, BoardCache
-// returns expired values.
+// BoardCache caches boards and season records. It returns expired values if the store does not
+// answer.
 type BoardCache struct {
 	store leaderboard.Store
 	now   func() time.Time
@@ -28,8 +28,8 @@ type BoardCache struct {
 type cached[V any] struct {
 	value V
 	until time.Time // the time of the next refresh
-	// readAt is when the read of the value began. It is from [time.Now], not from
-	// BoardCache.now, and is compared with times of this process only.
+	// readAt is when the read began. It is from [time.Now], not from BoardCache.now, and is
+	// compared with times of this process only.
 	readAt time.Time
 }
 

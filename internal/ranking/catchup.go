@@ -84,10 +84,8 @@ func (a *Applier) isLargePart(ctx context.Context, key leaderboard.SeasonKey, us
 	return int64(len(users)) > view.Size/rebuiltShare, err
 }
 
-// RepairIndex adds a user's entry to the index, in the background. It is called after another
-// process has applied a result of the user, but could not add the entry to the index.
-//
-// If RepairIndex fails, or too many entries are waiting, it invalidates the season: see
+// RepairIndex adds a user's entry to the index, in the background, after another process could
+// not. If RepairIndex fails, or too many entries are waiting, it invalidates the season: see
 // [leaderboard.Index].Invalidate. Otherwise the index could return old ranks after an outage.
 func (a *Applier) RepairIndex(key leaderboard.SeasonKey, user leaderboard.UserID) {
 	added, start := a.repairs.add(leaderboard.EntryKey{SeasonKey: key, User: user})

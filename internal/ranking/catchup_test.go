@@ -109,7 +109,7 @@ func TestCatchUpReturnsTheUsersThatAreLeft(t *testing.T) {
 		}
 		users, results = append(users, r.User), append(results, r)
 	}
-	if _, err := store.Apply(t.Context(), &b, results); err != nil { // the index does not get the entries
+	if _, err := store.Apply(t.Context(), &b, results); err != nil {
 		t.Fatal(err)
 	}
 	reads.n.Store(600)

@@ -21,7 +21,7 @@ import (
 // and a list of the changes that this index may lack.
 type regionStore struct {
 	leaderboard.Store
-	all []*regionStore // a change in this region is added to their lists
+	all []*regionStore
 
 	mu      sync.Mutex
 	changes []leaderboard.RankChange
@@ -167,7 +167,7 @@ func TestChangesOfRanksReachEveryRegion(t *testing.T) {
 		}, []string{"bob 3 1"}, []string{"cat 1 1"}},
 	} {
 		step.change()
-		otherRegion.wantList(query, step.before...) // this region's index does not have the change yet
+		otherRegion.wantList(query, step.before...)
 		index.lags = true
 		finish()
 		if len(otherStore.listed()) == 0 {
@@ -269,7 +269,7 @@ func TestAChangeOfDivisionsReachesEveryRegionSoon(t *testing.T) {
 type amendCalls struct {
 	leaderboard.Store
 	n      int
-	during func() // runs during the first Amend
+	during func()
 }
 
 func (s *amendCalls) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, am leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {

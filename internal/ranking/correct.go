@@ -17,10 +17,8 @@ import (
 const (
 	reservationTime                        = 30 * time.Second
 	minReserveInterval, maxReserveInterval = 20 * time.Millisecond, 500 * time.Millisecond
-	// correctionTries bounds the attempts. An attempt fails if another call changes the result
-	// meanwhile.
-	correctionTries    = 100
-	maxSearchedSeasons = 32
+	correctionTries                        = 100
+	maxSearchedSeasons                     = 32
 )
 
 // Correction is a change of a stored match result. A nil field changes nothing.
@@ -47,8 +45,8 @@ func (e *RevisionError) Error() string {
 	return fmt.Sprintf("revision %d of the result counts, not %d; read it and correct it again", e.Current.Revision, e.Given)
 }
 
-// Correct submits a stored result with the changes of c as the next revision. It reserves that
-// revision first, so that concurrent corrections do not undo each other. It also returns the
+// Correct submits a stored result with the changes of c as the next revision, which it
+// reserves first, so that concurrent corrections do not undo each other. It also returns the
 // corrected result. The season in key must not be empty.
 //
 // Errors: [leaderboard.ErrResultNotFound] if no result of the match stands; a

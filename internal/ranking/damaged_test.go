@@ -119,7 +119,7 @@ func TestAVoidReachesTheOthersDespiteADamagedUser(t *testing.T) {
 			if state, err := f.store.Match(t.Context(), m.MatchKey); err != nil || state.Voids != 1 || state.Applied != 0 {
 				t.Errorf("damage on %s: the match is %+v, %v, want an unfinished void", damagedBoard, state, err)
 			}
-			bad := map[leaderboard.BoardID]string{"b": "bad 1 1", "copy": "bad 1 1"} // the line of user bad on each board
+			bad := map[leaderboard.BoardID]string{"b": "bad 1 1", "copy": "bad 1 1"}
 			if bad["copy"] = "bad 6 1"; damagedBoard == "b" {
 				bad["b"] = "bad 6 1"
 			}
@@ -181,7 +181,6 @@ func TestRollingWindowsAreFilledDespiteADamagedUser(t *testing.T) {
 	})
 }
 
-// differences returns the differences that Verify finds, sorted.
 func (f *fixture) differences(sel ranking.Selection, repair bool) (texts []string) {
 	f.t.Helper()
 	if _, err := f.Verify(f.t.Context(), sel, repair, nil, func(d ranking.Difference) error {
@@ -215,7 +214,7 @@ func TestResultsReachTheOtherBoardsDespiteADamagedCopy(t *testing.T) {
 		s.Service = ranking.New(store, f.index, ranking.Options{Now: s.clock.now, Registerer: reg})
 		t.Cleanup(s.Service.Close)
 		var batch []leaderboard.MatchResult
-		for _, user := range []string{"zoe", "bad", "ann"} { // first results, and corrections
+		for _, user := range []string{"zoe", "bad", "ann"} {
 			correction := points(user, "m0", 10)
 			correction.Revision = 1
 			batch = append(batch, points(user, "m1", 1), correction)

@@ -180,7 +180,7 @@ func TestReadsDegradeWithoutTheIndex(t *testing.T) {
 					t.Errorf("a read took %v, want no delay", elapsed)
 				}
 				f.index.Set(faults.Up)
-				time.Sleep(time.Minute) // longer than the cooldown
+				time.Sleep(time.Minute)
 				f.checkRanks("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
 			})
 		})
@@ -263,7 +263,7 @@ func TestMostReadsDoNotCallAnIndexThatRefuses(t *testing.T) {
 			t.Errorf("1,000 reads made %d calls of the index, want 30 at most", n)
 		}
 		f.index.Set(faults.Up)
-		time.Sleep(2 * time.Second) // longer than the cooldown
+		time.Sleep(2 * time.Second)
 		read(false)
 		g.Service.Close()
 	})
@@ -334,7 +334,7 @@ func TestReadersShareAPageWithoutTheIndex(t *testing.T) {
 // userReads is a store that counts the calls of HasUsers.
 type userReads struct {
 	leaderboard.Store
-	delay time.Duration // of HasUsers
+	delay time.Duration
 	reads atomic.Int64
 }
 
@@ -381,7 +381,7 @@ func TestReadersShareTheSearchForUsersWithoutTheIndex(t *testing.T) {
 	})
 }
 
-// The race detector finds no data race.
+// The race detector must find no data race.
 func TestAReaderLeavesTheSearchForUsers(t *testing.T) {
 	f := openOutage(t)
 	slow := &userReads{Store: f.store, delay: 50 * time.Millisecond}
@@ -434,7 +434,6 @@ func TestAPageWithoutTheIndexListsEachUserOnce(t *testing.T) {
 	}
 }
 
-// When the index is available again, it includes these writes.
 func TestWritesSucceedWithoutTheIndex(t *testing.T) {
 	f := openOutage(t)
 	f.index.Set(faults.Refuse)
@@ -561,7 +560,6 @@ func TestReadsFailWithoutStoreAndIndex(t *testing.T) {
 	}
 }
 
-// slowIndex is an index whose Restore waits until filled is closed.
 type slowIndex struct {
 	leaderboard.Index
 	filled chan struct{}

@@ -34,7 +34,6 @@ func (f *fixture) amendDivisions(id leaderboard.BoardID, divisions ...string) le
 	return b
 }
 
-// wantSameLadders checks that two boards have the same ladders, overall and in every division.
 func (f *fixture) wantSameLadders(x, y leaderboard.BoardID, season leaderboard.SeasonID) {
 	f.t.Helper()
 	seen := map[leaderboard.Division]bool{{}: true}

@@ -132,12 +132,12 @@ func TestSweepReadsOnlyDueSeasons(t *testing.T) {
 			t.Errorf("calls of a sweep %s (-want +got):\n%s", what, d)
 		}
 	}
-	f.sweep() // seals 29 days of 20 boards
+	f.sweep()
 	if n := calls.takeCalls()["Seal"]; n != 20*29 {
 		t.Fatalf("the sweep called Seal %d times, want %d", n, 20*29)
 	}
 	f.clock.set(f.clock.now().Add(time.Minute))
-	f.sweep() // lists the seasons again
+	f.sweep()
 	calls.takeCalls()
 	for range 5 {
 		f.clock.set(f.clock.now().Add(time.Minute))
@@ -168,7 +168,6 @@ func TestSweepReadsOnlyDueSeasons(t *testing.T) {
 	}
 }
 
-// listInterval equals the constant of package ranking.
 const listInterval = time.Hour
 
 // On a board with matches, each sweep looks for unfinished voids in the open season, and

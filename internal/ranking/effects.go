@@ -20,8 +20,7 @@ type ScoreEffect struct {
 
 // Effects are the effects that a call would have on entries.
 type Effects struct {
-	// Entries are the first maxEffects entries whose rank key would change, also on linked
-	// boards.
+	// Entries are the first maxEffects entries whose rank key would change.
 	Entries []ScoreEffect
 	Changed map[leaderboard.BoardID]int // the number of entries whose rank key would change
 	// Degraded means that the rank index cannot answer: at least one rank is unknown.

@@ -146,8 +146,9 @@ func (a *Admin) ending(b *leaderboard.Board, record *leaderboard.SeasonRecord) (
 	return ending, nil
 }
 
-// results is how many results after the season's early end counted on the board before. If
-// recount is true, recountAfterEnd recounts every user with a result after the end.
+// results counts the results after the season's early end that counted on the board before.
+// users counts their users. If recount is true, recountAfterEnd recounts every user with a
+// result after the end.
 func (s *shared) recountAfterEnd(ctx context.Context, before, b *leaderboard.Board, season leaderboard.SeasonID, recount bool) (results, users int64, err error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	err = eachChunk(s.store.Users(ctx, key), recountChunk, func(chunk []leaderboard.UserID) error {
@@ -216,8 +217,8 @@ func damaged(err error) bool {
 	return errors.Is(err, leaderboard.ErrFormat) || errors.Is(err, leaderboard.ErrInvalid)
 }
 
-// When recountLater runs, every process has read the new board: a process with the old one may
-// have counted results after the end. Sweep recounts once more before the seal.
+// recountLater waits until every process has read the new board, and repeats the recount: a
+// process with the old one may have counted results after the end.
 func (s *shared) recountLater(b *leaderboard.Board, season leaderboard.SeasonID) {
 	ctx := s.tasks.ctx
 	if wait(ctx, 2*max(s.ttl, s.linkTTL)) != nil {

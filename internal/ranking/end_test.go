@@ -171,7 +171,7 @@ func TestImportOfAnEarlyEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for range 2 { // a repetition changes nothing
+			for range 2 {
 				end := leaderboard.EarlyEnd{ID: season, At: endAt, DecidedAt: decided}
 				got, err := f.EndSeason(t.Context(), "b", end)
 				if err != nil || !got.Season.End.Equal(endAt) || string(got.Season.Phase) != after {

@@ -14,8 +14,7 @@ import (
 // A fill copies the earlier results of a source to a linked board. A fill of divisions
 // recounts all users of a board after its divisions have changed.
 const (
-	// fillLease is how long one process has the sole right to fill a board. If it dies,
-	// another process repeats the fill.
+	// fillLease is how long one process has the sole right to fill a board.
 	fillLease = time.Minute
 	fillChunk = 1000
 )
@@ -148,7 +147,7 @@ func (s *shared) repeat(ctx context.Context, interval time.Duration, signal <-ch
 }
 
 // FillLinked fills each linked board that may lack results of its source, unless another
-// process fills it. On rolling boards, it also opens and fills the windows that are due.
+// process fills it. It also opens and fills the windows that are due.
 func (s *shared) FillLinked(ctx context.Context) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {
@@ -174,9 +173,8 @@ type leaseField func(*leaderboard.Board) *time.Time
 func fillLeaseOf(b *leaderboard.Board) *time.Time    { return &b.FillLease }
 func recountLeaseOf(b *leaderboard.Board) *time.Time { return &b.RecountLease }
 
-// setLease sets a lease of a stored board, applies edits in the same amendment, and sets b to
-// the stored board. Errors: errMustNotFill if the stored lease differs from b's, or if b was
-// deleted.
+// setLease sets a lease of a stored board, applies edits, and sets b to the stored board.
+// Errors: errMustNotFill if the stored lease differs from b's, or if b was deleted.
 func (s *shared) setLease(ctx context.Context, b *leaderboard.Board, field leaseField, until time.Time, edits ...func(*leaderboard.Board)) error {
 	return s.amendFill(ctx, b, func(stored *leaderboard.Board) error {
 		if !field(stored).Equal(*field(b)) {
@@ -378,9 +376,9 @@ func (s *shared) refill(ctx context.Context, sel Selection) error {
 
 func (s *shared) nextLease() time.Time { return leaderboard.Truncate(s.now().Add(fillLease)) }
 
-// fillLinked may be repeated, and may run while results arrive. It first lists the board at
-// the source, and then waits longer than Options.LinkTTL. Afterwards, every process applies
-// new results to the board too (see linksOf), and every earlier result is in the store.
+// fillLinked may be repeated, and may run while results arrive. It lists the board at the
+// source, and waits longer than Options.LinkTTL. Afterwards, every process applies new results
+// to the board too (see linksOf), and every earlier result is in the store.
 func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 	err := s.setLease(ctx, b, fillLeaseOf, s.nextLease())
 	if err == nil {
@@ -421,9 +419,9 @@ func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) err
 	})
 }
 
-// The season in key is of the source, or of the linked board itself. original returns the
-// source's version of a result. offerSeason calls renew after each chunk. It leaves out users
-// with damaged data.
+// The season in key is of the source, or of the linked board. original returns the source's
+// version of a result. offerSeason calls renew after each chunk, and leaves out users with
+// damaged data.
 func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, original func(*leaderboard.MatchResult) (leaderboard.MatchResult, error), renew func() error) error {
 	var results []leaderboard.MatchResult
 	flush := func() error {

@@ -41,7 +41,6 @@ type fixture struct {
 
 var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// open returns a service over a new embedded store and index.
 func open(t *testing.T) *fixture {
 	t.Helper()
 	store, index := embedded.Open(t)

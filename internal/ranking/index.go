@@ -24,8 +24,8 @@ const (
 	// probeTimeout is the longest time for a probe, a cheap read that shows whether the index
 	// answers. A read without an answer for this time causes a probe.
 	probeTimeout = 250 * time.Millisecond
-	// loadTimeout is how long readers wait for the load of a season, from the start of the
-	// load. Afterwards, they get answers without ranks.
+	// loadTimeout is how long readers wait for the load of a season, from its start.
+	// Afterwards, they get answers without ranks.
 	loadTimeout = 5 * time.Second
 	// usersAge is how long a season counts as having users after a read found one.
 	usersAge = 10 * time.Second
@@ -318,14 +318,13 @@ func (x *rankIndex) fillBy(ctx context.Context, b *leaderboard.Board, key leader
 	}
 }
 
-// hasUsers reports whether a season has any user. Other seasons are not loaded, so that
-// queries for them take no memory.
+// Seasons without users are not loaded, so that queries for them take no memory.
 func (x *rankIndex) hasUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
 	return x.store.HasUsers(ctx, key)
 }
 
-// Concurrent callers share one read of the store. While the index is down, every read of a
-// season calls hadUsers.
+// While the index is down, every read of a season calls hadUsers. Concurrent callers share one
+// read of the store.
 func (x *rankIndex) hadUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
 	if at, ok := x.used.Get(key); ok && time.Since(at) < usersAge {
 		return true, nil

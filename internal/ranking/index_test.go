@@ -13,7 +13,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// silentIndex is an index that does not answer while silent is true.
 type silentIndex struct {
 	leaderboard.Index
 	silent atomic.Bool

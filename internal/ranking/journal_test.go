@@ -67,7 +67,6 @@ func TestChangesOutsideTheLogAreNoted(t *testing.T) {
 		t.Errorf("noted after a fill (-want +got):\n%s", diff)
 	}
 
-	// A void changes the entries of both boards.
 	match := leaderboard.MatchState{MatchKey: leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, Match: "m"}}
 	if _, err := f.SetVoid(t.Context(), b, match, true); err != nil {
 		t.Fatal(err)

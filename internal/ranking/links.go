@@ -66,17 +66,17 @@ type linking struct {
 	*shared
 	source *leaderboard.Board
 	boards []*leaderboard.Board
-	// mostMatches means that the caller passes all or most matches of each user.
+	// mostMatches means that the caller passes most matches of each user.
 	mostMatches bool
 	window      leaderboard.SeasonID // if not empty, the only place that gets results: see fillWindow
 	// copied is set when a result is offered. newWindow is set when the writer learns of a
 	// window after that: see openWindows.
 	copied, newWindow bool
-	// entries are the users' entries on the linked boards before and after the offers so far,
-	// or nil if the caller does not need them.
+	// entries are the users' entries on the linked boards before and after the offers, or nil
+	// if the caller does not need them.
 	entries map[leaderboard.EntryKey]*leaderboard.Change
-	// damaged are the users whose data on a linked board are damaged. The board does not get
-	// their results. If the map is nil, damaged data are an error.
+	// damaged are the users whose data on a linked board are damaged, and who do not get
+	// results there. If the map is nil, damaged data are an error.
 	damaged map[boardUser]bool
 }
 

@@ -45,7 +45,6 @@ func lapBoards(sourceSchedule leaderboard.ScheduleKind) (source leaderboard.Boar
 	return source, linked
 }
 
-// lapAttributes are the values of the attributes of laps.
 var lapAttributes = map[string][]string{"mode": {"ranked", "ranked", "casual"}, "team": {"red", "blue"}}
 
 // lap returns a random result. Few users and matches give many revisions of one match.
@@ -69,7 +68,6 @@ func lap(rng *rand.Rand) leaderboard.MatchResult {
 	return r
 }
 
-// linkedFixture is a fixture with a source, whose linked boards a test creates.
 type linkedFixture struct {
 	*fixture
 	source *leaderboard.Board
@@ -89,7 +87,6 @@ func (f *linkedFixture) apply(results []leaderboard.MatchResult) error {
 	return applyUntilDone(ctx, f.Service, f.source, complete)
 }
 
-// check compares every ladder of a linked board with a recount.
 func (f *linkedFixture) check(b *leaderboard.Board) {
 	f.t.Helper()
 	var standing []leaderboard.MatchResult

@@ -68,8 +68,8 @@ func (r *Reader) MatchSeason(ctx context.Context, b *leaderboard.Board, key lead
 }
 
 // SetVoid voids or restores a match. While the match is void, none of its results counts, not
-// even a later one. m has the key, the reason and the actor. If the match has the wanted state
-// already, SetVoid finishes an earlier interrupted call. It returns the state of the match.
+// even a later one. m has the key, the reason and the actor. A repeated call finishes an
+// interrupted one. SetVoid returns the state of the match.
 func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState, void bool) (leaderboard.MatchState, error) {
 	if err := errors.Join(CheckMatches(b), m.Match.Validate(), CheckReason(m.Reason)); err != nil {
 		return leaderboard.MatchState{}, err
@@ -94,13 +94,13 @@ func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard
 // to those of state. Then it sets Applied to Voids, which records that all results have these
 // Voids. It may be repeated, and run concurrently.
 func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state leaderboard.MatchState) (leaderboard.MatchState, error) {
-	// Store the state before MatchUsers, even if the caller has read it: another process, or
-	// another region's store, may still be storing it.
+	// Store the state before MatchUsers, even if the caller has read it: another process or
+	// region may still be storing it.
 	state, err := s.store.SetMatch(ctx, b, state)
 	if err != nil || state.Voids == 0 { // the season was deleted, and the void with it
 		return state, err
 	}
-	var errs []error // of users with damaged data; the other users' results get the Voids
+	var errs []error // of users with damaged data
 	err = eachChunk(s.store.MatchUsers(ctx, state.MatchKey), fillChunk, func(users []leaderboard.UserID) error {
 		err := s.applyVoidsTo(ctx, b, state.MatchKey, users)
 		if damaged(err) {
@@ -159,9 +159,9 @@ func (s *shared) convergeLinked(ctx context.Context, source leaderboard.BoardID,
 	}
 }
 
-// finishVoids calls applyVoids for each match whose Applied is less than its Voids: a SetVoid
-// was interrupted, or made in another region. It continues after errors. Unless includeSealed
-// is true, it omits seasons that this process knows to be sealed.
+// finishVoids finishes interrupted calls of SetVoid, and calls in other regions: those matches
+// have a lower Applied than Voids. It continues after errors. Unless includeSealed is true, it
+// omits seasons that this process knows to be sealed.
 func (a *Admin) finishVoids(ctx context.Context, b *leaderboard.Board, includeSealed bool) error {
 	if !b.Matches {
 		return nil

@@ -14,14 +14,14 @@ const maxEffects = 100
 // BanPreview is what SetBan would change.
 type BanPreview struct {
 	Ban leaderboard.Ban // the ban that would stand
-	// Entries are the user's entries that would appear or disappear, ordered by board and
-	// season. Truncated means that there are more than maxEffects.
+	// Entries are the user's entries that would appear or disappear. Truncated means that
+	// there are more than maxEffects.
 	Entries   []EntryEffect
 	Truncated bool
 	// Boards and Seasons are the numbers of boards, and of seasons of all boards, in which the
 	// user would appear or disappear.
 	Boards, Seasons int
-	// Degraded means that the rank index cannot answer: at least one rank is unknown.
+	// Degraded means that at least one rank is unknown.
 	Degraded bool
 }
 

@@ -47,7 +47,6 @@ func TestPreviewsAreBounded(t *testing.T) {
 	}
 }
 
-// The preview has entries, but no ranks.
 func TestPreviewOfABanWithoutTheIndex(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -64,7 +63,6 @@ func TestPreviewOfABanWithoutTheIndex(t *testing.T) {
 	}
 }
 
-// The preview has scores, but no ranks.
 func TestPreviewOfARetractionWithoutTheIndex(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)

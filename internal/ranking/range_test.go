@@ -43,7 +43,6 @@ func (f *fixture) inRange(q ranking.Query, scores ranking.ScoreRange, n int) []s
 	}
 }
 
-// rangeBoards are boards with different rank keys.
 func rangeBoards() []leaderboard.Board {
 	ties := []leaderboard.TieBreaker{{Name: "wins"}, {Name: "falls", Order: leaderboard.LowerFirst}}
 	monthly := leaderboard.Schedule{Kind: leaderboard.Monthly, Grace: time.Hour}

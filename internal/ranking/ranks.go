@@ -24,10 +24,9 @@ func newRankWriter(boards *BoardCache, store leaderboard.Store, index *rankIndex
 	return &rankWriter{boards: boards, store: store, index: index, journal: journal, hub: hub, tasks: tasks, now: now}
 }
 
-// In a sealed season, update marks the users, so that AmendMarked or finishAmendments amends
-// their final standings. updates are the entries that the caller has changed. repeats are
-// entries that an earlier process may have changed before it died. If a season fails, update
-// continues.
+// In a sealed season, update marks the users for an amendment. updates are the entries that
+// the caller has changed. repeats are entries that an earlier process may have changed before
+// it died. If a season fails, update continues.
 func (w *rankWriter) update(ctx context.Context, updates, repeats []leaderboard.Entry, reason string) error {
 	return eachSeason(updates, repeats, func(key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry) error {
 		return w.updateSeason(ctx, key, updates, repeats, reason)
@@ -89,8 +88,7 @@ func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey
 	}
 	mark := func() error { return w.store.MarkFinal(ctx, b, key.Season, usersOf(updates, repeats), reason) }
 	return w.ifSealed(b, key, mark, func() error {
-		// The zero time keeps the time of the season's last change: the index usually has the
-		// repeats already.
+		// The zero time keeps the time of the season's last change.
 		if err := w.index.tryUpdate(ctx, key, time.Time{}, repeats); err != nil {
 			return err
 		}
@@ -165,10 +163,10 @@ func (w *rankWriter) useFinal(ctx context.Context, record leaderboard.SeasonReco
 }
 
 // If repeatAmendment returns true, the final standings agree with entries, and the users need
-// no mark. A running amendment may have read older entries, and would then change the final
+// no mark. A running amendment may have read older entries, and would change the final
 // standings back. So repeatAmendment calls Amend, which makes the running amendment read them
-// again. If the store cannot do this now, the users are marked: otherwise an unavailable data
-// center would stop the partition of the result.
+// again. If the store is unavailable, the users are marked, so that the partition of the
+// result does not stop.
 func (w *rankWriter) repeatAmendment(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry, reason string) (bool, error) {
 	agree, err := w.inFinalStandings(ctx, b, key, entries)
 	if err == nil && agree {

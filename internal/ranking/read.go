@@ -68,8 +68,7 @@ func (r *Reader) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 // Query selects the ladder and the ranking method of a read.
 type Query struct {
 	Board leaderboard.BoardID
-	// Resolved is the board, if the caller has read it for the same request. If it is nil, the
-	// [Reader] reads the board.
+	// Resolved is the board, if the caller has read it for the same request, or nil.
 	Resolved *leaderboard.Board
 	Season   leaderboard.SeasonID // empty means the current season; SeasonLatest means the newest season with entries
 	Division leaderboard.Division
@@ -90,11 +89,11 @@ type About struct {
 	Season leaderboard.Season
 	leaderboard.Division
 	Method leaderboard.Method
-	// Total is the number of users in the ladder. It is unknown if Degraded is true.
+	// Total is the number of users in the ladder, unknown if Degraded is true.
 	Total int64
-	// AsOf is the time of the last change that the answer includes, or zero if there was none.
-	// In a sealed season, it is the time of the seal or of the last amendment. If Degraded is
-	// true, it is the time when the store was read.
+	// AsOf is the time of the last change in the answer, or zero if there was none. In a
+	// sealed season, it is the time of the seal or of the last amendment. If Degraded is true,
+	// it is the time when the store was read.
 	AsOf time.Time
 	// ScoredAt is the time for which scores are computed. It affects only decay boards.
 	ScoredAt time.Time
@@ -103,8 +102,8 @@ type About struct {
 	// Filling is true if the season may lack results of the source, or if the ladder may lack
 	// users because its division is new.
 	Filling bool
-	// Degraded is true if the rank index could not answer. Entries then come from the store,
-	// and ranks are unknown.
+	// Degraded is true if the rank index could not answer: entries come from the store, and
+	// ranks are unknown.
 	Degraded bool
 }
 

@@ -26,7 +26,6 @@ func naiveSeason(k leaderboard.ScheduleKind, t time.Time) leaderboard.SeasonID {
 	}
 }
 
-// lapDivisions are the divisions that a board of laps may have.
 var lapDivisions = []string{"team", "mode", "team+mode"}
 
 func randomDivisions(rng *rand.Rand) (divisions []string) {
@@ -36,12 +35,11 @@ func randomDivisions(rng *rand.Rand) (divisions []string) {
 	return divisions
 }
 
-// naiveEntry is a user's entry in a recount.
 type naiveEntry struct {
 	score      int64
-	ties       []int64                             // a smaller value ranks better
-	achievedAt time.Time                           // the event time of the result that decides the score
-	match      string                              // the match of this result
+	ties       []int64   // a smaller value ranks better
+	achievedAt time.Time // the event time of the result that decides the score
+	match      string
 	attributes map[string]*leaderboard.MatchResult // the latest result with the attribute
 }
 
@@ -111,7 +109,6 @@ func divisionsOf(b *leaderboard.Board) []leaderboard.Division {
 	return all
 }
 
-// counts reports whether a board counts r, a result of the source that is not hidden.
 func counts(b *leaderboard.Board, r *leaderboard.MatchResult) bool {
 	if r.Retracted {
 		return false
@@ -170,7 +167,6 @@ func recount(source, b *leaderboard.Board, results []leaderboard.MatchResult, hi
 	return ladders
 }
 
-// naiveLines returns a sorted line for each user, with the competition rank.
 func naiveLines(b *leaderboard.Board, users map[leaderboard.UserID]*naiveEntry) []string {
 	lines := []string{}
 	for user, e := range users {

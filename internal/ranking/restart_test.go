@@ -26,7 +26,7 @@ func TestAsOfSurvivesARestart(t *testing.T) {
 		return page.AsOf
 	}
 	before := asOf(f, "b")
-	_, index := embedded.Open(t) // an empty index
+	_, index := embedded.Open(t)
 	restarted := serviceOver(t, f.store, index)
 	restarted.clock.set(start.Add(time.Hour))
 	if err := restarted.Load(t.Context(), nil); err != nil {

@@ -26,10 +26,10 @@ type ResultStatus struct {
 	Reason leaderboard.Reason // set if Status is Rejected
 }
 
-// Result returns the state of a match result, or of one of its revisions if revision is not
-// nil. If the season in key is empty, Result searches the current season, and then the user's
-// newest seasons. Errors: [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if the
-// caller must name the season: see seasonOfMatch.
+// Result returns the state of a match result, or of the given revision. If the season in key
+// is empty, Result searches the current season, and then the user's newest seasons. Errors:
+// [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if the caller must name the
+// season: see seasonOfMatch.
 func (r *Reader) Result(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (ResultStatus, error) {
 	status, err := r.result(ctx, b, key, revision)
 	if key.Season != "" || !errors.Is(err, leaderboard.ErrResultNotFound) && !errors.Is(err, leaderboard.ErrSeasonNotFound) {

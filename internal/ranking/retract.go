@@ -31,9 +31,9 @@ func (s *Submitter) PreviewRetraction(ctx context.Context, b *leaderboard.Board,
 	return RetractionPreview{receipts[0], effects}, nil
 }
 
-// Retractions are the results of one board that [Submitter.RetractAll] retracts: the results
-// with given keys ([Submitter.PlanRetractions]), or a purge ([Submitter.PlanPurge]). A purge
-// has the results of one user with event times in an interval.
+// Retractions are the results of one board that [Submitter.RetractAll] retracts: those with
+// given keys ([Submitter.PlanRetractions]), or a purge of a user's results with event times in
+// an interval ([Submitter.PlanPurge]).
 type Retractions struct {
 	// Closed are the keys of the results that only administrators may retract: their seasons
 	// are closed or sealed, or no longer in the board's schedule.
@@ -147,11 +147,8 @@ func (r *Reader) isClosed(ctx context.Context, b *leaderboard.Board, season lead
 
 // RetractAll retracts results of a board. If another call changes a result meanwhile,
 // RetractAll also retracts the new revision, unless its event time is outside the interval of
-// a purge.
-//
-// RetractAll first reserves the revisions of the retractions: see
-// [leaderboard.ResultStore].Reserve. Otherwise a correction that has read a result before its
-// retraction could replace the retraction.
+// a purge. RetractAll reserves the revisions of the retractions, so that no correction
+// replaces a retraction: see [leaderboard.ResultStore].Reserve.
 //
 // RetractAll returns a [Receipt] for each of p.Keys. After an error, some results may be
 // retracted, and the caller may repeat the call. Errors: [leaderboard.ErrUnavailable] if a
@@ -241,7 +238,6 @@ func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *le
 
 // PreviewRetractions returns what RetractAll would change, and changes nothing. Each [Receipt]
 // has the user's score before the first retraction, and the score and rank after the last one.
-// [Submitter.AddPreviousRanks] adds the PreviousRank.
 func (s *Submitter) PreviewRetractions(ctx context.Context, b *leaderboard.Board, p *Retractions) ([]Receipt, Effects, error) {
 	changes, err := s.entryChanges(ctx, b, p.results)
 	if err != nil {

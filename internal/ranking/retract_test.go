@@ -97,7 +97,6 @@ func TestPurgesLeaveResultsThatMoveOutOfTheInterval(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"}, "u 7 1")
 }
 
-// A purge of more results than fit in one call reports that results remain.
 func TestPurgesOfManyResultsAreRepeated(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)

@@ -43,7 +43,6 @@ func openLinked(t *testing.T, wrap func(leaderboard.Store) leaderboard.Store) *f
 	return &fixture{ranking.New(wrapped, index, ranking.Options{Now: c.now, BoardTTL: time.Millisecond, LinkTTL: 30 * time.Millisecond}), t, wrapped, index, c}
 }
 
-// unwrapped is for tests that need no wrapped store.
 func unwrapped(s leaderboard.Store) leaderboard.Store { return s }
 
 func TestCurrentSeasonOfARollingBoardIsTodaysWindow(t *testing.T) {
@@ -108,7 +107,6 @@ func TestCurrentSeasonOfARollingBoardIsTodaysWindow(t *testing.T) {
 	}
 }
 
-// No window of a new board is past its retention.
 func TestNewRollingBoardHasRecentWindowsOnly(t *testing.T) {
 	f := openLinked(t, unwrapped)
 	f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum})
@@ -124,7 +122,6 @@ func TestNewRollingBoardHasRecentWindowsOnly(t *testing.T) {
 	}
 }
 
-// The last filled window is kept after its retention.
 func TestWindowIsKeptUntilTheNextIsFilled(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start))

@@ -31,7 +31,6 @@ func (f *fixture) afterDay() {
 	f.clock.set(start.AddDate(0, 0, 1))
 }
 
-// seal seals the season day.
 func (f *fixture) seal() {
 	f.t.Helper()
 	f.afterDay()
@@ -44,7 +43,6 @@ func dayResult(user, match string) leaderboard.ResultKey {
 	return leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: day}, User: leaderboard.UserID(user), Match: leaderboard.MatchID(match)}
 }
 
-// hookedContext is a context whose Err first calls hook.
 type hookedContext struct {
 	context.Context
 	hook func()
@@ -287,7 +285,6 @@ func TestConcurrentChangesShareAnAmendment(t *testing.T) {
 	})
 }
 
-// A change of a board's settings cannot reopen a sealed season.
 func TestSealedSeasonStaysClosed(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}})

@@ -123,8 +123,8 @@ func (v *view) score(key leaderboard.RankKey) *leaderboard.Score {
 }
 
 // histogram counts the users with scores from lo to hi in up to n buckets of equal width. The
-// first and the last bucket also count users outside this range: their scores are newer than
-// lo and hi, or are decayed sums beyond ±2^53.
+// first and the last bucket also count users outside this range: their scores are newer, or
+// are decayed sums beyond ±2^53.
 func (v *view) histogram(ctx context.Context, lo, hi leaderboard.Score, n int) ([]Bucket, error) {
 	width := max((hi-lo)/leaderboard.Score(n)+1, 1)
 	var buckets []Bucket

@@ -13,8 +13,8 @@ import (
 const MaxBatch = 5000
 
 // ResultLog passes completed results of a board to the process that applies them. Its methods
-// return one outcome for each result, in the same order. If a result may not be durable, its
-// outcome has an Err, or the method returns an error.
+// return one outcome for each result, in order. A result without an Err in its outcome is
+// durable, unless the method returns an error.
 type ResultLog interface {
 	// Submit waits until the results are applied. A result that is durable, but not applied in
 	// time, has the status Accepted.
@@ -23,12 +23,11 @@ type ResultLog interface {
 	Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error)
 }
 
-// directLog is the ResultLog of a process that applies results itself. A result is durable
-// only after it is applied, so Accept equals Submit.
+// directLog applies results itself. A result is durable only after it is applied, so Accept
+// equals Submit.
 type directLog struct{ applier *Applier }
 
-// Submit applies results. When ctx is done, it returns the error of ctx, but the work
-// continues.
+// When ctx is done, Submit returns the error of ctx, but the work continues.
 func (d directLog) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	report, err := runToEnd(ctx, d.applier.tasks, func(ctx context.Context) (leaderboard.ApplyReport, error) {
 		return d.applier.Apply(ctx, b, results)
@@ -61,19 +60,19 @@ type Receipt struct {
 	// may not be applied: Status, Reason, Score and Rank are not valid, and the caller may
 	// submit the result again.
 	Err error
-	// Repeated means that the same result was rejected before, and is rejected again.
+	// Repeated means that the same result was rejected before.
 	Repeated bool
 	// Stands means that this result stands although Status is Conflict.
 	Stands bool
-	// Score is the user's score after this result, or after other results that arrived at the
-	// same time. HasScore is false if none of the user's results counts.
+	// Score is the user's score after this result, or after other results that arrived
+	// meanwhile. HasScore is false if none of the user's results counts.
 	Score    leaderboard.Score
 	HasScore bool
 	// Rank is the competition rank. It is 0 if ranks are unavailable, if the user is banned,
 	// or if a later result of the same Submit changed the score.
 	Rank int64
-	// Previous is the user's score before this result. It is nil if there was none, or if this
-	// Submit did not change the stored result.
+	// Previous is the user's score before this result. It is nil if there was none, or if the
+	// stored result did not change.
 	Previous *leaderboard.Score
 	// PreviousRank is the competition rank of Previous among the other users, or 0 if unknown:
 	// see [Submitter.AddPreviousRanks].
@@ -82,8 +81,7 @@ type Receipt struct {
 	PersonalBest *bool
 	// Banned means that a ban hides the user on the board.
 	Banned bool
-	// Linked are the user's scores and ranks on the linked boards on which the match counts,
-	// or counted before: see [Submitter.AddLinked].
+	// Linked is set by [Submitter.AddLinked].
 	Linked []LinkedReceipt
 
 	linked                  []leaderboard.LinkedEffect
@@ -95,9 +93,9 @@ type Receipt struct {
 // durable. Those whose status is not Accepted are also visible to every read, except if the
 // amendment of a sealed season takes longer than amendTimeout.
 //
-// Submit sets the Board of each result, and replaces an empty Match by a new id. A zero
-// AchievedAt becomes the present time, or the time of the stored result if the result has a
-// Season. An invalid result gets an error in its receipt, and does not affect the others.
+// An empty Match becomes a new id. A zero AchievedAt becomes the present time, or the time of
+// the stored result if the result has a Season. An invalid result gets an error in its
+// receipt.
 //
 // If Submit returns an error, some results may be durable. The caller may repeat the call if
 // all results have a Match: results with the same match id count once.
@@ -149,8 +147,7 @@ func (s *Submitter) completeAndSend(ctx context.Context, b *leaderboard.Board, r
 	return receipts, s.deliver(ctx, b, valid, receiptOf, receipts, send)
 }
 
-// storedResults returns the stored result of each submitted result that has a season but no
-// time, and nil for the others.
+// The element of a result that has no season, or has a time, is nil.
 func (s *Submitter) storedResults(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]*leaderboard.MatchResult, error) {
 	stored := make([]*leaderboard.MatchResult, len(results))
 	var untimed []int
@@ -173,8 +170,8 @@ func (s *Submitter) storedResults(ctx context.Context, b *leaderboard.Board, res
 	return stored, err
 }
 
-// complete completes a result: see [Applier.Complete]. If r has a season, its time must be in
-// it; a zero time becomes the time of the stored result.
+// If r has a season, its time must be in it; a zero time becomes the time of the stored
+// result.
 func (s *Submitter) complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult, stored *leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	season := r.Season
 	if season == "" {
@@ -252,7 +249,7 @@ func (s *Submitter) waitForAmendments(ctx context.Context, results []leaderboard
 }
 
 // last means that no later result of the Submit is of the same user and season: the score is
-// then the user's current score, which may include results of other calls.
+// then the user's current score.
 func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.Outcome, last bool) {
 	r.Status, r.Reason, r.Err, r.Banned = o.Status, o.Reason, o.Err, o.Entry.Hidden
 	r.Repeated, r.Stands, r.linked = o.Repeated, o.Stands, o.Linked
@@ -272,8 +269,8 @@ func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.
 	}
 }
 
-// AddPreviousRanks sets the PreviousRank of each receipt that has a Previous, if ranks are
-// available. The receipts are those of one Submit to board b.
+// AddPreviousRanks sets the PreviousRank of each receipt of one Submit to board b that has a
+// Previous, if ranks are available.
 func (s *Submitter) AddPreviousRanks(ctx context.Context, b *leaderboard.Board, receipts []Receipt) error {
 	bySeason := map[leaderboard.SeasonID][]*Receipt{}
 	for i := range receipts {

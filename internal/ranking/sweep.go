@@ -20,9 +20,8 @@ const sealDelay = time.Minute
 // board, and finishes interrupted calls of [Admin.SetVoid]. It appends each seal and deletion
 // to the audit log before the act. It also drops sealed seasons from the index.
 //
-// Several processes may sweep, but only one performs each act: see withLease. Sweep reads only
-// the boards that are due: see seasonPlan. It reads each board again before an act, because an
-// administrator may change the settings meanwhile.
+// Several processes may sweep, but only one performs each act: see withLease. Sweep reads each
+// board again before an act, because an administrator may change the settings meanwhile.
 func (a *Admin) Sweep(ctx context.Context) error {
 	boards, err := a.store.Boards(ctx)
 	if err != nil {
@@ -77,7 +76,7 @@ func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 	return errors.Join(errs...)
 }
 
-// reread sets b to the stored board. It returns false if b was deleted.
+// reread returns false if b was deleted.
 func (s *shared) reread(ctx context.Context, b *leaderboard.Board) (bool, error) {
 	stored, err := s.store.Board(ctx, b.ID)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) || err == nil && !stored.CreatedAt.Equal(b.CreatedAt) {
@@ -202,8 +201,8 @@ func dueAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (l
 	return newSweepAct(actDelete, r.SeasonKey, removed, fmt.Sprintf("the retention of the board is %v", b.Retention)), nil
 }
 
-// removedAt returns the board's retention after the seal, or after the earliest possible seal
-// if the season is not sealed. Zero means never.
+// removedAt returns the time from which a sweep deletes a season: the retention after its
+// seal, or after its earliest possible seal. Zero means never.
 func removedAt(b *leaderboard.Board, season leaderboard.Season, sealedAt, now time.Time) time.Time {
 	closes := b.ClosesAt(season)
 	if b.Retention <= 0 || closes.IsZero() {
@@ -223,7 +222,7 @@ func laterOf(x, y time.Time) time.Time {
 	return y
 }
 
-// hasCome reports whether t has come. The zero time never comes.
+// The zero time never comes.
 func hasCome(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
 // dueAt is when the act is due, not the time of the sweep: so the acts of several processes or

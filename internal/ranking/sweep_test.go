@@ -12,7 +12,7 @@ import (
 type sweepHooks struct {
 	leaderboard.Store
 	afterSeal   func(leaderboard.BoardID)
-	afterAppend func() // after AppendAct
+	afterAppend func()
 }
 
 func (s *sweepHooks) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, at time.Time) (leaderboard.SeasonRecord, error) {

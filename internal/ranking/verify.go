@@ -47,17 +47,16 @@ type VerifyReport struct {
 }
 
 // Verify recomputes every entry of the selected seasons from the stored results. It compares
-// the entries with the stored entries, the rows of the store's ladders, and the rank index or
-// the final standings. It also checks the Voids of results, and the copies of results on the
+// these with the stored entries, the rows of the store's ladders, and the rank index or the
+// final standings. It also checks the Voids of results, and the copies of results on the
 // selected linked boards, except boards that are filling.
 //
 // Verify calls send for each difference. A result that arrives meanwhile looks like a
-// difference, so Verify checks again before it calls send. It does not check damaged data
-// again, nor changes that await an amendment.
+// difference, so Verify first checks again, except damaged data and changes that await an
+// amendment.
 //
-// If repair is true, Verify repairs all differences except damaged data: it recounts entries,
-// and then rebuilds the index or the final standings. If sel.Season is empty, it also starts a
-// fill of each selected linked board.
+// If repair is true, Verify repairs all differences except damaged data. If sel.Season is
+// empty, it also starts a fill of each selected linked board.
 func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progress Progress, send func(Difference) error) (VerifyReport, error) {
 	var report VerifyReport
 	unrepaired := map[DifferenceKind]int64{}

@@ -148,7 +148,6 @@ func TestVerifyReportsWrongEntriesAndRows(t *testing.T) {
 	}
 }
 
-// unreadableEntry is a store in which the entry of the user "bad" cannot be read.
 type unreadableEntry struct{ leaderboard.Store }
 
 func (s unreadableEntry) Entry(ctx context.Context, key leaderboard.SeasonKey, user leaderboard.UserID) (leaderboard.Entry, error) {

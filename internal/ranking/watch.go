@@ -169,8 +169,7 @@ func (f *feed) publish(page Page, err error) {
 }
 
 // Watch sends the page of a query, and sends it again whenever the page or the number of users
-// changes: at most ten times a second, and at least every 15 seconds. If a client gets no page
-// for longer, its connection is lost.
+// changes: at most ten times a second, and at least every 15 seconds.
 //
 // All watchers of a query share the lines of its pages, so send must not modify them. If a
 // query has no season, Watch changes to the next season when the current one ends. Watch

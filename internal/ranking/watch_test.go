@@ -16,7 +16,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// pageReads counts the pages that are read from an index.
 type pageReads struct {
 	leaderboard.Index
 	atomic.Int64

@@ -96,8 +96,8 @@ func (l *linking) openWindows(ctx context.Context, matches []*linkedMatch) error
 	return nil
 }
 
-// openThrough opens the windows of a rolling board up to window, and wakes fillBoards. Errors:
-// errMustNotFill if the board was deleted.
+// openThrough opens the windows of a rolling board up to window. Errors: errMustNotFill if the
+// board was deleted.
 func (s *shared) openThrough(ctx context.Context, b *leaderboard.Board, window leaderboard.SeasonID) error {
 	if window <= b.Rolling.Opened {
 		return nil
@@ -114,7 +114,6 @@ func (s *shared) openThrough(ctx context.Context, b *leaderboard.Board, window l
 	return err
 }
 
-// advanceWindows opens the windows that should be open by now, and fills those that are open.
 func (s *shared) advanceWindows(ctx context.Context, b *leaderboard.Board) error {
 	due, err := b.Season.At(s.now().Add(leaderboard.MaxAhead))
 	if err == nil {
@@ -130,8 +129,8 @@ func (s *shared) advanceWindows(ctx context.Context, b *leaderboard.Board) error
 }
 
 // leaseWindows stores the last filled window, and the end of this process's right to fill the
-// next windows. It sets b to the stored board. Errors: errMustNotFill if another process has
-// the lease, or fills the board from its source.
+// next windows. Errors: errMustNotFill if another process has the lease, or fills the board
+// from its source.
 func (s *shared) leaseWindows(ctx context.Context, b *leaderboard.Board, lastFilled leaderboard.SeasonID, until time.Time) error {
 	previous := b.Rolling
 	return s.amendFill(ctx, b, func(stored *leaderboard.Board) error {
@@ -143,7 +142,6 @@ func (s *shared) leaseWindows(ctx context.Context, b *leaderboard.Board, lastFil
 	})
 }
 
-// fillWindows fills the open windows that are not filled, in their order.
 func (s *shared) fillWindows(ctx context.Context, b *leaderboard.Board) error {
 	if err := s.leaseWindows(ctx, b, b.Rolling.Filled, s.nextLease()); err != nil {
 		return err
@@ -180,8 +178,8 @@ func (s *shared) fillWindows(ctx context.Context, b *leaderboard.Board) error {
 	return nil
 }
 
-// fillWindow copies the results of the last filled window to window, which is the next one. It
-// may be repeated, and it may run while results arrive.
+// fillWindow copies the results of the last filled window to the next window. It may be
+// repeated, and it may run while results arrive.
 func (s *shared) fillWindow(ctx context.Context, source, b *leaderboard.Board, window leaderboard.SeasonID) error {
 	l := &linking{shared: s, source: source, boards: []*leaderboard.Board{b}, window: window}
 	original := func(r *leaderboard.MatchResult) (leaderboard.MatchResult, error) { return b.ToSource(source, r) }

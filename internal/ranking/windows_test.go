@@ -96,7 +96,6 @@ func (f *rollingFixture) createRolling() {
 	f.create(f.rolling)
 }
 
-// closedSince reports whether a window of the rolling board closed after t.
 func (f *rollingFixture) closedSince(t time.Time) bool {
 	day := func(t time.Time) string { return t.Add(-windowGrace).In(f.loc).Format(dateLayout) }
 	now, first := f.clock.now(), f.created.Add(windowGrace)
@@ -135,7 +134,6 @@ func (f *rollingFixture) randomResult(rng *rand.Rand) leaderboard.MatchResult {
 	return r
 }
 
-// countingResults returns the sent results that count in a window, by user.
 func (f *rollingFixture) countingResults(window leaderboard.SeasonID) map[leaderboard.UserID][]leaderboard.MatchResult {
 	closes := f.closeOf(window)
 	all := map[leaderboard.UserID][]leaderboard.MatchResult{}
