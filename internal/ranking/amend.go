@@ -116,7 +116,7 @@ func (s *shared) amendShared(ctx context.Context, key leaderboard.SeasonKey, _ [
 		if held || err != nil {
 			return err
 		}
-		_ = wait(s.tasks.ctx, leaseRetry) // if the service is closing, the loop ends
+		_ = wait(s.tasks.ctx, leaseRetry)
 		marks, err := s.marksOf(ctx, key)
 		if err != nil || len(marks) == 0 {
 			return err

@@ -26,7 +26,6 @@ func (s *failingAmends) Amend(ctx context.Context, b *leaderboard.Board, season 
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// The store accepts a retraction that is received now, even if the season is closed.
 func retraction(f *fixture, key leaderboard.ResultKey) leaderboard.MatchResult {
 	return leaderboard.MatchResult{ResultKey: key, Revision: 1, Retracted: true, ReceivedAt: f.clock.now()}
 }

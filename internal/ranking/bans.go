@@ -52,7 +52,6 @@ func (a *Admin) CheckBan(ctx context.Context, ban *leaderboard.Ban) (leaderboard
 	return a.storedBan(ctx, ban.Key())
 }
 
-// checkBan clears Until if ban lifts a ban.
 func (a *Admin) checkBan(ctx context.Context, ban *leaderboard.Ban) error {
 	if err := errors.Join(ban.User.Validate(), CheckReason(ban.Reason)); err != nil {
 		return err

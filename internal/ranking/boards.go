@@ -27,7 +27,7 @@ type BoardCache struct {
 
 type cached[V any] struct {
 	value V
-	until time.Time // the time of the next refresh
+	until time.Time
 	// readAt is when the read began. It is from [time.Now], not from BoardCache.now, and is
 	// compared with times of this process only.
 	readAt time.Time

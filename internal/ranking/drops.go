@@ -49,8 +49,7 @@ func (x *rankIndex) dropFinal(ctx context.Context, key leaderboard.SeasonKey) er
 	return err
 }
 
-// If the index is unavailable, a later call continues. If a season was deleted meanwhile and
-// has results again, the drop costs a load.
+// If the index is unavailable, a later call continues.
 func (x *rankIndex) dropSealed(ctx context.Context) error {
 	seasons := x.sealed.list()
 	for key := range seasons {

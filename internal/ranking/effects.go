@@ -130,7 +130,6 @@ func (s *Submitter) isHidden(ctx context.Context, b *leaderboard.Board, user lea
 	return slices.ContainsFunc(bans, func(ban leaderboard.Ban) bool { return ban.Hides(b) }), err
 }
 
-// The returned Effects omit changes that keep the rank key.
 func (s *Submitter) effectsOf(ctx context.Context, changes []leaderboard.Change) ([]ScoreEffect, Effects, error) {
 	effects, degraded, err := s.scoreEffects(ctx, changes)
 	if err != nil {

@@ -195,7 +195,7 @@ func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season 
 	}); err != nil {
 		return err
 	}
-	changes = slices.DeleteFunc(changes, func(c leaderboard.Change) bool { return c.After.User == "" }) // damaged
+	changes = slices.DeleteFunc(changes, func(c leaderboard.Change) bool { return c.After.User == "" })
 	return s.ranks.updateRecounted(ctx, changes, reason)
 }
 

@@ -129,7 +129,6 @@ func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
 	loops.Wait()
 }
 
-// work names the function in the log.
 func (s *shared) repeat(ctx context.Context, interval time.Duration, signal <-chan struct{}, work string, call func(context.Context) error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -139,7 +139,6 @@ func (x *countedLoads) Loaded(ctx context.Context, s leaderboard.SeasonKey) (boo
 	return x.Index.Loaded(ctx, s)
 }
 
-// Load does not wait for a timeout of each season.
 func TestLoadGivesUpWithoutAnIndex(t *testing.T) {
 	store, index := embedded.Open(t)
 	f := serviceOver(t, store, index)

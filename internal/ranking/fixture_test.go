@@ -30,7 +30,6 @@ func (c *clock) set(t time.Time) {
 	c.t = t
 }
 
-// fixture is a service over the embedded store and index, which tests may wrap.
 type fixture struct {
 	*ranking.Service
 	t     *testing.T
@@ -73,7 +72,6 @@ func (f *fixture) board(id leaderboard.BoardID) *leaderboard.Board {
 	return &b
 }
 
-// points returns a result with a score of n and without a time.
 func points(user, match string, n int64) leaderboard.MatchResult {
 	return leaderboard.MatchResult{
 		ResultKey: leaderboard.ResultKey{User: leaderboard.UserID(user), Match: leaderboard.MatchID(match)},

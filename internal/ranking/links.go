@@ -51,7 +51,7 @@ import (
 //     that repeats the work of a dead writer may do the same: the dead writer had applied S before
 //     it read the source, so it offered only S.
 //
-// A change of the field Voids of the standing result is handled as a newer revision.
+// A changed field Voids of the standing result counts as a newer revision.
 //
 // A linked board refuses a result that comes too late for its season there. An older revision
 // that came in time then still counts.
@@ -120,7 +120,7 @@ func (a *Applier) fanOut(ctx context.Context, id leaderboard.BoardID, results []
 			}
 			m.arrived = append(m.arrived, r)
 			if m.standing = nil; len(m.arrived) == 1 && o.Status == leaderboard.Applied && r.Revision == 0 {
-				m.standing = &r // the match's first result
+				m.standing = &r
 			}
 		}
 		for _, m := range matches {
@@ -192,7 +192,6 @@ func (s *shared) linksSince(ctx context.Context, id leaderboard.BoardID, since t
 	return l, err
 }
 
-// linkedTo returns the boards in the links of a source that exist and have this source.
 func linkedTo(source *leaderboard.Board, read func(leaderboard.BoardID) (*leaderboard.Board, error)) (linked []*leaderboard.Board, err error) {
 	for _, id := range source.Links {
 		b, err := read(id)
@@ -232,7 +231,6 @@ func (l *linking) offerFirst(ctx context.Context, matches []*linkedMatch) error 
 	return nil
 }
 
-// converge does the steps of a writer: see Linked boards above.
 func (l *linking) converge(ctx context.Context, matches []*linkedMatch) error {
 	for {
 		if err := l.readStanding(ctx, matches); err != nil {
@@ -318,7 +316,6 @@ func (l *linking) forIntact(ctx context.Context, b *leaderboard.Board, matches [
 	})
 }
 
-// matchOffers are the offers of a match to a linked board, in this order.
 type matchOffers struct {
 	*linking
 	b *leaderboard.Board
@@ -452,7 +449,6 @@ func (o *matchOffers) addOlder(ctx context.Context, r *leaderboard.MatchResult, 
 	return nil
 }
 
-// addReplacing returns the result that p has, or nil.
 func (o *matchOffers) addReplacing(ctx context.Context, p leaderboard.SeasonID) (*leaderboard.MatchResult, error) {
 	r := o.b.FromSource(o.source, o.m.standing, p)
 	record, err := o.recordOf(ctx, r.ResultKey)
@@ -544,7 +540,6 @@ func (k *knownPlaces) seasonsOfMatches(ctx context.Context, keys []leaderboard.S
 	return seasons, nil
 }
 
-// recordOf returns an empty record if there is none.
 func (s *shared) recordOf(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error) {
 	record, err := s.store.Result(ctx, key)
 	if errors.Is(err, leaderboard.ErrResultNotFound) {
@@ -595,7 +590,7 @@ func (l *linking) addEffects(offers []offer, report *leaderboard.ApplyReport) {
 		key := leaderboard.EntryKey{SeasonKey: r.SeasonKey, User: r.User}
 		if l.entries[key] == nil {
 			e := o.Entry
-			e.SeasonKey, e.User = r.SeasonKey, r.User // not set if the user has no entry
+			e.SeasonKey, e.User = r.SeasonKey, r.User
 			l.entries[key] = &leaderboard.Change{Before: e, After: e}
 		}
 		if m.places == nil {

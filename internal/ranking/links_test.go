@@ -74,7 +74,6 @@ type linkedFixture struct {
 	banned map[leaderboard.BanKey]bool // set by the test, for the recount
 }
 
-// apply applies results to the source. It repeats the call until it succeeds.
 func (f *linkedFixture) apply(results []leaderboard.MatchResult) error {
 	ctx := f.t.Context()
 	complete := slices.Clone(results)
@@ -314,7 +313,6 @@ func (f *linkedFixture) administer(rng *rand.Rand, linked []leaderboard.Board) {
 	}
 }
 
-// waitFilled waits until a board and its divisions are filled.
 func (f *fixture) waitFilled(id leaderboard.BoardID) {
 	f.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {

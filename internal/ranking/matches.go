@@ -100,7 +100,7 @@ func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state lea
 	if err != nil || state.Voids == 0 { // the season was deleted, and the void with it
 		return state, err
 	}
-	var errs []error // of users with damaged data
+	var errs []error
 	err = eachChunk(s.store.MatchUsers(ctx, state.MatchKey), fillChunk, func(users []leaderboard.UserID) error {
 		err := s.applyVoidsTo(ctx, b, state.MatchKey, users)
 		if damaged(err) {
@@ -141,7 +141,6 @@ func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key lea
 	return errors.Join(append(errs, err)...)
 }
 
-// Of results, convergeLinked uses only the keys.
 func (s *shared) convergeLinked(ctx context.Context, source leaderboard.BoardID, results []leaderboard.MatchResult) error {
 	for {
 		l, err := s.linksOf(ctx, source)

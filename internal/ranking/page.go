@@ -110,7 +110,6 @@ func (v *view) page(ctx context.Context, q PageQuery) ([]leaderboard.Standing, l
 	return v.PageAfter(ctx, v.ladder, after, n, v.method)
 }
 
-// startKey returns the sort key after which the entries of a query begin, or "" for the top.
 func (v *view) startKey(q *PageQuery) (leaderboard.SortKey, error) {
 	rangeStart := v.edges(q.Scores).before
 	if q.Token == "" {

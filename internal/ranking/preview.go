@@ -13,7 +13,7 @@ const maxEffects = 100
 
 // BanPreview is what SetBan would change.
 type BanPreview struct {
-	Ban leaderboard.Ban // the ban that would stand
+	Ban leaderboard.Ban
 	// Entries are the user's entries that would appear or disappear. Truncated means that
 	// there are more than maxEffects.
 	Entries   []EntryEffect
@@ -112,7 +112,7 @@ func (a *Admin) addEntryEffect(ctx context.Context, p *BanPreview, e *leaderboar
 
 // BoardPreview is what AmendBoard would change.
 type BoardPreview struct {
-	Board leaderboard.Board // the board as it would be
+	Board leaderboard.Board
 	// Seasons are the seasons that would change, the oldest first. Truncated means that there
 	// are more than maxEffects.
 	Seasons   []SeasonEffect

@@ -16,7 +16,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// inRange reads the entries in a range of scores, in pages of n.
 func (f *fixture) inRange(q ranking.Query, scores ranking.ScoreRange, n int) []string {
 	f.t.Helper()
 	lines := []string{}

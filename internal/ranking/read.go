@@ -25,7 +25,7 @@ func eachRead(ctx context.Context, n int, read func(ctx context.Context, i int) 
 	return group.Wait()
 }
 
-// eachChunk calls f with n values at a time. f must not keep the slice.
+// f must not keep the slice.
 func eachChunk[V any](seq iter.Seq2[V, error], n int, f func([]V) error) error {
 	var chunk []V
 	for v, err := range seq {
@@ -267,7 +267,7 @@ func (r *Reader) addEntries(ctx context.Context, key leaderboard.SeasonKey, line
 	for i := range lines {
 		e, err := r.store.Entry(ctx, key, lines[i].User)
 		if errors.Is(err, leaderboard.ErrEntryNotFound) {
-			continue // the entry was removed after the ranks were read
+			continue
 		}
 		if err != nil {
 			return err

@@ -324,7 +324,6 @@ func TestHistogramOfSaturatedSums(t *testing.T) {
 	}
 }
 
-// callCounter is an index that counts its calls.
 type callCounter struct {
 	leaderboard.Index
 	calls map[string]int // by function of the index and requested ranking methods

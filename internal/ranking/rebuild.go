@@ -25,7 +25,6 @@ func (sel Selection) boards(ctx context.Context, store leaderboard.Store) ([]lea
 	return []leaderboard.Board{b}, nil
 }
 
-// filledLinks returns the selected boards that are linked to a source and are not filling.
 func (sel Selection) filledLinks(ctx context.Context, store leaderboard.Store) ([]leaderboard.Board, error) {
 	boards, err := sel.boards(ctx, store)
 	return slices.DeleteFunc(boards, func(b leaderboard.Board) bool { return b.Source == nil || b.Filling() }), err

@@ -13,7 +13,7 @@ import (
 
 // RetractionPreview is what Retract would change.
 type RetractionPreview struct {
-	Receipt // what Retract would return
+	Receipt
 	Effects
 }
 
@@ -44,10 +44,10 @@ type Retractions struct {
 	// More means that a purge has more than MaxBatch results. Keys has the first MaxBatch.
 	More bool
 
-	receipts  []Receipt                 // one for each key; it has an Err if the result cannot be retracted
-	results   []leaderboard.MatchResult // the retractions
-	receiptOf []int                     // the receipt of results[i] is receipts[receiptOf[i]]
-	from, to  time.Time                 // the interval of a purge; zero means no bound
+	receipts  []Receipt // one for each key; it has an Err if the result cannot be retracted
+	results   []leaderboard.MatchResult
+	receiptOf []int     // the receipt of results[i] is receipts[receiptOf[i]]
+	from, to  time.Time // the interval of a purge; zero means no bound
 }
 
 func (p *Retractions) isInInterval(r *leaderboard.MatchResult) bool {

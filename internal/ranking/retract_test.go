@@ -28,7 +28,6 @@ func (s *afterRead) Result(ctx context.Context, key leaderboard.ResultKey) (lead
 	return record, err
 }
 
-// correct changes the score and the event time of a result on board b.
 func (f *fixture) correct(key leaderboard.ResultKey, score leaderboard.Score, achieved time.Time) {
 	f.t.Helper()
 	if _, r, err := f.Correct(f.t.Context(), f.board("b"), key, ranking.Correction{Score: &score, AchievedAt: &achieved}); err != nil || r.Status != leaderboard.Applied {

@@ -24,7 +24,6 @@ func (p *process) step() error {
 	return nil
 }
 
-// write performs a step, calls call, and performs another step.
 func write[T any](p *process, call func() (T, error)) (T, error) {
 	var zero T
 	if err := p.step(); err != nil {

@@ -34,7 +34,6 @@ func (f *linkedFixture) fill() {
 	}
 }
 
-// openLinked returns a service over the store that wrap returns for an embedded store.
 func openLinked(t *testing.T, wrap func(leaderboard.Store) leaderboard.Store) *fixture {
 	t.Helper()
 	store, index := embedded.Open(t)

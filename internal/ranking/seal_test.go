@@ -26,7 +26,6 @@ const day = leaderboard.SeasonID("20261120")
 
 var dayQuery = ranking.Query{Board: "b", Season: day}
 
-// afterDay sets the clock to a time after the close of season day.
 func (f *fixture) afterDay() {
 	f.clock.set(start.AddDate(0, 0, 1))
 }

@@ -123,9 +123,9 @@ type Progress func(key leaderboard.SeasonKey, done int64)
 // maxUnloaded bounds the seasons that Load tries while the index is unavailable.
 const maxUnloaded = 10
 
-// Load fills the index with every season that is neither sealed nor loaded. If a season fails,
-// Load continues with the others, and returns all errors. It gives up after maxUnloaded
-// seasons for which the index is unavailable.
+// Load fills the index with every season that has users and is neither sealed nor loaded. If a
+// season fails, Load continues with the others, and returns all errors. It gives up after
+// maxUnloaded seasons for which the index is unavailable.
 func (s *Service) Load(ctx context.Context, progress Progress) error {
 	return s.load(ctx, progress, s.newPlan)
 }

@@ -76,9 +76,8 @@ func (r *Reader) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	return stats, err
 }
 
-// One Survey reads all statistics except the histogram, whose edges depend on the answer.
 func (v *view) stats(ctx context.Context, q StatsQuery) (Stats, error) {
-	const best, worst = 100, 0 // percent
+	const best, worst = 100, 0
 	query := leaderboard.SurveyQuery{Percents: append([]float64{best, worst}, statPercents...)}
 	if q.Rank > 0 {
 		query.Positions = []int64{q.Rank}

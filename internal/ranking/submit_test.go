@@ -274,7 +274,6 @@ func (s *lateStore) Apply(ctx context.Context, b *leaderboard.Board, results []l
 	return report, err
 }
 
-// The caller of the submit stops waiting.
 func TestCancelledSubmitReachesTheIndex(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})

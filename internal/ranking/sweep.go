@@ -112,7 +112,7 @@ func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leader
 	_, err = a.withLease(ctx, r.SeasonKey, func(ctx context.Context) error {
 		stored, err := a.store.Season(ctx, r.SeasonKey)
 		if err != nil || !stored.SealedAt.Equal(r.SealedAt) {
-			return err // another process has performed the act
+			return err
 		}
 		return a.perform(ctx, b, r, act, now)
 	})

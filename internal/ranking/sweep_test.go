@@ -103,7 +103,6 @@ func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 	}
 }
 
-// stateOf returns the state of season day: deleted, sealed or open.
 func stateOf(t *testing.T, store leaderboard.Store, id leaderboard.BoardID) string {
 	t.Helper()
 	seasons, err := store.Seasons(t.Context(), id)

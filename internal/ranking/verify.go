@@ -140,8 +140,7 @@ func (v *Verifier) allBans(ctx context.Context) (map[leaderboard.UserID][]leader
 
 type check struct {
 	*Verifier
-	b *leaderboard.Board
-	// matchBoard is the board whose matches concern b: see Verifier.matchBoard.
+	b          *leaderboard.Board
 	matchBoard *leaderboard.Board
 	voids      appliedVoids
 	bans       map[leaderboard.UserID][]leaderboard.Ban
@@ -353,7 +352,7 @@ func (c *check) addDifference(ctx context.Context, kind DifferenceKind, d leader
 		if err != nil && !damaged(err) {
 			return err
 		}
-		c.ranksWrong = true // the ranks are wrong, or the repaired entry may have another rank
+		c.ranksWrong = true
 		if damaged(err) {
 			return c.send(diff)
 		}

@@ -39,7 +39,7 @@ type linkCheck struct {
 	report       *VerifyReport
 	send         func(Difference) error
 
-	missing []missingResult // the results to check again
+	missing []missingResult
 }
 
 // missingResult is a result of the source that a place seems to lack.
@@ -110,7 +110,6 @@ func (c *linkCheck) copies(ctx context.Context, key leaderboard.SeasonKey, user 
 	return copies, nil
 }
 
-// reportDamaged reports each user once.
 func (c *linkCheck) reportDamaged(key leaderboard.SeasonKey, user leaderboard.UserID, err error) error {
 	if c.damagedUsers[boardUser{c.b.ID, user}] {
 		return nil

@@ -45,7 +45,6 @@ func (c *check) compareRanks(ctx context.Context, l leaderboard.Ladder, entries 
 	})
 }
 
-// compareRank reads the ranks and the entry again.
 func (c *check) compareRank(ctx context.Context, v *view, kind DifferenceKind, user leaderboard.UserID) error {
 	e, err := c.entry(ctx, user)
 	if err != nil {
@@ -132,7 +131,7 @@ func (c *check) checkMarks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	left := map[string]bool{} // ids of the marks that are not repaired
+	left := map[string]bool{}
 	if c.repair && len(marks) > 0 {
 		if err := c.amendMarked(ctx, c.key); err != nil {
 			return err

@@ -117,7 +117,7 @@ func (r *Reader) feed(ctx context.Context, q PageQuery, f *feed) {
 		if f.publish(page, err); err != nil {
 			return
 		}
-		_ = wait(ctx, watchReadGap) // the loop ends if ctx is done
+		_ = wait(ctx, watchReadGap)
 		if !f.idle(ctx, nil, watchInterval-watchReadGap) {
 			f.idle(ctx, change, watchPoll)
 		}

@@ -26,7 +26,6 @@ const (
 	dateLayout      = "20060102"
 )
 
-// windowsOf returns the windows that contain t, by the calendar of windowZone.
 func (f *rollingFixture) windowsOf(t time.Time) (ids []leaderboard.SeasonID) {
 	year, month, day := t.In(f.loc).Date()
 	for i := range f.rolling.Season.Days {
@@ -291,7 +290,6 @@ func (s *faultyStore) start(maxCalls int) {
 	s.maxCalls = maxCalls
 }
 
-// applyUntilDone applies results to a source. It repeats the call until it succeeds.
 func applyUntilDone(ctx context.Context, s *ranking.Service, source *leaderboard.Board, results []leaderboard.MatchResult) error {
 	for range 1000 {
 		report, err := s.Apply(ctx, source, results)
