@@ -15,33 +15,29 @@ import (
 
 // # Why bans and erasures need no lock
 //
-// A user's account is a row of table accounts with two sets: the states of bans and the
-// erasures. A state of a ban is what a SetBan stores. A writer only adds an element to a set,
-// with a constant timestamp. So the order and the repetition of writes do not matter, in one
-// data center and between several. These values follow from the sets:
+// A row of table accounts has two sets: the states of the user's bans, and the erasures.
+// Writers only add elements, with a constant timestamp. So the order and the repetition of
+// writes do not matter, also between data centers. These values follow from the sets:
 //
-//   - The epoch is the number of erasures. A state of a ban belongs to the epoch in which it
-//     was set. The next erasure makes it ineffective.
+//   - The epoch is the number of erasures. A state of a ban belongs to the epoch in which
+//     it was set. The next erasure makes it ineffective.
 //   - Of all states of a ban, the greatest by [leaderboard.Ban.Compare] stands.
-//   - The serial of a ban is the number of times that Banned changes, from false, along the
-//     states of the ban in the order of Compare. A new state never lowers the serial. A ban with
-//     an odd serial hides the user. So if a new state changes whether the user is hidden, it
-//     also raises the serial.
-//   - The base is the number from which the versions of the user's entries start after an
-//     erasure. It is the greatest base of an erasure, plus the steps of all erasures. Each
-//     erasure raises it by at least its own step: see [erasure].
+//   - The serial of a ban counts the changes of Banned, from false, along the states in the
+//     order of Compare. A new state never lowers the serial. An odd serial hides the user.
+//     So a new state that hides or shows the user raises the serial.
+//   - The base is the number from which versions of entries start after an erasure: the
+//     greatest base of an erasure, plus the steps of all erasures. Each erasure raises it
+//     by its own step or more.
 //
-// A writer removes a state of a ban only if the account that the writer has read has a greater
-// epoch than the state. The epoch only grows, so such a state is ineffective for good, and its
-// removal does not change the account. If a state has a greater epoch than the account, the state
-// has arrived from another data center before an erasure that preceded it there. The writer keeps
-// this state, because it has an effect as soon as the account contains the erasure.
+// A writer removes a state of a ban only if its epoch is smaller than that of the account.
+// Such a state stays ineffective, because the epoch only grows. A state with a greater
+// epoch arrived from another data center before an erasure. Writers keep this state,
+// because it becomes effective with the erasure.
 //
 // So the account only grows, and its version grows with every change that can affect an
-// entry. The account is a part of the user's state, and the argument in state.go applies to
-// it: a writer of the account first adds its element, and then reads the account.
+// entry. The argument in state.go then covers the account: a writer first adds its element,
+// and then reads the account.
 
-// An accountRow is a row of table accounts.
 type accountRow struct {
 	body           []byte // bans and erasures that an older version of the store wrote
 	ban            string // see decodeOldAccount
@@ -49,29 +45,27 @@ type accountRow struct {
 	written        *int64 // the write timestamp of body
 }
 
-// dest returns the variables into which a read scans the row.
 func (r *accountRow) dest() []any { return []any{&r.body, &r.ban, &r.bans, &r.erasures, &r.written} }
 
-// userAccount is a user's bans and erasures. In the embedded account, Serial and Hidden are
-// those of the ban that applies to every board.
+// userAccount is a user's account. The embedded Serial and Hidden are those of the ban on
+// every board.
 type userAccount struct {
 	account
-	bans []userBan // the bans that stand, in the order of leaderboard.Store.UserBans
+	bans []userBan // those that stand, in the order of leaderboard.Store.UserBans
 
-	outdated []string // the names of the states of bans of earlier epochs
-	erasures [][]byte // the values of all elements of the set of erasures
-	steps    uint64   // the sum of the steps of all erasures
-	stripped *op      // removes the bans that an older version wrote, or nil if the row has none; removeBans adds the last argument, the user's hash
+	outdated []string // names of the states of bans of earlier epochs
+	erasures [][]byte // values of the elements of the set
+	steps    uint64   // sum of the steps of all erasures
+	stripped *op      // removes the bans that an older version wrote, or nil; lacks the last argument, the user's hash
 }
 
-// userBan is a ban with its serial.
 type userBan struct {
 	leaderboard.Ban
 	serial uint64
 }
 
-// accountOn returns the account that a season of the board stores. The Serial of this account
-// grows with every change of a ban on the board, on its source, and on every board.
+// accountOn returns the account that a season of the board stores. Its Serial grows with
+// every change of a ban that concerns the board.
 func (a *userAccount) accountOn(board *leaderboard.Board) account {
 	acc := a.account
 	for i := range a.bans {
@@ -83,8 +77,7 @@ func (a *userAccount) accountOn(board *leaderboard.Board) account {
 	return acc
 }
 
-// versionBound returns an upper bound of the version that the account adds to any entry of
-// the user.
+// versionBound returns an upper bound of the version that the account adds to any entry.
 func (a *userAccount) versionBound() uint64 {
 	v := a.version()
 	for i := range a.bans {
@@ -95,26 +88,24 @@ func (a *userAccount) versionBound() uint64 {
 	return v
 }
 
-// An element is a member of the set of bans, or of the set of erasures. Elements with
-// different values have different names.
+// An element is a member of a set of the account. Its name is a hash of its value.
 type element struct {
 	name  string
 	value []byte
 }
 
-// The timestamps of the elements of a set.
+// The timestamps of elements.
 const (
 	elementAdded   = int64(1)
 	elementRemoved = int64(2)
 )
 
-// newElement returns the element with the given value. Its name is a hash of the value.
 func newElement(value []byte) element {
 	sum := sha256.Sum256(value)
 	return element{fmt.Sprintf("%x", sum[:16]), value}
 }
 
-// newBanElement returns the element for a state of a ban that is set in an epoch.
+// newBanElement returns the element for a state of a ban that is set in the epoch.
 func newBanElement(epoch int64, b *leaderboard.Ban) (element, error) {
 	text, err := json.Marshal(b)
 	if err != nil {
@@ -123,7 +114,6 @@ func newBanElement(epoch int64, b *leaderboard.Ban) (element, error) {
 	return newElement(append(binary.AppendUvarint([]byte{codecFormat}, uint64(epoch)), text...)), nil
 }
 
-// decodeBanElement returns the epoch and the state of a ban from the value of an element.
 func decodeBanElement(value []byte) (epoch int64, b leaderboard.Ban, err error) {
 	d := decoder{b: value}
 	format := d.byte()
@@ -133,15 +123,14 @@ func decodeBanElement(value []byte) (epoch int64, b leaderboard.Ban, err error) 
 	return epoch, b, decodeBan(d.b, &b)
 }
 
-// An erasure is an element of the set of erasures. Its writer reads the account and chooses the
-// next base. The account has this base as soon as it contains the new erasure and the erasures
-// that the writer had read. Each further erasure raises the base by its own step.
+// An erasure is an element of the set of erasures. With it and the erasures that its writer
+// had read, the account has the base that the writer chose. Each further erasure adds its
+// own step.
 type erasure struct {
 	at         time.Time
 	base, step uint64
 }
 
-// element returns the element of the set of erasures that contains e.
 func (e *erasure) element() element {
 	value := binary.AppendVarint([]byte{codecFormat}, e.at.UnixMicro())
 	return newElement(binary.AppendUvarint(binary.AppendUvarint(value, e.base), e.step))
@@ -157,8 +146,8 @@ func decodeErasure(value []byte) (erasure, error) {
 	return e, nil
 }
 
-// nextErasure returns the erasure that the caller must add to the account. highest is the
-// highest version of an entry that the caller has read.
+// nextErasure returns the erasure to add. highest is the highest version of the user's
+// entries.
 func (a *userAccount) nextErasure(at time.Time, highest uint64) (erasure, error) {
 	highest = max(a.versionBound(), highest)
 	base := erasedBase(highest)
@@ -172,8 +161,7 @@ func (a *userAccount) nextErasure(at time.Time, highest uint64) (erasure, error)
 	return erasure{at, base - step - a.steps, step}, nil
 }
 
-// decode returns the account of the row's user. It returns [leaderboard.ErrFormat] if the row
-// is damaged.
+// decode returns the account of a row. Errors: [leaderboard.ErrFormat].
 func (r *accountRow) decode() (a userAccount, err error) {
 	var old []userBan
 	if r.body != nil {
@@ -182,7 +170,7 @@ func (r *accountRow) decode() (a userAccount, err error) {
 		}
 	}
 	if len(old) > 0 {
-		unbanned := a.account // excludes the erasures that the loop below adds: they stay in their own set
+		unbanned := a.account // the erasures that the loop below adds stay in their own set
 		unbanned.Serial, unbanned.Hidden = 0, false
 		a.stripped = &op{stripAccount, []any{orZero(r.written) + 1, unbanned.append(nil)}}
 	}
@@ -209,7 +197,7 @@ func (r *accountRow) decode() (a userAccount, err error) {
 		}
 		if epoch == a.Epoch {
 			states[ban.Board] = append(states[ban.Board], ban)
-		} else if epoch < a.Epoch { // a later epoch means that an erasure has not arrived yet
+		} else if epoch < a.Epoch { // an erasure that precedes a later epoch has not arrived yet
 			a.outdated = append(a.outdated, name)
 		}
 	}
@@ -218,14 +206,14 @@ func (r *accountRow) decode() (a userAccount, err error) {
 	return a, nil
 }
 
-// setBans sets the bans that stand. states are the states in the set of bans, and old are
-// the bans that an older version wrote.
+// setBans sets the bans that stand. It gets the states in the set of bans, and the bans
+// that an older version wrote.
 func (a *userAccount) setBans(states map[leaderboard.BoardID][]leaderboard.Ban, old []userBan) {
-	changes := map[leaderboard.BoardID]uint64{"": a.Serial} // an older version deleted lifted bans, but kept the serial
+	changes := map[leaderboard.BoardID]uint64{"": a.Serial} // older versions deleted lifted bans, but kept the serial
 	for i := range old {
 		b := &old[i]
 		changes[b.Board] = b.serial
-		if b.Banned { // the count below includes the ban
+		if b.Banned { // the loop below counts the ban
 			changes[b.Board]--
 		}
 		states[b.Board] = append(states[b.Board], b.Ban)
@@ -249,8 +237,8 @@ func (a *userAccount) setBans(states map[leaderboard.BoardID][]leaderboard.Ban, 
 // oldBansFormat is the first byte of a body that contains bans.
 const oldBansFormat = 2
 
-// decodeOldAccount decodes an account that an older version of the store wrote. If the body
-// contains no bans, text is the ban that applies to every board, or empty.
+// decodeOldAccount decodes an account that an older version of the store wrote. If body
+// contains no bans, text is the ban on every board, or empty.
 func decodeOldAccount(body []byte, text string) (a account, bans []userBan, err error) {
 	if len(body) == 0 || body[0] != oldBansFormat {
 		if a, err = decodeAccount(body); err == nil && text != "" {
@@ -283,7 +271,6 @@ func decodeBan(text []byte, b *leaderboard.Ban) error {
 	return nil
 }
 
-// banOf returns the ban on a board, or nil. The empty board means every board.
 func banOf(a *userAccount, board leaderboard.BoardID) *leaderboard.Ban {
 	for i := range a.bans {
 		if a.bans[i].Board == board {
@@ -293,12 +280,11 @@ func banOf(a *userAccount, board leaderboard.BoardID) *leaderboard.Ban {
 	return nil
 }
 
-// readAccount returns a user's account, or a zero userAccount if the user has none.
+// readAccount returns a user's account. It is zero if the user has none.
 func (s *Store) readAccount(ctx context.Context, user leaderboard.UserID) (userAccount, error) {
 	return s.readAccountHash(ctx, userHash(user))
 }
 
-// readAccountHash does what readAccount does, for a user of whom only the hash is known.
 func (s *Store) readAccountHash(ctx context.Context, hash []byte) (userAccount, error) {
 	var row accountRow
 	exists := false
@@ -309,8 +295,8 @@ func (s *Store) readAccountHash(ctx context.Context, hash []byte) (userAccount, 
 	return row.decode()
 }
 
-// storeErasure adds an erasure to the user's account, and removes the bans. Before that, it
-// calls announce with the value of the erasure's element. It returns the account after the erasure.
+// storeErasure calls announce with the value of a new element, adds this erasure to the
+// user's account, and removes the bans. It returns the resulting account.
 func (s *Store) storeErasure(ctx context.Context, user leaderboard.UserID, at time.Time, highest uint64, announce func(value []byte) error) (userAccount, error) {
 	acc, err := s.readAccount(ctx, user)
 	if err != nil {
@@ -327,13 +313,12 @@ func (s *Store) storeErasure(ctx context.Context, user leaderboard.UserID, at ti
 	return s.addErasures(ctx, user, [][]byte{value})
 }
 
-// erasuresIn returns all erasures of the account as a change in one season.
 func (a *userAccount) erasuresIn(key *userKey) *storedChange {
 	return &storedChange{User: key.user, Erasures: a.erasures, Seasons: []leaderboard.SeasonKey{key.SeasonKey}}
 }
 
-// addErasures adds elements with the given values to the set of erasures of the user's account,
-// and then removes the bans of earlier epochs. It returns the account after these changes.
+// addErasures adds erasures to the user's account, and then removes the bans of earlier
+// epochs. It returns the resulting account.
 func (s *Store) addErasures(ctx context.Context, user leaderboard.UserID, values [][]byte) (userAccount, error) {
 	hash := userHash(user)
 	var ops []op
@@ -351,8 +336,8 @@ func (s *Store) addErasures(ctx context.Context, user leaderboard.UserID, values
 	return acc, err
 }
 
-// removeBans returns the statements that remove the given elements of the set of bans, and all
-// bans that an older version wrote. The user must have been erased.
+// removeBans returns the statements that remove the named states of bans, and the bans that
+// an older version wrote. The user must have been erased.
 func (a *userAccount) removeBans(hash []byte, names []string) (ops []op) {
 	for _, name := range names {
 		ops = append(ops, op{setBan, []any{elementRemoved, name, nil, hash}})

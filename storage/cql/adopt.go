@@ -12,76 +12,75 @@ import (
 
 // # How a store continues the summary of another store
 //
-// A store forgets the summary of a user whom it has not changed for long, and a new process has
-// none. Summaries are also stored, so that such a store need not read all results of a user with
-// many. If the user has storedFrom matches or more, the holder of the user (defined below) writes
-// its new summary in the batch of its results, which is step 1 in state.go. The holder also
-// writes a summary after it has read the whole state.
+// A new process has no summaries, and a store evicts old ones. So that it need not read all
+// results of a user, summaries are also stored. If the user has storedFrom matches or more,
+// the holder (see below) writes its new summary in the batch of its results, in step 1 of
+// state.go. It also writes a summary after it has read the whole state.
 //
-// Another store can adopt the stored summary, and then is the holder. These static cells matter,
-// each for one data center:
+// Another store can adopt the stored summary, and becomes the holder. Each data center has
+// three static cells:
 //
 //   - The claim (see summary.go). A store writes it, and then reads the whole state.
-//   - The adoption. It names a claim, has a number, and names the store that adopts. If it
-//     names another claim than the present one, it has no meaning.
+//   - The adoption. It names a claim, a number, and the store that adopts. It has no
+//     meaning under another claim.
 //   - The summary. It names the claim and the adoption of its writer, and has a number that
 //     grows with each summary of the writer.
 //
-// Each cell only grows: within an epoch (see codec.go), its timestamp is the number of the claim,
-// and its bytes begin with the claim and the other parts in this order. The holder is the store
-// that the adoption names, or the store that the claim names if there is no adoption. A term is a
-// claim together with one of its adoptions, or with none. Terms are ordered by claim, then by
+// Each cell only grows: within an epoch (see codec.go), its timestamp is the number of the
+// claim, and its bytes begin with the claim and the other parts in this order. The holder
+// is the store that the adoption names, or the claim if there is no adoption. A term is a
+// claim with one of its adoptions, or with none. Terms are ordered by claim, then by
 // adoption.
 //
-// To adopt, store Y reads the three cells. Then it writes an adoption with the next number, and
-// reads the cells again. Y has begun its term if claim and summary are the same as before, and
-// the adoption is its own. A holder checks the claim and the adoption in step 2, as it checked
-// the claim before.
+// To adopt, store Y reads the three cells, writes an adoption with the next number, and
+// reads the cells again. Y has begun its term if claim and summary are unchanged and the
+// adoption is its own. A holder checks the claim and the adoption in step 2.
 //
-// An acknowledged result belongs to the term in which its writer ended step 2. Either the writer
-// read the claim and the adoption of its own term then. Or it read a claim after its result was
-// complete, wrote the next claim, and then read the whole state. Each summary of a term includes
-// all results of earlier terms:
+// An acknowledged result belongs to the term in which its writer ended step 2. Either the
+// writer read the claim and the adoption of its own term. Or it read another claim after
+// its result was complete, wrote the next claim, and read the whole state. Each summary of
+// a term includes all results of earlier terms:
 //
-//   - A term begins with a claim. A result of an earlier term was complete before its writer
-//     read the cells, and the new claim was not complete when this read began. The holder reads
-//     the whole state after its claim is complete, and finds the result.
-//   - A term begins with an adoption by Y, and the result belongs to an earlier term of the same
-//     claim. When the writer of the result read its own adoption or none, the adoption of Y was
-//     not complete. So the result and the summary of its batch are complete when Y reads the cells
-//     again. The summary that Y reads is this one, a later one of the same term, or one of a term
-//     between the two. Each of these includes the result: the last one by induction.
-//   - A term begins with an adoption, and the result belongs to a term of an earlier claim. The
-//     first summary of the present claim includes it, and so do all later ones.
+//   - The term begins with a claim. A result of an earlier term was complete before its
+//     writer read the cells, and the new claim was not complete when this read began. The
+//     holder reads the whole state after its claim is complete, and finds the result.
+//   - The term begins with an adoption by Y, and the result belongs to an earlier term of
+//     the same claim. When the result's writer read its own adoption or none, the adoption
+//     of Y was not complete. So the result and the summary of its batch are complete when Y
+//     reads the cells again. Y reads this summary, a later one of the same term, or one of
+//     a term between the two. Each of these includes the result: the last one by induction.
+//   - The term begins with an adoption, and the result belongs to a term of an earlier
+//     claim. The first summary of the present claim includes the result, and so do all
+//     later ones.
 //
-// Each term has one writer. So the writer of the last term knows all acknowledged results, and
-// writes the correct entry at the greatest version.
+// Each term has one writer. So the writer of the last term knows all acknowledged results,
+// and writes the correct entry at the greatest version.
 //
 // An adoption never hides a claim, because it is another cell. A store of an older version
-// ignores adoptions. When such a store writes and the claim is not its own, it writes a new claim.
-// So every holder that checks the claim reads the whole state.
+// ignores adoptions, and writes a new claim if the claim is not its own. So every holder
+// that checks the claim reads the whole state.
 //
 // Three details:
 //
-//   - If the writer of the stored summary died, the batch with the summary may be on one replica
-//     only. The summary lists the results of the batch. Y reads these results from a quorum, so
-//     that read repair completes the batch. Y adopts the summary only if all of the results exist.
-//     All earlier batches of the term are complete.
-//   - Another data center may change the account, or raise the version (see noteRaise). The summary
-//     contains the account and the number of raises, and a holder compares both in step 2.
-//   - The former holder may have died before its step 3. So after an adoption, step 3 reads the
+//   - If the writer of the stored summary died, one replica only may have the batch. The
+//     summary lists the results of the batch, and Y reads them from a quorum, so that read
+//     repair completes the batch. Y adopts the summary only if all of them exist. All
+//     earlier batches of the term are complete.
+//   - Another data center may change the account, or raise the version (see noteRaise). A
+//     holder compares the account and the number of raises in step 2.
+//   - The former holder may have died before step 3. So after an adoption, step 3 reads the
 //     entry and the rows that it replaces.
 
-// storedFrom is the number of matches from which on a user has a stored summary. Reading fewer
-// results costs less than an adoption.
+// storedFrom is the number of matches from which on a user has a stored summary. With fewer
+// matches, reading all results costs less than an adoption.
 const storedFrom = 128
 
-// adoptionSuffix follows the name of a data center in the key of an adoption in column owners.
-// No name of a data center contains a tab.
+// adoptionSuffix follows the data center's name in the key of an adoption. No name of a
+// data center contains a tab.
 const adoptionSuffix = "\tadoption"
 
-// adoptionOf returns the adoption that a cell of column owners contains, or zero if the adoption
-// names another claim than c.
+// adoptionOf decodes a cell of column owners. It returns zero if the adoption is under
+// another claim than c.
 func adoptionOf(cell []byte, c claim) claim {
 	if len(cell) != 2*len(c) || claim(cell) != c {
 		return claim{}
@@ -89,28 +88,25 @@ func adoptionOf(cell []byte, c claim) claim {
 	return claim(cell[len(c):])
 }
 
-// newAdoption returns a statement that writes an adoption by this store under the claim of st.
-// It sets st.adoption to the new adoption.
+// newAdoption returns a statement that writes an adoption by this store under the claim of
+// st. It also sets st.adoption.
 func (s *Store) newAdoption(key *userKey, st *statics) op {
 	st.adoption = s.claimAfter(st.adoption)
 	return op{setOwner, key.args(st.summaryTime(), s.dc+adoptionSuffix, slices.Concat(st.claim[:], st.adoption[:]))}
 }
 
-// summaryTime returns the timestamp of an adoption or a summary under the claim of st.
 func (st *statics) summaryTime() int64 {
 	return st.account.Epoch<<epochShift | int64(st.claim.number())
 }
 
-// A listedMatch is a match of the batch that stored a summary.
 type listedMatch struct {
 	id       leaderboard.MatchID
 	standing standingID
 }
 
-// storeSummary returns the statement that stores sum. This store must be the user's holder.
-//
-// If the batch has more than maxMatchSet matches, the stored summary is empty, and no store can
-// adopt it. It still replaces the summary before it, which lacks the batch.
+// storeSummary returns the statement that stores sum. This store must be the holder. If the
+// batch has more than maxMatchSet matches, the stored summary is empty, and no store can
+// adopt it. The empty summary replaces an older one, which lacks the batch.
 func (s *Store) storeSummary(key *userKey, sum *summary) op {
 	value := slices.Concat(sum.claim[:], sum.adoption[:])
 	value = binary.BigEndian.AppendUint64(value, uint64(s.sequence.Add(1)))
@@ -120,14 +116,13 @@ func (s *Store) storeSummary(key *userKey, sum *summary) op {
 	return op{setSummary, key.args(sum.summaryTime(), s.dc, value)}
 }
 
-// append appends the parts of a summary that a store needs in order to adopt it.
 func (sum *summary) append(dst []byte) []byte {
 	dst = binary.AppendUvarint(append(dst, codecFormat), uint64(sum.rules))
 	dst = appendString(dst, string(sum.account.append(nil)))
 	dst = binary.AppendUvarint(dst, uint64(sum.raises))
 	dst = binary.AppendUvarint(dst, sum.version)
 	dst = binary.AppendUvarint(dst, uint64(sum.matches))
-	tally, _ := sum.tally.AppendBinary(nil) // the error is always nil
+	tally, _ := sum.tally.AppendBinary(nil) // never fails
 	dst = appendString(dst, string(tally))
 	dst = binary.AppendUvarint(dst, uint64(len(sum.last)))
 	for i := range sum.last {
@@ -136,8 +131,8 @@ func (sum *summary) append(dst []byte) []byte {
 	return dst
 }
 
-// storedSummary returns the summary that is stored for the user with the static cells st. It
-// returns false if no summary is stored, or if a store must not adopt the stored one.
+// storedSummary decodes the stored summary of a user with the static cells st. It returns
+// false if there is none, or if a store must not adopt it.
 func (st *statics) storedSummary(value []byte) (sum summary, ok bool) {
 	const headBytes = 2*len(claim{}) + 8
 	if !st.registered || len(value) <= headBytes || claim(value) != st.claim {
@@ -156,14 +151,14 @@ func (st *statics) storedSummary(value []byte) (sum summary, ok bool) {
 		sum.last = append(sum.last, m)
 	}
 	if d.bad || len(d.b) > 0 || format != codecFormat || err != nil || tallyErr != nil {
-		return summary{}, false // another version of the store wrote it
+		return summary{}, false
 	}
 	sum.statics, sum.unchecked = *st, true
 	return sum, acc == st.account && raises == st.raises
 }
 
-// after returns the summary with the changed matches of st, which must all be new to sum. The
-// caller must not use sum after the call.
+// after returns the summary with the changed matches of st, which must all be new to sum.
+// The caller must not use sum afterwards.
 func (sum summary) after(st *state, changedIDs []leaderboard.MatchID) summary {
 	sum.divisions, sum.tally, sum.set = st.divisions, st.tally, sum.set.add(changedIDs, st.matches)
 	if len(changedIDs) > 0 {
@@ -180,8 +175,8 @@ func (sum summary) after(st *state, changedIDs []leaderboard.MatchID) summary {
 	return sum
 }
 
-// knows marks each match of st as counted if its result is one of sum.last, and no other payload
-// of its revision was written. It reports whether st has all results of sum.last.
+// knows marks each match of st as counted if its result is one of sum.last, and no other
+// payload of its revision was written. It reports whether this is true for all of sum.last.
 func (sum *summary) knows(st *state) (all bool) {
 	all = true
 	for _, l := range sum.last {
@@ -196,9 +191,9 @@ func (sum *summary) knows(st *state) (all bool) {
 	return all
 }
 
-// adopt applies the task's results with the user's stored summary. The argument head has the
-// user's static cells and the bytes of the summary. If adopt cannot use the summary, it returns
-// ok as false, and the caller must read the whole state. Otherwise attempt must return done.
+// adopt applies the task's results with the stored summary in head. If it cannot use the
+// summary, it returns ok as false, and the caller must read the whole state. done is the
+// result of attempt.
 func (t *task) adopt(ctx context.Context, key *userKey, inc incarnation, head *state) (done, ok bool, err error) {
 	sum, ok := head.storedSummary(head.summary)
 	if !ok || sum.rules != inc.rules {
@@ -227,8 +222,7 @@ func (t *task) adopt(ctx context.Context, key *userKey, inc incarnation, head *s
 	return done, true, err
 }
 
-// idsToRead returns the ids of the matches that mergeIntoSummary must read: those of the task, and
-// those that show whether the last batch of sum is complete.
+// idsToRead returns ids, and if the summary is unchecked, the matches of its last batch.
 func (sum *summary) idsToRead(ids map[leaderboard.MatchID]bool) []leaderboard.MatchID {
 	ids = maps.Clone(ids)
 	if sum.unchecked {

@@ -10,26 +10,26 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A pagedChange is what an amendment or an erasure changes in the final standings of a season. See
-// directory.go for pages, directories and table final_places.
+// A pagedChange is what an amendment or an erasure changes in final standings. See
+// directory.go.
 type pagedChange struct {
 	pagedSeason
 	seal        *seal
 	users       []leaderboard.UserID
-	erases      bool // users has one user, who is erased; all other users keep their ranks
+	erases      bool // users has one user, who is erased; all others keep their ranks
 	directories map[string]*directory
-	ladders     map[string]*ladderChange // only ladders that change
-	outdated    []outdatedPlace          // rows of table final_places that are obsolete after the change
+	ladders     map[string]*ladderChange // only those that change
+	outdated    []outdatedPlace          // obsolete after the change
 }
 
-// An outdatedPlace is a row of table final_places that has to be removed.
+// An outdatedPlace is a row of table final_places.
 type outdatedPlace struct {
 	user     leaderboard.UserID
 	division string
 	key      leaderboard.SortKey
 }
 
-// compute finds the differences between the entries of the users and their final standings.
+// compute compares the entries of the users with their final standings.
 func (c *pagedChange) compute(ctx context.Context) error {
 	c.directories, c.ladders, c.outdated = map[string]*directory{}, map[string]*ladderChange{}, nil
 	places, entries := make([]map[string][]leaderboard.SortKey, len(c.users)), make([]leaderboard.Entry, len(c.users))
@@ -66,7 +66,8 @@ func (c *pagedChange) compute(ctx context.Context) error {
 	return c.closeGaps(ctx)
 }
 
-// closeGaps adds the ladders with gaps of erased users to an amendment that changes any ladder.
+// closeGaps adds the ladders with positions of erased users to an amendment that changes
+// any ladder.
 func (c *pagedChange) closeGaps(ctx context.Context) (err error) {
 	if c.erases || len(c.ladders) == 0 {
 		return nil
@@ -95,8 +96,8 @@ func (p *pagedSeason) placesOf(ctx context.Context, user leaderboard.UserID) (ma
 	return places, err
 }
 
-// compareLadder compares the standing of a user in a ladder with the wanted sort key, which is
-// empty if the user must not stand there.
+// compareLadder compares a user's standing with the wanted sort key, which is empty if
+// there must be none.
 func (c *pagedChange) compareLadder(ctx context.Context, division string, user leaderboard.UserID, wanted leaderboard.SortKey, places []leaderboard.SortKey) error {
 	d := c.directories[division]
 	if d == nil {
@@ -136,7 +137,6 @@ func (c *pagedChange) compareLadder(ctx context.Context, division string, user l
 	return nil
 }
 
-// contains reports whether a ladder has a standing with a sort key.
 func (p *pagedSeason) contains(ctx context.Context, d *directory, key leaderboard.SortKey) (bool, error) {
 	i := d.pageOf(key)
 	if i < 0 {
@@ -150,8 +150,8 @@ func (p *pagedSeason) contains(ctx context.Context, d *directory, key leaderboar
 	return found, nil
 }
 
-// currentDirectory returns the directory of a ladder that the seal x names. If the season has no
-// such ladder, the directory is empty.
+// currentDirectory returns the directory that the seal x names. It is empty if there is no
+// such ladder.
 func (p *pagedSeason) currentDirectory(ctx context.Context, division string, x *seal) (*directory, error) {
 	d, err := p.readDirectory(ctx, division, x.directoryOf(division))
 	if err != nil || d != nil {
@@ -160,9 +160,9 @@ func (p *pagedSeason) currentDirectory(ctx context.Context, division string, x *
 	return p.emptyDirectory(ctx, division, x)
 }
 
-// emptyDirectory returns an empty directory for a ladder that has none. A seal writes the
-// directory of the overall ladder first. If that is missing too, the generation was removed, and
-// emptyDirectory returns errIncomplete.
+// emptyDirectory returns an empty directory for a missing ladder. A seal writes the overall
+// directory first. If that is missing too, the generation was removed, and emptyDirectory
+// returns errIncomplete.
 func (p *pagedSeason) emptyDirectory(ctx context.Context, division string, x *seal) (*directory, error) {
 	if division != "" && x.Ladders[division] == "" {
 		overall, err := p.readDirectory(ctx, "", x.directoryOf(""))
@@ -173,11 +173,10 @@ func (p *pagedSeason) emptyDirectory(ctx context.Context, division string, x *se
 	return nil, errIncomplete
 }
 
-// amend calls changePages if the stores of this data center wrote the final standings. Otherwise
-// rows may not have arrived here yet, and a missing place of a user would leave the user's old
-// standing in a ladder. In this case, amend only checks whether the final standings agree with the
-// entries of users. If they do not agree, amend returns false, and the caller must write all final
-// standings again.
+// amend calls changePages if stores of this data center wrote the final standings.
+// Otherwise rows may not have arrived here, and changePages could leave an old standing.
+// Then amend only compares the standings with the entries. If they differ, it returns
+// false, and the caller must write all final standings again.
 func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, bool, error) {
 	x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
 	if err != nil || !x.sealed() || x.Layout != pagedLayout {
@@ -199,14 +198,13 @@ func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *
 	return x, agreed, err
 }
 
-// overtakeOthers must be called if compute has found no difference. Another amendment may be
-// running that has read older entries of the users. overtakeOthers raises Overtaken, so that the
-// other amendment starts again. If the other amendment has ended already, overtakeOthers returns
-// false. The caller must then compute the differences again.
+// overtakeOthers raises Overtaken after compute has found no difference. Another amendment
+// that has read older entries then starts again. If it has ended already, overtakeOthers
+// returns false, and the caller must call compute again.
 func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
 	runs := func(p pendingGeneration) bool { return !p.isReplaced() }
 	if !slices.ContainsFunc(c.seal.Pending, runs) {
-		return true, nil // an amendment that starts after the caller has read the seal reads the new entries
+		return true, nil // an amendment that starts later reads the new entries
 	}
 	x, _, _, err := c.s.changeSeal(ctx, c.seasonKey, c.inc, func(x *seal) bool {
 		x.Overtaken++
@@ -215,18 +213,14 @@ func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
 	return x.Generation == c.seal.Generation, err
 }
 
-// changePages makes the final standings of a season agree with the entries of users. If it has
-// changed the final standings, it adds the amendment a to the seal. If a is nil, users must have
-// one user, and changePages erases this user. All other users then keep their ranks. It returns
-// the seal that is stored afterwards. If the season is sealed in an older layout, or not sealed,
-// changePages does nothing.
+// changePages makes the final standings agree with the entries of users, and then adds a to
+// the seal. If a is nil, it erases the only user, and the others keep their ranks. It
+// returns the stored seal. If the season is not sealed, or in an older layout, it does
+// nothing. Errors: errEnded if the incarnation has ended.
 //
-// Errors: errEnded if the incarnation has ended.
-//
-// changePages reads the entries after it has added its generation to Pending. So if an erasure
-// removes an entry after this read, the erasure finds the pending generation, and raises Overtaken.
-// Two processes may amend at the same time: the process whose swap comes second starts again, with
-// the new pages.
+// changePages reads the entries after it has added its generation to Pending. An erasure
+// that removes an entry later finds the generation and raises Overtaken. Of two concurrent
+// amendments, the one that swaps the seal second starts again.
 func (p *pagedSeason) changePages(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, error) {
 	for {
 		x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
@@ -259,8 +253,8 @@ func (p *pagedSeason) changePages(ctx context.Context, users []leaderboard.UserI
 	}
 }
 
-// unlessReplaced returns err, the error of a read of a generation. If err is errIncomplete, and the
-// seal does not name the generation any more, it returns nil.
+// unlessReplaced returns err, but nil if err is errIncomplete and the seal names another
+// generation now.
 func (p *pagedSeason) unlessReplaced(ctx context.Context, generation string, err error) error {
 	if !errors.Is(err, errIncomplete) {
 		return err
@@ -275,10 +269,9 @@ func (p *pagedSeason) unlessReplaced(ctx context.Context, generation string, err
 	return nil
 }
 
-// try writes the change as a new generation, and makes it valid, unless another process has
-// changed the seal. It returns true if it has made the generation valid, or if an error occurred
-// that the caller must return. If try returns false, no pages and directories of its generation
-// remain, and the caller may start again.
+// try writes the change as a new generation, and makes it valid unless the seal has
+// changed. It returns true if that succeeded, or with an error for the caller to return.
+// Otherwise it has removed its pages and directories, and the caller may start again.
 func (c *pagedChange) try(ctx context.Context, a *leaderboard.Amendment) (seal, bool, error) {
 	before, w, err := c.newPageWriter(ctx, func(x *seal) bool { return x.sealed() && x.Layout == pagedLayout })
 	if err != nil || w == nil {
@@ -296,7 +289,7 @@ func (c *pagedChange) try(ctx context.Context, a *leaderboard.Amendment) (seal, 
 		return before, true, cmp.Or(w.unlist(ctx), errEnded)
 	}
 	if err != nil && !errors.Is(err, errIncomplete) {
-		return before, true, err // the generation stays in Pending
+		return before, true, err
 	}
 	if err == nil {
 		x, ok, swapErr := c.validate(ctx, w, a)
@@ -310,7 +303,6 @@ func (c *pagedChange) try(ctx context.Context, a *leaderboard.Amendment) (seal, 
 	return before, false, err
 }
 
-// write writes the new pages of all ladders that change, and their directories.
 func (c *pagedChange) write(ctx context.Context, w *pageWriter) error {
 	pages := map[string][]newPage{}
 	for _, division := range slices.Sorted(maps.Keys(c.ladders)) {
@@ -344,7 +336,6 @@ func (c *pagedChange) write(ctx context.Context, w *pageWriter) error {
 	return w.checkOpen(ctx)
 }
 
-// newPages returns the pages of a ladder after the change.
 func (c *pagedChange) newPages(ctx context.Context, division string, name func() string) ([]newPage, error) {
 	d, change := c.directories[division], c.ladders[division]
 	load := func(p *ladderPage) ([]pageRow, error) {
@@ -369,9 +360,9 @@ func (c *pagedChange) newPages(ctx context.Context, division string, name func()
 	return pages, nil
 }
 
-// validate makes the generation of w valid, unless another generation has become valid or Overtaken
-// has grown since c.seal. It reports whether it has made the generation valid. If it has, it also
-// removes the pages, directories and places that the generation has replaced.
+// validate makes the generation of w valid, unless the seal has another valid generation or
+// a greater Overtaken than c.seal. If it succeeds, it also removes what the generation has
+// replaced.
 func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboard.Amendment) (seal, bool, error) {
 	_, x, ok, err := c.s.changeSeal(ctx, c.seasonKey, c.inc, func(x *seal) bool {
 		i := slices.IndexFunc(x.Pending, func(p pendingGeneration) bool { return p.Generation == w.generation })
@@ -410,8 +401,8 @@ func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboar
 	return x, true, err
 }
 
-// erase removes a user from the final standings, also from those that are pending or were
-// replaced. The caller has raised Overtaken. Of p.inc, it uses the number only.
+// erase removes a user from the valid, pending and replaced final standings. The caller has
+// raised Overtaken. p.inc needs the number only.
 func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserID) error {
 	places, err := p.placesOf(ctx, user)
 	if err != nil {
@@ -432,7 +423,7 @@ func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserI
 	}
 	current, err := p.s.incarnations.readAgain(ctx, p.seasonKey)
 	if err != nil || !current.open || current.number != p.inc.number {
-		return err // the deletion of the season removes everything
+		return err
 	}
 	p.inc = current
 	if _, err := p.changePages(ctx, []leaderboard.UserID{user}, nil); err != nil {
@@ -445,16 +436,16 @@ func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserI
 	if err != nil || len(places) == 0 && len(now.Pending) == 0 {
 		return err
 	}
-	// The timestamp also covers the places that a pending generation has written or will write.
+	// also covers the places that a pending generation writes
 	if err := p.s.conn.write(ctx, op{deletePlaces, p.placeArgsAt(2*now.Writes+1, string(user))}); err != nil {
 		return err
 	}
 	return p.collect(ctx)
 }
 
-// erasePending removes standings from a pending generation. It also removes the directories of the
-// generation, because a fence may contain a user's id. The generation cannot become valid any more,
-// because the caller has raised Overtaken.
+// erasePending removes standings from a pending generation, and its directories, because a
+// fence may have the user's id. The generation cannot become valid, because the caller has
+// raised Overtaken.
 func (p *pagedSeason) erasePending(ctx context.Context, generation string, keys map[leaderboard.SortKey]bool) error {
 	pages, err := p.ownPages(ctx, generation)
 	if err != nil {

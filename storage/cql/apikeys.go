@@ -8,7 +8,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// PutAPIKey stores a key.
+// PutAPIKey stores a key, or replaces the key with the same id.
 func (s *Store) PutAPIKey(ctx context.Context, key leaderboard.APIKey) error {
 	key.CreatedAt = leaderboard.Truncate(key.CreatedAt)
 	if !key.ExpiresAt.IsZero() {
@@ -45,7 +45,7 @@ func decodeKey(body string) (leaderboard.APIKey, error) {
 	return key, nil
 }
 
-// APIKey returns the key that has the given hash.
+// APIKey returns the key with a hash.
 func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
 	var body string
 	keys, err := gather(ctx, s.conn, op{selectKeyHash, []any{hash[:]}}, []any{&body}, func() (leaderboard.APIKey, error) { return decodeKey(body) })
@@ -53,8 +53,8 @@ func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, 
 		return leaderboard.APIKey{}, err
 	}
 	for _, key := range keys {
-		// If the key's hash has changed, a replica that has not received all of the change
-		// may still find the row by the old hash.
+		// a replica that has not received a change of the hash may find the row by the old
+		// hash
 		if key.Hash == hash {
 			return key, nil
 		}
@@ -62,7 +62,7 @@ func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, 
 	return leaderboard.APIKey{}, fmt.Errorf("cql: %w", leaderboard.ErrAPIKeyNotFound)
 }
 
-// APIKeys returns all keys in the order of their ids.
+// APIKeys returns all keys, ordered by id.
 func (s *Store) APIKeys(ctx context.Context) ([]leaderboard.APIKey, error) {
 	var id, body string
 	return gather(ctx, s.conn, op{stmt: selectKeys}, []any{&id, &body}, func() (leaderboard.APIKey, error) { return decodeKey(body) })

@@ -10,21 +10,17 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxTries bounds the number of attempts of a call. For example, Apply starts another attempt for
-// a user if the season or the user is deleted during an attempt, or if the season's rules change.
+// maxTries bounds the attempts of one call. An attempt fails if the season, the user or the
+// divisions change meanwhile.
 const maxTries = 8
 
-// maxApplying bounds the number of users to whom a store applies results at a time, in all
-// calls together. For most results, each user has at most two statements at a time. With more
-// users, a slow cluster would get slower, and time out.
+// maxApplying bounds the users that all Apply calls of a store process at a time. More of
+// them would make a slow cluster slower.
 const maxApplying = 128
 
-// Apply merges results into the stored results. It processes users concurrently. If the
-// store fails on one user's results, only the outcomes of these results have an Err.
-//
-// When ctx is done, Apply does not begin with further users. It finishes the users with whom it has
-// begun, and then returns. So it always makes progress, and leaves no statement on the servers
-// that would compete with the caller's next attempt.
+// Apply merges results into the stored results. If only some users fail, the outcomes of
+// their results have an Err. When ctx is done, Apply finishes the users that it has
+// started, and starts no others.
 func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	type seasonUser struct {
 		season leaderboard.SeasonID
@@ -56,7 +52,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	failed := 0
 	for _, t := range tasks {
 		if t.err == nil && t.outcomes == nil {
-			t.err = wrapError(ctx, "apply", err) // the task did not run
+			t.err = wrapError(ctx, "apply", err)
 		}
 		for n, i := range t.indexes {
 			if t.err != nil {
@@ -80,29 +76,26 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	return report, nil
 }
 
-// A task is the part of an Apply that concerns one user in one season. The task applies its
-// results in the order in which Apply got them.
+// A task is the part of an Apply that concerns one user in one season.
 type task struct {
 	s         *Store
 	b         *leaderboard.Board // in an attempt, with the rules of the incarnation
 	seasonKey leaderboard.SeasonKey
 	user      leaderboard.UserID
 	results   []*leaderboard.MatchResult
-	indexes   []int // the index of each result in the argument results of Apply
+	indexes   []int // of each result, in the argument of Apply
 
 	voids     map[leaderboard.MatchID]int64 // the Voids of the matches, on boards with Board.Matches
-	deletedAt time.Time                     // the time of the last deletion before the season's incarnation, see incarnation.deletedAt
+	deletedAt time.Time                     // see incarnation.deletedAt
 	outcomes  []leaderboard.Outcome
-	written   bool // the present attempt has done step 1 of a writer: see state.go
-	wasEmpty  bool // before the present attempt, the user's state was empty
+	written   bool // this attempt has done step 1 of a writer: see state.go
+	wasEmpty  bool // the user's state was empty before this attempt
 	change    leaderboard.Change
 	err       error
 }
 
-// run applies the results of the task, and sets its outcomes and change. It starts another
-// attempt if the season or the user was deleted during the last one, or if the season's rules
-// changed. It waits for the user's lock and for a place among maxApplying users. After that, the
-// end of ctx does not stop it.
+// run applies the results, and sets outcomes and change. After it has the user's lock and a
+// place in Store.applying, the end of ctx does not stop it.
 func (t *task) run(ctx context.Context) error {
 	unlock, err := t.s.lock(ctx, t.user)
 	if err != nil {
@@ -154,16 +147,15 @@ func (t *task) run(ctx context.Context) error {
 			return err
 		}
 		if t.written && outcomes == nil && current.number == inc.number && current.rules != inc.rules {
-			outcomes = t.outcomes // the next attempt finds the results that this attempt wrote
+			outcomes = t.outcomes // the next attempt regards these results as duplicates
 		}
 	}
 	return fmt.Errorf("cql: user %q: in each of %d attempts, the user or the season was deleted or the board's divisions changed; repeat the call: %w", t.user, maxTries, leaderboard.ErrUnavailable)
 }
 
-// nothingToVoid reports whether all results of the task are VoidOnly, and the season has no
-// data. VoidOnly results only write the Voids of stored results. If nothingToVoid returns true,
-// it has set the outcomes and the change. The caller must then not open an incarnation, because
-// neither a void nor its end may open a deleted season again.
+// nothingToVoid reports whether all results are VoidOnly and the season has no data. If it
+// returns true, it has set the outcomes and the change. The caller must then not open an
+// incarnation, because a void must not open a deleted season again.
 func (t *task) nothingToVoid(ctx context.Context) (bool, error) {
 	if slices.ContainsFunc(t.results, func(r *leaderboard.MatchResult) bool { return !r.VoidOnly }) {
 		return false, nil
@@ -184,17 +176,15 @@ func (t *task) nothingToVoid(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// dropSummary removes a user's summary from the cache.
 func (s *Store) dropSummary(key *userKey) {
 	if s.cache != nil {
 		s.cache.Remove(*key)
 	}
 }
 
-// attempt applies the task's results. If the user's cached summary (see summary.go) or stored
-// summary (see adopt.go) is sufficient, attempt uses it. Otherwise attempt reads the user's whole
-// state. If the season or the user was deleted while attempt ran, or if the season's rules
-// changed, attempt returns false. The caller must then start another attempt.
+// attempt applies the results with the cached or stored summary if that suffices, otherwise
+// with the whole state. If it returns false, the caller must start another attempt, because
+// the season, the user or the rules changed.
 func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool, error) {
 	if t.s.cache != nil {
 		if sum, ok := t.s.cache.Get(*key); ok && sum.rules == inc.rules {
@@ -235,8 +225,8 @@ func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool
 	return t.finish(ctx, key, inc, st, changedIDs)
 }
 
-// readUser does what readHead does. If the user is not registered in the season, the season has
-// no copy of the user's account; readUser then uses the account in table accounts.
+// readUser does what readHead does. An unregistered user has no account in the season:
+// readUser then takes it from table accounts.
 func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey) (st *state, whole bool, err error) {
 	var acc userAccount
 	err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
@@ -253,25 +243,23 @@ func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey
 	return st, whole, err
 }
 
-// merge merges the results one after another into st, and returns the ids of the matches
-// that the caller must write. The argument oldSize is the size of the user's whole state. If
-// isWhole is false, st contains only a part of the state. If merge then needs the whole
-// state, it returns false.
+// merge merges the results into st, and returns the ids of the matches to write. oldSize is
+// the size of the user's whole state. If isWhole is false, st is a part of the state, and
+// merge returns false if it needs the whole.
 func (t *task) merge(st *state, oldSize size, isWhole bool) (changedIDs []leaderboard.MatchID, ok bool, err error) {
 	t.outcomes = make([]leaderboard.Outcome, len(t.results))
 	touched := map[leaderboard.MatchID]bool{}
 	for i, r := range t.results {
 		m := st.match(r.Match)
 		if !isWhole && m.result != nil && !m.counted {
-			// The table has a result of the match, but the tally of the summary possibly
-			// lacks this result.
+			// the tally of the summary may lack this result
 			return nil, false, nil
 		}
 		incoming := *r
 		incoming.Voids = max(incoming.Voids, t.voids[r.Match])
 		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: m.refusals, Tally: st.tally, ErasedAt: st.account.ErasedAt, DeletedAt: t.deletedAt}, incoming)
 		if !isWhole && m.result != nil && (d.Status != leaderboard.Duplicate || d.Put != nil) {
-			return nil, false, nil // any result except a repetition may change the tally
+			return nil, false, nil // only a repetition leaves the tally as it is
 		}
 		keyBefore, newSize := t.b.RankKey(&st.tally), oldSize
 		if d.Put != nil {
@@ -315,20 +303,17 @@ func (t *task) merge(st *state, oldSize size, isWhole bool) (changedIDs []leader
 	return changedIDs, true, nil
 }
 
-// A size is the size of a user's state in a season.
 type size struct {
 	version uint64
 	matches int64
 }
 
-// checkSize checks the size that the user's state would have with the result r. It returns
-// nil if the store may accept r. If the state would become too large, it returns the
-// decision to refuse r.
+// checkSize returns nil if the store may accept the result r, otherwise the decision to
+// refuse it. newSize is the size of the user's state with r.
 //
-// The version is bounded because erasures and bans must still be able to raise it. The
-// number of matches is bounded because the store must be able to read them all in one
-// call. If a user has too many matches, the store does not store the refusal: it would
-// have to read the refusal together with the matches.
+// The bound of the version leaves room for bans and erasures. The bound of the matches lets
+// one call read all of them. Refusals beyond the second bound are not stored, because they
+// would be read with the matches.
 func (t *task) checkSize(r *leaderboard.MatchResult, oldSize, newSize size) *leaderboard.Decision {
 	d := &leaderboard.Decision{Status: leaderboard.Rejected, Reason: leaderboard.ReasonRange}
 	bound := uint64(maxResultVersion)
@@ -345,17 +330,15 @@ func (t *task) checkSize(r *leaderboard.MatchResult, oldSize, newSize size) *lea
 	return nil
 }
 
-// mergeIntoSummary merges the results into a cached or stored summary. It reads no match if the
-// summary shows for each result either that the table has the same result, or that the match is
-// new. Otherwise mergeIntoSummary reads the matches of the results from the table. If it needs
-// the whole state, mergeIntoSummary returns false. It also returns false if the table does not
-// show that the last batch of a stored summary is complete: see adopt.go.
+// mergeIntoSummary merges the results into a cached or stored summary. It reads matches
+// from the table only if the summary does not decide all results. It returns false if it
+// needs the whole state, or if the last batch of a stored summary may be incomplete: see
+// adopt.go.
 //
-// Some refusals depend on the tally, and an outdated summary has a wrong tally. On a
-// board with a Floor, mergeIntoSummary therefore also reads the claim, which shows whether
-// the summary is outdated. On other boards, only two conditions lead to such refusals: a sum
-// that is out of range, and too many results. In these rare cases mergeIntoSummary returns
-// false, so that the caller reads the whole state.
+// An outdated summary has a wrong tally, on which some refusals depend. So on a board with
+// a Floor, mergeIntoSummary reads the claim, which shows whether the summary is outdated.
+// On other boards, only sums out of range and too many results are refused so. These are
+// rare, and mergeIntoSummary returns false.
 func (t *task) mergeIntoSummary(ctx context.Context, key *userKey, sum summary) (st *state, changedIDs []leaderboard.MatchID, ok bool, err error) {
 	ids := map[leaderboard.MatchID]bool{}
 	for _, r := range t.results {
@@ -400,9 +383,8 @@ func (t *task) mergeIntoSummary(ctx context.Context, key *userKey, sum summary) 
 	return st, changedIDs, !outOfRange || t.b.Floor != nil, nil
 }
 
-// writeOps returns the statements that write the changed matches. If the entry that follows
-// from st has divisions that are new for the user, a statement also adds their names to
-// the user's partition.
+// writeOps returns the statements that write the changed matches, and the names of
+// divisions that are new for the user.
 func (t *task) writeOps(key *userKey, st *state, changedIDs []leaderboard.MatchID) []op {
 	var ops []op
 	for _, id := range changedIDs {
@@ -428,15 +410,15 @@ func (t *task) writeOps(key *userKey, st *state, changedIDs []leaderboard.MatchI
 	return ops
 }
 
-// writeResults does step 1 of a writer (see state.go): it writes ops, which contain the
-// changed matches, if any. On boards with Board.Matches, it then adds the user to table
-// match_users, and reads the Voids of the task's matches again. If some Voids have grown since
-// the task first read them, writeResults writes the greater Voids and returns voidsGrew as true.
+// writeResults does step 1 of a writer (see state.go): it runs ops, which write the changed
+// matches. On boards with Board.Matches, it then adds the user to table match_users, and
+// reads the Voids of the matches again. If some have grown, it writes them and returns
+// true.
 //
-// After writeResults, the caller reads the claim of the user. If voidsGrew is true,
-// finishWithSummary then writes the next claim. Another store X may write a claim with the same
-// number, and the claim of X may prevail. But the claim of X was not yet complete when the caller
-// read the claim. So X reads the whole state after writeResults has ended, and finds the Voids.
+// The caller then reads the claim, and finishWithSummary writes the next claim if Voids
+// have grown. A claim of another store X with the same number may prevail. That claim was
+// not complete when the caller read the claim. So X reads the whole state after
+// writeResults has ended, and finds the Voids.
 func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, st *state, ops []op) (voidsGrew bool, err error) {
 	ids := t.matchesToList(st)
 	if err := t.s.writeUser(ctx, ops...); err != nil {
@@ -452,9 +434,7 @@ func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, 
 	return len(voids) > 0, t.s.writeUser(ctx, voids...)
 }
 
-// finishWithSummary does the three steps of a writer (see state.go) with a summary instead of
-// the whole state. It writes the changed matches, and then the entry that follows from
-// the summary.
+// finishWithSummary does the three steps of a writer (see state.go) with a summary.
 func (t *task) finishWithSummary(ctx context.Context, key *userKey, inc incarnation, sum summary, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
 	// Step 1.
 	ops, old := t.writeOps(key, st, changedIDs), sum.entry
@@ -484,9 +464,8 @@ func (t *task) finishWithSummary(ctx context.Context, key *userKey, inc incarnat
 	}
 	sum.entry = key.entry(t.b, &sum.tally, &sum.account, sum.version)
 	if !current.same(&sum.statics) || voidsGrew || stored.entry != nil && stored.entry.Version > sum.entry.Version {
-		// Another store claimed or adopted the user, the account changed, or Voids have grown.
-		// Another store may have cached a summary without the data that step 1 wrote. A new
-		// claim makes that store read the whole state.
+		// Another store may have cached a summary without the data of step 1. A new claim
+		// makes that store read the whole state.
 		t.s.dropSummary(key)
 		if err := t.s.writeUser(ctx, t.s.newClaim(key, &current)); err != nil {
 			return false, err
@@ -510,9 +489,8 @@ func (t *task) finishWithSummary(ctx context.Context, key *userKey, inc incarnat
 	return true, nil
 }
 
-// finish does the three steps of a writer (see state.go) with the whole state. It writes
-// the changed matches together with a claim, and then the entry that follows from the
-// whole state. It returns false if the caller must start another attempt.
+// finish does the three steps of a writer (see state.go) with the whole state. If it
+// returns false, the caller must start another attempt.
 func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
 	switch {
 	case len(changedIDs) > 0:
@@ -521,16 +499,14 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 		t.change = leaderboard.Change{Before: none, After: none}
 		return true, nil
 	case st.registered:
-		// If another store is the holder, the state may include results from another data
-		// center that the other store's summary does not include. Then the two stores
-		// could write different entries with the same version. A new claim makes the
-		// other store read the whole state. If this store is the holder, it begins a new
-		// term, because it has forgotten which summaries it has stored in this term.
+		// If another store is the holder, its summary may lack results that arrived from
+		// another data center. Then the two stores could write different entries with the
+		// same version. A new claim makes the other store read the whole state. If this
+		// store is the holder, the claim begins a new term, because this store does not
+		// know which summaries it has stored in the present term.
 	default:
-		// readUser read results of the user, but no account. Either another writer
-		// registered the user between the two reads, or the results arrived from another
-		// data center before the account. In both cases, register the user and write the
-		// account, as for a user's first result.
+		// The results arrived before the account, or another writer registered the user
+		// between the two reads of readUser. In both cases, register the user.
 	}
 	ops := t.writeOps(key, st, changedIDs)
 	if !st.registered {
@@ -556,25 +532,22 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 }
 
 // concludeFirst does steps 2 and 3 of a writer (see state.go) for a user whose state was
-// empty before step 1. The state st is what step 1 wrote, and changedIDs are its matches. If
-// the user's state has anything else when concludeFirst reads it, concludeFirst returns
-// false: the caller must call conclude.
+// empty before step 1. st is what step 1 wrote. If the state has anything else,
+// concludeFirst returns false, and the caller must call conclude.
 //
-// Otherwise concludeFirst need not look for an older entry or older rows of the user. Only
-// step 3 of another writer Y could have written them, and step 1 of Y wrote at least an
-// account and a claim:
+// Otherwise the user has no older entry or rows. Only step 3 of another writer Y could have
+// written them, and step 1 of Y wrote an account and a claim:
 //
-//   - If step 1 of Y had ended before this writer read the state for the first time, that
-//     state would not have been empty.
-//   - If step 1 of Y ended later, but before concludeFirst reads the state, this read includes
-//     all that Y wrote. If it finds the claim of Y or another result, concludeFirst returns
+//   - If step 1 of Y ended before this writer first read the state, that state was not
+//     empty.
+//   - If it ended later, but before concludeFirst reads the state, this read includes all
+//     that Y wrote. If it finds the claim of Y or another result, concludeFirst returns
 //     false. Otherwise Y wrote the same results, and writes the same entry.
-//   - If step 1 of Y ends after this read, Y reads the results of both writers, and then
-//     looks for older rows itself.
+//   - If it ends after this read, Y reads the results of both writers, and looks for older
+//     rows itself.
 //
-// After an erasure, this argument does not hold, because rows of an earlier epoch may remain. Rows and
-// entries from another data center may arrive after any read. The writers of that data center
-// remove them.
+// After an erasure this is not true, because rows of an earlier epoch may remain. Rows from
+// another data center may arrive at any time: its own writers remove them.
 func (t *task) concludeFirst(ctx context.Context, key *userKey, inc incarnation, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
 	var current *state
 	live, err := t.s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
@@ -594,8 +567,8 @@ func (t *task) concludeFirst(ctx context.Context, key *userKey, inc incarnation,
 	return true, t.cacheSummary(ctx, key, current)
 }
 
-// cacheSummary caches the summary of a state, from which t.change.After follows, and stores it if
-// the user has many matches. The store must hold the claim.
+// cacheSummary caches the summary of st, and stores it if the user has many matches.
+// t.change.After must be the entry of st, and this store must hold the claim.
 func (t *task) cacheSummary(ctx context.Context, key *userKey, st *state) error {
 	sum := summary{statics: st.statics, tally: st.tally, size: size{st.version(), int64(len(st.matches))}, entry: t.change.After, rules: t.b.Rules(), set: st.matchSet()}
 	if len(st.matches) >= t.s.storedFrom {
@@ -607,7 +580,6 @@ func (t *task) cacheSummary(ctx context.Context, key *userKey, st *state) error 
 	return nil
 }
 
-// addSummary adds a user's summary to the cache.
 func (s *Store) addSummary(key *userKey, sum summary) {
 	if len(sum.last) > maxMatchSet {
 		sum.last = nil // bounds the memory
@@ -617,10 +589,9 @@ func (s *Store) addSummary(key *userKey, sum summary) {
 	}
 }
 
-// conclude does steps 2 and 3 of a writer (see state.go) with the whole state. The
-// argument oldStatics contains the static cells that the caller has read, with the last claim
-// that the caller wrote. The argument ownClaim is the claim that step 1 wrote, or zero if step 1
-// wrote no claim: see readResolved.
+// conclude does steps 2 and 3 of a writer (see state.go) with the whole state. oldStatics
+// has the last claim that the caller wrote. ownClaim is the claim of step 1, or zero if
+// step 1 wrote none: see readResolved.
 func (t *task) conclude(ctx context.Context, key *userKey, inc incarnation, oldStatics *statics, ownClaim claim) (bool, error) {
 	st, change, live, err := t.s.derive(ctx, t.b, key, inc, ownClaim)
 	if err != nil || !live || !st.registered || st.account.Epoch != oldStatics.account.Epoch {
@@ -633,15 +604,13 @@ func (t *task) conclude(ctx context.Context, key *userKey, inc incarnation, oldS
 	return true, nil
 }
 
-// registration returns the statement that adds a user with the given account to the season's list
-// of users.
 func (k *userKey) registration(inc incarnation, acc *account) op {
 	return op{registerUser, []any{string(k.Board), string(k.Season), k.incarnation, bucketOf(k.user, inc.buckets), string(k.user), insertTime(acc.Base)}}
 }
 
-// register adds a user to the season's list of users, and the season to the user's list
-// of seasons. It then reads the user's account into st. It sets st.registered to true, unless
-// the user was erased after the caller had read st.account.
+// register adds the user to the season's list of users, and the season to the user's list
+// of seasons. It then reads the account into st. It sets st.registered, unless the user was
+// erased after the caller read st.account.
 func (s *Store) register(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, st *statics) error {
 	previous := st.account
 	addSeason := op{insertUserSeason, []any{userHash(key.user), string(key.Board), string(key.Season), key.incarnation, previous.Epoch<<epochShift | 1}}
@@ -654,17 +623,16 @@ func (s *Store) register(ctx context.Context, b *leaderboard.Board, key *userKey
 	if err != nil {
 		return err
 	}
-	// SetBan and Erase write the account first, and then read the user's list of seasons.
-	// If that list does not yet contain this season, the account was written before the
-	// read below, and the read finds it.
+	// SetBan and Erase write the account, and then read the user's list of seasons. If that
+	// list lacks this season, the read below finds their change.
 	acc, err := s.readAccount(ctx, key.user)
 	st.account = acc.accountOn(b)
 	st.registered = st.account.Epoch == previous.Epoch
 	return err
 }
 
-// whileOpen runs f, and concurrently reads the season's incarnation from the table. It
-// reports whether inc was still the season's open incarnation at that read.
+// whileOpen runs f, and concurrently reads the season's row. It reports whether inc was
+// still open, with the same rules.
 func (s *Store) whileOpen(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, f func(ctx context.Context) error) (bool, error) {
 	var current incarnation
 	err := s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {

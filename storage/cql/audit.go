@@ -13,17 +13,14 @@ import (
 
 // # The audit log
 //
-// A row of table audit is one act. AppendAct writes the row, and no call writes it again.
-// All details that may name a user are in the column detail. An erasure removes this cell
-// at a greater timestamp.
+// A row of table audit is one act. Column detail has all that may name a user. An erasure
+// removes this cell at a greater timestamp.
 //
-// AppendAct and a concurrent Erase of the act's user cannot miss each other. AppendAct
-// first adds the act to the user's list of acts, then writes the act, then reads the
-// account. Erase first writes the account, then reads the list. So either Erase finds the act in
-// the list and removes its detail, or AppendAct finds the erasure in the account and removes the
-// detail itself.
+// AppendAct adds the act to the user's list of acts, writes the act, and reads the account.
+// Erase writes the account, and reads the list. So Erase finds the act in the list, or
+// AppendAct finds the erasure. The detail is removed in both cases.
 
-// dayOf returns the number of the UTC day that contains t, counted from 1970-01-01.
+// dayOf returns the number of the UTC day, counted from 1970-01-01.
 func dayOf(t time.Time) int { return int(t.Unix() / (24 * 60 * 60)) }
 
 // AppendAct appends an act to the audit log.
@@ -35,7 +32,7 @@ func (s *Store) AppendAct(ctx context.Context, a leaderboard.Act) error {
 	}
 	public := a
 	public.ActDetail = leaderboard.ActDetail{}
-	public.Erased = a.Erased || a.User != "" // decodeAct sets it to false if the act still has its detail
+	public.Erased = a.Erased || a.User != "" // decodeAct sets it to false if the act has its detail
 	body, err := json.Marshal(&public)
 	if err != nil {
 		return fmt.Errorf("cql: encode an act: %w", err)
@@ -58,9 +55,8 @@ func (s *Store) AppendAct(ctx context.Context, a leaderboard.Act) error {
 	return s.eraseAct(ctx, userHash(a.User), -a.At.UnixMicro(), a.ID)
 }
 
-// eraseAct removes the detail of an act, and removes the act from the user's list of
-// acts. The argument newest is the act's clustering key: the act's time in negated
-// microseconds.
+// eraseAct removes the detail of an act, and the act from the user's list. newest is the
+// act's time in negated microseconds.
 func (s *Store) eraseAct(ctx context.Context, hash []byte, newest int64, id string) error {
 	day := dayOf(time.UnixMicro(-newest))
 	if err := s.conn.write(ctx, op{eraseActDetail, []any{day, newest, id}}); err != nil {
@@ -69,7 +65,6 @@ func (s *Store) eraseAct(ctx context.Context, hash []byte, newest int64, id stri
 	return s.conn.write(ctx, op{deleteUserAct, []any{hash, newest, id}})
 }
 
-// eraseActs removes the details of all acts that concern a user.
 func (s *Store) eraseActs(ctx context.Context, user leaderboard.UserID) error {
 	type act struct {
 		newest int64
@@ -115,7 +110,6 @@ func (s *Store) Acts(ctx context.Context, after leaderboard.ActKey) iter.Seq2[le
 	}
 }
 
-// actsOfDay yields the acts that a query returns. more is false if yield returned false.
 func (s *Store) actsOfDay(ctx context.Context, query op, yield func(leaderboard.Act, error) bool) (more bool, err error) {
 	var body, detail string
 	var decodeErr error
@@ -134,7 +128,7 @@ func (s *Store) actsOfDay(ctx context.Context, query op, yield func(leaderboard.
 	return more, err
 }
 
-// decodeAct decodes an act. The text detail is empty if the act's user was erased.
+// decodeAct decodes an act. detail is empty if the act's user was erased.
 func decodeAct(body, detail string, a *leaderboard.Act) error {
 	err := json.Unmarshal([]byte(body), a)
 	if err == nil && detail != "" {

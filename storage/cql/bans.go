@@ -38,9 +38,8 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 	return withNewVersion(changes), err
 }
 
-// storeBan merges a state of a ban into the user's account (see account.go). If the state
-// changes the account, storeBan first calls announce with the value of the element that it
-// then adds to the set of bans. It returns the account after the change.
+// storeBan merges a state of a ban into the account (see account.go). Before it adds an
+// element, it calls announce with the element's value. It returns the resulting account.
 func (s *Store) storeBan(ctx context.Context, ban leaderboard.Ban, announce func(value []byte) error) (userAccount, error) {
 	for {
 		acc, err := s.readAccount(ctx, ban.User)
@@ -62,16 +61,14 @@ func (s *Store) storeBan(ctx context.Context, ban leaderboard.Ban, announce func
 		if err != nil || updated.Epoch == acc.Epoch {
 			return updated, err
 		}
-		// The user was erased meanwhile, so addBan has removed the ban. Merge it into the new
-		// account.
+		// the user was erased meanwhile, so addBan has removed the ban
 	}
 }
 
-// addBan adds e, the element for a state of a ban, to the user's account. It returns the
-// account after the change. If the user was erased meanwhile, addBan removes the element.
+// addBan adds a state of a ban to the account. If the user was erased meanwhile, it removes
+// the state again. It returns the resulting account.
 func (s *Store) addBan(ctx context.Context, ban *leaderboard.Ban, e element) (userAccount, error) {
-	// The row of table ban_ends is written before the ban, so that every ban with an end has
-	// a row.
+	// the row of table ban_ends first, so that every ban with an end has one
 	if err := s.putBanEnd(ctx, ban); err != nil {
 		return userAccount{}, err
 	}
@@ -81,18 +78,16 @@ func (s *Store) addBan(ctx context.Context, ban *leaderboard.Ban, e element) (us
 	}
 	acc, err := s.readAccount(ctx, ban.User)
 	if err == nil && slices.Contains(acc.outdated, e.name) {
-		// The user was erased meanwhile, and the erasure may not have found the ban.
+		// the erasure may not have found the ban
 		err = s.conn.write(ctx, acc.removeBans(hash, []string{e.name})...)
 	}
 	return acc, err
 }
 
-// repeatBan adds a state of a ban that another process has set, and returns the account after
-// the change. It adds the state even if a greater state stands, because the serial (see
-// account.go) depends on all states. But if the user was erased after the other process had
-// read the account, repeatBan does not add the state. In this case the other process itself
-// merges the ban into the new account (see storeBan), or has died before it acknowledged the
-// ban.
+// repeatBan adds a state of a ban that another process has set. It adds the state even if a
+// greater state stands, because the serial depends on all states. It does not add a state
+// of an earlier epoch: the other process merges the ban into the new account (see
+// storeBan), or died before it acknowledged the ban.
 func (s *Store) repeatBan(ctx context.Context, user leaderboard.UserID, value []byte) (userAccount, error) {
 	epoch, ban, err := decodeBanElement(value)
 	if err != nil {
@@ -118,8 +113,7 @@ func (s *Store) UserBans(ctx context.Context, user leaderboard.UserID) ([]leader
 	return bans, nil
 }
 
-// Bans yields the bans of all users. The users are ordered by the tokens of their hashes, the
-// order in which Cassandra keeps partitions.
+// Bans yields the bans of all users, in the order of the tokens of their hashes.
 func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[leaderboard.Ban, error] {
 	return func(yield func(leaderboard.Ban, error) bool) {
 		query := op{selectAccounts, nil}
@@ -156,17 +150,13 @@ func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[le
 
 // # The ends of bans
 //
-// BansEnding finds bans by the time of their end in table ban_ends. SetBan writes a row
-// of this table before it writes the ban. A row may have no ban: another ban replaced the
-// row's ban, the user was erased, or the process died before it wrote the ban. Such a row has
-// no effect, because BansEnding compares each row with the user's account. SetBan does not
-// remove the row: a user who was erased may get the same ban again, and the deletion would
-// then hide the row of the new ban.
+// Table ban_ends has the bans by their end. SetBan writes the row before the ban. A row may
+// have no ban, and then has no effect, because BansEnding compares it with the account.
+// SetBan does not remove such a row: an erased user may get the same ban again, and the
+// deletion would hide its row.
 
-// hasEnd reports whether b is a ban with an end. b may be nil.
 func hasEnd(b *leaderboard.Ban) bool { return b != nil && !b.Until.IsZero() }
 
-// putBanEnd writes the row of table ban_ends for a ban with an end.
 func (s *Store) putBanEnd(ctx context.Context, b *leaderboard.Ban) error {
 	if !hasEnd(b) {
 		return nil
@@ -174,13 +164,12 @@ func (s *Store) putBanEnd(ctx context.Context, b *leaderboard.Ban) error {
 	return s.conn.write(ctx, op{insertBanEnd, []any{b.Until.UnixMicro(), userHash(b.User), string(b.Board), insertTime(uint64(b.Revision))}})
 }
 
-// staleBanEnd is the time for which BansEnding keeps a row of table ban_ends after the row's
-// end, if the account has no ban with this end. A SetBan that has written the row writes the
-// ban within this time.
+// staleBanEnd is the time after its end for which BansEnding keeps a row without a ban. A
+// SetBan writes the ban within this time.
 const staleBanEnd = time.Hour
 
-// BansEnding yields the bans that end before a time. It removes rows of table ban_ends that
-// have no ban: see staleBanEnd.
+// BansEnding yields the bans that end before a time. It removes stale rows: see
+// staleBanEnd.
 func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[leaderboard.Ban, error] {
 	return func(yield func(leaderboard.Ban, error) bool) {
 		type end struct {

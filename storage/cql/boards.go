@@ -10,15 +10,14 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// storedBoard is a row of table boards.
 type storedBoard struct {
 	board   leaderboard.Board
-	body    string // the stored JSON; empty while the board is being deleted
+	body    string // JSON; empty while the board is being deleted
 	buckets int    // the number of partitions of each ladder
 }
 
 // readBoard returns a board, or [leaderboard.ErrBoardNotFound]. If the board is being
-// deleted, it returns that error and a value in which only the field buckets is set.
+// deleted, it also returns its buckets.
 func (s *Store) readBoard(ctx context.Context, id leaderboard.BoardID) (storedBoard, error) {
 	var stored storedBoard
 	err := s.conn.read(ctx, op{selectBoard, []any{string(id)}}, []any{&stored.body, &stored.buckets}, func() bool { return true })
@@ -38,14 +37,13 @@ func (stored *storedBoard) decode() error {
 	return nil
 }
 
-// sameBoard reports whether stored and b are the same board. Two boards may have the same id,
-// one after the other; they differ in their time of creation.
+// sameBoard reports whether stored and b are the same board. Boards with the same id differ
+// in CreatedAt.
 func sameBoard(stored, b *leaderboard.Board) bool {
 	return stored.ID == b.ID && stored.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt))
 }
 
-// encodeBoard returns the JSON of b. It first truncates b.CreatedAt to the resolution of stored
-// instants.
+// encodeBoard truncates b.CreatedAt, and returns the JSON of b.
 func encodeBoard(b *leaderboard.Board) (string, error) {
 	b.CreatedAt = leaderboard.Truncate(b.CreatedAt)
 	body, err := json.Marshal(b)
@@ -79,12 +77,9 @@ func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 			}
 			return err
 		}
-		// An old board has the same id, and its deletion is running or was interrupted. The
-		// incarnations of all its seasons must end before the new board is created.
-		// Otherwise the new board would contain the old board's data.
-		//
-		// The deletion may have been interrupted before it wrote its time. The new board
-		// begins at b.CreatedAt, so write b.CreatedAt as the time of the deletion.
+		// An old board with this id is being deleted. All its incarnations must end first:
+		// otherwise the new board would contain their data. The deletion may have been
+		// interrupted before it wrote its time: b.CreatedAt replaces it.
 		if err := s.setDeleted(ctx, leaderboard.SeasonKey{Board: b.ID}, b.CreatedAt); err != nil {
 			return err
 		}
@@ -104,7 +99,7 @@ func (s *Store) Board(ctx context.Context, id leaderboard.BoardID) (leaderboard.
 	return stored.board, err
 }
 
-// Boards returns all boards in the order of their ids.
+// Boards returns all boards, ordered by id.
 func (s *Store) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 	var id string
 	var stored storedBoard
@@ -146,8 +141,8 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	}
 }
 
-// DeleteBoard removes a board and all data of its seasons. If it is interrupted,
-// FinishDeletions completes it.
+// DeleteBoard removes a board and all its data. If it is interrupted, FinishDeletions
+// completes it.
 func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time.Time) error {
 	for {
 		stored, err := s.readBoard(ctx, id)
@@ -171,10 +166,9 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time
 	return s.removeData(ctx, id)
 }
 
-// removeData removes the data of a board that is being deleted, and then the board's row.
 func (s *Store) removeData(ctx context.Context, id leaderboard.BoardID) error {
-	// A concurrent writer may still open an incarnation after this call. No call uses
-	// such an incarnation: see openIncarnation.
+	// No call uses an incarnation that a concurrent writer opens later: see
+	// openIncarnation.
 	if err := s.endIncarnations(ctx, id); err != nil {
 		return err
 	}

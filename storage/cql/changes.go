@@ -20,45 +20,45 @@ import (
 
 // # Why no index misses a ban
 //
-// Bans, erasures and deletions change ranks, but no log of results contains them. So the index of
-// another region, or of a process that replaces a dead one, cannot learn of them from a log.
-// Therefore SetBan and Erase first write a row of table rank_changes for each data center.
-// DeleteSeason and DeleteBoard write such rows after they have ended the season's incarnation, and
-// before they remove its data. The row of a data center remains until a process there has repeated
-// the change and updated the index (FinishRankChange). That process does the same steps as the
-// process that wrote the row. So the argument in state.go holds within each data center.
+// No log of results contains bans, erasures and deletions, which change ranks. So SetBan
+// and Erase first write a row of table rank_changes for each data center. DeleteSeason and
+// DeleteBoard write such rows after they have ended an incarnation, and before they remove
+// its data. A row remains until a process in its data center has repeated the change and
+// updated the index (FinishRankChange). That process does the same steps as the writer of
+// the row. So the argument in state.go holds within each data center.
 //
-// The row contains the element of the account (see account.go), because the row may arrive
-// before the element. It also contains the user's seasons, because a process cannot rely on
-// the user's list of seasons: an erasure in one data center removes the list in all data
+// The row has the element of the account (see account.go), which may arrive later. It also
+// has the user's seasons: an erasure removes the user's list of seasons in all data
 // centers, and the list may arrive later than a season's data. If a process finds more
-// seasons than the row contains, it first writes another row, with these seasons, for the other
-// data centers. So does a process that completes an interrupted erasure in a season.
+// seasons, it first writes a row with them for the other data centers. So does a process
+// that completes an interrupted erasure in a season.
 //
-// A change of a board's divisions is announced to the other data centers only. Each of them
-// recounts the users of the board itself, so that its index gets every entry.
+// A change of divisions is announced to the other data centers only. Each of them recounts
+// the users itself.
 //
-// The id of a row is a hash of its content. So if several processes or attempts write the same
-// change, the data center has one row of it, or none if a process there has already finished it.
+// The id of a row is a hash of its content. So repeated writes of a change make at most one
+// row per data center.
 
-// A storedChange is a row of table rank_changes.
+// A storedChange is a row of table rank_changes: a ban or erasures of User, the end of
+// incarnation Ended, or a change of the divisions of Board.
 type storedChange struct {
 	User     leaderboard.UserID      `json:"user,omitempty"`
-	Ban      []byte                  `json:"ban,omitempty"`      // the value of the element
-	Erasures [][]byte                `json:"erasures,omitempty"` // the values of the elements
+	Ban      []byte                  `json:"ban,omitempty"`      // value of the element
+	Erasures [][]byte                `json:"erasures,omitempty"` // values of the elements
 	Seasons  []leaderboard.SeasonKey `json:"seasons,omitempty"`
-	Ended    int                     `json:"ended,omitempty"` // the incarnation that ended, if User and Board are empty
-	Board    leaderboard.BoardID     `json:"board,omitempty"` // the board whose divisions changed
+	Ended    int                     `json:"ended,omitempty"`
+	Board    leaderboard.BoardID     `json:"board,omitempty"`
 	Made     int64                   `json:"made,omitempty"`  // CreatedAt of Board in Unix microseconds
-	Rules    int                     `json:"rules,omitempty"` // the rules of Board after the change
+	Rules    int                     `json:"rules,omitempty"` // of Board, after the change
 }
 
-// changeBuckets is the number of partitions of the changes for one data center. A removed change
-// leaves a tombstone for gc_grace_seconds, which is four hours. Cassandra rejects a read of 100,000
-// tombstones. So fewer changes of a partition may be removed within four hours.
+// changeBuckets is the number of partitions of the changes for one data center. Of each,
+// fewer than 100,000 may be removed within gc_grace_seconds (4 h): Cassandra rejects a read
+// of so many tombstones.
 const changeBuckets = 8
 
-// replicatedTo returns a function that returns the data centers with replicas of a keyspace.
+// replicatedTo returns a function that returns the data centers with replicas of a
+// keyspace.
 func replicatedTo(gs *gocql.Session, keyspace string) func(context.Context) ([]string, error) {
 	return func(ctx context.Context) ([]string, error) {
 		var replication map[string]string
@@ -68,8 +68,8 @@ func replicatedTo(gs *gocql.Session, keyspace string) func(context.Context) ([]s
 	}
 }
 
-// announce writes a change for the given data centers. It skips a data center if s.announced
-// shows that this store has already written the change for it.
+// announce writes a change for data centers, unless s.announced shows that this store has
+// written it.
 func (s *Store) announce(ctx context.Context, c *storedChange, dataCenters []string) error {
 	ordered := *c
 	ordered.Erasures = slices.SortedFunc(slices.Values(c.Erasures), bytes.Compare)
@@ -93,15 +93,13 @@ func (s *Store) announce(ctx context.Context, c *storedChange, dataCenters []str
 	})
 }
 
-// An announcement is a change that a store has written for a data center.
 type announcement struct{ dataCenter, id string }
 
-// maxAnnounced bounds the announcements in Store.announced. If the cache has evicted an
-// announcement, the store may write the same row again.
+// maxAnnounced bounds Store.announced. After an eviction, the store may write the same row
+// again.
 const maxAnnounced = 10_000
 
-// announceAccount sets the seasons of c, the change of an account, to the user's seasons. It then
-// writes c for each data center.
+// announceAccount sets c.Seasons to the user's seasons, and writes c for each data center.
 func (s *Store) announceAccount(ctx context.Context, c *storedChange) (err error) {
 	if c.Seasons, err = s.UserSeasons(ctx, c.User); err != nil {
 		return err
@@ -113,7 +111,6 @@ func (s *Store) announceAccount(ctx context.Context, c *storedChange) (err error
 	return s.announce(ctx, c, dataCenters)
 }
 
-// announceElsewhere writes a change for each other data center.
 func (s *Store) announceElsewhere(ctx context.Context, c *storedChange) error {
 	dataCenters, err := s.dataCenters(ctx)
 	if err != nil {
@@ -122,7 +119,6 @@ func (s *Store) announceElsewhere(ctx context.Context, c *storedChange) error {
 	return s.announce(ctx, c, slices.DeleteFunc(dataCenters, func(name string) bool { return name == s.dc }))
 }
 
-// announceEnd writes the end of an incarnation of a season for each data center.
 func (s *Store) announceEnd(ctx context.Context, key leaderboard.SeasonKey, inc incarnation) error {
 	dataCenters, err := s.dataCenters(ctx)
 	if err != nil {
@@ -190,8 +186,8 @@ func (s *Store) FinishRankChange(ctx context.Context, c leaderboard.RankChange, 
 	return s.conn.write(ctx, op{deleteRankChange, []any{s.dc, bucketOf(stored.User, changeBuckets), c.ID}})
 }
 
-// checkEnded returns [leaderboard.ErrUnavailable] if the end of the incarnation has not arrived
-// in this data center yet.
+// checkEnded returns [leaderboard.ErrUnavailable] if the end of the incarnation has not
+// arrived here.
 func (s *Store) checkEnded(ctx context.Context, c *storedChange) error {
 	for _, key := range c.Seasons {
 		inc, err := s.incarnations.readAgain(ctx, key)
@@ -205,9 +201,9 @@ func (s *Store) checkEnded(ctx context.Context, c *storedChange) error {
 	return nil
 }
 
-// repeatStartRecount makes the seasons of a board follow its divisions, which another data
-// center has changed. It returns [leaderboard.ErrUnavailable] if the change of the board has not
-// arrived in this data center yet. If the board was deleted, it does nothing.
+// repeatStartRecount raises the rules of a board's seasons after another data center has
+// changed the divisions. If the board was deleted, it does nothing. Errors:
+// [leaderboard.ErrUnavailable] if the changed board has not arrived here.
 func (s *Store) repeatStartRecount(ctx context.Context, c *storedChange) error {
 	stored, err := s.readBoard(ctx, c.Board)
 	made, rules := stored.board.CreatedAt.UnixMicro(), stored.board.Rules()
@@ -226,8 +222,8 @@ func (s *Store) repeatStartRecount(ctx context.Context, c *storedChange) error {
 	return err
 }
 
-// repeatChange repeats a change of an account. It returns the user's entries in all seasons
-// that the change concerns.
+// repeatChange repeats a ban or erasures. It returns the user's entries in all seasons of
+// the change.
 func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboard.Entry, error) {
 	unlock, err := s.lock(ctx, c.User)
 	if err != nil {
@@ -244,9 +240,9 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 		return nil, err
 	}
 	if c.Erasures != nil {
-		// This may also remove marks of results after the erasure. That is safe: repeatChange reads
-		// the entries later, and the caller of FinishRankChange marks the user again in each season
-		// whose final standings disagree with the returned entry.
+		// This may also remove later marks. That is safe: repeatChange reads the entries
+		// later, and the caller of FinishRankChange marks each season whose final standings
+		// disagree with an entry.
 		if err := s.eraseMarks(ctx, c.User); err != nil {
 			return nil, err
 		}
@@ -262,8 +258,8 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 		if err != nil || change.After.User != "" {
 			return err
 		}
-		// updateSeason changed nothing: the user has no data in the season, or has data that
-		// is newer than the account. The table may still have an entry from before an erasure.
+		// The user has no data in the season, or data that is newer than the account. The
+		// table may still have an entry from before an erasure.
 		entries[i], err = s.Entry(ctx, keys[i].SeasonKey, c.User)
 		if errors.Is(err, leaderboard.ErrEntryNotFound) || err == nil && entries[i].Version < acc.version() {
 			entries[i], err = leaderboard.Entry{SeasonKey: keys[i].SeasonKey, User: c.User, Version: acc.version()}, nil
@@ -273,9 +269,8 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 	return entries, err
 }
 
-// seasonsOf returns the seasons that a change of an account concerns: the seasons in which the
-// user is registered, and the seasons of c. If c lacks a season in which the user is
-// registered, seasonsOf adds the season to c, and writes c for the other data centers.
+// seasonsOf returns the seasons of c, and those in which the user is registered. It adds a
+// missing season to c, and then writes c for the other data centers.
 func (s *Store) seasonsOf(ctx context.Context, c *storedChange) ([]userKey, error) {
 	keys, err := s.userSeasons(ctx, c.User)
 	if err != nil {

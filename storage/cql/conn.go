@@ -10,32 +10,30 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// pageRows is the number of rows that the driver fetches at a time. One fetch returns the two
-// pages of final standings that one statement reads: see finalRead.
+// pageRows is the number of rows that the driver fetches at a time: the two pages that one
+// statement of finalRead reads.
 const pageRows = 2 * finalPage
 
-// An op is a statement with its arguments.
 type op struct {
 	stmt string
 	args []any
 }
 
-// A conn is the part of a session that the store uses. Tests wrap a conn to inject faults,
-// and to stop the store between two statements.
+// A conn is the part of a session that the store uses. Tests replace it to inject faults
+// and to order statements.
 type conn interface {
-	// read runs a SELECT. It scans each row into dest and then calls visit. It stops when
-	// visit returns false.
+	// read runs a SELECT. It scans each row into dest and calls visit, until visit returns
+	// false.
 	read(ctx context.Context, q op, dest []any, visit func() bool) error
-	// write runs statements atomically. They must have the same partition key, possibly in
-	// several tables. write returns nil once a quorum of the replicas has stored the changes.
+	// write runs statements with the same partition key atomically, possibly on several
+	// tables. It returns nil once a quorum has the changes.
 	write(ctx context.Context, ops ...op) error
-	// swap runs a conditional statement and reports whether the condition held.
-	// If the condition did not hold, swap puts the current columns into row.
+	// swap runs a conditional statement and reports whether the condition held. If not, it
+	// puts the current columns into row.
 	swap(ctx context.Context, q op, row map[string]any) (bool, error)
 	close()
 }
 
-// session is the conn to a Cassandra cluster.
 type session struct{ *gocql.Session }
 
 func (s session) read(ctx context.Context, q op, dest []any, visit func() bool) error {
@@ -55,9 +53,7 @@ func (s session) write(ctx context.Context, ops ...op) error {
 	return wrapError(ctx, "write", s.ExecuteBatch(s.batch(ops).WithContext(ctx)))
 }
 
-// batch returns an unlogged batch of the statements. It marks each statement as
-// idempotent, because DefaultIdempotence in the driver's configuration does not apply
-// to batches.
+// batch returns an unlogged batch. The driver does not apply DefaultIdempotence to batches.
 func (s session) batch(ops []op) *gocql.Batch {
 	b := s.NewBatch(gocql.UnloggedBatch)
 	for _, o := range ops {
@@ -76,9 +72,8 @@ func (s session) swap(ctx context.Context, q op, row map[string]any) (bool, erro
 
 func (s session) close() { s.Close() }
 
-// wrapError wraps an error of the driver. The text names the operation, such as "read". If a
-// retry may succeed, or if the outcome of a write is unknown, the returned error also wraps
-// [leaderboard.ErrUnavailable]. If err is nil, wrapError returns nil.
+// wrapError wraps an error of the driver. If a retry may succeed, or if the outcome of a
+// write is unknown, the result also wraps [leaderboard.ErrUnavailable].
 func wrapError(ctx context.Context, operation string, err error) error {
 	if err == nil {
 		return nil

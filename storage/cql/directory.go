@@ -13,46 +13,41 @@ import (
 
 // # Final standings in pages
 //
-// The final standings of a ladder are in pages. A page never changes. Its rows have the ranks
-// that their standings would have if the page were the whole ladder. The directory of the
-// ladder lists the pages in standing order, with the numbers from which a reader computes the
-// ranks in the ladder. So after a change of one standing, all other pages stay valid, although
-// the ranks in the ladder change.
+// Final standings are in pages, which never change. The rows of a page have the ranks
+// within the page. The directory of a ladder lists its pages in standing order, with the
+// numbers from which a reader computes the ranks in the ladder. So a change of one standing
+// leaves all other pages valid.
 //
-// An amendment writes the pages that contain a change under new names, and a new directory of
-// each ladder with such a page. Then it swaps the seal, which names the directories. Table
-// final_places has, for each user and ladder, the sort keys that the user may have there. For
-// each sort key, the directory names the only page that can contain the sort key. If that page does
-// not contain it, a reader ignores this sort key.
+// An amendment writes the changed pages under new names, and a new directory of each
+// changed ladder. Then it swaps the seal, which names the directories. Table final_places
+// has the sort keys that a user may have in a ladder. The directory names the only page
+// that can contain a sort key. If that page lacks it, readers ignore it.
 
-// A ladderPage is a page in a directory.
 type ladderPage struct {
 	name string
-	// fence is the sort key of the first standing. It is empty if all standings were erased.
+	// fence is the sort key of the first standing, or empty if all standings were erased.
 	fence leaderboard.SortKey
-	// first and last are the rank keys of the first and the last position.
+	// rank keys of the first and the last position
 	first, last leaderboard.RankKey
-	positions   int64 // the number of positions; an erased standing keeps its position
-	standings   int64 // the number of standings, without erased standings
-	keys        int64 // the number of different rank keys of the positions
+	positions   int64 // an erased standing keeps its position
+	standings   int64 // without erased standings
+	keys        int64 // the number of different rank keys
 	lastTie     int64 // the first position in the page with the rank key last
 
-	// The following fields are computed by newDirectory. All are numbers of positions or of
-	// different rank keys before the page.
-	before     int64 // positions
+	// newDirectory computes the numbers before the page.
+	before     int64
 	better     int64 // positions with a better rank key than first
 	betterKeys int64 // different rank keys that are better than first
 }
 
-// A directory lists the pages of a ladder.
 type directory struct {
 	pages  []ladderPage
-	size   int64 // the number of positions
-	total  int64 // the number of standings
-	filled []int // the indexes of the pages that have standings
+	size   int64 // of positions
+	total  int64 // of standings
+	filled []int // indexes of the pages with standings
 }
 
-// newDirectory returns the directory of the given pages, in standing order.
+// newDirectory returns the directory of pages, which must be in standing order.
 func newDirectory(pages []ladderPage) *directory {
 	d := &directory{pages: pages}
 	for i := range pages {
@@ -77,7 +72,7 @@ func newDirectory(pages []ladderPage) *directory {
 	return d
 }
 
-// ranks returns the ranks in the ladder of a standing that has the given ranks in the page.
+// ranks converts ranks in the page to ranks in the ladder.
 func (p *ladderPage) ranks(inPage leaderboard.Ranks) leaderboard.Ranks {
 	r := leaderboard.Ranks{Ordinal: p.before + inPage.Ordinal, Competition: p.before + inPage.Competition, Dense: p.betterKeys + inPage.Dense}
 	if inPage.Dense == 1 { // the tie may begin on an earlier page
@@ -86,8 +81,7 @@ func (p *ladderPage) ranks(inPage leaderboard.Ranks) leaderboard.Ranks {
 	return r
 }
 
-// pageOf returns the index of the page that contains the sort key if any page does, or -1. It
-// is the last page that has a standing at the key or before it.
+// pageOf returns the index of the only page that can contain the key, or -1.
 func (d *directory) pageOf(key leaderboard.SortKey) int {
 	i := sort.Search(len(d.filled), func(i int) bool { return d.pages[d.filled[i]].fence > key })
 	if i == 0 {
@@ -96,14 +90,13 @@ func (d *directory) pageOf(key leaderboard.SortKey) int {
 	return d.filled[i-1]
 }
 
-// pageAt returns the index of the page with a position. If the position is beyond the ladder,
-// it returns the number of pages.
+// pageAt returns the index of the page with a position, or the number of pages if the
+// position is beyond the ladder.
 func (d *directory) pageAt(position int64) int {
 	return sort.Search(len(d.pages), func(i int) bool { return d.pages[i].before+d.pages[i].positions >= position })
 }
 
-// lastOf returns the index of the last page that contains a rank key. The page with index i must
-// contain the rank key.
+// lastOf returns the index of the last page with a rank key. Page i must have the rank key.
 func (d *directory) lastOf(key leaderboard.RankKey, i int) int {
 	for d.pages[i].last == key && i+1 < len(d.pages) && d.pages[i+1].first == key {
 		i++
@@ -119,8 +112,7 @@ func (d *directory) bytes() (n int) {
 	return n + 128
 }
 
-// append appends the encoding of d. A page's name is a generation and a number. Each
-// generation is encoded once.
+// append appends the encoding of d. It encodes the generation of several pages once.
 func (d *directory) append(dst []byte) []byte {
 	var generations []string
 	for i := range d.pages {
@@ -145,7 +137,6 @@ func (d *directory) append(dst []byte) []byte {
 	return dst
 }
 
-// decodeDirectory is the inverse of append.
 func decodeDirectory(b []byte) (*directory, error) {
 	d := decoder{b: b}
 	format := d.byte()
@@ -173,43 +164,36 @@ func decodeDirectory(b []byte) (*directory, error) {
 	return dir, nil
 }
 
-// pageName returns the name of a page of a generation.
 func pageName(generation string, number int) string { return fmt.Sprintf("%s/%d", generation, number) }
 
-// splitPageName returns the generation and the number of a page.
 func splitPageName(name string) (generation, number string) {
 	i := bytes.LastIndexByte([]byte(name), '/')
 	return name[:max(i, 0)], name[i+1:]
 }
 
-// The bounds of pageStandings. A page may have half to one and a half of the number that
-// pageStandings returns: see [directory.amend].
+// The bounds of pageStandings.
 const (
 	leastPage = 100
 	mostPage  = 500
 )
 
-// pageStandings returns how many standings a page should have in a ladder of n standings. An
-// amendment writes at least one page and the directory. With the square root of n standings on each
-// page, both the page and the directory are small.
+// pageStandings returns how many standings a page should have. With the square root of n,
+// both a page and the directory are small, and an amendment writes both.
 func pageStandings(n int64) int {
 	return min(max(int(math.Sqrt(float64(n))), leastPage), mostPage)
 }
 
-// A pageRow is a standing in a page.
 type pageRow struct {
 	key    leaderboard.SortKey
 	user   leaderboard.UserID
 	inPage leaderboard.Ranks
 }
 
-// rankKey returns the rank key of r. In the sort key, 8 bytes of time and the user id follow the
-// rank key.
+// rankKey returns the rank key of r: the sort key without 8 bytes of time and the user id.
 func (r *pageRow) rankKey() leaderboard.RankKey {
 	return leaderboard.RankKey(r.key[:max(len(r.key)-8-len(r.user), 0)])
 }
 
-// standing returns the standing of r on the page p.
 func (r *pageRow) standing(p *ladderPage) (leaderboard.Standing, error) {
 	key, at, user, err := r.key.Split(len(r.rankKey()))
 	if err == nil && user != r.user {
@@ -218,13 +202,12 @@ func (r *pageRow) standing(p *ladderPage) (leaderboard.Standing, error) {
 	return leaderboard.Standing{User: user, Key: key, AchievedAt: at, Ranks: p.ranks(r.inPage)}, err
 }
 
-// A newPage is a page that has to be written.
 type newPage struct {
 	ladderPage
 	rows []pageRow
 }
 
-// makePage returns a page of rows in standing order. It sets their ranks in the page.
+// makePage returns a page of rows in standing order, and sets their ranks in the page.
 func makePage(name string, rows []pageRow) newPage {
 	var previous leaderboard.Standing
 	for i := range rows {
@@ -240,8 +223,8 @@ func makePage(name string, rows []pageRow) newPage {
 	return newPage{p, rows}
 }
 
-// withoutUser returns the page p with the given rows under a new name, without an erased user.
-// The other standings keep their positions.
+// withoutUser returns page p under a new name, without an erased user. The other standings
+// keep their positions.
 func (p *ladderPage) withoutUser(name string, rows []pageRow, user leaderboard.UserID) newPage {
 	n := newPage{*p, slices.DeleteFunc(slices.Clone(rows), func(r pageRow) bool { return r.user == user })}
 	n.name, n.standings, n.fence = name, int64(len(n.rows)), ""
@@ -251,14 +234,12 @@ func (p *ladderPage) withoutUser(name string, rows []pageRow, user leaderboard.U
 	return n
 }
 
-// A ladderChange is what an amendment changes in a ladder.
 type ladderChange struct {
 	removed  []leaderboard.SortKey
 	inserted []pageRow
 }
 
-// apply returns the standings of a page after the change. The argument rows has the standings
-// before the change.
+// apply returns the rows of a page after the change.
 func (c *ladderChange) apply(rows []pageRow) []pageRow {
 	rows = slices.DeleteFunc(rows, func(r pageRow) bool { return slices.Contains(c.removed, r.key) })
 	rows = append(rows, c.inserted...)
@@ -266,8 +247,8 @@ func (c *ladderChange) apply(rows []pageRow) []pageRow {
 	return rows
 }
 
-// changed splits c by the pages of the directory that contain, or will contain, the changes. A
-// page with erased standings gets an empty change, so that the amendment writes the page again.
+// changed splits c by pages. A page with erased standings gets an empty change, so that the
+// amendment writes it again.
 func (d *directory) changed(c *ladderChange) map[int]*ladderChange {
 	parts := map[int]*ladderChange{}
 	part := func(key leaderboard.SortKey) *ladderChange {
@@ -291,10 +272,9 @@ func (d *directory) changed(c *ladderChange) map[int]*ladderChange {
 	return parts
 }
 
-// amend returns the pages of the ladder after a change, in standing order. A returned page with
-// rows is new, and the caller must write it. Function load returns the rows of a page. Function
-// name returns the name of the next new page. If the ladder has enough standings, a new page has
-// half to one and a half of the number that pageStandings returns.
+// amend returns the pages of the ladder after a change, in standing order. The caller must
+// write the pages with rows. load returns the rows of a page, and name the name of the next
+// page. In a large ladder, a new page has half to one and a half of pageStandings.
 func (d *directory) amend(c *ladderChange, load func(*ladderPage) ([]pageRow, error), name func() string) ([]newPage, error) {
 	standings := pageStandings(d.total + int64(len(c.inserted)) - int64(len(c.removed)))
 	parts := d.changed(c)
@@ -334,7 +314,7 @@ func (d *directory) amend(c *ladderChange, load func(*ladderPage) ([]pageRow, er
 		}
 		run, inRun = append(run, rows...), true
 	}
-	// The last run may be too short for a page. It then joins the page before it.
+	// If the last run is too short for a page, it joins the page before it.
 	for inRun && len(run) < standings/2 && len(pages) > 0 {
 		last := pages[len(pages)-1]
 		pages = pages[:len(pages)-1]

@@ -10,20 +10,17 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A storedEntry is the content of a user's row of table user_entries.
 type storedEntry struct {
-	entry   *leaderboard.Entry // nil if there is no row, or if the row has no entry
+	entry   *leaderboard.Entry // nil if there is no row, or a row without an entry
 	written int64              // the write timestamp of entry
-	// rowExists means that the table has the row, with or without an entry.
+	// the row may have no entry
 	rowExists bool
 }
 
-// equals reports whether the row contains exactly the entry e.
 func (st *storedEntry) equals(e *leaderboard.Entry) bool {
 	return st.entry != nil && bytes.Equal(appendEntry(nil, st.entry), appendEntry(nil, e))
 }
 
-// entryOr returns the stored entry, or none if the row has no entry.
 func (st *storedEntry) entryOr(none leaderboard.Entry) leaderboard.Entry {
 	if st.entry == nil {
 		return none
@@ -31,7 +28,6 @@ func (st *storedEntry) entryOr(none leaderboard.Entry) leaderboard.Entry {
 	return *st.entry
 }
 
-// readEntry reads a user's row of table user_entries.
 func (s *Store) readEntry(ctx context.Context, key *userKey, inc incarnation) (storedEntry, error) {
 	var blob []byte
 	var written *int64
@@ -64,10 +60,9 @@ func (s *Store) Entry(ctx context.Context, seasonKey leaderboard.SeasonKey, user
 	return *stored.entry, nil
 }
 
-// perBucket runs stmt on the partition of each bucket of a season, one partition after
-// the other. For each row, the driver sets the variables to which dest points, and
-// perBucket calls value. If value returns ok as true, perBucket yields v; otherwise it
-// skips the row. If the season has no open incarnation, perBucket yields nothing.
+// perBucket runs stmt on each bucket of a season, one after another. It scans each row into
+// dest, calls value, and yields v if ok is true. Without an open incarnation, it yields
+// nothing.
 func perBucket[T any](ctx context.Context, s *Store, seasonKey leaderboard.SeasonKey, stmt string, dest []any, value func() (v T, ok bool, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
@@ -97,9 +92,8 @@ func perBucket[T any](ctx context.Context, s *Store, seasonKey leaderboard.Seaso
 }
 
 // Users yields the registered users: those with a row in table user_entries. Apply
-// registers a user before it writes the user's first result. So unless data are damaged,
-// every user with results is registered. Users may also yield a user whose first result is
-// not written yet.
+// registers a user before it writes the first result, so Users may yield a user without
+// results.
 func (s *Store) Users(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
 	return func(yield func(leaderboard.UserID, error) bool) {
 		var user string
@@ -119,15 +113,14 @@ func (s *Store) HasUsers(ctx context.Context, seasonKey leaderboard.SeasonKey) (
 }
 
 const (
-	// scanParallel is the number of buckets that a Scan reads at a time. More would leave less of
-	// Cassandra to other calls.
+	// scanParallel is the number of buckets that a Scan reads at a time. More would slow
+	// down other calls.
 	scanParallel = 4
-	// scanBatch is the number of entries that a reader of a bucket collects before it passes them on.
+	// scanBatch is the number of entries that a reader of a bucket sends at a time.
 	scanBatch = 256
 )
 
-// Scan yields every entry of a season whose user belongs to a part. It reads several buckets at a
-// time.
+// Scan yields every entry of a season whose user belongs to a part.
 func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -152,8 +145,7 @@ func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part 
 	}
 }
 
-// scan does the work of Scan. It passes the entries on in batches. It returns when all of its
-// goroutines have ended.
+// scan sends the entries in batches. When it returns, all its goroutines have ended.
 func (s *Store) scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part leaderboard.Part, batches chan<- []leaderboard.Entry) error {
 	inc, err := s.incarnations.readAgain(ctx, seasonKey)
 	if err != nil || !inc.open {
@@ -198,13 +190,12 @@ func (s *Store) scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part 
 	})
 }
 
-// bucketsOf returns the buckets that contain the users of a part: first, and every step-th bucket
-// after it. step divides part.Of and the number of buckets. If step equals part.Of, these buckets
-// contain no other users.
+// bucketsOf returns the buckets with the users of a part: first, and every step-th bucket
+// after it. step divides part.Of and the number of buckets. If step equals part.Of, these
+// buckets have no other users.
 //
-// The hash of a user of the part leaves the remainder part.Index if it is divided by part.Of, so
-// also by a divisor of part.Of. The number of the user's bucket is the remainder by the number of
-// buckets. So the two numbers have the same remainder by a common divisor.
+// The user's hash modulo part.Of is part.Index, and the user's bucket is the hash modulo
+// the number of buckets. So modulo a common divisor, bucket and index are equal.
 func bucketsOf(part leaderboard.Part, buckets int) (first, step int) {
 	a, b := max(part.Of, 1), buckets
 	for b > 0 {
@@ -213,17 +204,15 @@ func bucketsOf(part leaderboard.Part, buckets int) (first, step int) {
 	return part.Index % a, a
 }
 
-// usersIn returns the registered users in a bucket of a season.
 func (s *Store) usersIn(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, bucket int) ([]leaderboard.UserID, error) {
 	var user string
 	return gather(ctx, s.conn, op{selectUsers, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number, bucket}}, []any{&user},
 		func() (leaderboard.UserID, error) { return leaderboard.UserID(user), nil })
 }
 
-// UnregisteredUsers yields the users who have results, but no row in table user_entries.
-// Such users exist in damaged data only. In table match_results, the partition of every user
-// with results has a static cell: the copy of the user's account. UnregisteredUsers finds
-// the users with results by these cells.
+// UnregisteredUsers yields the users with results but without a row in table user_entries,
+// which only damaged data has. It finds users with results by the copies of their accounts
+// in table match_results.
 func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
 	return func(yield func(leaderboard.EntryKey, error) bool) {
 		l := listing{s: s, yield: yield, incarnations: map[leaderboard.SeasonKey]incarnation{}}
@@ -253,20 +242,18 @@ func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.Ent
 	}
 }
 
-// maxListed bounds the number of users that one call of [listing.flush] looks up.
 const maxListed = 500
 
-// A listing collects users with results, looks them up in table user_entries, and yields
-// those without a row in this table.
+// A listing looks up users with results in table user_entries, and yields those without a
+// row.
 type listing struct {
 	s            *Store
 	yield        func(leaderboard.EntryKey, error) bool
 	incarnations map[leaderboard.SeasonKey]incarnation
-	users        []userKey // collected, but not looked up yet
+	users        []userKey // not looked up yet
 	stopped      bool
 }
 
-// flush looks up l.users, yields the unregistered users, and empties l.users.
 func (l *listing) flush(ctx context.Context) error {
 	usersOf := map[bucket][]string{}
 	for _, k := range l.users {

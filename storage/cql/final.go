@@ -9,42 +9,34 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A finalSet is a generation: the final standings of all ladders of a season. Only the
-// generation that the season's seal names is valid.
-//
-// The methods of finalSet read and remove generations in positionLayout and fencedLayout, which
-// older versions of the store wrote. The next amendment of the season replaces such a generation by
-// a generation in pagedLayout.
+// A finalSet is a generation: the final standings of all ladders of a season. Its methods
+// read and remove generations in positionLayout and fencedLayout, which older versions of
+// the store wrote. The next amendment replaces them.
 type finalSet struct {
 	s          *Store
 	seasonKey  leaderboard.SeasonKey
 	generation string
 }
 
-// args returns the arguments of a statement: the partition key of the generation, then the
-// other arguments.
+// args returns the partition key of the generation, then the other arguments.
 func (f finalSet) args(others ...any) []any {
 	return append([]any{string(f.seasonKey.Board), string(f.seasonKey.Season), f.generation}, others...)
 }
 
-// finalPage is the number of positions in a page, a partition of table final_standings. Pages in
-// pagedLayout have other sizes: see pageStandings.
+// finalPage is the number of positions in a page, a partition of table final_standings.
 const finalPage = 1000
 
-// pageOf returns the number of the page that contains a position. The first page has number 0.
 func pageOf(position int64) int { return int((position - 1) / finalPage) }
 
-// errEnded means that the incarnation ended while its final standings were written.
 var errEnded = errors.New("cql: the season was deleted while its final standings were written")
 
-// A finalSize is the number of standings of a ladder of a generation.
+// A finalSize is the size of a ladder of a generation.
 type finalSize struct {
 	division string
 	written  int64 // the greatest position
 	erased   int64 // the number of positions that are missing
 }
 
-// sizes returns the sizes of ladders that the query q finds.
 func (f finalSet) sizes(ctx context.Context, q op) ([]finalSize, error) {
 	var l finalSize
 	var erased []int64
@@ -55,7 +47,8 @@ func (f finalSet) sizes(ctx context.Context, q op) ([]finalSize, error) {
 	})
 }
 
-// removeAll deletes all rows of the generation. Reads depend on the order: see finalread.go.
+// removeAll deletes all rows of the generation. Reads depend on the order: see
+// finalread.go.
 func (f finalSet) removeAll(ctx context.Context) error {
 	ladders, err := f.sizes(ctx, op{selectFinalLadders, f.args()})
 	if err != nil {
@@ -63,16 +56,15 @@ func (f finalSet) removeAll(ctx context.Context) error {
 	}
 	for _, l := range ladders {
 		for page := 0; page <= pageOf(l.written); page++ {
-			// One statement deletes a user's rows of all ladders in final_positions. The overall
-			// ladder has every user, so only its pages are read for users.
+			// One statement deletes a user's rows of all ladders. The overall ladder has
+			// every user.
 			if l.division == "" {
 				var user string
 				users, err := gather(ctx, f.s.conn, op{selectFinalUsers, f.args(l.division, page)}, []any{&user}, func() (string, error) { return user, nil })
 				if err != nil {
 					return err
 				}
-				// The static columns of a page outlive its standings. If all standings were erased, the
-				// statement returns one row without a user.
+				// A page whose standings were all erased returns one row without a user.
 				users = slices.DeleteFunc(users, func(user string) bool { return user == "" })
 				err = f.s.forEach(ctx, len(users), func(ctx context.Context, i int) error {
 					return f.s.conn.write(ctx, op{deleteUserPositions, f.args(users[i])})
@@ -92,11 +84,10 @@ func (f finalSet) removeAll(ctx context.Context) error {
 	return f.s.conn.write(ctx, op{deleteFinalLadders, f.args()})
 }
 
-// sweepFinal removes all final standings of an ended incarnation except, in pagedLayout, the users'
-// rows of table final_places, which sweepUsers removes. The seal lists every generation that may have
-// rows. A call of Seal or Amend may still be writing a generation. That call then removes the rows
-// that sweepFinal misses: see checkOpen. sweepFinal makes the valid generation invalid before it
-// removes any row: see finalread.go.
+// sweepFinal removes all final standings of an ended incarnation, except for the rows of
+// users in table final_places. The seal lists every generation that may have rows. A
+// concurrent Seal or Amend removes the rows that sweepFinal misses: see checkOpen.
+// sweepFinal first makes the valid generation invalid: see finalread.go.
 func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	for {
 		_, x, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
@@ -129,9 +120,9 @@ func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey,
 	}
 }
 
-// eraseFinal removes a user from the final standings of a season. The other users keep their
-// ranks. If a generation is pending, eraseFinal raises Overtaken. Otherwise this is not
-// necessary, because every later Seal reads the entries without the user's entry.
+// eraseFinal removes a user from the final standings. The other users keep their ranks. If
+// a generation is pending, it raises Overtaken. Otherwise every later Seal reads the
+// entries without the user.
 func (s *Store) eraseFinal(ctx context.Context, key *userKey) error {
 	inc := incarnation{number: key.incarnation}
 	_, updated, _, err := s.changeSeal(ctx, key.SeasonKey, inc, func(x *seal) bool { x.Overtaken++; return len(x.Pending) > 0 })
@@ -170,9 +161,8 @@ func (s *Store) eraseFinal(ctx context.Context, key *userKey) error {
 	return err
 }
 
-// erase removes a user from the generation.
 func (f finalSet) erase(ctx context.Context, user leaderboard.UserID) error {
-	type place struct { // a row of final_positions
+	type place struct {
 		division string
 		position int64
 		standing leaderboard.SortKey // empty in positionLayout, which has no fences
@@ -206,10 +196,8 @@ func (f finalSet) erase(ctx context.Context, user leaderboard.UserID) error {
 	return f.s.conn.write(ctx, op{deleteUserPositions, f.args(string(user))})
 }
 
-// eraseFence removes the fence at the given standing if there is one. A fence is a row of final_fences
-// with the first standing of a page: see finalread.go. It contains a user's id. eraseFence first makes
-// the next standing of the page a fence, without checking whether the erased standing was one. So a
-// page may have several fences.
+// eraseFence removes the fence at a standing if there is one, because it has a user's id.
+// It first makes the next standing of the page a fence. So a page may have several fences.
 func (f finalSet) eraseFence(ctx context.Context, division string, position int64, standing leaderboard.SortKey) error {
 	page, err := f.rows(ctx, division, position, 2)
 	if err != nil {

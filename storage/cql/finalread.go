@@ -18,56 +18,48 @@ import (
 
 // # How a sealed season in fencedLayout is read
 //
-// File pagedread.go describes the reads of the present layout.
+// For the present layout, see pagedread.go.
 //
-// The seal is in a partition of its own for each season, and each read begins with it. The
-// seal names the valid generation. In this generation, a read finds the place of a user in
-// final_positions, and the page of a sort key in final_fences, each by one statement. A fence
-// is the first standing of a page. A third statement then returns at most two neighboring
-// pages. Each page stores the size of the ladder and the tail of the page: the last position of
-// the ladder with the rank key of the page's last standing. So a read of a user, a page or a
-// rank key costs three statements.
+// Each read begins with the seal, which names the valid generation. The user's row of
+// final_positions, or the last fence at or before a sort key, then names a page. A fence is
+// a row of final_fences with the first standing of a page. A third statement reads at most
+// two neighboring pages. Each page has the size of the ladder and its own tail: the last
+// position in the ladder with the rank key of the page's last standing.
 //
-// A Seal or a deletion may remove the generation meanwhile. But first it makes the
-// generation invalid by a swap of the seal. Then it removes, for each ladder, the users and
-// the pages in their order, then the fences, and after all ladders their sizes. A page is
-// removed by one deletion of its partition, so a read finds a page whole or not at all.
-// Therefore:
+// A Seal or a deletion may remove the generation meanwhile. It first makes the generation
+// invalid by a swap of the seal. Then it removes, for each ladder, the users and the pages
+// in their order, then the fences, and after all ladders their sizes. A page is one
+// partition, so a read finds it whole or not at all. Therefore:
 //
-//   - If a read finds all pages that it expects, then the rows that it read earlier were
-//     complete, except possibly the user's row. If it found the user's row too, it has read
-//     the valid generation.
-//   - If a read finds the size of the overall ladder but not of a division, the generation has
-//     no ladder of this division.
-//   - In all other cases, inFinal reads the seal again. If the seal names the same generation,
-//     nothing was removed before this second read of the seal. If the seal names another
-//     generation or none, the whole read starts again.
+//   - If a read finds all pages that it expects, the rows that it read earlier were
+//     complete, except possibly the user's row. With the user's row, it has read the valid
+//     generation.
+//   - If a read finds the size of the overall ladder but not of a division, the generation
+//     has no ladder of this division.
+//   - In all other cases, inFinal reads the seal again. If the generation is the same,
+//     nothing was removed before. Otherwise the whole read starts again.
 //
-// A store may start from a cached incarnation that a deletion has ended. Until the deletion
-// makes the generation invalid, the read answers as before the deletion.
+// A store may start from a cached incarnation that has ended. Until the deletion makes the
+// generation invalid, it answers as before the deletion.
 //
-// An erasure removes rows of the valid generation. It first adds their positions to the
-// ladder's set erased, then removes them, and then sets Erased and raises Erasures in the
-// seal. Pages are cached for a generation and a number of Erasures. So a page that was cached
-// before the end of an erasure is not used afterwards. The rows of another data center may
-// arrive after its seal, so no page is cached for longer than pageAge.
+// An erasure adds positions to the ladder's set erased, removes the rows, and then sets
+// Erased and raises Erasures in the seal. The keys of cached pages have Erasures, so no
+// page from before the erasure is used after it. Rows of another data center may arrive
+// after its seal, so no page is cached for longer than pageAge.
 
-// A finalRead reads the valid generation of a sealed season.
 type finalRead struct {
 	finalSet
 	seal *seal
 	inc  incarnation
-	// intact means that the read found every row of the generation that it needs. If a read does
-	// not set intact, inFinal must check the seal again.
+	// intact means that the read found every row that it needs. Otherwise inFinal must read
+	// the seal again.
 	intact bool
 }
 
-// inFinal runs f with the valid generation of final standings. If f sets intact, f has read
-// complete standings. Otherwise inFinal reads the seal again after f. If the season is not
-// sealed, or the generation has positionLayout, inFinal also reads the season's row again: the
-// versions of the store with positionLayout delete a season without changing its seal first. If
-// the seal and the row are unchanged, f has read complete standings. Otherwise inFinal runs f
-// again with the new generation.
+// inFinal runs f with the valid generation. If f does not set intact, inFinal reads the
+// seal again. If the season is not sealed, or is in positionLayout, it also reads the
+// season's row: versions of the store with positionLayout delete a season without changing
+// its seal first. If any of them has changed, inFinal runs f again.
 func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, *finalRead) error) error {
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
 	for err == nil && inc.open {
@@ -100,7 +92,7 @@ func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f 
 	return cmp.Or(err, errNotSealed(seasonKey))
 }
 
-// FinalStandings returns up to n final standings, starting at a position.
+// FinalStandings returns up to n final standings, beginning at a position.
 func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, position int64, n int) (page []leaderboard.Standing, total int64, err error) {
 	err = s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, r *finalRead) (err error) {
 		if r.seal.Layout == pagedLayout {
@@ -191,7 +183,7 @@ func errNoStanding(user leaderboard.UserID) error {
 	return fmt.Errorf("cql: final standing of user %q: %w", user, leaderboard.ErrEntryNotFound)
 }
 
-// FinalAfter returns the final standings that follow a sort key.
+// FinalAfter returns up to n final standings that follow a sort key.
 func (s *Store) FinalAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) (page []leaderboard.Standing, better leaderboard.Counts, total int64, err error) {
 	err = s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, r *finalRead) (err error) {
 		if r.seal.Layout == pagedLayout {
@@ -215,7 +207,8 @@ func (s *Store) FinalAfter(ctx context.Context, l leaderboard.Ladder, after lead
 	return page, better, total, err
 }
 
-// ladderByPosition returns a ladder for reads by position, and the number of its standings.
+// ladderByPosition returns a ladder that is read by position, and the number of its
+// standings.
 func (f finalSet) ladderByPosition(ctx context.Context, division string) (finals.Ladder, int64, error) {
 	sizes, err := f.sizes(ctx, op{selectFinalSizes, f.args([]string{division})})
 	if err != nil || len(sizes) == 0 {
@@ -234,16 +227,15 @@ func (f finalSet) ladderByPosition(ctx context.Context, division string) (finals
 	return l, l.Last - sizes[0].erased, err
 }
 
-// rows returns up to n standings of the page of a position, beginning at the position.
+// rows returns up to n standings of one page, beginning at a position.
 func (f finalSet) rows(ctx context.Context, division string, position int64, n int) ([]leaderboard.Standing, error) {
 	var st standingRow
 	return gather(ctx, f.s.conn, op{selectFinalPage, f.args(division, pageOf(position), position, n)},
 		st.dest(), func() (leaderboard.Standing, error) { return st.standing(), nil })
 }
 
-// standingByPosition finds a user's standing by the user's position: in generations of older
-// versions, table final_positions has only the position. If the user has no standing, the Key of
-// the returned standing is empty.
+// standingByPosition finds a user's standing in positionLayout, where final_positions has
+// positions only. If there is none, Key is empty.
 func (f finalSet) standingByPosition(ctx context.Context, division string, user leaderboard.UserID) (leaderboard.Standing, error) {
 	var position int64
 	err := f.s.conn.read(ctx, op{selectFinalPosition, f.args(string(user), division)}, []any{&position}, func() bool { return true })
@@ -256,7 +248,6 @@ func (f finalSet) standingByPosition(ctx context.Context, division string, user 
 	return leaderboard.Standing{User: user}, err
 }
 
-// standingRow is a row of table final_standings.
 type standingRow struct {
 	position           *int64 // nil if the page has no standings
 	user               string
@@ -265,7 +256,6 @@ type standingRow struct {
 	competition, dense int64
 }
 
-// dest returns the variables into which a read scans the row.
 func (r *standingRow) dest() []any {
 	return []any{&r.position, &r.user, &r.key, &r.achieved, &r.competition, &r.dense}
 }
@@ -277,13 +267,12 @@ func (r *standingRow) standing() leaderboard.Standing {
 	}
 }
 
-// A sealedPage is a page of a generation, or some standings of it.
+// A sealedPage is a page, or some standings of it.
 type sealedPage struct {
-	size, tail int64 // the size of the ladder and the tail: see the top of the file; zero if the page does not exist
+	size, tail int64 // of the ladder, and of the page: see the top of the file; zero if the page does not exist
 	standings  []leaderboard.Standing
 }
 
-// bytes returns the approximate memory of the page.
 func (p *sealedPage) bytes() (n int) {
 	for i := range p.standings {
 		n += 96 + len(p.standings[i].User) + len(p.standings[i].Key)
@@ -291,7 +280,7 @@ func (p *sealedPage) bytes() (n int) {
 	return n + 64
 }
 
-// readPages returns the pages that the query q finds, by their number.
+// readPages returns the pages that a query finds, by number.
 func (r *finalRead) readPages(ctx context.Context, q op) (map[int]*sealedPage, error) {
 	pages := map[int]*sealedPage{}
 	var number int
@@ -312,7 +301,7 @@ func (r *finalRead) readPages(ctx context.Context, q op) (map[int]*sealedPage, e
 	return pages, err
 }
 
-// pages returns whole pages of a ladder, from the cache or by one statement.
+// pages returns whole pages, from the cache or by one statement.
 func (r *finalRead) pages(ctx context.Context, division string, first, last int) (map[int]*sealedPage, error) {
 	pages := map[int]*sealedPage{}
 	var missing []int
@@ -335,10 +324,10 @@ func (r *finalRead) pages(ctx context.Context, division string, first, last int)
 	return pages, err
 }
 
-// standingsBetween returns the standings from one position to another, both inclusive, by page.
-// The positions must be on at most two pages.
+// standingsBetween returns the standings from one position to another, inclusive, by page.
+// They must be on at most two pages.
 func (r *finalRead) standingsBetween(ctx context.Context, division string, from, to int64) (map[int]*sealedPage, error) {
-	const few = 110 // more than the neighbors of one request; a whole page has many more standings
+	const few = 110 // more than the neighbors of one request, and much less than a page
 	first, last := pageOf(from), pageOf(to)
 	cached := r.s.pages.get(r.pageKey(division, first)) != nil && r.s.pages.get(r.pageKey(division, last)) != nil
 	if first == 0 || cached || to-from >= few {
@@ -361,7 +350,7 @@ func (r *finalRead) standingsBetween(ctx context.Context, division string, from,
 }
 
 // size returns the size of a ladder. It sets intact if it finds the size of the overall
-// ladder, because the sizes are removed last.
+// ladder: sizes are removed last.
 func (r *finalRead) size(ctx context.Context, division string) (finalSize, error) {
 	names := []string{""}
 	if division != "" {
@@ -377,7 +366,7 @@ func (r *finalRead) size(ctx context.Context, division string) (finalSize, error
 	return finalSize{}, err
 }
 
-// standingsFrom returns up to n standings, starting at a position, and the number of all
+// standingsFrom returns up to n standings, beginning at a position, and the number of all
 // standings.
 func (r *finalRead) standingsFrom(ctx context.Context, division string, position int64, n int) (page []leaderboard.Standing, total int64, err error) {
 	size := int64(-1)
@@ -420,13 +409,11 @@ func (r *finalRead) standingsFrom(ctx context.Context, division string, position
 // lookupUsers is the number of users that one statement looks up.
 const lookupUsers = 25
 
-// userPlace is a user's row of table final_positions.
 type userPlace struct {
 	leaderboard.Standing
 	notWorse int64 // the position of the last standing with the user's rank key; 0 means the tail of the page
 }
 
-// places returns the rows of the users that have a standing.
 func (r *finalRead) places(ctx context.Context, division string, users []leaderboard.UserID) ([]userPlace, error) {
 	names := make([]string, len(users))
 	for i, u := range users {
@@ -473,7 +460,8 @@ func (r *finalRead) standingsOf(ctx context.Context, division string, users []le
 	return standings, size.written - size.erased, nil
 }
 
-// neighborhood returns a user's standing with its neighbors, and the number of all standings.
+// neighborhood returns a user's standing with its neighbors, and the number of all
+// standings.
 func (r *finalRead) neighborhood(ctx context.Context, division string, user leaderboard.UserID, above, below int) (leaderboard.Neighborhood, int64, error) {
 	places, err := r.places(ctx, division, []leaderboard.UserID{user})
 	if err == nil && len(places) == 0 {
@@ -511,8 +499,8 @@ func (r *finalRead) neighborhood(ctx context.Context, division string, user lead
 	return n, size - r.seal.Erased[division], nil
 }
 
-// standingsAfter returns up to n standings that follow a sort key, the counts of the standings
-// with better rank keys, and the number of all standings.
+// standingsAfter returns up to n standings that follow a sort key, the counts of those with
+// better rank keys, and the number of all.
 func (r *finalRead) standingsAfter(ctx context.Context, division string, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, int64, error) {
 	number := 0 // the last page that begins at the key or before it
 	if err := r.s.conn.read(ctx, op{selectFinalFence, r.args(division, []byte(after))}, []any{&number}, func() bool { return true }); err != nil {
@@ -552,7 +540,7 @@ func (r *finalRead) standingsAfter(ctx context.Context, division string, after l
 	return following[:min(n, len(following))], finals.Better(&last, following), size - r.seal.Erased[division], nil
 }
 
-// pageKey identifies a page in fencedLayout in the cache. For pagedLayout, see cachedName.
+// pageKey identifies a page in fencedLayout in the cache.
 type pageKey struct {
 	generation, division string
 	number               int
@@ -563,23 +551,19 @@ func (r *finalRead) pageKey(division string, number int) pageKey {
 	return pageKey{r.generation, division, number, r.seal.Erasures}
 }
 
-// pageCacheBytes bounds the memory that cached pages take.
 const pageCacheBytes = 64 << 20
 
-// pageAge bounds the time for which a page is cached.
 const pageAge = time.Minute
 
-// A cached value is a page or a directory. It does not change.
+// A cached value is a page or a directory, which must not be changed.
 type cached interface{ bytes() int }
 
-// A pageCache keeps the most recently read pages and directories.
 type pageCache struct {
 	mu    sync.Mutex
 	lru   *simplelru.LRU[any, cachedAt]
 	bytes int
 }
 
-// cachedAt is a cached value and the time when it was read.
 type cachedAt struct {
 	cached
 	at time.Time
@@ -587,11 +571,10 @@ type cachedAt struct {
 
 func newPageCache() *pageCache {
 	c := &pageCache{}
-	c.lru, _ = simplelru.NewLRU(pageCacheBytes, func(_ any, v cachedAt) { c.bytes -= v.cached.bytes() }) // fails only for a size below 1
+	c.lru, _ = simplelru.NewLRU(pageCacheBytes, func(_ any, v cachedAt) { c.bytes -= v.cached.bytes() }) // fails only if the size is below 1
 	return c
 }
 
-// get returns a cached value, which the caller must not change, or nil.
 func (c *pageCache) get(key any) cached {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -603,8 +586,6 @@ func (c *pageCache) get(key any) cached {
 	return v.cached
 }
 
-// add caches a value, and then removes the least recently used values that exceed
-// pageCacheBytes.
 func (c *pageCache) add(key any, v cached) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

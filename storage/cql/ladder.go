@@ -12,11 +12,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Entries yields the ranked entries of a ladder.
-//
-// A writer that stopped halfway may have left an orphan row. Therefore Entries also reads
-// the entry of each row's user. It yields the entry only if the row follows from the entry's
-// key and divisions.
+// Entries yields the ranked entries of a ladder. It also reads the entry of each row's
+// user, and skips orphan rows.
 func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		inc, err := s.incarnations.readAgain(ctx, l.SeasonKey)
@@ -36,14 +33,14 @@ func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderb
 	}
 }
 
-// Most readers want only the top of a ladder. So the first page of a bucket is small, and
-// each next page is twice as large, up to lastLadderPage rows.
+// Most readers want the top only. So the first page of a bucket is small, and each next one
+// twice as large.
 const (
 	firstLadderPage = 8
 	lastLadderPage  = 500
 )
 
-// A bucketReader reads one bucket of a ladder, page by page. It omits orphan rows.
+// A bucketReader reads one bucket of a ladder, page by page. It skips orphan rows.
 type bucketReader struct {
 	s      *Store
 	ladder leaderboard.Ladder
@@ -57,14 +54,12 @@ type bucketReader struct {
 	end   bool                  // the bucket has no more pages
 }
 
-// A cursor is the place of a row in a bucket.
 type cursor struct {
 	standing []byte
 	user     string
 }
 
-// openLadder returns a heap of readers, one for each bucket that has entries after a sort
-// key. The first reader of the heap has the best entry.
+// openLadder returns a heap of readers, one for each bucket with entries after a sort key.
 func (s *Store) openLadder(ctx context.Context, l leaderboard.Ladder, inc incarnation, after leaderboard.SortKey) (readerHeap, error) {
 	start, err := s.cursorAt(ctx, l.SeasonKey, after)
 	if err != nil {
@@ -80,10 +75,9 @@ func (s *Store) openLadder(ctx context.Context, l leaderboard.Ladder, inc incarn
 	return h, err
 }
 
-// readerHeap implements [heap.Interface]. The reader with the best first entry comes first.
+// readerHeap implements [heap.Interface]. The reader with the best entry is first.
 type readerHeap []*bucketReader
 
-// removeFirst removes the best entry from the heap.
 func (h *readerHeap) removeFirst(ctx context.Context) error {
 	r := (*h)[0]
 	r.page, r.keys = r.page[1:], r.keys[1:]
@@ -100,8 +94,7 @@ func (h *readerHeap) removeFirst(ctx context.Context) error {
 	return nil
 }
 
-// cursorAt returns the place of a sort key. It reads the board, because the length of the
-// board's rank keys determines where the user id begins in the sort key.
+// cursorAt returns the place of a sort key. The board determines the length of rank keys.
 func (s *Store) cursorAt(ctx context.Context, seasonKey leaderboard.SeasonKey, key leaderboard.SortKey) (*cursor, error) {
 	if key == "" {
 		return nil, nil
@@ -129,7 +122,6 @@ func (h *readerHeap) Pop() any {
 	return r
 }
 
-// fill fetches pages until r.page has an entry or the bucket has no more pages.
 func (r *bucketReader) fill(ctx context.Context) error {
 	r.page, r.keys = nil, nil
 	for !r.end && len(r.page) == 0 {
@@ -140,8 +132,6 @@ func (r *bucketReader) fill(ctx context.Context) error {
 	return nil
 }
 
-// fetch fetches a page of rows. It appends to r.page the entry of each row, except for
-// orphan rows.
 func (r *bucketReader) fetch(ctx context.Context) error {
 	rows, err := r.fetchRows(ctx)
 	if err != nil || len(rows) == 0 {
@@ -159,14 +149,12 @@ func (r *bucketReader) fetch(ctx context.Context) error {
 	return nil
 }
 
-// entryOf returns the entry of a row's user. It reports whether the row follows from the
-// entry.
+// entryOf returns the entry of a row's user, and reports whether the row follows from it.
 func (r *bucketReader) entryOf(entries map[leaderboard.UserID]leaderboard.Entry, c *cursor) (leaderboard.Entry, bool) {
 	entry, ok := entries[leaderboard.UserID(c.user)]
 	return entry, ok && slices.Contains(rowKeys(&entry), rowKey{r.ladder.Division.String(), string(c.standing)})
 }
 
-// fetchRows fetches the next page of rows, including orphan rows.
 func (r *bucketReader) fetchRows(ctx context.Context) ([]cursor, error) {
 	args := []any{string(r.ladder.Board), string(r.ladder.Season), r.inc.number, r.ladder.Division.String(), r.bucket}
 	q := op{selectTop, append(args, r.size)}
@@ -187,7 +175,6 @@ func (r *bucketReader) fetchRows(ctx context.Context) ([]cursor, error) {
 	return rows, nil
 }
 
-// readEntries returns the entries of the users of the rows.
 func (r *bucketReader) readEntries(ctx context.Context, rows []cursor) (map[leaderboard.UserID]leaderboard.Entry, error) {
 	users := map[string]bool{}
 	for _, c := range rows {
@@ -209,8 +196,7 @@ func (r *bucketReader) readEntries(ctx context.Context, rows []cursor) (map[lead
 	return out, err
 }
 
-// OrphanRows yields the rows that do not follow from their user's entry. It reads the
-// overall ladder and every division in which a registered user may have a row.
+// OrphanRows yields the rows that do not follow from their user's entry.
 func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.OrphanRow, error] {
 	return func(yield func(leaderboard.OrphanRow, error) bool) {
 		inc, err := s.incarnations.readAgain(ctx, seasonKey)
@@ -230,8 +216,8 @@ func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey)
 	}
 }
 
-// orphanRowsOfBucket yields the orphan rows of one bucket of a ladder. It returns stopped as
-// true if yield returned false.
+// orphanRowsOfBucket yields the orphan rows of a bucket. stopped means that yield returned
+// false.
 func (s *Store) orphanRowsOfBucket(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, division string, bucket int, yield func(leaderboard.OrphanRow, error) bool) (stopped bool, err error) {
 	d, err := leaderboard.ParseDivision(division)
 	if err != nil {
@@ -260,8 +246,8 @@ func (s *Store) orphanRowsOfBucket(ctx context.Context, seasonKey leaderboard.Se
 	return false, nil
 }
 
-// ladderNames returns the names of a season's ladders, sorted: "" for the overall ladder,
-// and every division in which a registered user may have a row.
+// ladderNames returns the sorted names of a season's ladders: "" for the overall one, and
+// every division in which a registered user may have a row.
 func (s *Store) ladderNames(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) ([]string, error) {
 	all := map[string]bool{"": true}
 	for bucket := range inc.buckets {
@@ -278,7 +264,6 @@ func (s *Store) ladderNames(ctx context.Context, seasonKey leaderboard.SeasonKey
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// divisionsOfUsers returns the divisions in which the given users may have rows.
 func (s *Store) divisionsOfUsers(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, users []leaderboard.UserID) (map[string]bool, error) {
 	var mu sync.Mutex
 	all := map[string]bool{}

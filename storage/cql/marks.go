@@ -13,39 +13,33 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// markBuckets is the number of partitions of the marks ([leaderboard.FinalMark]) of one data
-// center. A removed mark leaves a tombstone for gc_grace_seconds, which is four hours. Cassandra
-// rejects a read of 100,000 tombstones. So fewer marks of a partition may be removed within four
-// hours.
+// markBuckets is the number of partitions of the marks of one data center. Of each, fewer
+// than 100,000 may be removed within gc_grace_seconds (4 h): Cassandra rejects a read of so
+// many tombstones.
 const markBuckets = 16
 
-// MarkFinal writes a mark, a row of table final_marks, for each user. If the season is not sealed,
-// it returns [leaderboard.ErrNotSealed] instead. Each mark has a new id, so it is written once
-// and removed once, and the removal never hides a later mark.
+// MarkFinal writes a mark for each user, or returns [leaderboard.ErrNotSealed]. Each call
+// has a new id, so the removal of a mark never hides a later one. Each data center has its
+// own marks. A store that reads a mark also finds the change of the entry, which a quorum
+// of the data center had before.
 //
-// Each data center has its own marks, which only its stores read and remove. A store that reads a
-// mark also finds the change of the entry: a quorum of the data center had the change before
-// MarkFinal wrote the mark.
+// The final standings of a concurrent Seal must include the caller's changes. Seal adds its
+// generation to Pending, reads the entries, and makes the generation valid. All changes of
+// the seal are swaps, so they have an order:
 //
-// A Seal may run while the caller changes the entries. The final standings must then include
-// these changes. Seal first adds its generation to Pending, then reads the entries, and then
-// makes the generation valid. All changes of the seal are conditional statements (swaps), so they
-// have a definite order.
-//
-//   - If MarkFinal finds neither a pending nor a valid generation, Seal has not read any
-//     entry yet. Seal later reads the changed entries.
-//   - If MarkFinal finds a pending generation, it increments [seal].Overtaken by a swap. If this
-//     swap comes before the last swap of Seal, Seal starts again and reads the changes. If
-//     the last swap of Seal comes first, the swap of MarkFinal fails. MarkFinal then reads the
-//     seal again and finds that the season is sealed.
-//   - If MarkFinal finds that the season is sealed, it writes marks. Amend later reads the changed
+//   - Without a pending or valid generation, Seal has not read entries yet. It later reads
+//     the changed ones.
+//   - If a generation is pending, MarkFinal raises [seal].Overtaken by a swap. If this swap
+//     comes before the last swap of Seal, Seal starts again. Otherwise it fails, and
+//     MarkFinal finds on its next read that the season is sealed.
+//   - If the season is sealed, MarkFinal writes marks. Amend later reads the changed
 //     entries.
-//   - If the swap of MarkFinal fails, for example because another data center is lost, MarkFinal
-//     writes marks too, and returns [leaderboard.ErrNotSealed]. Amend later makes Seal start again,
-//     or reads the changed entries after Seal.
+//   - If the swap is unavailable, for example because another data center is down,
+//     MarkFinal writes marks and returns [leaderboard.ErrNotSealed]. Amend later makes Seal
+//     start again, or reads the entries after Seal.
 //
-// If the writer dies before MarkFinal returns, it has not acknowledged the change. The sender
-// then sends the change again, and the writer that receives it calls MarkFinal.
+// If the caller dies before MarkFinal returns, it has not acknowledged the change. The
+// sender sends the change again.
 func (s *Store) MarkFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID, reason string) error {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey) // the incarnation in which the caller changed entries
@@ -69,7 +63,7 @@ func (s *Store) MarkFinal(ctx context.Context, b *leaderboard.Board, season lead
 	return err
 }
 
-// overtake returns the seal of a season. If a Seal is running, overtake makes it start again: see
+// overtake returns the seal of a season. It makes a running Seal start again: see
 // MarkFinal.
 func (s *Store) overtake(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (seal, error) {
 	x, _, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
@@ -79,8 +73,8 @@ func (s *Store) overtake(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 	return x, err
 }
 
-// writeMarks writes statements on table final_marks, in batches of one partition. The first two
-// arguments of each are the partition key.
+// writeMarks runs statements on table final_marks, in batches of one partition. Their
+// second argument is the bucket.
 func (s *Store) writeMarks(ctx context.Context, ops []op) error {
 	byBucket := map[int][]op{}
 	for _, o := range ops {
@@ -131,7 +125,6 @@ func (s *Store) deleteMark(user leaderboard.UserID, id string) op {
 	return op{deleteMark, []any{s.dc, bucketOf(user, markBuckets), string(user), id}}
 }
 
-// eraseMarks removes all marks of a user in this data center.
 func (s *Store) eraseMarks(ctx context.Context, user leaderboard.UserID) error {
 	var id string
 	deletions, err := gather(ctx, s.conn, op{selectUserMarks, []any{s.dc, bucketOf(user, markBuckets), string(user)}}, []any{&id},

@@ -15,61 +15,55 @@ import (
 // # Why no result misses a void
 //
 // The Voids of a result are a part of the user's state (see state.go): a row of kindVoid,
-// whose greatest value prevails. So the argument in state.go applies to a writer of Voids
-// too: when all writers have finished, the stored entry follows from the Voids. It remains to
-// show that each result gets the Voids of its match. On a board with Board.Matches, the writer
-// W of a result does these steps:
+// whose greatest value prevails. So when all writers have finished, the entry follows from
+// the Voids. It remains to show that each result gets the Voids of its match. On a board
+// with Board.Matches, the writer W of a result does these steps:
 //
 //  1. Write the result, unless the table has it.
 //  2. Write the user into table match_users.
 //  3. Read the state of the match. If its Voids are greater than those of the result, write
 //     them to the result.
 //
-// The writer V of a void, or of the end of a void, does other steps:
+// The writer V of a void, or of its end, does other steps:
 //
 //  1. Write the state of the match (SetMatch).
 //  2. Read the users in table match_users (MatchUsers).
-//  3. For each of these users: if the user has a result, write the Voids to it.
+//  3. Write the Voids to the result of each of these users.
 //
-// Each step begins after a quorum has completed the previous step. If step 3 of W reads the state
-// that V wrote, W writes the Voids. Otherwise, step 3 of W began before step 1 of V ended. Then
-// steps 1 and 2 of W ended before steps 2 and 3 of V began. So V reads the user, and finds the
-// result.
+// Each step begins after a quorum has completed the previous one. If step 3 of W reads the
+// state that V wrote, W writes the Voids. Otherwise, step 3 of W began before step 1 of V
+// ended. Then steps 1 and 2 of W ended before steps 2 and 3 of V began. So V reads the
+// user, and finds the result.
 //
-// If W dies before the end of step 3, it has not acknowledged the result, so the sender sends
-// it again, and the next writer does the steps. Until then the result may count although its
-// match is void. If V dies, the state of the match shows that its Voids are not applied
-// everywhere, and another process does the steps of V again.
+// If W dies before the end of step 3, the sender sends the result again. Until then the
+// result may count although its match is void. If V dies, the state of the match shows that
+// its Voids are not applied everywhere. Another process then repeats the steps of V.
 //
-// With several data centers, a quorum of one data center may lack recent writes of other data
-// centers. But each data center has a writer W of each result (see state.go). It also has a writer
-// V: a state has one Applied for each data center, and each data center repeats the steps of V
-// until its own Applied is equal to Voids. So the argument is true for the writers of each data
-// center alone. The repeated steps also write the entries to the index of the data center, and make
-// its stores drop their summaries of the users (see summary.go). A store may have cached a summary
-// before the Voids arrived in its data center.
+// With several data centers, each data center has a writer W of each result (see state.go),
+// and a writer V: a state has one Applied for each data center, which repeats the steps of
+// V until Applied equals Voids. So the argument holds for each data center alone. The
+// repeated steps also update the index of the data center, and drop summaries that its
+// stores cached before the Voids arrived.
 
 // # Why no erased user stays in table match_users
 //
-// Each writer W of a result does step 1 before step 2. An erasure E begins a new epoch of the
-// user (see codec.go), then reads the user's results, and then removes the user from the matches of these
-// results. The timestamp of this removal is greater than the timestamps of all writes of
-// earlier epochs. So if E reads the result of W, it does not matter when W does step 2.
+// An erasure E begins a new epoch of the user (see codec.go), then reads the user's
+// results, and then removes the user from their matches. The timestamp of the removal is
+// greater than that of all writes of earlier epochs. So if E reads the result of W, it does
+// not matter when W does step 2.
 //
-// Otherwise E had begun the new epoch before W ended step 1, and W finds this epoch before it
-// acknowledges the result. W then begins again. If W dies instead, the sender sends the result
-// again. In both cases a writer W' reads the new epoch. If the result was received before the
-// erasure, it is rejected, and W' removes the user from the match (see [task.unlistErased]).
-// Otherwise it counts in the new epoch, and the user belongs in the table.
+// Otherwise E began the new epoch before W ended step 1. W finds this epoch before it
+// acknowledges the result, and begins again. If W dies, the sender sends the result again.
+// In both cases a writer W' reads the new epoch. If the result was received before the
+// erasure, W' rejects it and removes the user from the match ([task.unlistErased]).
+// Otherwise the result counts in the new epoch, and the user belongs in the table.
 
-// matchArgs returns the arguments of a statement: the other arguments, then the key of an
-// incarnation of a season.
+// matchArgs returns the other arguments, then the key of an incarnation.
 func matchArgs(s leaderboard.SeasonKey, incarnation int, others ...any) []any {
 	return append(others, string(s.Board), string(s.Season), incarnation)
 }
 
-// readStates returns the states that a query on table match_states finds. The Applied of each
-// state is that of this data center.
+// readStates returns the states that a query finds, with the Applied of this data center.
 func (s *Store) readStates(ctx context.Context, key leaderboard.SeasonKey, q op) ([]leaderboard.MatchState, error) {
 	var match string
 	var body []byte
@@ -83,7 +77,6 @@ func (s *Store) readStates(ctx context.Context, key leaderboard.SeasonKey, q op)
 	})
 }
 
-// readVoids returns the Voids of the matches of the task's results.
 func (t *task) readVoids(ctx context.Context, key *userKey) (map[leaderboard.MatchID]int64, error) {
 	if !t.b.Matches {
 		return nil, nil
@@ -95,7 +88,7 @@ func (t *task) readVoids(ctx context.Context, key *userKey) (map[leaderboard.Mat
 	return t.s.voidsOf(ctx, key, ids)
 }
 
-// voidsOf returns the Voids of the given matches. It sorts ids.
+// voidsOf returns the Voids of matches. It sorts ids.
 func (s *Store) voidsOf(ctx context.Context, key *userKey, ids []leaderboard.MatchID) (map[leaderboard.MatchID]int64, error) {
 	voids := map[leaderboard.MatchID]int64{}
 	slices.Sort(ids)
@@ -112,8 +105,8 @@ func (s *Store) voidsOf(ctx context.Context, key *userKey, ids []leaderboard.Mat
 	return voids, nil
 }
 
-// matchesToList returns the matches of the task's results that have a result in st. A VoidOnly
-// result is left out: its caller has found the user in table match_users.
+// matchesToList returns the matches of the task's results that have a result in st. It
+// skips VoidOnly results, whose users the table already has.
 func (t *task) matchesToList(st *state) (ids []leaderboard.MatchID) {
 	if !t.b.Matches {
 		return nil
@@ -127,12 +120,12 @@ func (t *task) matchesToList(st *state) (ids []leaderboard.MatchID) {
 	return slices.Compact(ids)
 }
 
-// markMatch is the match id of a row of table match_states that marks an incarnation with
-// rows in table match_users. No match has this id.
+// markMatch is the match id of a row that marks an incarnation with rows in table
+// match_users.
 const markMatch = ""
 
-// listUser adds the user to table match_users, for the given matches. Before the first row
-// that this store writes in an incarnation, listUser writes the row with markMatch.
+// listUser adds the user to table match_users. Before its first row of an incarnation, a
+// store writes the row with markMatch.
 func (t *task) listUser(ctx context.Context, key *userKey, inc incarnation, st *state, ids []leaderboard.MatchID) error {
 	if len(ids) == 0 {
 		return nil
@@ -156,9 +149,8 @@ func (s *Store) hasMatchUsers(ctx context.Context, key leaderboard.SeasonKey, in
 	return len(states) > 0, err
 }
 
-// unlistUser removes the user from table match_users, for the given matches. The bucket is
-// the user's bucket in the incarnation. The timestamp must be greater than the timestamps of
-// the rows to remove.
+// unlistUser removes the user from table match_users. timestamp must be greater than those
+// of the rows.
 func (s *Store) unlistUser(ctx context.Context, key *userKey, bucket int, ids []leaderboard.MatchID, timestamp int64) error {
 	return s.forEach(ctx, len(ids), func(ctx context.Context, i int) error {
 		return s.conn.write(ctx, op{deleteMatchUser, append(matchArgs(key.SeasonKey, key.incarnation, timestamp),
@@ -166,9 +158,8 @@ func (s *Store) unlistUser(ctx context.Context, key *userKey, bucket int, ids []
 	})
 }
 
-// unlistErased handles the task's results that were received before the user's last erasure.
-// It removes the user from their matches in table match_users, because an earlier writer of
-// such a result may have added the user.
+// unlistErased removes the user from the matches of results that were received before the
+// user's erasure. An earlier writer of such a result may have added the user.
 func (t *task) unlistErased(ctx context.Context, key *userKey, inc incarnation, st *statics) error {
 	if !t.b.Matches {
 		return nil
@@ -182,8 +173,8 @@ func (t *task) unlistErased(ctx context.Context, key *userKey, inc incarnation, 
 	return t.s.unlistUser(ctx, key, bucketOf(key.user, inc.buckets), ids, st.account.Epoch<<epochShift)
 }
 
-// grownVoids reads the Voids of the given matches again. It returns the statements that write
-// those Voids that are greater than the Voids of the results in st.
+// grownVoids reads the Voids of matches again. It returns the statements that write those
+// greater than the Voids in st.
 func (t *task) grownVoids(ctx context.Context, key *userKey, st *state, ids []leaderboard.MatchID) ([]op, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -201,17 +192,15 @@ func (t *task) grownVoids(ctx context.Context, key *userKey, st *state, ids []le
 	return ops, nil
 }
 
-// voidOp returns the statement that writes the Voids of a result.
 func voidOp(key *userKey, st *state, id leaderboard.MatchID, voids int64) op {
 	return op{insertItem, append(key.args(), string(id), int8(kindVoid), []byte{}, binary.AppendUvarint(nil, uint64(voids)), st.account.Epoch<<epochShift|voids)}
 }
 
 // SetMatch merges the state of a match into the stored state.
 //
-// The season may be deleted before or during the call. If the deletion is not earlier than m.At,
-// the call must not write the state into the next incarnation. A deletion writes its time before
-// it ends the incarnation. So if the call finds that the incarnation has ended, it also reads the
-// time of the deletion, and compares it with m.At.
+// If a deletion at m.At or later ends the incarnation, SetMatch must not write the state
+// into the next one. A deletion writes its time first, so SetMatch reads it when it finds
+// that the incarnation has ended.
 func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState) (leaderboard.MatchState, error) {
 	m.At = leaderboard.Truncate(m.At)
 	for range maxTries {
@@ -241,9 +230,8 @@ func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboar
 	return leaderboard.MatchState{}, fmt.Errorf("cql: match %q: the season was deleted %d times during one call; repeat the call: %w", m.Match, maxTries, leaderboard.ErrUnavailable)
 }
 
-// incarnationFor returns the open incarnation for the state of a match, and reports whether
-// the last deletion of the season also deletes this state. If no incarnation is open,
-// incarnationFor opens one, unless the state is deleted.
+// incarnationFor returns the open incarnation for m, and reports whether the season's last
+// deletion also deletes m. It opens an incarnation if necessary, unless m is deleted.
 func (s *Store) incarnationFor(ctx context.Context, b *leaderboard.Board, m *leaderboard.MatchState) (inc incarnation, deleted bool, err error) {
 	inc, err = s.incarnations.cachedOrRead(ctx, m.SeasonKey)
 	if err == nil && !inc.openFor(b) {
@@ -259,8 +247,8 @@ func (s *Store) incarnationFor(ctx context.Context, b *leaderboard.Board, m *lea
 	return inc, m.DeletedBy(inc.deletedAt), err
 }
 
-// matchStateIn returns the state of a match in an incarnation. If the match was never voided,
-// only the MatchKey is set.
+// matchStateIn returns the state of a match. If the match was never voided, only the
+// MatchKey is set.
 func (s *Store) matchStateIn(ctx context.Context, key leaderboard.MatchKey, inc incarnation) (leaderboard.MatchState, error) {
 	states, err := s.readStates(ctx, key.SeasonKey, op{selectState, append(matchArgs(key.SeasonKey, inc.number), []string{string(key.Match)})})
 	if err != nil || len(states) == 0 {
@@ -298,8 +286,7 @@ func (s *Store) Matches(ctx context.Context, key leaderboard.SeasonKey) iter.Seq
 	}
 }
 
-// MatchUsers yields the users of a match. It reads the partitions of s.parallel buckets at a
-// time, and keeps only their users in memory.
+// MatchUsers yields the users of a match.
 func (s *Store) MatchUsers(ctx context.Context, key leaderboard.MatchKey) iter.Seq2[leaderboard.UserID, error] {
 	return func(yield func(leaderboard.UserID, error) bool) {
 		inc, err := s.incarnations.readAgain(ctx, key.SeasonKey)
@@ -326,16 +313,15 @@ func (s *Store) MatchUsers(ctx context.Context, key leaderboard.MatchKey) iter.S
 	}
 }
 
-// appendMatchState appends the state of a match without Applied. Of two states with equal Voids,
-// which have the same timestamp, the state that [leaderboard.MergeMatch] returns has the greater
-// bytes. So Cassandra keeps this state.
+// appendMatchState appends m without Applied. Two states with equal Voids have the same
+// timestamp. Then the state that [leaderboard.MergeMatch] returns has the greater bytes,
+// and Cassandra keeps it.
 func appendMatchState(dst []byte, m *leaderboard.MatchState) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, codecFormat), uint64(m.Voids))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(m.At.UnixMicro())^1<<63)
 	return append(append(append(dst, m.Actor...), 0), m.Reason...)
 }
 
-// decodeMatchState is the inverse of appendMatchState. It does not change the key of m.
 func decodeMatchState(m *leaderboard.MatchState, b []byte) error {
 	const headBytes = 1 + 8 + 8
 	if len(b) < headBytes || b[0] != codecFormat {
