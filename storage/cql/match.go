@@ -16,29 +16,28 @@ const (
 	kindRefusal   = 1
 	kindContender = 2 // a payload that prevailed over another payload of the same revision
 	kindRepair    = 3 // a number that Recount adds to the version, so that its repair prevails
-	kindVoid      = 4 // the Voids of the result
+	kindVoid      = 4
 )
 
-// A match is what table match_results contains about one match of a user.
+// A match is the data of one match of a user in table match_results.
 type match struct {
-	result   *leaderboard.MatchResult // the result that stands
+	result   *leaderboard.MatchResult
 	refusals []leaderboard.Refusal
 
-	payload    []byte // the payload of the result that stands
+	payload    []byte // of the result that stands
 	counted    bool   // the summary of the task includes the result
 	contenders []contender
 	high, low  []byte    // see fingerprint
-	row        contender // the row of kindResult
-	voids      int64     // the Voids in the row of kindVoid
+	row        contender // of kindResult
+	voids      int64     // of the row of kindVoid
 }
 
-// A contender is a payload with its revision.
 type contender struct {
 	revision int64
 	payload  []byte
 }
 
-// compare orders contenders by revision, then by payload. The greatest contender stands.
+// compare orders contenders. The greatest stands.
 func (c *contender) compare(o *contender) int {
 	if c.revision != o.revision {
 		if c.revision < o.revision {
@@ -49,11 +48,10 @@ func (c *contender) compare(o *contender) int {
 	return bytes.Compare(c.payload, o.payload)
 }
 
-// eachMatch runs a query and calls visit for each match in the answer, ordered by match
-// id. For each row of kindRepair, it calls visit with a nil match and the number that the
-// row adds to the version. It stops if visit returns false. The query may select further
-// columns before those of a match: eachMatch scans them into extraDest. It returns the number
-// of rows that it has read.
+// eachMatch runs a query and calls visit for each match, ordered by match id, until visit
+// returns false. For a row of kindRepair, m is nil and repair is the row's number. Columns
+// of the query before those of a match go to extraDest. rows is the number of rows that
+// were read.
 func (s *Store) eachMatch(ctx context.Context, key *userKey, q op, visit func(m *match, id leaderboard.MatchID, repair uint64) bool, extraDest ...any) (rows int, err error) {
 	var id string
 	var kind *int8
@@ -77,7 +75,7 @@ func (s *Store) eachMatch(ctx context.Context, key *userKey, q op, visit func(m 
 	err = s.conn.read(ctx, q, append(extraDest, &id, &kind, &item, &payload, &high, &low, &written), func() bool {
 		rows++
 		if kind == nil {
-			return true // the partition has static cells but no rows
+			return true // static cells without rows
 		}
 		if leaderboard.MatchID(id) != current {
 			if more = flush(); !more {
@@ -109,7 +107,6 @@ func (s *Store) eachMatch(ctx context.Context, key *userKey, q op, visit func(m 
 	return rows, err
 }
 
-// add adds the content of a row to m.
 func (m *match) add(kind int8, item, payload, high, low []byte, written int64) error {
 	switch kind {
 	case kindResult:
@@ -138,7 +135,6 @@ func (m *match) add(kind int8, item, payload, high, low []byte, written int64) e
 	return nil
 }
 
-// setStanding sets m.result to the result that stands: the greatest of m.row and m.contenders.
 func (m *match) setStanding(key leaderboard.ResultKey) error {
 	best := m.row
 	for _, c := range m.contenders {
@@ -158,18 +154,16 @@ func (m *match) setStanding(key leaderboard.ResultKey) error {
 	return nil
 }
 
-// put sets m.result to r. The caller must then write r to the table.
+// put sets m.result to r, which the caller must then write to the table.
 func (m *match) put(r *leaderboard.MatchResult) {
 	m.result, m.payload = r, r.AppendPayload(nil)
 	m.row = contender{r.Revision, m.payload}
 	m.high, m.low = fingerprint(m.payload)
 }
 
-// version returns the part of the state's version that comes from the match.
 func (m *match) version() uint64 { return m.versionWith(m.result) }
 
-// versionWith returns the version that the match would have if r were the result that
-// stands.
+// versionWith returns the version of the match if r stands.
 func (m *match) versionWith(r *leaderboard.MatchResult) uint64 {
 	if r == nil {
 		return 0
@@ -177,27 +171,21 @@ func (m *match) versionWith(r *leaderboard.MatchResult) uint64 {
 	return uint64(r.Revision) + 1 + uint64(len(m.contenders)) + uint64(r.Voids)
 }
 
-// needsContender reports whether the result that stands needs a contender row: two
-// payloads of the result's revision were written, and no contender row records that this result
-// prevailed.
+// needsContender reports whether two payloads of the revision that stands were written, and
+// no contender row has the greater one.
 //
-// Two stores may concurrently write different payloads of one revision. Each store then
-// writes the entry that follows from its payload, and both entries have the same version.
-// Cassandra keeps only the greater payload, but the fingerprint of the row shows that two
-// payloads were written. A contender row adds one to the version. So the entry that
-// follows from the kept payload gets a higher version than the two earlier entries.
+// Two stores may concurrently write different payloads of one revision, and entries with
+// the same version. Cassandra keeps the greater payload, and the fingerprint shows both. A
+// contender row adds one to the version, so the entry of the kept payload prevails.
 //
-// A contender row may come from another data center before the result that it repeats. Its payload
-// then stands without a row of kindResult. If a greater payload is written later, it is the first
-// payload in the row of kindResult. So the fingerprint shows one payload only, but the contender
-// row shows the other one.
-//
-// So a version never stands for two payloads of one revision: if the greater payload replaces the
-// other one, the fingerprint or a contender row shows both, and the greater one gets a contender
-// row of its own. Contender rows are never removed within an epoch.
+// A contender row may arrive from another data center before its result. Its payload then
+// stands without a row of kindResult. If a greater payload is written later, the
+// fingerprint shows this payload only, but the contender row shows the other one. So
+// whenever a payload replaces another one of its revision, it gets its own contender row.
+// Contender rows stay until an erasure.
 func (m *match) needsContender() bool {
 	if m.result == nil || m.row.revision != m.result.Revision {
-		return false // the contender row of the result that stands has come before the result
+		return false // the contender row arrived before its result
 	}
 	high, low := fingerprint(m.payload)
 	contested := !bytes.Equal(high, m.high) || !bytes.Equal(low, m.low)

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics contains the metrics of the driver for one session.
 type metrics struct {
 	connections prometheus.Gauge
 	connects    *prometheus.CounterVec
@@ -41,8 +40,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// observe makes the session of cfg report to m. The caller must set the policies of cfg
-// first.
+// observe makes the session of cfg report to m. The policies of cfg must be set.
 func (m *metrics) observe(cfg *gocql.ClusterConfig) {
 	cfg.RetryPolicy = countedRetries{cfg.RetryPolicy, m.retries}
 	cfg.PoolConfig.HostSelectionPolicy = observedPolicy{cfg.PoolConfig.HostSelectionPolicy, m.nodes}
@@ -58,7 +56,7 @@ func (m *metrics) ObserveConnect(c gocql.ObservedConnect) {
 	m.connects.WithLabelValues(outcome).Inc()
 }
 
-// observers is a [gocql.ConnectObserver] that notifies several others.
+// observers notifies several observers.
 type observers []gocql.ConnectObserver
 
 // ObserveConnect implements [gocql.ConnectObserver].
@@ -68,14 +66,12 @@ func (o observers) ObserveConnect(c gocql.ObservedConnect) {
 	}
 }
 
-// A countedRetries is a retry policy that counts the retries.
 type countedRetries struct {
 	gocql.RetryPolicy
 	retries prometheus.Counter
 }
 
-// GetRetryType counts a retry, unless the error is final. The driver calls it only after
-// Attempt has allowed another attempt.
+// GetRetryType counts a retry, unless the error is final.
 func (c countedRetries) GetRetryType(err error) gocql.RetryType {
 	retry := c.RetryPolicy.GetRetryType(err)
 	if retry != gocql.Rethrow {
@@ -84,14 +80,13 @@ func (c countedRetries) GetRetryType(err error) gocql.RetryType {
 	return retry
 }
 
-// nodeStates contains the nodes that the driver may use. The driver updates the state of a
-// node, up or down, in its HostInfo.
+// nodeStates has the nodes that the driver may use. The driver updates each node's state in
+// its HostInfo.
 type nodeStates struct {
 	mu  sync.Mutex
 	all map[string]*gocql.HostInfo // by host id
 }
 
-// count returns the number of nodes that are up, or that are down.
 func (n *nodeStates) count(up bool) float64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -104,15 +99,13 @@ func (n *nodeStates) count(up bool) float64 {
 	return float64(count)
 }
 
-// observedPolicy is a token-aware policy. It records the nodes that the driver adds and
-// removes.
+// observedPolicy is a token-aware policy that records the nodes.
 type observedPolicy struct {
 	gocql.HostSelectionPolicy
 	nodes *nodeStates
 }
 
-// AddHosts adds many nodes at once. The driver calls this method if a policy has it,
-// because adding one node after another costs more.
+// AddHosts adds nodes. The driver calls it, if a policy has it, in place of many AddHost.
 func (p observedPolicy) AddHosts(hosts []*gocql.HostInfo) {
 	p.nodes.mu.Lock()
 	for _, host := range hosts {
@@ -136,7 +129,6 @@ func (p observedPolicy) RemoveHost(host *gocql.HostInfo) {
 	p.HostSelectionPolicy.RemoveHost(host)
 }
 
-// dial opens a TCP connection, and counts it while it is open.
 func (o *Options) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{Timeout: o.ConnectTimeout}).DialContext(ctx, network, address)
 	tcp, ok := conn.(*net.TCPConn)
@@ -147,8 +139,7 @@ func (o *Options) dial(ctx context.Context, network, address string) (net.Conn, 
 	return &countedConn{TCPConn: tcp, closed: sync.OnceFunc(o.metrics.connections.Dec)}, nil
 }
 
-// countedConn embeds *net.TCPConn and not the interface net.Conn, because the driver needs
-// the vectored writes of a TCP connection.
+// countedConn embeds *net.TCPConn, because the driver uses its vectored writes.
 type countedConn struct {
 	*net.TCPConn
 	closed func()
@@ -159,7 +150,6 @@ func (c *countedConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// dialer is the [gocql.Dialer] of connections without TLS.
 type dialer struct{ o *Options }
 
 func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {

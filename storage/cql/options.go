@@ -29,53 +29,46 @@ const (
 
 // Options are the settings of a store. Hosts and DataCenter are required.
 type Options struct {
-	// Hosts are the addresses of some nodes of the local data center, as host or
-	// host:port. The driver discovers the other nodes. All nodes must listen on the same
-	// port.
+	// Hosts are some nodes of the local data center, as host or host:port. The driver
+	// discovers the others, which must listen on the same port.
 	Hosts []string
-	// DataCenter is the name of the local data center. The store queries only the nodes
-	// of this data center, and waits for a quorum of them. Without a quorum, calls return
-	// [leaderboard.ErrUnavailable], even if other data centers are up.
+	// DataCenter is the name of the local data center. The store queries its nodes only.
+	// Without a quorum of them, calls return [leaderboard.ErrUnavailable].
 	DataCenter string
-	// Keyspace is the name of the keyspace with the tables. Default leaderboard.
+	// Keyspace has the tables. Default leaderboard.
 	Keyspace string
-	// Rack is the name of the local rack. If it is set, the store first asks the replicas
-	// in this rack. If these do not answer, it asks other nodes of the data center.
+	// Rack is the local rack. If it is set, the store prefers the replicas in this rack.
 	Rack string
 	// Username and Password are the credentials, if the nodes require them.
 	Username, Password string
-	// TLS starts TLS on a connection to a node. addr is the node's address as host:port.
-	// If TLS is nil, connections do not use TLS.
+	// TLS starts TLS on a connection to a node at addr, as host:port. If it is nil,
+	// connections do not use TLS.
 	TLS func(ctx context.Context, conn net.Conn, addr string) (net.Conn, error)
-	// ConnectTimeout bounds the time to connect to a node, including TLS. Default 5s.
+	// ConnectTimeout bounds the time to connect to a node, with TLS. Default 5s.
 	ConnectTimeout time.Duration
 	// Connections is the number of connections to each node. Default 4.
 	Connections int
-	// Timeout bounds the wait for a node's answer. It must exceed the nodes' own
-	// timeouts, so that the store receives their timeout errors. Default 12s.
+	// Timeout bounds the wait for a node's answer. It must exceed the nodes' own timeouts.
+	// Default 12s.
 	Timeout time.Duration
-	// Buckets is the number of partitions of each ladder, from 1 to 4096. The users of a
-	// ladder are distributed over them. A board keeps the number that is set when the
-	// board is created. A partition should stay below 100 MB. It takes 60 to 140 bytes per
-	// user, and more with metadata: see README.md. Every read of a ladder reads all of its
-	// partitions, so more partitions make reads slower. The default, 64, is enough for 25 million
-	// users with at most 100 bytes of metadata.
+	// Buckets is the number of partitions of each ladder of a new board, from 1 to 4096. A
+	// partition should stay below 100 MB, but every read of a ladder reads all partitions.
+	// Default 64, enough for 25 million users with at most 100 bytes of metadata. See
+	// README.md.
 	Buckets int
-	// CacheUsers is the maximum number of users whose summary the store caches. For other users, a
-	// result takes a few more statements. Default 100,000; a negative number disables the cache.
+	// CacheUsers bounds the cached summaries of users. For other users, a result takes more
+	// statements. Default 100,000; a negative number disables the cache.
 	CacheUsers int
-	// Registerer receives the metrics of the driver. If it is nil, the driver has no
-	// metrics.
+	// Registerer receives the metrics of the driver, or is nil.
 	Registerer prometheus.Registerer
-	// Traces makes the store record a span of each attempt at a statement, below the span of
-	// the caller, if the caller's span is sampled.
+	// Traces makes the store record a span of each attempt at a statement, if the caller's
+	// span is sampled.
 	Traces bool
 
-	metrics *metrics // the metrics of a Store's session
+	metrics *metrics // of a Store's session
 }
 
-// complete sets the defaults. It returns an error if a required setting is missing, or if
-// the number of buckets is out of range.
+// complete sets the defaults, and checks the settings.
 func (o *Options) complete() error {
 	var errs []error
 	if len(o.Hosts) == 0 {
@@ -111,10 +104,9 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// ApplySchema creates the keyspace and its tables, or applies the missing migrations to
-// an existing keyspace. The map replicas contains the number of replicas in each data
-// center. If progress is not nil, ApplySchema calls it after each migration. Errors: those
-// of [schema.Apply].
+// ApplySchema creates the keyspace with the given numbers of replicas per data center, or
+// applies the missing migrations. It calls progress, if not nil, after each migration.
+// Errors: those of [schema.Apply].
 func ApplySchema(ctx context.Context, o Options, replicas map[string]int, progress func(schema.Migration)) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -135,8 +127,7 @@ func CheckReplicas(ctx context.Context, o Options, replicas map[string]int) erro
 	return schema.CheckReplicas(ctx, gs, o.Keyspace, replicas)
 }
 
-// SchemaStatus returns the migrations of this program and of the keyspace, as
-// [schema.Status] does.
+// SchemaStatus returns what [schema.Status] returns for the keyspace.
 func SchemaStatus(ctx context.Context, o Options) ([]schema.Migration, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -149,7 +140,7 @@ func SchemaStatus(ctx context.Context, o Options) ([]schema.Migration, error) {
 	return schema.Status(ctx, gs)
 }
 
-// connect opens a session in a keyspace, or in no keyspace if the name is empty.
+// connect opens a session in a keyspace. An empty name means none.
 func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	cfg, err := o.cluster(keyspace)
 	if err != nil {
@@ -177,21 +168,17 @@ func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	return gs, nil
 }
 
-// localNodes is the driver's filter of nodes. It accepts the nodes of one data center
-// only.
-//
-// Without this filter, the driver asks nodes of other data centers if the local nodes do
-// not answer. For such a node, LOCAL_QUORUM means a quorum of its own data center. That
-// data center would acknowledge a write that the local data center does not have.
+// localNodes is a filter that accepts the nodes of one data center. Without it, the driver
+// may ask others. There, LOCAL_QUORUM means a quorum of the other data center, so the local
+// one could lack an acknowledged write.
 type localNodes struct {
 	dataCenter string
 
 	mu     sync.Mutex
-	local  bool            // a local node answered
-	remote *gocql.HostInfo // a node of another data center that answered
+	local  bool
+	remote *gocql.HostInfo // of another data center that answered
 }
 
-// Accept reports whether the driver may use a node.
 func (n *localNodes) Accept(node *gocql.HostInfo) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -204,8 +191,8 @@ func (n *localNodes) Accept(node *gocql.HostInfo) bool {
 }
 
 // checkDataCenter returns [schema.ErrDataCenter] if only nodes of other data centers
-// answered, and the cluster has no data center with the name o.DataCenter. If it cannot
-// determine this, it returns nil.
+// answered, and the cluster has no o.DataCenter. Otherwise, or if it cannot find out, it
+// returns nil.
 func (o *Options) checkDataCenter(nodes *localNodes) error {
 	nodes.mu.Lock()
 	local, node := nodes.local, nodes.remote
@@ -231,7 +218,6 @@ func (o *Options) checkDataCenter(nodes *localNodes) error {
 	return nil
 }
 
-// cluster returns the driver's settings.
 func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	cfg := gocql.NewCluster(o.Hosts...)
 	if _, port, err := net.SplitHostPort(o.Hosts[0]); err == nil {
@@ -243,15 +229,14 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	cfg.ProtoVersion = 4
 	cfg.NumConns = o.Connections
 	cfg.ConnectTimeout, cfg.Timeout, cfg.WriteTimeout = o.ConnectTimeout, o.Timeout, o.Timeout
-	// Retries use the same consistency level: see retryPolicy.
 	cfg.Consistency, cfg.SerialConsistency = gocql.LocalQuorum, gocql.Serial
 	cfg.PoolConfig.HostSelectionPolicy = ownKeyspace{gocql.TokenAwareHostPolicy(o.hostPolicy(), gocql.ShuffleReplicas()), keyspace}
 	cfg.HostFilter = &localNodes{dataCenter: o.DataCenter}
 	cfg.RetryPolicy = retryPolicy{}
 	cfg.DefaultIdempotence = true
-	// Timestamps are computed from the written data, never from this machine's clock.
+	// timestamps never come from this machine's clock
 	cfg.DefaultTimestamp = false
-	// If a node is down, the driver tries to reconnect every second.
+	// the driver tries to reconnect to nodes every second
 	cfg.ReconnectInterval = time.Second
 	cfg.ReconnectionPolicy = &gocql.ConstantReconnectionPolicy{MaxRetries: 3, Interval: 200 * time.Millisecond}
 	cfg.PageSize = pageRows
@@ -261,28 +246,23 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	return cfg, nil
 }
 
-// ownKeyspace is a policy that ignores changes of other keyspaces than its own. The driver reports
-// changes of all keyspaces. If one of them has no replica in the data center of [localNodes], the
-// token-aware policy panics.
+// ownKeyspace is a policy that ignores changes of other keyspaces. The token-aware policy
+// panics if another keyspace has no replica in the local data center.
 type ownKeyspace struct {
 	gocql.HostSelectionPolicy
 	keyspace string
 }
 
-// KeyspaceChanged implements [gocql.HostSelectionPolicy].
 func (p ownKeyspace) KeyspaceChanged(e gocql.KeyspaceUpdateEvent) {
 	if e.Keyspace == p.keyspace {
 		p.HostSelectionPolicy.KeyspaceChanged(e)
 	}
 }
 
-// AddHosts adds nodes. The driver and the metrics look for this method of the token-aware policy.
 func (p ownKeyspace) AddHosts(hosts []*gocql.HostInfo) {
 	p.HostSelectionPolicy.(interface{ AddHosts([]*gocql.HostInfo) }).AddHosts(hosts)
 }
 
-// hostPolicy returns the policy by which the driver chooses the node for a statement. The
-// filter [localNodes] excludes nodes of other data centers.
 func (o *Options) hostPolicy() gocql.HostSelectionPolicy {
 	if o.Rack != "" {
 		return gocql.RackAwareRoundRobinPolicy(o.DataCenter, o.Rack)
@@ -297,12 +277,10 @@ const (
 )
 
 // retryPolicy makes the driver retry a statement on the next node, after a delay. The delay
-// doubles with each retry, up to retryMax, and half of it is random. A retry
-// is safe because the statement contains its timestamp. Conditional statements do not use
-// this policy.
+// doubles with each retry, and half of it is random. Retries are safe because the statement
+// has its timestamp. Conditional statements have no retries.
 type retryPolicy struct{}
 
-// Attempt waits for the delay, and reports whether the driver may retry the statement.
 func (retryPolicy) Attempt(q gocql.RetryableQuery) bool {
 	if q.Attempts() > maxRetries {
 		return false
@@ -326,8 +304,8 @@ func (retryPolicy) GetRetryType(err error) gocql.RetryType {
 	return gocql.RetryNextHost
 }
 
-// isTransient reports whether a request that failed with the code may succeed later,
-// or on another node.
+// isTransient reports whether a request that failed with the code may succeed later or on
+// another node.
 func isTransient(code int) bool {
 	switch code {
 	case gocql.ErrCodeServer, gocql.ErrCodeUnavailable, gocql.ErrCodeOverloaded, gocql.ErrCodeBootstrapping,
@@ -338,7 +316,6 @@ func isTransient(code int) bool {
 	return false
 }
 
-// quietLogger discards the driver's messages, because stores do not log.
 type quietLogger struct{}
 
 func (quietLogger) Print(...any)          {}

@@ -12,41 +12,37 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// errIncomplete means that a page or a directory is missing, or lacks rows. Another process
-// may have replaced it, or it has not arrived in this data center yet.
+// errIncomplete means that a page or a directory is missing, or lacks rows. It was
+// replaced, or has not arrived in this data center.
 var errIncomplete = fmt.Errorf("cql: final standings were replaced or have not arrived in this data center yet; try again: %w", leaderboard.ErrUnavailable)
 
-// A pagedSeason is the final standings of a season's incarnation in pagedLayout: see directory.go.
+// A pagedSeason is the final standings of an incarnation in pagedLayout: see directory.go.
 type pagedSeason struct {
 	s         *Store
 	seasonKey leaderboard.SeasonKey
 	inc       incarnation
 }
 
-// args returns the arguments of a statement for a page: the board, the season and the others.
 func (p *pagedSeason) args(others ...any) []any {
 	return append([]any{string(p.seasonKey.Board), string(p.seasonKey.Season)}, others...)
 }
 
-// placeArgs returns the arguments of a statement for places: the key of the incarnation and the
-// others.
 func (p *pagedSeason) placeArgs(others ...any) []any {
 	return append(p.args(p.inc.number), others...)
 }
 
-// directoryKey and cachedName are keys of Store.pages: of a directory, and of a page by its name.
+// Keys of Store.pages: of a directory, and of a page by its name.
 type (
 	directoryKey struct{ generation, division string }
 	cachedName   string
 )
 
-// directoryOf returns the generation that wrote the directory of a ladder.
+// directoryOf returns the generation that wrote the ladder's directory.
 func (x *seal) directoryOf(division string) string {
 	return cmp.Or(x.Ladders[division], x.Base)
 }
 
-// readDirectory returns a directory, from the cache or by one statement. If the table has no such
-// directory, readDirectory returns nil.
+// readDirectory returns a directory, or nil if there is none.
 func (p *pagedSeason) readDirectory(ctx context.Context, division, generation string) (*directory, error) {
 	if d, ok := p.s.pages.get(directoryKey{generation, division}).(*directory); ok {
 		return d, nil
@@ -55,22 +51,21 @@ func (p *pagedSeason) readDirectory(ctx context.Context, division, generation st
 	return found.directory, err
 }
 
-// A foundPlace is a row of table final_places: a sort key that a user may have in a ladder, the
-// page that contained the sort key when the row was written, and the ranks in that page.
+// A foundPlace is a row of table final_places: a sort key that a user may have, with the
+// page and the ranks in it at the time of the write.
 type foundPlace struct {
 	key    leaderboard.SortKey
 	page   string
 	inPage leaderboard.Ranks
 }
 
-// foundPlaces is the answer of readPlaces.
 type foundPlaces struct {
 	directory *directory // nil if the table has none
 	places    map[leaderboard.UserID][]foundPlace
 }
 
-// readPlaces returns the places of users in a ladder. By the same statement, it reads the
-// ladder's directory, unless the directory is cached.
+// readPlaces returns the places of users in a ladder, and by the same statement the
+// directory, unless it is cached.
 func (p *pagedSeason) readPlaces(ctx context.Context, division, generation string, users []leaderboard.UserID) (foundPlaces, error) {
 	found := foundPlaces{places: map[leaderboard.UserID][]foundPlace{}}
 	var names []string
@@ -105,7 +100,6 @@ func (p *pagedSeason) readPlaces(ctx context.Context, division, generation strin
 	return found, err
 }
 
-// rowsOfPage are the rows of a page, in standing order.
 type rowsOfPage []pageRow
 
 func (rows rowsOfPage) bytes() (n int) {
@@ -115,17 +109,15 @@ func (rows rowsOfPage) bytes() (n int) {
 	return n + 64
 }
 
-// find returns the index of the row with a sort key, or false.
 func (rows rowsOfPage) find(key leaderboard.SortKey) (int, bool) {
 	return slices.BinarySearchFunc(rows, key, func(r pageRow, key leaderboard.SortKey) int { return cmp.Compare(r.key, key) })
 }
 
-// statementRows bounds the rows of all pages that one statement of readPages reads, unless a
-// single page has more. The driver fetches this number of rows at a time.
+// statementRows bounds the rows that one statement of readPages reads, unless one page has
+// more.
 const statementRows = pageRows
 
-// readPages returns the rows of pages by name, from the cache or by statements for up to
-// statementRows rows each. It returns errIncomplete if rows are missing.
+// readPages returns the rows of pages by name. Errors: errIncomplete if rows are missing.
 func (p *pagedSeason) readPages(ctx context.Context, pages []ladderPage) (map[string]rowsOfPage, error) {
 	found := map[string]rowsOfPage{}
 	var chunks [][]string
@@ -167,7 +159,6 @@ func (p *pagedSeason) readPages(ctx context.Context, pages []ladderPage) (map[st
 	return found, nil
 }
 
-// readRows returns the rows of pages that the query q finds, by the name of the page.
 func (p *pagedSeason) readRows(ctx context.Context, q op) (map[string]rowsOfPage, error) {
 	found := map[string]rowsOfPage{}
 	var name, user string
@@ -180,7 +171,6 @@ func (p *pagedSeason) readRows(ctx context.Context, q op) (map[string]rowsOfPage
 	return found, err
 }
 
-// A pageWriter writes a generation in pagedLayout.
 type pageWriter struct {
 	pagedSeason
 	generation string
@@ -189,9 +179,8 @@ type pageWriter struct {
 	divisions  []string
 }
 
-// newPageWriter adds a new generation to Pending in the season's seal, if the function allow
-// returns true. It returns the seal before this change, and a writer. If allow returns false, the
-// writer is nil.
+// newPageWriter adds a new generation to Pending, if allow returns true, and returns the
+// seal before this. Otherwise the writer is nil.
 func (p *pagedSeason) newPageWriter(ctx context.Context, allow func(*seal) bool) (seal, *pageWriter, error) {
 	id, err := gocql.RandomUUID()
 	if err != nil {
@@ -210,20 +199,19 @@ func (p *pagedSeason) newPageWriter(ctx context.Context, allow func(*seal) bool)
 	return oldSeal, w, nil
 }
 
-// nextName returns the name of the next page.
 func (w *pageWriter) nextName() string {
 	w.pages++
 	return pageName(w.generation, w.pages-1)
 }
 
-// writeCount writes the number of pages, so that removeOwn finds all of them. All numbers have
-// the same timestamp, so Cassandra keeps the greatest.
+// writeCount writes the number of pages, so that removeOwn finds them. Of equal timestamps,
+// Cassandra keeps the greatest number.
 func (w *pageWriter) writeCount(ctx context.Context) error {
 	return w.s.conn.write(ctx, op{insertFinalLadder, w.args(w.generation, "", int64(w.pages))})
 }
 
-// writePage writes the places of the given rows, and then a page. The caller must have called
-// writeCount for this page.
+// writePage writes places, and then a page. The caller must have called writeCount for the
+// page.
 func (w *pageWriter) writePage(ctx context.Context, division string, page *newPage, places []pageRow) error {
 	if err := w.s.forEach(ctx, len(places), func(ctx context.Context, i int) error {
 		r := &places[i]
@@ -246,7 +234,8 @@ func (w *pageWriter) writePage(ctx context.Context, division string, page *newPa
 	return nil
 }
 
-// writeDirectory writes the directory of a ladder, after its pages.
+// writeDirectory writes the directory of a ladder. It must be called after the pages are
+// written.
 func (w *pageWriter) writeDirectory(ctx context.Context, division string, pages []newPage) error {
 	list := make([]ladderPage, len(pages))
 	for i := range pages {
@@ -256,12 +245,9 @@ func (w *pageWriter) writeDirectory(ctx context.Context, division string, pages 
 	return w.s.conn.write(ctx, op{insertDirectory, w.placeArgs(division, []byte(w.generation), newDirectory(list).append(nil))})
 }
 
-// checkOpen returns nil if the incarnation is open. Otherwise it removes the generation and
+// checkOpen returns nil if the incarnation is open: a later deletion finds the pages.
+// Otherwise a deletion may have missed them. Then checkOpen removes the generation and
 // returns errEnded.
-//
-// A writer calls checkOpen after it has written pages. If the incarnation is still open, a later
-// deletion of the season finds and removes these pages. If the incarnation has ended, the deletion
-// may have missed the pages, so the writer removes them.
 func (w *pageWriter) checkOpen(ctx context.Context) error {
 	live, err := w.s.whileOpen(ctx, w.seasonKey, w.inc, func(context.Context) error { return nil })
 	if err != nil || live {
@@ -270,8 +256,8 @@ func (w *pageWriter) checkOpen(ctx context.Context) error {
 	return cmp.Or(w.removeOwn(ctx, w.generation, int64(w.pages), w.divisions), errEnded)
 }
 
-// writeAll writes the final standings of all ladders of the season. If the incarnation ends
-// while writeAll runs, writeAll removes the generation and returns errEnded.
+// writeAll writes the final standings of all ladders. If the incarnation ends, it removes
+// them and returns errEnded.
 func (w *pageWriter) writeAll(ctx context.Context) error {
 	sizes := map[string]int64{"": 0}
 	divisions := map[string]leaderboard.Division{"": {}}
@@ -288,8 +274,8 @@ func (w *pageWriter) writeAll(ctx context.Context) error {
 			divisions[d.String()] = d
 		}
 	}
-	// If a ladder has lost its last standing, it gets an empty directory. Otherwise collect would take
-	// the missing directory for a directory that has not arrived in this data center.
+	// A ladder that has lost its last standing gets an empty directory. Otherwise collect
+	// would regard the directory as not arrived yet.
 	stored, err := w.directories(ctx)
 	if err != nil {
 		return err
@@ -306,8 +292,8 @@ func (w *pageWriter) writeAll(ctx context.Context) error {
 	return nil
 }
 
-// writeLadder writes a ladder of about n standings. If exists is false, the ladder has no
-// standings, and writeLadder ignores d.
+// writeLadder writes a ladder of about n standings. If exists is false, the ladder is
+// empty.
 func (w *pageWriter) writeLadder(ctx context.Context, name string, d leaderboard.Division, exists bool, n int64) error {
 	var pages []newPage
 	var rows []pageRow
@@ -341,10 +327,8 @@ func (w *pageWriter) writeLadder(ctx context.Context, name string, d leaderboard
 	return cmp.Or(w.writeDirectory(ctx, name, pages), w.checkOpen(ctx))
 }
 
-// A storedDirectory is the key of a directory in the table.
 type storedDirectory struct{ division, generation string }
 
-// directories returns the keys of all directories of the season.
 func (p *pagedSeason) directories(ctx context.Context) ([]storedDirectory, error) {
 	var division string
 	var item []byte
@@ -353,11 +337,9 @@ func (p *pagedSeason) directories(ctx context.Context) ([]storedDirectory, error
 	})
 }
 
-// removeOwn removes the pages and the directories of a generation. The caller must make sure that
-// no valid directory lists one of these pages. The places of the generation stay, because readers
-// check each place, and the same users often need it again. The arguments pages and divisions name
-// what the caller has written. removeOwn also finds pages and directories of the generation in the
-// tables.
+// removeOwn removes the pages and directories of a generation: those that the arguments
+// name, and those in the tables. No valid directory may list the pages. The places stay,
+// because readers check them, and the same users often need them again.
 func (p *pagedSeason) removeOwn(ctx context.Context, generation string, pages int64, divisions []string) error {
 	stored, err := p.ownPages(ctx, generation)
 	if err != nil {
@@ -386,12 +368,10 @@ func (p *pagedSeason) removeOwn(ctx context.Context, generation string, pages in
 	return p.s.conn.write(ctx, op{deleteFinalLadders, p.args(generation)})
 }
 
-// placeArgsAt returns the arguments of a deletion with a timestamp.
 func (p *pagedSeason) placeArgsAt(timestamp int64, others ...any) []any {
 	return append([]any{timestamp}, p.placeArgs(others...)...)
 }
 
-// ownPages returns the number of pages that a pending generation may have.
 func (p *pagedSeason) ownPages(ctx context.Context, generation string) (n int64, err error) {
 	sizes, err := (finalSet{p.s, p.seasonKey, generation}).sizes(ctx, op{selectFinalSizes, p.args(generation, []string{""})})
 	for _, l := range sizes {
@@ -400,13 +380,12 @@ func (p *pagedSeason) ownPages(ctx context.Context, generation string) (n int64,
 	return n, err
 }
 
-// collect removes the directories and pages that later generations have replaced. A directory was
-// replaced if the seal does not name it and no pending generation writes it. Of the pages of such
-// a directory, collect removes those that the ladder's valid directory does not list.
+// collect removes directories that the seal does not name and no pending generation writes,
+// and those of their pages that the valid directory does not list.
 //
-// A page that was replaced never returns to a directory. So collect may use a seal that another
-// process changes meanwhile. But collect must read the seal after the list of directories.
-// Otherwise the list might have a directory that became valid after the read of the seal.
+// A replaced page never returns to a directory, so collect may use an older seal. But it
+// must read the seal after the list of directories. Otherwise the list might have a
+// directory that became valid after the read of the seal.
 func (p *pagedSeason) collect(ctx context.Context) error {
 	for {
 		stored, err := p.directories(ctx)
@@ -420,14 +399,14 @@ func (p *pagedSeason) collect(ctx context.Context) error {
 		if err = p.collectOf(ctx, &x, stored); err == nil {
 			return nil
 		}
-		// Another process may have replaced the directories that x names.
+		// another process may have replaced the directories that x names
 		if err := p.unlessReplaced(ctx, x.Generation, err); err != nil {
 			return err
 		}
 	}
 }
 
-// collectOf does the work of collect with the directories in the table and a later seal.
+// collectOf does one attempt of collect. x was read after stored.
 func (p *pagedSeason) collectOf(ctx context.Context, x *seal, stored []storedDirectory) error {
 	for _, d := range stored {
 		isWritten := slices.ContainsFunc(x.Pending, func(g pendingGeneration) bool { return g.Generation == d.generation && !g.isReplaced() })
@@ -445,8 +424,8 @@ func (p *pagedSeason) collectOf(ctx context.Context, x *seal, stored []storedDir
 	return err
 }
 
-// removeReplaced removes a directory that was replaced, and its pages that the valid directory of
-// the ladder does not list.
+// removeReplaced removes a replaced directory, and its pages that the valid directory does
+// not list.
 func (p *pagedSeason) removeReplaced(ctx context.Context, x *seal, d storedDirectory) error {
 	old, err := p.readDirectory(ctx, d.division, d.generation)
 	if err != nil || old == nil {
@@ -478,8 +457,8 @@ func (p *pagedSeason) removeReplaced(ctx context.Context, x *seal, d storedDirec
 	return p.s.conn.write(ctx, op{deletePlace, p.placeArgsAt(2, "", d.division, []byte(d.generation))})
 }
 
-// removeAll removes all pages and directories of an ended incarnation. The seal must no longer
-// name a valid generation, so that no read uses them. The caller removes the places of users.
+// removeAll removes all pages and directories of an ended incarnation. The seal must not
+// name a valid generation. The caller removes the places of users.
 func (p *pagedSeason) removeAll(ctx context.Context, x *seal) error {
 	stored, err := p.directories(ctx)
 	if err != nil {

@@ -11,23 +11,18 @@ import (
 
 // # How final standings in pages are read
 //
-// Each read begins with the seal, which names the directories. A second statement returns the
-// directory of the ladder, together with the places of the users, if the read is for users. A
-// third statement returns pages. Directories and pages never change, so they are cached.
-//
-// A read checks the number of rows of each page. A read that finds all expected rows has read the
-// generation that the seal named. If a row is missing, or a user has no standing, inFinal reads
-// the seal again.
+// A read gets the seal, which names the directories, then the directory with the places of
+// users, then pages. Directories and pages never change, so they are cached. A read that
+// finds all expected rows of its pages has read the generation of the seal. If a row is
+// missing, or a user has no standing, inFinal reads the seal again.
 
-// A pagedRead reads a ladder of a sealed season in pagedLayout.
 type pagedRead struct {
 	pagedSeason
 	*directory
 	read *finalRead
 }
 
-// openLadder returns a read of a ladder with its directory, and the places of users in the
-// ladder.
+// openLadder returns a read of a ladder, and the places of users in it.
 func (r *finalRead) openLadder(ctx context.Context, division string, users []leaderboard.UserID) (*pagedRead, map[leaderboard.UserID][]foundPlace, error) {
 	p := &pagedRead{pagedSeason: pagedSeason{r.s, r.seasonKey, r.inc}, read: r}
 	generation := r.seal.directoryOf(division)
@@ -38,7 +33,8 @@ func (r *finalRead) openLadder(ctx context.Context, division string, users []lea
 		found[i], err = p.readPlaces(ctx, division, generation, chunks[i])
 		return err
 	}
-	// The first statement also returns the directory. The others then find it in the cache.
+	// the first statement also returns the directory, which the others then find in the
+	// cache
 	if err := read(ctx, 0); err != nil {
 		return nil, nil, err
 	}
@@ -56,7 +52,7 @@ func (r *finalRead) openLadder(ctx context.Context, division string, users []lea
 	return p, places, err
 }
 
-// load returns the standings of the pages with the given indexes, in this order.
+// load returns the standings of pages, in the order of indexes.
 func (p *pagedRead) load(ctx context.Context, indexes []int) ([][]leaderboard.Standing, error) {
 	pages := make([]ladderPage, len(indexes))
 	for i, index := range indexes {
@@ -79,7 +75,6 @@ func (p *pagedRead) load(ctx context.Context, indexes []int) ([][]leaderboard.St
 	return lists, nil
 }
 
-// interval returns the numbers from first to last.
 func interval(first, last int) (numbers []int) {
 	for i := first; i <= last; i++ {
 		numbers = append(numbers, i)
@@ -87,7 +82,7 @@ func interval(first, last int) (numbers []int) {
 	return numbers
 }
 
-// standingsFrom returns up to n standings, starting at a position.
+// standingsFrom returns up to n standings, beginning at a position.
 func (p *pagedRead) standingsFrom(ctx context.Context, position int64, n int) (page []leaderboard.Standing, err error) {
 	for first := p.pageAt(position); len(page) < n && first < len(p.directory.pages); {
 		last := first
@@ -110,8 +105,7 @@ func (p *pagedRead) standingsFrom(ctx context.Context, position int64, n int) (p
 	return page, nil
 }
 
-// standingsOf returns the standings of users by their places. The map lacks users without a
-// standing.
+// standingsOf returns the standings of users by their places.
 func (p *pagedRead) standingsOf(ctx context.Context, places map[leaderboard.UserID][]foundPlace) (map[leaderboard.UserID]leaderboard.Standing, error) {
 	standings := map[leaderboard.UserID]leaderboard.Standing{}
 	var unknown []soughtPlace
@@ -129,8 +123,8 @@ func (p *pagedRead) standingsOf(ctx context.Context, places map[leaderboard.User
 			page := &p.directory.pages[i]
 			cached, isCached := p.s.pages.get(cachedName(page.name)).(rowsOfPage)
 			switch {
-			// A page never changes. So if the directory lists the page of the place, this page
-			// contains the user. An erasure replaces the page by a page without the user.
+			// A page never changes, so a page that the directory still lists contains the
+			// user. An erasure replaces it.
 			case page.name == place.page:
 				if err := add(&pageRow{place.key, user, place.inPage}, page); err != nil {
 					return nil, err
@@ -149,13 +143,13 @@ func (p *pagedRead) standingsOf(ctx context.Context, places map[leaderboard.User
 	return standings, p.search(ctx, unknown, add)
 }
 
-// A soughtPlace is a sort key and the page that contains it, if any page does.
+// A soughtPlace is a sort key and the only page that may contain it.
 type soughtPlace struct {
 	key  leaderboard.SortKey
 	page *ladderPage
 }
 
-// search looks up each sort key in its page, and calls found for those that the page contains.
+// search calls found for each sort key that its page contains.
 func (p *pagedRead) search(ctx context.Context, sought []soughtPlace, found func(*pageRow, *ladderPage) error) error {
 	slices.SortFunc(sought, func(x, y soughtPlace) int { return cmp.Compare(x.key, y.key) })
 	chunks := slices.Collect(slices.Chunk(sought, lookupUsers))
@@ -183,7 +177,6 @@ func (p *pagedRead) search(ctx context.Context, sought []soughtPlace, found func
 	return nil
 }
 
-// lookup returns the standings of users, in their order.
 func (p *pagedRead) lookup(ctx context.Context, users []leaderboard.UserID, places map[leaderboard.UserID][]foundPlace) ([]leaderboard.Standing, error) {
 	byUser, err := p.standingsOf(ctx, places)
 	if err != nil {
@@ -202,7 +195,6 @@ func (p *pagedRead) lookup(ctx context.Context, users []leaderboard.UserID, plac
 	return standings, nil
 }
 
-// neighborhood returns a user's standing with its neighbors.
 func (p *pagedRead) neighborhood(ctx context.Context, user leaderboard.UserID, places []foundPlace, above, below int) (leaderboard.Neighborhood, error) {
 	for _, place := range places {
 		i := p.pageOf(place.key)
@@ -242,9 +234,8 @@ func (p *pagedRead) neighborhood(ctx context.Context, user leaderboard.UserID, p
 	return leaderboard.Neighborhood{}, errNoStanding(user)
 }
 
-// positionsOf returns the first and the last position that a place may have in the ladder. The
-// argument page is the page that contains the sort key of the place, if any page does. If the page
-// is cached and does not contain the sort key, positionsOf returns false.
+// positionsOf returns the first and the last possible position of a place, whose sort key
+// only page may contain. found is false if the page is cached and lacks the key.
 func (p *pagedRead) positionsOf(place *foundPlace, page *ladderPage) (from, to int64, found bool) {
 	if rows, ok := p.s.pages.get(cachedName(page.name)).(rowsOfPage); ok {
 		row, ok := rows.find(place.key)
@@ -260,9 +251,8 @@ func (p *pagedRead) positionsOf(place *foundPlace, page *ladderPage) (from, to i
 	return page.before + 1, page.before + page.positions, true
 }
 
-// window returns the standing with a sort key and its neighbors: the standings at up to above
-// positions before it, and at up to below positions after it. It reports whether list contains
-// the standing.
+// window returns the standing with a sort key and its neighbors. It reports whether list
+// has the standing.
 func window(list []leaderboard.Standing, key leaderboard.SortKey, above, below int) (leaderboard.Neighborhood, bool) {
 	i := slices.IndexFunc(list, func(st leaderboard.Standing) bool { return st.SortKey() == key })
 	if i < 0 {
@@ -281,8 +271,8 @@ func window(list []leaderboard.Standing, key leaderboard.SortKey, above, below i
 	return n, true
 }
 
-// standingsAfter returns up to n standings that follow a sort key, and the counts of the
-// standings with better rank keys.
+// standingsAfter returns up to n standings that follow a sort key, and the counts of those
+// with better rank keys.
 func (p *pagedRead) standingsAfter(ctx context.Context, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, error) {
 	var following []leaderboard.Standing
 	var last leaderboard.Standing
@@ -304,8 +294,8 @@ func (p *pagedRead) standingsAfter(ctx context.Context, after leaderboard.SortKe
 				last = st
 			}
 		}
-		// If no standing of the next page was erased, its first standing is the first one after the
-		// key, and the directory has the counts of the better standings.
+		// If no standing of the next page was erased, its first standing is the first after
+		// the key, and the directory has the counts.
 		if n == 0 && len(following) == 0 && at < len(p.filled) {
 			if next := &p.directory.pages[p.filled[at]]; next.standings == next.positions {
 				p.read.intact = true

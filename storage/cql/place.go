@@ -9,11 +9,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A rowKey identifies one row of a given user in table leaderboard. The field standing
-// contains the bytes of the sort key without the user id.
+// A rowKey is a user's row of table leaderboard. standing is the sort key without the user
+// id.
 type rowKey struct{ division, standing string }
 
-// rowKeys returns the keys of the rows that an entry must have in the ladders.
+// rowKeys returns the rows that an entry must have in the ladders.
 func rowKeys(e *leaderboard.Entry) []rowKey {
 	if !e.Ranked() {
 		return nil
@@ -26,7 +26,6 @@ func rowKeys(e *leaderboard.Entry) []rowKey {
 	return out
 }
 
-// rowKeysOf returns the keys of rows.
 func rowKeysOf(rows []row) []rowKey {
 	out := make([]rowKey, len(rows))
 	for i, r := range rows {
@@ -35,34 +34,30 @@ func rowKeysOf(rows []row) []rowKey {
 	return out
 }
 
-// A row is a row of table leaderboard. The field written is the row's write timestamp, or
-// 0 if it is unknown.
+// A row has its write timestamp, or 0 if it is unknown.
 type row struct {
 	rowKey
 	written int64
 }
 
-// ladderArgs returns the arguments of a statement: the other arguments, and then a
-// partition key. The partition is the user's bucket of the division's ladder.
+// ladderArgs returns the other arguments, then the key of the user's partition of a ladder.
 func (k *userKey) ladderArgs(inc incarnation, division string, others ...any) []any {
 	return append(others, string(k.Board), string(k.Season), k.incarnation, division, bucketOf(k.user, inc.buckets))
 }
 
-// A bucket identifies a partition of a ladder in table leaderboard. A bucket of the overall
-// ladder also identifies the partition of table user_entries with the entries of its users.
+// A bucket is a partition of a ladder. One of the overall ladder also has a partition of
+// table user_entries.
 type bucket struct {
 	leaderboard.SeasonKey
 	incarnation, number int
 	division            string
 }
 
-// mostWrites bounds the number of users whose changes are in one batch. It also bounds the number
-// of final marks in one batch.
+// mostWrites bounds the users, or the final marks, in one batch.
 const mostWrites = 64
 
-// writeBuckets writes changes of one user's rows. The map has the statements of each
-// division. If several users of one bucket change concurrently, their statements become one
-// batch.
+// writeBuckets writes a user's rows by division. Concurrent changes in one bucket become
+// one batch.
 func (s *Store) writeBuckets(ctx context.Context, key *userKey, inc incarnation, divisions map[string][]op) error {
 	names := slices.Sorted(maps.Keys(divisions))
 	return s.forEach(ctx, len(names), func(ctx context.Context, i int) error {
@@ -70,24 +65,18 @@ func (s *Store) writeBuckets(ctx context.Context, key *userKey, inc incarnation,
 	})
 }
 
-// writeBucket writes the changes of a group of users in one bucket as one batch.
 func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
 	return s.conn.write(ctx, slices.Concat(group...)...)
 }
 
-// place writes a user's new entry and updates the user's rows in the ladders. The slice
-// rows contains the user's rows that the caller has read. st contains the static cells of
-// the user's partition.
+// place writes a user's new entry, and updates the user's rows in the ladders. rows are the
+// rows that the caller has read.
 //
-// place first adds to st, and to the user's partition, the entry's divisions that they lack. A
-// crossed division may be missing there: it combines values of several results, and different
-// writers may have written these results.
-//
-// place inserts the rows of divisions before it writes the entry, and deletes rows of
-// divisions after it has written the entry. So every row of the stored entry exists at
-// any time. If the old and the new entry have the same row, place writes that row again at the
-// new version. Otherwise a slow writer, whose entry has an earlier version and lacks the row,
-// could delete the row.
+// place first adds missing divisions to st and to the user's partition: a crossed division
+// may combine values of results from several writers. It inserts rows of divisions before
+// it writes the entry, and deletes rows after it. So all rows of the stored entry exist at
+// any time. It also writes unchanged rows again at the new version. Otherwise a slow writer
+// of an older entry could delete them.
 func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, st *statics, entry, oldEntry *leaderboard.Entry, rows []rowKey) error {
 	if entry.Version > maxVersion {
 		return fmt.Errorf("cql: user %q in season %q of board %q: the revisions of the results add up to more than 2^61; use smaller revisions: %w",
@@ -126,19 +115,16 @@ func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, st *st
 	return nil
 }
 
-// derive does steps 2 and 3 of a writer (see state.go). It reads the user's whole state,
-// and updates the entry and the rows of the ladders. The argument ownClaim is the claim
-// that the caller wrote in step 1, or zero if the caller wrote no claim (see
-// readResolved). derive returns live as false if the incarnation ended before derive had
-// read the state.
+// derive does steps 2 and 3 of a writer (see state.go). ownClaim is the claim of step 1, or
+// zero (see readResolved). live is false if the incarnation ended before derive had read
+// the state.
 func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, ownClaim claim) (st *state, change leaderboard.Change, live bool, err error) {
 	var stored storedEntry
 	var rows []row
 	live, err = s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
-		// inspect reads the state and the entry concurrently. If the entry is newer than the
-		// state, its writer has read results that this read of the state missed. A second
-		// read finds these results, unless the entry came from another data center before
-		// its results: see below.
+		// inspect reads state and entry concurrently. If the entry is newer, its writer has
+		// read results that this read missed. A second read finds them, unless they have
+		// not arrived from another data center.
 		for range 2 {
 			st, stored, rows, err = s.inspect(ctx, b, key, inc, ownClaim)
 			if err != nil || stored.entry == nil || stored.entry.Version <= st.version()+uint64(b.Rules()) {
@@ -157,12 +143,10 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 	change.Before, change.After = stored.entryOr(none), want
 	switch {
 	case stored.entry != nil && stored.entry.Version > want.Version:
-		// The stored entry came from another data center, and its results have not arrived
-		// here yet. Do not replace the stored entry. The returned change contains the entry
-		// that follows from the results in this data center, and the index of this data
-		// center receives that entry. The index must not receive the stored entry: when all
-		// results have arrived, the correct entry may differ from the stored one at the same
-		// version. The index would then ignore the correct entry.
+		// The stored entry came from another data center before its results, so do not
+		// replace it. The change has the entry of the present state, for the index. The
+		// index must not get the stored entry: with all results, the correct entry may
+		// differ from it at the same version, and the index would ignore that.
 	case stored.equals(&want) && !rowsDiffer(rows, &want), stored.entry == nil && want.Version == none.Version:
 	default:
 		err = s.place(ctx, key, inc, &st.statics, &want, &change.Before, rowKeysOf(rows))
@@ -170,10 +154,9 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 	return st, change, true, err
 }
 
-// addRegistration adds a registered user to the season's list of users in this data center. The
-// user's account may have come from another data center before the row that registers the user:
-// see "Changes of divisions" in state.go. addRegistration then reports whether inc is still the
-// season's open incarnation, with the same rules.
+// addRegistration adds a user to the season's list of users, if the account arrived from
+// another data center before the row (see "Changes of divisions" in state.go). It then
+// reports whether inc is still open, with the same rules.
 func (s *Store) addRegistration(ctx context.Context, key *userKey, inc incarnation, acc *account) (bool, error) {
 	if err := s.conn.write(ctx, key.registration(inc, acc)); err != nil {
 		return false, err
@@ -182,14 +165,12 @@ func (s *Store) addRegistration(ctx context.Context, key *userKey, inc incarnati
 	return current.open && current.same(&inc), err
 }
 
-// entries returns the entry that follows from the state, and the entry that would follow
-// if the user had no results.
+// entries returns the entry of the state, and the entry without results.
 func (st *state) entries(b *leaderboard.Board, key *userKey) (want, none leaderboard.Entry) {
 	return key.entry(b, &st.tally, &st.account, st.version()),
 		key.entry(b, &leaderboard.Tally{}, &st.account, st.account.version())
 }
 
-// rowsDiffer reports whether the rows differ from the rows that the entry should have.
 func rowsDiffer(rows []row, e *leaderboard.Entry) bool {
 	want := rowKeys(e)
 	for _, r := range rows {
@@ -200,9 +181,8 @@ func rowsDiffer(rows []row, e *leaderboard.Entry) bool {
 	return len(rows) < len(want)
 }
 
-// inspect reads a user's whole state and the stored entry, and then the user's rows in
-// the ladders. The argument ownClaim is the claim that the caller wrote in step 1, or zero
-// if the caller wrote no claim (see readResolved).
+// inspect reads a user's whole state and the stored entry, and then the user's rows. See
+// readResolved for ownClaim.
 func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, ownClaim claim) (st *state, stored storedEntry, rows []row, err error) {
 	stored, rows, err = s.inspectWith(ctx, key, inc, func(ctx context.Context) (map[string]bool, error) {
 		resolved, err := s.readResolved(ctx, b, key, ownClaim)
@@ -215,7 +195,7 @@ func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey,
 	return st, stored, rows, err
 }
 
-// inspectStatics does what inspect does, but of the user's state it reads the static cells only.
+// inspectStatics does what inspect does, with the static cells only.
 func (s *Store) inspectStatics(ctx context.Context, key *userKey, inc incarnation) (st statics, stored storedEntry, rows []row, err error) {
 	stored, rows, err = s.inspectWith(ctx, key, inc, func(ctx context.Context) (_ map[string]bool, err error) {
 		st, err = s.readStatics(ctx, key)
@@ -224,8 +204,8 @@ func (s *Store) inspectStatics(ctx context.Context, key *userKey, inc incarnatio
 	return st, stored, rows, err
 }
 
-// inspectWith calls readDivisions and reads the user's stored entry. Then it reads the user's rows
-// in the overall ladder and in the divisions that readDivisions has returned.
+// inspectWith calls readDivisions, reads the stored entry, and then reads the user's rows
+// in these divisions and overall.
 func (s *Store) inspectWith(ctx context.Context, key *userKey, inc incarnation, readDivisions func(context.Context) (map[string]bool, error)) (stored storedEntry, rows []row, err error) {
 	var divisions map[string]bool
 	err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
@@ -242,7 +222,6 @@ func (s *Store) inspectWith(ctx context.Context, key *userKey, inc incarnation, 
 	return stored, rows, err
 }
 
-// userRows returns the rows of a user in the overall ladder and in the divisions.
 func (s *Store) userRows(ctx context.Context, key *userKey, inc incarnation, divisions []string) ([]row, error) {
 	divisions = append(divisions, "")
 	lists := make([][]row, len(divisions))

@@ -11,12 +11,11 @@ import (
 )
 
 // Recount computes a user's entry from the results by the stored board, and repairs the
-// entry and the user's rows if they differ.
+// entry and the user's rows.
 //
-// An operator may have written a cell by hand, with a greater timestamp than the
-// repair's. Cassandra would then keep that cell. In this case Recount adds a row of
-// kindRepair to the user's state. The row raises the version, so the repair gets greater
-// timestamps.
+// If a wrong cell has a greater timestamp than the repair, for example written by hand,
+// Recount adds a row of kindRepair. The row raises the version, and so the timestamps of
+// the repair.
 func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	unlock, err := s.lock(ctx, user)
 	if err != nil {
@@ -49,7 +48,6 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 		user, season, b.ID, leaderboard.ErrUnavailable)
 }
 
-// recounting is the state of a call of Recount.
 type recounting struct {
 	*Store
 	seasonKey leaderboard.SeasonKey
@@ -57,12 +55,12 @@ type recounting struct {
 	inc       incarnation
 
 	change leaderboard.Change
-	raised claim  // the claim (see summary.go) of the last raiseVersion, or zero
-	placed uint64 // the version at which the last call of attempt wrote the entry, or 0
+	raised claim  // the claim of the last raiseVersion, or zero
+	placed uint64 // the version at which the last attempt wrote the entry, or 0
 }
 
-// attempt repairs the user's entry and rows by board b. It returns true if they were correct.
-// Otherwise the caller must call attempt again, with retry set, to check the repair.
+// attempt repairs the entry and the rows by board b. It returns true if they were correct.
+// Otherwise the caller must call it again, with retry set.
 func (r *recounting) attempt(ctx context.Context, b *leaderboard.Board, retry bool) (done bool, err error) {
 	key := &userKey{r.seasonKey, r.inc.number, r.user}
 	r.dropSummary(key)
@@ -76,14 +74,13 @@ func (r *recounting) attempt(ctx context.Context, b *leaderboard.Board, retry bo
 	if err != nil {
 		return false, err
 	}
-	if !live { // the season was deleted, or its rules changed: the next attempt uses the new incarnation
+	if !live { // the season was deleted, or its rules changed
 		r.raised, r.placed = claim{}, 0
 		r.inc, err = r.incarnations.cachedOrRead(ctx, r.seasonKey)
 		return false, err
 	}
 	if !st.registered {
-		// If removeUnregistered returns false, the user is now registered. The next attempt
-		// repairs the entry.
+		// if the user is registered now, the next attempt repairs the entry
 		change, done, err := r.removeUnregistered(ctx, b, key, r.inc)
 		if done {
 			r.change = change
@@ -109,9 +106,9 @@ func (r *recounting) attempt(ctx context.Context, b *leaderboard.Board, retry bo
 	}
 	timestamp := greatestTimestamp(&stored, rows, &want)
 	if retry && want.Version == r.placed {
-		// place has written the entry at this version, but the entry is still wrong.
-		// So another write prevails, and its timestamp cannot be read. Presumably an
-		// operator deleted a row by hand, with a timestamp from a clock.
+		// place has written the entry at this version, and it is still wrong. Another write
+		// prevails, whose timestamp cannot be read: perhaps a deletion by hand, with a
+		// timestamp from a clock.
 		timestamp = time.Now().Add(time.Minute).UnixMicro()
 	}
 	if timestamp > deleteTime(want.Version) {
@@ -124,8 +121,8 @@ func (r *recounting) attempt(ctx context.Context, b *leaderboard.Board, retry bo
 	return false, err
 }
 
-// greatestTimestamp returns the greatest timestamp of the stored cells that differ from the
-// entry want.
+// greatestTimestamp returns the greatest timestamp of the stored cells that differ from
+// want.
 func greatestTimestamp(stored *storedEntry, rows []row, want *leaderboard.Entry) int64 {
 	timestamp := stored.written
 	if stored.equals(want) {
@@ -139,10 +136,9 @@ func greatestTimestamp(stored *storedEntry, rows []row, want *leaderboard.Entry)
 	return timestamp
 }
 
-// copyAccount copies the user's account to the season, unless seasonAcc, the season's copy, is
-// current. The copy is outdated if a process died after it had changed the account. copyAccount
-// returns copied as true if it has written a newer copy. If the season still has data from
-// before an erasure of the user, copyAccount erases the data and returns the change.
+// copyAccount copies the user's account to the season if seasonAcc is outdated, because a
+// process died. copied means that it has written a copy. If the season has data from before
+// an erasure, copyAccount erases the data and returns the change.
 func (s *Store) copyAccount(ctx context.Context, b *leaderboard.Board, key *userKey, seasonAcc *account) (copied bool, erased *leaderboard.Change, err error) {
 	userAcc, err := s.readAccount(ctx, key.user)
 	if err != nil {
@@ -162,11 +158,9 @@ func (s *Store) copyAccount(ctx context.Context, b *leaderboard.Board, key *user
 	return true, nil, s.conn.write(ctx, key.setAccount(&acc)...)
 }
 
-// removeUnregistered removes the entry and the rows of a user who is not registered in the
-// season. A slow writer may have written them after an erasure.
-//
-// removeUnregistered returns false in two cases: another call has registered the user
-// meanwhile, or registerAbove has. The caller must then repair the entry of the registered user.
+// removeUnregistered removes the entry and the rows of an unregistered user, which a slow
+// writer wrote after an erasure. If it returns false, the user is registered now, and the
+// caller must repair the entry.
 func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation) (leaderboard.Change, bool, error) {
 	userAcc, err := s.readAccount(ctx, key.user)
 	if err != nil {
@@ -187,8 +181,8 @@ func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, ke
 	if err != nil {
 		return change, false, err
 	}
-	// Writers register a user before they write the entry. So if the user is registered
-	// now, the entry and the rows that were just read may be valid.
+	// Writers register a user first. So if the user is registered now, the entry and the
+	// rows may be valid.
 	if current, err := s.readStatics(ctx, key); err != nil || current.registered {
 		return change, false, err
 	}
@@ -213,9 +207,8 @@ func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, ke
 }
 
 // registerAbove registers a user whose results were lost, but whose entry or rows have
-// timestamps up to the given one. After a deletion with a greater timestamp, the user's later
-// entries would be hidden, because their versions start from a small number again. So
-// registerAbove instead gives the user's state a version that covers the timestamp.
+// timestamps up to the given one. A deletion with a greater timestamp would hide later
+// entries. So registerAbove gives the state a version that covers the timestamp.
 func (s *Store) registerAbove(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, acc *account, timestamp int64) error {
 	st := &state{statics: statics{account: *acc}}
 	if err := s.register(ctx, b, key, inc, &st.statics); err != nil || !st.registered {
@@ -230,10 +223,9 @@ func (s *Store) registerAbove(ctx context.Context, b *leaderboard.Board, key *us
 	return nil
 }
 
-// liveBoard returns the stored board with b's id and time of creation. It returns
-// [leaderboard.ErrBoardNotFound] if b was deleted, even if a new board has its id. The read
-// begins after the call of liveBoard. Concurrent calls share a read, because a recount of
-// many users calls liveBoard for each user. The caller must not change the board.
+// liveBoard returns the stored board that is the same as b. The read begins after the call,
+// and concurrent calls share it. The caller must not change the board. Errors:
+// [leaderboard.ErrBoardNotFound] if b was deleted, even if a new board has its id.
 func (s *Store) liveBoard(ctx context.Context, b *leaderboard.Board) (*leaderboard.Board, error) {
 	var stored storedBoard
 	err := s.boards.Do(ctx, b.ID, &stored)
@@ -246,7 +238,6 @@ func (s *Store) liveBoard(ctx context.Context, b *leaderboard.Board) (*leaderboa
 	return &stored.board, nil
 }
 
-// readBoards reads a board once for a group of concurrent calls.
 func (s *Store) readBoards(ctx context.Context, id leaderboard.BoardID, group []*storedBoard) error {
 	stored, err := s.readBoard(ctx, id)
 	for _, result := range group {
@@ -255,7 +246,7 @@ func (s *Store) readBoards(ctx context.Context, id leaderboard.BoardID, group []
 	return err
 }
 
-// raiseVersion writes a row of kindRepair that increases the version of a user's state.
+// raiseVersion writes a row of kindRepair that raises the version by increment.
 func (s *Store) raiseVersion(ctx context.Context, key *userKey, st *state, increment uint64) error {
 	item := binary.BigEndian.AppendUint64(nil, st.version()+increment)
 	return s.writeUser(ctx,

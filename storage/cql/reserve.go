@@ -10,15 +10,15 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// reservation is the body of a row of table reservations. It does not name the user.
+// reservation is the body of a row. It does not name the user.
 type reservation struct {
 	Revision int64     `json:"revision"`
 	Holder   string    `json:"holder"`
 	Until    time.Time `json:"until"`
 }
 
-// Reserve stores r, unless the table has a reservation with the same key that r may not replace:
-// see [leaderboard.Reservation.Grants].
+// Reserve stores r, unless a stored reservation does not permit it: see
+// [leaderboard.Reservation.Grants].
 func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, error) {
 	text, err := json.Marshal(reservation{r.Revision, r.Holder, leaderboard.Truncate(r.Until)})
 	if err != nil {
@@ -48,8 +48,6 @@ func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, e
 	return false, fmt.Errorf("cql: reservation in season %q of board %q: other calls changed it in each of %d attempts; repeat the call: %w", r.Key.Season, r.Key.Board, maxTries, leaderboard.ErrUnavailable)
 }
 
-// matchHash returns a hash of a result's key. The length of each part precedes the part, so
-// different keys give different texts.
 func matchHash(key leaderboard.ResultKey) []byte {
 	var text []byte
 	for _, part := range []string{string(key.Board), string(key.Season), string(key.User), string(key.Match)} {

@@ -29,7 +29,6 @@ func (s *Store) Result(ctx context.Context, key leaderboard.ResultKey) (leaderbo
 	return m.record(), nil
 }
 
-// record returns the record of the match.
 func (m *match) record() leaderboard.Record {
 	slices.SortFunc(m.refusals, func(x, y leaderboard.Refusal) int {
 		return cmp.Or(cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt))
@@ -57,7 +56,7 @@ func (s *Store) Records(ctx context.Context, seasonKey leaderboard.SeasonKey, us
 	}
 }
 
-// Results yields a user's results that stand in a season, including retractions.
+// Results yields a user's results that stand in a season, retractions too.
 func (s *Store) Results(ctx context.Context, seasonKey leaderboard.SeasonKey, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
 	return func(yield func(leaderboard.MatchResult, error) bool) {
 		inc, err := s.incarnations.readAgain(ctx, seasonKey)

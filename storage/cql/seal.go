@@ -14,74 +14,60 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A seal is a row of table seals. It names the valid generation of final standings. A
-// generation is one complete set of a season's final standings. A Seal and each Amend write
-// a new one.
+// A seal is a row of table seals. It names the valid generation: one set of a season's
+// final standings, which a Seal or an Amend wrote.
 type seal struct {
 	Generation string                  `json:"generation,omitempty"` // a UUID; empty if the season is not sealed
 	SealedAt   time.Time               `json:"sealed_at,omitzero"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
-	// Overtaken counts the changes of entries that a pending generation possibly lacks: erasures,
-	// and changes after which MarkFinal or Amend was called. If Overtaken changes while a
-	// generation is written, that generation never becomes valid.
+	// Overtaken counts the changes of entries that a pending generation may lack. If it
+	// changes while a generation is written, that generation never becomes valid.
 	Overtaken int        `json:"erasures,omitempty"`
-	Layout    sealLayout `json:"layout,omitempty"` // the layout of the valid generation
-	// Base and Ladders name the directories of the valid generation, if its layout is
-	// pagedLayout. Ladders has, by division, the generation that wrote the directory of the
-	// ladder. Generation Base wrote all other directories.
+	Layout    sealLayout `json:"layout,omitempty"` // of the valid generation
+	// In pagedLayout, Ladders has the generation that wrote a division's directory.
+	// Generation Base wrote all others.
 	Base    string            `json:"base,omitempty"`
 	Ladders map[string]string `json:"ladders,omitempty"`
-	// Writer is the data center whose stores wrote the whole valid generation. It is empty if
-	// several data centers did.
+	// Writer is the data center that wrote the whole valid generation. It is empty if
+	// several did.
 	Writer string `json:"writer,omitempty"`
-	// Writes counts the generations that were listed in Pending.
+	// Writes counts the generations that were in Pending.
 	Writes int64 `json:"writes,omitempty"`
-	// Erased contains, by division, the number of positions that are missing in the valid
-	// generation after the erasures that have ended.
+	// Erased is the number of missing positions in the valid generation, by division.
 	Erased map[string]int64 `json:"erased,omitempty"`
-	// Erasures counts the erasures that have ended, in valid generations of layouts before
-	// pagedLayout.
+	// Erasures counts the completed erasures in generations of layouts before pagedLayout.
 	Erasures int `json:"ended_erasures,omitempty"`
-	// Pending lists the generations that a process writes or removes. If the process
-	// dies, its generation stays in the list.
+	// Pending has the generations that a process writes or removes, or died with.
 	Pending []pendingGeneration `json:"loose,omitempty"`
 
-	body string // the stored text
+	body string
 }
 
-// A pendingGeneration is a generation that is not valid, but may have rows. Since is the
-// time at which a Seal or an Amend started to write it. A zero Since means that any Seal or Amend
-// may remove the generation at once.
-//
-// In pagedLayout, a pending generation with a zero Since was replaced. Its pages may also be
-// pages of later generations: see collect.
+// A pendingGeneration is not valid, but may have rows. Since is the time at which its Seal
+// or Amend began. If it is zero, any process may remove the generation. In pagedLayout, the
+// generation was then replaced, and later generations may share its pages: see collect.
 type pendingGeneration struct {
 	Generation string     `json:"generation"`
 	Since      time.Time  `json:"since"`
 	Layout     sealLayout `json:"layout,omitempty"`
 }
 
-// isReplaced reports whether p is a generation in pagedLayout that was replaced.
 func (p *pendingGeneration) isReplaced() bool { return p.Layout == pagedLayout && p.Since.IsZero() }
 
-// A sealLayout is a version of the layout of generations.
 type sealLayout int
 
 const (
-	// positionLayout is the layout of the oldest generations, without fences and tails. The
-	// versions of the store that wrote it ignore the field Layout, so a seal that such a store
-	// has changed also has positionLayout.
+	// positionLayout has no fences and tails. Stores that wrote it drop the field Layout
+	// when they change a seal.
 	positionLayout sealLayout = iota
-	fencedLayout              // has fences and tails: see finalread.go
-	pagedLayout               // has immutable pages and directories: see directory.go
+	fencedLayout              // see finalread.go
+	pagedLayout               // see directory.go
 )
 
-// pagedText is the text of pagedLayout in a stored seal. Versions of the store that wrote
-// fencedLayout expect a number there. So they report an error, and never read or replace such
-// final standings.
+// pagedText is not a number. So older versions of the store report an error, and never
+// replace such final standings.
 const pagedText = `"pages"`
 
-// MarshalJSON implements [json.Marshaler].
 func (l sealLayout) MarshalJSON() ([]byte, error) {
 	if l == pagedLayout {
 		return []byte(pagedText), nil
@@ -89,7 +75,6 @@ func (l sealLayout) MarshalJSON() ([]byte, error) {
 	return strconv.AppendInt(nil, int64(l), 10), nil
 }
 
-// UnmarshalJSON implements [json.Unmarshaler].
 func (l *sealLayout) UnmarshalJSON(text []byte) error {
 	switch string(text) {
 	case "0", "1":
@@ -102,19 +87,18 @@ func (l *sealLayout) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// pendingTimeout is the age at which Seal and Amend remove a pending generation, because the
-// process that wrote it has presumably died. If that process is alive, it finds that its
-// generation is not pending, and writes a new generation.
+// pendingTimeout is the age at which Seal and Amend remove a pending generation. If its
+// writer is still alive, it starts again.
 const pendingTimeout = 24 * time.Hour
 
 func (x *seal) sealed() bool { return x.Generation != "" }
 
-// hasReplaced reports whether collect has to remove pages of a sealed season.
+// hasReplaced reports whether collect has pages to remove.
 func (x *seal) hasReplaced() bool {
 	return x.Layout == pagedLayout && slices.ContainsFunc(x.Pending, func(p pendingGeneration) bool { return p.isReplaced() })
 }
 
-// addErased adds n to the number of missing positions of a ladder.
+// addErased adds n missing positions.
 func (x *seal) addErased(division string, n int64) {
 	if x.Erased == nil {
 		x.Erased = map[string]int64{}
@@ -122,7 +106,7 @@ func (x *seal) addErased(division string, n int64) {
 	x.Erased[division] += n
 }
 
-// setErased raises the numbers in Erased to the numbers of erased positions of ladders.
+// setErased raises the numbers in Erased to those of ladders.
 func (x *seal) setErased(ladders []finalSize) {
 	for _, l := range ladders {
 		if l.erased <= x.Erased[l.division] {
@@ -139,7 +123,7 @@ func (x *seal) record(seasonKey leaderboard.SeasonKey, inc incarnation) leaderbo
 	return leaderboard.SeasonRecord{SeasonKey: seasonKey, SealedAt: x.SealedAt, Amendments: x.Amendments, Rules: inc.rules}
 }
 
-// readSeal returns the seal of an incarnation, or a zero seal if the table has none.
+// readSeal returns the seal of an incarnation, or a zero seal.
 func (s *Store) readSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (seal, error) {
 	var x seal
 	q := op{selectSeal, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number}}
@@ -152,8 +136,7 @@ func (s *Store) readSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 	return x, err
 }
 
-// swapSeal replaces the stored seal by newSeal if the stored seal equals oldSeal. It reports
-// whether it has replaced the seal.
+// swapSeal replaces the stored seal if it equals oldSeal, and reports whether it has.
 func (s *Store) swapSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, oldSeal, newSeal *seal) (bool, error) {
 	text, err := json.Marshal(newSeal)
 	if err != nil {
@@ -167,10 +150,9 @@ func (s *Store) swapSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 	return s.conn.swap(ctx, op{changeSeal, append(append([]any{newSeal.body}, key...), oldSeal.body)}, map[string]any{})
 }
 
-// changeSeal applies the function change to a seal, and returns the seal before and
-// after. If another process changes the seal in between, changeSeal calls the function
-// again with the newer seal. If the function returns false, changeSeal writes nothing and
-// returns false as ok.
+// changeSeal applies change to the seal, and returns the seal before and after. If another
+// process changes the seal meanwhile, it starts again. If change returns false, it writes
+// nothing and returns ok as false.
 func (s *Store) changeSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, change func(*seal) bool) (oldSeal, newSeal seal, ok bool, err error) {
 	for {
 		if oldSeal, err = s.readSeal(ctx, seasonKey, inc); err != nil {
@@ -188,29 +170,24 @@ func (s *Store) changeSeal(ctx context.Context, seasonKey leaderboard.SeasonKey,
 	}
 }
 
-// Seal writes the final standings of a season as a new generation, unless the season is
-// sealed.
+// Seal writes the final standings of a season, unless it is sealed.
 func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, at time.Time) (leaderboard.SeasonRecord, error) {
 	return s.writeFinal(ctx, b, season, leaderboard.Amendment{At: at}, false)
 }
 
 // writeFinal writes the final standings of a season as a new generation. If amend is false
-// and the season is sealed, writeFinal changes nothing. The generation becomes valid when
-// the seal names it. While writeFinal writes, another process may make its own generation
-// valid, or record that entries have changed. Then writeFinal discards its generation and
-// starts again. So of several concurrent calls of Seal, the call whose last swap comes first
-// seals the season. The other calls find it sealed, even if they were paused for long.
+// and the season is sealed, it changes nothing. The generation becomes valid when the seal
+// names it. If another process makes its generation valid or raises Overtaken before,
+// writeFinal discards its generation and starts again. So of concurrent calls of Seal, that
+// with the first last swap seals the season.
 //
-// writeFinal adds its generation to Pending before it writes the first row. It removes the
-// generation from Pending when the generation becomes valid or is removed. So if a process
-// dies during writeFinal, Pending still names its generation. The next call after at least
-// a day removes this generation; so does a deletion of the season.
+// The generation is in Pending from before its first row until it is valid or removed. So
+// if the process dies, a deletion of the season removes it, or a Seal or Amend after
+// pendingTimeout.
 //
-// writeFinal may start from a cached incarnation that another process has ended. So it reads
-// the season's row in table seasons after it has added its generation to Pending, or has
-// found the season sealed. If the incarnation has ended, writeFinal starts again with the
-// next incarnation. If it has not ended, a deletion of the season comes later, and so finds
-// the generation in Pending.
+// The cached incarnation may have ended. So writeFinal reads the season's row after it has
+// changed or read the seal. If the incarnation has ended, it starts again with the next
+// one. Otherwise a later deletion finds the generation in Pending.
 func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, amend bool) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	a.At = leaderboard.Truncate(a.At)
@@ -254,9 +231,8 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 }
 
 // validate makes a complete generation valid, unless another generation has become valid or
-// entries have changed since oldSeal, the seal before the generation was written. It reports
-// whether it has made the generation valid. If so, it also removes the generation that was valid
-// before, and pending generations older than pendingTimeout.
+// Overtaken has grown since oldSeal. If it succeeds, it also removes the replaced
+// generation and those older than pendingTimeout.
 func (w *pageWriter) validate(ctx context.Context, oldSeal *seal, a leaderboard.Amendment) (leaderboard.SeasonRecord, bool, error) {
 	_, sealed, ok, err := w.s.changeSeal(ctx, w.seasonKey, w.inc, func(x *seal) bool {
 		isOwn := func(p pendingGeneration) bool { return p.Generation == w.generation }
@@ -283,15 +259,13 @@ func (w *pageWriter) validate(ctx context.Context, oldSeal *seal, a leaderboard.
 	return sealed.record(w.seasonKey, w.inc), true, w.s.removeOld(ctx, w.seasonKey, w.inc, &sealed)
 }
 
-// addAmendment appends an amendment, unless x contains it.
 func (x *seal) addAmendment(a *leaderboard.Amendment) {
 	if !slices.ContainsFunc(x.Amendments, func(o leaderboard.Amendment) bool { return o.At.Equal(a.At) && o.Reason == a.Reason }) {
 		x.Amendments = append(x.Amendments, *a)
 	}
 }
 
-// removeOld removes the generations that were replaced, and pending generations older than
-// pendingTimeout.
+// removeOld removes replaced generations, and pending ones older than pendingTimeout.
 func (s *Store) removeOld(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, x *seal) error {
 	for _, g := range x.Pending {
 		if g.isReplaced() || s.now().Sub(g.Since) <= pendingTimeout {
@@ -307,8 +281,8 @@ func (s *Store) removeOld(ctx context.Context, seasonKey leaderboard.SeasonKey, 
 	return (&pagedSeason{s, seasonKey, inc}).collect(ctx)
 }
 
-// Amend replaces the final standings of a sealed season. If the caller names the users, and the
-// season has pagedLayout, it usually writes only the pages that change: see [pagedSeason.amend].
+// Amend replaces the final standings of a sealed season. With users, it usually writes only
+// the pages that change: see [pagedSeason.amend].
 func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	inc, err := s.incarnations.readAgain(ctx, seasonKey) // another store may have sealed a later incarnation than the cached one
@@ -336,7 +310,6 @@ func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderbo
 	return record, err
 }
 
-// removePending removes the rows of a generation, and then removes it from Pending.
 func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, g pendingGeneration) (err error) {
 	if g.Layout == pagedLayout {
 		err = (&pagedSeason{s, seasonKey, inc}).removeOwn(ctx, g.Generation, 0, nil)
@@ -354,9 +327,8 @@ func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonK
 	return err
 }
 
-// unlist removes the generation from the seal of an ended incarnation. The generation must not have
-// pages or directories any more. If the seal then has neither a valid nor a pending generation,
-// unlist deletes the seal.
+// unlist removes the generation, which has no rows any more, from the seal of an ended
+// incarnation. It deletes a seal without generations.
 func (w *pageWriter) unlist(ctx context.Context) error {
 	if w == nil {
 		return nil
@@ -381,13 +353,11 @@ func (w *pageWriter) unlist(ctx context.Context) error {
 	}
 }
 
-// dropSeal deletes the seal in the table if it equals stored. It reports whether it has
-// deleted the seal.
+// dropSeal deletes the seal if it equals stored, and reports whether it has.
 func (s *Store) dropSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, stored *seal) (bool, error) {
 	return s.conn.swap(ctx, op{removeSeal, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number, stored.body}}, map[string]any{})
 }
 
-// withoutRepeats returns the users, sorted and without repetitions.
 func withoutRepeats(users []leaderboard.UserID) []leaderboard.UserID {
 	return slices.Compact(slices.Sorted(slices.Values(users)))
 }

@@ -10,14 +10,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A seasonIncarnation is a season's id and incarnation.
 type seasonIncarnation struct {
 	season leaderboard.SeasonID
 	incarnation
 }
 
-// seasonRows returns the seasons of a board in the order of their ids, including deleted
-// seasons.
+// seasonRows returns the seasons of a board, ordered by id, deleted ones too.
 func (s *Store) seasonRows(ctx context.Context, id leaderboard.BoardID) ([]seasonIncarnation, error) {
 	var season string
 	var r seasonRow
@@ -26,7 +24,7 @@ func (s *Store) seasonRows(ctx context.Context, id leaderboard.BoardID) ([]seaso
 	})
 }
 
-// Seasons returns the seasons of a board that have results or final standings.
+// Seasons returns the seasons of a board with results or final standings.
 func (s *Store) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonRecord, error) {
 	rows, err := s.seasonRows(ctx, id)
 	if err != nil {
@@ -57,7 +55,7 @@ func (s *Store) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderbo
 	return out, err
 }
 
-// SeasonIDs returns the seasons of a board that have an open incarnation.
+// SeasonIDs returns the seasons of a board with an open incarnation.
 func (s *Store) SeasonIDs(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonID, error) {
 	rows, err := s.seasonRows(ctx, id)
 	var ids []leaderboard.SeasonID
@@ -79,8 +77,8 @@ func (s *Store) Season(ctx context.Context, seasonKey leaderboard.SeasonKey) (le
 	return x.record(seasonKey, inc), err
 }
 
-// ChangedAt returns the zero time. To store the time of the last change, all writers of a season
-// would have to write the same row. The index in Redis keeps the time of the last change itself.
+// ChangedAt returns the zero time. To keep the time, all writers of a season would have to
+// write the same row.
 func (s *Store) ChangedAt(ctx context.Context, _ leaderboard.SeasonKey) (time.Time, error) {
 	return time.Time{}, ctx.Err()
 }
@@ -90,9 +88,8 @@ func (s *Store) DeletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 	return s.deletedAt(ctx, seasonKey)
 }
 
-// hasUser reports whether a season has a registered user. Before its first result, and after the
-// erasure of all its users, a season has no registered user. hasUser looks for a row in the first
-// bucket. Only if this bucket is empty, a second statement looks for a row in the other buckets.
+// hasUser reports whether a season has a registered user. It reads the first bucket, and if
+// this is empty, all others by one statement.
 func (s *Store) hasUser(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (bool, error) {
 	others := make([]int, 0, inc.buckets)
 	for bucket := 1; bucket < inc.buckets; bucket++ {
@@ -132,9 +129,8 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	return s.sweep(ctx, seasonKey, inc)
 }
 
-// deletionTimeout is the age from which a deletion that has not ended counts as
-// interrupted. The deletion of a large season takes minutes, and must not be done by every
-// process at the same time.
+// deletionTimeout is the age from which an unfinished deletion counts as interrupted. The
+// deletion of a large season takes minutes.
 const deletionTimeout = time.Hour
 
 // FinishDeletions completes interrupted calls of DeleteBoard and DeleteSeason.
@@ -162,11 +158,10 @@ func (s *Store) FinishDeletions(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// finishBoard completes the interrupted deletion of a board. It does nothing if a new board
-// has the id.
+// finishBoard completes the interrupted deletion of a board, unless a new board has the id.
 func (s *Store) finishBoard(ctx context.Context, id leaderboard.BoardID) error {
 	key := leaderboard.SeasonKey{Board: id}
-	now := s.now() // before readBoard, so that a board that is created after readBoard is newer than now
+	now := s.now() // before readBoard, so that a board that is created later is newer than now
 	stored, err := s.readBoard(ctx, id)
 	if stored.body != "" || stored.buckets == 0 {
 		if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -187,15 +182,15 @@ func (s *Store) finishBoard(ctx context.Context, id leaderboard.BoardID) error {
 	return s.removeData(ctx, id)
 }
 
-// interrupted reports whether the last deletion of a season began at least deletionTimeout ago, or
-// has no recorded time. Its process has then presumably died.
+// interrupted reports whether the last deletion of a season began deletionTimeout ago, or
+// has no recorded time.
 func (s *Store) interrupted(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
 	at, err := s.deletedAt(ctx, key)
 	return err == nil && s.now().Sub(at) >= deletionTimeout, err
 }
 
-// sweepBoard removes the data of all ended incarnations of a board's seasons. It skips
-// seasons for which shouldSweep returns false.
+// sweepBoard removes the data of ended incarnations of those seasons of a board for which
+// shouldSweep returns true.
 func (s *Store) sweepBoard(ctx context.Context, id leaderboard.BoardID, shouldSweep func(context.Context, leaderboard.SeasonKey) (bool, error)) error {
 	rows, err := s.seasonRows(ctx, id)
 	if err != nil {
@@ -217,8 +212,7 @@ func (s *Store) sweepBoard(ctx context.Context, id leaderboard.BoardID, shouldSw
 	return nil
 }
 
-// endIncarnation ends the incarnation of a season, and returns the next incarnation. Calls that
-// start later do not read data of the ended incarnation, so the season is empty for them.
+// endIncarnation ends the open incarnation of a season, and returns the next one.
 func (s *Store) endIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (incarnation, error) {
 	if !inc.open {
 		return inc, nil
@@ -231,16 +225,14 @@ func (s *Store) endIncarnation(ctx context.Context, seasonKey leaderboard.Season
 	return s.incarnations.readAgain(ctx, seasonKey)
 }
 
-// endIncarnations ends the incarnations of all seasons of a board that is being deleted.
-// If a new board already has the id, endIncarnations does nothing, because CreateBoard
-// has already ended the incarnations of the old board.
+// endIncarnations ends the incarnations of a board that is being deleted, unless a new
+// board has the id.
 func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) error {
 	rows, err := s.seasonRows(ctx, id)
 	if err != nil {
 		return err
 	}
-	// If a board exists now, it is a new board with the same id. The rows may be
-	// incarnations of the new board, which must stay open.
+	// The rows may be incarnations of a new board, which must stay open.
 	if stored, err := s.readBoard(ctx, id); stored.body != "" || err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
 	}
@@ -250,15 +242,13 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 	})
 }
 
-// sweep removes the data of a season's ended incarnations. No call reads these data any more. Two
-// kinds of calls may still write to an ended incarnation: calls that began before its end, and
-// calls that start from a cached incarnation. Both read the season's row before they return, and
-// find that the incarnation has ended. A Seal then removes its rows. An Apply does not remove its
-// rows. If sweep found the user of these rows, the deletions of sweep also hide the later writes:
-// see sweepTime. Otherwise the rows stay, but no call reads them.
+// sweep removes the data of ended incarnations, which no call reads. Calls that began
+// earlier, or with a cached incarnation, may still write to one. They read the season's row
+// before they return. A Seal then removes its rows. The later rows of an Apply are hidden
+// if sweep found their user (see sweepTime), and otherwise stay unused.
 //
-// If a board was created again, the ended incarnations may have had more buckets than the newest
-// incarnation. So sweep uses the greatest number that any incarnation of the season had.
+// An ended incarnation may have had more buckets than the present one, so sweep uses the
+// greatest number.
 func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	buckets, err := s.mostBuckets(ctx, seasonKey)
 	if err != nil {
@@ -278,8 +268,7 @@ func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc 
 	return nil
 }
 
-// sweepIncarnation removes the data of an ended incarnation. Before that, it announces the end
-// to the indexes (see changes.go).
+// sweepIncarnation announces the end to the indexes (see changes.go), and removes the data.
 func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	if err := s.announceEnd(ctx, seasonKey, inc); err != nil {
 		return err
@@ -307,18 +296,17 @@ func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.Seas
 	if !withMatchUsers {
 		return nil
 	}
-	// This partition contains the row with markMatch. It is deleted last, so that a sweep after an
-	// interrupted sweep finds this row.
+	// This partition has the row with markMatch, which a repeated sweep must find. So
+	// delete it last.
 	return s.conn.write(ctx, op{deleteStates, matchArgs(seasonKey, inc.number, sweepTime)})
 }
 
-// deleteRowsOf returns the operation that deletes the rows of a bucket of a ladder in a sweep.
 func deleteRowsOf(seasonKey leaderboard.SeasonKey, inc incarnation, division string, bucket int) op {
 	return op{deleteRows, []any{sweepTime, string(seasonKey.Board), string(seasonKey.Season), inc.number, division, bucket}}
 }
 
-// sweepUsers removes the users of a bucket, and their rows in the ladders of divisions. If
-// withMatchUsers is true, it also removes the users from table match_users.
+// sweepUsers removes the users of a bucket, and their rows in ladders of divisions and in
+// table match_users.
 func (s *Store) sweepUsers(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, bucket int, withMatchUsers bool) error {
 	users, err := s.usersIn(ctx, seasonKey, inc, bucket)
 	if err != nil {
@@ -328,9 +316,8 @@ func (s *Store) sweepUsers(ctx context.Context, seasonKey leaderboard.SeasonKey,
 	if err != nil {
 		return err
 	}
-	// Only the users' partitions of match_results contain the names of the divisions.
-	// An interrupted sweep must find these names again. So sweep deletes the rows of
-	// the divisions before these partitions.
+	// Only the users' partitions of match_results have the names of divisions, which a
+	// repeated sweep must find. So delete them after the rows of the divisions.
 	names := slices.Sorted(maps.Keys(divisions))
 	err = s.forEach(ctx, len(names), func(ctx context.Context, i int) error {
 		return s.conn.write(ctx, deleteRowsOf(seasonKey, inc, names[i], bucket))

@@ -13,7 +13,6 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// setSecurity sets TLS and the credentials of the connections.
 func (o *Options) setSecurity(cfg *gocql.ClusterConfig) {
 	cfg.Authenticator = unauthenticated{}
 	if o.Username != "" {
@@ -24,7 +23,6 @@ func (o *Options) setSecurity(cfg *gocql.ClusterConfig) {
 	}
 }
 
-// tlsDialer connects to nodes with TLS.
 type tlsDialer struct{ o *Options }
 
 func (d tlsDialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.DialedHost, error) {
@@ -34,8 +32,8 @@ func (d tlsDialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.D
 	if err != nil {
 		return nil, err
 	}
-	// The address contains the host name from Options.Hosts. For a node that the driver
-	// has discovered, it contains the IP address instead.
+	// the host name from Options.Hosts, or the IP address of a node that the driver has
+	// discovered
 	if conn, err = d.o.TLS(ctx, conn, host.HostnameAndPort()); err != nil {
 		return nil, err
 	}
@@ -44,8 +42,7 @@ func (d tlsDialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.D
 
 var errCredentialsRequired = errors.New("the node requires credentials")
 
-// unauthenticated is the authenticator if no credentials are set. It returns
-// errCredentialsRequired if a node asks for credentials.
+// unauthenticated is the authenticator if no credentials are set.
 type unauthenticated struct{}
 
 func (unauthenticated) Challenge([]byte) ([]byte, gocql.Authenticator, error) {
@@ -54,8 +51,8 @@ func (unauthenticated) Challenge([]byte) ([]byte, gocql.Authenticator, error) {
 
 func (unauthenticated) Success([]byte) error { return nil }
 
-// connectErrors keeps the error of the last failed attempt to connect to a node, because
-// CreateSession returns only the text of this error.
+// connectErrors keeps the last error of a connection, because CreateSession returns only
+// its text.
 type connectErrors struct {
 	mu   sync.Mutex
 	addr string
@@ -72,16 +69,14 @@ func (e *connectErrors) ObserveConnect(c gocql.ObservedConnect) {
 	e.addr, e.err = c.Host.ConnectAddressAndPort(), c.Err
 }
 
-// last returns the address of the node and the error, or nil if every attempt succeeded.
 func (e *connectErrors) last() (addr string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.addr, e.err
 }
 
-// checkRejection examines the error of a connection to the node at addr. If the node has
-// refused the credentials or TLS, it returns an error that names the settings to correct.
-// Otherwise it returns nil.
+// checkRejection returns an error that names the settings to correct, if a node refused the
+// credentials or TLS. Otherwise it returns nil.
 func (o *Options) checkRejection(addr string, err error) error {
 	var request gocql.RequestError
 	verification, op := (*tls.CertificateVerificationError)(nil), (*net.OpError)(nil)

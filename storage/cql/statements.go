@@ -1,19 +1,13 @@
 package cql
 
-// All statements of the store; the statements that change the schema are in package
-// schema. A statement that writes has either USING TIMESTAMP or a condition. A
-// conditional statement is a lightweight transaction. No table is written by both kinds
-// of statements.
+// All statements of the store. A statement that writes has either USING TIMESTAMP or a
+// condition. No table is written by both kinds.
 //
 // Some names in the schema are older than the terms in this code:
 //
-//   - The column edition contains the number of an incarnation.
-//   - The table user_scopes contains the seasons of each user.
-//   - The column realm is always 0, so that each of the tables boards, api_keys, ban_ends
-//     and audit_days is a single partition.
-//   - The columns body and ban of table accounts contain bans and erasures that an older
-//     version wrote, by lightweight transactions. The columns bans and erasures contain
-//     the later ones.
+//   - edition is the number of an incarnation.
+//   - user_scopes has the seasons of each user.
+//   - realm is always 0, so that a table is a single partition.
 const (
 	selectBoards = `SELECT board, body, buckets FROM boards WHERE realm = 0`
 	selectBoard  = `SELECT body, buckets FROM boards WHERE realm = 0 AND board = ?`

@@ -14,8 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// tracer records a span of each attempt of the driver at a statement or batch, below the
-// span of the caller. A span contains the statements, but not their arguments.
+// tracer records a span of each attempt at a statement or batch. A span has the statements
+// without arguments.
 type tracer struct{}
 
 // ObserveQuery implements [gocql.QueryObserver].
@@ -28,8 +28,7 @@ func (tracer) ObserveBatch(ctx context.Context, b gocql.ObservedBatch) {
 	recordSpan(ctx, b.Start, b.End, b.Host, b.Attempt, b.Err, b.Statements...)
 }
 
-// recordSpan records a span of one attempt, if the caller's span is sampled. The name of the
-// span contains the verb of the statement, or BATCH.
+// recordSpan records a span of one attempt, if the caller's span is sampled.
 func recordSpan(ctx context.Context, start, end time.Time, node *gocql.HostInfo, attempt int, err error, statements ...string) {
 	t := observe.Tracer(ctx)
 	if t == nil || len(statements) == 0 {
@@ -54,7 +53,6 @@ func recordSpan(ctx context.Context, start, end time.Time, node *gocql.HostInfo,
 	span.End(trace.WithTimestamp(end))
 }
 
-// distinct returns statements without repetitions.
 func distinct(statements []string) []string {
 	seen := map[string]bool{}
 	var all []string

@@ -12,8 +12,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// userSeasons returns a key for each open incarnation in which the user is registered,
-// ordered by board and season.
+// userSeasons returns the open incarnations in which the user is registered, ordered by
+// board and season.
 func (s *Store) userSeasons(ctx context.Context, user leaderboard.UserID) ([]userKey, error) {
 	var board, season string
 	var number int
@@ -49,18 +49,16 @@ func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]lea
 	return seasonKeys, err
 }
 
-// withNewVersion returns the changes that give the entry another version. It reuses the memory
-// of the argument.
+// withNewVersion removes changes without a new version from the slice.
 func withNewVersion(changes []leaderboard.Change) []leaderboard.Change {
 	return slices.DeleteFunc(changes, func(c leaderboard.Change) bool { return c.Before.Version == c.After.Version })
 }
 
-// updateSeason brings a season up to date after the given ban has changed the account. It writes a
-// copy of the account into the season, and updates the user's entry there. It does nothing if the
-// ban does not concern the season's board. A ban without a board concerns every board. If the
-// season has data from before an erasure, updateSeason erases the data instead. The argument
-// announced means that table rank_changes already has all erasures of the account, with this
-// season, for the other data centers.
+// updateSeason updates a season after a ban has changed the account: its copy of the
+// account, and the user's entry. It does nothing if the ban does not concern the board. If
+// the season has data from before an erasure, updateSeason erases the data. announced means
+// that other data centers have all erasures of the account, with this season, in table
+// rank_changes.
 func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard.Ban, userAcc *userAccount, announced bool) (leaderboard.Change, error) {
 	for range maxTries {
 		b, inc, err := s.boardOf(ctx, key)
@@ -68,7 +66,7 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 			return leaderboard.Change{}, err
 		}
 		if !inc.openFor(&b) || inc.number != key.incarnation || !ban.Concerns(&b) {
-			return leaderboard.Change{}, nil // if inc is not of b, the season or the board was deleted after userSeasons listed it
+			return leaderboard.Change{}, nil // otherwise, the season or the board was deleted after userSeasons
 		}
 		s.dropSummary(key)
 		acc := userAcc.accountOn(&b)
@@ -77,8 +75,8 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 			return leaderboard.Change{}, err
 		}
 		if st.registered && st.account.Epoch < acc.Epoch {
-			// An erasure has not come to this season yet. The season must not get an account
-			// of the new epoch while it has data from before the erasure.
+			// The season must not get an account of the new epoch while it has data from
+			// before the erasure.
 			if !announced {
 				if err := s.announceElsewhere(ctx, userAcc.erasuresIn(key)); err != nil {
 					return leaderboard.Change{}, err
@@ -87,11 +85,10 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 			return s.eraseIn(ctx, key, &acc)
 		}
 		if !st.registered && acc.Serial > 0 {
-			// Either another writer is about to register the user, with the account from
-			// before the ban, or an erasure has just removed the season from the user's list.
-			// In both cases, register the user before the account is written. Otherwise, in
-			// the second case, later writers would find the account in the season, and would
-			// not register the user.
+			// Another writer is registering the user with the account from before the ban.
+			// Or an erasure has removed the season from the user's list. So register the
+			// user first: later writers register only users without an account in the
+			// season.
 			st.account = acc
 			if err := s.register(ctx, &b, key, inc, &st); err != nil {
 				return leaderboard.Change{}, err
@@ -99,11 +96,10 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 			acc = st.account
 		}
 		if !st.registered || st.account.Epoch > acc.Epoch {
-			return leaderboard.Change{}, nil // the user was erased after the ban had changed the account
+			return leaderboard.Change{}, nil // the user was erased after the ban
 		}
-		// The claim makes other stores drop their summaries of the user (see summary.go), even
-		// stores that have already read this account. A summary may lack data from another data
-		// center that derive reads.
+		// The claim makes other stores drop their summaries, which may lack data from
+		// another data center that derive reads.
 		if err := s.writeUser(ctx, append(key.setAccount(&acc), s.newClaim(key, &st))...); err != nil {
 			return leaderboard.Change{}, err
 		}
@@ -115,9 +111,8 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 	return leaderboard.Change{}, fmt.Errorf("cql: season %q of board %q changed during %d attempts to change a user; repeat the call: %w", key.Season, key.Board, maxTries, leaderboard.ErrUnavailable)
 }
 
-// boardOf returns the board and the current incarnation of the season that key names. The
-// board has the rules of the incarnation. If the board was deleted, the returned board is
-// zero.
+// boardOf returns the board with the rules of the season's incarnation, and the
+// incarnation. A deleted board is zero.
 func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, incarnation, error) {
 	stored, err := s.readBoard(ctx, key.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -137,13 +132,11 @@ func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, i
 	return *b, inc, nil
 }
 
-// Erase removes all data of a user. If it is interrupted, FinishRankChange or the next Erase of
-// the user completes it.
+// Erase removes all data of a user. If it is interrupted, FinishRankChange or the next
+// Erase completes it.
 //
-// Each erasure begins a new epoch of the user. The deletions of the erasure have greater
-// timestamps than all writes of earlier epochs. So they also remove such writes that
-// arrive after the deletions. All writes of the new epoch have greater timestamps than
-// the deletions.
+// Each erasure begins a new epoch. Its deletions have greater timestamps than all writes of
+// earlier epochs, also later ones, and smaller ones than the writes of the new epoch.
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
 	unlock, err := s.lock(ctx, user)
 	if err != nil {
@@ -180,9 +173,8 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	if err := errors.Join(s.eraseActs(ctx, user), s.eraseMarks(ctx, user)); err != nil {
 		return nil, err
 	}
-	// Read the list of seasons again, because another writer may have registered the user
-	// in more seasons. A writer that registers the user after this read finds the new
-	// epoch in the account.
+	// Another writer may have registered the user in more seasons. A writer that registers
+	// the user after this read finds the new epoch.
 	if keys, err = s.seasonsOf(ctx, c); err != nil {
 		return nil, err
 	}
@@ -226,10 +218,9 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 	if err := s.eraseFinal(ctx, key); err != nil {
 		return leaderboard.Change{}, err
 	}
-	// If this Erase is interrupted, the next Erase must find the remaining data. It finds
-	// the rows of the ladders by the divisions in the partition of the results, so delete
-	// this partition after the rows. It finds the partition by the user's list of
-	// seasons, so remove the season from the list last.
+	// The next Erase must find what an interrupted one has left. It finds rows by the
+	// divisions in the partition of the results, and that partition by the user's list of
+	// seasons. So delete in this order.
 	timestamp := acc.Epoch << epochShift
 	if b.Matches {
 		if err := s.unlistUser(ctx, key, bucketOf(key.user, inc.buckets), slices.Sorted(maps.Keys(st.matches)), timestamp); err != nil {
