@@ -16,33 +16,31 @@ import (
 // # Why bans and erasures need no lock
 //
 // A row of table accounts has two sets: the states of the user's bans, and the erasures.
-// Writers only add elements, with a constant timestamp. So the order and the repetition of
-// writes do not matter, also between data centers. These values follow from the sets:
+// Writers only add elements, with a constant timestamp. So order and repetition do not
+// matter, also between data centers. These values follow from the sets:
 //
-//   - The epoch is the number of erasures. A state of a ban belongs to the epoch in which
-//     it was set. The next erasure makes it ineffective.
-//   - Of all states of a ban, the greatest by [leaderboard.Ban.Compare] stands.
+//   - The epoch is the number of erasures. A state of a ban has an effect only in the epoch
+//     in which it was set.
+//   - Of the states of a ban, the greatest by [leaderboard.Ban.Compare] stands.
 //   - The serial of a ban counts the changes of Banned, from false, along the states in the
-//     order of Compare. A new state never lowers the serial. An odd serial hides the user.
-//     So a new state that hides or shows the user raises the serial.
+//     order of Compare. A new state never lowers the serial, and raises it if it hides or
+//     shows the user.
 //   - The base is the number from which versions of entries start after an erasure: the
 //     greatest base of an erasure, plus the steps of all erasures. Each erasure raises it
 //     by its own step or more.
 //
-// A writer removes a state of a ban only if its epoch is smaller than that of the account.
-// Such a state stays ineffective, because the epoch only grows. A state with a greater
-// epoch arrived from another data center before an erasure. Writers keep this state,
-// because it becomes effective with the erasure.
+// A writer removes a state of a ban only if its epoch is smaller than that of the account,
+// which only grows. A state with a greater epoch arrived from another data center before
+// its erasure, and becomes effective with it.
 //
-// So the account only grows, and its version grows with every change that can affect an
-// entry. The argument in state.go then covers the account: a writer first adds its element,
-// and then reads the account.
+// So the account and its version only grow, and the argument in state.go covers the
+// account: a writer first adds its element, and then reads the account.
 
 type accountRow struct {
-	body           []byte // bans and erasures that an older version of the store wrote
+	body           []byte // written by an older version of the store
 	ban            string // see decodeOldAccount
 	bans, erasures map[string][]byte
-	written        *int64 // the write timestamp of body
+	written        *int64
 }
 
 func (r *accountRow) dest() []any { return []any{&r.body, &r.ban, &r.bans, &r.erasures, &r.written} }
@@ -53,10 +51,10 @@ type userAccount struct {
 	account
 	bans []userBan // those that stand, in the order of leaderboard.Store.UserBans
 
-	outdated []string // names of the states of bans of earlier epochs
-	erasures [][]byte // values of the elements of the set
-	steps    uint64   // sum of the steps of all erasures
-	stripped *op      // removes the bans that an older version wrote, or nil; lacks the last argument, the user's hash
+	outdated []string // of the states of bans of earlier epochs
+	erasures [][]byte
+	steps    uint64
+	stripped *op // removes the bans in body; nil if there are none; the last argument is missing
 }
 
 type userBan struct {
@@ -64,8 +62,8 @@ type userBan struct {
 	serial uint64
 }
 
-// accountOn returns the account that a season of the board stores. Its Serial grows with
-// every change of a ban that concerns the board.
+// accountOn returns the account in a season of the board. Its Serial grows with every
+// change of a ban that concerns the board.
 func (a *userAccount) accountOn(board *leaderboard.Board) account {
 	acc := a.account
 	for i := range a.bans {
@@ -88,13 +86,12 @@ func (a *userAccount) versionBound() uint64 {
 	return v
 }
 
-// An element is a member of a set of the account. Its name is a hash of its value.
+// An element is a member of a set. Its name is a hash of its value.
 type element struct {
 	name  string
 	value []byte
 }
 
-// The timestamps of elements.
 const (
 	elementAdded   = int64(1)
 	elementRemoved = int64(2)
@@ -105,7 +102,6 @@ func newElement(value []byte) element {
 	return element{fmt.Sprintf("%x", sum[:16]), value}
 }
 
-// newBanElement returns the element for a state of a ban that is set in the epoch.
 func newBanElement(epoch int64, b *leaderboard.Ban) (element, error) {
 	text, err := json.Marshal(b)
 	if err != nil {
@@ -123,9 +119,8 @@ func decodeBanElement(value []byte) (epoch int64, b leaderboard.Ban, err error) 
 	return epoch, b, decodeBan(d.b, &b)
 }
 
-// An erasure is an element of the set of erasures. With it and the erasures that its writer
-// had read, the account has the base that the writer chose. Each further erasure adds its
-// own step.
+// An erasure brings the account to the base that its writer chose, unless the writer missed
+// other erasures. Each of those adds its own step.
 type erasure struct {
 	at         time.Time
 	base, step uint64
@@ -161,7 +156,6 @@ func (a *userAccount) nextErasure(at time.Time, highest uint64) (erasure, error)
 	return erasure{at, base - step - a.steps, step}, nil
 }
 
-// decode returns the account of a row. Errors: [leaderboard.ErrFormat].
 func (r *accountRow) decode() (a userAccount, err error) {
 	var old []userBan
 	if r.body != nil {
@@ -170,7 +164,7 @@ func (r *accountRow) decode() (a userAccount, err error) {
 		}
 	}
 	if len(old) > 0 {
-		unbanned := a.account // the erasures that the loop below adds stay in their own set
+		unbanned := a.account // without the erasures that the loop below adds
 		unbanned.Serial, unbanned.Hidden = 0, false
 		a.stripped = &op{stripAccount, []any{orZero(r.written) + 1, unbanned.append(nil)}}
 	}
@@ -206,14 +200,14 @@ func (r *accountRow) decode() (a userAccount, err error) {
 	return a, nil
 }
 
-// setBans sets the bans that stand. It gets the states in the set of bans, and the bans
-// that an older version wrote.
+// setBans sets the bans that stand: of the states, and of old, which an older version
+// wrote.
 func (a *userAccount) setBans(states map[leaderboard.BoardID][]leaderboard.Ban, old []userBan) {
 	changes := map[leaderboard.BoardID]uint64{"": a.Serial} // older versions deleted lifted bans, but kept the serial
 	for i := range old {
 		b := &old[i]
 		changes[b.Board] = b.serial
-		if b.Banned { // the loop below counts the ban
+		if b.Banned {
 			changes[b.Board]--
 		}
 		states[b.Board] = append(states[b.Board], b.Ban)
@@ -234,11 +228,10 @@ func (a *userAccount) setBans(states map[leaderboard.BoardID][]leaderboard.Ban, 
 	slices.SortFunc(a.bans, func(x, y userBan) int { return cmp.Compare(x.Board, y.Board) })
 }
 
-// oldBansFormat is the first byte of a body that contains bans.
 const oldBansFormat = 2
 
-// decodeOldAccount decodes an account that an older version of the store wrote. If body
-// contains no bans, text is the ban on every board, or empty.
+// decodeOldAccount decodes an account that an older version wrote. text is the ban on every
+// board, or empty.
 func decodeOldAccount(body []byte, text string) (a account, bans []userBan, err error) {
 	if len(body) == 0 || body[0] != oldBansFormat {
 		if a, err = decodeAccount(body); err == nil && text != "" {
@@ -280,7 +273,6 @@ func banOf(a *userAccount, board leaderboard.BoardID) *leaderboard.Ban {
 	return nil
 }
 
-// readAccount returns a user's account. It is zero if the user has none.
 func (s *Store) readAccount(ctx context.Context, user leaderboard.UserID) (userAccount, error) {
 	return s.readAccountHash(ctx, userHash(user))
 }
@@ -295,8 +287,8 @@ func (s *Store) readAccountHash(ctx context.Context, hash []byte) (userAccount, 
 	return row.decode()
 }
 
-// storeErasure calls announce with the value of a new element, adds this erasure to the
-// user's account, and removes the bans. It returns the resulting account.
+// storeErasure adds an erasure to the account, and removes the bans. Before, it calls
+// announce with the element's value.
 func (s *Store) storeErasure(ctx context.Context, user leaderboard.UserID, at time.Time, highest uint64, announce func(value []byte) error) (userAccount, error) {
 	acc, err := s.readAccount(ctx, user)
 	if err != nil {
@@ -317,8 +309,7 @@ func (a *userAccount) erasuresIn(key *userKey) *storedChange {
 	return &storedChange{User: key.user, Erasures: a.erasures, Seasons: []leaderboard.SeasonKey{key.SeasonKey}}
 }
 
-// addErasures adds erasures to the user's account, and then removes the bans of earlier
-// epochs. It returns the resulting account.
+// addErasures adds erasures to the account, and then removes the bans of earlier epochs.
 func (s *Store) addErasures(ctx context.Context, user leaderboard.UserID, values [][]byte) (userAccount, error) {
 	hash := userHash(user)
 	var ops []op
@@ -336,8 +327,8 @@ func (s *Store) addErasures(ctx context.Context, user leaderboard.UserID, values
 	return acc, err
 }
 
-// removeBans returns the statements that remove the named states of bans, and the bans that
-// an older version wrote. The user must have been erased.
+// removeBans returns the statements that remove the named states, and the bans of an older
+// version. The user must have been erased.
 func (a *userAccount) removeBans(hash []byte, names []string) (ops []op) {
 	for _, name := range names {
 		ops = append(ops, op{setBan, []any{elementRemoved, name, nil, hash}})

@@ -12,43 +12,40 @@ import (
 
 // # How a store continues the summary of another store
 //
-// A new process has no summaries, and a store evicts old ones. So that it need not read all
-// results of a user, summaries are also stored. If the user has storedFrom matches or more,
-// the holder (see below) writes its new summary in the batch of its results, in step 1 of
-// state.go. It also writes a summary after it has read the whole state.
-//
-// Another store can adopt the stored summary, and becomes the holder. Each data center has
-// three static cells:
+// Summaries are also stored, so that a new process need not read all results of a user. If
+// the user has storedFrom matches or more, the holder (see below) writes its new summary in
+// the batch of its results, in step 1 of state.go. It also writes a summary after it has
+// read the whole state. Another store can adopt this summary, and becomes the holder. Each
+// data center has three static cells:
 //
 //   - The claim (see summary.go). A store writes it, and then reads the whole state.
-//   - The adoption. It names a claim, a number, and the store that adopts. It has no
-//     meaning under another claim.
-//   - The summary. It names the claim and the adoption of its writer, and has a number that
-//     grows with each summary of the writer.
+//   - The adoption: a claim, a number, and the store that adopts. Under another claim, it
+//     has no meaning.
+//   - The summary: the claim and the adoption of its writer, a number that grows with each
+//     of its summaries, and data.
 //
-// Each cell only grows: within an epoch (see codec.go), its timestamp is the number of the
-// claim, and its bytes begin with the claim and the other parts in this order. The holder
-// is the store that the adoption names, or the claim if there is no adoption. A term is a
-// claim with one of its adoptions, or with none. Terms are ordered by claim, then by
-// adoption.
+// Each cell only grows: in an epoch (see codec.go), its timestamp is the number of the
+// claim, and its bytes begin with these parts in this order. The holder is the store of the
+// adoption, or of the claim if there is no adoption. A term is a claim with one of its
+// adoptions, or with none. Terms are ordered by claim, then by adoption.
 //
 // To adopt, store Y reads the three cells, writes an adoption with the next number, and
 // reads the cells again. Y has begun its term if claim and summary are unchanged and the
-// adoption is its own. A holder checks the claim and the adoption in step 2.
+// adoption is its own. A holder checks both in step 2.
 //
 // An acknowledged result belongs to the term in which its writer ended step 2. Either the
-// writer read the claim and the adoption of its own term. Or it read another claim after
-// its result was complete, wrote the next claim, and read the whole state. Each summary of
-// a term includes all results of earlier terms:
+// writer read the claim and the adoption of its own term. Or it read others after its
+// result was complete, wrote the next claim, and read the whole state. Each summary of a
+// term includes all results of earlier terms:
 //
 //   - The term begins with a claim. A result of an earlier term was complete before its
-//     writer read the cells, and the new claim was not complete when this read began. The
-//     holder reads the whole state after its claim is complete, and finds the result.
+//     writer read the cells, and the claim was not complete when this read began. The
+//     holder reads the whole state after its claim, and finds the result.
 //   - The term begins with an adoption by Y, and the result belongs to an earlier term of
-//     the same claim. When the result's writer read its own adoption or none, the adoption
-//     of Y was not complete. So the result and the summary of its batch are complete when Y
-//     reads the cells again. Y reads this summary, a later one of the same term, or one of
-//     a term between the two. Each of these includes the result: the last one by induction.
+//     the same claim. When the result's writer read the cells, the adoption of Y was not
+//     complete. So the result and its summary are complete when Y reads the cells again. Y
+//     reads this summary, a later one of the same term, or one of a term between the two.
+//     Each of these includes the result: the last one by induction.
 //   - The term begins with an adoption, and the result belongs to a term of an earlier
 //     claim. The first summary of the present claim includes the result, and so do all
 //     later ones.
@@ -63,24 +60,23 @@ import (
 // Three details:
 //
 //   - If the writer of the stored summary died, one replica only may have the batch. The
-//     summary lists the results of the batch, and Y reads them from a quorum, so that read
-//     repair completes the batch. Y adopts the summary only if all of them exist. All
-//     earlier batches of the term are complete.
-//   - Another data center may change the account, or raise the version (see noteRaise). A
-//     holder compares the account and the number of raises in step 2.
+//     summary lists the results of the batch. Y reads them from a quorum, so that read
+//     repair completes the batch, and adopts the summary only if all exist.
+//   - Another data center may change the account, or raise the version (see noteRaise).
+//     Step 2 compares both.
 //   - The former holder may have died before step 3. So after an adoption, step 3 reads the
-//     entry and the rows that it replaces.
+//     entry and the rows.
 
-// storedFrom is the number of matches from which on a user has a stored summary. With fewer
-// matches, reading all results costs less than an adoption.
+// storedFrom is the number of matches from which on a user has a stored summary. With
+// fewer, reading all costs less.
 const storedFrom = 128
 
-// adoptionSuffix follows the data center's name in the key of an adoption. No name of a
-// data center contains a tab.
+// adoptionSuffix follows the data center's name, which never contains a tab, in the key of
+// an adoption.
 const adoptionSuffix = "\tadoption"
 
-// adoptionOf decodes a cell of column owners. It returns zero if the adoption is under
-// another claim than c.
+// adoptionOf decodes a cell of column owners. An adoption under another claim than c is
+// zero.
 func adoptionOf(cell []byte, c claim) claim {
 	if len(cell) != 2*len(c) || claim(cell) != c {
 		return claim{}
@@ -88,8 +84,8 @@ func adoptionOf(cell []byte, c claim) claim {
 	return claim(cell[len(c):])
 }
 
-// newAdoption returns a statement that writes an adoption by this store under the claim of
-// st. It also sets st.adoption.
+// newAdoption returns a statement that writes an adoption by this store, and sets
+// st.adoption.
 func (s *Store) newAdoption(key *userKey, st *statics) op {
 	st.adoption = s.claimAfter(st.adoption)
 	return op{setOwner, key.args(st.summaryTime(), s.dc+adoptionSuffix, slices.Concat(st.claim[:], st.adoption[:]))}
@@ -104,9 +100,9 @@ type listedMatch struct {
 	standing standingID
 }
 
-// storeSummary returns the statement that stores sum. This store must be the holder. If the
-// batch has more than maxMatchSet matches, the stored summary is empty, and no store can
-// adopt it. The empty summary replaces an older one, which lacks the batch.
+// storeSummary returns the statement that stores sum. This store must be the holder. A
+// summary with more than maxMatchSet matches in its batch is stored empty: it still
+// replaces the older one, which lacks the batch.
 func (s *Store) storeSummary(key *userKey, sum *summary) op {
 	value := slices.Concat(sum.claim[:], sum.adoption[:])
 	value = binary.BigEndian.AppendUint64(value, uint64(s.sequence.Add(1)))
@@ -131,8 +127,7 @@ func (sum *summary) append(dst []byte) []byte {
 	return dst
 }
 
-// storedSummary decodes the stored summary of a user with the static cells st. It returns
-// false if there is none, or if a store must not adopt it.
+// storedSummary decodes the stored summary. It returns false if a store must not adopt it.
 func (st *statics) storedSummary(value []byte) (sum summary, ok bool) {
 	const headBytes = 2*len(claim{}) + 8
 	if !st.registered || len(value) <= headBytes || claim(value) != st.claim {
@@ -157,8 +152,8 @@ func (st *statics) storedSummary(value []byte) (sum summary, ok bool) {
 	return sum, acc == st.account && raises == st.raises
 }
 
-// after returns the summary with the changed matches of st, which must all be new to sum.
-// The caller must not use sum afterwards.
+// after returns the summary with the changed matches of st, which are new to sum. The
+// caller must not use sum afterwards.
 func (sum summary) after(st *state, changedIDs []leaderboard.MatchID) summary {
 	sum.divisions, sum.tally, sum.set = st.divisions, st.tally, sum.set.add(changedIDs, st.matches)
 	if len(changedIDs) > 0 {

@@ -10,26 +10,24 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A pagedChange is what an amendment or an erasure changes in final standings. See
-// directory.go.
+// A pagedChange is an amendment or an erasure of final standings: see directory.go.
 type pagedChange struct {
 	pagedSeason
 	seal        *seal
 	users       []leaderboard.UserID
-	erases      bool // users has one user, who is erased; all others keep their ranks
+	erases      bool // users has one user; all others keep their ranks
 	directories map[string]*directory
 	ladders     map[string]*ladderChange // only those that change
-	outdated    []outdatedPlace          // obsolete after the change
+	outdated    []outdatedPlace
 }
 
-// An outdatedPlace is a row of table final_places.
+// An outdatedPlace is an obsolete row of table final_places.
 type outdatedPlace struct {
 	user     leaderboard.UserID
 	division string
 	key      leaderboard.SortKey
 }
 
-// compute compares the entries of the users with their final standings.
 func (c *pagedChange) compute(ctx context.Context) error {
 	c.directories, c.ladders, c.outdated = map[string]*directory{}, map[string]*ladderChange{}, nil
 	places, entries := make([]map[string][]leaderboard.SortKey, len(c.users)), make([]leaderboard.Entry, len(c.users))
@@ -66,8 +64,7 @@ func (c *pagedChange) compute(ctx context.Context) error {
 	return c.closeGaps(ctx)
 }
 
-// closeGaps adds the ladders with positions of erased users to an amendment that changes
-// any ladder.
+// closeGaps adds the ladders with erased positions to an amendment that changes any ladder.
 func (c *pagedChange) closeGaps(ctx context.Context) (err error) {
 	if c.erases || len(c.ladders) == 0 {
 		return nil
@@ -84,7 +81,6 @@ func (c *pagedChange) closeGaps(ctx context.Context) (err error) {
 	return nil
 }
 
-// placesOf returns the sort keys that a user may have, by division.
 func (p *pagedSeason) placesOf(ctx context.Context, user leaderboard.UserID) (map[string][]leaderboard.SortKey, error) {
 	places := map[string][]leaderboard.SortKey{}
 	var division string
@@ -96,8 +92,8 @@ func (p *pagedSeason) placesOf(ctx context.Context, user leaderboard.UserID) (ma
 	return places, err
 }
 
-// compareLadder compares a user's standing with the wanted sort key, which is empty if
-// there must be none.
+// compareLadder compares a user's standing with the wanted sort key, or with none if it is
+// empty.
 func (c *pagedChange) compareLadder(ctx context.Context, division string, user leaderboard.UserID, wanted leaderboard.SortKey, places []leaderboard.SortKey) error {
 	d := c.directories[division]
 	if d == nil {
@@ -150,8 +146,7 @@ func (p *pagedSeason) contains(ctx context.Context, d *directory, key leaderboar
 	return found, nil
 }
 
-// currentDirectory returns the directory that the seal x names. It is empty if there is no
-// such ladder.
+// currentDirectory returns the directory that x names, or an empty one.
 func (p *pagedSeason) currentDirectory(ctx context.Context, division string, x *seal) (*directory, error) {
 	d, err := p.readDirectory(ctx, division, x.directoryOf(division))
 	if err != nil || d != nil {
@@ -160,9 +155,8 @@ func (p *pagedSeason) currentDirectory(ctx context.Context, division string, x *
 	return p.emptyDirectory(ctx, division, x)
 }
 
-// emptyDirectory returns an empty directory for a missing ladder. A seal writes the overall
-// directory first. If that is missing too, the generation was removed, and emptyDirectory
-// returns errIncomplete.
+// emptyDirectory returns an empty directory for a missing ladder. If the overall ladder is
+// missing too, the generation was removed, and emptyDirectory returns errIncomplete.
 func (p *pagedSeason) emptyDirectory(ctx context.Context, division string, x *seal) (*directory, error) {
 	if division != "" && x.Ladders[division] == "" {
 		overall, err := p.readDirectory(ctx, "", x.directoryOf(""))
@@ -173,10 +167,9 @@ func (p *pagedSeason) emptyDirectory(ctx context.Context, division string, x *se
 	return nil, errIncomplete
 }
 
-// amend calls changePages if stores of this data center wrote the final standings.
-// Otherwise rows may not have arrived here, and changePages could leave an old standing.
-// Then amend only compares the standings with the entries. If they differ, it returns
-// false, and the caller must write all final standings again.
+// amend calls changePages if this data center wrote the final standings. Otherwise rows may
+// not have arrived, and changePages could leave an old standing. Then amend returns false
+// if standings and entries differ, and the caller must write all final standings again.
 func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, bool, error) {
 	x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
 	if err != nil || !x.sealed() || x.Layout != pagedLayout {
@@ -198,13 +191,12 @@ func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *
 	return x, agreed, err
 }
 
-// overtakeOthers raises Overtaken after compute has found no difference. Another amendment
-// that has read older entries then starts again. If it has ended already, overtakeOthers
-// returns false, and the caller must call compute again.
+// overtakeOthers makes running amendments, which may have read older entries, start again.
+// If one has ended, it returns false, and the caller must call compute again.
 func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
 	runs := func(p pendingGeneration) bool { return !p.isReplaced() }
 	if !slices.ContainsFunc(c.seal.Pending, runs) {
-		return true, nil // an amendment that starts later reads the new entries
+		return true, nil // later amendments read the new entries
 	}
 	x, _, _, err := c.s.changeSeal(ctx, c.seasonKey, c.inc, func(x *seal) bool {
 		x.Overtaken++
@@ -215,12 +207,11 @@ func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
 
 // changePages makes the final standings agree with the entries of users, and then adds a to
 // the seal. If a is nil, it erases the only user, and the others keep their ranks. It
-// returns the stored seal. If the season is not sealed, or in an older layout, it does
-// nothing. Errors: errEnded if the incarnation has ended.
+// changes pagedLayout only. Errors: errEnded.
 //
-// changePages reads the entries after it has added its generation to Pending. An erasure
-// that removes an entry later finds the generation and raises Overtaken. Of two concurrent
-// amendments, the one that swaps the seal second starts again.
+// changePages reads the entries after it has added its generation to Pending. A later
+// erasure finds the generation and raises Overtaken. Of two amendments, the one that swaps
+// the seal second starts again.
 func (p *pagedSeason) changePages(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, error) {
 	for {
 		x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
@@ -253,8 +244,8 @@ func (p *pagedSeason) changePages(ctx context.Context, users []leaderboard.UserI
 	}
 }
 
-// unlessReplaced returns err, but nil if err is errIncomplete and the seal names another
-// generation now.
+// unlessReplaced returns err, or nil if err is errIncomplete and another generation has
+// become valid.
 func (p *pagedSeason) unlessReplaced(ctx context.Context, generation string, err error) error {
 	if !errors.Is(err, errIncomplete) {
 		return err
@@ -270,8 +261,8 @@ func (p *pagedSeason) unlessReplaced(ctx context.Context, generation string, err
 }
 
 // try writes the change as a new generation, and makes it valid unless the seal has
-// changed. It returns true if that succeeded, or with an error for the caller to return.
-// Otherwise it has removed its pages and directories, and the caller may start again.
+// changed. If it returns false, it has removed its pages and directories, and the caller
+// must start again or handle the error.
 func (c *pagedChange) try(ctx context.Context, a *leaderboard.Amendment) (seal, bool, error) {
 	before, w, err := c.newPageWriter(ctx, func(x *seal) bool { return x.sealed() && x.Layout == pagedLayout })
 	if err != nil || w == nil {
@@ -360,9 +351,8 @@ func (c *pagedChange) newPages(ctx context.Context, division string, name func()
 	return pages, nil
 }
 
-// validate makes the generation of w valid, unless the seal has another valid generation or
-// a greater Overtaken than c.seal. If it succeeds, it also removes what the generation has
-// replaced.
+// validate makes the generation of w valid, unless another has become valid or Overtaken
+// has grown since c.seal. It then removes what the generation has replaced.
 func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboard.Amendment) (seal, bool, error) {
 	_, x, ok, err := c.s.changeSeal(ctx, c.seasonKey, c.inc, func(x *seal) bool {
 		i := slices.IndexFunc(x.Pending, func(p pendingGeneration) bool { return p.Generation == w.generation })
@@ -401,8 +391,8 @@ func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboar
 	return x, true, err
 }
 
-// erase removes a user from the valid, pending and replaced final standings. The caller has
-// raised Overtaken. p.inc needs the number only.
+// erase removes a user from valid, pending and replaced final standings. The caller has
+// raised Overtaken.
 func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserID) error {
 	places, err := p.placesOf(ctx, user)
 	if err != nil {
@@ -443,9 +433,8 @@ func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserI
 	return p.collect(ctx)
 }
 
-// erasePending removes standings from a pending generation, and its directories, because a
-// fence may have the user's id. The generation cannot become valid, because the caller has
-// raised Overtaken.
+// erasePending removes standings from a pending generation, and its directories: a fence
+// may have the user's id. The raised Overtaken keeps the generation from becoming valid.
 func (p *pagedSeason) erasePending(ctx context.Context, generation string, keys map[leaderboard.SortKey]bool) error {
 	pages, err := p.ownPages(ctx, generation)
 	if err != nil {

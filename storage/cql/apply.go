@@ -18,9 +18,8 @@ const maxTries = 8
 // them would make a slow cluster slower.
 const maxApplying = 128
 
-// Apply merges results into the stored results. If only some users fail, the outcomes of
-// their results have an Err. When ctx is done, Apply finishes the users that it has
-// started, and starts no others.
+// Apply merges results into the stored results. When ctx is done, it finishes the users
+// that it has started, and starts no others.
 func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	type seasonUser struct {
 		season leaderboard.SeasonID
@@ -58,7 +57,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 			if t.err != nil {
 				report.Outcomes[i] = leaderboard.Outcome{Err: t.err}
 				failed++
-				if err == nil { // otherwise err is the error that stopped all tasks
+				if err == nil {
 					err = t.err
 				}
 				continue
@@ -83,19 +82,19 @@ type task struct {
 	seasonKey leaderboard.SeasonKey
 	user      leaderboard.UserID
 	results   []*leaderboard.MatchResult
-	indexes   []int // of each result, in the argument of Apply
+	indexes   []int
 
-	voids     map[leaderboard.MatchID]int64 // the Voids of the matches, on boards with Board.Matches
-	deletedAt time.Time                     // see incarnation.deletedAt
+	voids     map[leaderboard.MatchID]int64
+	deletedAt time.Time // see incarnation.deletedAt
 	outcomes  []leaderboard.Outcome
 	written   bool // this attempt has done step 1 of a writer: see state.go
-	wasEmpty  bool // the user's state was empty before this attempt
+	wasEmpty  bool
 	change    leaderboard.Change
 	err       error
 }
 
-// run applies the results, and sets outcomes and change. After it has the user's lock and a
-// place in Store.applying, the end of ctx does not stop it.
+// After run has the user's lock and a place in Store.applying, the end of ctx does not stop
+// it.
 func (t *task) run(ctx context.Context) error {
 	unlock, err := t.s.lock(ctx, t.user)
 	if err != nil {
@@ -153,9 +152,8 @@ func (t *task) run(ctx context.Context) error {
 	return fmt.Errorf("cql: user %q: in each of %d attempts, the user or the season was deleted or the board's divisions changed; repeat the call: %w", t.user, maxTries, leaderboard.ErrUnavailable)
 }
 
-// nothingToVoid reports whether all results are VoidOnly and the season has no data. If it
-// returns true, it has set the outcomes and the change. The caller must then not open an
-// incarnation, because a void must not open a deleted season again.
+// nothingToVoid reports whether all results are VoidOnly and the season has no data. If so,
+// it has set outcomes and change, and the caller must not open an incarnation.
 func (t *task) nothingToVoid(ctx context.Context) (bool, error) {
 	if slices.ContainsFunc(t.results, func(r *leaderboard.MatchResult) bool { return !r.VoidOnly }) {
 		return false, nil
@@ -182,9 +180,8 @@ func (s *Store) dropSummary(key *userKey) {
 	}
 }
 
-// attempt applies the results with the cached or stored summary if that suffices, otherwise
-// with the whole state. If it returns false, the caller must start another attempt, because
-// the season, the user or the rules changed.
+// attempt applies the results with the cached or stored summary, or with the whole state.
+// If it returns false, the caller must start another attempt.
 func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool, error) {
 	if t.s.cache != nil {
 		if sum, ok := t.s.cache.Get(*key); ok && sum.rules == inc.rules {
@@ -225,8 +222,8 @@ func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool
 	return t.finish(ctx, key, inc, st, changedIDs)
 }
 
-// readUser does what readHead does. An unregistered user has no account in the season:
-// readUser then takes it from table accounts.
+// readUser does what readHead does. If the user is not registered, it takes the account
+// from table accounts.
 func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey) (st *state, whole bool, err error) {
 	var acc userAccount
 	err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
@@ -243,9 +240,9 @@ func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey
 	return st, whole, err
 }
 
-// merge merges the results into st, and returns the ids of the matches to write. oldSize is
-// the size of the user's whole state. If isWhole is false, st is a part of the state, and
-// merge returns false if it needs the whole.
+// merge merges the results into st, and returns the ids of the matches to write. If isWhole
+// is false, st is a part of the state, and merge returns false if it needs the whole.
+// oldSize is the size of the whole.
 func (t *task) merge(st *state, oldSize size, isWhole bool) (changedIDs []leaderboard.MatchID, ok bool, err error) {
 	t.outcomes = make([]leaderboard.Outcome, len(t.results))
 	touched := map[leaderboard.MatchID]bool{}
@@ -309,11 +306,9 @@ type size struct {
 }
 
 // checkSize returns nil if the store may accept the result r, otherwise the decision to
-// refuse it. newSize is the size of the user's state with r.
-//
-// The bound of the version leaves room for bans and erasures. The bound of the matches lets
-// one call read all of them. Refusals beyond the second bound are not stored, because they
-// would be read with the matches.
+// refuse it. newSize is the size with r. The bound of the version leaves room for bans and
+// erasures. A refusal because of too many matches is not stored: every read of all matches
+// would read it too.
 func (t *task) checkSize(r *leaderboard.MatchResult, oldSize, newSize size) *leaderboard.Decision {
 	d := &leaderboard.Decision{Status: leaderboard.Rejected, Reason: leaderboard.ReasonRange}
 	bound := uint64(maxResultVersion)
@@ -330,15 +325,13 @@ func (t *task) checkSize(r *leaderboard.MatchResult, oldSize, newSize size) *lea
 	return nil
 }
 
-// mergeIntoSummary merges the results into a cached or stored summary. It reads matches
-// from the table only if the summary does not decide all results. It returns false if it
-// needs the whole state, or if the last batch of a stored summary may be incomplete: see
-// adopt.go.
+// mergeIntoSummary merges the results into a cached or stored summary. If the summary does
+// not decide all results, it reads their matches. It returns false if it needs the whole
+// state, or if the last batch of a stored summary may be incomplete (adopt.go).
 //
-// An outdated summary has a wrong tally, on which some refusals depend. So on a board with
-// a Floor, mergeIntoSummary reads the claim, which shows whether the summary is outdated.
-// On other boards, only sums out of range and too many results are refused so. These are
-// rare, and mergeIntoSummary returns false.
+// Refusals with ReasonRange depend on the tally, which is wrong in an outdated summary. On
+// a board with a Floor, mergeIntoSummary reads the claim, which shows whether the summary
+// is outdated. On others, it returns false.
 func (t *task) mergeIntoSummary(ctx context.Context, key *userKey, sum summary) (st *state, changedIDs []leaderboard.MatchID, ok bool, err error) {
 	ids := map[leaderboard.MatchID]bool{}
 	for _, r := range t.results {
@@ -383,8 +376,6 @@ func (t *task) mergeIntoSummary(ctx context.Context, key *userKey, sum summary) 
 	return st, changedIDs, !outOfRange || t.b.Floor != nil, nil
 }
 
-// writeOps returns the statements that write the changed matches, and the names of
-// divisions that are new for the user.
 func (t *task) writeOps(key *userKey, st *state, changedIDs []leaderboard.MatchID) []op {
 	var ops []op
 	for _, id := range changedIDs {
@@ -415,10 +406,9 @@ func (t *task) writeOps(key *userKey, st *state, changedIDs []leaderboard.MatchI
 // reads the Voids of the matches again. If some have grown, it writes them and returns
 // true.
 //
-// The caller then reads the claim, and finishWithSummary writes the next claim if Voids
-// have grown. A claim of another store X with the same number may prevail. That claim was
-// not complete when the caller read the claim. So X reads the whole state after
-// writeResults has ended, and finds the Voids.
+// The caller then reads the claim, and writes the next claim if Voids have grown. A claim
+// of another store X with the same number may prevail. X completes its claim after the
+// caller's read, so X then reads the whole state and finds the Voids.
 func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, st *state, ops []op) (voidsGrew bool, err error) {
 	ids := t.matchesToList(st)
 	if err := t.s.writeUser(ctx, ops...); err != nil {
@@ -434,7 +424,6 @@ func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, 
 	return len(voids) > 0, t.s.writeUser(ctx, voids...)
 }
 
-// finishWithSummary does the three steps of a writer (see state.go) with a summary.
 func (t *task) finishWithSummary(ctx context.Context, key *userKey, inc incarnation, sum summary, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
 	// Step 1.
 	ops, old := t.writeOps(key, st, changedIDs), sum.entry
@@ -464,8 +453,8 @@ func (t *task) finishWithSummary(ctx context.Context, key *userKey, inc incarnat
 	}
 	sum.entry = key.entry(t.b, &sum.tally, &sum.account, sum.version)
 	if !current.same(&sum.statics) || voidsGrew || stored.entry != nil && stored.entry.Version > sum.entry.Version {
-		// Another store may have cached a summary without the data of step 1. A new claim
-		// makes that store read the whole state.
+		// A new claim makes other stores read the whole state: their summaries may lack the
+		// data of step 1.
 		t.s.dropSummary(key)
 		if err := t.s.writeUser(ctx, t.s.newClaim(key, &current)); err != nil {
 			return false, err
@@ -494,19 +483,19 @@ func (t *task) finishWithSummary(ctx context.Context, key *userKey, inc incarnat
 func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
 	switch {
 	case len(changedIDs) > 0:
-	case !st.registered && st.version() == st.account.version(): // the user has no results
+	case !st.registered && st.version() == st.account.version():
 		none := key.entry(t.b, &leaderboard.Tally{}, &st.account, st.version())
 		t.change = leaderboard.Change{Before: none, After: none}
 		return true, nil
 	case st.registered:
-		// If another store is the holder, its summary may lack results that arrived from
-		// another data center. Then the two stores could write different entries with the
-		// same version. A new claim makes the other store read the whole state. If this
-		// store is the holder, the claim begins a new term, because this store does not
-		// know which summaries it has stored in the present term.
+		// If another store is the holder, its summary may lack results from another data
+		// center. Then the two stores could write different entries with the same version.
+		// A new claim makes the other store read the whole state. If this store is the
+		// holder, it must begin a new term: it no longer knows what it has stored in this
+		// one.
 	default:
-		// The results arrived before the account, or another writer registered the user
-		// between the two reads of readUser. In both cases, register the user.
+		// the results arrived before the account, or another writer registers the user:
+		// register the user
 	}
 	ops := t.writeOps(key, st, changedIDs)
 	if !st.registered {
@@ -531,9 +520,9 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 	return t.conclude(ctx, key, inc, &st.statics, st.claim)
 }
 
-// concludeFirst does steps 2 and 3 of a writer (see state.go) for a user whose state was
-// empty before step 1. st is what step 1 wrote. If the state has anything else,
-// concludeFirst returns false, and the caller must call conclude.
+// concludeFirst does steps 2 and 3 for a user whose state was empty before step 1. If the
+// state has more than st, which step 1 wrote, it returns false, and the caller must call
+// conclude.
 //
 // Otherwise the user has no older entry or rows. Only step 3 of another writer Y could have
 // written them, and step 1 of Y wrote an account and a claim:
@@ -542,12 +531,12 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 //     empty.
 //   - If it ended later, but before concludeFirst reads the state, this read includes all
 //     that Y wrote. If it finds the claim of Y or another result, concludeFirst returns
-//     false. Otherwise Y wrote the same results, and writes the same entry.
+//     false. Otherwise Y writes the same entry.
 //   - If it ends after this read, Y reads the results of both writers, and looks for older
 //     rows itself.
 //
-// After an erasure this is not true, because rows of an earlier epoch may remain. Rows from
-// another data center may arrive at any time: its own writers remove them.
+// After an erasure, rows of an earlier epoch may remain. Rows from another data center may
+// arrive at any time: its own writers remove them.
 func (t *task) concludeFirst(ctx context.Context, key *userKey, inc incarnation, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
 	var current *state
 	live, err := t.s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
@@ -567,8 +556,8 @@ func (t *task) concludeFirst(ctx context.Context, key *userKey, inc incarnation,
 	return true, t.cacheSummary(ctx, key, current)
 }
 
-// cacheSummary caches the summary of st, and stores it if the user has many matches.
-// t.change.After must be the entry of st, and this store must hold the claim.
+// cacheSummary caches the summary of st, and stores it if the user has many matches. This
+// store must hold the claim.
 func (t *task) cacheSummary(ctx context.Context, key *userKey, st *state) error {
 	sum := summary{statics: st.statics, tally: st.tally, size: size{st.version(), int64(len(st.matches))}, entry: t.change.After, rules: t.b.Rules(), set: st.matchSet()}
 	if len(st.matches) >= t.s.storedFrom {
@@ -582,16 +571,15 @@ func (t *task) cacheSummary(ctx context.Context, key *userKey, st *state) error 
 
 func (s *Store) addSummary(key *userKey, sum summary) {
 	if len(sum.last) > maxMatchSet {
-		sum.last = nil // bounds the memory
+		sum.last = nil
 	}
 	if s.cache != nil {
 		s.cache.Add(*key, sum)
 	}
 }
 
-// conclude does steps 2 and 3 of a writer (see state.go) with the whole state. oldStatics
-// has the last claim that the caller wrote. ownClaim is the claim of step 1, or zero if
-// step 1 wrote none: see readResolved.
+// conclude does steps 2 and 3 with the whole state. oldStatics has the last claim that the
+// caller wrote. See readResolved for ownClaim.
 func (t *task) conclude(ctx context.Context, key *userKey, inc incarnation, oldStatics *statics, ownClaim claim) (bool, error) {
 	st, change, live, err := t.s.derive(ctx, t.b, key, inc, ownClaim)
 	if err != nil || !live || !st.registered || st.account.Epoch != oldStatics.account.Epoch {
@@ -608,9 +596,8 @@ func (k *userKey) registration(inc incarnation, acc *account) op {
 	return op{registerUser, []any{string(k.Board), string(k.Season), k.incarnation, bucketOf(k.user, inc.buckets), string(k.user), insertTime(acc.Base)}}
 }
 
-// register adds the user to the season's list of users, and the season to the user's list
-// of seasons. It then reads the account into st. It sets st.registered, unless the user was
-// erased after the caller read st.account.
+// register registers the user in the season, and reads the account into st. It sets
+// st.registered, unless the user was erased after the caller read st.account.
 func (s *Store) register(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, st *statics) error {
 	previous := st.account
 	addSeason := op{insertUserSeason, []any{userHash(key.user), string(key.Board), string(key.Season), key.incarnation, previous.Epoch<<epochShift | 1}}
@@ -623,16 +610,16 @@ func (s *Store) register(ctx context.Context, b *leaderboard.Board, key *userKey
 	if err != nil {
 		return err
 	}
-	// SetBan and Erase write the account, and then read the user's list of seasons. If that
-	// list lacks this season, the read below finds their change.
+	// SetBan and Erase write the account, then read the user's seasons. If they miss this
+	// season, this read finds their change.
 	acc, err := s.readAccount(ctx, key.user)
 	st.account = acc.accountOn(b)
 	st.registered = st.account.Epoch == previous.Epoch
 	return err
 }
 
-// whileOpen runs f, and concurrently reads the season's row. It reports whether inc was
-// still open, with the same rules.
+// whileOpen runs f and reads the season's row. It reports whether inc was still open, with
+// the same rules.
 func (s *Store) whileOpen(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, f func(ctx context.Context) error) (bool, error) {
 	var current incarnation
 	err := s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {

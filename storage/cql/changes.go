@@ -22,29 +22,28 @@ import (
 //
 // No log of results contains bans, erasures and deletions, which change ranks. So SetBan
 // and Erase first write a row of table rank_changes for each data center. DeleteSeason and
-// DeleteBoard write such rows after they have ended an incarnation, and before they remove
-// its data. A row remains until a process in its data center has repeated the change and
-// updated the index (FinishRankChange). That process does the same steps as the writer of
-// the row. So the argument in state.go holds within each data center.
+// DeleteBoard write rows between the end of an incarnation and the removal of its data. A
+// process in each data center repeats the change, updates the index and removes the row
+// (FinishRankChange). It does the same steps as the writer of the row, so the argument in
+// state.go holds in each data center.
 //
 // The row has the element of the account (see account.go), which may arrive later. It also
 // has the user's seasons: an erasure removes the user's list of seasons in all data
-// centers, and the list may arrive later than a season's data. If a process finds more
-// seasons, it first writes a row with them for the other data centers. So does a process
-// that completes an interrupted erasure in a season.
+// centers, and the list may arrive late. A process that finds more seasons, or completes an
+// interrupted erasure in a season, first writes a row with them for the other data centers.
 //
 // A change of divisions is announced to the other data centers only. Each of them recounts
 // the users itself.
 //
-// The id of a row is a hash of its content. So repeated writes of a change make at most one
-// row per data center.
+// The id of a row is a hash of its content. So a change has at most one row per data
+// center.
 
 // A storedChange is a row of table rank_changes: a ban or erasures of User, the end of
 // incarnation Ended, or a change of the divisions of Board.
 type storedChange struct {
 	User     leaderboard.UserID      `json:"user,omitempty"`
-	Ban      []byte                  `json:"ban,omitempty"`      // value of the element
-	Erasures [][]byte                `json:"erasures,omitempty"` // values of the elements
+	Ban      []byte                  `json:"ban,omitempty"`
+	Erasures [][]byte                `json:"erasures,omitempty"`
 	Seasons  []leaderboard.SeasonKey `json:"seasons,omitempty"`
 	Ended    int                     `json:"ended,omitempty"`
 	Board    leaderboard.BoardID     `json:"board,omitempty"`
@@ -52,13 +51,11 @@ type storedChange struct {
 	Rules    int                     `json:"rules,omitempty"` // of Board, after the change
 }
 
-// changeBuckets is the number of partitions of the changes for one data center. Of each,
-// fewer than 100,000 may be removed within gc_grace_seconds (4 h): Cassandra rejects a read
-// of so many tombstones.
+// changeBuckets is the number of partitions of one data center's changes. Fewer than
+// 100,000 of a partition may be removed within gc_grace_seconds (4 h): Cassandra rejects a
+// read of so many tombstones.
 const changeBuckets = 8
 
-// replicatedTo returns a function that returns the data centers with replicas of a
-// keyspace.
 func replicatedTo(gs *gocql.Session, keyspace string) func(context.Context) ([]string, error) {
 	return func(ctx context.Context) ([]string, error) {
 		var replication map[string]string
@@ -68,8 +65,7 @@ func replicatedTo(gs *gocql.Session, keyspace string) func(context.Context) ([]s
 	}
 }
 
-// announce writes a change for data centers, unless s.announced shows that this store has
-// written it.
+// announce writes a change for data centers, unless this store has written it before.
 func (s *Store) announce(ctx context.Context, c *storedChange, dataCenters []string) error {
 	ordered := *c
 	ordered.Erasures = slices.SortedFunc(slices.Values(c.Erasures), bytes.Compare)
@@ -95,8 +91,7 @@ func (s *Store) announce(ctx context.Context, c *storedChange, dataCenters []str
 
 type announcement struct{ dataCenter, id string }
 
-// maxAnnounced bounds Store.announced. After an eviction, the store may write the same row
-// again.
+// maxAnnounced bounds Store.announced.
 const maxAnnounced = 10_000
 
 // announceAccount sets c.Seasons to the user's seasons, and writes c for each data center.
@@ -154,7 +149,7 @@ func (s *Store) RankChanges(ctx context.Context) iter.Seq2[leaderboard.RankChang
 func decodeChange(c *leaderboard.RankChange) (storedChange, error) {
 	var stored storedChange
 	if c.Data == "" {
-		return stored, nil // an empty change
+		return stored, nil
 	}
 	if err := json.Unmarshal([]byte(c.Data), &stored); err != nil {
 		return stored, fmt.Errorf("cql: change of ranks: %w: %w", leaderboard.ErrFormat, err)
@@ -186,8 +181,6 @@ func (s *Store) FinishRankChange(ctx context.Context, c leaderboard.RankChange, 
 	return s.conn.write(ctx, op{deleteRankChange, []any{s.dc, bucketOf(stored.User, changeBuckets), c.ID}})
 }
 
-// checkEnded returns [leaderboard.ErrUnavailable] if the end of the incarnation has not
-// arrived here.
 func (s *Store) checkEnded(ctx context.Context, c *storedChange) error {
 	for _, key := range c.Seasons {
 		inc, err := s.incarnations.readAgain(ctx, key)
@@ -202,8 +195,8 @@ func (s *Store) checkEnded(ctx context.Context, c *storedChange) error {
 }
 
 // repeatStartRecount raises the rules of a board's seasons after another data center has
-// changed the divisions. If the board was deleted, it does nothing. Errors:
-// [leaderboard.ErrUnavailable] if the changed board has not arrived here.
+// changed the divisions. Errors: [leaderboard.ErrUnavailable] if the changed board has not
+// arrived.
 func (s *Store) repeatStartRecount(ctx context.Context, c *storedChange) error {
 	stored, err := s.readBoard(ctx, c.Board)
 	made, rules := stored.board.CreatedAt.UnixMicro(), stored.board.Rules()
@@ -222,7 +215,7 @@ func (s *Store) repeatStartRecount(ctx context.Context, c *storedChange) error {
 	return err
 }
 
-// repeatChange repeats a ban or erasures. It returns the user's entries in all seasons of
+// repeatChange repeats a ban or erasures, and returns the user's entries in all seasons of
 // the change.
 func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboard.Entry, error) {
 	unlock, err := s.lock(ctx, c.User)
@@ -240,9 +233,8 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 		return nil, err
 	}
 	if c.Erasures != nil {
-		// This may also remove later marks. That is safe: repeatChange reads the entries
-		// later, and the caller of FinishRankChange marks each season whose final standings
-		// disagree with an entry.
+		// This may also remove later marks. The caller of FinishRankChange writes them
+		// again, for each season whose final standings disagree with an entry.
 		if err := s.eraseMarks(ctx, c.User); err != nil {
 			return nil, err
 		}
@@ -258,8 +250,8 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 		if err != nil || change.After.User != "" {
 			return err
 		}
-		// The user has no data in the season, or data that is newer than the account. The
-		// table may still have an entry from before an erasure.
+		// The user has no data in the season, or newer data than the account. The table may
+		// still have an entry from before an erasure.
 		entries[i], err = s.Entry(ctx, keys[i].SeasonKey, c.User)
 		if errors.Is(err, leaderboard.ErrEntryNotFound) || err == nil && entries[i].Version < acc.version() {
 			entries[i], err = leaderboard.Entry{SeasonKey: keys[i].SeasonKey, User: c.User, Version: acc.version()}, nil
@@ -269,8 +261,8 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 	return entries, err
 }
 
-// seasonsOf returns the seasons of c, and those in which the user is registered. It adds a
-// missing season to c, and then writes c for the other data centers.
+// seasonsOf returns the seasons of c and of the user. If c lacks seasons, it writes c with
+// them for the other data centers.
 func (s *Store) seasonsOf(ctx context.Context, c *storedChange) ([]userKey, error) {
 	keys, err := s.userSeasons(ctx, c.User)
 	if err != nil {

@@ -12,22 +12,20 @@ import (
 
 // # Write timestamps
 //
-// The store computes write timestamps from the written data, never from a clock. So a
-// repeated write has the same timestamp, and a write that follows from newer data has a
-// greater one.
+// Write timestamps are computed from the written data, never from a clock. So a repeated
+// write has the same timestamp, and a write that follows from newer data a greater one.
 //
 // In table match_results, the bits from epochShift on are the user's epoch: the number of
-// erasures. The lower bits order the possible contents of the cell. For a result, they are
-// the revision plus one. Of two payloads of one revision, Cassandra keeps the one with the
-// greater bytes, as [leaderboard.Board.Merge] does.
+// erasures. The lower bits order the contents of the cell; for a result, they are the
+// revision plus one. Of two payloads of one revision, Cassandra keeps the greater bytes, as
+// [leaderboard.Board.Merge] does.
 const epochShift = 43
 
 func resultTime(epoch, revision int64) int64 { return epoch<<epochShift | (revision + 1) }
 
 func revisionOf(timestamp int64) int64 { return timestamp&(1<<epochShift-1) - 1 }
 
-// The timestamp of an entry or a ladder row is twice the entry's version. An insertion adds
-// one, so it prevails over a deletion at the same version.
+// An insertion prevails over a deletion at the same version.
 func insertTime(version uint64) int64 { return int64(2*version + 1) }
 
 func deleteTime(version uint64) int64 { return int64(2 * version) }
@@ -36,10 +34,9 @@ func deleteTime(version uint64) int64 { return int64(2 * version) }
 // timestamp.
 func versionCovering(timestamp int64) uint64 { return (uint64(timestamp) + 1) / 2 }
 
-// The timestamp of the cells that open an incarnation has two parts. The bits from
-// madeShift on are the incarnation's number plus one, the lower ones the board's creation
-// time in milliseconds. If two boards with the same id open an incarnation, all cells of
-// the later board prevail.
+// The timestamp of the cells that open an incarnation is its number plus one, and from bit
+// madeShift down the board's creation time in milliseconds. So if two boards with the same
+// id open it, all cells of the later board prevail.
 const madeShift = 42 // milliseconds until the year 2109
 
 func openTime(number int, createdMicros int64) int64 {
@@ -47,35 +44,30 @@ func openTime(number int, createdMicros int64) int64 {
 }
 
 const (
-	// maxVersion bounds the versions of entries: no timestamp of an entry or a ladder row
-	// exceeds sweepTime.
+	// maxVersion keeps the timestamps of entries and ladder rows below sweepTime.
 	maxVersion = 1 << 61
 	// versionRoom is reserved below maxVersion for bans and erasures. Retractions may use
-	// half of it. Results that data centers accept concurrently may use some of the other
-	// half.
+	// half of it, results that data centers accept concurrently some of the other half.
 	versionRoom = 1 << 58
-	// maxResultVersion is the highest version that a result may cause: 1.1 million results
-	// of a user per season if revisions are Unix milliseconds, and 450,000 with the
-	// greatest revision.
+	// maxResultVersion is the highest version by a result: for 1.1 million results per
+	// season if revisions are Unix milliseconds, and 450,000 with the greatest revision.
 	maxResultVersion = maxVersion - versionRoom
-	// sweepTime is the timestamp of deletions in an ended incarnation. No other timestamp
-	// is greater, and a deletion prevails over a write at the same timestamp.
+	// sweepTime is the timestamp of deletions in an ended incarnation. No timestamp is
+	// greater.
 	sweepTime = int64(1)<<62 + 1
 	// erasureStep is added to the highest version that an erasure has read. Concurrent
-	// writers with up to 4,096 results of the greatest revision stay below the sum.
+	// writers reach the sum only with more than 4,096 results of the greatest revision.
 	erasureStep = 1 << 54
-	// maxEpoch bounds the erasures of a user, so that timestamps of results stay below
-	// sweepTime.
+	// maxEpoch keeps the timestamps of results below sweepTime.
 	maxEpoch = 1<<(62-epochShift) - 1
-	// lastErasureStep replaces erasureStep if the version would exceed maxResultVersion.
-	// Retractions cannot reach the resulting version. Then only bans raise it, each by one.
+	// lastErasureStep replaces erasureStep above maxResultVersion. Retractions cannot reach
+	// the resulting version, and a ban raises it by one.
 	lastErasureStep = 1 << 32
 )
 
 const codecFormat = 1
 
-// account is the state of a user's bans and erasures. Each season has a copy beside the
-// user's results.
+// account is the state of a user's bans and erasures, with a copy in each season.
 type account struct {
 	Serial   uint64 // counts the changes of the bans since the last erasure: see account.go
 	Hidden   bool
@@ -93,8 +85,6 @@ const (
 	flagErased
 )
 
-// erasedBase returns the base after an erasure. highest is the highest version that the
-// erasure has read.
 func erasedBase(highest uint64) uint64 {
 	if base := highest + erasureStep; base <= maxResultVersion {
 		return base
@@ -133,7 +123,6 @@ func decodeAccount(b []byte) (account, error) {
 	return a, nil
 }
 
-// appendEntry appends e without its season and user.
 func appendEntry(dst []byte, e *leaderboard.Entry) []byte {
 	var flags byte
 	if e.Hidden {
@@ -175,20 +164,19 @@ func decodeEntry(seasonKey leaderboard.SeasonKey, user leaderboard.UserID, b []b
 	return e, nil
 }
 
-// standingColumn returns e's sort key without the user, which has its own column.
+// standingColumn returns e's sort key without the user.
 func standingColumn(e *leaderboard.Entry) []byte {
 	key := e.SortKey()
 	return []byte(key[:len(key)-len(e.User)])
 }
 
-// refusalItem returns the clustering key of a refusal in its match, which orders by
-// revision.
+// refusalItem returns the clustering key of a refusal in its match.
 func refusalItem(f *leaderboard.Refusal) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(f.Revision)), f.Content[:]...)
 }
 
-// appendRefusal appends the fields that are not in refusalItem. Of two refusals of the same
-// result, the earlier one has the greater bytes, and Cassandra keeps it.
+// appendRefusal appends the fields that are not in refusalItem. Of two refusals of one
+// result, Cassandra keeps the greater bytes: the earlier refusal.
 func appendRefusal(dst []byte, f *leaderboard.Refusal) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, codecFormat), ^(uint64(f.ReceivedAt.UnixMicro()) ^ 1<<63))
 	return append(dst, f.Reason...)
@@ -206,10 +194,9 @@ func decodeRefusal(item, b []byte) (leaderboard.Refusal, error) {
 	return f, nil
 }
 
-// fingerprint returns two cells that show whether several payloads of one revision were
-// written: 8 bytes of the payload's SHA-256, and their complement. Payloads of one revision
-// have the same timestamp, so Cassandra keeps the greatest value of each cell. If low is
-// not the complement of high, the two come from different payloads.
+// fingerprint returns 8 bytes of the payload's SHA-256, and their complement. Of several
+// payloads of one revision, Cassandra keeps the greatest value of each cell, and low is
+// then not the complement of high.
 func fingerprint(payload []byte) (high, low []byte) {
 	sum := sha256.Sum256(payload)
 	high, low = sum[:8:8], make([]byte, 8)
@@ -219,8 +206,8 @@ func fingerprint(payload []byte) (high, low []byte) {
 	return high, low
 }
 
-// contenderItem returns the clustering key of a contender row: two payloads of revision
-// were written, and payload prevailed.
+// contenderItem returns the clustering key of a contender row: payload has prevailed in
+// revision.
 func contenderItem(revision int64, payload []byte) []byte {
 	sum := sha256.Sum256(payload)
 	return append(binary.BigEndian.AppendUint64(nil, uint64(revision)), sum[:16]...)
@@ -239,8 +226,8 @@ func appendString[S ~string](dst []byte, s S) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// A decoder reads the fields of a blob. After a failed read, bad is set, and reads return
-// zero values.
+// A decoder reads the fields of a blob. After a failed read, it sets bad and returns zero
+// values.
 type decoder struct {
 	b   []byte
 	bad bool
@@ -285,7 +272,6 @@ func (d *decoder) time() time.Time {
 
 func (d *decoder) string() string { return string(d.next(d.uvarint())) }
 
-// errFormat returns the error for damaged data.
 func errFormat(what string) error {
 	return fmt.Errorf("cql: %s: %w", what, leaderboard.ErrFormat)
 }

@@ -11,9 +11,8 @@ import (
 )
 
 type storedEntry struct {
-	entry   *leaderboard.Entry // nil if there is no row, or a row without an entry
-	written int64              // the write timestamp of entry
-	// the row may have no entry
+	entry     *leaderboard.Entry // nil if there is no row or no entry
+	written   int64
 	rowExists bool
 }
 
@@ -60,9 +59,8 @@ func (s *Store) Entry(ctx context.Context, seasonKey leaderboard.SeasonKey, user
 	return *stored.entry, nil
 }
 
-// perBucket runs stmt on each bucket of a season, one after another. It scans each row into
-// dest, calls value, and yields v if ok is true. Without an open incarnation, it yields
-// nothing.
+// perBucket runs stmt on each bucket of a season. It scans each row into dest, calls value,
+// and yields v if ok is true.
 func perBucket[T any](ctx context.Context, s *Store, seasonKey leaderboard.SeasonKey, stmt string, dest []any, value func() (v T, ok bool, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
@@ -92,8 +90,7 @@ func perBucket[T any](ctx context.Context, s *Store, seasonKey leaderboard.Seaso
 }
 
 // Users yields the registered users: those with a row in table user_entries. Apply
-// registers a user before it writes the first result, so Users may yield a user without
-// results.
+// registers a user before it writes the first result.
 func (s *Store) Users(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error] {
 	return func(yield func(leaderboard.UserID, error) bool) {
 		var user string
@@ -116,8 +113,7 @@ const (
 	// scanParallel is the number of buckets that a Scan reads at a time. More would slow
 	// down other calls.
 	scanParallel = 4
-	// scanBatch is the number of entries that a reader of a bucket sends at a time.
-	scanBatch = 256
+	scanBatch    = 256
 )
 
 // Scan yields every entry of a season whose user belongs to a part.
@@ -145,7 +141,6 @@ func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part 
 	}
 }
 
-// scan sends the entries in batches. When it returns, all its goroutines have ended.
 func (s *Store) scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part leaderboard.Part, batches chan<- []leaderboard.Entry) error {
 	inc, err := s.incarnations.readAgain(ctx, seasonKey)
 	if err != nil || !inc.open {
@@ -191,11 +186,10 @@ func (s *Store) scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part 
 }
 
 // bucketsOf returns the buckets with the users of a part: first, and every step-th bucket
-// after it. step divides part.Of and the number of buckets. If step equals part.Of, these
-// buckets have no other users.
+// after it. If step equals part.Of, these buckets have no other users.
 //
-// The user's hash modulo part.Of is part.Index, and the user's bucket is the hash modulo
-// the number of buckets. So modulo a common divisor, bucket and index are equal.
+// The user's hash is part.Index modulo part.Of, and the bucket modulo the number of
+// buckets. So both agree modulo step, a common divisor.
 func bucketsOf(part leaderboard.Part, buckets int) (first, step int) {
 	a, b := max(part.Of, 1), buckets
 	for b > 0 {
@@ -210,9 +204,8 @@ func (s *Store) usersIn(ctx context.Context, seasonKey leaderboard.SeasonKey, in
 		func() (leaderboard.UserID, error) { return leaderboard.UserID(user), nil })
 }
 
-// UnregisteredUsers yields the users with results but without a row in table user_entries,
-// which only damaged data has. It finds users with results by the copies of their accounts
-// in table match_results.
+// UnregisteredUsers yields the users with an account in table match_results, but without a
+// row in table user_entries. Only damaged data has such users.
 func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error] {
 	return func(yield func(leaderboard.EntryKey, error) bool) {
 		l := listing{s: s, yield: yield, incarnations: map[leaderboard.SeasonKey]incarnation{}}
@@ -244,8 +237,6 @@ func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.Ent
 
 const maxListed = 500
 
-// A listing looks up users with results in table user_entries, and yields those without a
-// row.
 type listing struct {
 	s            *Store
 	yield        func(leaderboard.EntryKey, error) bool

@@ -11,24 +11,22 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 )
 
-// An incarnation is one life of a season, from a row of table seasons. Its number is in the
-// key of all data of the season. Deleting the season ends the incarnation, and the next
-// result opens another one. So old and new data never share cells.
+// An incarnation is one life of a season. Its number is in the key of all data of the
+// season. Deleting the season ends it, and the next result opens another one. So old and
+// new data never share cells.
 type incarnation struct {
 	number  int
-	open    bool  // a first result has opened it, and it has not ended
-	made    int64 // CreatedAt of the board for which it was opened, in Unix microseconds
-	buckets int   // the number of partitions of each ladder
-	swept   int   // the data of all incarnations below this number was removed
-	// rules determines the divisions that writers use: see [leaderboard.Board.Rules] and
-	// state.go.
+	open    bool
+	made    int64 // CreatedAt of its board, in Unix microseconds
+	buckets int   // of each ladder
+	swept   int   // the data of all numbers below were removed
+	// see [leaderboard.Board.Rules] and state.go
 	rules int
-	// boardSeen means that this store first read the incarnation as open, and then found
-	// its board. So every later deletion of the board ends the incarnation: see
-	// openIncarnation. The table does not have boardSeen.
+	// boardSeen means that this store found the board after it read the open incarnation:
+	// see openIncarnation. The table does not have boardSeen.
 	boardSeen bool
-	// deletedAt is the time of the last deletion of the season, or of a board with the
-	// board's id, before this incarnation. It is set only if boardSeen is true.
+	// deletedAt is the time of the last deletion of the season or of a board with its id,
+	// before this incarnation. It is set only if boardSeen is true.
 	deletedAt time.Time
 }
 
@@ -40,8 +38,6 @@ func (inc *incarnation) openFor(b *leaderboard.Board) bool {
 	return inc.open && inc.made == b.CreatedAt.UnixMicro()
 }
 
-// readIncarnation reads the season's row. A season without a row has an incarnation that is
-// not open.
 func (s *Store) readIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey) (incarnation, error) {
 	var row seasonRow
 	err := s.conn.read(ctx, op{selectSeason, []any{string(seasonKey.Board), string(seasonKey.Season)}}, row.dest(), func() bool { return true })
@@ -52,7 +48,7 @@ type seasonRow struct {
 	number, opened *int
 	made           *int64
 	buckets, swept *int
-	rules          *int64 // see rulesCell
+	rules          *int64
 }
 
 func (r *seasonRow) dest() []any {
@@ -61,9 +57,8 @@ func (r *seasonRow) dest() []any {
 
 const rulesBits = 8
 
-// rulesCell returns a cell of column rules. Its lowest rulesBits bits are the rules, the
-// others the incarnation's number, so that a later incarnation ignores the cell. The cell
-// is also its own timestamp: the greatest prevails.
+// rulesCell returns a cell of column rules, which is its own timestamp. It has the
+// incarnation's number, so that a later incarnation ignores it.
 func rulesCell(number, rules int) int64 { return int64(number)<<rulesBits | int64(rules) }
 
 func (r *seasonRow) incarnation() incarnation {
@@ -83,21 +78,19 @@ func orZero[T any](p *T) T {
 	return *p
 }
 
-// incarnations caches the latest incarnation that the store has read of each open season.
+// incarnations caches the open incarnations that the store has read.
 //
-// A cached incarnation may have ended. Apply and withIncarnation start from it, later read
-// the season's row, and start again if the incarnation has changed. Otherwise it was open
-// at that read, and only a later deletion matters:
+// A cached incarnation may have ended. Apply and withIncarnation start from it, and later
+// read the season's row. If it has changed, they start again. Otherwise only a later
+// deletion matters:
 //
-//   - Apply may write into the incarnation after its end. This is like an Apply before the
+//   - Apply may write into the ended incarnation. This is like an Apply before the
 //     deletion.
-//   - The callers of withIncarnation read with one statement, which returns the data from
-//     before the deletion, or none. hasUser may need two statements, but stops at the first
-//     user.
+//   - The callers of withIncarnation read with one statement: data from before the
+//     deletion, or none. hasUser may need two, but stops at the first user.
 //
-// Reads of final standings notice a deletion by the seal: see finalread.go. Seal reads the
-// row again: see writeFinal. Amend changes only the seal of the incarnation from which it
-// starts.
+// For final standings, see finalread.go and writeFinal. Amend changes only the seal of its
+// incarnation.
 type incarnations struct {
 	reads coalesce.Group[leaderboard.SeasonKey, *incarnation]
 
@@ -125,8 +118,8 @@ func (ins *incarnations) readAgain(ctx context.Context, s leaderboard.SeasonKey)
 	return inc, nil
 }
 
-// update caches an incarnation that was just read. It keeps boardSeen and deletedAt of the
-// same cached incarnation.
+// update caches an incarnation that was just read, with boardSeen and deletedAt of the same
+// cached one.
 func (ins *incarnations) update(s leaderboard.SeasonKey, inc incarnation) incarnation {
 	ins.mu.Lock()
 	defer ins.mu.Unlock()
@@ -135,8 +128,7 @@ func (ins *incarnations) update(s leaderboard.SeasonKey, inc incarnation) incarn
 		inc.boardSeen, inc.deletedAt = true, previous.deletedAt
 	}
 	delete(ins.cached, s)
-	// Other seasons are not cached, because requests with unknown ids could fill the
-	// memory.
+	// others are not cached: requests with unknown ids could fill the memory
 	if inc.open {
 		if ins.cached == nil {
 			ins.cached = map[leaderboard.SeasonKey]incarnation{}
@@ -158,7 +150,6 @@ func (s *Store) readIncarnations(ctx context.Context, seasonKey leaderboard.Seas
 	return nil
 }
 
-// setBoardSeen records that the board of inc existed after inc was read.
 func (ins *incarnations) setBoardSeen(s leaderboard.SeasonKey, inc incarnation) incarnation {
 	ins.mu.Lock()
 	defer ins.mu.Unlock()
@@ -174,12 +165,12 @@ func (ins *incarnations) setBoardSeen(s leaderboard.SeasonKey, inc incarnation) 
 // necessary. Errors: [leaderboard.ErrBoardNotFound] if b was deleted.
 //
 // DeleteBoard marks b as deleted, and then ends the open incarnations. A writer that read b
-// before may still open an incarnation after both steps. So openIncarnation first reads
-// that the incarnation is open, and then reads the board. If the board exists, a deletion
-// can only mark it later. This deletion then finds the open incarnation and ends it.
+// before may open an incarnation after that. So openIncarnation first reads the open
+// incarnation, and then the board. If the board exists, any deletion marks it later, and
+// ends the incarnation.
 //
-// StartRecount may have missed an incarnation that was opened after a change of divisions.
-// So openIncarnation raises its rules, unless the season is sealed.
+// StartRecount may have missed the incarnation. So openIncarnation raises its rules, unless
+// the season is sealed.
 func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (incarnation, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
@@ -204,22 +195,21 @@ func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 			} else if raised {
 				continue
 			}
-			// A deletion writes its time before it ends the incarnation. So this read finds
-			// the times of all deletions that ended earlier incarnations.
+			// A deletion writes its time before it ends the incarnation, so this read finds
+			// it.
 			if inc.deletedAt, err = s.deletedAt(ctx, seasonKey); err != nil {
 				return incarnation{}, err
 			}
 			return s.incarnations.setBoardSeen(seasonKey, inc), nil
 		case inc.open:
-			// A writer opened this incarnation for a deleted board with the same id, after
-			// the deletion ended the open incarnations. No writer has opened it for b:
-			// otherwise inc.made would be the creation time of b, because the cells of the
-			// later board prevail (see openTime).
+			// A writer opened this incarnation for a deleted board with the same id, and
+			// none has opened it for b: the cells of the later board prevail (see
+			// openTime).
 			if _, err := s.endIncarnation(ctx, seasonKey, inc); err != nil {
 				return incarnation{}, err
 			}
 		default:
-			// Sweeps use the number of buckets to find all data.
+			// sweeps use the number of buckets to find all data
 			err := s.conn.write(ctx,
 				op{setBuckets, []any{int64(stored.buckets), stored.buckets, string(seasonKey.Board), deletionRow(seasonKey.Season)}},
 				op{openSeason, []any{openTime(inc.number, made), inc.number, made, stored.buckets, string(seasonKey.Board), string(seasonKey.Season)}})
@@ -230,8 +220,8 @@ func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 	}
 }
 
-// raiseRules gives an incarnation the rules, and reports whether it has written them. It
-// does not lower rules, and does not change a sealed season.
+// raiseRules raises the rules of an incarnation, unless the season is sealed. It reports
+// whether it has written them.
 func (s *Store) raiseRules(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, rules int) (bool, error) {
 	if inc.rules >= rules {
 		return false, nil
@@ -244,9 +234,8 @@ func (s *Store) raiseRules(ctx context.Context, seasonKey leaderboard.SeasonKey,
 	return true, s.conn.write(ctx, op{setRules, []any{cell, cell, string(seasonKey.Board), string(seasonKey.Season)}})
 }
 
-// boardWithRules returns b with the rules of an incarnation. If b is older than the rules,
-// it reads the board again. Errors: [leaderboard.ErrUnavailable] if the changed board has
-// not arrived in this data center.
+// boardWithRules returns b with the rules of an incarnation. Errors:
+// [leaderboard.ErrUnavailable] if the changed board has not arrived in this data center.
 func (s *Store) boardWithRules(ctx context.Context, b *leaderboard.Board, inc incarnation) (*leaderboard.Board, error) {
 	if inc.rules > b.Rules() {
 		var err error
@@ -260,10 +249,9 @@ func (s *Store) boardWithRules(ctx context.Context, b *leaderboard.Board, inc in
 	return b.WithRules(inc.rules), nil
 }
 
-// StartRecount gives the rules of b to all open seasons that are not sealed, also to
-// seasons without users: another process may be about to register the first one.
-// openIncarnation does it in seasons that are opened later. Other data centers repeat
-// StartRecount (changes.go).
+// StartRecount gives the rules of b to all open seasons that are not sealed, also to those
+// without users: another process may be registering the first one. Other data centers
+// repeat it (changes.go).
 func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
 	if _, err := s.liveBoard(ctx, b); err != nil {
 		return nil, err
@@ -275,8 +263,8 @@ func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leade
 	return s.raiseAllRules(ctx, b)
 }
 
-// raiseAllRules gives the rules of b to all open seasons of b that are not sealed. It
-// returns the open seasons with these or greater rules, sealed ones too.
+// raiseAllRules gives the rules of b to its open seasons that are not sealed. It returns
+// the open seasons with these or greater rules, sealed ones too.
 func (s *Store) raiseAllRules(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
 	rows, err := s.seasonRows(ctx, b.ID)
 	if err != nil {
@@ -300,14 +288,13 @@ func (s *Store) raiseAllRules(ctx context.Context, b *leaderboard.Board) ([]lead
 	return seasons, nil
 }
 
-// deletionRow returns the key of a row of table seasons that records deletions of a season,
-// or of the board if the id is empty. board_made of the row is the time of the last
-// deletion. buckets is the greatest number of buckets of an incarnation of the season. No
-// season id contains a tab. The row is never open, so readers of seasons ignore it.
+// deletionRow returns the key of a row of table seasons that records deletions: of a
+// season, or of the board if the id is empty. Column board_made is the time of the last
+// one. Column buckets is the greatest number of an incarnation. No season id contains a
+// tab, and the row is never open.
 func deletionRow(season leaderboard.SeasonID) string { return "\t" + string(season) }
 
-// setDeleted records the time of a deletion, unless it is zero. An empty season id means
-// the board.
+// setDeleted records the time of a deletion, unless it is zero.
 func (s *Store) setDeleted(ctx context.Context, seasonKey leaderboard.SeasonKey, at time.Time) error {
 	micros := at.UnixMicro()
 	if micros <= 0 {
@@ -316,7 +303,6 @@ func (s *Store) setDeleted(ctx context.Context, seasonKey leaderboard.SeasonKey,
 	return s.conn.write(ctx, op{setDeleted, []any{micros, micros, string(seasonKey.Board), deletionRow(seasonKey.Season)}})
 }
 
-// deletedAt returns the time of the last deletion of a season or of its board, or zero.
 func (s *Store) deletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) (time.Time, error) {
 	var last, micros int64
 	q := op{selectDeleted, []any{string(seasonKey.Board), []string{deletionRow(""), deletionRow(seasonKey.Season)}}}
@@ -327,8 +313,8 @@ func (s *Store) deletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 	return time.UnixMicro(last).UTC(), nil
 }
 
-// mostBuckets returns the greatest number of buckets of an incarnation. It is 0 if only
-// older versions of the store opened incarnations.
+// mostBuckets returns the greatest number of buckets of an incarnation, or 0 if only older
+// versions of the store opened one.
 func (s *Store) mostBuckets(ctx context.Context, seasonKey leaderboard.SeasonKey) (int, error) {
 	var buckets *int
 	err := s.conn.read(ctx, op{selectBuckets, []any{string(seasonKey.Board), deletionRow(seasonKey.Season)}}, []any{&buckets}, func() bool { return true })

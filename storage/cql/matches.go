@@ -15,55 +15,49 @@ import (
 // # Why no result misses a void
 //
 // The Voids of a result are a part of the user's state (see state.go): a row of kindVoid,
-// whose greatest value prevails. So when all writers have finished, the entry follows from
-// the Voids. It remains to show that each result gets the Voids of its match. On a board
-// with Board.Matches, the writer W of a result does these steps:
+// whose greatest value prevails. So it remains to show that each result gets the Voids of
+// its match. On a board with Board.Matches, the writer W of a result:
 //
-//  1. Write the result, unless the table has it.
-//  2. Write the user into table match_users.
-//  3. Read the state of the match. If its Voids are greater than those of the result, write
-//     them to the result.
+//  1. Writes the result, unless the table has it.
+//  2. Writes the user into table match_users.
+//  3. Reads the state of the match, and writes its Voids to the result if they are greater.
 //
-// The writer V of a void, or of its end, does other steps:
+// The writer V of a void, or of its end:
 //
-//  1. Write the state of the match (SetMatch).
-//  2. Read the users in table match_users (MatchUsers).
-//  3. Write the Voids to the result of each of these users.
+//  1. Writes the state of the match (SetMatch).
+//  2. Reads the users in table match_users (MatchUsers).
+//  3. Writes the Voids to the result of each of these users.
 //
 // Each step begins after a quorum has completed the previous one. If step 3 of W reads the
 // state that V wrote, W writes the Voids. Otherwise, step 3 of W began before step 1 of V
 // ended. Then steps 1 and 2 of W ended before steps 2 and 3 of V began. So V reads the
 // user, and finds the result.
 //
-// If W dies before the end of step 3, the sender sends the result again. Until then the
-// result may count although its match is void. If V dies, the state of the match shows that
-// its Voids are not applied everywhere. Another process then repeats the steps of V.
+// If W dies, the sender sends the result again. Until then the result may count although
+// its match is void. If V dies, the state of the match shows it, and another process
+// repeats the steps of V.
 //
-// With several data centers, each data center has a writer W of each result (see state.go),
-// and a writer V: a state has one Applied for each data center, which repeats the steps of
-// V until Applied equals Voids. So the argument holds for each data center alone. The
-// repeated steps also update the index of the data center, and drop summaries that its
-// stores cached before the Voids arrived.
+// Each data center has a writer W of each result (see state.go), and a writer V, which
+// repeats the steps until the data center's Applied equals Voids. So the argument holds for
+// each data center alone. V also updates the index there, and drops summaries that stores
+// cached before the Voids arrived.
 
 // # Why no erased user stays in table match_users
 //
-// An erasure E begins a new epoch of the user (see codec.go), then reads the user's
-// results, and then removes the user from their matches. The timestamp of the removal is
-// greater than that of all writes of earlier epochs. So if E reads the result of W, it does
-// not matter when W does step 2.
+// An erasure E begins a new epoch (see codec.go), reads the user's results, and removes the
+// user from their matches, at a greater timestamp than all writes of earlier epochs. So if
+// E reads the result of W, it does not matter when W does step 2.
 //
-// Otherwise E began the new epoch before W ended step 1. W finds this epoch before it
-// acknowledges the result, and begins again. If W dies, the sender sends the result again.
-// In both cases a writer W' reads the new epoch. If the result was received before the
-// erasure, W' rejects it and removes the user from the match ([task.unlistErased]).
-// Otherwise the result counts in the new epoch, and the user belongs in the table.
+// Otherwise E began the epoch before W ended step 1. W finds the epoch before it
+// acknowledges, and begins again. If W dies, the sender sends the result again. In both
+// cases a writer W' reads the new epoch. If the result was received before the erasure, W'
+// rejects it and removes the user from the match ([task.unlistErased]). Otherwise the user
+// belongs in the table.
 
-// matchArgs returns the other arguments, then the key of an incarnation.
 func matchArgs(s leaderboard.SeasonKey, incarnation int, others ...any) []any {
 	return append(others, string(s.Board), string(s.Season), incarnation)
 }
 
-// readStates returns the states that a query finds, with the Applied of this data center.
 func (s *Store) readStates(ctx context.Context, key leaderboard.SeasonKey, q op) ([]leaderboard.MatchState, error) {
 	var match string
 	var body []byte
@@ -105,8 +99,8 @@ func (s *Store) voidsOf(ctx context.Context, key *userKey, ids []leaderboard.Mat
 	return voids, nil
 }
 
-// matchesToList returns the matches of the task's results that have a result in st. It
-// skips VoidOnly results, whose users the table already has.
+// matchesToList returns the matches of the task's results that stand. VoidOnly results have
+// a user in the table already.
 func (t *task) matchesToList(st *state) (ids []leaderboard.MatchID) {
 	if !t.b.Matches {
 		return nil
@@ -120,12 +114,10 @@ func (t *task) matchesToList(st *state) (ids []leaderboard.MatchID) {
 	return slices.Compact(ids)
 }
 
-// markMatch is the match id of a row that marks an incarnation with rows in table
-// match_users.
+// markMatch is the match id of a row that marks an incarnation with rows in match_users.
 const markMatch = ""
 
-// listUser adds the user to table match_users. Before its first row of an incarnation, a
-// store writes the row with markMatch.
+// listUser adds the user to table match_users, and first marks the incarnation.
 func (t *task) listUser(ctx context.Context, key *userKey, inc incarnation, st *state, ids []leaderboard.MatchID) error {
 	if len(ids) == 0 {
 		return nil
@@ -149,8 +141,8 @@ func (s *Store) hasMatchUsers(ctx context.Context, key leaderboard.SeasonKey, in
 	return len(states) > 0, err
 }
 
-// unlistUser removes the user from table match_users. timestamp must be greater than those
-// of the rows.
+// unlistUser removes the user from table match_users. timestamp must exceed those of the
+// rows.
 func (s *Store) unlistUser(ctx context.Context, key *userKey, bucket int, ids []leaderboard.MatchID, timestamp int64) error {
 	return s.forEach(ctx, len(ids), func(ctx context.Context, i int) error {
 		return s.conn.write(ctx, op{deleteMatchUser, append(matchArgs(key.SeasonKey, key.incarnation, timestamp),
@@ -158,8 +150,8 @@ func (s *Store) unlistUser(ctx context.Context, key *userKey, bucket int, ids []
 	})
 }
 
-// unlistErased removes the user from the matches of results that were received before the
-// user's erasure. An earlier writer of such a result may have added the user.
+// unlistErased removes the user from the matches of results from before the erasure, which
+// an earlier writer may have listed.
 func (t *task) unlistErased(ctx context.Context, key *userKey, inc incarnation, st *statics) error {
 	if !t.b.Matches {
 		return nil
@@ -173,8 +165,8 @@ func (t *task) unlistErased(ctx context.Context, key *userKey, inc incarnation, 
 	return t.s.unlistUser(ctx, key, bucketOf(key.user, inc.buckets), ids, st.account.Epoch<<epochShift)
 }
 
-// grownVoids reads the Voids of matches again. It returns the statements that write those
-// greater than the Voids in st.
+// grownVoids reads the Voids of matches again, and returns the statements that write
+// greater ones.
 func (t *task) grownVoids(ctx context.Context, key *userKey, st *state, ids []leaderboard.MatchID) ([]op, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -196,11 +188,9 @@ func voidOp(key *userKey, st *state, id leaderboard.MatchID, voids int64) op {
 	return op{insertItem, append(key.args(), string(id), int8(kindVoid), []byte{}, binary.AppendUvarint(nil, uint64(voids)), st.account.Epoch<<epochShift|voids)}
 }
 
-// SetMatch merges the state of a match into the stored state.
-//
-// If a deletion at m.At or later ends the incarnation, SetMatch must not write the state
-// into the next one. A deletion writes its time first, so SetMatch reads it when it finds
-// that the incarnation has ended.
+// SetMatch merges the state of a match into the stored state. A deletion at m.At or later
+// also deletes m. A deletion writes its time before it ends the incarnation, so SetMatch
+// reads the time when the incarnation has ended.
 func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState) (leaderboard.MatchState, error) {
 	m.At = leaderboard.Truncate(m.At)
 	for range maxTries {
@@ -230,8 +220,8 @@ func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboar
 	return leaderboard.MatchState{}, fmt.Errorf("cql: match %q: the season was deleted %d times during one call; repeat the call: %w", m.Match, maxTries, leaderboard.ErrUnavailable)
 }
 
-// incarnationFor returns the open incarnation for m, and reports whether the season's last
-// deletion also deletes m. It opens an incarnation if necessary, unless m is deleted.
+// incarnationFor returns the open incarnation for m. deleted means that the season's last
+// deletion deletes m too; then it opens no incarnation.
 func (s *Store) incarnationFor(ctx context.Context, b *leaderboard.Board, m *leaderboard.MatchState) (inc incarnation, deleted bool, err error) {
 	inc, err = s.incarnations.cachedOrRead(ctx, m.SeasonKey)
 	if err == nil && !inc.openFor(b) {
@@ -247,8 +237,6 @@ func (s *Store) incarnationFor(ctx context.Context, b *leaderboard.Board, m *lea
 	return inc, m.DeletedBy(inc.deletedAt), err
 }
 
-// matchStateIn returns the state of a match. If the match was never voided, only the
-// MatchKey is set.
 func (s *Store) matchStateIn(ctx context.Context, key leaderboard.MatchKey, inc incarnation) (leaderboard.MatchState, error) {
 	states, err := s.readStates(ctx, key.SeasonKey, op{selectState, append(matchArgs(key.SeasonKey, inc.number), []string{string(key.Match)})})
 	if err != nil || len(states) == 0 {
@@ -313,9 +301,8 @@ func (s *Store) MatchUsers(ctx context.Context, key leaderboard.MatchKey) iter.S
 	}
 }
 
-// appendMatchState appends m without Applied. Two states with equal Voids have the same
-// timestamp. Then the state that [leaderboard.MergeMatch] returns has the greater bytes,
-// and Cassandra keeps it.
+// appendMatchState appends m without Applied. Of states with equal Voids and timestamps,
+// Cassandra keeps the greater bytes: the state that [leaderboard.MergeMatch] returns.
 func appendMatchState(dst []byte, m *leaderboard.MatchState) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, codecFormat), uint64(m.Voids))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(m.At.UnixMicro())^1<<63)

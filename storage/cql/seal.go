@@ -14,38 +14,35 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A seal is a row of table seals. It names the valid generation: one set of a season's
-// final standings, which a Seal or an Amend wrote.
+// A seal is a row of table seals. It names the valid generation of final standings.
 type seal struct {
 	Generation string                  `json:"generation,omitempty"` // a UUID; empty if the season is not sealed
 	SealedAt   time.Time               `json:"sealed_at,omitzero"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
-	// Overtaken counts the changes of entries that a pending generation may lack. If it
-	// changes while a generation is written, that generation never becomes valid.
+	// Overtaken counts changes of entries that a pending generation may lack. The
+	// generation becomes valid only if Overtaken does not change meanwhile.
 	Overtaken int        `json:"erasures,omitempty"`
 	Layout    sealLayout `json:"layout,omitempty"` // of the valid generation
-	// In pagedLayout, Ladders has the generation that wrote a division's directory.
-	// Generation Base wrote all others.
+	// In pagedLayout, Ladders has the generation that wrote a division's directory, if not
+	// Base.
 	Base    string            `json:"base,omitempty"`
 	Ladders map[string]string `json:"ladders,omitempty"`
-	// Writer is the data center that wrote the whole valid generation. It is empty if
-	// several did.
+	// the data center that wrote the whole valid generation; empty if several did
 	Writer string `json:"writer,omitempty"`
-	// Writes counts the generations that were in Pending.
+	// the number of generations that were in Pending
 	Writes int64 `json:"writes,omitempty"`
-	// Erased is the number of missing positions in the valid generation, by division.
+	// missing positions in the valid generation, by division
 	Erased map[string]int64 `json:"erased,omitempty"`
-	// Erasures counts the completed erasures in generations of layouts before pagedLayout.
+	// the number of completed erasures, in layouts before pagedLayout
 	Erasures int `json:"ended_erasures,omitempty"`
-	// Pending has the generations that a process writes or removes, or died with.
+	// generations that a process writes, removes or died with
 	Pending []pendingGeneration `json:"loose,omitempty"`
 
 	body string
 }
 
-// A pendingGeneration is not valid, but may have rows. Since is the time at which its Seal
-// or Amend began. If it is zero, any process may remove the generation. In pagedLayout, the
-// generation was then replaced, and later generations may share its pages: see collect.
+// A pendingGeneration is not valid, but may have rows. If Since is zero, any process may
+// remove it; in pagedLayout, later generations may share its pages: see collect.
 type pendingGeneration struct {
 	Generation string     `json:"generation"`
 	Since      time.Time  `json:"since"`
@@ -58,14 +55,14 @@ type sealLayout int
 
 const (
 	// positionLayout has no fences and tails. Stores that wrote it drop the field Layout
-	// when they change a seal.
+	// from seals.
 	positionLayout sealLayout = iota
 	fencedLayout              // see finalread.go
 	pagedLayout               // see directory.go
 )
 
-// pagedText is not a number. So older versions of the store report an error, and never
-// replace such final standings.
+// pagedText is not a number, so older versions of the store never replace such final
+// standings.
 const pagedText = `"pages"`
 
 func (l sealLayout) MarshalJSON() ([]byte, error) {
@@ -93,12 +90,10 @@ const pendingTimeout = 24 * time.Hour
 
 func (x *seal) sealed() bool { return x.Generation != "" }
 
-// hasReplaced reports whether collect has pages to remove.
 func (x *seal) hasReplaced() bool {
 	return x.Layout == pagedLayout && slices.ContainsFunc(x.Pending, func(p pendingGeneration) bool { return p.isReplaced() })
 }
 
-// addErased adds n missing positions.
 func (x *seal) addErased(division string, n int64) {
 	if x.Erased == nil {
 		x.Erased = map[string]int64{}
@@ -106,7 +101,6 @@ func (x *seal) addErased(division string, n int64) {
 	x.Erased[division] += n
 }
 
-// setErased raises the numbers in Erased to those of ladders.
 func (x *seal) setErased(ladders []finalSize) {
 	for _, l := range ladders {
 		if l.erased <= x.Erased[l.division] {
@@ -123,7 +117,6 @@ func (x *seal) record(seasonKey leaderboard.SeasonKey, inc incarnation) leaderbo
 	return leaderboard.SeasonRecord{SeasonKey: seasonKey, SealedAt: x.SealedAt, Amendments: x.Amendments, Rules: inc.rules}
 }
 
-// readSeal returns the seal of an incarnation, or a zero seal.
 func (s *Store) readSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (seal, error) {
 	var x seal
 	q := op{selectSeal, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number}}
@@ -136,7 +129,7 @@ func (s *Store) readSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 	return x, err
 }
 
-// swapSeal replaces the stored seal if it equals oldSeal, and reports whether it has.
+// swapSeal replaces the stored seal if it equals oldSeal.
 func (s *Store) swapSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, oldSeal, newSeal *seal) (bool, error) {
 	text, err := json.Marshal(newSeal)
 	if err != nil {
@@ -150,9 +143,8 @@ func (s *Store) swapSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 	return s.conn.swap(ctx, op{changeSeal, append(append([]any{newSeal.body}, key...), oldSeal.body)}, map[string]any{})
 }
 
-// changeSeal applies change to the seal, and returns the seal before and after. If another
-// process changes the seal meanwhile, it starts again. If change returns false, it writes
-// nothing and returns ok as false.
+// changeSeal applies change to the seal, again if another process changes it meanwhile. If
+// change returns false, changeSeal writes nothing and returns ok as false.
 func (s *Store) changeSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, change func(*seal) bool) (oldSeal, newSeal seal, ok bool, err error) {
 	for {
 		if oldSeal, err = s.readSeal(ctx, seasonKey, inc); err != nil {
@@ -175,19 +167,19 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 	return s.writeFinal(ctx, b, season, leaderboard.Amendment{At: at}, false)
 }
 
-// writeFinal writes the final standings of a season as a new generation. If amend is false
-// and the season is sealed, it changes nothing. The generation becomes valid when the seal
-// names it. If another process makes its generation valid or raises Overtaken before,
-// writeFinal discards its generation and starts again. So of concurrent calls of Seal, that
-// with the first last swap seals the season.
+// writeFinal writes the final standings of a season as a new generation, which becomes
+// valid when the seal names it. If amend is false and the season is sealed, it changes
+// nothing. If another process makes its generation valid or raises Overtaken meanwhile, it
+// discards its generation and starts again. So of concurrent calls of Seal, one seals the
+// season.
 //
-// The generation is in Pending from before its first row until it is valid or removed. So
-// if the process dies, a deletion of the season removes it, or a Seal or Amend after
+// The generation is in Pending from before its first row until it is valid or removed. If
+// the process dies, a deletion of the season removes it, or a Seal or Amend after
 // pendingTimeout.
 //
-// The cached incarnation may have ended. So writeFinal reads the season's row after it has
-// changed or read the seal. If the incarnation has ended, it starts again with the next
-// one. Otherwise a later deletion finds the generation in Pending.
+// The cached incarnation may have ended. So writeFinal reads the season's row after the
+// seal, and may start again with the next incarnation. A later deletion finds the
+// generation in Pending.
 func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, amend bool) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	a.At = leaderboard.Truncate(a.At)
@@ -230,9 +222,8 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 	}
 }
 
-// validate makes a complete generation valid, unless another generation has become valid or
-// Overtaken has grown since oldSeal. If it succeeds, it also removes the replaced
-// generation and those older than pendingTimeout.
+// validate makes a generation valid, unless another has become valid or Overtaken has grown
+// since oldSeal. It then removes replaced and old pending generations.
 func (w *pageWriter) validate(ctx context.Context, oldSeal *seal, a leaderboard.Amendment) (leaderboard.SeasonRecord, bool, error) {
 	_, sealed, ok, err := w.s.changeSeal(ctx, w.seasonKey, w.inc, func(x *seal) bool {
 		isOwn := func(p pendingGeneration) bool { return p.Generation == w.generation }
@@ -265,7 +256,7 @@ func (x *seal) addAmendment(a *leaderboard.Amendment) {
 	}
 }
 
-// removeOld removes replaced generations, and pending ones older than pendingTimeout.
+// removeOld removes replaced generations, and those pending for longer than pendingTimeout.
 func (s *Store) removeOld(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, x *seal) error {
 	for _, g := range x.Pending {
 		if g.isReplaced() || s.now().Sub(g.Since) <= pendingTimeout {
@@ -285,7 +276,7 @@ func (s *Store) removeOld(ctx context.Context, seasonKey leaderboard.SeasonKey, 
 // the pages that change: see [pagedSeason.amend].
 func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
-	inc, err := s.incarnations.readAgain(ctx, seasonKey) // another store may have sealed a later incarnation than the cached one
+	inc, err := s.incarnations.readAgain(ctx, seasonKey) // another store may have sealed a later incarnation
 	if err != nil || !inc.openFor(b) {
 		return leaderboard.SeasonRecord{}, cmp.Or(err, errNotSealed(seasonKey))
 	}
@@ -327,8 +318,8 @@ func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonK
 	return err
 }
 
-// unlist removes the generation, which has no rows any more, from the seal of an ended
-// incarnation. It deletes a seal without generations.
+// unlist removes a generation without rows from the seal of an ended incarnation, and
+// deletes a seal without generations.
 func (w *pageWriter) unlist(ctx context.Context) error {
 	if w == nil {
 		return nil
@@ -353,7 +344,6 @@ func (w *pageWriter) unlist(ctx context.Context) error {
 	}
 }
 
-// dropSeal deletes the seal if it equals stored, and reports whether it has.
 func (s *Store) dropSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, stored *seal) (bool, error) {
 	return s.conn.swap(ctx, op{removeSeal, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number, stored.body}}, map[string]any{})
 }

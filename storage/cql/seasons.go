@@ -129,8 +129,8 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	return s.sweep(ctx, seasonKey, inc)
 }
 
-// deletionTimeout is the age from which an unfinished deletion counts as interrupted. The
-// deletion of a large season takes minutes.
+// deletionTimeout is the age of an unfinished deletion that counts as interrupted. A large
+// season takes minutes.
 const deletionTimeout = time.Hour
 
 // FinishDeletions completes interrupted calls of DeleteBoard and DeleteSeason.
@@ -161,7 +161,7 @@ func (s *Store) FinishDeletions(ctx context.Context) error {
 // finishBoard completes the interrupted deletion of a board, unless a new board has the id.
 func (s *Store) finishBoard(ctx context.Context, id leaderboard.BoardID) error {
 	key := leaderboard.SeasonKey{Board: id}
-	now := s.now() // before readBoard, so that a board that is created later is newer than now
+	now := s.now() // before readBoard, so that a board created later is newer
 	stored, err := s.readBoard(ctx, id)
 	if stored.body != "" || stored.buckets == 0 {
 		if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -182,15 +182,13 @@ func (s *Store) finishBoard(ctx context.Context, id leaderboard.BoardID) error {
 	return s.removeData(ctx, id)
 }
 
-// interrupted reports whether the last deletion of a season began deletionTimeout ago, or
-// has no recorded time.
 func (s *Store) interrupted(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
 	at, err := s.deletedAt(ctx, key)
 	return err == nil && s.now().Sub(at) >= deletionTimeout, err
 }
 
-// sweepBoard removes the data of ended incarnations of those seasons of a board for which
-// shouldSweep returns true.
+// sweepBoard removes the data of ended incarnations, in seasons for which shouldSweep
+// returns true.
 func (s *Store) sweepBoard(ctx context.Context, id leaderboard.BoardID, shouldSweep func(context.Context, leaderboard.SeasonKey) (bool, error)) error {
 	rows, err := s.seasonRows(ctx, id)
 	if err != nil {
@@ -212,7 +210,6 @@ func (s *Store) sweepBoard(ctx context.Context, id leaderboard.BoardID, shouldSw
 	return nil
 }
 
-// endIncarnation ends the open incarnation of a season, and returns the next one.
 func (s *Store) endIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (incarnation, error) {
 	if !inc.open {
 		return inc, nil
@@ -225,14 +222,13 @@ func (s *Store) endIncarnation(ctx context.Context, seasonKey leaderboard.Season
 	return s.incarnations.readAgain(ctx, seasonKey)
 }
 
-// endIncarnations ends the incarnations of a board that is being deleted, unless a new
-// board has the id.
+// endIncarnations ends the incarnations of a board that is being deleted.
 func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) error {
 	rows, err := s.seasonRows(ctx, id)
 	if err != nil {
 		return err
 	}
-	// The rows may be incarnations of a new board, which must stay open.
+	// if a new board has the id, the rows may be its incarnations, which must stay open
 	if stored, err := s.readBoard(ctx, id); stored.body != "" || err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
 	}
@@ -242,13 +238,12 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 	})
 }
 
-// sweep removes the data of ended incarnations, which no call reads. Calls that began
-// earlier, or with a cached incarnation, may still write to one. They read the season's row
-// before they return. A Seal then removes its rows. The later rows of an Apply are hidden
-// if sweep found their user (see sweepTime), and otherwise stay unused.
+// sweep removes the data of ended incarnations, which no call reads. Calls with an older
+// incarnation may still write to one, and find its end before they return. A Seal then
+// removes its rows. Rows of an Apply are hidden if sweep found their user (see sweepTime),
+// and otherwise stay unused.
 //
-// An ended incarnation may have had more buckets than the present one, so sweep uses the
-// greatest number.
+// Ended incarnations may have had more buckets than the present one.
 func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	buckets, err := s.mostBuckets(ctx, seasonKey)
 	if err != nil {
@@ -268,7 +263,8 @@ func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc 
 	return nil
 }
 
-// sweepIncarnation announces the end to the indexes (see changes.go), and removes the data.
+// sweepIncarnation announces the end of an incarnation (see changes.go), and removes its
+// data.
 func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	if err := s.announceEnd(ctx, seasonKey, inc); err != nil {
 		return err
@@ -296,8 +292,7 @@ func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.Seas
 	if !withMatchUsers {
 		return nil
 	}
-	// This partition has the row with markMatch, which a repeated sweep must find. So
-	// delete it last.
+	// last, because a repeated sweep must find the row with markMatch
 	return s.conn.write(ctx, op{deleteStates, matchArgs(seasonKey, inc.number, sweepTime)})
 }
 
@@ -305,8 +300,7 @@ func deleteRowsOf(seasonKey leaderboard.SeasonKey, inc incarnation, division str
 	return op{deleteRows, []any{sweepTime, string(seasonKey.Board), string(seasonKey.Season), inc.number, division, bucket}}
 }
 
-// sweepUsers removes the users of a bucket, and their rows in ladders of divisions and in
-// table match_users.
+// sweepUsers removes the users of a bucket, and their rows elsewhere.
 func (s *Store) sweepUsers(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, bucket int, withMatchUsers bool) error {
 	users, err := s.usersIn(ctx, seasonKey, inc, bucket)
 	if err != nil {
@@ -316,8 +310,8 @@ func (s *Store) sweepUsers(ctx context.Context, seasonKey leaderboard.SeasonKey,
 	if err != nil {
 		return err
 	}
-	// Only the users' partitions of match_results have the names of divisions, which a
-	// repeated sweep must find. So delete them after the rows of the divisions.
+	// Only the users' partitions have the names of divisions, which a repeated sweep must
+	// find. So delete them last.
 	names := slices.Sorted(maps.Keys(divisions))
 	err = s.forEach(ctx, len(names), func(ctx context.Context, i int) error {
 		return s.conn.write(ctx, deleteRowsOf(seasonKey, inc, names[i], bucket))

@@ -17,52 +17,51 @@ import (
 // # Why no lock is needed
 //
 // The state of a user in a season is all data from which the user's entry follows: the
-// results with their Voids (matches.go), the account, and contender rows. A contender row
-// records that two payloads of one revision were written. In each cell of the state,
-// Cassandra keeps the greatest value that was written. So the state only grows, and every
-// growth increases its version, [state.version].
+// results with their Voids (matches.go), the account, and contender rows, which record that
+// two payloads of one revision were written. In each cell, Cassandra keeps the greatest
+// value that was written. So the state only grows, and its version ([state.version]) with
+// it.
 //
-// Any number of writers can change a user concurrently. Each writer takes three steps. It
-// begins a step after a quorum of the data center has completed the previous step.
+// Each writer takes three steps. It begins a step after a quorum of the data center has
+// completed the previous one.
 //
 //  1. Write a part of the state.
 //  2. Read the state.
 //  3. Write the entry that follows from the state, and the rows of the ladders, at
-//     timestamps computed from the state's version.
+//     timestamps computed from the version.
 //
 // When all writers have completed step 3, the stored entry follows from the whole state:
 //
 //   - Let L be the writer that completes step 1 last. L begins step 2 when every step 1 is
-//     complete. So L reads everything that all writers wrote.
+//     complete, so it reads everything.
 //   - Every other writer has read the same state or a smaller one. So no version is greater
 //     than that of L.
 //   - A writer with the version of L has read the same state, because a smaller state has a
 //     smaller version. It writes the same bytes at the same timestamps as L.
 //   - All other writers write at smaller timestamps. So Cassandra keeps the entry of L.
 //
-// The writers' steps may have any order, and a writer may repeat a step. Before all writers
-// have completed step 3, two writers may write different entries with the same version, if
-// each lacks a part that the other has. Cassandra keeps one of them.
+// The steps may have any order, and may be repeated. Before all are complete, two writers
+// may write different entries with the same version, if each lacks a part that the other
+// has. Cassandra keeps one of them.
 //
-// A writer that dies before the end of step 3 has not acknowledged its result. The sender
-// sends the result again. The next writer finds it in the state, and does steps 2 and 3.
+// A writer that dies has not acknowledged its result. The sender sends the result again,
+// and the next writer does steps 2 and 3.
 //
 // # Changes of divisions
 //
-// Processes cache boards, so two writers may know different divisions of a board. Therefore
-// the rules of the season ([incarnation.rules]) are a part of each user's state. The
-// version is the sum of the rules, which only grow, and the versions of all other parts.
-// The argument above remains true:
+// Processes cache boards, so two writers may know different divisions. Therefore the rules
+// of the season ([incarnation.rules]) are a part of each user's state. The version is the
+// sum of the rules, which only grow, and the versions of all other parts. The argument
+// remains true:
 //
 //   - Each writer reads the rules in step 2 ([Store.whileOpen]), and writes the entry that
 //     follows from them. If it began with other rules, it begins again.
-//   - StartRecount writes the rules: this is step 1 of a writer. The Recount of each user
-//     is its steps 2 and 3. The caller of StartRecount then reads the list of users. If the
-//     list lacks a user, the user is registered later. A writer that reads the whole state
-//     of a user without a row in the list adds the row, and then reads the rules
-//     ([Store.addRegistration]). With several data centers, the row may arrive later than
-//     the account and the results. A store that has a summary of the user has read the
-//     whole state, or adopted the summary of such a store.
+//   - StartRecount writes the rules: step 1 of a writer. The Recount of each user is its
+//     steps 2 and 3. The caller reads the list of users after StartRecount. A user who is
+//     missing there is registered later: a writer that reads the whole state of a user
+//     without a row in the list adds the row, and then reads the rules
+//     ([Store.addRegistration]). A store with a summary of the user has read the whole
+//     state, or adopted the summary of such a store.
 //   - Two writers whose entries have the same version have the same rules and the same
 //     state, or each lacks a part that the other has. In the second case, writer L has a
 //     greater version than both.
@@ -72,7 +71,7 @@ import (
 //
 // With several data centers, a quorum of one may lack recent writes of the others. But
 // Kafka mirrors every result to each data center, and a writer there applies it. So the
-// argument holds for the writers of each data center alone.
+// argument holds for each data center alone.
 
 type userKey struct {
 	leaderboard.SeasonKey
@@ -80,14 +79,12 @@ type userKey struct {
 	user        leaderboard.UserID
 }
 
-// args returns the other arguments, then the key of the user's partition in table
-// match_results.
 func (k *userKey) args(others ...any) []any {
 	return append(others, string(k.Board), string(k.Season), k.incarnation, string(k.user))
 }
 
-// setAccount returns the operations that write the account in the season, and delete the
-// user's data of earlier epochs there. A slow writer may write such data late.
+// setAccount returns the operations that write the account in the season, and delete data
+// of earlier epochs there, which a slow writer may have written late.
 func (k *userKey) setAccount(acc *account) []op {
 	ops := []op{{setAccount, k.args(acc.writeTime(), acc.append(nil))}}
 	if acc.Epoch > 0 {
@@ -102,17 +99,17 @@ func (k *userKey) result(match leaderboard.MatchID) leaderboard.ResultKey {
 
 type statics struct {
 	account    account
-	registered bool  // the partition has an account, so the user is registered in the season
+	registered bool  // the partition has an account
 	claim      claim // in this data center: see summary.go
-	adoption   claim // under the claim, or zero: see adopt.go
-	raises     int   // the number of elements that noteRaise added
+	adoption   claim
+	raises     int // elements of noteRaise
 	// all divisions in which the user may have rows
 	divisions map[string]bool
 }
 
-// addDivisions adds the names of the entry's divisions to st. It returns a statement that
-// writes the missing names, or nothing. The caller must run it before it writes rows of
-// these divisions: repairs and erasures find the rows by these names.
+// addDivisions adds the entry's divisions to st. It returns a statement for the missing
+// ones, to run before their rows are written: repairs and erasures find the rows by these
+// names.
 func (st *statics) addDivisions(key *userKey, e *leaderboard.Entry) []op {
 	var added []string
 	for _, d := range e.Divisions {
@@ -137,7 +134,7 @@ func (st *statics) same(o *statics) bool {
 	return st.registered == o.registered && st.claim == o.claim && st.adoption == o.adoption && st.account == o.account && st.raises == o.raises
 }
 
-// A state is a user's whole state in a season, or a part of it with some of the matches.
+// A state is a user's state in a season, or a part of it with some of the matches.
 type state struct {
 	statics
 	matches map[leaderboard.MatchID]*match
@@ -146,14 +143,12 @@ type state struct {
 	summary []byte // the stored summary, if readHead has read it: see adopt.go
 }
 
-// raisePrefix begins the name of an element of noteRaise. No name of a data center contains
-// a tab.
+// raisePrefix begins the names of noteRaise. No name of a data center contains a tab.
 const raisePrefix = "\traise "
 
 // noteRaise returns the operation that adds an element to column owners, for a row that
-// raises the version but is not a result. Such a row is written in one data center only.
-// When the element arrives in another data center, its stores drop their summaries of the
-// user.
+// raises the version and is not a result. Only one data center writes such a row. When the
+// element arrives in another, its stores drop their summaries of the user.
 func (k *userKey) noteRaise(st *state, match leaderboard.MatchID, kind int8, item []byte) op {
 	text := append(appendString([]byte{byte(kind)}, string(match)), item...)
 	sum := sha256.Sum256(text)
@@ -204,8 +199,8 @@ func (c *staticCells) decode(dataCenter string) (statics, error) {
 	return st, err
 }
 
-// readState reads a user's state without the static cells and the tally. If matches is nil,
-// it reads all matches.
+// readState reads the matches of a user's state; all if matches is nil. It does not set the
+// tally.
 func (s *Store) readState(ctx context.Context, key *userKey, matches []leaderboard.MatchID) (*state, error) {
 	st := &state{matches: map[leaderboard.MatchID]*match{}}
 	const chunk = 100
@@ -232,7 +227,7 @@ func textsOf[S ~string](ids []S) []string {
 	return texts
 }
 
-// readMatches adds to st the matches that a query returns. See eachMatch for extraDest and
+// readMatches adds the matches that a query returns to st. See eachMatch for extraDest and
 // rows.
 func (s *Store) readMatches(ctx context.Context, key *userKey, q op, st *state, extraDest ...any) (rows int, err error) {
 	return s.eachMatch(ctx, key, q, func(m *match, id leaderboard.MatchID, repair uint64) bool {
@@ -244,11 +239,10 @@ func (s *Store) readMatches(ctx context.Context, key *userKey, q op, st *state, 
 	}, extraDest...)
 }
 
-// version returns the version of the entry, without the rules, which [userKey.entry] adds.
-// Every change that can affect the entry increases it:
+// version returns the version of the entry, without the rules. Every change that can affect
+// the entry increases it:
 //
-//   - The first result of a match adds its revision plus one. A later result adds the
-//     difference of the revisions.
+//   - A match adds the revision of its result plus one.
 //   - A contender row, a void or its end, and a ban or its end add one each.
 //   - A row of kindRepair adds its number.
 //   - An erasure raises the version above all earlier versions.
@@ -303,7 +297,7 @@ func (st *state) results() iter.Seq2[leaderboard.MatchResult, error] {
 	}
 }
 
-// entry returns the entry. version is without the rules, and b must have the rules of the
+// entry returns the entry. version lacks the rules, and b must have the rules of the
 // incarnation.
 func (k *userKey) entry(b *leaderboard.Board, t *leaderboard.Tally, a *account, version uint64) leaderboard.Entry {
 	e := b.Entry(t, k.Season, k.user)
@@ -311,7 +305,6 @@ func (k *userKey) entry(b *leaderboard.Board, t *leaderboard.Tally, a *account, 
 	return e
 }
 
-// headRows is the greatest number of rows that readHead reads.
 const headRows = 32
 
 func (s *Store) readWhole(ctx context.Context, b *leaderboard.Board, key *userKey) (*state, error) {
@@ -325,8 +318,8 @@ func (s *Store) readWhole(ctx context.Context, b *leaderboard.Board, key *userKe
 	return st, st.setTally(b)
 }
 
-// readRest reads a user's whole state, except for the static cells, which it takes from
-// head, and the tally.
+// readRest reads a user's whole state, with the static cells of head. It does not set the
+// tally.
 func (s *Store) readRest(ctx context.Context, key *userKey, head *state) (*state, error) {
 	st, err := s.readState(ctx, key, nil)
 	if err == nil {
@@ -335,9 +328,8 @@ func (s *Store) readRest(ctx context.Context, key *userKey, head *state) (*state
 	return st, err
 }
 
-// readHead reads the static cells and the first rows of a user's partition, by one
-// statement. If whole is false, there are more rows, and only the static cells and the
-// summary of st are valid.
+// readHead reads the static cells and the first headRows rows, by one statement. If whole
+// is false, there are more rows, and only the static cells and the summary of st are valid.
 func (s *Store) readHead(ctx context.Context, key *userKey) (st *state, whole bool, err error) {
 	var cells staticCells
 	st = &state{matches: map[leaderboard.MatchID]*match{}}
@@ -351,13 +343,12 @@ func (s *Store) readHead(ctx context.Context, key *userKey) (st *state, whole bo
 }
 
 // readResolved reads a user's whole state: step 2 of a writer. If a result needs a
-// contender row ([match.needsContender]), readResolved writes the row and reads again.
-// ownClaim is the claim of step 1, or zero.
+// contender row, it writes the row and reads again. ownClaim is the claim of step 1, or
+// zero.
 //
 // If the state contains another claim, its store X may not have read the caller's results.
-// So readResolved writes a claim with a greater number, which makes X read the whole state
-// again. One such claim is enough: a store that claims the user after this read began also
-// reads the caller's results.
+// So readResolved writes the next claim, which makes X read the whole state again. One is
+// enough: a store that claims the user later also reads these results.
 func (s *Store) readResolved(ctx context.Context, b *leaderboard.Board, key *userKey, ownClaim claim) (*state, error) {
 	for {
 		st, err := s.readWhole(ctx, b, key)
@@ -388,9 +379,9 @@ func (s *Store) readResolved(ctx context.Context, b *leaderboard.Board, key *use
 
 const maxBatchBytes = 256 << 10
 
-// writeUser runs statements on a user's partition, in batches of up to maxBatchBytes. A
-// claim must be the last statement. writeUser moves it to the first batch, so that other
-// stores can read it before all results are written.
+// writeUser runs statements on a user's partition, in batches. A claim must be the last
+// statement. It goes into the first batch, so that other stores can read it before all
+// results are written.
 func (s *Store) writeUser(ctx context.Context, ops ...op) error {
 	if n := len(ops); n > 1 {
 		ops[0], ops[n-1] = ops[n-1], ops[0]

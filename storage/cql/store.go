@@ -1,31 +1,26 @@
 // Package cql is the [leaderboard.Store] on Cassandra. Any number of processes may use one
-// keyspace concurrently. README.md states the guarantees and caveats, and state.go explains
-// why no locks are needed.
+// keyspace concurrently. README.md has the guarantees and caveats. state.go explains why no
+// locks are needed.
 //
 // The migrations in schema/cql define the tables. In addition:
 //
-//   - accounts has the sets bans and erasures (account.go). Older versions of the store
-//     wrote body and ban.
 //   - edition is the number of a season's incarnation. standing is the sort key without the
 //     user id.
+//   - accounts has the sets bans and erasures (account.go). Older versions of the store
+//     wrote body and ban.
 //   - match_results has static cells: the user's account, summaries, and divisions in which
 //     the user may have rows. owners has claims (summary.go), adoptions (adopt.go) and
 //     elements of noteRaise (state.go).
-//   - match_users has the users of a match (matches.go).
-//   - match_states has the states of matches that were voided. applied_in has the Voids
-//     that each data center has applied ([leaderboard.MatchState]); applied is unused. A
-//     row without a match id marks an incarnation with rows in match_users.
-//   - final_standings has static cells: the size of the ladder, and the position at which
-//     the last tie of the page ends. final_fences has the first standing of each page.
-//     not_worse of final_positions is the position at which the user's tie ends
-//     (finalread.go).
+//   - match_states has the states of matches that were voided. applied_in is
+//     [leaderboard.MatchState].Applied by data center; applied is unused. A row without a
+//     match id marks an incarnation with rows in match_users (matches.go).
+//   - final_standings, final_fences and final_positions have final standings in layouts of
+//     older versions (finalread.go).
 //   - rank_changes has the changes that the index of a data center may lack (changes.go).
 //   - final_marks has the users whose changes the final standings may lack (marks.go).
-//   - A row of user_entries without an entry means that the user is registered and has no
-//     entry yet.
-//   - A row of seasons whose season begins with a tab has the time of a deletion (see
-//     deletionRow). rules counts the changes of divisions that the season's entries follow
-//     (state.go).
+//   - A row of user_entries without an entry registers a user.
+//   - A row of seasons whose season begins with a tab has the time of a deletion
+//     (deletionRow).
 package cql
 
 import (
@@ -53,31 +48,30 @@ const (
 // after another.
 type Store struct {
 	conn conn
-	dc   string // of the local data center
-	// dataCenters returns the data centers with replicas.
+	dc   string // the local data center
+	// those with replicas
 	dataCenters func(context.Context) ([]string, error)
-	// name is random. It distinguishes this store's claims.
+	// random, in this store's claims
 	name     [8]byte
-	buckets  int // the number of partitions of each ladder of a new board
+	buckets  int // of each ladder of a new board
 	parallel int
 	// tests lower both
 	headRows, storedFrom int
-	// bounds the matches of a user in a season, so that one call can read all of them
+	// of a user in a season, so that one call can read all of them
 	maxMatches int64
-	// now is the clock for the ages of pending generations, of ends of bans, and of
-	// deletions.
+	// for the ages of pending generations, ends of bans, and deletions
 	now func() time.Time
 
 	incarnations incarnations
 	boards       coalesce.Group[leaderboard.BoardID, *storedBoard] // see liveBoard
 	writes       coalesce.Group[bucket, []op]                      // see writeBuckets
 	users        userLocks
-	applying     chan struct{}                // has an element for each user whom Apply processes: see maxApplying
-	sequence     atomic.Int64                 // the greatest number of a summary that this store has stored
+	applying     chan struct{}                // has an element for each user whom Apply processes
+	sequence     atomic.Int64                 // number of the last stored summary
 	cache        *lru.Cache[userKey, summary] // nil disables caching
 	pages        *pageCache
-	announced    *lru.Cache[announcement, struct{}] // see announce
-	marked       sync.Map                           // the incarnations that have a row with markMatch, as userKeys without a user
+	announced    *lru.Cache[announcement, struct{}]
+	marked       sync.Map // incarnations with a row with markMatch, as userKeys without a user
 }
 
 var _ leaderboard.Store = (*Store)(nil)
@@ -105,7 +99,6 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// open returns a store that uses c. The options must be complete.
 func open(c conn, o Options) *Store {
 	s := &Store{conn: c, applying: make(chan struct{}, maxApplying), dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel, headRows: headRows, storedFrom: storedFrom, maxMatches: defaultMaxMatches, now: time.Now, pages: newPageCache()}
 	if _, err := rand.Read(s.name[:]); err != nil {
@@ -135,11 +128,10 @@ type userLocks struct {
 
 type userLock struct {
 	held  chan struct{}
-	calls int // that hold the lock or wait for it
+	calls int // that hold or wait for the lock
 }
 
-// lock waits until no other call of this store has the user's lock. The caller must call
-// unlock.
+// lock waits for the user's lock in this store.
 func (s *Store) lock(ctx context.Context, user leaderboard.UserID) (unlock func(), err error) {
 	u := &s.users
 	u.mu.Lock()
@@ -173,9 +165,8 @@ func (s *Store) forEach(ctx context.Context, n int, f func(ctx context.Context, 
 	return forEach(ctx, n, s.parallel, f)
 }
 
-// forEach calls f for 0 to n-1, and up to the given number of calls at a time. After the
-// first error, it cancels the context of the running calls and starts no more. It returns
-// this error.
+// forEach calls f for 0 to n-1, up to parallel at a time. After the first error, it cancels
+// ctx, starts no more calls, and returns the error.
 func forEach(ctx context.Context, n, parallel int, f func(ctx context.Context, i int) error) error {
 	if n == 1 {
 		return f(ctx, 0)
@@ -203,8 +194,7 @@ func forEach(ctx context.Context, n, parallel int, f func(ctx context.Context, i
 	return context.Cause(ctx)
 }
 
-// gather scans each row of q into dest, calls value, and returns all values. With an error,
-// they may be incomplete.
+// gather scans each row of q into dest, and returns the results of value.
 func gather[T any](ctx context.Context, c conn, q op, dest []any, value func() (T, error)) ([]T, error) {
 	var out []T
 	var valueErr error

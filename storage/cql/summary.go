@@ -13,16 +13,15 @@ import (
 
 // # How a writer avoids reading the whole state
 //
-// The cost of step 2 (see state.go) grows with the number of the user's results. So a store
-// caches a [summary] of each user whom it changes: the tally, the version, and the static
-// cells, among them a claim. With a summary, step 2 only reads the static cells, and
-// compares them with those of the summary. A store without a summary may adopt one: see
-// adopt.go. Without adoptions, the following is true.
+// The cost of step 2 (see state.go) grows with the number of results. So a store caches a
+// [summary] of each user whom it changes: the tally, the version, and the static cells,
+// among them a claim. Then step 2 only reads the static cells, and compares them with those
+// of the summary. A store without a summary may adopt one (adopt.go). Without adoptions,
+// the following is true.
 //
-// The claim names one store, the holder. A store that is not the holder writes its own
-// claim in one batch with its results. The summary of holder X includes all results that
-// existed when X wrote its claim, and all results that X wrote since. Let another store, Y,
-// write a result.
+// The claim names one store, the holder. Any other store writes its own claim in one batch
+// with its results. The summary of holder X includes all results that existed when X wrote
+// its claim, and all that X wrote since. Let store Y write a result.
 //
 // Case 1: In step 1, Y knew that it was not the holder. So Y wrote a claim with the result.
 //
@@ -37,21 +36,18 @@ import (
 //   - Otherwise, step 1 of Y ended before X wrote its claim. So the summary of X includes
 //     the result.
 //
-// Of two concurrent claims with the same number, that of the store with the greater name
-// prevails. The other store writes another claim with a greater number
-// ([Store.readResolved]).
+// Of two claims with the same number, that of the store with the greater name prevails. The
+// other store then writes the next claim ([Store.readResolved]).
 //
 // So if a summary lacks an acknowledged result, another store has read that result and
-// writes the correct entry. A summary may lack a result whose writer died between steps 1
-// and 2. Its sender sends it again, and the store looks up the match in the [matchSet] of
-// the summary:
+// writes the correct entry. A summary may lack the result of a writer that died between
+// steps 1 and 2. Its sender sends it again, and the store looks it up in the [matchSet]:
 //
-//   - The set has the match with the same result: there is nothing to do.
-//   - The set has the match with a different result: the store reads the whole state.
-//   - The set lacks the match: the store writes the result without a read. If the table
-//     already has this result, it now counts. If the table has another, unacknowledged
-//     result of the match, the new result counts until the other one is sent again, as if
-//     the new result had arrived first.
+//   - The match has the same result: there is nothing to do.
+//   - The match has another result: the store reads the whole state.
+//   - The set lacks the match: the store writes the result without a read. If the table has
+//     this result, it now counts. If the table has another, unacknowledged result, the new
+//     one counts until the other one is sent again, as if it had arrived first.
 
 // A summary is the cached state of a user whose holder the store is.
 type summary struct {
@@ -59,36 +55,33 @@ type summary struct {
 	size
 	tally leaderboard.Tally
 	entry leaderboard.Entry
-	rules int // those that the tally and the entry follow: see incarnation.rules
+	rules int // that the tally and the entry follow: see incarnation.rules
 	set   matchSet
 	last  []listedMatch
-	// unchecked means that this store adopted the summary and has not read the stored entry
-	// yet. Then entry is not set.
+	// unchecked means that the summary was adopted, and that entry is not set yet
 	unchecked bool
 }
 
-// A matchSet has the matches of a user's state, sorted by hash. A nil set means that they
-// are unknown.
+// A matchSet has the matches of a user's state, sorted by hash. If it is nil, they are
+// unknown.
 type matchSet []matchElement
 
 type matchElement struct {
 	id uint32 // of the match id; two ids may have the same hash
-	// standing identifies the match and the result that stands. It is zero if the match has
-	// refusals only.
+	// standing is zero if the match has refusals only
 	standing standingID
 }
 
-// A standingID is the first 16 bytes of a SHA-256. If two results had the same id, the
-// store would ignore a correction as a repetition.
+// A standingID is the first 16 bytes of a SHA-256. With equal ids, a correction would be
+// ignored as a repetition.
 type standingID [16]byte
 
-// maxMatchSet bounds the memory of a matchSet. If a user has more matches, the store reads
-// the matches of each call from the table.
+// maxMatchSet bounds the memory of a matchSet. With more matches, the store reads those of
+// each call from the table.
 const maxMatchSet = 512
 
 var matchSeed = maphash.MakeSeed()
 
-// elementOf returns the element of a match. standing is nil if the match has refusals only.
 func elementOf(id leaderboard.MatchID, standing *leaderboard.MatchResult) matchElement {
 	e := matchElement{id: uint32(maphash.String(matchSeed, string(id)))}
 	if standing != nil {
@@ -102,8 +95,8 @@ func elementOf(id leaderboard.MatchID, standing *leaderboard.MatchResult) matchE
 
 func compareElements(x, y matchElement) int { return cmp.Compare(x.id, y.id) }
 
-// matchSet returns the set of all matches of st, or nil if there are too many. st must be a
-// whole state.
+// matchSet returns the set of all matches of st, a whole state, or nil if there are too
+// many.
 func (st *state) matchSet() matchSet {
 	if len(st.matches) > maxMatchSet {
 		return nil
@@ -116,9 +109,9 @@ func (st *state) matchSet() matchSet {
 	return set
 }
 
-// lookUp reports whether r is the result that stands, or whether the set lacks its match.
-// If both are false, the caller must read the table. stands is never true if r.Assigned:
-// then the earliest time counts, and the set has no times.
+// lookUp reports whether r stands, or whether the set lacks its match. Otherwise the caller
+// must read the table. For r.Assigned, stands is never true: the earliest time counts, and
+// the set has no times.
 func (set matchSet) lookUp(r *leaderboard.MatchResult) (stands, unseen bool) {
 	if set == nil {
 		return false, false
@@ -150,14 +143,14 @@ func (set matchSet) add(ids []leaderboard.MatchID, matches map[leaderboard.Match
 	return set
 }
 
-// A claim is a number, 8 bytes, and the name of the store that may use its summary of a
-// user. The greatest claim prevails.
+// A claim is a number, 8 bytes, and the name of the store that may use its summary. The
+// greatest claim prevails.
 type claim [16]byte
 
 func (c claim) number() uint64 { return binary.BigEndian.Uint64(c[:8]) }
 
-// newClaim returns a statement that writes the next claim, for this store. It sets
-// st.claim, and st.adoption to zero.
+// newClaim returns a statement that writes the next claim, for this store. It also updates
+// st.
 func (s *Store) newClaim(key *userKey, st *statics) op {
 	st.claim, st.adoption = s.claimAfter(st.claim), claim{}
 	return op{setOwner, key.args(st.account.Epoch<<epochShift|int64(st.claim.number()), s.dc, bytes.Clone(st.claim[:]))}

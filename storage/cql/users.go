@@ -13,7 +13,7 @@ import (
 )
 
 // userSeasons returns the open incarnations in which the user is registered, ordered by
-// board and season.
+// season key.
 func (s *Store) userSeasons(ctx context.Context, user leaderboard.UserID) ([]userKey, error) {
 	var board, season string
 	var number int
@@ -49,16 +49,13 @@ func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]lea
 	return seasonKeys, err
 }
 
-// withNewVersion removes changes without a new version from the slice.
 func withNewVersion(changes []leaderboard.Change) []leaderboard.Change {
 	return slices.DeleteFunc(changes, func(c leaderboard.Change) bool { return c.Before.Version == c.After.Version })
 }
 
-// updateSeason updates a season after a ban has changed the account: its copy of the
-// account, and the user's entry. It does nothing if the ban does not concern the board. If
-// the season has data from before an erasure, updateSeason erases the data. announced means
-// that other data centers have all erasures of the account, with this season, in table
-// rank_changes.
+// updateSeason updates the copy of the account and the user's entry after a ban, if the ban
+// concerns the board. If the season has data from before an erasure, it erases the data.
+// announced means that table rank_changes has all erasures of the account with this season.
 func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard.Ban, userAcc *userAccount, announced bool) (leaderboard.Change, error) {
 	for range maxTries {
 		b, inc, err := s.boardOf(ctx, key)
@@ -66,7 +63,7 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 			return leaderboard.Change{}, err
 		}
 		if !inc.openFor(&b) || inc.number != key.incarnation || !ban.Concerns(&b) {
-			return leaderboard.Change{}, nil // otherwise, the season or the board was deleted after userSeasons
+			return leaderboard.Change{}, nil // otherwise, the season was deleted meanwhile
 		}
 		s.dropSummary(key)
 		acc := userAcc.accountOn(&b)
@@ -85,10 +82,9 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 			return s.eraseIn(ctx, key, &acc)
 		}
 		if !st.registered && acc.Serial > 0 {
-			// Another writer is registering the user with the account from before the ban.
-			// Or an erasure has removed the season from the user's list. So register the
-			// user first: later writers register only users without an account in the
-			// season.
+			// Another writer is registering the user with the old account, or an erasure
+			// has removed the season from the user's list. Register the user first: later
+			// writers find the account and do not register the user.
 			st.account = acc
 			if err := s.register(ctx, &b, key, inc, &st); err != nil {
 				return leaderboard.Change{}, err
@@ -98,8 +94,8 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 		if !st.registered || st.account.Epoch > acc.Epoch {
 			return leaderboard.Change{}, nil // the user was erased after the ban
 		}
-		// The claim makes other stores drop their summaries, which may lack data from
-		// another data center that derive reads.
+		// A claim makes other stores drop their summaries, which may lack data from another
+		// data center.
 		if err := s.writeUser(ctx, append(key.setAccount(&acc), s.newClaim(key, &st))...); err != nil {
 			return leaderboard.Change{}, err
 		}
@@ -111,8 +107,7 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 	return leaderboard.Change{}, fmt.Errorf("cql: season %q of board %q changed during %d attempts to change a user; repeat the call: %w", key.Season, key.Board, maxTries, leaderboard.ErrUnavailable)
 }
 
-// boardOf returns the board with the rules of the season's incarnation, and the
-// incarnation. A deleted board is zero.
+// boardOf returns the board with the rules of the incarnation. A deleted board is zero.
 func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, incarnation, error) {
 	stored, err := s.readBoard(ctx, key.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -133,10 +128,8 @@ func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, i
 }
 
 // Erase removes all data of a user. If it is interrupted, FinishRankChange or the next
-// Erase completes it.
-//
-// Each erasure begins a new epoch. Its deletions have greater timestamps than all writes of
-// earlier epochs, also later ones, and smaller ones than the writes of the new epoch.
+// Erase completes it. An erasure begins a new epoch: its timestamps are between those of
+// the epochs.
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
 	unlock, err := s.lock(ctx, user)
 	if err != nil {
@@ -173,8 +166,7 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	if err := errors.Join(s.eraseActs(ctx, user), s.eraseMarks(ctx, user)); err != nil {
 		return nil, err
 	}
-	// Another writer may have registered the user in more seasons. A writer that registers
-	// the user after this read finds the new epoch.
+	// a writer that registers the user after this read finds the new epoch
 	if keys, err = s.seasonsOf(ctx, c); err != nil {
 		return nil, err
 	}
@@ -186,7 +178,6 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	return withNewVersion(changes), err
 }
 
-// eraseIn removes all data of a user in a season.
 func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leaderboard.Change, error) {
 	s.dropSummary(key)
 	b, inc, err := s.boardOf(ctx, key)
@@ -218,9 +209,8 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 	if err := s.eraseFinal(ctx, key); err != nil {
 		return leaderboard.Change{}, err
 	}
-	// The next Erase must find what an interrupted one has left. It finds rows by the
-	// divisions in the partition of the results, and that partition by the user's list of
-	// seasons. So delete in this order.
+	// A repeated Erase finds the rows by the divisions in the partition of the results, and
+	// the partition by the user's list of seasons. So delete in this order.
 	timestamp := acc.Epoch << epochShift
 	if b.Matches {
 		if err := s.unlistUser(ctx, key, bucketOf(key.user, inc.buckets), slices.Sorted(maps.Keys(st.matches)), timestamp); err != nil {
