@@ -45,10 +45,8 @@ func (s *Store) readEntry(ctx context.Context, key *userKey, inc incarnation) (s
 
 // Entry returns a user's entry.
 func (s *Store) Entry(ctx context.Context, seasonKey leaderboard.SeasonKey, user leaderboard.UserID) (leaderboard.Entry, error) {
-	var stored storedEntry
-	err := s.withIncarnation(ctx, seasonKey, func(ctx context.Context, inc incarnation) (err error) {
-		stored, err = s.readEntry(ctx, &userKey{seasonKey, inc.number, user}, inc)
-		return err
+	stored, err := withIncarnation(ctx, s, seasonKey, func(ctx context.Context, inc incarnation) (storedEntry, error) {
+		return s.readEntry(ctx, &userKey{seasonKey, inc.number, user}, inc)
 	})
 	if err == nil && (stored.entry == nil || stored.entry.Key == "") {
 		err = fmt.Errorf("cql: user %q in season %q of board %q: %w", user, seasonKey.Season, seasonKey.Board, leaderboard.ErrEntryNotFound)
@@ -101,12 +99,10 @@ func (s *Store) Users(ctx context.Context, seasonKey leaderboard.SeasonKey) iter
 }
 
 // HasUsers reports whether a season has a registered user.
-func (s *Store) HasUsers(ctx context.Context, seasonKey leaderboard.SeasonKey) (has bool, err error) {
-	err = s.withIncarnation(ctx, seasonKey, func(ctx context.Context, inc incarnation) (err error) {
-		has, err = s.hasUser(ctx, seasonKey, inc)
-		return err
+func (s *Store) HasUsers(ctx context.Context, seasonKey leaderboard.SeasonKey) (bool, error) {
+	return withIncarnation(ctx, s, seasonKey, func(ctx context.Context, inc incarnation) (bool, error) {
+		return s.hasUser(ctx, seasonKey, inc)
 	})
-	return has, err
 }
 
 const (

@@ -325,28 +325,28 @@ func errBoardNotFound(id leaderboard.BoardID) error {
 	return fmt.Errorf("cql: board %q: %w", id, leaderboard.ErrBoardNotFound)
 }
 
-// withIncarnation runs f on the open incarnation, and concurrently reads the season's row.
-// If the row has another incarnation, it starts again. If none is open, it does not call f,
-// or ignores its result. f must read with one statement, or as hasUser does: see
-// incarnations.
-func (s *Store) withIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, incarnation) error) error {
+// withIncarnation runs f on the open incarnation, and concurrently reads the season's row. If
+// the row has changed, it starts again. If no incarnation is open, it returns a zero value.
+// f must read with one statement, or as hasUser does: see incarnations.
+func withIncarnation[T any](ctx context.Context, s *Store, seasonKey leaderboard.SeasonKey, f func(context.Context, incarnation) (T, error)) (T, error) {
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
 	for {
+		var value T
 		if err != nil {
-			return err
+			return value, err
 		}
 		previous := inc
 		var readErr error
 		err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
 			if i == 0 && previous.open {
-				readErr = f(ctx, previous)
+				value, readErr = f(ctx, previous)
 			} else if i == 1 {
 				inc, err = s.incarnations.readAgain(ctx, seasonKey)
 			}
 			return err
 		})
 		if err == nil && inc.same(&previous) && inc.buckets == previous.buckets {
-			return readErr
+			return value, readErr
 		}
 	}
 }

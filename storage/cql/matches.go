@@ -247,11 +247,10 @@ func (s *Store) matchStateIn(ctx context.Context, key leaderboard.MatchKey, inc 
 
 // Match returns the state of a match.
 func (s *Store) Match(ctx context.Context, key leaderboard.MatchKey) (leaderboard.MatchState, error) {
-	m := leaderboard.MatchState{MatchKey: key}
-	err := s.withIncarnation(ctx, key.SeasonKey, func(ctx context.Context, inc incarnation) (err error) {
-		m, err = s.matchStateIn(ctx, key, inc)
-		return err
+	m, err := withIncarnation(ctx, s, key.SeasonKey, func(ctx context.Context, inc incarnation) (leaderboard.MatchState, error) {
+		return s.matchStateIn(ctx, key, inc)
 	})
+	m.MatchKey = key
 	return m, err
 }
 

@@ -12,13 +12,12 @@ import (
 
 // Result returns the record of a match result.
 func (s *Store) Result(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error) {
-	var m *match
-	err := s.withIncarnation(ctx, key.SeasonKey, func(ctx context.Context, inc incarnation) error {
+	m, err := withIncarnation(ctx, s, key.SeasonKey, func(ctx context.Context, inc incarnation) (*match, error) {
 		st, err := s.readState(ctx, &userKey{key.SeasonKey, inc.number, key.User}, []leaderboard.MatchID{key.Match})
-		if err == nil {
-			m = st.matches[key.Match]
+		if err != nil {
+			return nil, err
 		}
-		return err
+		return st.matches[key.Match], nil
 	})
 	if err == nil && (m == nil || m.result == nil && len(m.refusals) == 0) {
 		err = leaderboard.ErrResultNotFound
