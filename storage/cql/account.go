@@ -119,8 +119,8 @@ func decodeBanElement(value []byte) (epoch int64, b leaderboard.Ban, err error) 
 	return epoch, b, decodeBan(d.b, &b)
 }
 
-// An erasure brings the account to the base that its writer chose, unless the writer missed
-// other erasures. Each of those adds its own step.
+// An erasure has the base that its writer chose after reading the account. Other erasures,
+// which the writer missed, add their own steps.
 type erasure struct {
 	at         time.Time
 	base, step uint64

@@ -206,8 +206,8 @@ func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
 }
 
 // changePages makes the final standings agree with the entries of users, and then adds a to
-// the seal. If a is nil, it erases the only user, and the others keep their ranks. It
-// changes pagedLayout only. Errors: errEnded.
+// the seal. If a is nil, it erases the only user, and the others keep their ranks. If the
+// season is not sealed in pagedLayout, it does nothing. Errors: errEnded.
 //
 // changePages reads the entries after it has added its generation to Pending. A later
 // erasure finds the generation and raises Overtaken. Of two amendments, the one that swaps

@@ -14,8 +14,8 @@ import (
 // divisions change meanwhile.
 const maxTries = 8
 
-// maxApplying bounds the users that all Apply calls of a store process at a time. More of
-// them would make a slow cluster slower.
+// maxApplying bounds the users that all Apply calls of a store process at a time. More
+// would make a slow cluster slower.
 const maxApplying = 128
 
 // Apply merges results into the stored results. When ctx is done, it finishes the users
@@ -78,7 +78,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 // A task is the part of an Apply that concerns one user in one season.
 type task struct {
 	s         *Store
-	b         *leaderboard.Board // in an attempt, with the rules of the incarnation
+	b         *leaderboard.Board // with the rules of the incarnation, in an attempt
 	seasonKey leaderboard.SeasonKey
 	user      leaderboard.UserID
 	results   []*leaderboard.MatchResult
@@ -401,10 +401,9 @@ func (t *task) writeOps(key *userKey, st *state, changedIDs []leaderboard.MatchI
 	return ops
 }
 
-// writeResults does step 1 of a writer (see state.go): it runs ops, which write the changed
-// matches. On boards with Board.Matches, it then adds the user to table match_users, and
-// reads the Voids of the matches again. If some have grown, it writes them and returns
-// true.
+// writeResults does step 1 of a writer (see state.go): it runs ops. On boards with
+// Board.Matches, it then adds the user to table match_users, and reads the Voids of the
+// matches again. If some have grown, it writes them and returns true.
 //
 // The caller then reads the claim, and writes the next claim if Voids have grown. A claim
 // of another store X with the same number may prevail. X completes its claim after the

@@ -38,8 +38,8 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 	return withNewVersion(changes), err
 }
 
-// storeBan merges a state of a ban into the account (see account.go). Before it adds an
-// element, it calls announce with the element's value. It returns the resulting account.
+// storeBan merges a state of a ban into the account (see account.go). It calls announce
+// before it adds the element.
 func (s *Store) storeBan(ctx context.Context, ban leaderboard.Ban, announce func(value []byte) error) (userAccount, error) {
 	for {
 		acc, err := s.readAccount(ctx, ban.User)
@@ -66,9 +66,9 @@ func (s *Store) storeBan(ctx context.Context, ban leaderboard.Ban, announce func
 }
 
 // addBan adds a state of a ban to the account. If the user was erased meanwhile, it removes
-// the state again. It returns the resulting account.
+// the state again.
 func (s *Store) addBan(ctx context.Context, ban *leaderboard.Ban, e element) (userAccount, error) {
-	// the row of table ban_ends first, so that every ban with an end has one
+	// every ban with an end must have a row
 	if err := s.putBanEnd(ctx, ban); err != nil {
 		return userAccount{}, err
 	}
@@ -84,10 +84,9 @@ func (s *Store) addBan(ctx context.Context, ban *leaderboard.Ban, e element) (us
 	return acc, err
 }
 
-// repeatBan adds a state of a ban that another process has set. It adds the state even if a
-// greater state stands, because the serial depends on all states. It does not add a state
-// of an earlier epoch: the other process merges the ban into the new account (see
-// storeBan), or died before it acknowledged the ban.
+// repeatBan adds a state of a ban that another process has set, even if a greater one
+// stands, because the serial depends on all states. It does not add a state of an earlier
+// epoch: see storeBan.
 func (s *Store) repeatBan(ctx context.Context, user leaderboard.UserID, value []byte) (userAccount, error) {
 	epoch, ban, err := decodeBanElement(value)
 	if err != nil {
@@ -150,10 +149,9 @@ func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[le
 
 // # The ends of bans
 //
-// Table ban_ends has the bans by their end. SetBan writes the row before the ban. A row may
-// have no ban, and then has no effect, because BansEnding compares it with the account.
-// SetBan does not remove such a row: an erased user may get the same ban again, and the
-// deletion would hide its row.
+// Table ban_ends has the bans by their end. SetBan writes the row before the ban. A row
+// without a ban has no effect, because BansEnding compares it with the account. SetBan does
+// not remove it: after an erasure, the deletion would hide the row of the same ban.
 
 func hasEnd(b *leaderboard.Ban) bool { return b != nil && !b.Until.IsZero() }
 
@@ -164,12 +162,11 @@ func (s *Store) putBanEnd(ctx context.Context, b *leaderboard.Ban) error {
 	return s.conn.write(ctx, op{insertBanEnd, []any{b.Until.UnixMicro(), userHash(b.User), string(b.Board), insertTime(uint64(b.Revision))}})
 }
 
-// staleBanEnd is the time after its end for which BansEnding keeps a row without a ban. A
-// SetBan writes the ban within this time.
+// staleBanEnd is the time after its end for which BansEnding keeps a row without a ban,
+// because its SetBan may be running.
 const staleBanEnd = time.Hour
 
-// BansEnding yields the bans that end before a time. It removes stale rows: see
-// staleBanEnd.
+// BansEnding yields the bans that end before a time, and removes stale rows.
 func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[leaderboard.Ban, error] {
 	return func(yield func(leaderboard.Ban, error) bool) {
 		type end struct {

@@ -34,9 +34,10 @@ func deleteTime(version uint64) int64 { return int64(2 * version) }
 // timestamp.
 func versionCovering(timestamp int64) uint64 { return (uint64(timestamp) + 1) / 2 }
 
-// The timestamp of the cells that open an incarnation is its number plus one, and from bit
-// madeShift down the board's creation time in milliseconds. So if two boards with the same
-// id open it, all cells of the later board prevail.
+// The timestamp of the cells that open an incarnation has two parts. From bit madeShift on,
+// it is the incarnation's number plus one, and below, the board's creation time in
+// milliseconds. So if two boards with the same id open it, all cells of the later board
+// prevail.
 const madeShift = 42 // milliseconds until the year 2109
 
 func openTime(number int, createdMicros int64) int64 {
@@ -49,8 +50,9 @@ const (
 	// versionRoom is reserved below maxVersion for bans and erasures. Retractions may use
 	// half of it, results that data centers accept concurrently some of the other half.
 	versionRoom = 1 << 58
-	// maxResultVersion is the highest version by a result: for 1.1 million results per
-	// season if revisions are Unix milliseconds, and 450,000 with the greatest revision.
+	// maxResultVersion is the highest version that results may reach: 1.1 million results
+	// per season if revisions are Unix milliseconds, and 450,000 with the greatest
+	// revision.
 	maxResultVersion = maxVersion - versionRoom
 	// sweepTime is the timestamp of deletions in an ended incarnation. No timestamp is
 	// greater.

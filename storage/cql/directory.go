@@ -13,41 +13,39 @@ import (
 
 // # Final standings in pages
 //
-// Final standings are in pages, which never change. The rows of a page have the ranks
-// within the page. The directory of a ladder lists its pages in standing order, with the
-// numbers from which a reader computes the ranks in the ladder. So a change of one standing
-// leaves all other pages valid.
+// Pages never change, and their rows have the ranks within the page. The directory of a
+// ladder lists its pages in standing order, with the numbers for the ranks in the ladder.
+// So a change of one standing leaves all other pages valid.
 //
-// An amendment writes the changed pages under new names, and a new directory of each
-// changed ladder. Then it swaps the seal, which names the directories. Table final_places
-// has the sort keys that a user may have in a ladder. The directory names the only page
-// that can contain a sort key. If that page lacks it, readers ignore it.
+// An amendment writes the changed pages under new names, new directories, and then the
+// seal, which names the directories. Table final_places has the sort keys that a user may
+// have in a ladder. Readers ignore a sort key that is not in its page.
 
 type ladderPage struct {
 	name string
-	// fence is the sort key of the first standing, or empty if all standings were erased.
+	// fence is the first sort key, or empty if all standings were erased.
 	fence leaderboard.SortKey
 	// rank keys of the first and the last position
 	first, last leaderboard.RankKey
 	positions   int64 // an erased standing keeps its position
-	standings   int64 // without erased standings
-	keys        int64 // the number of different rank keys
-	lastTie     int64 // the first position in the page with the rank key last
+	standings   int64
+	keys        int64 // different rank keys
+	lastTie     int64 // first position in the page of rank key last
 
 	// newDirectory computes the numbers before the page.
 	before     int64
 	better     int64 // positions with a better rank key than first
-	betterKeys int64 // different rank keys that are better than first
+	betterKeys int64 // better rank keys than first
 }
 
 type directory struct {
 	pages  []ladderPage
-	size   int64 // of positions
-	total  int64 // of standings
+	size   int64 // in positions
+	total  int64 // in standings
 	filled []int // indexes of the pages with standings
 }
 
-// newDirectory returns the directory of pages, which must be in standing order.
+// newDirectory returns the directory of pages in standing order.
 func newDirectory(pages []ladderPage) *directory {
 	d := &directory{pages: pages}
 	for i := range pages {
@@ -90,7 +88,7 @@ func (d *directory) pageOf(key leaderboard.SortKey) int {
 	return d.filled[i-1]
 }
 
-// pageAt returns the index of the page with a position, or the number of pages if the
+// pageAt returns the index of the page with a position. It is the number of pages if the
 // position is beyond the ladder.
 func (d *directory) pageAt(position int64) int {
 	return sort.Search(len(d.pages), func(i int) bool { return d.pages[i].before+d.pages[i].positions >= position })
@@ -112,7 +110,6 @@ func (d *directory) bytes() (n int) {
 	return n + 128
 }
 
-// append appends the encoding of d. It encodes the generation of several pages once.
 func (d *directory) append(dst []byte) []byte {
 	var generations []string
 	for i := range d.pages {
@@ -177,8 +174,8 @@ const (
 	mostPage  = 500
 )
 
-// pageStandings returns how many standings a page should have. With the square root of n,
-// both a page and the directory are small, and an amendment writes both.
+// pageStandings returns how many standings a page should have: about the square root of n,
+// because an amendment writes a page and the directory.
 func pageStandings(n int64) int {
 	return min(max(int(math.Sqrt(float64(n))), leastPage), mostPage)
 }
@@ -189,7 +186,7 @@ type pageRow struct {
 	inPage leaderboard.Ranks
 }
 
-// rankKey returns the rank key of r: the sort key without 8 bytes of time and the user id.
+// rankKey returns the sort key without 8 bytes of time and the user id.
 func (r *pageRow) rankKey() leaderboard.RankKey {
 	return leaderboard.RankKey(r.key[:max(len(r.key)-8-len(r.user), 0)])
 }
@@ -223,8 +220,8 @@ func makePage(name string, rows []pageRow) newPage {
 	return newPage{p, rows}
 }
 
-// withoutUser returns page p under a new name, without an erased user. The other standings
-// keep their positions.
+// withoutUser returns page p under a new name, without an erased user. The others keep
+// their positions.
 func (p *ladderPage) withoutUser(name string, rows []pageRow, user leaderboard.UserID) newPage {
 	n := newPage{*p, slices.DeleteFunc(slices.Clone(rows), func(r pageRow) bool { return r.user == user })}
 	n.name, n.standings, n.fence = name, int64(len(n.rows)), ""
@@ -239,7 +236,6 @@ type ladderChange struct {
 	inserted []pageRow
 }
 
-// apply returns the rows of a page after the change.
 func (c *ladderChange) apply(rows []pageRow) []pageRow {
 	rows = slices.DeleteFunc(rows, func(r pageRow) bool { return slices.Contains(c.removed, r.key) })
 	rows = append(rows, c.inserted...)
@@ -247,8 +243,7 @@ func (c *ladderChange) apply(rows []pageRow) []pageRow {
 	return rows
 }
 
-// changed splits c by pages. A page with erased standings gets an empty change, so that the
-// amendment writes it again.
+// changed splits c by pages. A page with erased standings is changed too.
 func (d *directory) changed(c *ladderChange) map[int]*ladderChange {
 	parts := map[int]*ladderChange{}
 	part := func(key leaderboard.SortKey) *ladderChange {
@@ -272,9 +267,9 @@ func (d *directory) changed(c *ladderChange) map[int]*ladderChange {
 	return parts
 }
 
-// amend returns the pages of the ladder after a change, in standing order. The caller must
-// write the pages with rows. load returns the rows of a page, and name the name of the next
-// page. In a large ladder, a new page has half to one and a half of pageStandings.
+// amend returns the pages after a change, in standing order. The caller must write those
+// with rows. load returns the rows of a page. In a large ladder, a new page has half to one
+// and a half of pageStandings.
 func (d *directory) amend(c *ladderChange, load func(*ladderPage) ([]pageRow, error), name func() string) ([]newPage, error) {
 	standings := pageStandings(d.total + int64(len(c.inserted)) - int64(len(c.removed)))
 	parts := d.changed(c)
@@ -314,7 +309,7 @@ func (d *directory) amend(c *ladderChange, load func(*ladderPage) ([]pageRow, er
 		}
 		run, inRun = append(run, rows...), true
 	}
-	// If the last run is too short for a page, it joins the page before it.
+	// if the last run is too short for a page, it joins the page before it
 	for inRun && len(run) < standings/2 && len(pages) > 0 {
 		last := pages[len(pages)-1]
 		pages = pages[:len(pages)-1]

@@ -9,32 +9,29 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A finalSet is a generation: the final standings of all ladders of a season. Its methods
-// read and remove generations in positionLayout and fencedLayout, which older versions of
-// the store wrote. The next amendment replaces them.
+// A finalSet is a generation of final standings in positionLayout or fencedLayout, which
+// older versions of the store wrote. The next amendment replaces it.
 type finalSet struct {
 	s          *Store
 	seasonKey  leaderboard.SeasonKey
 	generation string
 }
 
-// args returns the partition key of the generation, then the other arguments.
 func (f finalSet) args(others ...any) []any {
 	return append([]any{string(f.seasonKey.Board), string(f.seasonKey.Season), f.generation}, others...)
 }
 
-// finalPage is the number of positions in a page, a partition of table final_standings.
+// finalPage is the number of positions in a page of table final_standings.
 const finalPage = 1000
 
 func pageOf(position int64) int { return int((position - 1) / finalPage) }
 
 var errEnded = errors.New("cql: the season was deleted while its final standings were written")
 
-// A finalSize is the size of a ladder of a generation.
 type finalSize struct {
 	division string
 	written  int64 // the greatest position
-	erased   int64 // the number of positions that are missing
+	erased   int64 // missing positions
 }
 
 func (f finalSet) sizes(ctx context.Context, q op) ([]finalSize, error) {
@@ -56,15 +53,15 @@ func (f finalSet) removeAll(ctx context.Context) error {
 	}
 	for _, l := range ladders {
 		for page := 0; page <= pageOf(l.written); page++ {
-			// One statement deletes a user's rows of all ladders. The overall ladder has
-			// every user.
+			// one statement deletes a user's rows of all ladders, and the overall ladder
+			// has every user
 			if l.division == "" {
 				var user string
 				users, err := gather(ctx, f.s.conn, op{selectFinalUsers, f.args(l.division, page)}, []any{&user}, func() (string, error) { return user, nil })
 				if err != nil {
 					return err
 				}
-				// A page whose standings were all erased returns one row without a user.
+				// a page whose standings were all erased returns one row without a user
 				users = slices.DeleteFunc(users, func(user string) bool { return user == "" })
 				err = f.s.forEach(ctx, len(users), func(ctx context.Context, i int) error {
 					return f.s.conn.write(ctx, op{deleteUserPositions, f.args(users[i])})
@@ -84,10 +81,9 @@ func (f finalSet) removeAll(ctx context.Context) error {
 	return f.s.conn.write(ctx, op{deleteFinalLadders, f.args()})
 }
 
-// sweepFinal removes all final standings of an ended incarnation, except for the rows of
-// users in table final_places. The seal lists every generation that may have rows. A
-// concurrent Seal or Amend removes the rows that sweepFinal misses: see checkOpen.
-// sweepFinal first makes the valid generation invalid: see finalread.go.
+// sweepFinal removes the final standings of an ended incarnation, except for the users'
+// rows of final_places. It first makes the valid generation invalid: see finalread.go. A
+// concurrent Seal or Amend removes its own rows: see checkOpen.
 func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	for {
 		_, x, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
@@ -120,9 +116,7 @@ func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey,
 	}
 }
 
-// eraseFinal removes a user from the final standings. The other users keep their ranks. If
-// a generation is pending, it raises Overtaken. Otherwise every later Seal reads the
-// entries without the user.
+// eraseFinal removes a user from the final standings. The other users keep their ranks.
 func (s *Store) eraseFinal(ctx context.Context, key *userKey) error {
 	inc := incarnation{number: key.incarnation}
 	_, updated, _, err := s.changeSeal(ctx, key.SeasonKey, inc, func(x *seal) bool { x.Overtaken++; return len(x.Pending) > 0 })
@@ -165,7 +159,7 @@ func (f finalSet) erase(ctx context.Context, user leaderboard.UserID) error {
 	type place struct {
 		division string
 		position int64
-		standing leaderboard.SortKey // empty in positionLayout, which has no fences
+		standing leaderboard.SortKey // empty in positionLayout
 	}
 	var p place
 	var key []byte
@@ -196,8 +190,8 @@ func (f finalSet) erase(ctx context.Context, user leaderboard.UserID) error {
 	return f.s.conn.write(ctx, op{deleteUserPositions, f.args(string(user))})
 }
 
-// eraseFence removes the fence at a standing if there is one, because it has a user's id.
-// It first makes the next standing of the page a fence. So a page may have several fences.
+// eraseFence removes the fence at a standing, which has a user's id. It first makes the
+// next standing of the page a fence.
 func (f finalSet) eraseFence(ctx context.Context, division string, position int64, standing leaderboard.SortKey) error {
 	page, err := f.rows(ctx, division, position, 2)
 	if err != nil {

@@ -20,46 +20,43 @@ import (
 //
 // For the present layout, see pagedread.go.
 //
-// Each read begins with the seal, which names the valid generation. The user's row of
+// A read gets the seal, which names the valid generation. The user's row of
 // final_positions, or the last fence at or before a sort key, then names a page. A fence is
-// a row of final_fences with the first standing of a page. A third statement reads at most
-// two neighboring pages. Each page has the size of the ladder and its own tail: the last
-// position in the ladder with the rank key of the page's last standing.
+// a row of final_fences with the first standing of a page. A third statement reads one or
+// two pages. Each page has the size of the ladder and a tail: the last position with the
+// rank key of the page's last standing.
 //
-// A Seal or a deletion may remove the generation meanwhile. It first makes the generation
-// invalid by a swap of the seal. Then it removes, for each ladder, the users and the pages
-// in their order, then the fences, and after all ladders their sizes. A page is one
-// partition, so a read finds it whole or not at all. Therefore:
+// A Seal or a deletion may remove the generation meanwhile. It swaps the seal first. Then
+// it removes, for each ladder, the users and the pages in their order, then the fences, and
+// after all ladders their sizes. A page is one partition, so a read finds it whole or not.
+// Therefore:
 //
-//   - If a read finds all pages that it expects, the rows that it read earlier were
-//     complete, except possibly the user's row. With the user's row, it has read the valid
-//     generation.
+//   - If a read finds all expected pages, the rows that it read earlier were complete,
+//     except possibly the user's row.
 //   - If a read finds the size of the overall ladder but not of a division, the generation
 //     has no ladder of this division.
 //   - In all other cases, inFinal reads the seal again. If the generation is the same,
 //     nothing was removed before. Otherwise the whole read starts again.
 //
-// A store may start from a cached incarnation that has ended. Until the deletion makes the
-// generation invalid, it answers as before the deletion.
+// A read that starts from an ended incarnation answers as before the deletion, until the
+// seal changes.
 //
-// An erasure adds positions to the ladder's set erased, removes the rows, and then sets
-// Erased and raises Erasures in the seal. The keys of cached pages have Erasures, so no
-// page from before the erasure is used after it. Rows of another data center may arrive
-// after its seal, so no page is cached for longer than pageAge.
+// An erasure adds positions to the ladder's set erased, removes the rows, and then changes
+// Erased and Erasures in the seal. Erasures is in the keys of cached pages, so no older
+// page is used after that. Rows of another data center may arrive late, so no page is
+// cached for longer than pageAge.
 
 type finalRead struct {
 	finalSet
 	seal *seal
 	inc  incarnation
-	// intact means that the read found every row that it needs. Otherwise inFinal must read
-	// the seal again.
+	// intact means that the read found every row that it needs
 	intact bool
 }
 
 // inFinal runs f with the valid generation. If f does not set intact, inFinal reads the
-// seal again. If the season is not sealed, or is in positionLayout, it also reads the
-// season's row: versions of the store with positionLayout delete a season without changing
-// its seal first. If any of them has changed, inFinal runs f again.
+// seal again, and may repeat f. In positionLayout, it also reads the season's row: older
+// stores delete a season without changing its seal first.
 func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, *finalRead) error) error {
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
 	for err == nil && inc.open {
@@ -207,8 +204,6 @@ func (s *Store) FinalAfter(ctx context.Context, l leaderboard.Ladder, after lead
 	return page, better, total, err
 }
 
-// ladderByPosition returns a ladder that is read by position, and the number of its
-// standings.
 func (f finalSet) ladderByPosition(ctx context.Context, division string) (finals.Ladder, int64, error) {
 	sizes, err := f.sizes(ctx, op{selectFinalSizes, f.args([]string{division})})
 	if err != nil || len(sizes) == 0 {
@@ -234,8 +229,8 @@ func (f finalSet) rows(ctx context.Context, division string, position int64, n i
 		st.dest(), func() (leaderboard.Standing, error) { return st.standing(), nil })
 }
 
-// standingByPosition finds a user's standing in positionLayout, where final_positions has
-// positions only. If there is none, Key is empty.
+// standingByPosition finds a user's standing in positionLayout. If there is none, Key is
+// empty.
 func (f finalSet) standingByPosition(ctx context.Context, division string, user leaderboard.UserID) (leaderboard.Standing, error) {
 	var position int64
 	err := f.s.conn.read(ctx, op{selectFinalPosition, f.args(string(user), division)}, []any{&position}, func() bool { return true })
@@ -269,7 +264,7 @@ func (r *standingRow) standing() leaderboard.Standing {
 
 // A sealedPage is a page, or some standings of it.
 type sealedPage struct {
-	size, tail int64 // of the ladder, and of the page: see the top of the file; zero if the page does not exist
+	size, tail int64 // see the top of the file; zero if the page does not exist
 	standings  []leaderboard.Standing
 }
 
@@ -280,7 +275,6 @@ func (p *sealedPage) bytes() (n int) {
 	return n + 64
 }
 
-// readPages returns the pages that a query finds, by number.
 func (r *finalRead) readPages(ctx context.Context, q op) (map[int]*sealedPage, error) {
 	pages := map[int]*sealedPage{}
 	var number int
@@ -301,7 +295,7 @@ func (r *finalRead) readPages(ctx context.Context, q op) (map[int]*sealedPage, e
 	return pages, err
 }
 
-// pages returns whole pages, from the cache or by one statement.
+// pages returns whole pages by number.
 func (r *finalRead) pages(ctx context.Context, division string, first, last int) (map[int]*sealedPage, error) {
 	pages := map[int]*sealedPage{}
 	var missing []int
@@ -324,10 +318,10 @@ func (r *finalRead) pages(ctx context.Context, division string, first, last int)
 	return pages, err
 }
 
-// standingsBetween returns the standings from one position to another, inclusive, by page.
-// They must be on at most two pages.
+// standingsBetween returns the standings of the positions, by page. They must be on at most
+// two pages.
 func (r *finalRead) standingsBetween(ctx context.Context, division string, from, to int64) (map[int]*sealedPage, error) {
-	const few = 110 // more than the neighbors of one request, and much less than a page
+	const few = 110 // more than the neighbors of one request, and less than a page
 	first, last := pageOf(from), pageOf(to)
 	cached := r.s.pages.get(r.pageKey(division, first)) != nil && r.s.pages.get(r.pageKey(division, last)) != nil
 	if first == 0 || cached || to-from >= few {
@@ -349,8 +343,8 @@ func (r *finalRead) standingsBetween(ctx context.Context, division string, from,
 	return r.readPages(ctx, op{selectFinalRange, r.args(division, numbers, from, to)})
 }
 
-// size returns the size of a ladder. It sets intact if it finds the size of the overall
-// ladder: sizes are removed last.
+// size returns the size of a ladder. It sets intact if it finds that of the overall ladder,
+// because sizes are removed last.
 func (r *finalRead) size(ctx context.Context, division string) (finalSize, error) {
 	names := []string{""}
 	if division != "" {
@@ -366,8 +360,6 @@ func (r *finalRead) size(ctx context.Context, division string) (finalSize, error
 	return finalSize{}, err
 }
 
-// standingsFrom returns up to n standings, beginning at a position, and the number of all
-// standings.
 func (r *finalRead) standingsFrom(ctx context.Context, division string, position int64, n int) (page []leaderboard.Standing, total int64, err error) {
 	size := int64(-1)
 	r.intact = true
@@ -411,7 +403,7 @@ const lookupUsers = 25
 
 type userPlace struct {
 	leaderboard.Standing
-	notWorse int64 // the position of the last standing with the user's rank key; 0 means the tail of the page
+	notWorse int64 // of the last standing with the user's rank key; 0 means the tail of the page
 }
 
 func (r *finalRead) places(ctx context.Context, division string, users []leaderboard.UserID) ([]userPlace, error) {
@@ -429,7 +421,6 @@ func (r *finalRead) places(ctx context.Context, division string, users []leaderb
 		})
 }
 
-// standingsOf returns the standings of users, and the number of all standings.
 func (r *finalRead) standingsOf(ctx context.Context, division string, users []leaderboard.UserID) ([]leaderboard.Standing, int64, error) {
 	chunks := slices.Collect(slices.Chunk(users, lookupUsers))
 	lists := make([][]userPlace, len(chunks))
@@ -460,8 +451,6 @@ func (r *finalRead) standingsOf(ctx context.Context, division string, users []le
 	return standings, size.written - size.erased, nil
 }
 
-// neighborhood returns a user's standing with its neighbors, and the number of all
-// standings.
 func (r *finalRead) neighborhood(ctx context.Context, division string, user leaderboard.UserID, above, below int) (leaderboard.Neighborhood, int64, error) {
 	places, err := r.places(ctx, division, []leaderboard.UserID{user})
 	if err == nil && len(places) == 0 {
@@ -499,8 +488,7 @@ func (r *finalRead) neighborhood(ctx context.Context, division string, user lead
 	return n, size - r.seal.Erased[division], nil
 }
 
-// standingsAfter returns up to n standings that follow a sort key, the counts of those with
-// better rank keys, and the number of all.
+// standingsAfter does what FinalAfter does, in fencedLayout.
 func (r *finalRead) standingsAfter(ctx context.Context, division string, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, int64, error) {
 	number := 0 // the last page that begins at the key or before it
 	if err := r.s.conn.read(ctx, op{selectFinalFence, r.args(division, []byte(after))}, []any{&number}, func() bool { return true }); err != nil {
@@ -571,7 +559,7 @@ type cachedAt struct {
 
 func newPageCache() *pageCache {
 	c := &pageCache{}
-	c.lru, _ = simplelru.NewLRU(pageCacheBytes, func(_ any, v cachedAt) { c.bytes -= v.cached.bytes() }) // fails only if the size is below 1
+	c.lru, _ = simplelru.NewLRU(pageCacheBytes, func(_ any, v cachedAt) { c.bytes -= v.cached.bytes() })
 	return c
 }
 

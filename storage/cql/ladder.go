@@ -33,8 +33,8 @@ func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderb
 	}
 }
 
-// Most readers want the top only. So the first page of a bucket is small, and each next one
-// twice as large.
+// Most readers want the top only, so the first page is small, and each next one twice as
+// large.
 const (
 	firstLadderPage = 8
 	lastLadderPage  = 500
@@ -47,11 +47,11 @@ type bucketReader struct {
 	inc    incarnation
 	bucket int
 
-	after *cursor // the next page begins after this row; nil means the top
-	size  int     // the number of rows of the next page
+	after *cursor // nil means the top
+	size  int     // of the next page
 	page  []leaderboard.Entry
-	keys  []leaderboard.SortKey // the sort keys of page
-	end   bool                  // the bucket has no more pages
+	keys  []leaderboard.SortKey // of page
+	end   bool                  // no more pages
 }
 
 type cursor struct {
@@ -59,7 +59,7 @@ type cursor struct {
 	user     string
 }
 
-// openLadder returns a heap of readers, one for each bucket with entries after a sort key.
+// openLadder returns a heap of the readers with entries after a sort key.
 func (s *Store) openLadder(ctx context.Context, l leaderboard.Ladder, inc incarnation, after leaderboard.SortKey) (readerHeap, error) {
 	start, err := s.cursorAt(ctx, l.SeasonKey, after)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *Store) openLadder(ctx context.Context, l leaderboard.Ladder, inc incarn
 	return h, err
 }
 
-// readerHeap implements [heap.Interface]. The reader with the best entry is first.
+// readerHeap is a [heap.Interface]. The reader with the best entry is first.
 type readerHeap []*bucketReader
 
 func (h *readerHeap) removeFirst(ctx context.Context) error {
@@ -149,7 +149,6 @@ func (r *bucketReader) fetch(ctx context.Context) error {
 	return nil
 }
 
-// entryOf returns the entry of a row's user, and reports whether the row follows from it.
 func (r *bucketReader) entryOf(entries map[leaderboard.UserID]leaderboard.Entry, c *cursor) (leaderboard.Entry, bool) {
 	entry, ok := entries[leaderboard.UserID(c.user)]
 	return entry, ok && slices.Contains(rowKeys(&entry), rowKey{r.ladder.Division.String(), string(c.standing)})
@@ -216,8 +215,6 @@ func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey)
 	}
 }
 
-// orphanRowsOfBucket yields the orphan rows of a bucket. stopped means that yield returned
-// false.
 func (s *Store) orphanRowsOfBucket(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, division string, bucket int, yield func(leaderboard.OrphanRow, error) bool) (stopped bool, err error) {
 	d, err := leaderboard.ParseDivision(division)
 	if err != nil {
@@ -246,8 +243,7 @@ func (s *Store) orphanRowsOfBucket(ctx context.Context, seasonKey leaderboard.Se
 	return false, nil
 }
 
-// ladderNames returns the sorted names of a season's ladders: "" for the overall one, and
-// every division in which a registered user may have a row.
+// ladderNames returns the sorted names of a season's ladders. The overall one is "".
 func (s *Store) ladderNames(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) ([]string, error) {
 	all := map[string]bool{"": true}
 	for bucket := range inc.buckets {

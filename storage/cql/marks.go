@@ -13,36 +13,31 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// markBuckets is the number of partitions of the marks of one data center. Of each, fewer
-// than 100,000 may be removed within gc_grace_seconds (4 h): Cassandra rejects a read of so
+// markBuckets is the number of partitions of one data center's marks. Fewer than 100,000 of
+// a partition may be removed within gc_grace_seconds (4 h): Cassandra rejects a read of so
 // many tombstones.
 const markBuckets = 16
 
 // MarkFinal writes a mark for each user, or returns [leaderboard.ErrNotSealed]. Each call
 // has a new id, so the removal of a mark never hides a later one. Each data center has its
-// own marks. A store that reads a mark also finds the change of the entry, which a quorum
-// of the data center had before.
+// own marks, and a quorum of it has the change before the mark.
 //
-// The final standings of a concurrent Seal must include the caller's changes. Seal adds its
+// The final standings of a concurrent Seal must include the changes. Seal adds its
 // generation to Pending, reads the entries, and makes the generation valid. All changes of
 // the seal are swaps, so they have an order:
 //
-//   - Without a pending or valid generation, Seal has not read entries yet. It later reads
-//     the changed ones.
-//   - If a generation is pending, MarkFinal raises [seal].Overtaken by a swap. If this swap
-//     comes before the last swap of Seal, Seal starts again. Otherwise it fails, and
-//     MarkFinal finds on its next read that the season is sealed.
-//   - If the season is sealed, MarkFinal writes marks. Amend later reads the changed
+//   - Without a pending or valid generation, Seal later reads the changed entries.
+//   - If a generation is pending, MarkFinal raises [seal].Overtaken by a swap. Before the
+//     last swap of Seal, it makes Seal start again. After that, it fails, and MarkFinal
+//     reads that the season is sealed.
+//   - If the season is sealed, MarkFinal writes marks, and Amend later reads the changed
 //     entries.
 //   - If the swap is unavailable, for example because another data center is down,
 //     MarkFinal writes marks and returns [leaderboard.ErrNotSealed]. Amend later makes Seal
 //     start again, or reads the entries after Seal.
-//
-// If the caller dies before MarkFinal returns, it has not acknowledged the change. The
-// sender sends the change again.
 func (s *Store) MarkFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID, reason string) error {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
-	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey) // the incarnation in which the caller changed entries
+	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
 	if err != nil || !inc.openFor(b) {
 		return cmp.Or(err, errNotSealed(seasonKey))
 	}
@@ -63,8 +58,7 @@ func (s *Store) MarkFinal(ctx context.Context, b *leaderboard.Board, season lead
 	return err
 }
 
-// overtake returns the seal of a season. It makes a running Seal start again: see
-// MarkFinal.
+// overtake returns the seal, and makes a running Seal start again: see MarkFinal.
 func (s *Store) overtake(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (seal, error) {
 	x, _, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
 		x.Overtaken++
@@ -73,8 +67,8 @@ func (s *Store) overtake(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 	return x, err
 }
 
-// writeMarks runs statements on table final_marks, in batches of one partition. Their
-// second argument is the bucket.
+// writeMarks runs statements on table final_marks in batches. Their second argument is the
+// bucket.
 func (s *Store) writeMarks(ctx context.Context, ops []op) error {
 	byBucket := map[int][]op{}
 	for _, o := range ops {

@@ -10,22 +10,21 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The kinds of rows of match_results.
+// The kinds of rows.
 const (
 	kindResult    = 0
 	kindRefusal   = 1
-	kindContender = 2 // a payload that prevailed over another payload of the same revision
-	kindRepair    = 3 // a number that Recount adds to the version, so that its repair prevails
+	kindContender = 2 // a payload that prevailed over another one of its revision
+	kindRepair    = 3 // raises the version, see Recount
 	kindVoid      = 4
 )
 
-// A match is the data of one match of a user in table match_results.
 type match struct {
 	result   *leaderboard.MatchResult
 	refusals []leaderboard.Refusal
 
 	payload    []byte // of the result that stands
-	counted    bool   // the summary of the task includes the result
+	counted    bool   // the tally includes the result
 	contenders []contender
 	high, low  []byte    // see fingerprint
 	row        contender // of kindResult
@@ -37,7 +36,6 @@ type contender struct {
 	payload  []byte
 }
 
-// compare orders contenders. The greatest stands.
 func (c *contender) compare(o *contender) int {
 	if c.revision != o.revision {
 		if c.revision < o.revision {
@@ -49,9 +47,8 @@ func (c *contender) compare(o *contender) int {
 }
 
 // eachMatch runs a query and calls visit for each match, ordered by match id, until visit
-// returns false. For a row of kindRepair, m is nil and repair is the row's number. Columns
-// of the query before those of a match go to extraDest. rows is the number of rows that
-// were read.
+// returns false. For a row of kindRepair, m is nil. Columns before those of a match go to
+// extraDest. rows is the number of rows.
 func (s *Store) eachMatch(ctx context.Context, key *userKey, q op, visit func(m *match, id leaderboard.MatchID, repair uint64) bool, extraDest ...any) (rows int, err error) {
 	var id string
 	var kind *int8
@@ -154,7 +151,7 @@ func (m *match) setStanding(key leaderboard.ResultKey) error {
 	return nil
 }
 
-// put sets m.result to r, which the caller must then write to the table.
+// put sets m.result to r. The caller must then write r.
 func (m *match) put(r *leaderboard.MatchResult) {
 	m.result, m.payload = r, r.AppendPayload(nil)
 	m.row = contender{r.Revision, m.payload}
@@ -174,15 +171,14 @@ func (m *match) versionWith(r *leaderboard.MatchResult) uint64 {
 // needsContender reports whether two payloads of the revision that stands were written, and
 // no contender row has the greater one.
 //
-// Two stores may concurrently write different payloads of one revision, and entries with
-// the same version. Cassandra keeps the greater payload, and the fingerprint shows both. A
-// contender row adds one to the version, so the entry of the kept payload prevails.
+// Two stores may write different payloads of one revision, and entries with the same
+// version. Cassandra keeps the greater payload, and the fingerprint shows both. A contender
+// row adds one to the version, so the entry of the kept payload prevails.
 //
-// A contender row may arrive from another data center before its result. Its payload then
-// stands without a row of kindResult. If a greater payload is written later, the
-// fingerprint shows this payload only, but the contender row shows the other one. So
-// whenever a payload replaces another one of its revision, it gets its own contender row.
-// Contender rows stay until an erasure.
+// A contender row may arrive from another data center before its result, and stands alone.
+// If a greater payload is written later, the contender row shows the other one. So a
+// payload that replaces another one of its revision gets a contender row, which stays until
+// an erasure.
 func (m *match) needsContender() bool {
 	if m.result == nil || m.row.revision != m.result.Revision {
 		return false // the contender row arrived before its result

@@ -29,40 +29,37 @@ const (
 
 // Options are the settings of a store. Hosts and DataCenter are required.
 type Options struct {
-	// Hosts are some nodes of the local data center, as host or host:port. The driver
-	// discovers the others, which must listen on the same port.
+	// Hosts are some nodes of the local data center, as host or host:port. All nodes must
+	// have the same port.
 	Hosts []string
-	// DataCenter is the name of the local data center. The store queries its nodes only.
-	// Without a quorum of them, calls return [leaderboard.ErrUnavailable].
+	// DataCenter is the local data center. The store queries its nodes only. Without a
+	// quorum of them, calls return [leaderboard.ErrUnavailable].
 	DataCenter string
 	// Keyspace has the tables. Default leaderboard.
 	Keyspace string
-	// Rack is the local rack. If it is set, the store prefers the replicas in this rack.
+	// Rack, if set, is the rack whose replicas the store prefers.
 	Rack string
 	// Username and Password are the credentials, if the nodes require them.
 	Username, Password string
-	// TLS starts TLS on a connection to a node at addr, as host:port. If it is nil,
-	// connections do not use TLS.
+	// TLS starts TLS on a connection to addr, as host:port. Default nil, without TLS.
 	TLS func(ctx context.Context, conn net.Conn, addr string) (net.Conn, error)
 	// ConnectTimeout bounds the time to connect to a node, with TLS. Default 5s.
 	ConnectTimeout time.Duration
 	// Connections is the number of connections to each node. Default 4.
 	Connections int
-	// Timeout bounds the wait for a node's answer. It must exceed the nodes' own timeouts.
+	// Timeout bounds the wait for an answer. It must exceed the nodes' own timeouts.
 	// Default 12s.
 	Timeout time.Duration
-	// Buckets is the number of partitions of each ladder of a new board, from 1 to 4096. A
-	// partition should stay below 100 MB, but every read of a ladder reads all partitions.
-	// Default 64, enough for 25 million users with at most 100 bytes of metadata. See
-	// README.md.
+	// Buckets is the number of partitions of each ladder of a new board, 1 to 4096. Reads
+	// of a ladder read all of them, and each should stay below 100 MB: see README.md.
+	// Default 64.
 	Buckets int
-	// CacheUsers bounds the cached summaries of users. For other users, a result takes more
-	// statements. Default 100,000; a negative number disables the cache.
+	// CacheUsers bounds the cached summaries of users. Default 100,000; a negative number
+	// disables the cache.
 	CacheUsers int
-	// Registerer receives the metrics of the driver, or is nil.
+	// Registerer receives the metrics of the driver. Default nil, none.
 	Registerer prometheus.Registerer
-	// Traces makes the store record a span of each attempt at a statement, if the caller's
-	// span is sampled.
+	// Traces makes the store record spans of statements, if the caller's span is sampled.
 	Traces bool
 
 	metrics *metrics // of a Store's session
@@ -104,9 +101,9 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// ApplySchema creates the keyspace with the given numbers of replicas per data center, or
-// applies the missing migrations. It calls progress, if not nil, after each migration.
-// Errors: those of [schema.Apply].
+// ApplySchema creates the keyspace with numbers of replicas by data center, or applies
+// missing migrations, and calls progress, if not nil, after each. Errors: those of
+// [schema.Apply].
 func ApplySchema(ctx context.Context, o Options, replicas map[string]int, progress func(schema.Migration)) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -168,15 +165,14 @@ func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	return gs, nil
 }
 
-// localNodes is a filter that accepts the nodes of one data center. Without it, the driver
-// may ask others. There, LOCAL_QUORUM means a quorum of the other data center, so the local
-// one could lack an acknowledged write.
+// localNodes accepts the nodes of one data center. At other nodes, LOCAL_QUORUM means a
+// quorum of their data center, and the local one could lack an acknowledged write.
 type localNodes struct {
 	dataCenter string
 
 	mu     sync.Mutex
 	local  bool
-	remote *gocql.HostInfo // of another data center that answered
+	remote *gocql.HostInfo // in another data center
 }
 
 func (n *localNodes) Accept(node *gocql.HostInfo) bool {
@@ -190,9 +186,8 @@ func (n *localNodes) Accept(node *gocql.HostInfo) bool {
 	return false
 }
 
-// checkDataCenter returns [schema.ErrDataCenter] if only nodes of other data centers
-// answered, and the cluster has no o.DataCenter. Otherwise, or if it cannot find out, it
-// returns nil.
+// checkDataCenter returns [schema.ErrDataCenter] if the cluster has no o.DataCenter, or
+// nil.
 func (o *Options) checkDataCenter(nodes *localNodes) error {
 	nodes.mu.Lock()
 	local, node := nodes.local, nodes.remote
@@ -236,7 +231,6 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	cfg.DefaultIdempotence = true
 	// timestamps never come from this machine's clock
 	cfg.DefaultTimestamp = false
-	// the driver tries to reconnect to nodes every second
 	cfg.ReconnectInterval = time.Second
 	cfg.ReconnectionPolicy = &gocql.ConstantReconnectionPolicy{MaxRetries: 3, Interval: 200 * time.Millisecond}
 	cfg.PageSize = pageRows
@@ -246,8 +240,8 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	return cfg, nil
 }
 
-// ownKeyspace is a policy that ignores changes of other keyspaces. The token-aware policy
-// panics if another keyspace has no replica in the local data center.
+// ownKeyspace ignores changes of other keyspaces. The token-aware policy panics if one has
+// no replica in the local data center.
 type ownKeyspace struct {
 	gocql.HostSelectionPolicy
 	keyspace string
@@ -276,9 +270,8 @@ const (
 	retryMax   = 400 * time.Millisecond
 )
 
-// retryPolicy makes the driver retry a statement on the next node, after a delay. The delay
-// doubles with each retry, and half of it is random. Retries are safe because the statement
-// has its timestamp. Conditional statements have no retries.
+// retryPolicy retries a statement on the next node, after a random delay that doubles.
+// Retries are safe because the statement has its timestamp.
 type retryPolicy struct{}
 
 func (retryPolicy) Attempt(q gocql.RetryableQuery) bool {
@@ -304,8 +297,7 @@ func (retryPolicy) GetRetryType(err error) gocql.RetryType {
 	return gocql.RetryNextHost
 }
 
-// isTransient reports whether a request that failed with the code may succeed later or on
-// another node.
+// isTransient reports whether a request may succeed later or on another node.
 func isTransient(code int) bool {
 	switch code {
 	case gocql.ErrCodeServer, gocql.ErrCodeUnavailable, gocql.ErrCodeOverloaded, gocql.ErrCodeBootstrapping,

@@ -12,8 +12,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// errIncomplete means that a page or a directory is missing, or lacks rows. It was
-// replaced, or has not arrived in this data center.
+// errIncomplete means that a page or a directory was replaced, or has not arrived in this
+// data center.
 var errIncomplete = fmt.Errorf("cql: final standings were replaced or have not arrived in this data center yet; try again: %w", leaderboard.ErrUnavailable)
 
 // A pagedSeason is the final standings of an incarnation in pagedLayout: see directory.go.
@@ -37,12 +37,11 @@ type (
 	cachedName   string
 )
 
-// directoryOf returns the generation that wrote the ladder's directory.
 func (x *seal) directoryOf(division string) string {
 	return cmp.Or(x.Ladders[division], x.Base)
 }
 
-// readDirectory returns a directory, or nil if there is none.
+// readDirectory returns a directory, or nil.
 func (p *pagedSeason) readDirectory(ctx context.Context, division, generation string) (*directory, error) {
 	if d, ok := p.s.pages.get(directoryKey{generation, division}).(*directory); ok {
 		return d, nil
@@ -52,7 +51,7 @@ func (p *pagedSeason) readDirectory(ctx context.Context, division, generation st
 }
 
 // A foundPlace is a row of table final_places: a sort key that a user may have, with the
-// page and the ranks in it at the time of the write.
+// page and the ranks when it was written.
 type foundPlace struct {
 	key    leaderboard.SortKey
 	page   string
@@ -64,8 +63,7 @@ type foundPlaces struct {
 	places    map[leaderboard.UserID][]foundPlace
 }
 
-// readPlaces returns the places of users in a ladder, and by the same statement the
-// directory, unless it is cached.
+// readPlaces returns the places of users in a ladder, and the directory.
 func (p *pagedSeason) readPlaces(ctx context.Context, division, generation string, users []leaderboard.UserID) (foundPlaces, error) {
 	found := foundPlaces{places: map[leaderboard.UserID][]foundPlace{}}
 	var names []string
@@ -113,8 +111,7 @@ func (rows rowsOfPage) find(key leaderboard.SortKey) (int, bool) {
 	return slices.BinarySearchFunc(rows, key, func(r pageRow, key leaderboard.SortKey) int { return cmp.Compare(r.key, key) })
 }
 
-// statementRows bounds the rows that one statement of readPages reads, unless one page has
-// more.
+// statementRows bounds the rows of the pages in one statement, unless one page has more.
 const statementRows = pageRows
 
 // readPages returns the rows of pages by name. Errors: errIncomplete if rows are missing.
@@ -175,12 +172,12 @@ type pageWriter struct {
 	pagedSeason
 	generation string
 	number     int64 // see seal.Writes
-	pages      int   // the number of names that nextName has returned
+	pages      int   // names from nextName
 	divisions  []string
 }
 
-// newPageWriter adds a new generation to Pending, if allow returns true, and returns the
-// seal before this. Otherwise the writer is nil.
+// newPageWriter adds a new generation to Pending, and returns the seal before. If allow
+// returns false, the writer is nil.
 func (p *pagedSeason) newPageWriter(ctx context.Context, allow func(*seal) bool) (seal, *pageWriter, error) {
 	id, err := gocql.RandomUUID()
 	if err != nil {
@@ -204,14 +201,13 @@ func (w *pageWriter) nextName() string {
 	return pageName(w.generation, w.pages-1)
 }
 
-// writeCount writes the number of pages, so that removeOwn finds them. Of equal timestamps,
-// Cassandra keeps the greatest number.
+// writeCount writes the number of pages, so that removeOwn finds them. Cassandra keeps the
+// greatest.
 func (w *pageWriter) writeCount(ctx context.Context) error {
 	return w.s.conn.write(ctx, op{insertFinalLadder, w.args(w.generation, "", int64(w.pages))})
 }
 
-// writePage writes places, and then a page. The caller must have called writeCount for the
-// page.
+// writePage writes places, and then a page. It must be called after writeCount.
 func (w *pageWriter) writePage(ctx context.Context, division string, page *newPage, places []pageRow) error {
 	if err := w.s.forEach(ctx, len(places), func(ctx context.Context, i int) error {
 		r := &places[i]
@@ -234,8 +230,7 @@ func (w *pageWriter) writePage(ctx context.Context, division string, page *newPa
 	return nil
 }
 
-// writeDirectory writes the directory of a ladder. It must be called after the pages are
-// written.
+// writeDirectory writes the directory of a ladder. It must be called after writePage.
 func (w *pageWriter) writeDirectory(ctx context.Context, division string, pages []newPage) error {
 	list := make([]ladderPage, len(pages))
 	for i := range pages {
@@ -245,9 +240,8 @@ func (w *pageWriter) writeDirectory(ctx context.Context, division string, pages 
 	return w.s.conn.write(ctx, op{insertDirectory, w.placeArgs(division, []byte(w.generation), newDirectory(list).append(nil))})
 }
 
-// checkOpen returns nil if the incarnation is open: a later deletion finds the pages.
-// Otherwise a deletion may have missed them. Then checkOpen removes the generation and
-// returns errEnded.
+// checkOpen returns nil if the incarnation is open, so that a later deletion finds the
+// pages. Otherwise it removes the generation and returns errEnded.
 func (w *pageWriter) checkOpen(ctx context.Context) error {
 	live, err := w.s.whileOpen(ctx, w.seasonKey, w.inc, func(context.Context) error { return nil })
 	if err != nil || live {
@@ -256,8 +250,7 @@ func (w *pageWriter) checkOpen(ctx context.Context) error {
 	return cmp.Or(w.removeOwn(ctx, w.generation, int64(w.pages), w.divisions), errEnded)
 }
 
-// writeAll writes the final standings of all ladders. If the incarnation ends, it removes
-// them and returns errEnded.
+// writeAll writes the final standings of all ladders, or removes them and returns errEnded.
 func (w *pageWriter) writeAll(ctx context.Context) error {
 	sizes := map[string]int64{"": 0}
 	divisions := map[string]leaderboard.Division{"": {}}
@@ -274,8 +267,8 @@ func (w *pageWriter) writeAll(ctx context.Context) error {
 			divisions[d.String()] = d
 		}
 	}
-	// A ladder that has lost its last standing gets an empty directory. Otherwise collect
-	// would regard the directory as not arrived yet.
+	// a ladder without standings gets an empty directory: collect would wait for a missing
+	// one
 	stored, err := w.directories(ctx)
 	if err != nil {
 		return err
@@ -292,8 +285,7 @@ func (w *pageWriter) writeAll(ctx context.Context) error {
 	return nil
 }
 
-// writeLadder writes a ladder of about n standings. If exists is false, the ladder is
-// empty.
+// writeLadder writes a ladder of about n standings.
 func (w *pageWriter) writeLadder(ctx context.Context, name string, d leaderboard.Division, exists bool, n int64) error {
 	var pages []newPage
 	var rows []pageRow
@@ -337,9 +329,8 @@ func (p *pagedSeason) directories(ctx context.Context) ([]storedDirectory, error
 	})
 }
 
-// removeOwn removes the pages and directories of a generation: those that the arguments
-// name, and those in the tables. No valid directory may list the pages. The places stay,
-// because readers check them, and the same users often need them again.
+// removeOwn removes the pages and directories of a generation that no valid directory
+// lists. The places stay: readers check them, and the same users often need them again.
 func (p *pagedSeason) removeOwn(ctx context.Context, generation string, pages int64, divisions []string) error {
 	stored, err := p.ownPages(ctx, generation)
 	if err != nil {
@@ -380,12 +371,12 @@ func (p *pagedSeason) ownPages(ctx context.Context, generation string) (n int64,
 	return n, err
 }
 
-// collect removes directories that the seal does not name and no pending generation writes,
-// and those of their pages that the valid directory does not list.
+// collect removes directories that were replaced, and those of their pages that the valid
+// directories do not list.
 //
-// A replaced page never returns to a directory, so collect may use an older seal. But it
-// must read the seal after the list of directories. Otherwise the list might have a
-// directory that became valid after the read of the seal.
+// A replaced page never returns, so collect may use an older seal. But it must read the
+// seal after the list of directories: the list must not have a directory that became valid
+// later.
 func (p *pagedSeason) collect(ctx context.Context) error {
 	for {
 		stored, err := p.directories(ctx)
@@ -399,14 +390,14 @@ func (p *pagedSeason) collect(ctx context.Context) error {
 		if err = p.collectOf(ctx, &x, stored); err == nil {
 			return nil
 		}
-		// another process may have replaced the directories that x names
+		// the directories that x names may have been replaced
 		if err := p.unlessReplaced(ctx, x.Generation, err); err != nil {
 			return err
 		}
 	}
 }
 
-// collectOf does one attempt of collect. x was read after stored.
+// collectOf does one attempt of collect.
 func (p *pagedSeason) collectOf(ctx context.Context, x *seal, stored []storedDirectory) error {
 	for _, d := range stored {
 		isWritten := slices.ContainsFunc(x.Pending, func(g pendingGeneration) bool { return g.Generation == d.generation && !g.isReplaced() })
@@ -424,8 +415,6 @@ func (p *pagedSeason) collectOf(ctx context.Context, x *seal, stored []storedDir
 	return err
 }
 
-// removeReplaced removes a replaced directory, and its pages that the valid directory does
-// not list.
 func (p *pagedSeason) removeReplaced(ctx context.Context, x *seal, d storedDirectory) error {
 	old, err := p.readDirectory(ctx, d.division, d.generation)
 	if err != nil || old == nil {
@@ -458,7 +447,7 @@ func (p *pagedSeason) removeReplaced(ctx context.Context, x *seal, d storedDirec
 }
 
 // removeAll removes all pages and directories of an ended incarnation. The seal must not
-// name a valid generation. The caller removes the places of users.
+// name a valid generation.
 func (p *pagedSeason) removeAll(ctx context.Context, x *seal) error {
 	stored, err := p.directories(ctx)
 	if err != nil {

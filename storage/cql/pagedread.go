@@ -11,10 +11,10 @@ import (
 
 // # How final standings in pages are read
 //
-// A read gets the seal, which names the directories, then the directory with the places of
-// users, then pages. Directories and pages never change, so they are cached. A read that
-// finds all expected rows of its pages has read the generation of the seal. If a row is
-// missing, or a user has no standing, inFinal reads the seal again.
+// A read gets the seal, the directory with the places of users, and pages. Directories and
+// pages never change, so they are cached. A read that finds all rows of its pages has read
+// the generation of the seal. If a row or a user's standing is missing, inFinal reads the
+// seal again.
 
 type pagedRead struct {
 	pagedSeason
@@ -33,8 +33,7 @@ func (r *finalRead) openLadder(ctx context.Context, division string, users []lea
 		found[i], err = p.readPlaces(ctx, division, generation, chunks[i])
 		return err
 	}
-	// the first statement also returns the directory, which the others then find in the
-	// cache
+	// the first statement also returns the directory, and caches it
 	if err := read(ctx, 0); err != nil {
 		return nil, nil, err
 	}
@@ -52,7 +51,6 @@ func (r *finalRead) openLadder(ctx context.Context, division string, users []lea
 	return p, places, err
 }
 
-// load returns the standings of pages, in the order of indexes.
 func (p *pagedRead) load(ctx context.Context, indexes []int) ([][]leaderboard.Standing, error) {
 	pages := make([]ladderPage, len(indexes))
 	for i, index := range indexes {
@@ -82,7 +80,6 @@ func interval(first, last int) (numbers []int) {
 	return numbers
 }
 
-// standingsFrom returns up to n standings, beginning at a position.
 func (p *pagedRead) standingsFrom(ctx context.Context, position int64, n int) (page []leaderboard.Standing, err error) {
 	for first := p.pageAt(position); len(page) < n && first < len(p.directory.pages); {
 		last := first
@@ -105,7 +102,6 @@ func (p *pagedRead) standingsFrom(ctx context.Context, position int64, n int) (p
 	return page, nil
 }
 
-// standingsOf returns the standings of users by their places.
 func (p *pagedRead) standingsOf(ctx context.Context, places map[leaderboard.UserID][]foundPlace) (map[leaderboard.UserID]leaderboard.Standing, error) {
 	standings := map[leaderboard.UserID]leaderboard.Standing{}
 	var unknown []soughtPlace
@@ -123,8 +119,8 @@ func (p *pagedRead) standingsOf(ctx context.Context, places map[leaderboard.User
 			page := &p.directory.pages[i]
 			cached, isCached := p.s.pages.get(cachedName(page.name)).(rowsOfPage)
 			switch {
-			// A page never changes, so a page that the directory still lists contains the
-			// user. An erasure replaces it.
+			// a page of the directory never changes, so it has the user: an erasure
+			// replaces it
 			case page.name == place.page:
 				if err := add(&pageRow{place.key, user, place.inPage}, page); err != nil {
 					return nil, err
@@ -234,8 +230,8 @@ func (p *pagedRead) neighborhood(ctx context.Context, user leaderboard.UserID, p
 	return leaderboard.Neighborhood{}, errNoStanding(user)
 }
 
-// positionsOf returns the first and the last possible position of a place, whose sort key
-// only page may contain. found is false if the page is cached and lacks the key.
+// positionsOf returns the first and the last possible position of a place. found is false
+// if the page is cached and lacks the key.
 func (p *pagedRead) positionsOf(place *foundPlace, page *ladderPage) (from, to int64, found bool) {
 	if rows, ok := p.s.pages.get(cachedName(page.name)).(rowsOfPage); ok {
 		row, ok := rows.find(place.key)
@@ -251,8 +247,7 @@ func (p *pagedRead) positionsOf(place *foundPlace, page *ladderPage) (from, to i
 	return page.before + 1, page.before + page.positions, true
 }
 
-// window returns the standing with a sort key and its neighbors. It reports whether list
-// has the standing.
+// window returns the standing with a sort key and its neighbors, or false.
 func window(list []leaderboard.Standing, key leaderboard.SortKey, above, below int) (leaderboard.Neighborhood, bool) {
 	i := slices.IndexFunc(list, func(st leaderboard.Standing) bool { return st.SortKey() == key })
 	if i < 0 {
@@ -276,10 +271,10 @@ func window(list []leaderboard.Standing, key leaderboard.SortKey, above, below i
 func (p *pagedRead) standingsAfter(ctx context.Context, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, error) {
 	var following []leaderboard.Standing
 	var last leaderboard.Standing
-	at, _ := slices.BinarySearch(p.filled, max(p.pageOf(after), 0)) // an index of p.filled
+	at, _ := slices.BinarySearch(p.filled, max(p.pageOf(after), 0))
 	for at < len(p.filled) && len(following) < max(n, 1) {
 		indexes := []int{p.filled[at]}
-		expected := 0 // the number of standings on the pages after the first of indexes
+		expected := 0 // on the pages after the first of indexes
 		for at++; at < len(p.filled) && expected < n; at++ {
 			indexes, expected = append(indexes, p.filled[at]), expected+int(p.directory.pages[p.filled[at]].standings)
 		}

@@ -13,7 +13,6 @@ import (
 // id.
 type rowKey struct{ division, standing string }
 
-// rowKeys returns the rows that an entry must have in the ladders.
 func rowKeys(e *leaderboard.Entry) []rowKey {
 	if !e.Ranked() {
 		return nil
@@ -40,13 +39,12 @@ type row struct {
 	written int64
 }
 
-// ladderArgs returns the other arguments, then the key of the user's partition of a ladder.
 func (k *userKey) ladderArgs(inc incarnation, division string, others ...any) []any {
 	return append(others, string(k.Board), string(k.Season), k.incarnation, division, bucketOf(k.user, inc.buckets))
 }
 
-// A bucket is a partition of a ladder. One of the overall ladder also has a partition of
-// table user_entries.
+// A bucket is a partition of a ladder. The entries of the overall ladder are in the same
+// bucket of user_entries.
 type bucket struct {
 	leaderboard.SeasonKey
 	incarnation, number int
@@ -56,8 +54,7 @@ type bucket struct {
 // mostWrites bounds the users, or the final marks, in one batch.
 const mostWrites = 64
 
-// writeBuckets writes a user's rows by division. Concurrent changes in one bucket become
-// one batch.
+// writeBuckets writes rows by division. Concurrent writes to one bucket become one batch.
 func (s *Store) writeBuckets(ctx context.Context, key *userKey, inc incarnation, divisions map[string][]op) error {
 	names := slices.Sorted(maps.Keys(divisions))
 	return s.forEach(ctx, len(names), func(ctx context.Context, i int) error {
@@ -69,14 +66,13 @@ func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
 	return s.conn.write(ctx, slices.Concat(group...)...)
 }
 
-// place writes a user's new entry, and updates the user's rows in the ladders. rows are the
-// rows that the caller has read.
+// place writes a user's new entry, and updates the rows, of which rows are those that the
+// caller has read.
 //
-// place first adds missing divisions to st and to the user's partition: a crossed division
-// may combine values of results from several writers. It inserts rows of divisions before
-// it writes the entry, and deletes rows after it. So all rows of the stored entry exist at
-// any time. It also writes unchanged rows again at the new version. Otherwise a slow writer
-// of an older entry could delete them.
+// It first adds missing divisions to the user's partition: a crossed division may combine
+// results of several writers. Then it inserts rows of divisions, writes the entry, and
+// deletes rows. So all rows of the stored entry exist at any time. It writes unchanged rows
+// again, because a slow writer of an older entry could delete their old versions.
 func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, st *statics, entry, oldEntry *leaderboard.Entry, rows []rowKey) error {
 	if entry.Version > maxVersion {
 		return fmt.Errorf("cql: user %q in season %q of board %q: the revisions of the results add up to more than 2^61; use smaller revisions: %w",
@@ -115,16 +111,15 @@ func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, st *st
 	return nil
 }
 
-// derive does steps 2 and 3 of a writer (see state.go). ownClaim is the claim of step 1, or
-// zero (see readResolved). live is false if the incarnation ended before derive had read
-// the state.
+// derive does steps 2 and 3 of a writer (see state.go). See readResolved for ownClaim. live
+// is false if the incarnation ended before derive had read the state.
 func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, ownClaim claim) (st *state, change leaderboard.Change, live bool, err error) {
 	var stored storedEntry
 	var rows []row
 	live, err = s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
-		// inspect reads state and entry concurrently. If the entry is newer, its writer has
-		// read results that this read missed. A second read finds them, unless they have
-		// not arrived from another data center.
+		// The state is read concurrently with the entry, and may be older. A second read
+		// then finds the missing results, unless they have not arrived from another data
+		// center.
 		for range 2 {
 			st, stored, rows, err = s.inspect(ctx, b, key, inc, ownClaim)
 			if err != nil || stored.entry == nil || stored.entry.Version <= st.version()+uint64(b.Rules()) {
@@ -143,10 +138,9 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 	change.Before, change.After = stored.entryOr(none), want
 	switch {
 	case stored.entry != nil && stored.entry.Version > want.Version:
-		// The stored entry came from another data center before its results, so do not
-		// replace it. The change has the entry of the present state, for the index. The
-		// index must not get the stored entry: with all results, the correct entry may
-		// differ from it at the same version, and the index would ignore that.
+		// The stored entry arrived from another data center before its results, so keep it.
+		// But the index gets the entry of the present state: the final one may differ from
+		// the stored one at the same version, and the index would ignore it.
 	case stored.equals(&want) && !rowsDiffer(rows, &want), stored.entry == nil && want.Version == none.Version:
 	default:
 		err = s.place(ctx, key, inc, &st.statics, &want, &change.Before, rowKeysOf(rows))
@@ -154,9 +148,9 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 	return st, change, true, err
 }
 
-// addRegistration adds a user to the season's list of users, if the account arrived from
-// another data center before the row (see "Changes of divisions" in state.go). It then
-// reports whether inc is still open, with the same rules.
+// addRegistration adds a user to the season's list, if the account arrived from another
+// data center first (see "Changes of divisions" in state.go). It reports whether inc is
+// still open, with the same rules.
 func (s *Store) addRegistration(ctx context.Context, key *userKey, inc incarnation, acc *account) (bool, error) {
 	if err := s.conn.write(ctx, key.registration(inc, acc)); err != nil {
 		return false, err
@@ -165,7 +159,7 @@ func (s *Store) addRegistration(ctx context.Context, key *userKey, inc incarnati
 	return current.open && current.same(&inc), err
 }
 
-// entries returns the entry of the state, and the entry without results.
+// entries returns the entry, and the entry without results.
 func (st *state) entries(b *leaderboard.Board, key *userKey) (want, none leaderboard.Entry) {
 	return key.entry(b, &st.tally, &st.account, st.version()),
 		key.entry(b, &leaderboard.Tally{}, &st.account, st.account.version())
@@ -181,8 +175,8 @@ func rowsDiffer(rows []row, e *leaderboard.Entry) bool {
 	return len(rows) < len(want)
 }
 
-// inspect reads a user's whole state and the stored entry, and then the user's rows. See
-// readResolved for ownClaim.
+// inspect reads a user's whole state, the stored entry and the rows. See readResolved for
+// ownClaim.
 func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, ownClaim claim) (st *state, stored storedEntry, rows []row, err error) {
 	stored, rows, err = s.inspectWith(ctx, key, inc, func(ctx context.Context) (map[string]bool, error) {
 		resolved, err := s.readResolved(ctx, b, key, ownClaim)
@@ -204,8 +198,6 @@ func (s *Store) inspectStatics(ctx context.Context, key *userKey, inc incarnatio
 	return st, stored, rows, err
 }
 
-// inspectWith calls readDivisions, reads the stored entry, and then reads the user's rows
-// in these divisions and overall.
 func (s *Store) inspectWith(ctx context.Context, key *userKey, inc incarnation, readDivisions func(context.Context) (map[string]bool, error)) (stored storedEntry, rows []row, err error) {
 	var divisions map[string]bool
 	err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {

@@ -11,11 +11,10 @@ import (
 )
 
 // Recount computes a user's entry from the results by the stored board, and repairs the
-// entry and the user's rows.
+// entry and the rows.
 //
-// If a wrong cell has a greater timestamp than the repair, for example written by hand,
-// Recount adds a row of kindRepair. The row raises the version, and so the timestamps of
-// the repair.
+// A wrong cell may have a greater timestamp than the repair. Then Recount adds a row of
+// kindRepair, which raises the version.
 func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	unlock, err := s.lock(ctx, user)
 	if err != nil {
@@ -29,7 +28,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	}
 	r := &recounting{Store: s, seasonKey: seasonKey, user: user, inc: inc}
 	for try := range maxTries {
-		stored, err := s.liveBoard(ctx, b) // b may lack a change, such as an early end of the season
+		stored, err := s.liveBoard(ctx, b) // b may lack a change
 		if err != nil || !r.inc.openFor(stored) {
 			none := leaderboard.Entry{SeasonKey: seasonKey, User: user}
 			return leaderboard.Change{Before: none, After: none}, err
@@ -55,12 +54,12 @@ type recounting struct {
 	inc       incarnation
 
 	change leaderboard.Change
-	raised claim  // the claim of the last raiseVersion, or zero
-	placed uint64 // the version at which the last attempt wrote the entry, or 0
+	raised claim  // of the last raiseVersion
+	placed uint64 // of the last entry that attempt wrote
 }
 
-// attempt repairs the entry and the rows by board b. It returns true if they were correct.
-// Otherwise the caller must call it again, with retry set.
+// attempt repairs the entry and the rows. It returns false if the caller must call it
+// again, with retry set.
 func (r *recounting) attempt(ctx context.Context, b *leaderboard.Board, retry bool) (done bool, err error) {
 	key := &userKey{r.seasonKey, r.inc.number, r.user}
 	r.dropSummary(key)
@@ -106,9 +105,9 @@ func (r *recounting) attempt(ctx context.Context, b *leaderboard.Board, retry bo
 	}
 	timestamp := greatestTimestamp(&stored, rows, &want)
 	if retry && want.Version == r.placed {
-		// place has written the entry at this version, and it is still wrong. Another write
-		// prevails, whose timestamp cannot be read: perhaps a deletion by hand, with a
-		// timestamp from a clock.
+		// place has written this version, and another write prevails, whose timestamp
+		// cannot be read. Perhaps someone deleted a row by hand, with a timestamp from a
+		// clock.
 		timestamp = time.Now().Add(time.Minute).UnixMicro()
 	}
 	if timestamp > deleteTime(want.Version) {
@@ -136,9 +135,8 @@ func greatestTimestamp(stored *storedEntry, rows []row, want *leaderboard.Entry)
 	return timestamp
 }
 
-// copyAccount copies the user's account to the season if seasonAcc is outdated, because a
-// process died. copied means that it has written a copy. If the season has data from before
-// an erasure, copyAccount erases the data and returns the change.
+// copyAccount copies the user's account to the season if seasonAcc is outdated. If the
+// season has data from before an erasure, it erases the data and returns the change.
 func (s *Store) copyAccount(ctx context.Context, b *leaderboard.Board, key *userKey, seasonAcc *account) (copied bool, erased *leaderboard.Change, err error) {
 	userAcc, err := s.readAccount(ctx, key.user)
 	if err != nil {
@@ -158,9 +156,8 @@ func (s *Store) copyAccount(ctx context.Context, b *leaderboard.Board, key *user
 	return true, nil, s.conn.write(ctx, key.setAccount(&acc)...)
 }
 
-// removeUnregistered removes the entry and the rows of an unregistered user, which a slow
-// writer wrote after an erasure. If it returns false, the user is registered now, and the
-// caller must repair the entry.
+// removeUnregistered removes the entry and the rows of an unregistered user. If it returns
+// false, the user is registered now, and the caller must repair the entry.
 func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation) (leaderboard.Change, bool, error) {
 	userAcc, err := s.readAccount(ctx, key.user)
 	if err != nil {
@@ -181,8 +178,7 @@ func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, ke
 	if err != nil {
 		return change, false, err
 	}
-	// Writers register a user first. So if the user is registered now, the entry and the
-	// rows may be valid.
+	// writers register a user first, so the entry and the rows may be valid now
 	if current, err := s.readStatics(ctx, key); err != nil || current.registered {
 		return change, false, err
 	}
@@ -206,9 +202,8 @@ func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, ke
 	return change, true, s.forEach(ctx, len(deletions), func(ctx context.Context, i int) error { return s.conn.write(ctx, deletions[i]) })
 }
 
-// registerAbove registers a user whose results were lost, but whose entry or rows have
-// timestamps up to the given one. A deletion with a greater timestamp would hide later
-// entries. So registerAbove gives the state a version that covers the timestamp.
+// registerAbove registers a user whose results were lost, with a version that covers
+// timestamp. A deletion at a greater timestamp would hide later entries.
 func (s *Store) registerAbove(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, acc *account, timestamp int64) error {
 	st := &state{statics: statics{account: *acc}}
 	if err := s.register(ctx, b, key, inc, &st.statics); err != nil || !st.registered {
@@ -223,9 +218,9 @@ func (s *Store) registerAbove(ctx context.Context, b *leaderboard.Board, key *us
 	return nil
 }
 
-// liveBoard returns the stored board that is the same as b. The read begins after the call,
-// and concurrent calls share it. The caller must not change the board. Errors:
-// [leaderboard.ErrBoardNotFound] if b was deleted, even if a new board has its id.
+// liveBoard returns the stored board that is the same as b, which the caller must not
+// change. The read begins after the call. Errors: [leaderboard.ErrBoardNotFound] if b was
+// deleted, even if a new board has its id.
 func (s *Store) liveBoard(ctx context.Context, b *leaderboard.Board) (*leaderboard.Board, error) {
 	var stored storedBoard
 	err := s.boards.Do(ctx, b.ID, &stored)
@@ -246,7 +241,6 @@ func (s *Store) readBoards(ctx context.Context, id leaderboard.BoardID, group []
 	return err
 }
 
-// raiseVersion writes a row of kindRepair that raises the version by increment.
 func (s *Store) raiseVersion(ctx context.Context, key *userKey, st *state, increment uint64) error {
 	item := binary.BigEndian.AppendUint64(nil, st.version()+increment)
 	return s.writeUser(ctx,

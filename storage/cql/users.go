@@ -83,8 +83,8 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 		}
 		if !st.registered && acc.Serial > 0 {
 			// Another writer is registering the user with the old account, or an erasure
-			// has removed the season from the user's list. Register the user first: later
-			// writers find the account and do not register the user.
+			// has removed the season from the user's list. Register the user first: writers
+			// that find the account do not register the user.
 			st.account = acc
 			if err := s.register(ctx, &b, key, inc, &st); err != nil {
 				return leaderboard.Change{}, err
@@ -128,8 +128,8 @@ func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, i
 }
 
 // Erase removes all data of a user. If it is interrupted, FinishRankChange or the next
-// Erase completes it. An erasure begins a new epoch: its timestamps are between those of
-// the epochs.
+// Erase completes it. An erasure begins a new epoch. Its deletions hide all writes of
+// earlier epochs, and no write of the new epoch.
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
 	unlock, err := s.lock(ctx, user)
 	if err != nil {
