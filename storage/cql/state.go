@@ -19,8 +19,8 @@ import (
 // The state of a user in a season is all data from which the user's entry follows: the
 // results with their Voids (matches.go), the account, and contender rows, which record that
 // two payloads of one revision were written. In each cell, Cassandra keeps the greatest
-// value that was written. So the state only grows, and its version ([state.version]) with
-// it.
+// value that was written. So the state only grows, and each growth increases its version
+// ([state.version]).
 //
 // Each writer takes three steps. It begins a step after a quorum of the data center has
 // completed the previous one.
@@ -40,9 +40,9 @@ import (
 //     smaller version. It writes the same bytes at the same timestamps as L.
 //   - All other writers write at smaller timestamps. So Cassandra keeps the entry of L.
 //
-// The steps may have any order, and may be repeated. Before all are complete, two writers
-// may write different entries with the same version, if each lacks a part that the other
-// has. Cassandra keeps one of them.
+// The steps of different writers may have any order, and a writer may repeat a step. Before
+// all writers have completed step 3, two of them may write different entries with the same
+// version, if each lacks a part that the other has. Cassandra keeps one.
 //
 // A writer that dies has not acknowledged its result. The sender sends the result again,
 // and the next writer does steps 2 and 3.
