@@ -16,7 +16,6 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// fill sets every field of m. It fills messages inside m down to depth levels.
 func fill(m protoreflect.Message, depth int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -61,8 +60,8 @@ func scalar(fd protoreflect.FieldDescriptor) protoreflect.Value {
 	}
 }
 
-// dropFields calls f with copies of root. Each copy lacks one field of the message that
-// find returns, or of a message inside that message.
+// dropFields calls f with copies of root. Each lacks one field of the message that find returns, or
+// of a message inside it.
 func dropFields(root proto.Message, find func(protoreflect.Message) protoreflect.Message, path string, f func(path string, m proto.Message)) {
 	find(root.ProtoReflect()).Range(func(fd protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		name := path + "." + string(fd.Name())
@@ -80,7 +79,7 @@ func dropFields(root proto.Message, find func(protoreflect.Message) protoreflect
 	})
 }
 
-// No method panics if one field of the request is absent, or if all fields are absent.
+// No method panics if one field of the request is absent, or if all are.
 func TestAbsentFields(t *testing.T) {
 	h := newHarness(t, Options{})
 	calls := 0
@@ -110,12 +109,11 @@ func TestAbsentFields(t *testing.T) {
 		}
 	}
 	if calls < 150 {
-		t.Errorf("the test made %d calls, want at least 150: dropFields did not visit all fields", calls)
+		t.Errorf("%d calls, want at least 150: dropFields missed fields", calls)
 	}
 }
 
-// invokeWith calls a method with the named key and a request. If the method streams,
-// invokeWith reads one message.
+// invokeWith calls a method. If the method streams, invokeWith reads one message.
 func (h *harness) invokeWith(key, method string, md protoreflect.MethodDescriptor, req proto.Message) error {
 	out, err := protoregistry.GlobalTypes.FindMessageByName(md.Output().FullName())
 	if err != nil {
@@ -134,7 +132,7 @@ func (h *harness) invokeWith(key, method string, md protoreflect.MethodDescripto
 	if err := stream.CloseSend(); err != nil {
 		return err
 	}
-	if err := stream.RecvMsg(out.New().Interface()); !errors.Is(err, io.EOF) { // io.EOF: a stream without messages
+	if err := stream.RecvMsg(out.New().Interface()); !errors.Is(err, io.EOF) {
 		return err
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// CreateKey creates an API key. Only its response contains the secret of the key.
+// CreateKey creates an API key and returns its secret, which the server does not store.
 func (s *Server) CreateKey(ctx context.Context, req *pb.CreateKeyRequest) (*pb.CreateKeyResponse, error) {
 	expires, err := protoconv.ToTime("expires_at", req.GetExpiresAt())
 	if err == nil && !expires.IsZero() && !expires.After(s.options.Now()) {
@@ -66,10 +66,9 @@ func (s *Server) ListKeys(ctx context.Context, _ *pb.ListKeysRequest) (*pb.ListK
 	return res, nil
 }
 
-// RevokeKey deletes an API key. Other servers accept the key for a few more seconds,
-// because they cache keys.
+// RevokeKey deletes an API key. Other servers cache keys, and accept it for a few more seconds.
 func (s *Server) RevokeKey(ctx context.Context, req *pb.RevokeKeyRequest) (*pb.RevokeKeyResponse, error) {
-	s.revokeMu.Lock() // otherwise two concurrent calls could delete the last two admin keys
+	s.revokeMu.Lock() // two concurrent calls must not delete the last two admin keys
 	defer s.revokeMu.Unlock()
 	keys, err := s.keys.APIKeys(ctx)
 	if err != nil {
@@ -96,10 +95,9 @@ func (s *Server) RevokeKey(ctx context.Context, req *pb.RevokeKeyRequest) (*pb.R
 
 var errLastAdminKey = newStatus(codes.FailedPrecondition, "this is the last admin key: create another admin key first, or set force; a server that starts without an admin key creates one", errorInfo("LAST_ADMIN_KEY"))
 
-// restoreIfLast stores the deleted admin key again and returns errLastAdminKey, if no other admin
-// key is left. This happens if two servers delete the last two admin keys concurrently. Each server
-// reads the keys after its own deletion, so at least the server that reads last finds no other
-// admin key, and restores the key that it deleted.
+// restoreIfLast stores the deleted key again if no admin key is left, because two servers deleted
+// the last two concurrently. Each server reads the keys after its own deletion, so at least the
+// later reader finds no other admin key.
 func (s *Server) restoreIfLast(ctx context.Context, deleted *leaderboard.APIKey) error {
 	keys, err := s.keys.APIKeys(ctx)
 	if err != nil || s.hasAdmin(keys) {
@@ -111,14 +109,12 @@ func (s *Server) restoreIfLast(ctx context.Context, deleted *leaderboard.APIKey)
 	return errLastAdminKey
 }
 
-// hasAdmin reports whether one of keys is a valid admin key.
 func (s *Server) hasAdmin(keys []leaderboard.APIKey) bool {
 	return slices.ContainsFunc(keys, func(k leaderboard.APIKey) bool { return auth.IsAdmin(&k, s.options.Now()) })
 }
 
-// selection returns the seasons that a request selects. An empty season means all
-// seasons of the board, and an empty board means all boards. A season without a board
-// is an error.
+// selection returns the seasons that a request selects. An empty season means all seasons, an
+// empty board all boards.
 func selection(board, season string) (ranking.Selection, error) {
 	if season != "" && board == "" {
 		return ranking.Selection{}, &leaderboard.FieldError{Field: "board", Problem: "is required with a season"}
@@ -126,7 +122,6 @@ func selection(board, season string) (ranking.Selection, error) {
 	return ranking.Selection{Board: leaderboard.BoardID(board), Season: leaderboard.SeasonID(season)}, nil
 }
 
-// progress returns the message about the progress of an operation.
 func progress(key leaderboard.SeasonKey, done int64) *pb.Progress {
 	return &pb.Progress{Board: string(key.Board), Season: string(key.Season), Done: done}
 }
@@ -179,7 +174,7 @@ func (s *Server) Rebuild(req *pb.RebuildRequest, stream pb.AdminService_RebuildS
 	act := leaderboard.Act{Action: "rebuild", Board: sel.Board, Season: sel.Season}
 	err = s.audit(ctx, act, func() (err error) {
 		users, err = s.service.Rebuild(ctx, sel, func(key leaderboard.SeasonKey, done int64) {
-			_ = send(&pb.RebuildResponse{Progress: progress(key, done)}) // if the caller has disconnected, ctx is done
+			_ = send(&pb.RebuildResponse{Progress: progress(key, done)})
 		})
 		return err
 	})
@@ -189,10 +184,9 @@ func (s *Server) Rebuild(req *pb.RebuildRequest, stream pb.AdminService_RebuildS
 	return streamError(ctx, send(&pb.RebuildResponse{Summary: &pb.RebuildResponse_Summary{Users: users}}))
 }
 
-// backupName matches names without path separators that do not begin with a dot.
 var backupName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}$`)
 
-// Backup copies the store to the backup directory, under the name from the request.
+// Backup copies the store to the backup directory.
 func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupResponse, error) {
 	name := req.GetName()
 	if name == "" {
@@ -208,9 +202,8 @@ func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupR
 	return &pb.BackupResponse{Name: name}, s.audit(ctx, act, func() error { return s.options.Backup(ctx, name) }, slog.String("backup", name))
 }
 
-// ExportResults streams the results of a board. On request, it also streams its void matches,
-// its bans, and the early ends of its seasons (see [leaderboard.EarlyEnd]) with the results
-// after them.
+// ExportResults streams the results of a board and, on request, its void matches, bans and early
+// ends.
 func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminService_ExportResultsServer) error {
 	ctx, send, stop := prepareStream(s, stream, "")
 	defer stop()

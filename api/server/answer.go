@@ -26,8 +26,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/api/restjson"
 )
 
-// setStatus sets the HTTP status to 202 if the answer has a result that is durable but
-// not applied yet.
+// setStatus sets HTTP status 202 if a result in the answer is durable but not applied yet.
 func setStatus(_ context.Context, w http.ResponseWriter, m proto.Message) error {
 	type outcome interface{ GetStatus() pb.Outcome_Status }
 	accepted := func(o outcome) bool { return o.GetStatus() == pb.Outcome_ACCEPTED }
@@ -40,7 +39,6 @@ func setStatus(_ context.Context, w http.ResponseWriter, m proto.Message) error 
 	return nil
 }
 
-// httpStatus returns the HTTP status for a gRPC code.
 func httpStatus(c codes.Code) int {
 	switch c {
 	case codes.FailedPrecondition:
@@ -52,12 +50,10 @@ func httpStatus(c codes.Code) int {
 	}
 }
 
-// errorMessage returns the body of a REST answer for an error.
 func errorMessage(s *spb.Status) *pb.Error {
 	return &pb.Error{Code: s.GetCode(), Status: code.Code(s.GetCode()).String(), Message: s.GetMessage(), Details: s.GetDetails()}
 }
 
-// writeError answers a request with an error.
 func (gw *gateway) writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
 	s := status.Convert(err)
 	h := w.Header()
@@ -72,7 +68,6 @@ func (gw *gateway) writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.
 	writeErrorBody(w, restStatus(s), s)
 }
 
-// restStatus returns the HTTP status for an error.
 func restStatus(s *status.Status) int {
 	if s.Code() == codes.DeadlineExceeded && reasonOf(s.Err()) == reasonSlowMessage {
 		return http.StatusRequestTimeout
@@ -82,15 +77,14 @@ func restStatus(s *status.Status) int {
 
 func writeErrorBody(w http.ResponseWriter, status int, s *status.Status) {
 	b, err := restjson.Append(nil, errorMessage(s.Proto()))
-	if err != nil { // the type of a detail is unknown: answer without details
+	if err != nil { // a detail of an unknown type: answer without details
 		b, _ = restjson.Append(nil, &pb.Error{Code: int32(s.Code()), Status: code.Code(s.Code()).String(), Message: s.Message()})
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // the client may have disconnected
+	_, _ = w.Write(append(b, '\n'))
 }
 
-// writeRoutingError answers a request that matches no route.
 func (gw *gateway) writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, httpStatus int) {
 	if httpStatus != http.StatusMethodNotAllowed {
 		writeErrorBody(w, http.StatusNotFound, status.New(codes.NotFound, "no such route; /openapi.json lists the routes"))
@@ -125,8 +119,8 @@ func matches(pattern, path string) bool {
 
 const ndjson = "application/x-ndjson"
 
-// jsonMarshaler encodes and decodes JSON for the gateway. It writes each message of a
-// stream on its own line.
+// jsonMarshaler encodes and decodes JSON for the gateway. In a stream, each message has its own
+// line.
 type jsonMarshaler struct{}
 
 var _ runtime.StreamContentType = jsonMarshaler{}
@@ -167,8 +161,8 @@ func (m jsonMarshaler) Unmarshal(data []byte, v any) error {
 }
 
 // NewDecoder returns a decoder of a request body. If r is a *body, admit has already decoded it.
-// For a PATCH, the gateway decodes the body a second time, and r is then a reader of the body's
-// bytes. The argument of the decoder's Decode must be a message or a pointer to a message.
+// For a PATCH, the gateway decodes the bytes a second time. Decode accepts a message or a pointer
+// to a message.
 func (jsonMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
 		if b, ok := r.(*body); ok {
@@ -191,7 +185,6 @@ func (jsonMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	})
 }
 
-// assign sets v to m. v is a message or a pointer to a message.
 func assign(v any, m proto.Message) error {
 	if dst, ok := v.(proto.Message); ok {
 		return copyMessage(dst, m)
@@ -202,7 +195,6 @@ func assign(v any, m proto.Message) error {
 
 const eventStream = "text/event-stream"
 
-// eventMarshaler encodes server-sent events for the gateway.
 type eventMarshaler struct{ jsonMarshaler }
 
 func (eventMarshaler) ContentType(any) string       { return eventStream }
@@ -219,9 +211,8 @@ func (e eventMarshaler) Marshal(v any) ([]byte, error) {
 	return append([]byte(errorEvent(v)+"data: "), b...), err
 }
 
-// errorEvent returns the lines before the data of the event that reports the error at
-// the end of a stream. If the server is stopping, the lines state after how many
-// milliseconds the client should reconnect.
+// errorEvent returns the first lines of the event that ends a stream with an error. If the server
+// is stopping, they state the reconnect delay in milliseconds.
 func errorEvent(v any) string {
 	wrapped, _ := v.(map[string]proto.Message)
 	s, _ := wrapped["error"].(*spb.Status)

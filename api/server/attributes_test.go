@@ -9,7 +9,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Submits, batches and corrections refuse attributes that the board does not declare.
 func TestUndeclaredAttributes(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"cup","divisions":["gender"],"attributes":["mode"]}`)
@@ -23,7 +22,7 @@ func TestUndeclaredAttributes(t *testing.T) {
 		}
 	}
 	checkRefused("a submit", submit("club"))
-	if a := submit("gender"); a.status != http.StatusBadRequest { // the key is repeated
+	if a := submit("gender"); a.status != http.StatusBadRequest {
 		t.Errorf("a repeated key: %d %s, want 400", a.status, a.raw)
 	}
 	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"m","score":1,"attributes":{"mode":"a","gender":"F"}}`)
@@ -33,8 +32,7 @@ func TestUndeclaredAttributes(t *testing.T) {
 	if got := fmt.Sprint(statuses(batch)); got != "[cup REJECTED cup APPLIED]" || !strings.Contains(fmt.Sprint(batch), "club") {
 		t.Errorf("a batch has %v, want its first result rejected because of club", batch)
 	}
-	// Another process declares the attribute. This process has cached the older version of the
-	// board, but accepts the attribute.
+	// This process has cached the board without the attribute.
 	if _, err := h.store.AmendBoard(t.Context(), "cup", func(b *leaderboard.Board) error {
 		b.AcceptedAttributes = []string{"mode", "club"}
 		return nil
@@ -59,8 +57,7 @@ func TestUndeclaredAttributes(t *testing.T) {
 	}
 }
 
-// A board that an earlier build created keeps accepting all attributes, and results without
-// tie-breakers.
+// A board of an earlier build accepts all attributes, and results without tie-breakers.
 func TestBoardsOfEarlierBuilds(t *testing.T) {
 	h := newHarness(t, Options{})
 	rules := leaderboard.Board{ID: "old", TieBreakers: []leaderboard.TieBreaker{{Name: "falls", Order: leaderboard.LowerFirst}}, Season: leaderboard.Schedule{Grace: leaderboard.DefaultGrace}}

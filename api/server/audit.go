@@ -20,12 +20,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// requestIDHeader is the HTTP header, or the gRPC metadata, with the id of a request.
 const requestIDHeader = "X-Request-Id"
 
-// requestID returns the id that the caller gave to a request, if it is 1 to MaxIDBytes
-// of printable ASCII. Otherwise requestID returns a new id. values are the values of the
-// header.
+// requestID returns the caller's id of a request if it is 1 to MaxIDBytes of printable ASCII, and
+// otherwise a new id.
 func requestID(values []string) string {
 	if len(values) == 1 && values[0] != "" && len(values[0]) <= leaderboard.MaxIDBytes &&
 		!strings.ContainsFunc(values[0], func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) }) {
@@ -34,10 +32,8 @@ func requestID(values []string) string {
 	return rand.Text()
 }
 
-// audit appends act to the audit log, and then calls perform to perform the act. Every act
-// therefore has a record. If perform fails, audit appends a second record, with Failed set.
-// audit also writes act to the server's log. If act is not about a board, season or user, the
-// attributes in object name its object in the log.
+// audit appends act to the audit log before it calls perform. If perform fails, audit appends a
+// second record with Failed set. The server's log also gets act, with the attributes in object.
 func (s *Server) audit(ctx context.Context, act leaderboard.Act, perform func() error, object ...slog.Attr) error {
 	act.ID, act.At, act.Actor = rand.Text(), leaderboard.Truncate(s.options.Now()), actor(ctx)
 	if a := admissionFrom(ctx); a != nil {
@@ -50,13 +46,13 @@ func (s *Server) audit(ctx context.Context, act leaderboard.Act, perform func() 
 	s.logAct(ctx, &act, err, object)
 	if err != nil {
 		act.ID, act.At, act.Failed, act.ActDetail = rand.Text(), leaderboard.Truncate(s.options.Now()), true, leaderboard.ActDetail{}
-		_ = s.service.AppendAct(context.WithoutCancel(ctx), act) // the caller gets the first error
+		_ = s.service.AppendAct(context.WithoutCancel(ctx), act)
 	}
 	return err
 }
 
-// logAct logs an act and its error. It omits the reason and the changes, which are in the
-// audit log and may hold personal data.
+// logAct logs an act and its error. The log omits the reason and the changes, which may hold
+// personal data.
 func (s *Server) logAct(ctx context.Context, act *leaderboard.Act, err error, object []slog.Attr) {
 	attrs := []slog.Attr{slog.String("action", act.Action), slog.String("actor", act.Actor),
 		slog.String("client", clientOf(ctx)), slog.String("request_id", act.RequestID)}
@@ -72,7 +68,7 @@ func (s *Server) logAct(ctx context.Context, act *leaderboard.Act, err error, ob
 	s.options.Log.LogAttrs(ctx, slog.LevelInfo, "administrative act", attrs...)
 }
 
-// messageJSON returns a message as JSON in the form that REST uses.
+// messageJSON returns a message in the JSON form of REST.
 func messageJSON(m proto.Message) string {
 	text, err := restjson.Append(nil, m)
 	if err != nil {
@@ -81,8 +77,7 @@ func messageJSON(m proto.Message) string {
 	return string(text)
 }
 
-// fieldJSON returns the JSON object with one field, whose value is a string or a list of
-// strings.
+// fieldJSON returns a JSON object with one field. value is a string or a list of strings.
 func fieldJSON(name string, value any) string {
 	message, err := structpb.NewStruct(map[string]any{name: value})
 	if err != nil {
@@ -120,7 +115,6 @@ func (s *Server) ListActs(ctx context.Context, req *pb.ListActsRequest) (*pb.Lis
 	return res, nil
 }
 
-// parseTime parses a time in RFC 3339. An empty text is the zero time.
 func parseTime(field, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -140,8 +134,7 @@ func fromAct(a *leaderboard.Act) *pb.Act {
 	}
 }
 
-// actToken returns the token of the page that follows the act k. It returns "" for the
-// zero key.
+// actToken returns the token of the page after k, or "" for the zero key.
 func actToken(k leaderboard.ActKey) string {
 	if k.ID == "" {
 		return ""

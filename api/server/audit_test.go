@@ -17,7 +17,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// acts returns the acts that match the query of a URL, the newest first.
 func (h *harness) acts(query string) (acts []map[string]any) {
 	h.t.Helper()
 	for _, a := range h.must("admin", "GET", "/v1/audit"+query, nil)["acts"].([]any) {
@@ -26,9 +25,8 @@ func (h *harness) acts(query string) (acts []map[string]any) {
 	return acts
 }
 
-// Every method that needs the admin scope and changes something appends one record to
-// the audit log. The record has the caller, the request, and the state before and after.
-// The server's log has one line for each record.
+// Every method that needs the admin scope and changes something appends one record to the audit
+// log.
 func TestEveryAdministrativeActHasARecord(t *testing.T) {
 	var backups []string
 	h := newHarness(t, Options{Backup: func(_ context.Context, name string) error {
@@ -54,7 +52,7 @@ func TestEveryAdministrativeActHasARecord(t *testing.T) {
 			call[2] = `{"repair":true}`
 		}
 		before := len(h.acts(""))
-		h.do("submit", call[0], call[1], call[2]) // a refused call, which must have no record
+		h.do("submit", call[0], call[1], call[2]) // a refused call must have no record
 		if a := h.do("admin", call[0], call[1], call[2]); a.status != http.StatusOK {
 			t.Errorf("%s: answer %d %s, want 200", name, a.status, a.raw)
 			continue
@@ -81,12 +79,10 @@ func TestEveryAdministrativeActHasARecord(t *testing.T) {
 	h.checkLogLines()
 }
 
-// checkLogLines checks that the server's log has one line for each record of the audit
-// log, in the same order and about the same request.
 func (h *harness) checkLogLines() {
 	h.t.Helper()
 	lines, acts := h.logLines("administrative act"), h.acts("")
-	slices.Reverse(acts) // the oldest first
+	slices.Reverse(acts)
 	if len(lines) != len(acts) {
 		h.t.Fatalf("the log has %d lines, want one for each of %d records: %v", len(lines), len(acts), lines)
 	}
@@ -99,7 +95,6 @@ func (h *harness) checkLogLines() {
 	}
 }
 
-// A call of an administrator that changes nothing has no record.
 func TestReadsHaveNoRecord(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/admin/verify", `{}`)
@@ -111,8 +106,6 @@ func TestReadsHaveNoRecord(t *testing.T) {
 	}
 }
 
-// The audit log can be filtered and paged. An act that fails has a second record with
-// the same request id.
 func TestAuditLogIsFilteredAndPaged(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"b","order":"HIGHER_FIRST"}`)
@@ -168,7 +161,6 @@ func TestAuditLogIsFilteredAndPaged(t *testing.T) {
 	}
 }
 
-// After an erasure, no answer of the audit log names the user, whatever the act was.
 func TestAuditLogForgetsAnErasedUser(t *testing.T) {
 	h, clock := newMonthlyHarness(t, firstOfNovember)
 	for _, match := range []string{"a", "b", "c", "d"} {
@@ -213,7 +205,7 @@ func TestAuditLogForgetsAnErasedUser(t *testing.T) {
 	}
 }
 
-// unrecordingStore is a store that cannot append to the audit log while broken is set.
+// unrecordingStore cannot append to the audit log while broken is set.
 type unrecordingStore struct {
 	leaderboard.Store
 	broken bool
@@ -226,7 +218,6 @@ func (u *unrecordingStore) AppendAct(ctx context.Context, a leaderboard.Act) err
 	return u.Store.AppendAct(ctx, a)
 }
 
-// An act that cannot be recorded does not happen.
 func TestActsHappenOnlyAfterTheirRecord(t *testing.T) {
 	store, index := embedded.Open(t)
 	u := &unrecordingStore{Store: store}
@@ -269,7 +260,6 @@ func TestActsHappenOnlyAfterTheirRecord(t *testing.T) {
 	}
 }
 
-// The API cannot change the audit log.
 func TestAuditLogCannotBeChanged(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/users/ann:ban", `{}`)

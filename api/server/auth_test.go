@@ -24,8 +24,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// Every method that the server serves has a scope in the map requiredScopes. The map contains no
-// other methods.
 func TestEveryMethodHasAScope(t *testing.T) {
 	h := newHarness(t, Options{})
 	served := map[string]bool{}
@@ -45,8 +43,7 @@ func TestEveryMethodHasAScope(t *testing.T) {
 	}
 }
 
-// calls is a map with a REST request for every method of the API: HTTP method, path and
-// body.
+// calls has a REST request for every method: HTTP method, path and body.
 var calls = map[string][3]string{
 	"SubmitScore":         {"POST", "/v1/scores", `{"user_id":"u","points":1}`},
 	"BatchSubmitScores":   {"POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`},
@@ -88,8 +85,6 @@ var calls = map[string][3]string{
 	"EndSeason":           {"POST", "/v1/boards/x/seasons/all:end", `{"reason":"test"}`},
 }
 
-// Over REST and gRPC, every method refuses callers without the scope that it needs, and
-// accepts callers with this scope.
 func TestEveryMethodChecksTheScope(t *testing.T) {
 	h := newHarness(t, Options{})
 	for method, need := range requiredScopes {
@@ -121,7 +116,7 @@ func TestEveryMethodChecksTheScope(t *testing.T) {
 	}
 }
 
-// invoke calls a method over gRPC, with an empty request and the key that has the scope s.
+// invoke calls a method over gRPC with an empty request and the key of scope s.
 func (h *harness) invoke(s auth.Scope, method string) error {
 	desc, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(strings.ReplaceAll(method[1:], "/", ".")))
 	if err != nil {
@@ -136,7 +131,7 @@ func (h *harness) invoke(s auth.Scope, method string) error {
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+h.keys[s.String()])
 	}
 	if !m.IsStreamingServer() {
-		return h.conn.Invoke(ctx, method, &pb.ListKeysRequest{}, &pb.DeleteBoardResponse{}) // any empty message has the same encoding: no bytes
+		return h.conn.Invoke(ctx, method, &pb.ListKeysRequest{}, &pb.DeleteBoardResponse{}) // any empty message has the same encoding
 	}
 	stream, err := h.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
 	if err != nil {
@@ -178,7 +173,6 @@ func TestAuthorizationHeader(t *testing.T) {
 			t.Errorf("GET %s without a key: %d %s, want 401", path, a.status, a.raw)
 		}
 	}
-	// The server does not accept a key in a query parameter.
 	if a := h.do("", "GET", "/v1/scores?key="+key, nil); a.status != http.StatusUnauthorized {
 		t.Errorf("GET with a key in the query: %d %s, want 401", a.status, a.raw)
 	}
@@ -275,7 +269,6 @@ func TestTwoServersKeepTheLastAdminKey(t *testing.T) {
 	}
 }
 
-// adminKeyID returns the id of the admin key of h.
 func adminKeyID(h *harness) string {
 	return auth.KeyFrom(secret.Text(h.keys["admin"]), "", nil, tokenNow).ID
 }
@@ -292,8 +285,7 @@ func (s *concurrentDeletes) DeleteAPIKey(ctx context.Context, id string) error {
 	return s.Store.DeleteAPIKey(ctx, id)
 }
 
-// While the store is unavailable, a call with a key that is not cached fails with 503,
-// not 401.
+// While the store is unavailable, a call with a key that is not cached fails with 503, not 401.
 func TestKeyStoreDown(t *testing.T) {
 	base := newHarness(t, Options{})
 	h := serve(t, base.service, downKeyStore{base.store}, Options{})
@@ -330,7 +322,6 @@ func TestOpenServers(t *testing.T) {
 	}
 }
 
-// No log, error or metric shows a secret.
 func TestSecretsStaySecret(t *testing.T) {
 	h := newHarness(t, Options{JWT: auth.JWT{Algorithm: "HS256", Secret: secret.Text(strings.Repeat("jwtsecret", 4)), Issuer: "i", Audience: "a"}})
 	made := h.must("admin", "POST", "/v1/keys", `{"name":"k","scopes":["submit"]}`)
@@ -358,9 +349,8 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 }
 
-// An attacker can make the name of a web page resolve to this machine. A browser then
-// lets the page read the server's answers. Only the Host header reveals the attack, so an
-// insecure server answers only requests whose Host is a loopback name.
+// By DNS rebinding, a web page can make a browser call this server. Only the Host header then shows
+// the attack.
 func TestInsecureServerAnswersOnlyLoopbackNames(t *testing.T) {
 	open, keyed := newHarness(t, Options{Insecure: true}), newHarness(t, Options{})
 	status := func(h *harness, path, host string) int {
@@ -395,7 +385,6 @@ func TestInsecureServerAnswersOnlyLoopbackNames(t *testing.T) {
 	}
 }
 
-// The server does not read the body of a refused call.
 func TestRefusedBodiesAreNotRead(t *testing.T) {
 	h := newHarness(t, Options{})
 	for _, scope := range []string{"", "read"} {

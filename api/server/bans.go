@@ -13,10 +13,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// reasonBanned is the reason in the answer to a submit of a banned user.
 const reasonBanned = "USER_BANNED"
 
-// actor returns the id of the caller. It is empty if the call has no credentials.
+// actor returns the caller's id, or "" without credentials.
 func actor(ctx context.Context) string {
 	if a := admissionFrom(ctx); a != nil {
 		return a.caller.ID
@@ -24,7 +23,6 @@ func actor(ctx context.Context) string {
 	return ""
 }
 
-// isAdmin reports whether the caller has the admin scope.
 func isAdmin(ctx context.Context) bool {
 	a := admissionFrom(ctx)
 	return a != nil && a.caller.Scope >= auth.Admin
@@ -61,9 +59,8 @@ func (s *Server) UnbanUser(ctx context.Context, req *pb.UnbanUserRequest) (*pb.U
 	return res, nil
 }
 
-// setBan writes the state of a ban, with a record in the audit log. It returns the state
-// that is stored afterwards. A dry run writes nothing, and also returns what would
-// change.
+// setBan writes a ban with a record in the audit log, and returns the stored state. A dry run
+// writes nothing, and also returns the effect.
 func (s *Server) setBan(ctx context.Context, dryRun bool, ban leaderboard.Ban) (leaderboard.Ban, *pb.BanEffect, error) {
 	if dryRun {
 		preview, err := s.service.PreviewBan(ctx, ban)
@@ -101,9 +98,8 @@ func fromBanPreview(p *ranking.BanPreview) *pb.BanEffect {
 	return effect
 }
 
-// addBans adds to data the bans of a user that are in force: the ban on every board, and
-// the bans on boards that the caller may use. data.Banned then reports whether the ban on every
-// board is in force.
+// addBans adds the bans in force to data: on every board, and on boards that the caller may use.
+// data.Banned reports whether the ban on every board is in force.
 func (s *Server) addBans(ctx context.Context, user leaderboard.UserID, data *pb.ListUserScoresResponse_UserScores) error {
 	bans, err := s.service.UserBans(ctx, user)
 	if err != nil {
@@ -141,8 +137,8 @@ func (s *Server) ListBans(ctx context.Context, req *pb.ListBansRequest) (*pb.Lis
 	return res, nil
 }
 
-// banToken returns the token of the page that follows the ban k. It returns "" for the
-// zero key. A line feed separates the ids, because no id contains one.
+// banToken returns the token of the page after k, or "" for the zero key. No id contains a line
+// feed.
 func banToken(k leaderboard.BanKey) string {
 	if k.User == "" {
 		return ""

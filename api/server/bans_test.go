@@ -17,8 +17,6 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// Only administrators can read bans. A game server learns of a ban only from the answer
-// to its submit.
 func TestBansAreSeenByAdministratorsOnly(t *testing.T) {
 	h := newHarness(t, Options{PublicRead: true})
 	h.createBoard(`{"board_id":"b","season":{"schedule":"NONE"}}`)
@@ -76,19 +74,17 @@ func TestBansAreSeenByAdministratorsOnly(t *testing.T) {
 	}
 }
 
-// showsBan reports whether an answer shows that a user is banned, or why.
 func showsBan(answer string) bool {
 	return strings.Contains(strings.ToLower(answer), "banned") || strings.Contains(answer, "secret")
 }
 
-// Every answer to a submit for a banned user has the reason USER_BANNED and no rank. The
-// result counts after the ban is lifted.
+// Every submit for a banned user has the reason USER_BANNED. Its result counts after the ban.
 func TestSubmitOfABannedUserHasTheReason(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"b","season":{"schedule":"NONE"}}`)
 	h.createBoard(`{"board_id":"c","season":{"schedule":"NONE"}}`)
 	h.must("admin", "POST", "/v1/users/u:ban", `{"board":"b"}`)
-	for range 2 { // the second submit is a duplicate
+	for range 2 {
 		got := h.must("submit", "POST", "/v1/boards/b/scores", `{"user_id":"u","match_id":"m","score":7}`)
 		if got["reason"] != "USER_BANNED" || got["success"] != true || got["new_score"] != number(7) || got["rank"] != nil {
 			t.Errorf("submit for a banned user: %v, want USER_BANNED, the score 7 and no rank", got)
@@ -107,8 +103,7 @@ func TestSubmitOfABannedUserHasTheReason(t *testing.T) {
 	}
 }
 
-// A search for bans matches parts of the user, the reason and the actor, in any case. It
-// finds lifted and ended bans on request only.
+// A search for bans ignores case, and finds lifted and ended bans on request only.
 func TestBansAreSearched(t *testing.T) {
 	now := &atomic.Pointer[time.Time]{}
 	now.Store(&firstOfNovember)
@@ -121,7 +116,7 @@ func TestBansAreSearched(t *testing.T) {
 	h.must("admin", "POST", "/v1/users/lifted:ban", `{"reason":"aimbot"}`)
 	h.must("admin", "POST", "/v1/users/lifted:unban", `{"reason":"appeal"}`)
 	later := firstOfNovember.AddDate(0, 0, 1)
-	now.Store(&later) // the ban of trent has ended
+	now.Store(&later)
 	actor := get(h.must("admin", "GET", "/v1/bans?user=mallet", nil), "bans", 0, "actor").(string)
 	for query, want := range map[string]string{
 		"":                                    "Mallory mallet",

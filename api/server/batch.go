@@ -14,7 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// batch has the results of a request that are of one board.
+// batch has the results of one board in a request.
 type batch struct {
 	board   leaderboard.Board
 	results []leaderboard.MatchResult
@@ -22,8 +22,7 @@ type batch struct {
 	err     error // why the board could not be read or written
 }
 
-// add converts r, the result at an index of the request, and adds it to b. If r is invalid,
-// add returns an outcome that describes the faults, and otherwise nil.
+// add converts r and adds it to b. If r is invalid, add returns its outcome, and otherwise nil.
 func (b *batch) add(index int, r *pb.Result) *pb.Outcome {
 	result, err := newResult(&b.board, r)
 	if err != nil {
@@ -35,8 +34,8 @@ func (b *batch) add(index int, r *pb.Result) *pb.Outcome {
 	return nil
 }
 
-// submitBatch passes the results of b to the service, for a method of the API. It sets
-// their outcomes in outcomes, which has an element for each result of the request.
+// submitBatch passes b to the service, and sets the outcomes. outcomes has an element for each
+// result of the request.
 func (s *Server) submitBatch(ctx context.Context, method string, o submitOptions, b *batch, outcomes []*pb.Outcome) error {
 	if len(b.results) == 0 {
 		return nil
@@ -51,8 +50,8 @@ func (s *Server) submitBatch(ctx context.Context, method string, o submitOptions
 	return nil
 }
 
-// BatchSubmitScores records many results of one board. It returns an outcome for each result, also
-// for invalid results.
+// BatchSubmitScores records many results of one board. Each result has an outcome, also an invalid
+// one.
 func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScoresRequest) (*pb.BatchSubmitScoresResponse, error) {
 	board, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
@@ -62,20 +61,17 @@ func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScore
 	res := &pb.BatchSubmitScoresResponse{Outcomes: make([]*pb.Outcome, len(req.GetResults()))}
 	for i, r := range req.GetResults() {
 		if ctx.Err() != nil {
-			return nil, ctx.Err() // the caller disconnected or the deadline passed
+			return nil, ctx.Err()
 		}
 		res.Outcomes[i] = b.add(i, r)
 	}
 	return res, s.submitBatch(ctx, "BatchSubmitScores", req, b, res.Outcomes)
 }
 
-// parallelBoards is the largest number of boards that one call reads or writes
-// concurrently.
 const parallelBoards = 32
 
-// BatchSubmitResults records many results, each on the board that it names. It returns an
-// outcome for each result. A board that does not exist or cannot be written affects the
-// outcomes of its own results only. If no board could be written, and a retry may succeed,
+// BatchSubmitResults records results of many boards, with an outcome for each. The failure of a
+// board affects only its own results. If no board was written and a retry may succeed,
 // BatchSubmitResults returns an error.
 func (s *Server) BatchSubmitResults(ctx context.Context, req *pb.BatchSubmitResultsRequest) (*pb.BatchSubmitResultsResponse, error) {
 	res := &pb.BatchSubmitResultsResponse{Outcomes: make([]*pb.Outcome, len(req.GetResults()))}
@@ -104,9 +100,8 @@ func (s *Server) BatchSubmitResults(ctx context.Context, req *pb.BatchSubmitResu
 	return res, s.addFailures(ctx, req.GetResults(), res.Outcomes, batches)
 }
 
-// addFailures sets the board of each outcome, and the outcomes that are missing because a board
-// failed. If every board failed, it returns the first failure that a retry may fix, or nil if a
-// retry can fix no failure.
+// addFailures sets each outcome's board, and the missing outcomes, whose boards failed. If every
+// board failed, it returns the first failure that a retry may fix.
 func (s *Server) addFailures(ctx context.Context, results []*pb.Result, outcomes []*pb.Outcome, batches map[leaderboard.BoardID]*batch) error {
 	written := false
 	var failure error
@@ -140,8 +135,8 @@ func (s *Server) addFailures(ctx context.Context, results []*pb.Result, outcomes
 	return nil
 }
 
-// forEach calls f for 0 to n-1, at most parallelBoards at a time. If a call panics, forEach
-// panics too, in the goroutine of its caller.
+// forEach calls f for 0 to n-1, at most parallelBoards at a time. If a call panics, forEach panics
+// in its caller's goroutine.
 func forEach(n int, f func(i int)) {
 	var calls errgroup.Group
 	calls.SetLimit(parallelBoards)

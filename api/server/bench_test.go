@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// BenchmarkREST measures the time of a REST call in the handler, without sockets. The
-// store is in memory, and the rank index is in this process.
+// BenchmarkREST measures a REST call in the handler, without sockets.
 func BenchmarkREST(b *testing.B) {
 	h := newHarness(b, Options{})
 	for i := range 10 {

@@ -40,8 +40,7 @@ func (s *Server) GetBoard(ctx context.Context, req *pb.GetBoardRequest) (*pb.Get
 	return &pb.GetBoardResponse{Board: s.fromBoard(ctx, &b)}, nil
 }
 
-// fromBoard returns the message of a board. It leaves out the source and the linked boards
-// that the caller may not see.
+// fromBoard omits the source and the linked boards that the caller may not see.
 func (s *Server) fromBoard(ctx context.Context, b *leaderboard.Board) *pb.Board {
 	board := protoconv.FromBoard(b)
 	hidden := func(id string) bool {
@@ -55,8 +54,8 @@ func (s *Server) fromBoard(ctx context.Context, b *leaderboard.Board) *pb.Board 
 	return board
 }
 
-// boardObject returns a board as the audit log has it. It leaves out the source and the
-// linked boards: an act on a board does not change them, and not every reader may see them.
+// boardObject returns a board for the audit log. It omits the source and the linked boards, which
+// not every reader may see.
 func boardObject(b *leaderboard.Board) string {
 	board := protoconv.FromBoard(b)
 	board.Source, board.LinkedBoards = nil, nil
@@ -126,7 +125,6 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 	return &pb.UpdateBoardResponse{Board: s.fromBoard(ctx, &b)}, nil
 }
 
-// fromBoardPreview returns the board as it would be, with what would change.
 func (s *Server) fromBoardPreview(ctx context.Context, p *ranking.BoardPreview) *pb.Board {
 	b := s.fromBoard(ctx, &p.Board)
 	b.Effect = &pb.BoardEffect{Truncated: p.Truncated, ChangedCount: int64(p.Changed), RemovedCount: int64(p.Removed)}
@@ -140,11 +138,12 @@ func (s *Server) fromBoardPreview(ctx context.Context, p *ranking.BoardPreview) 
 	return b
 }
 
-// applyMask sets the fields of dst that paths name to their values in src. Without
-// paths, it sets all fields that src has.
+// applyMask copies the fields in paths from src to dst. Without paths, it copies all fields that
+// src has.
 func applyMask(dst, src protoreflect.Message, paths []string) error {
-	// namesField reports whether the request names a field to change, other than board_id. The
-	// gateway converts the body {} to the path "".
+	// namesField reports whether the request names a field other than board_id. The gateway
+	// converts
+	// the body {} to the path "".
 	namesField := len(paths) > 0 && paths[0] != ""
 	if len(paths) == 0 {
 		src.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -179,7 +178,7 @@ func applyMask(dst, src protoreflect.Message, paths []string) error {
 
 // DeleteBoard deletes a board with all of its results.
 func (s *Server) DeleteBoard(ctx context.Context, req *pb.DeleteBoardRequest) (*pb.DeleteBoardResponse, error) {
-	id := leaderboard.BoardID(req.GetBoard()) // here, an empty id must not mean the default board
+	id := leaderboard.BoardID(req.GetBoard()) // an empty id must not mean the default board
 	if err := id.Validate(); err != nil {
 		return nil, err
 	}

@@ -12,23 +12,19 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// reach states which boards a call of a method concerns.
 type reach int8
 
 const (
-	// everyBoard: the call concerns all boards. A key that is bound to boards may not
-	// make such a call. A method without an entry in the variable reaches has this reach.
+	// everyBoard: all boards. A key that is bound to boards may not make the call. Methods
+	// without an entry in reaches have this reach.
 	everyBoard reach = iota
-	// seenBoards: the answer leaves out the boards that the caller may not see.
 	seenBoards
-	// oneBoard: the call concerns the board that the request names. If the request names
-	// no board, the call concerns the default board.
+	// oneBoard: the board that the request names, or the default board.
 	oneBoard
-	// givenBoard: the call concerns the board that the request names. If the request
-	// names no board, the call concerns all boards.
+	// givenBoard: the board that the request names, or all boards.
 	givenBoard
-	// resultBoards: the call concerns the boards that the results of the request name. A
-	// result that names no board is of the default board.
+	// resultBoards: the boards that the results name. A result without a board is of the
+	// default board.
 	resultBoards
 )
 
@@ -69,8 +65,7 @@ var reaches = map[string]reach{
 	pb.AdminService_ExportResults_FullMethodName: oneBoard,
 }
 
-// boardsOf returns the boards that a request concerns, each once. The id "" means all
-// boards. r is the reach of the request's method.
+// boardsOf returns the boards that a request concerns, each once. "" means all boards.
 func boardsOf(r reach, req any) []leaderboard.BoardID {
 	if r != resultBoards {
 		return []leaderboard.BoardID{boardOf(r, req)}
@@ -85,8 +80,6 @@ func boardsOf(r reach, req any) []leaderboard.BoardID {
 	return slices.Compact(ids)
 }
 
-// boardOf returns the board that a request concerns, or "" if it concerns all boards. r
-// is the reach of the request's method.
 func boardOf(r reach, req any) leaderboard.BoardID {
 	name := ""
 	switch req := req.(type) {
@@ -101,10 +94,9 @@ func boardOf(r reach, req any) leaderboard.BoardID {
 	return leaderboard.BoardID(name)
 }
 
-// checkBoards returns an error if the caller may not call a method for a board of the
-// request. If the caller's key is bound to other boards, the error is an
-// [auth.BoardError]. If the caller may not see the board, the error is the same as for a
-// board that does not exist.
+// checkBoards checks that the caller may call a method for the boards of the request.
+// Errors: [auth.BoardError] if the caller's key is bound to other boards;
+// [leaderboard.ErrBoardNotFound] if the caller may not see a board.
 func (s *Server) checkBoards(ctx context.Context, method string, req any) error {
 	a := admissionFrom(ctx)
 	if a == nil || scopeOf(method) == auth.Public {
@@ -122,8 +114,7 @@ func (s *Server) checkBoards(ctx context.Context, method string, req any) error 
 	return nil
 }
 
-// checkBoard does the work of checkBoards for one board. If it reads the board, it sets
-// a.board.
+// checkBoard checks one board. If it reads the board, it sets a.board.
 func (s *Server) checkBoard(ctx context.Context, a *admission, r reach, id leaderboard.BoardID) error {
 	if bound := a.caller.Bound; !bound.AllBoards() && (r == everyBoard || id == "" || !bound.Allows(id)) {
 		if r == everyBoard {
@@ -139,12 +130,10 @@ func (s *Server) checkBoard(ctx context.Context, a *admission, r reach, id leade
 	return err
 }
 
-// seesAll reports whether a caller may see private boards.
 func (s *Server) seesAll(a *admission) bool { return s.options.Insecure || !a.anonymous() }
 
-// publicBoard returns a board. Errors: [leaderboard.ErrBoardNotFound] if the board is private
-// or does not exist. It must run before the handler: the handler would check the rest of the
-// request first, and its errors would show that a private board exists.
+// publicBoard returns a board. Errors: [leaderboard.ErrBoardNotFound] if the board is private.
+// It must run before the handler, whose other errors would show that a private board exists.
 func (s *Server) publicBoard(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := s.service.Board(ctx, id)
 	if err == nil && b.Private {
@@ -156,7 +145,7 @@ func (s *Server) publicBoard(ctx context.Context, id leaderboard.BoardID) (*lead
 	return &b, nil
 }
 
-// resolvedBoard returns a board if checkBoards has read it for the call of ctx, and otherwise nil.
+// resolvedBoard returns the board that checkBoards has read for this call, or nil.
 func resolvedBoard(ctx context.Context, id leaderboard.BoardID) *leaderboard.Board {
 	if a := admissionFrom(ctx); a != nil && a.board != nil && a.board.ID == id {
 		return a.board
@@ -164,7 +153,6 @@ func resolvedBoard(ctx context.Context, id leaderboard.BoardID) *leaderboard.Boa
 	return nil
 }
 
-// board returns a board that the request names.
 func (s *Server) board(ctx context.Context, id leaderboard.BoardID) (leaderboard.Board, error) {
 	if b := resolvedBoard(ctx, id); b != nil {
 		return *b, nil
@@ -172,20 +160,18 @@ func (s *Server) board(ctx context.Context, id leaderboard.BoardID) (leaderboard
 	return s.service.Board(ctx, id)
 }
 
-// allows reports whether the caller's key may be used for a board.
 func allows(ctx context.Context, id leaderboard.BoardID) bool {
 	a := admissionFrom(ctx)
 	return a == nil || a.caller.Bound.Allows(id)
 }
 
-// sees reports whether the caller may see a board.
 func (s *Server) sees(ctx context.Context, b *leaderboard.Board) bool {
 	a := admissionFrom(ctx)
 	return allows(ctx, b.ID) && (!b.Private || a == nil || s.seesAll(a))
 }
 
-// boardRegistrar registers services. It wraps their streams, so that checkBoards checks
-// each message that a stream receives. For unary calls, an interceptor calls checkBoards.
+// boardRegistrar registers services whose streams check the boards of each message. An
+// interceptor checks the unary calls.
 type boardRegistrar struct {
 	grpc.ServiceRegistrar
 	api *Server
@@ -204,14 +190,13 @@ func (r boardRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	r.ServiceRegistrar.RegisterService(&wrapped, impl)
 }
 
-// boardStream is a stream that checks the board of each message that it receives.
 type boardStream struct {
 	grpc.ServerStream
 	api    *Server
 	method string
 }
 
-// RecvMsg receives a message, and returns an error if checkBoards refuses it.
+// RecvMsg receives a message and checks its boards.
 func (s boardStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err

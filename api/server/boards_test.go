@@ -22,7 +22,6 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// eachMethod calls f with every method of the API.
 func eachMethod(f func(method string, md protoreflect.MethodDescriptor)) {
 	for _, file := range []protoreflect.FileDescriptor{pb.File_leaderboard_v1_leaderboard_service_proto, pb.File_leaderboard_v1_admin_service_proto} {
 		for i := range file.Services().Len() {
@@ -35,8 +34,8 @@ func eachMethod(f func(method string, md protoreflect.MethodDescriptor)) {
 	}
 }
 
-// requestFor returns a request of a method. If the request has the field board,
-// requestFor sets it to id and returns true.
+// requestFor returns a request of a method. If it has the field board, requestFor sets the field to
+// id and returns true.
 func requestFor(t *testing.T, md protoreflect.MethodDescriptor, id string) (m proto.Message, hasBoard bool) {
 	t.Helper()
 	typ, err := protoregistry.GlobalTypes.FindMessageByName(md.Input().FullName())
@@ -56,8 +55,8 @@ func requestFor(t *testing.T, md protoreflect.MethodDescriptor, id string) (m pr
 	return m, fd != nil
 }
 
-// The variable reaches has an entry for every method that a caller without a key may call, and
-// for every method whose request has the field board.
+// The map reaches has every method that a caller without a key may call, or whose request has the
+// field board.
 func TestEveryMethodHasAReach(t *testing.T) {
 	eachMethod(func(method string, md protoreflect.MethodDescriptor) {
 		req, hasBoard := requestFor(t, md, "x")
@@ -78,17 +77,15 @@ func TestEveryMethodHasAReach(t *testing.T) {
 	}
 }
 
-// newKey creates a key from the body of a request, and stores its secret in h.keys under
-// a name.
+// newKey creates a key and stores its secret in h.keys.
 func (h *harness) newKey(name string, body map[string]any) {
 	h.t.Helper()
 	body["name"] = name
 	h.keys[name] = h.must("admin", "POST", "/v1/keys", body)["secret"].(string)
 }
 
-// newBoundHarness starts a server with several boards. Each board has a result of user u.
-// newBoundHarness also creates a key for each scope. These keys are bound to the board cup and the
-// prefix "eu-".
+// newBoundHarness starts a server with several boards, and a key for each scope. The keys are bound
+// to the board cup and the prefix "eu-".
 func newBoundHarness(t *testing.T) *harness {
 	h := newHarness(t, Options{})
 	h.http.Client().Timeout = 20 * time.Second // a stream ends only if it is refused
@@ -102,8 +99,7 @@ func newBoundHarness(t *testing.T) *harness {
 	return h
 }
 
-// Over gRPC, every method refuses a key that is bound to other boards. The error names
-// the refused board.
+// Over gRPC, every method refuses a key of other boards. The error names the refused board.
 func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 	h := newBoundHarness(t)
 	checkDenied := func(what string, err error, names string) {
@@ -124,7 +120,7 @@ func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 			if !hasBoard || id == "" && reaches[method] == givenBoard {
 				names = "all boards"
 			}
-			switch req := req.(type) { // the server refuses these requests earlier if their list is empty
+			switch req := req.(type) { // an empty list would be refused before the board
 			case *pb.BatchSubmitScoresRequest:
 				req.Results = []*pb.Result{{UserId: "u"}}
 			case *pb.BatchSubmitResultsRequest:
@@ -156,8 +152,6 @@ func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 	}
 }
 
-// Over REST, a bound key can read, write and administer only the boards that it is bound
-// to. Lists omit other boards.
 func TestBoundKeysOverREST(t *testing.T) {
 	h := newBoundHarness(t)
 	for _, tt := range []struct {
@@ -236,7 +230,6 @@ func TestBoundKeysOverREST(t *testing.T) {
 	}
 }
 
-// CreateKey refuses invalid boards and prefixes. The server compares ids byte by byte.
 func TestBoardsOfKeys(t *testing.T) {
 	h := newHarness(t, Options{})
 	many := make([]string, 101)
@@ -291,8 +284,7 @@ func TestBoardsOfKeys(t *testing.T) {
 	}
 }
 
-// publicReads are requests for a board, which callers without a key make under
-// public_read: HTTP method, path and body. BOARD is a placeholder for the board's id.
+// publicReads are requests that callers without a key may make: HTTP method, path and body.
 var publicReads = [][3]string{
 	{"GET", "/v1/boards/BOARD", ""}, {"GET", "/v1/boards/BOARD/scores", ""}, {"GET", "/v1/boards/BOARD/scores?limit=0", ""},
 	{"GET", "/v1/boards/BOARD/scores?season=bogus", ""}, {"GET", "/v1/boards/BOARD/scores?division=x:y", ""},
@@ -306,11 +298,11 @@ var publicReads = [][3]string{
 	{"PATCH", "/v1/boards/BOARD", `{"title":"t"}`}, {"DELETE", "/v1/boards/BOARD", ""}, {"GET", "/v1/boards/BOARD/results", ""},
 }
 
-// Under public_read, a caller without a key gets the same answer for a private board as
-// for a board that does not exist. This includes requests with other errors.
+// Without a key, a private board answers as if it did not exist, also to requests with other
+// errors.
 func TestPrivateBoardsAreAsIfAbsent(t *testing.T) {
 	h := newHarness(t, Options{PublicRead: true})
-	h.http.Client().Timeout = 20 * time.Second // a stream ends only if it is refused
+	h.http.Client().Timeout = 20 * time.Second
 	for id, private := range map[string]bool{"hidden": true, "public": false} {
 		h.createBoard(fmt.Sprintf(`{"board_id":%q,"policy":"SUM","private":%v}`, id, private))
 		h.must("admin", "POST", "/v1/boards/"+id+"/scores", `{"user_id":"u","match_id":"m","points":1}`)
@@ -364,7 +356,6 @@ func TestPrivateBoardsAreAsIfAbsent(t *testing.T) {
 	if a := h.do("player", "GET", "/v1/boards/public/scores", nil); a.status != http.StatusForbidden {
 		t.Errorf("read of a public board with a key for another board: %d %s, want 403", a.status, a.raw)
 	}
-	// Without public_read, callers without a key see no board at all.
 	closed := serve(t, h.service, h.store, Options{})
 	for _, id := range []string{"hidden", "public", "absent"} {
 		if a := closed.do("", "GET", "/v1/boards/"+id, nil); a.status != http.StatusUnauthorized {
@@ -373,8 +364,7 @@ func TestPrivateBoardsAreAsIfAbsent(t *testing.T) {
 	}
 }
 
-// When a board becomes private, callers without a key get 404 for it, and their streams
-// of the board end. Streams of callers with a key continue.
+// When a board becomes private, the streams without a key end. Streams with a key continue.
 func TestStreamsEndWhenABoardBecomesPrivate(t *testing.T) {
 	h := newHarness(t, Options{PublicRead: true})
 	h.createBoard(`{"board_id":"b","policy":"SUM"}`)

@@ -9,11 +9,10 @@ import (
 	"github.com/rs/cors"
 )
 
-// anyOrigin is the CORS origin that allows the web pages of every origin.
 const anyOrigin = "*"
 
-// newCORS returns the CORS rules for web pages of the given origins. The rules allow no
-// cookies: a page must send a key in the Authorization header.
+// newCORS returns the CORS rules for pages of the given origins. The rules allow no cookies: a
+// page sends its key in the Authorization header.
 func newCORS(origins []string) *cors.Cors {
 	return cors.New(cors.Options{
 		AllowedOrigins: origins,
@@ -24,8 +23,8 @@ func newCORS(origins []string) *cors.Cors {
 	})
 }
 
-// newCrossOriginProtection returns a check that refuses writes which a browser sends for
-// a web page of another origin. The check accepts the writes of the given origins.
+// newCrossOriginProtection refuses the writes of a browser for pages of origins that are not in
+// origins.
 func newCrossOriginProtection(origins []string) (*http.CrossOriginProtection, error) {
 	protection := http.NewCrossOriginProtection()
 	for _, origin := range origins {
@@ -40,9 +39,7 @@ func newCrossOriginProtection(origins []string) (*http.CrossOriginProtection, er
 	return protection, nil
 }
 
-// setFraming sets the headers that control which pages may show an answer in a frame.
-// Parameter ancestors has the origins of these pages. If it is empty, no page may show the
-// answer.
+// setFraming allows only pages of the origins in ancestors to show an answer in a frame.
 func setFraming(h http.Header, ancestors []string) {
 	if len(ancestors) == 0 {
 		h.Set("X-Frame-Options", "DENY")
@@ -50,8 +47,6 @@ func setFraming(h http.Header, ancestors []string) {
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors "+frameAncestors(ancestors))
 }
 
-// frameAncestors returns the value of the directive frame-ancestors in the header
-// Content-Security-Policy.
 func frameAncestors(ancestors []string) string {
 	if len(ancestors) == 0 {
 		return "'none'"
@@ -59,13 +54,11 @@ func frameAncestors(ancestors []string) string {
 	return strings.Join(ancestors, " ")
 }
 
-// minGzipBytes is the size of the smallest answer that is compressed. A shorter answer
-// fits in one network packet even if it is not compressed.
+// minGzipBytes is the size of the smallest compressed answer. A shorter one fits in a packet.
 const minGzipBytes = 1400
 
-// newGzip returns a function that compresses the answers of a handler for clients that accept gzip.
-// The handler must not stream. Its answers must not contain secrets: the length of a compressed
-// answer reveals whether a secret resembles other text in the answer.
+// newGzip compresses the answers of a handler. The handler must not stream. Its answers must not
+// contain secrets, because the compressed length reveals similar text.
 func newGzip() func(http.Handler) http.HandlerFunc {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minGzipBytes))
 	if err != nil {
@@ -74,14 +67,11 @@ func newGzip() func(http.Handler) http.HandlerFunc {
 	return wrap
 }
 
-// isPublicRead reports whether proxies may cache the answer to r and serve it to everyone.
-// The answer must also be a success, and not a stream.
+// isPublicRead reports whether proxies may cache a successful answer to r that is not a stream.
 func (s *Server) isPublicRead(r *http.Request) bool {
 	return s.options.PublicRead && !s.options.Insecure && r.Method == http.MethodGet && len(r.Header["Authorization"]) == 0
 }
 
-// cacheable reports whether the content type in h is that of a single answer, not of a
-// stream.
 func cacheable(h http.Header) bool {
 	streams := []string{eventStream, ndjson}
 	return !slices.ContainsFunc(streams, func(t string) bool { return strings.HasPrefix(h.Get("Content-Type"), t) })

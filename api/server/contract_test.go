@@ -25,7 +25,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// keysOf returns the keys of a JSON object, sorted.
 func keysOf(v any) []string {
 	m, _ := v.(map[string]any)
 	keys := make([]string, 0, len(m))
@@ -38,8 +37,7 @@ func keysOf(v any) []string {
 
 func number(n int64) json.Number { return json.Number(strconv.FormatInt(n, 10)) }
 
-// The first three routes of the API (POST /v1/scores, GET /v1/scores and
-// GET /v1/scores/{user_id}) keep their fields. Their integers are JSON numbers.
+// The first three routes of the API keep their fields. Their integers are JSON numbers.
 func TestOriginalRoutes(t *testing.T) {
 	h := newHarness(t, Options{})
 	for i := range 12 {
@@ -52,7 +50,6 @@ func TestOriginalRoutes(t *testing.T) {
 			}
 		}
 	}
-	// Sending the same match again changes nothing. Another match adds its points.
 	if got := h.must("submit", "POST", "/v1/scores", `{"user_id":"user-11","points":89,"match_id":"m1"}`); got["new_score"] != number(89) || got["status"] != "DUPLICATE" || got["success"] != true {
 		t.Errorf("answer to a duplicate: %v, want DUPLICATE and the score 89", got)
 	}
@@ -82,8 +79,7 @@ func TestOriginalRoutes(t *testing.T) {
 			t.Errorf("neighbor %d is %v, want user-%02d with rank %d", i, n, i+1, i+2)
 		}
 	}
-	// Near an end of the list, a user has fewer neighbors, and the answer states on which
-	// side.
+	// Near an end of the list, a user has fewer neighbors.
 	for _, end := range []struct {
 		user         string
 		n            int
@@ -187,18 +183,15 @@ func TestBoards(t *testing.T) {
 			t.Errorf("%s after DELETE: %d %s, want 404 with BOARD_NOT_FOUND", method, a.status, a.raw)
 		}
 	}
-	// The default board cannot be deleted, because requests without a board use it.
 	a := h.do("admin", "DELETE", "/v1/boards/default", nil)
 	if a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"board"}) || !strings.Contains(a.raw, "is the default board") {
 		t.Errorf("DELETE of the default board: %d %s, want 400", a.status, a.raw)
 	}
 	h.must("read", "GET", "/v1/scores", nil)
-	// Absent fields, also enums, get their defaults.
 	plain := h.must("admin", "POST", "/v1/boards", `{"board_id":"plain"}`)
 	if plain["order"] != "HIGHER_FIRST" || plain["policy"] != "BEST" || get(plain, "season", "schedule") != "NONE" || get(plain, "season", "grace") != "86400s" {
 		t.Errorf("board with only an id: %v, want HIGHER_FIRST, BEST, NONE and a grace of 86400s", plain)
 	}
-	// Every policy, order and schedule of the root package has a name in the API.
 	for p := leaderboard.Best; p <= leaderboard.Decay; p++ {
 		if got := (pb.Board_BEST + pb.Board_Policy(p)).String(); got != p.String() {
 			t.Errorf("policy %v has the name %v in the API, want the same name", p, got)
@@ -219,7 +212,6 @@ func TestBoards(t *testing.T) {
 	if decay["half_life"] != "86400s" {
 		t.Errorf("board with a half-life: %v, want half_life 86400s", decay)
 	}
-	// scored_at is present on DECAY boards only.
 	for board, decays := range map[string]bool{"trend": true, "cup": false} {
 		achievedAt := map[bool]string{true: "2026-11-19T00:00:00Z", false: "2026-04-01T00:00:00Z"}[decays]
 		h.must("submit", "POST", "/v1/boards/"+board+"/scores", map[string]any{"user_id": "ann", "match_id": "m", "points": 8, "achieved_at": achievedAt})
@@ -251,7 +243,6 @@ func TestDivisionsPagesAndLookup(t *testing.T) {
 		}
 	}
 
-	// Pages by token contain every entry once, in the order of ranks.
 	var users []string
 	token, pages := "", 0
 	for {
@@ -387,7 +378,6 @@ func TestResultsAndRetraction(t *testing.T) {
 	if a := h.do("read", "GET", "/v1/boards/b/results/u/unknown", nil); a.status != http.StatusNotFound || a.reason() != "RESULT_NOT_FOUND" {
 		t.Errorf("GetResult of an unknown match: %d %s, want 404 with RESULT_NOT_FOUND", a.status, a.raw)
 	}
-	// Without a match id, the server generates one and returns it.
 	made := submit(`{"user_id":"v","score":5}`)
 	if id, _ := made["match_id"].(string); id == "" || h.must("read", "GET", "/v1/boards/b/results/v/"+id, nil)["status"] != "APPLIED" {
 		t.Errorf("submit without a match id: %v, want a generated id whose result is APPLIED", made)
@@ -496,7 +486,6 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// REST and gRPC answer with the same message.
 func TestRESTAndGRPCAnswerAlike(t *testing.T) {
 	h := newHarness(t, Options{})
 	c := h.client()
@@ -534,7 +523,7 @@ func TestRESTAndGRPCAnswerAlike(t *testing.T) {
 	if status.Code(err) != codes.NotFound {
 		t.Errorf("GetUserScore of a user without an entry: %v, want NOT_FOUND", err)
 	}
-	// Only gRPC can send NaN: JSON has no form for it.
+	// JSON has no form for NaN.
 	nan := &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(math.NaN())}}
 	_, err = c.SubmitScore(h.as("submit"), &pb.SubmitScoreRequest{Result: &pb.Result{UserId: "u", Points: proto.Int64(3), Metadata: nan}})
 	if status.Code(err) != codes.InvalidArgument {
@@ -545,8 +534,7 @@ func TestRESTAndGRPCAnswerAlike(t *testing.T) {
 	}
 }
 
-// After its end, a season is sealed and refuses results. A retraction still amends the
-// final standings, and the list of seasons shows the amendment.
+// A sealed season refuses results. A retraction amends its final standings.
 func TestSealedSeason(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }

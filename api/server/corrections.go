@@ -14,8 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// RetractResult undoes a result. A dry run writes nothing, and also returns what would
-// change.
+// RetractResult undoes a result. A dry run writes nothing and returns the effect.
 func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest) (*pb.RetractResultResponse, error) {
 	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
@@ -24,7 +23,7 @@ func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest
 	key := resultKey(req.GetBoard(), req.GetSeason(), req.GetUserId(), req.GetMatchId())
 	season, closed, err := s.service.ResultSeason(ctx, &b, key)
 	if errors.Is(err, leaderboard.ErrResultNotFound) && req.Revision != nil {
-		err = nil // the retraction arrives before its result, and belongs to the current season
+		err = nil // the retraction arrives before its result: the season is the current one
 	}
 	if err != nil {
 		return nil, err
@@ -63,8 +62,8 @@ func retractResponse(b *leaderboard.Board, user leaderboard.UserID, receipt *ran
 	}, nil
 }
 
-// checkChange returns an error if the caller may not change a stored result. If the
-// result's season is closed, the caller needs the admin scope and a reason.
+// checkChange checks that the caller may change a stored result. In a closed season, the caller
+// needs the admin scope and a reason.
 func checkChange(ctx context.Context, key leaderboard.ResultKey, closed bool, reason string) error {
 	err := ranking.CheckReason(reason)
 	switch {
@@ -78,8 +77,8 @@ func checkChange(ctx context.Context, key leaderboard.ResultKey, closed bool, re
 	return nil
 }
 
-// change calls the function do, which changes a stored result, if checkChange allows the
-// change. If the result's season is closed, change records the act in the audit log.
+// change calls do if checkChange allows the change. In a closed season, change also writes the
+// audit log.
 func (s *Server) change(ctx context.Context, action string, key leaderboard.ResultKey, closed bool, reason string, do func() error) error {
 	if err := checkChange(ctx, key, closed, reason); err != nil {
 		return err
@@ -142,10 +141,9 @@ func correctResponse(o *pb.Outcome, result *pb.Result) *pb.CorrectResultResponse
 	return res
 }
 
-// toCorrection converts a request to a correction. It checks everything that does not
-// depend on the stored result.
+// toCorrection converts a request. It checks everything that does not depend on the stored result.
 func toCorrection(b *leaderboard.Board, req *pb.CorrectResultRequest) (ranking.Correction, error) {
-	// The result has the fields of the request, so that the rules of new results apply.
+	// A result with the request's fields passes the checks of new results.
 	r := &pb.Result{
 		UserId: req.GetUserId(), MatchId: req.GetMatchId(), Score: req.Score, Points: req.Points, TieBreakers: req.GetTieBreakers(),
 		AchievedAt: req.GetAchievedAt(), Metadata: req.GetMetadata(),
@@ -183,8 +181,6 @@ func toCorrection(b *leaderboard.Board, req *pb.CorrectResultRequest) (ranking.C
 	return c, nil
 }
 
-// revisionStatus returns the status of a correction that names a revision which does not
-// count. The status contains the result that counts.
 func revisionStatus(b *leaderboard.Board, e *ranking.RevisionError) error {
 	return newStatus(codes.FailedPrecondition, e.Error(), errorInfo("REVISION_CHANGED"), protoconv.FromResult(b, &e.Current))
 }

@@ -18,17 +18,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/api/auth"
 )
 
-// errorDomain is the value of the field Domain in every ErrorInfo.
 const errorDomain = "leaderboard"
 
-// codeOf maps each error of the root package to a gRPC code and to a reason that
-// programs can compare. The first row that matches an error applies. If verbatim is set,
-// the caller receives the whole text of the error, because such texts are written for
-// callers. Otherwise the caller receives only the text of the row's err, and the server
-// logs the cause. The advice is appended in both cases.
+// codeOf maps each error of the root package to a gRPC code and a reason. The first row that
+// matches applies. If verbatim is set, the caller receives the whole text of the error; otherwise
+// only the text of err, and the server logs the cause. Both texts end with the advice.
 //
-// New errors must not use the reason SEASON_OPEN: earlier documentation listed it,
-// although no call returned it.
+// The reason SEASON_OPEN must not be used: old documentation gave it another meaning.
 var codeOf = []struct {
 	err      error
 	code     codes.Code
@@ -36,8 +32,7 @@ var codeOf = []struct {
 	verbatim bool
 	advice   string
 }{
-	// ErrFormat comes first, because an error about stored bytes may wrap other errors
-	// of this table.
+	// ErrFormat comes first, because an error about stored bytes may wrap other errors.
 	{leaderboard.ErrFormat, codes.Internal, "FORMAT", false, ""},
 	{leaderboard.ErrInvalid, codes.InvalidArgument, "INVALID_ARGUMENT", true, ""},
 	{leaderboard.ErrBoardNotFound, codes.NotFound, "BOARD_NOT_FOUND", false, ""},
@@ -55,15 +50,13 @@ var codeOf = []struct {
 	{context.Canceled, codes.Canceled, "CANCELED", false, ""},
 }
 
-// retryAfter is the delay that answers suggest before a retry. If a call exceeded a rate
-// limit, the limit determines the delay instead.
+// retryAfter is the suggested delay before a retry, except after a rate limit.
 const retryAfter = time.Second
 
-// packagePrefix matches the package names at the start of a wrapped error.
 var packagePrefix = regexp.MustCompile(`^([a-z]+: )+`)
 
-// toStatus returns the status error that the caller receives for err. If err is nil or already
-// a status, toStatus returns err. If err has no row in codeOf, the status is INTERNAL.
+// toStatus returns the status that the caller receives for err. An error without a row in codeOf
+// becomes INTERNAL.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
@@ -108,7 +101,6 @@ func toStatus(err error) error {
 	return newStatus(codes.Internal, "internal error", errorInfo("INTERNAL"))
 }
 
-// reasonOf returns the reason in a status, or "".
 func reasonOf(err error) string {
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok {
@@ -118,13 +110,12 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// tooManyError returns a RESOURCE_EXHAUSTED status that suggests a retry after retryAfter.
+// tooManyError returns a RESOURCE_EXHAUSTED status with a retry delay.
 func tooManyError(reason, message string) error {
 	return newStatus(codes.ResourceExhausted, message, errorInfo(reason), &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
 }
 
-// violations returns the errors of fields as a text for people, and as an error detail
-// for programs.
+// violations returns the errors of fields as a text and as an error detail.
 func violations(fields []*leaderboard.FieldError) (string, *errdetails.BadRequest) {
 	bad := &errdetails.BadRequest{}
 	var texts []string
@@ -138,14 +129,12 @@ func violations(fields []*leaderboard.FieldError) (string, *errdetails.BadReques
 	return strings.Join(texts, "; "), bad
 }
 
-// Bounds on the text of an error. The text may quote a long part of a request, but gRPC
-// sends it in headers, and proxies limit the size of headers.
+// Bounds on the text of an error, which gRPC sends in headers. Proxies limit the size of headers.
 const (
 	maxViolations = 20
 	maxTextBytes  = 512
 )
 
-// clip shortens a text that is longer than maxTextBytes.
 func clip(s string) string {
 	if len(s) > maxTextBytes {
 		return strings.ToValidUTF8(s[:maxTextBytes], "") + "…"
@@ -153,7 +142,6 @@ func clip(s string) string {
 	return s
 }
 
-// messageOf returns the message that the caller receives for err.
 func messageOf(err error) string { return status.Convert(toStatus(err)).Message() }
 
 func errorInfo(reason string) *errdetails.ErrorInfo {
@@ -170,7 +158,7 @@ func newStatus(code codes.Code, message string, details ...protoadapt.MessageV1)
 
 // fieldErrors returns every FieldError in the tree of err.
 func fieldErrors(err error) []*leaderboard.FieldError {
-	// errors.As would find only the first of several joined errors.
+	// errors.As finds only the first of several joined errors.
 	if f, ok := err.(*leaderboard.FieldError); ok { //nolint:errorlint // see above
 		return []*leaderboard.FieldError{f}
 	}

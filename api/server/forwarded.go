@@ -15,10 +15,9 @@ import (
 
 const forwardedFor = "X-Forwarded-For"
 
-// client returns the address of the client behind trusted proxies. remote is the address of the
-// connection, and forwarded has the values of X-Forwarded-For. Each proxy appends the address of
-// its own caller. The client is therefore the right-most address that is not a trusted proxy.
-// Addresses to the left of the client's address may be forged.
+// client returns the address of the client behind trusted proxies. Each proxy appends its caller's
+// address to X-Forwarded-For, so the client is the right-most address that is not a trusted proxy.
+// Addresses to the left may be forged.
 func (s *Server) client(remote net.Addr, forwarded []string) net.Addr {
 	if len(s.options.TrustedProxies) == 0 || len(forwarded) == 0 || remote == nil {
 		return remote
@@ -44,7 +43,6 @@ func (s *Server) trusts(ip netip.Addr) bool {
 	return slices.ContainsFunc(s.options.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// parseAddr parses an IP address, with or without a port.
 func parseAddr(text string) (netip.Addr, bool) {
 	if ap, err := netip.ParseAddrPort(text); err == nil {
 		return ap.Addr().Unmap().WithZone(""), true
@@ -53,8 +51,8 @@ func parseAddr(text string) (netip.Addr, bool) {
 	return ip.Unmap().WithZone(""), err == nil
 }
 
-// withClient returns ctx with the client of a gRPC call as its peer. For REST calls,
-// ctx already has the client as its peer.
+// withClient returns ctx with the client of a gRPC call as its peer. The context of a REST call
+// already has this peer.
 func (s *Server) withClient(ctx context.Context) context.Context {
 	p, ok := peer.FromContext(ctx)
 	if !ok || len(s.options.TrustedProxies) == 0 || admissionFrom(ctx) != nil {
@@ -66,8 +64,7 @@ func (s *Server) withClient(ctx context.Context) context.Context {
 	return peer.NewContext(ctx, &client)
 }
 
-// clientOf returns the address of the client of a call, without its port. It returns "" if
-// the address is unknown.
+// clientOf returns the client's address without its port, or "" if it is unknown.
 func clientOf(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
@@ -79,12 +76,10 @@ func clientOf(ctx context.Context) string {
 	return p.Addr.String()
 }
 
-// withClientUnary is the interceptor of unary calls that sets the client as the peer.
 func (s *Server) withClientUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	return next(s.withClient(ctx), req)
 }
 
-// withClientStream is withClientUnary for streams.
 func (s *Server) withClientStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	wrapped := middleware.WrapServerStream(ss)
 	wrapped.WrappedContext = s.withClient(ss.Context())

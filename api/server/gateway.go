@@ -19,32 +19,27 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// gateway turns REST requests into gRPC calls on an in-process connection. If a request
-// is invalid, gateway stores the error in the call's admission and still makes the call.
-// The interceptors then refuse the call with this error.
+// gateway turns REST requests into gRPC calls on an in-process connection. It also calls for an
+// invalid request, with the error in the call's admission, and the interceptors return this error.
 type gateway struct {
 	*runtime.ServeMux
-	admission func(ctx context.Context, authorization []string, method string) *admission
-	// startReceive is [Server.startReceive].
+	admission    func(ctx context.Context, authorization []string, method string) *admission
 	startReceive func(context.Context, *admission) (limit time.Duration, release func(), err error)
 	routes       map[string]*route // by HTTP method and path pattern
 	gzip         func(http.Handler) http.HandlerFunc
 }
 
-// route is one HTTP method and path of an API method.
 type route struct {
 	method  string // full name in gRPC
 	path    string // template, such as /v1/boards/{board}
 	streams bool
-	// body is the type of the message in the HTTP body. It is nil if the route has no
-	// body. If all is set, the message is the whole gRPC request; otherwise the message
-	// is one field of the request.
+	// body is the type of the message in the HTTP body, or nil. If all is set, the message is the
+	// whole request, and otherwise one field of the request.
 	body protoreflect.MessageType
 	all  bool
-	// query maps the name of each query parameter to its field.
+	// query has the fields by the names of their query parameters.
 	query map[string]protoreflect.FieldDescriptor
-	// divisions is the field for a repeated query parameter division. It is nil if the
-	// request has no such field.
+	// divisions is the field for a repeated parameter division, or nil.
 	divisions protoreflect.FieldDescriptor
 }
 
@@ -87,7 +82,6 @@ func newGateway(ctx context.Context, conn *inProcessConn, s *Server) (*gateway, 
 	return gw, nil
 }
 
-// addRoutes adds a route for each HTTP method and path that rule gives to a method.
 func (gw *gateway) addRoutes(method protoreflect.MethodDescriptor, rule *annotations.HttpRule) error {
 	for _, binding := range append([]*annotations.HttpRule{rule}, rule.GetAdditionalBindings()...) {
 		verb, path := verbAndPath(binding)
@@ -131,15 +125,13 @@ func verbAndPath(rule *annotations.HttpRule) (verb, path string) {
 	return "", ""
 }
 
-// pattern converts a path template to the form that [runtime.HTTPPattern] returns: it
-// writes {board=*} instead of {board}.
+// pattern converts a path template to the form of [runtime.HTTPPattern]: {board=*} for {board}.
 func pattern(template string) string { return strings.ReplaceAll(template, "}", "=*}") }
 
 // ServeHTTP serves the paths under /v1/.
 func (gw *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// RawPath must be set: the gateway's ServeMux then splits RawPath and unescapes each segment.
-	// Without RawPath, the ServeMux would split Path, which is already unescaped, and unescape the
-	// segments a second time.
+	// If RawPath is set, the ServeMux splits RawPath and then unescapes each segment. Otherwise it
+	// splits Path, and unescapes the segments twice.
 	u := *r.URL
 	u.RawPath = u.EscapedPath()
 	r = r.WithContext(r.Context())
@@ -147,16 +139,13 @@ func (gw *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	gw.ServeMux.ServeHTTP(w, r)
 }
 
-// routeOf returns the route of a request that the ServeMux has matched.
 func (gw *gateway) routeOf(r *http.Request) *route {
 	matched, _ := runtime.HTTPPattern(r.Context())
 	return gw.routes[r.Method+" "+matched.String()]
 }
 
-// admit runs before the generated code of the gateway. It lets the guard decide about a
-// request. If the guard admits the call, admit reads and checks the body and the query.
-// It passes the guard's decision, or the error of an invalid request, to the
-// interceptors.
+// admit runs before the generated code of the gateway. If the guard admits the request, admit
+// reads and checks the body and the query. The interceptors receive the result as an admission.
 func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
 		rt := gw.routeOf(r)
@@ -170,11 +159,10 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 			a.refusal = toStatus(a.refusal)
 		}
 		if a.refusal != nil {
-			// Remove the body and the query: the generated code would answer an invalid body or
-			// query with an error of its own.
+			// The generated code would answer an invalid body or query with its own error.
 			b, r.URL.RawQuery = &body{}, ""
-			// net/http cancels the context if it cannot read the body. The interceptors
-			// must still refuse the call, with the error in a.
+			// net/http cancels the context if it cannot read the body, but the interceptors must
+			// run.
 			r = r.WithContext(context.WithoutCancel(r.Context()))
 		} else {
 			_ = connection.SetReadDeadline(time.Time{}) // a deadline would end streams
@@ -183,14 +171,14 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 		r.Header.Set("Content-Type", "application/json") // curl -d sends the content type of forms
 		r.Header.Del("Accept")
 		if rt.streams {
-			w.Header().Set("Content-Type", ndjson) // the content type of a stream that ends without a message
+			w.Header().Set("Content-Type", ndjson) // for a stream that ends without a message
 		}
 		if rt.method == pb.LeaderboardService_WatchScores_FullMethodName {
 			r.Header.Set("Accept", eventStream)
 			w.Header().Set("X-Accel-Buffering", "no") // without this header, nginx buffers events
 		}
 		r = r.WithContext(context.WithValue(r.Context(), admissionKey{}, a))
-		if rt.streams || scopeOf(rt.method) != auth.Read { // answers to submitters and administrators may contain secrets
+		if rt.streams || scopeOf(rt.method) != auth.Read { // other answers may contain secrets, which compression would reveal
 			next(w, r, params)
 			return
 		}
@@ -198,17 +186,15 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	}
 }
 
-// read checks the query of a request and reads its body, within the time that the caller
-// may take to send the body. The errors of [http.ResponseController] are ignored, because the
-// ResponseWriters of tests have no deadlines.
+// read checks the query and reads the body within the caller's time to send. It ignores the errors
+// of the ResponseController, because the ResponseWriters of tests have no deadlines.
 func (gw *gateway) read(a *admission, rt *route, w http.ResponseWriter, r *http.Request, params map[string]string) (*body, error) {
 	if rt.body == nil {
 		return rt.read(w, r, params)
 	}
 	connection := http.NewResponseController(w)
-	// Remove the deadline that boundUnreadBody has set. startReceive may wait for other
-	// requests of the address, and over HTTP/2, a deadline that passes meanwhile would close
-	// the body.
+	// boundUnreadBody has set a deadline. startReceive may wait longer, and over HTTP/2, the
+	// deadline would then close the body.
 	_ = connection.SetReadDeadline(time.Time{})
 	limit, release, err := gw.startReceive(r.Context(), a)
 	if err != nil {

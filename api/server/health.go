@@ -11,16 +11,12 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// healthServices are the names of the services whose health callers can ask for. The
-// empty name means the whole server.
+// healthServices are the services with a health status. "" is the whole server.
 var healthServices = []string{"", pb.LeaderboardService_ServiceDesc.ServiceName, pb.AdminService_ServiceDesc.ServiceName}
 
-// healthInterval is how often Watch checks whether the status has changed.
 const healthInterval = time.Second
 
-// health is the gRPC health service. While the server is ready, the status of each
-// service is SERVING. Anyone may call health without a key, so it must not store data of
-// requests.
+// health is the gRPC health service. It requires no key, so it must not store data of requests.
 type health struct {
 	healthpb.UnimplementedHealthServer
 	*Server
@@ -33,7 +29,6 @@ func (h health) status() healthpb.HealthCheckResponse_ServingStatus {
 	return healthpb.HealthCheckResponse_SERVING
 }
 
-// checkService returns an error unless name is in healthServices.
 func checkService(name string) error {
 	for _, known := range healthServices {
 		if name == known {
@@ -60,8 +55,7 @@ func (h health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.He
 	return res, nil
 }
 
-// Watch sends the status of a service now and after each change. The call counts
-// against the limits on watchers.
+// Watch sends the status of a service now and after each change. It counts as a watcher.
 func (h health) Watch(req *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
 	if err := checkService(req.GetService()); err != nil {
 		return err

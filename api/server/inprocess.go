@@ -15,10 +15,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// inProcessConn is a client connection to services in the same process. The REST
-// gateway uses it. Its calls pass the same interceptors as calls over the network, but
-// need no encoding and no sockets. The context of a handler has the values of the
-// caller's context, such as the peer.
+// inProcessConn is a client connection to services in the same process, for the REST gateway. Its
+// calls pass the same interceptors as calls over the network. A handler's context has the values of
+// the caller's context, such as the peer.
 type inProcessConn struct {
 	unary   grpc.UnaryServerInterceptor
 	stream  grpc.StreamServerInterceptor
@@ -41,8 +40,7 @@ var (
 	_ grpc.ServiceRegistrar    = (*inProcessConn)(nil)
 )
 
-// newInProcessConn returns a connection whose calls pass the given interceptors. The
-// first interceptor is the outermost one.
+// newInProcessConn returns a connection with the given interceptors, the outermost first.
 func newInProcessConn(unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) *inProcessConn {
 	return &inProcessConn{
 		unaries: map[string]unaryMethod{},
@@ -73,8 +71,7 @@ func (c *inProcessConn) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	}
 }
 
-// incomingContext returns the context for the handler of a call. ctx is the context of the
-// client: its outgoing metadata becomes the handler's incoming metadata.
+// incomingContext returns the handler's context: the client's outgoing metadata is incoming there.
 func incomingContext(ctx context.Context, t grpc.ServerTransportStream) context.Context {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	ctx = metadata.NewIncomingContext(metadata.NewOutgoingContext(ctx, nil), md)
@@ -103,8 +100,7 @@ func (c *inProcessConn) Invoke(ctx context.Context, method string, args, reply a
 	return copyMessage(reply, answer)
 }
 
-// asStatus converts the error of a handler to the status error that a client would
-// receive over the network.
+// asStatus converts the error of a handler as a connection over the network would.
 func asStatus(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
@@ -112,8 +108,8 @@ func asStatus(err error) error {
 	return status.FromContextError(err).Err()
 }
 
-// copyMessage sets dst to a shallow copy of src. Afterwards, no one may change lists,
-// maps or messages inside dst and src, because both share them.
+// copyMessage sets dst to a shallow copy of src. The lists, maps and messages inside are shared and
+// must not be changed.
 func copyMessage(dst, src any) error {
 	d, ok1 := dst.(proto.Message)
 	s, ok2 := src.(proto.Message)
@@ -128,7 +124,7 @@ func copyMessage(dst, src any) error {
 	return nil
 }
 
-// NewStream begins a call of a method with one request and a stream of answers.
+// NewStream begins a call with one request and a stream of answers.
 func (c *inProcessConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	m, ok := c.streams[method]
 	if !ok || m.desc.ClientStreams {
@@ -152,14 +148,14 @@ func (c *inProcessConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, metho
 	return (*clientStream)(s), nil
 }
 
-// callStream is one streaming call. The server's SendMsg waits until the client calls
-// RecvMsg, and then copies the message to the client. No message is queued.
+// callStream is one streaming call. The server's SendMsg waits for the client's RecvMsg; no message
+// is queued.
 type callStream struct {
 	client, server context.Context
 	transport      callTransport
 	requests       chan any
-	targets        chan any      // empty messages of the client; SendMsg copies into them
-	filled         chan error    // the error of each copy, or nil
+	targets        chan any // the client's empty messages; SendMsg copies into them
+	filled         chan error
 	started        chan struct{} // closed by the first header or message
 	done           chan struct{} // closed after the handler has returned err
 	err            error
@@ -175,8 +171,7 @@ func (s *clientStream) Trailer() metadata.MD {
 	return trailer
 }
 
-// Header waits until the handler sends a header or a message. If the handler fails
-// without sending either, Header returns the handler's error.
+// Header waits until the handler sends a header or a message, or returns.
 func (s *clientStream) Header() (metadata.MD, error) {
 	select {
 	case <-s.started:
@@ -195,9 +190,8 @@ func (s *clientStream) SendMsg(m any) error {
 	case s.requests <- m:
 		return nil
 	case <-s.done:
-		// The call has ended. SendMsg returns nil, because the generated code would treat
-		// an error as a failure to send. The client then calls RecvMsg, which returns the
-		// error of the handler.
+		// For an error, the generated code would not call RecvMsg, which returns the handler's
+		// error.
 		return nil
 	}
 }
@@ -244,7 +238,6 @@ func (s *serverStream) SendMsg(m any) error {
 	}
 }
 
-// callTransport stores the headers and trailers of a call.
 type callTransport struct {
 	method          string
 	sent            func() // called when the header or a message is sent; nil for a unary call
@@ -254,7 +247,6 @@ type callTransport struct {
 
 func (t *callTransport) Method() string { return t.method }
 
-// headerAndTrailer returns the header and the trailer that the handler has set so far.
 func (t *callTransport) headerAndTrailer() (header, trailer metadata.MD) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

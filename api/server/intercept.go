@@ -26,8 +26,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// interceptors returns the interceptors that every call of gRPC and REST passes, the
-// outermost first:
+// interceptors returns the interceptors of every call, the outermost first:
 //
 //   - find the client behind proxies;
 //   - log and measure the call;
@@ -48,7 +47,7 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 		recovery.UnaryServerInterceptor(panics),
 		func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			if scopeOf(info.FullMethod) == auth.Admin {
-				return next(ctx, req) // without a deadline: deletions and backups may take long
+				return next(ctx, req) // no deadline: deletions and backups may take long
 			}
 			ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 			defer cancel()
@@ -83,17 +82,15 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 
 var errPanic = errors.New("panic")
 
-// panicError counts the panic p of a call, and returns an error with errPanic, p and the stack.
-// The deferred function that recovers p must call it, so that the stack shows the panic.
+// panicError counts a panic and returns it as an error with the stack. The deferred function that
+// recovers p must call panicError, so that the stack shows the panic.
 func (s *Server) panicError(p any) error {
 	s.metrics.panics.Inc()
 	return fmt.Errorf("server: %w: %v\n%s", errPanic, p, debug.Stack())
 }
 
-// lateRegistrar registers services so that the server receives and decodes the message of a call
-// only after the guard has admitted the call. By default, gRPC receives and decodes the message
-// before any interceptor runs. decodeLate decodes the messages of unary calls, and lateStream
-// decodes the messages of streams. decodeLate and lateStream also check the bounds of the method.
+// lateRegistrar registers services whose messages are received and decoded only after the guard has
+// admitted the call. gRPC itself decodes a message before any interceptor runs.
 type lateRegistrar struct {
 	*grpc.Server
 	api *Server
@@ -120,7 +117,6 @@ func (r lateRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	r.Server.RegisterService(&late, impl)
 }
 
-// lateStream is the stream of a call. It decodes messages, and checks their bounds.
 type lateStream struct {
 	grpc.ServerStream
 	api    *Server
@@ -136,8 +132,9 @@ func (s lateStream) RecvMsg(m any) error {
 	return decodeMessage(s.method, raw, m.(proto.Message))
 }
 
-// decodeLate is the interceptor that receives and decodes the message of a unary call.
-// It does nothing for calls of the gateway, because their message is already decoded.
+// decodeLate receives and decodes the message of a unary call over gRPC. The messages of the
+// gateway
+// are already decoded.
 func decodeLate(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if receive, ok := ctx.Value(decodeKey{}).(func(context.Context, *rawMessage) error); ok {
 		var raw rawMessage
@@ -151,8 +148,7 @@ func decodeLate(ctx context.Context, req any, info *grpc.UnaryServerInfo, next g
 	return next(ctx, req)
 }
 
-// resultsByUser returns the number of results that a request submits or retracts, by user. It
-// returns nil for other requests.
+// resultsByUser returns how many results a request submits, corrects or retracts, by user.
 func resultsByUser(req any) map[string]int {
 	switch req := req.(type) {
 	case *pb.SubmitScoreRequest:
@@ -169,7 +165,7 @@ func resultsByUser(req any) map[string]int {
 			users[r.GetUserId()]++
 		}
 		return users
-	case interface{ GetResults() []*pb.Result }: // a batch
+	case interface{ GetResults() []*pb.Result }:
 		users := make(map[string]int, len(req.GetResults()))
 		for _, r := range req.GetResults() {
 			users[r.GetUserId()]++
@@ -179,8 +175,7 @@ func resultsByUser(req any) map[string]int {
 	return nil
 }
 
-// callInfo stores facts about a call for the log. Inner interceptors set them, and the
-// logging interceptor reads them.
+// callInfo stores facts about a call for the log. Inner interceptors set them.
 type callInfo struct {
 	caller  string
 	request string // the request's id
@@ -194,7 +189,7 @@ func callInfoFrom(ctx context.Context) *callInfo {
 	return info
 }
 
-// report returns the status that the caller receives for err. It stores err for the log.
+// report returns the caller's status for err, and stores err for the log.
 func report(ctx context.Context, err error) error {
 	if info := callInfoFrom(ctx); info != nil {
 		info.cause = err
@@ -202,13 +197,12 @@ func report(ctx context.Context, err error) error {
 	return toStatus(err)
 }
 
-// metrics measures calls and logs them.
 type metrics struct {
 	log     *slog.Logger
-	level   slog.Level // the level of log lines about calls without a fault of the server
+	level   slog.Level // of calls without a fault of the server
 	seconds *prometheus.HistogramVec
 	running *prometheus.GaugeVec
-	visible *prometheus.HistogramVec // the time until a submitted result is visible
+	visible *prometheus.HistogramVec // from the submit of a result
 	panics  prometheus.Counter
 }
 
@@ -241,11 +235,11 @@ func newMetrics(reg prometheus.Registerer, log *slog.Logger, logCalls bool) *met
 		}),
 	}
 	_, method, _ := strings.Cut(pb.LeaderboardService_WatchScores_FullMethodName[1:], "/")
-	m.running.WithLabelValues(method) // 0 before the first watcher, for the dashboard
+	m.running.WithLabelValues(method) // the dashboard needs a 0 before the first watcher
 	return m
 }
 
-// ServerReporter is called when a call begins. It returns the call's reporter.
+// ServerReporter returns the reporter of a call that begins.
 func (m *metrics) ServerReporter(ctx context.Context, c interceptors.CallMeta) (interceptors.Reporter, context.Context) {
 	info := &callInfo{}
 	ctx = context.WithValue(ctx, callInfoKey{}, info)
@@ -284,8 +278,7 @@ func (r *reporter) PostCall(err error, d time.Duration) {
 	r.log.LogAttrs(r.ctx, level, "call", attrs...)
 }
 
-// logLevel returns the log level for a call that ended with a code. Only failures of the
-// server are errors or warnings.
+// logLevel returns error or warning only for failures of the server.
 func logLevel(code codes.Code) slog.Level {
 	switch code {
 	case codes.Internal, codes.Unknown, codes.DataLoss:

@@ -10,7 +10,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// service is the part of *ranking.Service that the handlers use.
 type service interface {
 	CreateBoard(context.Context, leaderboard.Board) (leaderboard.Board, error)
 	Board(context.Context, leaderboard.BoardID) (leaderboard.Board, error)
@@ -78,7 +77,6 @@ const (
 	defaultBuckets   = 10
 )
 
-// orDefault returns *p, or the default d if p is nil.
 func orDefault[T, D int | int32](p *T, d D) int {
 	if p == nil {
 		return int(d)
@@ -127,8 +125,8 @@ func (s *Server) GetUserScore(ctx context.Context, req *pb.GetUserScoreRequest) 
 	return &pb.GetUserScoreResponse{Status: success, Data: fromUser(&page)}, nil
 }
 
-// LookupScores returns the entries of the given users. Each entry has its rank in the
-// ranking, and its rank among the given users.
+// LookupScores returns the entries of the given users, with ranks in the ranking and among these
+// users.
 func (s *Server) LookupScores(ctx context.Context, req *pb.LookupScoresRequest) (*pb.LookupScoresResponse, error) {
 	q, err := toQuery(ctx, req)
 	if err != nil {
@@ -196,7 +194,6 @@ func (s *Server) EraseUser(ctx context.Context, req *pb.EraseUserRequest) (*pb.E
 	if err := user.Validate(); err != nil {
 		return nil, err
 	}
-	// The erasure also removes the user from this act's record.
 	act := leaderboard.Act{Action: "user.erase", ActDetail: leaderboard.ActDetail{User: user}}
 	return &pb.EraseUserResponse{UserId: req.GetUserId(), Erased: true}, s.audit(ctx, act, func() error { return s.service.Erase(ctx, user) })
 }

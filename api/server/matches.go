@@ -26,7 +26,6 @@ func (s *Server) RestoreMatch(ctx context.Context, req *pb.RestoreMatchRequest) 
 	return &pb.RestoreMatchResponse{Board: string(key.Board), Season: string(key.Season), MatchId: string(key.Match), Effect: effect}, nil
 }
 
-// voidRequest is a request to void or restore a match.
 type voidRequest interface {
 	GetBoard() string
 	GetMatchId() string
@@ -35,8 +34,7 @@ type voidRequest interface {
 	GetDryRun() bool
 }
 
-// setVoid voids or restores a match. A dry run changes nothing, and returns what would
-// change.
+// setVoid voids or restores a match. A dry run changes nothing and returns the effect.
 func (s *Server) setVoid(ctx context.Context, req voidRequest, void bool) (leaderboard.MatchKey, *pb.RetractionEffect, error) {
 	key := leaderboard.MatchKey{
 		SeasonKey: leaderboard.SeasonKey{Board: boardID(req.GetBoard()), Season: leaderboard.SeasonID(req.GetSeason())}, Match: leaderboard.MatchID(req.GetMatchId()),

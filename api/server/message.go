@@ -17,15 +17,12 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// This constant compiles only if MaxElements, the bound on JSON lists, is at least the
-// size of the largest batch and of the largest lookup.
+// Does not compile if a JSON list could not hold the largest batch and the largest lookup.
 const _ uint = restjson.MaxElements - max(ranking.MaxBatch, ranking.MaxLookup)
 
-// rawCodec is the default codec of gRPC, with one addition: into a rawMessage, it
-// receives a message without decoding it.
+// rawCodec is gRPC's codec, but receives a rawMessage without decoding it.
 type rawCodec struct{ encoding.CodecV2 }
 
-// rawMessage is an encoded message, for decodeMessage.
 type rawMessage []byte
 
 func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
@@ -36,9 +33,8 @@ func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// decodeMessage decodes the message of a gRPC method. Before decoding, it refuses a
-// message that is longer than the method allows, has more than [restjson.MaxValues]
-// values, or is nested too deep.
+// decodeMessage decodes the message of a gRPC method. Before that, it refuses a message that is too
+// long, has more than [restjson.MaxValues] values, or is nested too deep.
 func decodeMessage(method string, raw rawMessage, m proto.Message) error {
 	if limit := maxMessageBytes(method); len(raw) > limit {
 		return newStatus(codes.OutOfRange, fmt.Sprintf("the message is longer than the %d bytes that are allowed", limit), errorInfo("BODY_TOO_LARGE"))
@@ -52,13 +48,12 @@ func decodeMessage(method string, raw rawMessage, m proto.Message) error {
 	return nil
 }
 
-// maxMessageDepth bounds the nesting of messages. Each level of metadata needs at most
-// three nested messages: a value, an object and an entry of the object.
+// maxMessageDepth bounds the nesting of messages. A level of metadata needs at most three: a value,
+// an object and an entry of it.
 const maxMessageDepth = 4 * protoconv.MaxMetadataDepth
 
-// spendValues counts the values in b, an encoded message of type md. It returns budget
-// minus this number. It returns 0 if the number reaches budget, or if b is nested more
-// than depth messages deep.
+// spendValues returns budget minus the number of values in b, an encoded message of type md. It
+// returns 0 if the number reaches budget, or if b is nested more than depth messages deep.
 func spendValues(b []byte, md protoreflect.MessageDescriptor, budget, depth int) int {
 	if depth == 0 {
 		return 0
@@ -66,7 +61,7 @@ func spendValues(b []byte, md protoreflect.MessageDescriptor, budget, depth int)
 	for len(b) > 0 && budget > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			break // proto.Unmarshal returns the error
+			break
 		}
 		size := protowire.ConsumeFieldValue(number, kind, b[n:])
 		if size < 0 {
@@ -82,12 +77,11 @@ func spendValues(b []byte, md protoreflect.MessageDescriptor, budget, depth int)
 	return budget
 }
 
-// checkCounts returns an error if a batch has no results or too many, or if a lookup has
-// no users or too many.
+// checkCounts checks the number of results in a batch, or of users in a lookup.
 func checkCounts(req any) error {
 	field, n, limit := "", 1, 1
 	switch req := req.(type) {
-	case interface{ GetResults() []*pb.Result }: // a batch
+	case interface{ GetResults() []*pb.Result }:
 		field, n, limit = "results", len(req.GetResults()), ranking.MaxBatch
 	case *pb.BatchRetractResultsRequest:
 		field, n, limit = "results", len(req.GetResults()), ranking.MaxBatch

@@ -11,19 +11,17 @@ import (
 )
 
 const (
-	// anonymousReceiveTimeout bounds the time that a caller without a key takes to send
-	// a message or a body.
+	// anonymousReceiveTimeout bounds the time that a caller without a key takes to send a message.
 	anonymousReceiveTimeout = 5 * time.Second
-	// anonymousReceives bounds how many messages and bodies of callers without a key the
-	// server receives concurrently from one address. The bound is needed because the
-	// server buffers a whole message before it can check the message. A message has up to
-	// maxBatchBytes over gRPC, and a body without a key up to maxLookupBytes.
+	// anonymousReceives bounds the messages of callers without a key that one address sends
+	// concurrently, because the server buffers a whole message before it can check it.
 	anonymousReceives = 4
 )
 
-// startReceive returns the time that a caller may take to send a message or a body. For a caller
-// without a key, startReceive first waits for one of the slots of the caller's address. This wait
-// has the same bound as the sending. The server must call release once it has received the message.
+// startReceive returns the time that a caller may take to send a message or a body. A caller
+// without a key first waits for a slot of its address, at most as long. The server must call
+// release
+// after it has received the message.
 func (s *Server) startReceive(ctx context.Context, a *admission) (limit time.Duration, release func(), err error) {
 	limit = s.options.ReceiveTimeout
 	if !a.anonymous() || s.options.Insecure {
@@ -38,8 +36,7 @@ func (s *Server) startReceive(ctx context.Context, a *admission) (limit time.Dur
 	return limit, release, nil
 }
 
-// receive receives the message of a gRPC call that the guard has admitted. It returns an
-// error if the message does not arrive in time; gRPC itself has no such timeout.
+// receive receives the message of a gRPC call in time; gRPC itself has no such timeout.
 func (s *Server) receive(ctx context.Context, raw *rawMessage, recv func(any) error) error {
 	limit, release, err := s.startReceive(ctx, admissionFrom(ctx))
 	if err != nil {
@@ -69,16 +66,15 @@ func (s *Server) receive(ctx context.Context, raw *rawMessage, recv func(any) er
 	}
 }
 
-// reasonSlowMessage is the reason of the error for a client that took too long to send its
-// message or body. The call had no effect. Over REST, the status is 408.
+// reasonSlowMessage is the reason of the error for a message or body that arrived too slowly. Over
+// REST, the status is 408.
 const reasonSlowMessage = "MESSAGE_TIMEOUT"
 
 func slowMessageError(limit time.Duration) error {
 	return newStatus(codes.DeadlineExceeded, fmt.Sprintf("the request did not arrive within %v; send it again", limit), errorInfo(reasonSlowMessage))
 }
 
-// slots limits how many operations with the same key run concurrently. The zero value is
-// ready for use.
+// slots limits how many operations with the same key run concurrently.
 type slots struct {
 	mu    sync.Mutex
 	byKey map[string]*slot
@@ -86,11 +82,10 @@ type slots struct {
 
 type slot struct {
 	*semaphore.Weighted
-	callers int // the number of callers that wait for the semaphore or have acquired it
+	callers int // that wait for the semaphore or have acquired it
 }
 
-// acquire waits for one of the n slots of a key. It returns an error if ctx is done.
-// Otherwise the caller must call release.
+// acquire waits for one of the n slots of a key. Without an error, the caller must call release.
 func (s *slots) acquire(ctx context.Context, key string, n int64) (release func(), err error) {
 	s.mu.Lock()
 	if s.byKey == nil {

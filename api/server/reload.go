@@ -5,8 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// Certificates is the TLS configuration of a running server. Reload reads its files
-// again.
+// Certificates is the TLS configuration of a running server. Reload reads its files again.
 type Certificates struct {
 	files   TLS
 	current atomic.Pointer[tls.Config]
@@ -21,8 +20,8 @@ func (t TLS) Load() (*Certificates, error) {
 	return c, c.Reload()
 }
 
-// Reload reads the files again. New connections then use the new configuration. If Reload returns
-// an error, new connections use the previous configuration. If c is nil, Reload does nothing.
+// Reload reads the files for new connections. After an error, the previous configuration stays in
+// use. If c is nil, Reload does nothing.
 func (c *Certificates) Reload() error {
 	if c == nil {
 		return nil
@@ -31,7 +30,7 @@ func (c *Certificates) Reload() error {
 	if err != nil {
 		return err
 	}
-	config.NextProtos = []string{"h2", "http/1.1"} // net/http and gRPC add the protocols to the result of Config only
+	config.NextProtos = []string{"h2", "http/1.1"} // net/http and gRPC add them only to the result of Config
 	c.current.Store(config)
 	return nil
 }

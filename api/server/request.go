@@ -25,22 +25,18 @@ import (
 )
 
 const (
-	// maxBodyBytes bounds the body of a REST request, or the message of a gRPC call. The
-	// largest result has 4 KiB of metadata, 3 KiB of attributes and 0.5 KiB of ids. With
-	// JSON escapes, a text is up to six times as long.
+	// maxBodyBytes bounds a body or message. The largest result has 4 KiB of metadata, 3 KiB of
+	// attributes and 0.5 KiB of ids. JSON escapes make a text up to six times as long.
 	maxBodyBytes = 64 << 10
-	// maxBatchBytes bounds the body or message of a batch. It allows 3 KiB for each of
-	// the at most 5,000 results.
+	// maxBatchBytes allows 3 KiB for each of 5,000 results.
 	maxBatchBytes = 16 << 20
-	// maxLookupBytes bounds the body or message of a lookup. The largest lookup, of 5,000
-	// ids of 128 bytes, takes 3.7 MiB if every byte is escaped.
+	// maxLookupBytes allows 5,000 ids of 128 bytes: 3.7 MiB if every byte is escaped.
 	maxLookupBytes = 4 << 20
-	// maxRetractBytes bounds the body or message of a batch of retractions. It allows 1.6 KiB for
-	// each retraction: a user, a match and a season, with half of the bytes escaped.
+	// maxRetractBytes allows 1.6 KiB for each retraction: the ids of a user, a match and a season,
+	// with half of the bytes escaped.
 	maxRetractBytes = 8 << 20
 )
 
-// maxMessageBytes returns the bound on the body or message of a method.
 func maxMessageBytes(method string) int {
 	switch method {
 	case pb.LeaderboardService_BatchSubmitScores_FullMethodName, pb.LeaderboardService_BatchSubmitResults_FullMethodName:
@@ -53,7 +49,7 @@ func maxMessageBytes(method string) int {
 	return maxBodyBytes
 }
 
-// body is the body of a request, after the gateway has read and decoded it.
+// body is the body of a request after the gateway has read it.
 type body struct {
 	bytes.Reader
 	message proto.Message // nil if the route has no body or the request is refused
@@ -61,7 +57,6 @@ type body struct {
 
 func (*body) Close() error { return nil }
 
-// read checks the query of a request and reads its body.
 func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]string) (*body, error) {
 	query, err := rt.checkQuery(r.URL.RawQuery)
 	if err != nil {
@@ -93,9 +88,8 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]
 
 var errBodyEndedEarly = &leaderboard.FieldError{Field: restjson.BodyField, Problem: "ended early; send it again"}
 
-// discardBody reads and ignores the body of a request whose route uses no body. It must
-// run before the gateway removes the read deadline: net/http would later wait for the
-// unread body without a time limit.
+// discardBody reads the body of a request whose route uses none. It must run before the gateway
+// removes the read deadline, because net/http later waits for an unread body.
 func discardBody(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
@@ -106,10 +100,8 @@ func discardBody(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// checkQuery parses the query and returns its parameters. It returns an error if a parameter is
-// unknown, has an invalid value, or is repeated. Only the parameter division may be repeated.
-// checkQuery then returns its values under the name divisions, the request's field for several
-// divisions.
+// checkQuery parses the query. Every parameter must be known, valid and, except division, given
+// once. Several divisions are returned under the name divisions.
 func (rt *route) checkQuery(raw string) (url.Values, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -136,8 +128,7 @@ func (rt *route) checkQuery(raw string) (url.Values, error) {
 	return values, nil
 }
 
-// queryProblem returns the reason why value is not a valid query parameter for the field fd, or ""
-// if value is valid.
+// queryProblem returns why value is invalid for the field fd, or "".
 func queryProblem(fd protoreflect.FieldDescriptor, value string) string {
 	switch fd.Kind() {
 	case protoreflect.StringKind:
@@ -157,7 +148,6 @@ func queryProblem(fd protoreflect.FieldDescriptor, value string) string {
 	return ""
 }
 
-// parameters lists the query parameters of rt, for error messages.
 func (rt *route) parameters() string {
 	if len(rt.query) == 0 {
 		return "it has no parameters"
@@ -165,9 +155,9 @@ func (rt *route) parameters() string {
 	return "the known parameters are " + strings.Join(slices.Sorted(maps.Keys(rt.query)), ", ")
 }
 
-// checkBody compares the body with the path and the query. A field that is in the path and in the
-// body must be the same in both. If the body is the whole request, checkBody adds the fields in the
-// query to the body; a field must not be both in the body and in the query.
+// checkBody compares the body with the path and the query. A field in the path and the body must be
+// the same in both. If the body is the whole request, checkBody adds the query's fields to it; none
+// may be in both.
 func (rt *route) checkBody(m protoreflect.Message, query url.Values, params map[string]string) error {
 	fields := m.Descriptor().Fields()
 	for param, value := range params {

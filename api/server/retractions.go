@@ -10,8 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// BatchRetractResults undoes many results. It returns an outcome for each result, also for
-// results that cannot be undone.
+// BatchRetractResults undoes many results. Each result has an outcome, also if it cannot be undone.
 func (s *Server) BatchRetractResults(ctx context.Context, req *pb.BatchRetractResultsRequest) (*pb.BatchRetractResultsResponse, error) {
 	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
@@ -62,14 +61,12 @@ func (s *Server) PurgeResults(ctx context.Context, req *pb.PurgeResultsRequest) 
 	return &pb.PurgeResultsResponse{Outcomes: outcomes, Effect: effect, More: plan.More}, nil
 }
 
-// retractOptions has the fields that are common to all requests that retract many results.
 type retractOptions interface {
 	extraOptions
 	GetReason() string
 	GetDryRun() bool
 }
 
-// retract retracts the results of a plan, or returns what would change.
 func (s *Server) retract(ctx context.Context, o retractOptions, b *leaderboard.Board, plan *ranking.Retractions) ([]*pb.Outcome, *pb.RetractionEffect, error) {
 	key := leaderboard.ResultKey{}
 	if len(plan.Closed) > 0 {
@@ -102,7 +99,7 @@ func (s *Server) retract(ctx context.Context, o retractOptions, b *leaderboard.B
 	return outcomes, effect, nil
 }
 
-// auditAll is like audit, but perform performs several acts. Each act has a record.
+// auditAll is like audit, but with a record for each of several acts.
 func (s *Server) auditAll(ctx context.Context, acts []leaderboard.Act, perform func() error) error {
 	if len(acts) == 0 {
 		return perform()
@@ -113,8 +110,8 @@ func (s *Server) auditAll(ctx context.Context, acts []leaderboard.Act, perform f
 // actMatches is the largest number of matches in one record of the audit log.
 const actMatches = 100
 
-// retractionActs returns the acts of retracting results of closed seasons. Each act concerns
-// one user only, because the erasure of a user empties the user's acts.
+// retractionActs returns the acts of retracting results of closed seasons. Each act concerns one
+// user, because an erasure empties the acts of its user.
 func retractionActs(keys []leaderboard.ResultKey, reason string) (acts []leaderboard.Act) {
 	byUser := map[leaderboard.EntryKey][]any{}
 	var users []leaderboard.EntryKey
@@ -136,8 +133,7 @@ func retractionActs(keys []leaderboard.ResultKey, reason string) (acts []leaderb
 	return acts
 }
 
-// fromEffects converts effects to a message. It leaves out boards that the caller's key does
-// not allow.
+// fromEffects omits the boards that the caller's key does not allow.
 func fromEffects(ctx context.Context, e *ranking.Effects) *pb.RetractionEffect {
 	effect := &pb.RetractionEffect{Degraded: e.Degraded}
 	for board, n := range e.Changed {

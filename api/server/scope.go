@@ -14,8 +14,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// requiredScopes contains, for each method, the scope that a caller must have. The server
-// refuses all calls of a method that is not in the map.
+// requiredScopes has the scope that a caller of each method needs. The server refuses all calls of
+// other methods.
 var requiredScopes = map[string]auth.Scope{
 	pb.LeaderboardService_SubmitScore_FullMethodName:         auth.Submit,
 	pb.LeaderboardService_BatchSubmitScores_FullMethodName:   auth.Submit,
@@ -57,7 +57,6 @@ var requiredScopes = map[string]auth.Scope{
 	pb.AdminService_ListActs_FullMethodName:      auth.Admin,
 	pb.AdminService_ImportBans_FullMethodName:    auth.Admin,
 
-	// Health checks and reflection. Reflection describes the API, as /openapi.json does.
 	"/grpc.health.v1.Health/Check":                                   auth.Public,
 	"/grpc.health.v1.Health/List":                                    auth.Public,
 	"/grpc.health.v1.Health/Watch":                                   auth.Public,
@@ -65,7 +64,6 @@ var requiredScopes = map[string]auth.Scope{
 	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": auth.Public,
 }
 
-// scopeOf returns the scope that a method needs.
 func scopeOf(method string) auth.Scope {
 	if scope, ok := requiredScopes[method]; ok {
 		return scope
@@ -73,22 +71,20 @@ func scopeOf(method string) auth.Scope {
 	return auth.Nobody
 }
 
-// admission is the guard's decision about a call. If a REST request is invalid, the gateway
-// sets refusal. The gateway still makes the call, and the interceptors return the refusal. The
-// call is therefore counted and logged like any other call.
+// admission is the guard's decision about a call. For an invalid REST request, the gateway sets
+// refusal and still makes the call, so that it is counted and logged.
 type admission struct {
 	caller  auth.Caller
-	request string // the request's id
-	source  string // the caller's id, or the caller's address if the id is empty
+	request string
+	source  string // the caller's id, or the address of a caller without an id
 	refusal error  // nil if the call may proceed
-	// board is the board of the request, if checkBoards has read it; otherwise it is nil.
+	// board is the board of the request if checkBoards has read it.
 	board *leaderboard.Board
 }
 
 type admissionKey struct{}
 
-// admissionFrom returns the decision about the call of ctx, or nil if the guard has
-// not decided yet.
+// admissionFrom returns the decision about a call, or nil if the guard has not decided yet.
 func admissionFrom(ctx context.Context) *admission {
 	a, _ := ctx.Value(admissionKey{}).(*admission)
 	return a
@@ -107,8 +103,8 @@ func (s *Server) admit(ctx context.Context, authorization []string, method strin
 	return &admission{caller: caller, source: cmp.Or(caller.ID, auth.PeerKey(addr)), refusal: err}
 }
 
-// enter is the interceptor that lets the guard decide about a call, and refuses the call
-// if the guard refuses it. For calls of the gateway, the guard has already decided.
+// enter lets the guard decide about a call. For calls of the gateway, the guard has already
+// decided.
 func (s *Server) enter(ctx context.Context) (context.Context, error) {
 	a := admissionFrom(ctx)
 	if a == nil {
@@ -116,7 +112,7 @@ func (s *Server) enter(ctx context.Context) (context.Context, error) {
 		md, _ := metadata.FromIncomingContext(ctx)
 		a = s.admit(ctx, md.Get("authorization"), method)
 		a.request = requestID(md.Get(requestIDHeader))
-		_ = grpc.SetHeader(ctx, metadata.Pairs(requestIDHeader, a.request)) // fails only outside a call
+		_ = grpc.SetHeader(ctx, metadata.Pairs(requestIDHeader, a.request))
 		ctx = context.WithValue(ctx, admissionKey{}, a)
 	}
 	if info := callInfoFrom(ctx); info != nil {

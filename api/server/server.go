@@ -1,7 +1,8 @@
-// Package server serves the leaderboard over gRPC and, through a gateway in the
-// same process, over REST. Calls of both kinds pass the same interceptors, which
-// handle credentials, limits, deadlines, metrics and errors. Handlers only translate
-// between messages and the service.
+// Package server serves the leaderboard over gRPC and, through an in-process gateway, over REST.
+// Calls
+// of both kinds pass the same interceptors, which handle credentials, limits, deadlines, metrics
+// and
+// errors. Handlers only translate between messages and the service.
 package server
 
 import (
@@ -34,85 +35,73 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// Options are the settings of a [Server]. With the zero value, every caller needs
-// an API key and no rate is limited.
+// Options are the settings of a [Server]. With the zero value, every caller needs an API key and
+// rates are unlimited.
 type Options struct {
-	// Insecure lets every caller do everything without a key. Use it on the
-	// loopback interface only: see [auth.CheckLoopback].
+	// Insecure lets every caller do everything without a key. It is for the loopback interface
+	// only: see [auth.CheckLoopback].
 	Insecure bool
 	// PublicRead lets callers without credentials read rankings.
 	PublicRead bool
-	// JWT describes the JSON web tokens that are accepted besides API keys. If its
-	// Algorithm is empty, no tokens are accepted.
+	// JWT describes the accepted JSON web tokens. Without an Algorithm, none is accepted.
 	JWT auth.JWT
-	// TLS is the configuration of both listeners; [Certificates.Config] returns one. If it is
-	// nil, connections are not encrypted.
+	// TLS is the configuration of both listeners: see [Certificates.Config]. If it is nil,
+	// connections are not encrypted.
 	TLS    *tls.Config
 	Limits auth.Limits
-	// Timeout bounds a call, except for streams and methods that need the admin
-	// scope. Default 10 s.
+	// Timeout bounds a call, except streams and methods of the admin scope. Default 10 s.
 	Timeout time.Duration
-	// ReceiveTimeout bounds the time that a client takes to send a request. Default
-	// 30 s.
+	// ReceiveTimeout bounds the time that a client takes to send a request. Default 30 s.
 	ReceiveTimeout time.Duration
-	// HandshakeTimeout bounds the TLS handshake of a new connection. Over gRPC, it also bounds
-	// the HTTP/2 handshake. Over REST, it also bounds the time that a client takes to send the
-	// headers of a request. Default 10 s.
+	// HandshakeTimeout bounds the TLS handshake, over gRPC also the HTTP/2 handshake, and over REST
+	// the time to send the headers of a request. Default 10 s.
 	HandshakeTimeout time.Duration
 	// IdleTimeout is how long a connection may be open without a call. Default 2 minutes.
 	IdleTimeout time.Duration
-	// MaxConnections bounds the connections of each listener. Further connections wait
-	// until other connections end. Default 20,000.
+	// MaxConnections bounds the connections of each listener. Further ones wait. Default 20,000.
 	MaxConnections int
-	// MaxStreams bounds the concurrent calls on one gRPC or HTTP/2 connection.
-	// Default 250.
+	// MaxStreams bounds the concurrent calls on one HTTP/2 connection. Default 250.
 	MaxStreams uint32
-	// MaxWatchers bounds the concurrent calls of WatchScores and of the health service's
-	// Watch on the server. Default 10,000.
+	// MaxWatchers bounds the concurrent calls of WatchScores and of the health service's Watch.
+	// Default 10,000.
 	MaxWatchers int64
-	// MaxCallerWatchers bounds the concurrent calls of the same two methods with one key. For callers
-	// without a key, it bounds the calls from one address. If Insecure is set, MaxCallerWatchers has
-	// no effect. Default 1,000.
+	// MaxCallerWatchers bounds these calls for each key, or for each address without a key.
+	// Insecure
+	// switches it off. Default 1,000.
 	MaxCallerWatchers int64
-	// NoReflection switches off gRPC reflection, which describes the API to tools
-	// without a key.
+	// NoReflection switches off gRPC reflection, which needs no key.
 	NoReflection bool
-	// SeparateProbes leaves /healthz, /readyz and /metrics to another listener: see
-	// [NewAdminServer].
+	// SeparateProbes leaves /healthz, /readyz and /metrics to [NewAdminServer].
 	SeparateProbes bool
-	// TrustedProxies are the addresses of proxies. For a call through such a proxy, the server
-	// limits and logs the client in X-Forwarded-For. From other callers, the server ignores this
-	// header.
+	// TrustedProxies are the addresses of proxies whose X-Forwarded-For names the client. The
+	// server
+	// ignores this header from other callers.
 	TrustedProxies []netip.Prefix
 	// CORSOrigins are the origins whose web pages may call the API. "*" means any origin.
 	CORSOrigins []string
 	// FrameAncestors are the origins whose pages may show the web page in a frame.
 	FrameAncestors []string
-	// PublicCacheControl is the Cache-Control of successful answers to GET requests without
-	// credentials. It needs PublicRead. Default no-store.
+	// PublicCacheControl is the Cache-Control of successful GETs without credentials, if PublicRead
+	// is set. Default no-store.
 	PublicCacheControl string
 	// ShutdownGrace is how long Serve waits for running calls. Default 15 s.
 	ShutdownGrace time.Duration
 
-	// Ready must return nil if the server can answer, and otherwise an error with the
-	// reason. /readyz and the gRPC health service call Ready. If Ready is nil, the server
-	// is always ready.
+	// Ready returns nil if the server can answer. A nil Ready means always.
 	Ready func() error
-	// Backup copies the store to a backup with a name, which has no path separators. If
-	// Backup is nil, the API method Backup fails with UNIMPLEMENTED.
+	// Backup copies the store to a backup with a name, which has no path separators. If Backup is
+	// nil, the API method fails with UNIMPLEMENTED.
 	Backup func(ctx context.Context, name string) error
-	// TracerProvider records a span of each call, except of streams of changes. The span is
-	// in the trace that the caller's traceparent names. If TracerProvider is nil, there
-	// are no spans.
+	// TracerProvider, unless nil, records a span of each call, except streams of changes. Its
+	// parent
+	// is the caller's traceparent.
 	TracerProvider trace.TracerProvider
-	// LogCalls logs every call at level info. Otherwise calls that end without a fault of
-	// the server are logged at level debug.
+	// LogCalls logs every call at level info, not debug.
 	LogCalls bool
 	// Log and Metrics may be nil.
 	Log     *slog.Logger
 	Metrics *prometheus.Registry
-	// Now is the clock. If it is nil, the clock is time.Now.
-	Now func() time.Time
+	Now     func() time.Time
 }
 
 func (o Options) withDefaults() Options {
@@ -155,23 +144,23 @@ type Server struct {
 	watchersMu sync.Mutex // guards the counts of watchers
 	watchers   atomic.Int64
 	watchersOf map[string]int64 // by key or address
-	// anonymous limits the concurrent receipt of messages from callers without a key.
+	// anonymous limits the messages that callers without a key send concurrently.
 	anonymous        slots
 	anonymousTimeout time.Duration // [anonymousReceiveTimeout]; only tests change it
 	revokeMu         sync.Mutex    // locked while a key is revoked
-	// stopping is canceled at shutdown. This ends streams, which do not end by themselves.
+	// stopping is canceled at shutdown and ends streams.
 	stopping context.Context
-	stop     context.CancelFunc // cancels stopping
-	draining atomic.Bool        // set by Drain
+	stop     context.CancelFunc
+	draining atomic.Bool
 }
 
-// New returns a server for svc. keys stores the API keys of the callers. If o.JWT accepts
-// JSON web tokens, New reads the keys that verify the tokens, and returns an error if it
-// cannot read them.
+// New returns a server for svc, with the API keys in keys. It returns an error if it cannot read
+// the
+// keys that verify JSON web tokens.
 func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Options) (*Server, error) {
 	s := &Server{service: svc, keys: keys, options: o.withDefaults(), watchersOf: map[string]int64{}, anonymousTimeout: anonymousReceiveTimeout}
 	s.stopping, s.stop = context.WithCancel(context.Background())
-	openScope := auth.Public // the scope of callers without credentials
+	openScope := auth.Public // of callers without credentials
 	switch {
 	case o.Insecure:
 		openScope = auth.Admin
@@ -207,8 +196,8 @@ func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Optio
 	return s, nil
 }
 
-// If a connection is idle for keepaliveTime, the server sends a ping. If no answer
-// arrives within keepaliveTimeout, the server closes the connection.
+// The server pings a connection that is idle for keepaliveTime. Without an answer within
+// keepaliveTimeout, it closes the connection.
 const (
 	keepaliveTime    = time.Minute
 	keepaliveTimeout = 20 * time.Second
@@ -236,18 +225,17 @@ func (s *Server) grpcOptions(unary []grpc.UnaryServerInterceptor, stream []grpc.
 	return options
 }
 
-// Drain makes the server close each HTTP connection after its next answer, so that
-// clients then connect to another server.
+// Drain makes the server close each HTTP connection after its next answer.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// Handler returns the HTTP handler of REST, the probes, the metrics and the web
-// page.
+// Handler returns the HTTP handler of REST, the probes, the metrics and the web page.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Serve answers REST on the listener rest and gRPC on grpcListener, until ctx is done or
-// a listener fails. It then ends streams with an error that tells clients to reconnect,
-// closes the listeners, and waits for running calls. It returns an error if it had to
-// cancel calls that still ran after ShutdownGrace.
+// Serve answers REST on rest and gRPC on grpcListener, until ctx is done or a listener fails. Then
+// it
+// ends streams with an error that tells clients to reconnect, and waits for running calls. It
+// returns
+// an error if it had to cancel calls after ShutdownGrace.
 func (s *Server) Serve(ctx context.Context, rest, grpcListener net.Listener) error {
 	rest = netutil.LimitListener(rest, s.options.MaxConnections)
 	grpcListener = netutil.LimitListener(grpcListener, s.options.MaxConnections)
@@ -257,7 +245,7 @@ func (s *Server) Serve(ctx context.Context, rest, grpcListener net.Listener) err
 	serve := func() error { return server.Serve(rest) }
 	if s.options.TLS != nil {
 		server.TLSConfig = s.options.TLS.Clone()
-		serve = func() error { return server.ServeTLS(rest, "", "") } // ServeTLS also serves HTTP/2
+		serve = func() error { return server.ServeTLS(rest, "", "") } // with HTTP/2
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -267,7 +255,7 @@ func (s *Server) Serve(ctx context.Context, rest, grpcListener net.Listener) err
 		return nil
 	})
 	g.Go(func() error {
-		// ErrServerStopped means that shutdown ran before Serve.
+		// shutdown may run before Serve.
 		if err := s.grpc.Serve(grpcListener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			return fmt.Errorf("server: grpc: %w", err)
 		}

@@ -36,7 +36,6 @@ func (s *Server) SubmitScore(ctx context.Context, req *pb.SubmitScoreRequest) (*
 	return submitResponse(o), nil
 }
 
-// submitResponse returns the answer to a call whose only result has the outcome o.
 func submitResponse(o *pb.Outcome) *pb.SubmitScoreResponse {
 	res := &pb.SubmitScoreResponse{
 		Success: succeeded(o), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
@@ -52,9 +51,8 @@ func submitResponse(o *pb.Outcome) *pb.SubmitScoreResponse {
 	return res
 }
 
-// newResult converts a message to a match result. It also refuses ids that older results
-// may have, but that new results must not have. The error joins a
-// [leaderboard.FieldError] for each fault.
+// newResult converts a message to a match result. It also refuses ids that only older results may
+// have. The error joins a [leaderboard.FieldError] for each fault.
 func newResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, error) {
 	result, err := protoconv.ToResult(b, r)
 	result.Season = leaderboard.SeasonID(r.GetSeason())
@@ -67,19 +65,16 @@ func newResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, err
 	return result, err
 }
 
-// extraOptions has the fields that are common to all requests that write results.
 type extraOptions interface {
 	GetIncludePreviousRank() bool
 	GetIncludeLinked() bool
 }
 
-// submitOptions has the fields that are common to all requests with new results.
 type submitOptions interface {
 	extraOptions
 	GetNoWait() bool
 }
 
-// submit passes new results to the service, for a method of the API.
 func (s *Server) submit(ctx context.Context, method string, o submitOptions, b *leaderboard.Board, results []leaderboard.MatchResult) ([]ranking.Receipt, error) {
 	send := s.service.Accept
 	if !o.GetNoWait() {
@@ -94,8 +89,7 @@ func (s *Server) submit(ctx context.Context, method string, o submitOptions, b *
 	return receipts, err
 }
 
-// addExtras adds to receipts the optional parts that a request asks for: the previous ranks
-// and the linked boards.
+// addExtras adds the optional parts that a request asks for.
 func (s *Server) addExtras(ctx context.Context, o extraOptions, b *leaderboard.Board, receipts []ranking.Receipt) {
 	if o.GetIncludePreviousRank() {
 		s.addExtra(ctx, b, "previous ranks", func(ctx context.Context) error { return s.service.AddPreviousRanks(ctx, b, receipts) })
@@ -108,13 +102,12 @@ func (s *Server) addExtras(ctx context.Context, o extraOptions, b *leaderboard.B
 	}
 }
 
-// extraTimeout bounds the time for reading one optional part of an answer, such as the
-// previous ranks.
+// extraTimeout bounds the time for reading one optional part of an answer.
 const extraTimeout = 2 * time.Second
 
-// addExtra calls add, which adds an optional part to the receipts of applied results. If add
-// fails or takes longer than extraTimeout, the answer lacks this part, and addExtra logs the
-// error.
+// addExtra calls add. If add fails or takes longer than extraTimeout, the answer lacks this part,
+// and
+// addExtra logs the error.
 func (s *Server) addExtra(ctx context.Context, b *leaderboard.Board, part string, add func(context.Context) error) {
 	limited, cancel := context.WithTimeout(ctx, extraTimeout)
 	defer cancel()
@@ -123,8 +116,7 @@ func (s *Server) addExtra(ctx context.Context, b *leaderboard.Board, part string
 	}
 }
 
-// submitAndWait passes results to the service and waits until they are applied. It measures
-// the time.
+// submitAndWait waits until results are applied, and measures the time.
 func (s *Server) submitAndWait(ctx context.Context, method string, b *leaderboard.Board, results []leaderboard.MatchResult) ([]ranking.Receipt, error) {
 	start := time.Now()
 	receipts, err := s.service.Submit(ctx, b, results)
@@ -136,8 +128,7 @@ func (s *Server) submitAndWait(ctx context.Context, method string, b *leaderboar
 	return receipts, err
 }
 
-// succeeded reports whether the result of o was applied now or before, or a higher revision of
-// the result was applied before.
+// succeeded reports whether the result, or a higher revision of it, was applied now or before.
 func succeeded(o *pb.Outcome) bool {
 	switch o.GetStatus() {
 	case pb.Outcome_APPLIED, pb.Outcome_DUPLICATE, pb.Outcome_SUPERSEDED:
@@ -146,8 +137,7 @@ func succeeded(o *pb.Outcome) bool {
 	return false
 }
 
-// outcome converts the receipt of one result to a message. It returns an error if the
-// result was rejected or could not be applied.
+// outcome converts a receipt. It returns an error for a result that was rejected or not applied.
 func outcome(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Receipt) (*pb.Outcome, error) {
 	o := fromReceipt(b, user, r)
 	switch {
@@ -161,7 +151,6 @@ func outcome(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Receipt) 
 	return nil, newStatus(codes.FailedPrecondition, refusalMessage(b, r), errorInfo(string(r.Reason)), o)
 }
 
-// refusalMessage returns the message about a rejected result.
 func refusalMessage(b *leaderboard.Board, r *ranking.Receipt) string {
 	if r.Repeated && r.Reason != leaderboard.ReasonEnded {
 		return fmt.Sprintf("the same result was rejected before (%s), and stays rejected; to try again, submit it with a new match_id", r.Reason)

@@ -7,19 +7,16 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/certs"
 )
 
-// TLS names the files of a server's certificate. The zero value means no TLS. The
-// server reads a file again when it changes.
+// TLS names the files of a server's certificate. The zero value means no TLS. The server reads a
+// file again when it changes.
 type TLS struct {
 	CertFile string // PEM, with intermediates
 	KeyFile  string // PEM
-	// ClientCAFile is a PEM file of certificate authorities. If it is set, every client
-	// must present a certificate that one of these authorities has signed (mTLS). The
-	// client still needs an API key.
+	// ClientCAFile is a PEM file of certificate authorities. If it is set, every client must have a
+	// certificate of one of them (mTLS), and still needs an API key.
 	ClientCAFile string
 }
 
-// config reads the files and returns their TLS configuration. It returns nil for
-// the zero TLS.
 func (t TLS) config() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil
@@ -39,7 +36,7 @@ func (t TLS) config() (*tls.Config, error) {
 	c.ClientCAs, c.ClientAuth = pool.Current(), tls.RequireAndVerifyClientCert
 	c.SessionTicketsDisabled = true // a resumed session would skip the check of the client's certificate
 	withClientCAs := c.Clone()
-	withClientCAs.NextProtos = []string{"h2", "http/1.1"} // net/http and gRPC add the protocols to c only
+	withClientCAs.NextProtos = []string{"h2", "http/1.1"} // net/http and gRPC add them to c only
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		current := withClientCAs.Clone()
 		current.ClientCAs = pool.Current()

@@ -19,14 +19,12 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// hasSpans reports whether calls of a method have spans. A watch lasts for hours, so its
-// trace would have no end. Health checks and reflection do no work.
+// hasSpans reports whether calls of a method have spans. A watch lasts for hours; public methods do
+// no work.
 func hasSpans(method string) bool {
 	return method != pb.LeaderboardService_WatchScores_FullMethodName && scopeOf(method) != auth.Public
 }
 
-// traceGRPC returns the option that begins a span for each call over gRPC, in the trace of
-// the caller.
 func traceGRPC(provider trace.TracerProvider) grpc.ServerOption {
 	return grpc.StatsHandler(otelgrpc.NewServerHandler(
 		otelgrpc.WithTracerProvider(provider), otelgrpc.WithMeterProvider(noop.NewMeterProvider()), otelgrpc.WithPropagators(propagation.TraceContext{}),
@@ -34,8 +32,8 @@ func traceGRPC(provider trace.TracerProvider) grpc.ServerOption {
 	))
 }
 
-// traceMiddleware returns the middleware that begins a span for each request of REST, in the trace
-// of the caller. The span has the route, not the path, which may name a user.
+// traceMiddleware begins a span for each REST request. The span has the route, not the path, which
+// may name a user.
 func (gw *gateway) traceMiddleware(provider trace.TracerProvider) runtime.Middleware {
 	tracer := provider.Tracer(observe.Instrumentation)
 	return func(next runtime.HandlerFunc) runtime.HandlerFunc {
@@ -54,7 +52,6 @@ func (gw *gateway) traceMiddleware(provider trace.TracerProvider) runtime.Middle
 	}
 }
 
-// describeSpan adds the outcome and the request's id to the span of a call.
 func describeSpan(span trace.Span, code codes.Code, request string) {
 	if !span.IsRecording() {
 		return

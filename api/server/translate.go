@@ -13,12 +13,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// boardID returns id, or the id of the default board if id is empty.
+// boardID returns id, or the default board if id is empty.
 func boardID(id string) leaderboard.BoardID {
 	return cmp.Or(leaderboard.BoardID(id), leaderboard.DefaultBoard)
 }
 
-// ladderRequest is a request that reads one ranking.
 type ladderRequest interface {
 	GetBoard() string
 	GetSeason() string
@@ -27,8 +26,7 @@ type ladderRequest interface {
 	GetMethod() string
 }
 
-// toQuery returns the query of a request. An empty parameter means its default. The
-// ranking service checks limits.
+// toQuery returns the query of a request. The ranking service checks limits.
 func toQuery(ctx context.Context, req ladderRequest) (ranking.Query, error) {
 	id := boardID(req.GetBoard())
 	q := ranking.Query{Board: id, Resolved: resolvedBoard(ctx, id), Season: leaderboard.SeasonID(req.GetSeason())}
@@ -40,7 +38,7 @@ func toQuery(ctx context.Context, req ladderRequest) (ranking.Query, error) {
 	return q, err
 }
 
-// toDivision parses the given divisions, and returns the division that crosses all their parts.
+// toDivision returns the division that crosses all parts of the given ones.
 func toDivision(first string, others []string) (leaderboard.Division, error) {
 	if len(others) > leaderboard.MaxAttributes { // [leaderboard.Board.Division] checks the smaller limit, MaxCrossed
 		return leaderboard.Division{}, &leaderboard.FieldError{Field: "division", Problem: fmt.Sprintf("%d given, at most %d are allowed", len(others), leaderboard.MaxCrossed)}
@@ -56,7 +54,6 @@ func toDivision(first string, others []string) (leaderboard.Division, error) {
 	return leaderboard.Cross(parts...), nil
 }
 
-// toMethod returns the ranking method with a name. An empty name means the default.
 func toMethod(name string) (m leaderboard.Method, err error) {
 	if name != "" {
 		err = m.UnmarshalText([]byte(name))
@@ -64,7 +61,7 @@ func toMethod(name string) (m leaderboard.Method, err error) {
 	return m, err
 }
 
-// rankOrNil returns a pointer to rank, or nil if rank is 0. A rank of 0 is unknown.
+// rankOrNil returns nil for the unknown rank 0.
 func rankOrNil(rank int64) *int64 {
 	if rank == 0 {
 		return nil
@@ -84,7 +81,7 @@ func fromLine(l *ranking.Line) *pb.Entry {
 	return e
 }
 
-// totalOrNil returns the number of entries, or nil if the number is unknown.
+// totalOrNil returns the number of entries, or nil if it is unknown.
 func totalOrNil(a *ranking.About) *int64 {
 	if a.Degraded {
 		return nil
@@ -92,8 +89,7 @@ func totalOrNil(a *ranking.About) *int64 {
 	return &a.Total
 }
 
-// scoredAt returns the time for which the scores are computed. It returns nil on boards
-// whose scores do not change with time.
+// scoredAt returns the time of the scores, or nil if scores do not change with time.
 func scoredAt(a *ranking.About) *timestamppb.Timestamp {
 	if a.Board.Policy != leaderboard.Decay {
 		return nil
@@ -203,8 +199,6 @@ func fromReceipt(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Recei
 	return o
 }
 
-// conflictMessage returns the message about a result that differs from a stored result with the
-// same revision.
 func conflictMessage(r *ranking.Receipt) string {
 	counts := "the stored one counts"
 	if r.Stands {

@@ -18,22 +18,18 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// recheckInterval is how often the server checks the credentials of the caller of a
-// running stream.
+// recheckInterval is how often the server checks the credentials of a running stream.
 const recheckInterval = 2 * time.Second
 
-// prepareStream returns a context for the handler of a stream, and a function that sends messages.
-// The returned context is canceled
+// prepareStream returns a context for the handler of a stream. It is canceled
 //
-//   - when the context of the stream is canceled, for example because the client disconnected;
+//   - with the context of the stream;
 //   - when the server stops;
 //   - soon after the caller's credentials expire or are revoked;
 //   - soon after the board becomes private, if the caller has no credentials.
 //
-// board is empty if the stream sends no data of a board to callers without credentials.
-//
-// The handler must send its messages with the function send, which returns when the context
-// is done, and must call stop when it returns. gRPC itself would wait without limit for a client that does not read.
+// board may be empty. The handler must send with send, which returns when the context is done, and
+// must call stop at the end. gRPC itself waits without limit for a client that does not read.
 func prepareStream[M any](s *Server, stream grpc.ServerStreamingServer[M], board leaderboard.BoardID) (ctx context.Context, send func(*M) error, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	stopAfterFunc := context.AfterFunc(s.stopping, func() { cancel(errStopping) })
@@ -57,8 +53,8 @@ func prepareStream[M any](s *Server, stream grpc.ServerStreamingServer[M], board
 }
 
 // sendTo calls send, and passes its error to sent unless ctx is done first. send returns at the
-// latest when the call has ended. A panic of send becomes an error. If ctx is done before the
-// handler receives this error, sendTo logs it.
+// latest
+// when the call has ended. sendTo recovers a panic of send.
 func (s *Server) sendTo(ctx context.Context, send func() error, sent chan<- error) {
 	pass := func(err error) bool {
 		select {
@@ -78,13 +74,13 @@ func (s *Server) sendTo(ctx context.Context, send func() error, sent chan<- erro
 	pass(send())
 }
 
-// recheck calls cancel when the caller's credentials have expired or were revoked, or when the
-// board of a caller without credentials has become private. recheck returns after it has called
-// cancel, or when ctx is done.
+// recheck calls cancel when the caller's credentials have ended, or when the board of a caller
+// without
+// credentials has become private.
 func (s *Server) recheck(ctx context.Context, a *admission, board leaderboard.BoardID, cancel context.CancelCauseFunc) {
 	defer func() {
 		if p := recover(); p != nil {
-			cancel(s.panicError(p)) // nothing checks the credentials after the panic, so the stream must end
+			cancel(s.panicError(p)) // nothing else checks the credentials
 		}
 	}()
 	ticker := time.NewTicker(recheckInterval)
@@ -112,9 +108,8 @@ var (
 	errCredentialsEnded = newStatus(codes.Unauthenticated, "the key or token of this stream expired or was revoked; call again with a valid one", errorInfo("UNAUTHENTICATED"))
 )
 
-// streamError returns the error for the caller of a stream that ended with err. If err is nil,
-// it returns nil. If the server canceled the stream, it returns the cause of the cancellation.
-// Otherwise it returns err.
+// streamError returns the error for the caller: the cause if the server canceled the stream, and
+// otherwise err.
 func streamError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -131,21 +126,20 @@ func streamError(ctx context.Context, err error) error {
 	return err
 }
 
-// reasonStopping is the reason of the error that ends a stream when the server stops.
 const reasonStopping = "SERVER_STOPPING"
 
-// stoppingStatus returns the error of a stream that ends because the server stops. The
-// error tells the client to reconnect after a random delay, so that not all clients
-// reconnect to another server at the same time.
+// stoppingStatus returns the error of a stream when the server stops. Its random delay keeps
+// clients
+// from reconnecting all at once.
 func stoppingStatus() error {
 	delay := 500*time.Millisecond + rand.N(1500*time.Millisecond)
 	return newStatus(codes.Unavailable, "the server is stopping; reconnect to reach another server",
 		errorInfo(reasonStopping), &errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
 }
 
-// addWatcher counts a call as a running watcher until done is called. It returns an error if the
-// server already has too many watchers. If the option Insecure is not set, it also returns an error
-// if too many watchers have the same key or, without a key, the same address.
+// addWatcher counts a watcher until done is called. It returns an error if the server, the key or
+// the
+// address has too many.
 func (s *Server) addWatcher(ctx context.Context) (done func(), err error) {
 	source := ""
 	if a := admissionFrom(ctx); a != nil {
@@ -191,8 +185,7 @@ func (s *Server) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardSe
 	return streamError(ctx, err)
 }
 
-// eventID returns the id of an event: the time of the last change, in microseconds. The
-// id is "0" before the first change.
+// eventID returns the time of the last change in microseconds, or "0".
 func eventID(page *ranking.Page) string {
 	if page.AsOf.IsZero() {
 		return "0"
