@@ -20,8 +20,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// newMonthlyHarness starts a server with the board cup, whose seasons are months. It returns the
-// server and its clock, which tests set.
+// newMonthlyHarness starts a server with the board cup, whose seasons are months, and a clock.
 func newMonthlyHarness(t *testing.T, now time.Time) (*harness, *atomic.Pointer[time.Time]) {
 	clock := &atomic.Pointer[time.Time]{}
 	clock.Store(&now)
@@ -35,7 +34,6 @@ var firstOfNovember = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
 const resultPath = "/v1/boards/cup/results/ann/m"
 
-// A correction finds the result in its season, and keeps the fields that it does not name.
 func TestCorrectionsKeepOtherFields(t *testing.T) {
 	h, _ := newMonthlyHarness(t, firstOfNovember)
 	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"m","score":10,"tie_breakers":[3],
@@ -138,8 +136,7 @@ func TestCorrectionsAreRefused(t *testing.T) {
 	}
 }
 
-// A correction that the floor rejects changes nothing. The same correction may be accepted
-// later.
+// A correction that the floor rejects may be accepted later.
 func TestCorrectionsCannotGoBelowTheFloor(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"purse","policy":"SUM","floor":0}`)
@@ -156,7 +153,6 @@ func TestCorrectionsCannotGoBelowTheFloor(t *testing.T) {
 	}
 }
 
-// Concurrent corrections of one result do not undo each other.
 func TestConcurrentCorrectionsAllCount(t *testing.T) {
 	h, _ := newMonthlyHarness(t, firstOfNovember)
 	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"m","score":10}`)
@@ -182,8 +178,6 @@ func TestConcurrentCorrectionsAllCount(t *testing.T) {
 	}
 }
 
-// A retraction that is concurrent with corrections succeeds. The result does not count
-// afterwards.
 func TestRetractionsDuringCorrections(t *testing.T) {
 	h, _ := newMonthlyHarness(t, firstOfNovember)
 	const callers, rounds = 3, 15
@@ -198,7 +192,7 @@ func TestRetractionsDuringCorrections(t *testing.T) {
 		for i := range callers {
 			wg.Go(func() {
 				for n := range 4 {
-					// 404 means that the result is retracted.
+					// 404: the result is retracted
 					if a := h.do("submit", "PATCH", path, fmt.Sprintf(`{"score":%d}`, n+i)); a.status != http.StatusOK && a.status != http.StatusNotFound {
 						t.Errorf("a correction: %d %s", a.status, a.raw)
 					}
@@ -225,16 +219,17 @@ func TestRetractionsDuringCorrections(t *testing.T) {
 			}
 		})
 		wg.Wait()
-		// Submits reserve no revision. A correction of the submitted result may replace a
-		// retraction of the same revision.
+		// Submits reserve no revision: a correction of the submitted result may replace a
+		// retraction
+		// of the same revision.
 		if a := h.must("read", "GET", path, nil); a["status"] != "RETRACTED" && !collides {
 			t.Errorf("after the retraction, the result is %v, want it RETRACTED", a)
 		}
 	}
 }
 
-// In a closed season, corrections and retractions need the admin scope and a reason. They
-// amend the final standings, and the audit log has them.
+// Corrections and retractions in a closed season need the admin scope and a reason. They amend the
+// final standings and are in the audit log.
 func TestAmendmentsOfClosedSeasonsAreRecorded(t *testing.T) {
 	for _, sealed := range []bool{false, true} {
 		t.Run(fmt.Sprint("sealed ", sealed), func(t *testing.T) {
@@ -279,7 +274,7 @@ func TestAmendmentsOfClosedSeasonsAreRecorded(t *testing.T) {
 			for _, a := range get(h.must("admin", "GET", "/v1/audit?action=result", nil), "acts").([]any) {
 				acts = append(acts, fmt.Sprint(get(a, "action"), " ", get(a, "season"), " ", get(a, "user_id"), " ", get(a, "reason"), " ", get(a, "after", "match_id")))
 			}
-			slices.Sort(acts) // all acts have the same time, because the clock stands still
+			slices.Sort(acts) // all acts have the same time
 			if d := gocmp.Diff([]string{"result.correct 202610 ann wrong lane m", "result.retract 202610 cyd wrong lane m"}, acts); d != "" {
 				t.Errorf("acts (-want +got):\n%s", d)
 			}
@@ -296,15 +291,13 @@ func TestAmendmentsOfClosedSeasonsAreRecorded(t *testing.T) {
 	}
 }
 
-// A retraction or a read that names no season finds the season of the match, as a
-// correction does.
 func TestMatchesAreFoundInTheirSeason(t *testing.T) {
 	h, _ := newMonthlyHarness(t, firstOfNovember)
 	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"m","score":10,"achieved_at":"2026-10-30T08:00:00Z"}`)
 	if a := h.must("read", "GET", resultPath, nil); a["season"] != "202610" || a["status"] != "APPLIED" {
 		t.Errorf("GET: %v, want APPLIED in 202610", a)
 	}
-	for range 2 { // the second is a retry
+	for range 2 {
 		if a := h.must("submit", "POST", resultPath+":retract", nil); a["season"] != "202610" || fmt.Sprint(a["revision"]) != "1" || a["success"] != true {
 			t.Errorf("retract: %v, want revision 1 in 202610", a)
 		}
@@ -323,8 +316,7 @@ func TestMatchesAreFoundInTheirSeason(t *testing.T) {
 	}
 }
 
-// A submit with a revision above 0 needs a time if the board has seasons. Without a time,
-// the submit would make a second result in the current season.
+// Without a time, such a submit would make a second result in the current season.
 func TestCorrectionsBySubmitNeedATime(t *testing.T) {
 	h, _ := newMonthlyHarness(t, firstOfNovember)
 	h.createBoard(`{"board_id":"ever","policy":"BEST"}`)
@@ -343,9 +335,8 @@ func TestCorrectionsBySubmitNeedATime(t *testing.T) {
 	h.must("submit", "POST", "/v1/boards/ever/scores", fmt.Sprintf(body, ""))
 }
 
-// A submit that names a season changes only a result of that season.
 func TestSubmitsNameASeason(t *testing.T) {
-	h, clock := newMonthlyHarness(t, firstOfNovember.Add(-13*time.Hour)) // in October
+	h, clock := newMonthlyHarness(t, firstOfNovember.Add(-13*time.Hour))
 	const path = "/v1/boards/cup/scores"
 	first := h.must("submit", "POST", path, `{"user_id":"ann","match_id":"m","score":10}`)
 	clock.Store(&firstOfNovember)
@@ -354,7 +345,6 @@ func TestSubmitsNameASeason(t *testing.T) {
 	if a["season"] != "202610" || a["achieved_at"] != first["achieved_at"] || fmt.Sprint(a["previous_score"]) != "10" {
 		t.Errorf("a correction of October without a time: %v, want the season and the time of %v", a, first)
 	}
-	// A correction that names the current season also takes the time of the stored result.
 	h.must("submit", "POST", path, `{"user_id":"bob","match_id":"m","score":1,"achieved_at":"2026-11-01T11:00:00Z"}`)
 	a = h.must("submit", "POST", path, `{"user_id":"bob","match_id":"m","score":2,"revision":1,"season":"202611"}`)
 	if a["season"] != "202611" || a["achieved_at"] != "2026-11-01T11:00:00Z" {
@@ -381,8 +371,7 @@ func TestSubmitsNameASeason(t *testing.T) {
 	}
 }
 
-// In a random history of submits, corrections and retractions, each answer and each stored
-// result is as in a naive model.
+// Each answer and each stored result is as in a naive model.
 func TestRandomCorrections(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))

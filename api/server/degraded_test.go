@@ -23,8 +23,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// faultyHarness is a harness whose clock, store and index a test controls. The test can make the
-// store and the index refuse calls.
+// faultyHarness controls the clock, the store and the index of a server.
 type faultyHarness struct {
 	*harness
 	store *faults.Store
@@ -42,7 +41,7 @@ func newFaultyHarness(t *testing.T) *faultyHarness {
 	t.Helper()
 	store, index := embedded.Open(t)
 	h := &faultyHarness{store: &faults.Store{Store: store}, index: &faults.Index{Index: index}}
-	now := time.Now() // the real time, because serve creates the keys at the real time
+	now := time.Now() // serve creates the keys at the real time
 	h.now.Store(&now)
 	clock := func() time.Time { return *h.now.Load() }
 	svc := ranking.New(h.store, h.index, ranking.Options{Now: clock})
@@ -57,7 +56,7 @@ func newFaultyHarness(t *testing.T) *faultyHarness {
 	return h
 }
 
-// readCase is a read over REST and gRPC. Both must give the same answer or error.
+// readCase is a read over REST and gRPC.
 type readCase struct {
 	method, path, body string
 	call               func(pb.LeaderboardServiceClient, *faultyHarness) (proto.Message, error)
@@ -105,12 +104,12 @@ var reads = map[string]readCase{
 	}},
 }
 
-// ask makes a read over REST and over gRPC, and compares the two answers. It returns the
-// HTTP status, the reason of an error, and the answer as JSON.
+// ask makes a read over REST and gRPC, and compares the answers. It returns the HTTP status, the
+// reason of an error, and the answer as JSON.
 func (h *faultyHarness) ask(r readCase) (int, string, string) {
 	h.t.Helper()
 	m, err := r.call(h.client(), h)
-	if strings.HasSuffix(r.path, "/watch") { // a stream over REST does not end, so the answer is the first gRPC message
+	if strings.HasSuffix(r.path, "/watch") { // a stream over REST does not end
 		if err != nil {
 			return httpStatus(status.Code(err)), reasonOf(err), ""
 		}
@@ -145,7 +144,7 @@ func mustJSON(t testing.TB, m proto.Message) string {
 	return string(b)
 }
 
-// find returns the values of all members of v with a key, at any depth.
+// find returns the values of a key in v, at any depth.
 func find(v any, key string) []any {
 	var all []any
 	switch v := v.(type) {
@@ -164,9 +163,9 @@ func find(v any, key string) []any {
 	return all
 }
 
-// checkAnswers checks the answer to each read in reads. want maps the name of a read to
-// "degraded", or to "503 " and the reason of the error. The reads that want does not name
-// must have complete answers.
+// checkAnswers checks the answers to reads. want has "degraded", or "503 " and a reason, by the
+// name
+// of the read. Other reads must have complete answers.
 func (h *faultyHarness) checkAnswers(want map[string]string) {
 	h.t.Helper()
 	for name, r := range reads {
@@ -200,7 +199,7 @@ func (h *faultyHarness) checkAnswers(want map[string]string) {
 		} else if len(flags) > 0 && flags[0] != false {
 			h.t.Errorf("%s: want degraded false: %s", name, raw)
 		}
-		if len(flags) > 0 { // an answer with the field degraded also has these fields
+		if len(flags) > 0 {
 			for _, key := range []string{"season", "method", "as_of"} {
 				if got := find(v, key); len(got) == 0 || got[0] == "" {
 					h.t.Errorf("%s: the answer has no %s: %s", name, key, raw)
@@ -237,9 +236,9 @@ func TestReadsWithoutTheIndex(t *testing.T) {
 
 func TestReadsWithoutTheStore(t *testing.T) {
 	h := newFaultyHarness(t)
-	h.checkAnswers(map[string]string{}) // the server now has the board and the key in its caches
+	h.checkAnswers(map[string]string{}) // fills the caches of boards and keys
 	h.store.Set(faults.Refuse)
-	h.advance(time.Minute) // longer than boards and keys are cached, so the server tries to read them again
+	h.advance(time.Minute) // longer than boards and keys are cached
 	const unavailable = "503 UNAVAILABLE"
 	h.checkAnswers(map[string]string{"a user with metadata": unavailable, "seasons": unavailable, "a user on all boards": unavailable, "a result": unavailable})
 	for path, body := range map[string]string{
@@ -262,14 +261,13 @@ func TestReadsWithoutTheStore(t *testing.T) {
 	}
 }
 
-// While the store is unavailable, a cached key stays valid for an hour. Unknown, revoked
-// and expired keys are refused.
+// While the store is unavailable, a cached key stays valid for an hour, unless revoked or expired.
 func TestKeysWithoutTheStore(t *testing.T) {
 	h := newFaultyHarness(t)
 	h.must("read", "GET", "/v1/scores", nil)
 	h.must("admin", "GET", "/v1/keys", nil)
 	h.store.Set(faults.Refuse)
-	h.advance(59 * time.Minute) // keyGrace is an hour
+	h.advance(59 * time.Minute)
 	h.must("read", "GET", "/v1/scores", nil)
 	h.keys["stranger"] = "lbk_of_somebody_else"
 	if a := h.do("stranger", "GET", "/v1/scores", nil); a.status != http.StatusServiceUnavailable {

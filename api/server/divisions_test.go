@@ -14,7 +14,6 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// newRaceHarness returns a server with a board of crossed divisions, and results on it.
 func newRaceHarness(t *testing.T) *harness {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"race","divisions":["gender","gender+age"]}`)
@@ -106,7 +105,6 @@ func TestCrossedDivisionsThatAreRefused(t *testing.T) {
 	}
 }
 
-// PATCH changes the divisions of a board, and a background fill follows.
 func TestPatchOfDivisions(t *testing.T) {
 	h := newRaceHarness(t)
 	if effect := h.must("admin", "PATCH", "/v1/boards/race?dry_run=true", `{"divisions":["age"]}`); fmt.Sprint(get(effect, "divisions")) != "[age]" {

@@ -24,11 +24,9 @@ var update = flag.Bool("update", false, "write the server's answers to docs/api.
 
 const docsFile = "../../docs/api.md"
 
-// TestDocs runs the curl commands of docs/api.md, in their order, against a new server. The
-// last command of a block must return the answer that the document shows below the block.
-// Commands without an answer must succeed. In the document, … means any text. Before a
-// command with checksum=true, time passes until the closed seasons are sealed. With
-// -update, the test writes the answers that differ into the document.
+// TestDocs runs the curl commands of docs/api.md in order. The last command of a block must return
+// the
+// answer below the block, where … means any text. With -update, the test writes the answers.
 func TestDocs(t *testing.T) {
 	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	var clock atomic.Pointer[time.Time]
@@ -98,7 +96,6 @@ func (h *harness) sealClosed(t *testing.T, clock *atomic.Pointer[time.Time]) {
 	}
 }
 
-// addRoutes adds the routes that match a request to the set routes.
 func (h *harness) addRoutes(t *testing.T, method, path string, routes map[string]bool) {
 	t.Helper()
 	for key := range h.routes(t) {
@@ -117,8 +114,7 @@ func (h *harness) routes(t *testing.T) map[string]*route {
 	return gw.routes
 }
 
-// curl sends the request of a curl command. It returns the status, and the body of the
-// answer or the first event of a stream of events.
+// curl sends the request of a curl command. It returns the body, or the first event of a stream.
 func (h *harness) curl(t *testing.T, command string) (method, path, answer string, status int) {
 	t.Helper()
 	args := words(command)
@@ -175,8 +171,6 @@ func (h *harness) curl(t *testing.T, command string) (method, path, answer strin
 	}
 }
 
-// words splits a command into words as a shell does. It supports only the syntax that
-// the document uses.
 func words(s string) []string {
 	var args []string
 	for _, m := range regexp.MustCompile(`'([^']*)'|"([^"]*)"|(\S+)`).FindAllStringSubmatch(s, -1) {
@@ -185,19 +179,18 @@ func words(s string) []string {
 	return args
 }
 
-// pretty formats an answer for readers: it breaks long JSON into several lines.
 func pretty(answer string) string {
 	var out bytes.Buffer
 	for line := range strings.Lines(answer) {
 		line = strings.TrimSuffix(line, "\n")
 		if len(line) > 120 && json.Valid([]byte(line)) {
-			_ = json.Indent(&out, []byte(line), "", "  ") // line is valid JSON
+			_ = json.Indent(&out, []byte(line), "", "  ")
 		} else {
 			out.WriteString(line)
 		}
 		out.WriteByte('\n')
 	}
-	short := regexp.MustCompile(`\{[^{}\[\]]*\}|\[[^{}\[\]]*\]`) // the innermost lists and objects stay on one line
+	short := regexp.MustCompile(`\{[^{}\[\]]*\}|\[[^{}\[\]]*\]`) // the innermost lists and objects
 	return short.ReplaceAllStringFunc(out.String(), func(s string) string {
 		line := oneLine(s)
 		if len(line) > 150 {
@@ -207,8 +200,7 @@ func pretty(answer string) string {
 	})
 }
 
-// agrees reports whether the text matches the pattern. In the pattern, … means any text.
-// Spaces and line breaks are equivalent.
+// agrees reports whether text matches pattern, where … means any text. All white space is alike.
 func agrees(pattern, text string) bool {
 	parts := strings.Split(oneLine(pattern), "…")
 	for i := range parts {
@@ -217,16 +209,14 @@ func agrees(pattern, text string) bool {
 	return regexp.MustCompile("^" + strings.Join(parts, ".*?") + "$").MatchString(oneLine(text))
 }
 
-// oneLine returns the text in one line, without a space after an opening bracket or before
-// a closing one.
 func oneLine(text string) string {
 	return strings.NewReplacer("{ ", "{", " }", "}", "[ ", "[", " ]", "]").Replace(strings.Join(strings.Fields(text), " "))
 }
 
-// vary writes the character … in place of the parts of an answer that differ in each run.
+// vary replaces the parts of an answer that differ in each run by ….
 func vary(answer string) string {
 	for pattern, text := range map[string]string{
-		`"[A-Z2-7]{26}"`:            `"…"`, // a match id that the server generated
+		`"[A-Z2-7]{26}"`:            `"…"`, // a generated match id
 		`"lbk_[\w-]{43}"`:           `"lbk_…"`,
 		`"key_id": ?"[0-9a-f]{16}"`: `"key_id": "…"`,
 	} {

@@ -13,8 +13,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// A dry run needs the scope of the act, changes nothing, and leaves no record in the
-// audit log. Its answer states what would change, over REST and gRPC alike.
+// A dry run needs the scope of the act, changes nothing and leaves no record.
 func TestDryRun(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"b","policy":"SUM","season":{"schedule":"DAILY"}}`)
@@ -77,8 +76,6 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// A dry run of a retraction needs the same scope as the retraction, changes nothing, and
-// leaves no record in the audit log. Its answer is that of the retraction, with the effect.
 func TestDryRunOfARetraction(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"b","policy":"SUM","season":{"schedule":"DAILY"}}`)

@@ -9,8 +9,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// The answer to a submit states the previous score, on request the previous rank, and
-// whether the result is a personal best. The answer to a repeated submit contains none of these.
+// The answer to a repeated submit has no previous score and no personal best.
 func TestSubmitStatesWhatItChanged(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"race","order":"LOWER_FIRST","policy":"BEST"}`)
@@ -57,8 +56,8 @@ func TestSubmitStatesWhatItChanged(t *testing.T) {
 	}
 }
 
-// Each outcome of a batch has the score after its own result. Only the outcome whose score
-// is the user's current one has a rank.
+// Each outcome of a batch has the score after its own result. Only the user's current score has a
+// rank.
 func TestBatchOutcomesHaveTheirOwnScores(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"ever","policy":"SUM"}`)
@@ -80,8 +79,7 @@ func TestBatchOutcomesHaveTheirOwnScores(t *testing.T) {
 	}
 }
 
-// A rejected result that is sent again is rejected again, even if the board would accept a
-// new result with the same content. The answer states this, and how to try again.
+// A rejected result stays rejected, even if the board would now accept it. The answer states this.
 func TestRepeatedRejectionIsStated(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"purse","policy":"SUM","floor":0}`)
@@ -104,8 +102,6 @@ func TestRepeatedRejectionIsStated(t *testing.T) {
 	}
 }
 
-// The answer CONFLICT states which of the two results counts. Their order of arrival does
-// not matter.
 func TestConflictSaysWhichResultCounts(t *testing.T) {
 	h := newHarness(t, Options{})
 	submit := func(match string, points int) answer {
@@ -128,7 +124,6 @@ func TestConflictSaysWhichResultCounts(t *testing.T) {
 	}
 }
 
-// A division that the board does not declare is an error, not an empty list.
 func TestUndeclaredDivisionsAreRefused(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"cup","policy":"SUM","divisions":["gender"]}`)

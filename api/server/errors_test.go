@@ -20,7 +20,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Every error of the root package has a row in codeOf.
 func TestEveryErrorHasACode(t *testing.T) {
 	files, err := filepath.Glob("../../*.go")
 	if err != nil || len(files) == 0 {
@@ -72,8 +71,6 @@ func parse(t *testing.T, file string) *ast.File {
 	return f
 }
 
-// docs/api.md names the reasons in codeOf, except those of internal errors and canceled
-// calls.
 func TestReasonsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/api.md")
 	if err != nil {
@@ -90,8 +87,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}
 }
 
-// The caller receives the cause of an error only if the error's row in codeOf is
-// verbatim. No text begins with the name of a package.
+// The caller receives the cause of an error only if its row in codeOf is verbatim.
 func TestCallersLearnNoCause(t *testing.T) {
 	cause := errors.New("dial tcp 10.0.0.7:9042: password=hunter2")
 	for _, row := range codeOf {
@@ -115,7 +111,6 @@ func TestCallersLearnNoCause(t *testing.T) {
 	}
 }
 
-// A call that exceeds request_timeout gets a message for people.
 func TestTimeoutsNameTheCause(t *testing.T) {
 	got := status.Convert(toStatus(fmt.Errorf("cql: %w", context.DeadlineExceeded)))
 	if want := "the call took longer than the server allows"; got.Code() != codes.DeadlineExceeded || got.Message() != want {
@@ -131,14 +126,12 @@ func TestFieldErrorsAreAllNamed(t *testing.T) {
 	if got := messageOf(err); got != "a: x; b: y" {
 		t.Errorf("the message is %q, want \"a: x; b: y\"", got)
 	}
-	// An error in stored bytes is not an error of the caller.
 	stored := fmt.Errorf("pebble: %w: %w", leaderboard.ErrFormat, &leaderboard.FieldError{Field: "a", Problem: "x"})
 	if got := status.Code(toStatus(stored)); got != codes.Internal {
 		t.Errorf("an error in stored bytes has the code %v, want Internal", got)
 	}
 }
 
-// The texts that an error quotes from a request are bounded.
 func TestErrorsAreBounded(t *testing.T) {
 	long := strings.Repeat("é", 1<<14)
 	var errs []error

@@ -24,15 +24,13 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// reply is an HTTP answer without its body.
 type reply struct {
 	StatusCode int
 	Status     string
 	Header     http.Header
 }
 
-// request sends a request over a socket. header has the names and values of header
-// fields, alternately. It returns the answer and its body.
+// request sends a request. header has alternating names and values.
 func request(t *testing.T, method, url, body string, header ...string) (reply, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -80,8 +78,7 @@ func TestSeparateProbes(t *testing.T) {
 	}
 }
 
-// limitedPeers starts a server that admits one call without a key from each address. It
-// returns the addresses of REST and gRPC.
+// limitedPeers starts a server that admits one call without a key from each address.
 func limitedPeers(t *testing.T, proxies ...string) (rest, overGRPC string) {
 	t.Helper()
 	o := Options{PublicRead: true, Limits: auth.Limits{PerPeer: auth.Rate{PerSecond: 0.0001, Burst: 1}}}
@@ -95,7 +92,7 @@ func TestForwardedClientsAreLimitedSeparately(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		proxies       []string
-		first, second []string // X-Forwarded-For of two calls
+		first, second []string // of two calls
 		same          bool     // whether both calls count as calls of one client
 	}{
 		{"no proxy is trusted", nil, []string{"192.0.2.1"}, []string{"192.0.2.2"}, true},
@@ -129,8 +126,7 @@ func TestForwardedClientsAreLimitedSeparately(t *testing.T) {
 			if res, body := request(t, "GET", "http://"+rest+"/v1/scores", "", header(tt.second)...); res.StatusCode != want {
 				t.Errorf("REST answers the second call with %s %s, want %d", res.Status, body, want)
 			}
-			// REST and gRPC of one server share the limits, so gRPC is tested on a new
-			// server.
+			// REST and gRPC of one server share the limits.
 			_, overGRPC := limitedPeers(t, tt.proxies...)
 			c := pb.NewLeaderboardServiceClient(dial(t, overGRPC))
 			call := func(values []string) codes.Code {
@@ -198,7 +194,7 @@ func TestCORS(t *testing.T) {
 		if got := pre.Header.Get("Access-Control-Allow-Origin"); got != tt.allowed {
 			t.Errorf("%s: the preflight allows the origin %q, want %q", name, got, tt.allowed)
 		}
-		// A browser sends a POST with the content type text/plain without a preflight.
+		// A browser sends text/plain without a preflight.
 		post, _ := request(t, "POST", "http://"+tt.server+"/v1/scores", `{"user_id":"u","points":1}`, "Origin", tt.origin, "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain")
 		if post.StatusCode != tt.post {
 			t.Errorf("%s: a submit without a key answers %s, want %d", name, post.Status, tt.post)
@@ -208,7 +204,7 @@ func TestCORS(t *testing.T) {
 			t.Errorf("%s: the metrics allow the origin %q, want none", name, got)
 		}
 	}
-	// Errors also have the CORS header: without the header, a page cannot read the error.
+	// Without the CORS header, a page cannot read an error.
 	if res, _ := request(t, "GET", "http://"+rest+"/v1/boards/none/scores", "", "Origin", page); res.StatusCode != http.StatusNotFound || res.Header.Get("Access-Control-Allow-Origin") != page {
 		t.Errorf("an error answers %s and allows the origin %q, want 404 and %q", res.Status, res.Header.Get("Access-Control-Allow-Origin"), page)
 	}
@@ -267,7 +263,6 @@ func TestPublicReadsMayBeCached(t *testing.T) {
 	}
 }
 
-// openEvents watches the default board until the end of the test. It accepts gzip.
 func openEvents(t *testing.T, rest string) (header http.Header, events *bufio.Scanner) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -309,8 +304,8 @@ func TestGzip(t *testing.T) {
 			t.Errorf("%s: %d bytes are compressed to %d and decompressed to %d (%v), want at most half and then the same text", path, len(plain), len(zipped), len(text), err)
 		}
 	}
-	// Short answers are not compressed. Answers that contain a secret and text from the
-	// caller are not compressed: their compressed length would reveal parts of the secret.
+	// The compressed length of an answer with a secret and text from the caller would reveal parts
+	// of the secret.
 	for _, tt := range [][2]string{{"GET", "/v1/scores?limit=1"}, {"POST", "/v1/keys"}} {
 		body := ""
 		if tt[0] == "POST" {
@@ -321,7 +316,7 @@ func TestGzip(t *testing.T) {
 			t.Errorf("%s: %s, Content-Encoding %q; want 200 and no encoding", tt, res.Status, res.Header.Get("Content-Encoding"))
 		}
 	}
-	for range 20 { // create keys, so that the list of keys is long
+	for range 20 {
 		request(t, "POST", "http://"+rest+"/v1/keys", fmt.Sprintf(`{"name":%q,"scopes":["read"]}`, strings.Repeat("n", 100)), "Authorization", key)
 	}
 	if res, body := request(t, "GET", "http://"+rest+"/v1/keys", "", "Accept-Encoding", "gzip", "Authorization", key); res.Header.Get("Content-Encoding") != "" || len(body) < 2000 {
@@ -352,7 +347,7 @@ func TestGzipDoesNotDelayEvents(t *testing.T) {
 		t.Errorf("the first event has %d entries, want 0", list.Count)
 	}
 	request(t, "POST", "http://"+rest+"/v1/scores", `{"user_id":"u","match_id":"m","points":1}`, "Authorization", "Bearer "+h.keys["submit"])
-	if list := nextList(); list.Count != 1 { // the event arrives before the stream ends
+	if list := nextList(); list.Count != 1 { // the stream is still open
 		t.Errorf("the event after a submit has %d entries, want 1", list.Count)
 	}
 }

@@ -32,16 +32,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Parallel tests mostly wait for timeouts of the server, so run more of them concurrently
-	// than the machine has processors.
+	// Parallel tests mostly wait.
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// harness is a server whose store is in memory. It has a key for each scope. Tests call
-// it over REST and gRPC.
+// harness is a server whose store is in memory, with a key for each scope.
 type harness struct {
 	*Server
 	t       testing.TB
@@ -50,10 +48,9 @@ type harness struct {
 	http    *httptest.Server
 	conn    *grpc.ClientConn
 	log     *lockedBuffer
-	keys    map[string]string // the secrets of keys, by scope or by a name that the test chose
+	keys    map[string]string // by scope, or by a name that the test chose
 }
 
-// newHarness starts a server with the default board.
 func newHarness(t testing.TB, o Options) *harness {
 	t.Helper()
 	store, index := embedded.Open(t)
@@ -105,7 +102,6 @@ func serve(t testing.TB, svc service, store leaderboard.Store, o Options) *harne
 	return h
 }
 
-// withT returns a copy of h for a subtest. The copy reports failures to t.
 func (h *harness) withT(t testing.TB) *harness {
 	part := *h
 	part.t = t
@@ -114,8 +110,7 @@ func (h *harness) withT(t testing.TB) *harness {
 
 func (h *harness) client() pb.LeaderboardServiceClient { return pb.NewLeaderboardServiceClient(h.conn) }
 
-// as(scope) returns a context for gRPC calls with the key of a scope. If scope is
-// empty, the context has no key.
+// as returns a context for gRPC calls with the key of a scope, or without a key if scope is "".
 func (h *harness) as(scope string) context.Context {
 	if scope == "" {
 		return h.t.Context()
@@ -123,16 +118,16 @@ func (h *harness) as(scope string) context.Context {
 	return metadata.AppendToOutgoingContext(h.t.Context(), "authorization", "Bearer "+h.keys[scope])
 }
 
-// answer is an HTTP answer.
 type answer struct {
 	status int
 	header http.Header
 	raw    string
-	body   map[string]any // raw, decoded; nil unless raw is a JSON object
+	body   map[string]any // nil unless raw is a JSON object
 }
 
-// do sends a REST request with the key of a scope. If scope has no key, the
-// request has no key. The body is nil, a string, or a value to encode as JSON.
+// do sends a REST request with the key of a scope, if scope has one. body is nil, a string, or a
+// value
+// to encode as JSON.
 func (h *harness) do(scope, method, path string, body any) answer {
 	h.t.Helper()
 	var data []byte
@@ -153,8 +148,7 @@ func (h *harness) do(scope, method, path string, body any) answer {
 	return h.send(req)
 }
 
-// send sends a request. It fails the test if an answer with status 429 has no
-// Retry-After.
+// send fails the test if an answer with status 429 has no Retry-After.
 func (h *harness) send(req *http.Request) answer {
 	h.t.Helper()
 	res, err := h.http.Client().Do(req)
@@ -176,8 +170,7 @@ func (h *harness) send(req *http.Request) answer {
 	return a
 }
 
-// must is like do, but fails the test unless the status is 200. It
-// returns the body.
+// must is like do, but fails the test unless the status is 200.
 func (h *harness) must(scope, method, path string, body any) map[string]any {
 	h.t.Helper()
 	a := h.do(scope, method, path, body)
@@ -187,8 +180,7 @@ func (h *harness) must(scope, method, path string, body any) map[string]any {
 	return a.body
 }
 
-// get returns the part of a JSON value at a path of keys and indexes, or nil if there is
-// no such part.
+// get returns the part of a JSON value at a path of keys and indexes, or nil.
 func get(v any, path ...any) any {
 	for _, p := range path {
 		switch p := p.(type) {
@@ -219,7 +211,6 @@ func (a answer) violations() []string {
 	return fields
 }
 
-// reason returns the reason in the ErrorInfo of an error.
 func (a answer) reason() string {
 	details, _ := a.body["details"].([]any)
 	for _, d := range details {
@@ -252,7 +243,6 @@ func (h *harness) createBoard(body string) {
 	h.must("admin", "POST", "/v1/boards", body)
 }
 
-// waitFor waits until ok returns true.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(time.Minute)

@@ -26,8 +26,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// The server answers an invalid body with status 400. The answer names the field and
-// its limits.
 func TestBadBodies(t *testing.T) {
 	h := newHarness(t, Options{})
 	for _, tt := range []struct{ name, body, field, text string }{
@@ -100,11 +98,9 @@ func TestBadBodies(t *testing.T) {
 			}
 		})
 	}
-	// No result was stored.
 	if got := get(h.must("read", "GET", "/v1/scores", nil), "data", "total"); got != number(0) {
 		t.Errorf("after the invalid requests the board has %v entries, want 0", got)
 	}
-	// One answer names all invalid fields.
 	a := h.do("admin", "POST", "/v1/boards", `{"board_id":"","decimals":12,"half_life":"60s","season":{"time_zone":"Mars/Olympus"}}`)
 	if got := a.violations(); a.status != http.StatusBadRequest || len(got) < 4 {
 		t.Errorf("a board with several faults: %d %s, want 400 naming at least 4 fields", a.status, a.raw)
@@ -133,7 +129,6 @@ func TestBadBodies(t *testing.T) {
 	}
 }
 
-// The text of an error states what the caller can do next.
 func TestErrorsSayWhatToDo(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"b","policy":"BEST"}`)
@@ -160,7 +155,6 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// An unknown number of an enum is refused, not replaced by the default.
 func TestUnknownEnums(t *testing.T) {
 	h := newHarness(t, Options{})
 	for _, number := range []int32{-1, -2147483648, 99, 257} {
@@ -185,7 +179,6 @@ func TestUnknownEnums(t *testing.T) {
 	}
 }
 
-// The server returns each number in metadata unchanged, or refuses the submit.
 func TestMetadataNumbers(t *testing.T) {
 	h := newHarness(t, Options{})
 	submit := func(number string) answer {
@@ -209,8 +202,7 @@ func TestMetadataNumbers(t *testing.T) {
 	}
 }
 
-// The time to parse a number grows with the square of its length. So the server refuses
-// long numbers before it parses them.
+// The time to parse a number grows with the square of its length.
 func TestLongNumbers(t *testing.T) {
 	h := newHarness(t, Options{})
 	digits := strings.Repeat("1", 1<<20)
@@ -225,7 +217,7 @@ func TestLongNumbers(t *testing.T) {
 	}
 }
 
-// The bounds of REST apply to gRPC too.
+// The bounds of REST also hold for gRPC.
 func TestBoundsOverGRPC(t *testing.T) {
 	h := newHarness(t, Options{Limits: auth.Limits{PerUser: auth.Rate{PerSecond: 1, Burst: 1}}})
 	one := int64(1)
@@ -244,7 +236,6 @@ func TestBoundsOverGRPC(t *testing.T) {
 	if _, err := h.client().LookupScores(h.as("submit"), &pb.LookupScoresRequest{UserIds: make([]string, 5001)}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "1 to 5000") {
 		t.Errorf("lookup of 5,001 users: %v, want INVALID_ARGUMENT", err)
 	}
-	// The server refuses a message with too many values before it decodes the message.
 	// The first message has 6 million empty results, the second 600,000 values in metadata.
 	empty := bytes.Repeat([]byte{2<<3 | 2, 0}, 6<<20)
 	list := protowire.AppendBytes([]byte{6<<3 | 2}, bytes.Repeat([]byte{1<<3 | 2, 0}, 600_000))
@@ -267,7 +258,7 @@ func TestBoundsOverGRPC(t *testing.T) {
 	if err := decodeMessage("", deepest, &structpb.ListValue{}); err == nil || !strings.Contains(err.Error(), "messages deep") {
 		t.Errorf("decodeMessage of a message 8,000 deep: %v, want an error about its depth", err)
 	}
-	// The refused calls took no tokens, so the rate limit admits the next call.
+	// The refused calls took no tokens.
 	res, err := h.client().BatchSubmitScores(h.as("submit"), &pb.BatchSubmitScoresRequest{Results: []*pb.Result{
 		result(deep), result(structpb.NewStringValue(strings.Repeat("x", 1<<20))),
 	}})
@@ -281,7 +272,7 @@ func TestBoundsOverGRPC(t *testing.T) {
 	}
 }
 
-// Numbers may be written as JSON numbers or strings, and integers as 5.0 or 5e0.
+// Integers may also be written as strings, 5.0 or 5e0.
 func TestGoodNumbers(t *testing.T) {
 	h := newHarness(t, Options{})
 	for i, number := range []string{`5`, `"5"`, `5.0`, `5e0`, `0.5e1`, `50e-1`, `"5e0"`} {
@@ -366,8 +357,7 @@ func TestBadQueries(t *testing.T) {
 			t.Errorf("%s %.80s: %d %.300s, want 400 naming %s", tt.method, tt.path, a.status, a.raw, tt.field)
 		}
 	}
-	// The body of some routes is the whole request message. A field of such a message may be
-	// in the body or in the query, but not in both.
+	// If the body is the whole request, a field may be in the body or in the query, not in both.
 	if a := h.do("admin", "POST", "/v1/scores:lookup?season=202611", `{"user_ids":["u"],"season":"202611"}`); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"season"}) {
 		t.Errorf("season in the body and in the query: %d %s, want 400 naming season", a.status, a.raw)
 	}
@@ -419,8 +409,7 @@ func TestLongBodies(t *testing.T) {
 	}
 }
 
-// Ids may contain any printable character, escaped in paths. Every route unescapes them
-// correctly.
+// Ids may contain any printable character, escaped in paths.
 func TestIDsInPaths(t *testing.T) {
 	h := newHarness(t, Options{})
 	ids := []string{
@@ -469,7 +458,6 @@ func TestIDsInPaths(t *testing.T) {
 			t.Errorf("seed %d: the retraction of %s returns %v, want user and match %q", runSeed, escaped, got, id)
 		}
 	}
-	// The same applies to the ids of boards.
 	for _, id := range []string{"a/b", "a:b%3A", "..", "Brett 1"} {
 		body, _ := json.Marshal(map[string]any{"board_id": id})
 		if id != ".." {
@@ -502,8 +490,7 @@ func TestIDsInPaths(t *testing.T) {
 	}
 }
 
-// storeResult stores a result with a user and match id that the API refuses for new
-// results.
+// storeResult stores a result with ids that the API refuses for new results.
 func (h *harness) storeResult(id string) {
 	h.t.Helper()
 	b, err := h.service.Board(h.t.Context(), leaderboard.DefaultBoard)
@@ -518,9 +505,8 @@ func (h *harness) storeResult(id string) {
 	}
 }
 
-// New boards, windows, users and matches must not have an id that clients remove from URLs,
-// or an invisible id. TestIDsInPaths tests that older users, matches and boards with such an
-// id remain readable.
+// New ids must be visible, and must not be removed from URLs by clients. TestIDsInPaths covers
+// older ids.
 func TestNewIDsAreVisibleAndKeptByURLs(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"cups","season":{"schedule":"EXPLICIT","windows":[{"id":"old","start":"2026-01-01T00:00:00Z","end":"2027-01-01T00:00:00Z"}]}}`)
@@ -564,7 +550,6 @@ func TestNewIDsAreVisibleAndKeptByURLs(t *testing.T) {
 	}
 }
 
-// everyByte escapes every byte of s for a URL.
 func everyByte(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -588,7 +573,6 @@ func TestUnknownRoutes(t *testing.T) {
 			t.Errorf("PUT %s: %d, Allow %q, %s; want 405, %q", path, a.status, a.header.Get("Allow"), a.raw, allow)
 		}
 	}
-	// A header does not override the HTTP method.
 	req, _ := http.NewRequest(http.MethodPost, h.http.URL+"/v1/boards/default", strings.NewReader("x=1"))
 	req.Header.Set("X-HTTP-Method-Override", "DELETE")
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -598,7 +582,7 @@ func TestUnknownRoutes(t *testing.T) {
 	}
 }
 
-// The server ignores the content type of a body, because curl -d sends the type of forms.
+// curl -d sends the content type of forms, so the server ignores it.
 func TestContentTypeDoesNotMatter(t *testing.T) {
 	h := newHarness(t, Options{})
 	for i, contentType := range []string{"", "application/x-www-form-urlencoded", "text/plain", "application/json; charset=utf-8", "text/event-stream", "multipart/form-data; boundary=x", "nonsense"} {

@@ -18,7 +18,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// echo is a service whose answer depends on the board that the request names.
+// echo is a service whose answer depends on the board of the request.
 type echo struct {
 	pb.UnimplementedLeaderboardServiceServer
 	pb.UnimplementedAdminServiceServer
@@ -60,7 +60,7 @@ func (e echo) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardServi
 		}
 	}
 	for _, id := range []string{"1", "2", "3"} {
-		m.EventId = id // the handler may change a message after it has sent the message
+		m.EventId = id // the handler may change a message that it has sent
 		if err := stream.Send(m); err != nil {
 			return err
 		}
@@ -71,8 +71,8 @@ func (e echo) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardServi
 	return nil
 }
 
-// connections returns two connections to the same service by name: "in process"
-// makes direct calls, and "remote" uses a listener. Tests expect the same behavior of both.
+// connections returns two connections to the same service, "in process" and "remote", over a
+// listener.
 func connections(t *testing.T, serve func(grpc.ServiceRegistrar), unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) map[string]grpc.ClientConnInterface {
 	local := newInProcessConn(unary, stream)
 	serve(local)
@@ -164,8 +164,7 @@ func TestInProcessCallsBehaveAsRemoteCalls(t *testing.T) {
 	}
 }
 
-// When a caller cancels a streaming call, the handler returns. This also applies if the
-// handler is waiting, or is sending a message.
+// When a caller cancels, a handler that waits or sends returns.
 func TestInProcessStreamEndsWithItsCaller(t *testing.T) {
 	for _, board := range []string{"silent", "endless"} {
 		service := &echo{begun: make(chan struct{}), ended: make(chan struct{})}
@@ -193,8 +192,7 @@ func TestInProcessStreamEndsWithItsCaller(t *testing.T) {
 	}
 }
 
-// An in-process call copies messages, so that caller and handler can change the fields of
-// their own copies.
+// Caller and handler may change the fields of their own copies.
 func TestInProcessCallsCopyMessages(t *testing.T) {
 	local := newInProcessConn(nil, nil)
 	service := &recorder{}
@@ -216,7 +214,6 @@ func TestInProcessCallsCopyMessages(t *testing.T) {
 	}
 }
 
-// recorder records the last request of CreateKey and its response.
 type recorder struct {
 	pb.UnimplementedAdminServiceServer
 	req *pb.CreateKeyRequest
@@ -228,7 +225,6 @@ func (k *recorder) CreateKey(_ context.Context, req *pb.CreateKeyRequest) (*pb.C
 	return k.res, nil
 }
 
-// BenchmarkInProcessCall measures an in-process call of a trivial method.
 func BenchmarkInProcessCall(b *testing.B) {
 	conn := newInProcessConn(nil, nil)
 	pb.RegisterAdminServiceServer(conn, &recorder{})

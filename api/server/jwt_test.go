@@ -28,8 +28,7 @@ import (
 
 var tokenNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// sign returns a signed token. Its claims are valid at tokenNow, unless the function
-// modify changes them.
+// sign returns a token that is valid at tokenNow, unless modify changes its claims.
 func sign(t testing.TB, key []byte, modify func(map[string]any)) string {
 	t.Helper()
 	claims := map[string]any{"iss": "https://id.example", "aud": "leaderboard", "sub": "player-7", "exp": tokenNow.Add(time.Hour).Unix(), "nbf": tokenNow.Add(-time.Hour).Unix()}
@@ -93,7 +92,6 @@ func TestJWTClaims(t *testing.T) {
 			}
 		})
 	}
-	// Unsigned, incomplete and changed tokens are refused.
 	good := sign(t, key, nil)
 	parts := strings.Split(good, ".")
 	b64 := base64.RawURLEncoding.EncodeToString
@@ -109,14 +107,11 @@ func TestJWTClaims(t *testing.T) {
 			t.Errorf("token %s: %d %s, want 401", token, a.status, a.raw)
 		}
 	}
-	// A server that accepts tokens also accepts API keys.
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusOK {
 		t.Errorf("call with an API key: %d %s, want 200", a.status, a.raw)
 	}
 }
 
-// Over REST, the server refuses tokens whose form it does not support, and tokens that are
-// valid for too long.
 func TestTokenFormsOverREST(t *testing.T) {
 	key := []byte(strings.Repeat("s", 32))
 	o := auth.JWT{Algorithm: "HS256", Secret: secret.Text(key), Issuer: "https://id.example", Audience: "leaderboard", MaxLifetime: 24 * time.Hour}
@@ -153,7 +148,6 @@ func TestTokenFormsOverREST(t *testing.T) {
 	}
 }
 
-// Over REST, a key for encryption in the JWKS verifies no token.
 func TestKeysForEncryptionVerifyNoToken(t *testing.T) {
 	key := mustEC(t)
 	signed, err := jws.Sign([]byte(`{"iss":"https://id.example","aud":"leaderboard","sub":"u","exp":`+fmt.Sprint(tokenNow.Add(time.Hour).Unix())+`}`), jws.WithKey(jwa.ES256(), key))
@@ -181,8 +175,6 @@ func TestKeysForEncryptionVerifyNoToken(t *testing.T) {
 	}
 }
 
-// A token with the claim boards or board_prefixes is for these boards only, over REST and
-// gRPC. A token with an invalid claim is refused.
 func TestTokensAreBoundToBoards(t *testing.T) {
 	key := []byte(strings.Repeat("s", 32))
 	o := auth.JWT{Algorithm: "HS256", Secret: secret.Text(key), Issuer: "https://id.example", Audience: "leaderboard"}
@@ -234,14 +226,12 @@ func TestTokensAreBoundToBoards(t *testing.T) {
 			}
 		})
 	}
-	// The verifier refuses a claim that is null, too.
 	h.keys["token"] = signJSON(t, key, fmt.Sprintf(`{"iss":"https://id.example","aud":"leaderboard","sub":"x","boards":null,"exp":%d}`, tokenNow.Add(time.Hour).Unix()))
 	if a := h.do("token", "GET", "/v1/boards/cup/scores", nil); a.status != http.StatusUnauthorized {
 		t.Errorf("a token with the claim boards null: %d %s, want 401", a.status, a.raw)
 	}
 }
 
-// signJSON returns a token with the given claims as JSON.
 func signJSON(t testing.TB, key []byte, claims string) string {
 	t.Helper()
 	signed, err := jws.Sign([]byte(claims), jws.WithKey(jwa.HS256(), key))

@@ -40,8 +40,7 @@ func TestLimitsPerKey(t *testing.T) {
 	if _, err := h.client().ListScores(h.as("read"), &pb.ListScoresRequest{}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("call over gRPC with the same key: %v, want RESOURCE_EXHAUSTED", err)
 	}
-	// Each key has its own rate. Invalid requests count against it. After the time in
-	// Retry-After, a request succeeds again.
+	// Each key has its own rate, and invalid requests count against it.
 	if a := h.do("submit", "GET", "/v1/scores", nil); a.status != http.StatusOK {
 		t.Errorf("call with another key: %d %s, want 200", a.status, a.raw)
 	}
@@ -59,12 +58,11 @@ func TestLimitsPerKey(t *testing.T) {
 	}
 }
 
-// If a call is refused because of its key's rate or scope, the server reads no body over
-// REST and receives no message over gRPC.
+// A call that is refused because of its rate or scope is not read.
 func TestLimitedCallsAreNotRead(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerKey: auth.Rate{PerSecond: 1, Burst: 1}}})
-	const garbage = "\xff\xff" // decoding fails: this is neither JSON nor an encoded message
+	const garbage = "\xff\xff" // neither JSON nor an encoded message
 	rest := func(scope string, read *bool) int {
 		req := httptest.NewRequest(http.MethodPost, "/v1/scores:batch", readerFunc(func(p []byte) (int, error) {
 			*read = true
@@ -105,7 +103,6 @@ func TestLimitedCallsAreNotRead(t *testing.T) {
 	}
 }
 
-// bytesCodec sends bytes without encoding them.
 type bytesCodec struct{}
 
 func (bytesCodec) Name() string                    { return "proto" }
@@ -126,8 +123,8 @@ func TestLimitsPerUser(t *testing.T) {
 	if got := submit("v"); got != http.StatusOK {
 		t.Errorf("submit for another user: %d, want 200", got)
 	}
-	// A batch takes one token for each result of a user. If it has more results than the
-	// bucket has tokens, a full bucket is enough.
+	// A batch takes a token for each result of a user. For more results than the bucket holds, a
+	// full bucket is enough.
 	now = now.Add(10 * time.Second)
 	three := `{"results":[{"user_id":"u","points":1},{"user_id":"w","points":1},{"user_id":"u","points":1},{"user_id":"u","points":1}]}`
 	if a := h.do("admin", "POST", "/v1/scores:batch", three); a.status != http.StatusOK {
@@ -144,7 +141,7 @@ func TestLimitsPerUser(t *testing.T) {
 	}
 }
 
-// A batch takes tokens from the buckets of all its users, or from none of them.
+// A batch takes tokens from the buckets of all its users, or from none.
 func TestLimitsPerUserAreTakenTogether(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerUser: auth.Rate{PerSecond: 0.5, Burst: 2}}})
@@ -159,7 +156,6 @@ func TestLimitsPerUserAreTakenTogether(t *testing.T) {
 	for i := range 50 {
 		users = append(users, fmt.Sprintf("u%d", i))
 	}
-	// The answer names the user with the longest wait.
 	a := h.do("submit", "POST", "/v1/scores:batch", results(slices.Clone(users)...))
 	if a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") != "4" || !strings.Contains(a.raw, "busier") {
 		t.Errorf("batch with busy users: %d, Retry-After %q, %s; want 429, 4 and the user busier", a.status, a.header.Get("Retry-After"), a.raw)
@@ -177,7 +173,7 @@ func TestLimitsPerPeer(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	h := newHarness(t, Options{Now: func() time.Time { return now }, PublicRead: true, Limits: auth.Limits{PerPeer: auth.Rate{PerSecond: 1, Burst: 2}}})
 	h.keys["invalid"] = "lbk_invalid"
-	for i, want := range []int{200, 401, 429} { // the second call has an invalid key, the others have no key
+	for i, want := range []int{200, 401, 429} { // the second call has an invalid key, the others have none
 		scope := ""
 		if i == 1 {
 			scope = "invalid"
@@ -191,8 +187,7 @@ func TestLimitsPerPeer(t *testing.T) {
 	}
 }
 
-// A batch larger than the bucket makes the number of tokens negative, so that large
-// batches cannot exceed the rate.
+// A batch larger than the bucket makes the number of tokens negative.
 func TestBatchesCountEveryResult(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerUser: auth.Rate{PerSecond: 1, Burst: 2}}})
@@ -213,7 +208,6 @@ func TestBatchesCountEveryResult(t *testing.T) {
 	}
 }
 
-// countingStore is a store that counts the reads of keys.
 type countingStore struct {
 	leaderboard.Store
 	lookups atomic.Int64
@@ -224,7 +218,7 @@ func (c *countingStore) APIKey(ctx context.Context, hash [32]byte) (leaderboard.
 	return c.Store.APIKey(ctx, hash)
 }
 
-// getFrom sends a GET with a key or token through a trusted proxy, for a client address.
+// getFrom sends a GET through a trusted proxy, for a client address.
 func (h *harness) getFrom(client, key, path string) answer {
 	h.t.Helper()
 	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.http.URL+path, nil)
@@ -236,9 +230,8 @@ func (h *harness) getFrom(client, key, path string) answer {
 	return h.send(req)
 }
 
-// After some invalid keys from an address, the server refuses further unknown keys from
-// this address without reading the store. Other addresses and cached keys are not
-// limited.
+// After some invalid keys from an address, the server refuses its unknown keys without reading the
+// store. Cached keys are not limited.
 func TestInvalidKeysAreLimitedBeforeTheStore(t *testing.T) {
 	base := newHarness(t, Options{})
 	keys := &countingStore{Store: base.store}
@@ -270,8 +263,8 @@ func TestInvalidKeysAreLimitedBeforeTheStore(t *testing.T) {
 	}
 }
 
-// After some invalid tokens from an address, the server refuses its tokens without
-// checking their signatures. So it also refuses a valid token.
+// After some invalid tokens from an address, the server refuses its tokens without checking their
+// signatures, also valid ones.
 func TestInvalidTokensAreLimitedBeforeTheirSignature(t *testing.T) {
 	key := []byte(strings.Repeat("s", 32))
 	h := newHarness(t, Options{
@@ -298,8 +291,6 @@ func TestInvalidTokensAreLimitedBeforeTheirSignature(t *testing.T) {
 	}
 }
 
-// The watchers of one key, or of one address without a key, have their own limit. So one
-// caller cannot reach the limit of the whole server.
 func TestWatchersAreLimitedPerCaller(t *testing.T) {
 	h := newHarness(t, Options{MaxWatchers: 10, MaxCallerWatchers: 2, PublicRead: true})
 	first, second := h.watch("/v1/boards/default/watch"), h.watch("/v1/boards/default/watch")
@@ -309,7 +300,7 @@ func TestWatchersAreLimitedPerCaller(t *testing.T) {
 	if a.status != http.StatusTooManyRequests || a.reason() != "TOO_MANY_WATCHERS" || a.header.Get("Retry-After") == "" {
 		t.Errorf("third watch with one key: %d %s, want 429 with TOO_MANY_WATCHERS", a.status, a.raw)
 	}
-	for _, scope := range []string{"submit", ""} { // another key, and no key
+	for _, scope := range []string{"submit", ""} {
 		ctx := h.as(scope)
 		if scope == "" {
 			ctx = t.Context()

@@ -62,7 +62,6 @@ func TestLinkedBoards(t *testing.T) {
 	}
 }
 
-// A refused change of a closed season of a linked board leaves no record.
 func TestRefusedChangesOfLinkedBoardsLeaveNoRecord(t *testing.T) {
 	h, clock := newMonthlyHarness(t, firstOfNovember)
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"month","source":{"board_id":"cup"},"season":{"schedule":"MONTHLY","grace":"3600s"}}`)
@@ -82,7 +81,6 @@ func TestRefusedChangesOfLinkedBoardsLeaveNoRecord(t *testing.T) {
 	}
 }
 
-// Answers and the audit log name no board that the caller may not see.
 func TestUnseenBoardsAreNotNamed(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"laps"}`)
@@ -149,7 +147,6 @@ func TestAnswersWithLinkedBoards(t *testing.T) {
 	if want := "[map[board_id:hidden new_score:6 rank:1 season:all] map[board_id:month new_score:5 rank:1 season:202611 skipped:SEASON_CLOSED]]"; text(corrected) != want || previous(corrected) != "5 1" {
 		t.Errorf("a correction answers %v, want linked %s and the previous score 5 with rank 1", corrected, want)
 	}
-	// A retraction answers with the linked boards without a score, even if the call is repeated.
 	const noScores = "[map[board_id:hidden season:all] map[board_id:month season:202611]]"
 	retracted := h.must("submit", "POST", result+":retract", `{"include_linked":true,"include_previous_rank":true}`)
 	if text(retracted) != noScores || previous(retracted) != "6 1" {
@@ -168,7 +165,6 @@ func TestAnswersWithLinkedBoards(t *testing.T) {
 	}
 }
 
-// While a linked board is being filled, the answers to its reads have filling = true.
 func TestReadsOfAFillingBoard(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"laps"}`)
@@ -192,7 +188,6 @@ func TestReadsOfAFillingBoard(t *testing.T) {
 	}
 }
 
-// A dry run leaves out linked boards that the key does not allow, also in its count.
 func TestDryRunsHideOtherBoards(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"laps","policy":"SUM"}`)
@@ -207,8 +202,7 @@ func TestDryRunsHideOtherBoards(t *testing.T) {
 	}
 }
 
-// withoutExtras is a service that applies results, but cannot read the optional parts of an
-// answer: the previous ranks and the linked boards.
+// withoutExtras applies results, but cannot read the previous ranks and the linked boards.
 type withoutExtras struct{ *ranking.Service }
 
 var errExtra = errors.New("hunter2")
@@ -219,8 +213,6 @@ func (withoutExtras) AddPreviousRanks(context.Context, *leaderboard.Board, []ran
 
 func (withoutExtras) AddLinked(context.Context, []ranking.Receipt) error { return errExtra }
 
-// The answer states that a result is applied, even if the server cannot read an optional part
-// that the request asks for.
 func TestAppliedResultsAreAnsweredWithoutExtras(t *testing.T) {
 	base := newHarness(t, Options{})
 	h := serve(t, withoutExtras{base.service}, base.store, Options{})

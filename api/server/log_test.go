@@ -13,7 +13,6 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// logLines returns the lines of the server's log that have the given message.
 func (h *harness) logLines(message string) (lines []map[string]any) {
 	h.t.Helper()
 	for text := range strings.Lines(h.log.String()) {
@@ -28,8 +27,6 @@ func (h *harness) logLines(message string) (lines []map[string]any) {
 	return lines
 }
 
-// Over REST and gRPC, one line for each call names the method, the time, the caller, the
-// client and the request. The answer has the id of the request.
 func TestCallsAreLogged(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		h := newHarness(t, Options{LogCalls: all})
@@ -72,8 +69,6 @@ func TestCallsAreLogged(t *testing.T) {
 	}
 }
 
-// A fault of the server is logged at level ERROR, even if other calls are logged at a
-// lower level.
 func TestFaultsAreLoggedAsErrors(t *testing.T) {
 	h := newHarness(t, Options{LogCalls: true, Backup: func(context.Context, string) error { panic("disk") }})
 	h.do("admin", "POST", "/v1/admin/backup", `{}`)
@@ -82,8 +77,7 @@ func TestFaultsAreLoggedAsErrors(t *testing.T) {
 	}
 }
 
-// The log names the administrator, the act and the affected user. It does not contain
-// reasons, because they may contain personal data.
+// The log has no reasons, because they may contain personal data.
 func TestAdministrativeActsAreLogged(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"cup"}`)

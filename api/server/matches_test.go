@@ -12,8 +12,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// No result of a void match counts on the board or on a linked board, not even a result that
-// arrives after the void. When the match is restored, its results count again.
+// A void also excludes results that arrive later, and results on linked boards.
 func TestVoidMatch(t *testing.T) {
 	h, clock := newMonthlyHarness(t, firstOfNovember)
 	h.createBoard(`{"board_id":"arena","policy":"SUM","matches":true,"season":{"schedule":"MONTHLY"}}`)
@@ -86,7 +85,6 @@ func TestVoidMatch(t *testing.T) {
 	if d := gocmp.Diff([]string{"match.restore 202611 m right map", "match.void 202611 m wrong map"}, actions); d != "" {
 		t.Errorf("the audit log (-want +got):\n%s", d)
 	}
-	// A match may be voided before its results arrive.
 	h.must("admin", "POST", "/v1/boards/arena/matches/later:void", `{"reason":"r","season":"202611"}`)
 	submit("eve", "later", 99, 0)
 	wantScores("after a result of a match that was voided before", "dan 7 1", "bob 6 2", "cyd 3 3", "ann 1 4")

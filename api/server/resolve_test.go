@@ -12,7 +12,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// boardCounter is a store that counts the reads of boards.
 type boardCounter struct {
 	leaderboard.Store
 	reads atomic.Int64
@@ -23,8 +22,7 @@ func (c *boardCounter) Board(ctx context.Context, id leaderboard.BoardID) (leade
 	return c.Store.Board(ctx, id)
 }
 
-// A request reads its board once. Boards are cached for a nanosecond, so that the cache does
-// not hide a second read.
+// Boards are cached for a nanosecond, so that the cache does not hide a second read.
 func TestARequestReadsItsBoardOnce(t *testing.T) {
 	stored, index := embedded.Open(t)
 	store := &boardCounter{Store: stored}

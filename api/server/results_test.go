@@ -14,7 +14,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// resultLines returns the season, match, status and reason of each result in an answer.
 func resultLines(a map[string]any) []string {
 	var out []string
 	results, _ := a["results"].([]any)
@@ -24,8 +23,7 @@ func resultLines(a map[string]any) []string {
 	return out
 }
 
-// A user's results come in pages, the newest season first. They include results that do not
-// count.
+// A user's results come with the newest season first, and include results that do not count.
 func TestResultsOfAUser(t *testing.T) {
 	h, clock := newMonthlyHarness(t, firstOfNovember)
 	october := firstOfNovember.Add(-36 * time.Hour)
@@ -40,7 +38,7 @@ func TestResultsOfAUser(t *testing.T) {
 	h.must("submit", "POST", "/v1/boards/cup/results/ann/d:retract", `{}`)
 	later := firstOfNovember.AddDate(0, 1, 10)
 	clock.Store(&later)
-	submit("late", "ann", 3, october) // the season is closed, so the service rejects the result and stores the rejection
+	submit("late", "ann", 3, october) // rejected and stored
 	want := []string{"202611 c APPLIED", "202611 d RETRACTED", "202610 a APPLIED", "202610 b APPLIED", "202610 late REJECTED SEASON_CLOSED"}
 
 	const path = "/v1/boards/cup/results/ann"

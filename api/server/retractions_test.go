@@ -12,8 +12,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// One call undoes many results. A dry run changes nothing. Its ranks are those after all
-// retractions.
+// The ranks of a dry run are those after all retractions.
 func TestRetractManyResults(t *testing.T) {
 	h, _ := newMonthlyHarness(t, firstOfNovember)
 	for user, score := range map[string]int{"ann": 90, "bob": 80, "cyd": 70, "dan": 60} {
@@ -56,8 +55,8 @@ func TestRetractManyResults(t *testing.T) {
 	}
 }
 
-// A purge undoes the results of a user in a range of event times, in every season. In closed
-// seasons it needs the scope admin and a reason, and leaves a record in the audit log.
+// A purge undoes a user's results by event time, in every season. In closed seasons it needs the
+// scope admin and a reason.
 func TestPurge(t *testing.T) {
 	h, clock := newMonthlyHarness(t, firstOfNovember)
 	for match, achievedAt := range map[string]string{"a": "2026-10-30T08:00:00Z", "b": "2026-10-31T08:00:00Z", "c": "2026-11-01T08:00:00Z", "d": "2026-11-01T09:00:00Z"} {

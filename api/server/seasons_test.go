@@ -55,7 +55,6 @@ func TestEndSeason(t *testing.T) {
 			t.Errorf("state of the result of %s: %v, want REJECTED, SEASON_ENDED", user, a)
 		}
 	}
-	// Other changes of the board keep the end.
 	h.must("admin", "PATCH", "/v1/boards/cup", `{"title":"Cup","season":{"grace":"400000s"}}`)
 	got := get(h.must("read", "GET", "/v1/boards/cup/seasons", nil), "data", "seasons", 1)
 	if get(got, "end") != "2026-10-25T08:00:00Z" || get(got, "ended_at") != "2026-11-01T12:00:00Z" {
@@ -116,8 +115,7 @@ func TestEndSeasonRefusesBadInput(t *testing.T) {
 	}
 }
 
-// Anyone can compute the checksum of a sealed season from the API. This test computes it from
-// the pages of GET /scores, without code of the service.
+// The test computes the checksum from the pages of GET /scores, without code of the service.
 func TestChecksumFollowsFromTheAPI(t *testing.T) {
 	h, clock := newMonthlyHarness(t, firstOfNovember)
 	var results []string

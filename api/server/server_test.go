@@ -77,7 +77,7 @@ func TestProbes(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("submit", "POST", "/v1/scores", `{"user_id":"secret-user","points":1}`)
-	h.must("submit", "POST", "/v1/scores?no_wait=true", `{"user_id":"secret-user","points":1}`) // the time until this result is visible is not measured
+	h.must("submit", "POST", "/v1/scores?no_wait=true", `{"user_id":"secret-user","points":1}`) // this result must not be measured
 	h.do("read", "GET", "/v1/scores/nobody", nil)
 	if _, err := h.client().ListBoards(h.as("read"), &pb.ListBoardsRequest{}); err != nil {
 		t.Fatal(err)
@@ -99,8 +99,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// openapi.json describes every route. Integers are not described as strings, and every
-// reference has a target.
+// openapi.json describes every route, integers not as strings, and every reference has a target.
 func TestOpenAPI(t *testing.T) {
 	h := newHarness(t, Options{})
 	a := h.do("", "GET", "/openapi.json", nil)
@@ -152,7 +151,6 @@ func TestOpenAPI(t *testing.T) {
 	walk("", a.body)
 }
 
-// The web page loads nothing from other origins, and its headers forbid such requests.
 func TestPage(t *testing.T) {
 	h := newHarness(t, Options{})
 	a := h.do("", "GET", "/", nil)
@@ -206,7 +204,6 @@ func TestSecurityHeaders(t *testing.T) {
 	}
 }
 
-// A web page of another origin cannot make a browser submit to an insecure server.
 func TestCrossOriginRequests(t *testing.T) {
 	h := newHarness(t, Options{Insecure: true})
 	try := func(method string, headers map[string]string) int {
@@ -235,8 +232,7 @@ func TestCrossOriginRequests(t *testing.T) {
 	}
 }
 
-// faulty is a service whose method Page first calls the function page, and fails if that
-// function fails.
+// faulty is a service whose Page fails with the error of page.
 type faulty struct {
 	*ranking.Service
 	page func(context.Context) error
@@ -282,8 +278,7 @@ func TestFaultsOfTheService(t *testing.T) {
 	}
 }
 
-// fixedOutcomes is a [ranking.ResultLog] whose methods return fixed statuses. It counts
-// their calls.
+// fixedOutcomes is a [ranking.ResultLog] that returns fixed statuses and counts calls.
 type fixedOutcomes struct {
 	submit, accept    leaderboard.Status
 	submits, accepted atomic.Int64
@@ -299,8 +294,7 @@ func (f *fixedOutcomes) Accept(_ context.Context, _ *leaderboard.Board, results 
 	return slices.Repeat([]leaderboard.Outcome{{Status: f.accept}}, len(results)), nil
 }
 
-// If a result is durable but not applied in time, the status is 202 and success is
-// false.
+// A result that is durable but not applied in time has the status 202 and success false.
 func TestAccepted(t *testing.T) {
 	base := newHarness(t, Options{})
 	svc := ranking.New(base.store, nil, ranking.Options{Results: &fixedOutcomes{submit: leaderboard.Accepted, accept: leaderboard.Accepted}})
@@ -317,8 +311,6 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// With no_wait, the server answers a submit when the result is durable. Otherwise it
-// answers when the result is applied.
 func TestNoWait(t *testing.T) {
 	base := newHarness(t, Options{})
 	log := &fixedOutcomes{submit: leaderboard.Applied, accept: leaderboard.Accepted}
@@ -328,7 +320,7 @@ func TestNoWait(t *testing.T) {
 	for _, tt := range []struct {
 		path, body string
 		status     int
-		statusPath []any // the path of the status in the answer
+		statusPath []any // of the status in the answer
 	}{
 		{"/v1/scores", result, http.StatusOK, []any{"status"}},
 		{"/v1/scores?no_wait=false", result, http.StatusOK, []any{"status"}},
@@ -389,7 +381,6 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// authority signs certificates for tests.
 type authority struct {
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
@@ -411,8 +402,7 @@ func newAuthority(t *testing.T, name string) *authority {
 	return &authority{key, cert, writeFile(t, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
 }
 
-// issue signs a certificate for 127.0.0.1. It returns the files of the certificate and
-// of its key.
+// issue signs a certificate for 127.0.0.1.
 func (a *authority) issue(t *testing.T, serial int64) (certFile, keyFile string) {
 	t.Helper()
 	key := mustEC(t)
@@ -429,8 +419,7 @@ func (a *authority) issue(t *testing.T, serial int64) (certFile, keyFile string)
 		writeFile(t, "key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
 }
 
-// serveOnFreePorts runs Serve on free ports, and returns their addresses. The function stop
-// stops the server and returns the error of Serve.
+// serveOnFreePorts runs Serve on free ports. stop stops the server and returns the error of Serve.
 func serveOnFreePorts(t *testing.T, s *Server) (rest, grpcAddr string, stop func() error) {
 	t.Helper()
 	var listeners [2]net.Listener
@@ -494,7 +483,6 @@ func TestTLS(t *testing.T) {
 			t.Errorf("calls with %s: REST %v, gRPC %v; want errors", name, res, grpcErr)
 		}
 	}
-	// A renewed certificate is used without a restart.
 	serial := func() int64 {
 		c, err := config.GetCertificate(nil)
 		if err != nil {
@@ -529,7 +517,6 @@ func TestTLS(t *testing.T) {
 	if got := serial(); got != 9 {
 		t.Errorf("after its file was removed, the certificate has the serial number %d, want 9", got)
 	}
-	// New authorities of clients are also used without a restart.
 	if err := os.WriteFile(clients.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: servers.cert.Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -565,7 +552,7 @@ func TestTLSSettings(t *testing.T) {
 	}
 }
 
-// A stopping server ends streams, lets running calls finish, and returns.
+// A stopping server ends streams and lets running calls finish.
 func TestServeStops(t *testing.T) {
 	base := newHarness(t, Options{})
 	running, finish := make(chan struct{}, 2), make(chan struct{})
@@ -625,7 +612,6 @@ func TestServeStops(t *testing.T) {
 	}
 }
 
-// The server ends calls that are still running after ShutdownGrace, and returns an error.
 func TestServeStopsAfterItsGrace(t *testing.T) {
 	base := newHarness(t, Options{})
 	running := make(chan struct{})
@@ -660,7 +646,6 @@ func TestServeFailsWithItsListener(t *testing.T) {
 	}
 }
 
-// A server that is stopped immediately after its start returns no error.
 func TestServeAndStopAtOnce(t *testing.T) {
 	for range 50 {
 		_, _, stop := serveOnFreePorts(t, newHarness(t, Options{}).Server)

@@ -36,8 +36,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// onSockets serves h on two loopback sockets until the end of the test. It returns
-// the addresses of REST and gRPC.
+// onSockets serves h on two loopback sockets until the end of the test.
 func (h *harness) onSockets() (rest, overGRPC string) {
 	h.t.Helper()
 	listeners := make([]net.Listener, 2)
@@ -60,7 +59,6 @@ func (h *harness) onSockets() (rest, overGRPC string) {
 	return listeners[0].Addr().String(), listeners[1].Addr().String()
 }
 
-// dial returns a gRPC connection to a socket. The connection ends with the test.
 func dial(t testing.TB, address string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -71,8 +69,7 @@ func dial(t testing.TB, address string) *grpc.ClientConn {
 	return conn
 }
 
-// The health service accepts only a fixed set of names. So a caller without a key cannot fill
-// the server's memory, and cannot make List fail.
+// Other names could fill the server's memory, and make List fail.
 func TestHealthKnowsAFixedSetOfServices(t *testing.T) {
 	t.Parallel()
 	var notReady atomic.Bool
@@ -124,7 +121,6 @@ func TestHealthKnowsAFixedSetOfServices(t *testing.T) {
 	}
 }
 
-// A Watch of health counts against the limit on watchers.
 func TestHealthWatchersAreLimited(t *testing.T) {
 	h := newHarness(t, Options{MaxCallerWatchers: 1})
 	_, address := h.onSockets()
@@ -140,7 +136,6 @@ func TestHealthWatchersAreLimited(t *testing.T) {
 	}
 }
 
-// The limit on the size of messages also applies to reflection.
 func TestReflectionMessagesAreBounded(t *testing.T) {
 	h := newHarness(t, Options{})
 	_, address := h.onSockets()
@@ -181,8 +176,7 @@ func TestHealthFollowsReadiness(t *testing.T) {
 	}
 }
 
-// Calls of health and reflection have the limits of other calls: the rate per address
-// and the size of a message. A call with an invalid key is refused.
+// Health and reflection have the limits of other calls.
 func TestHealthAndReflectionPassTheGuard(t *testing.T) {
 	h := newHarness(t, Options{Limits: auth.Limits{PerPeer: auth.Rate{PerSecond: 0.001, Burst: 4}}})
 	_, address := h.onSockets()
@@ -231,9 +225,9 @@ func TestReflectionCanBeSwitchedOff(t *testing.T) {
 	}
 }
 
-// exchange sends a raw request to a socket, and reads until the server closes the
-// connection. It returns the answers as raw text, and the time until the connection was
-// closed.
+// exchange sends a raw request, and returns the raw answers and the time until the server closed
+// the
+// connection.
 func exchange(t testing.TB, address, request string) (string, time.Duration) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -253,8 +247,7 @@ func exchange(t testing.TB, address, request string) (string, time.Duration) {
 	return string(got), time.Since(began)
 }
 
-// A client may announce a body and not send it. Within seconds, the server then answers
-// and closes the connection.
+// A client may announce a body and not send it. The server answers within seconds.
 func TestAnnouncedBodiesAreNotWaitedFor(t *testing.T) {
 	h := newHarness(t, Options{ReceiveTimeout: time.Second})
 	rest, _ := h.onSockets()
@@ -301,7 +294,6 @@ func TestAnnouncedBodiesAreNotWaitedFor(t *testing.T) {
 	}
 }
 
-// If a client sends a body to a route that uses no body, the connection remains usable.
 func TestUnusedBodiesKeepTheConnectionUsable(t *testing.T) {
 	h := newHarness(t, Options{})
 	rest, _ := h.onSockets()
@@ -313,7 +305,6 @@ func TestUnusedBodiesKeepTheConnectionUsable(t *testing.T) {
 	}
 }
 
-// h2 is an HTTP/2 connection whose frames a test sends and reads itself.
 type h2 struct {
 	t testing.TB
 	net.Conn
@@ -331,7 +322,6 @@ func dialH2(t testing.TB, address string) *h2 {
 	return newH2(t, conn)
 }
 
-// newH2 begins HTTP/2 on a connection.
 func newH2(t testing.TB, conn net.Conn) *h2 {
 	t.Helper()
 	_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
@@ -343,8 +333,7 @@ func newH2(t testing.TB, conn net.Conn) *h2 {
 	return c
 }
 
-// open begins a gRPC call and announces a message of length bytes, but sends only 1,000
-// of them.
+// open begins a gRPC call and announces a message of length bytes, but sends only 1,000 of them.
 func (c *h2) open(stream uint32, method, authorization string, length uint32) {
 	c.t.Helper()
 	c.begin(stream, method, authorization)
@@ -354,7 +343,6 @@ func (c *h2) open(stream uint32, method, authorization string, length uint32) {
 	}
 }
 
-// call makes a gRPC call with one message.
 func (c *h2) call(stream uint32, method, authorization string, m proto.Message) {
 	c.t.Helper()
 	c.begin(stream, method, authorization)
@@ -368,7 +356,6 @@ func (c *h2) call(stream uint32, method, authorization string, m proto.Message) 
 	}
 }
 
-// begin sends the headers of a gRPC call.
 func (c *h2) begin(stream uint32, method, authorization string) {
 	c.t.Helper()
 	var block bytes.Buffer
@@ -385,9 +372,9 @@ func (c *h2) begin(stream uint32, method, authorization string) {
 	}
 }
 
-// grants returns the bytes that the server granted to each stream. It waits for the grants
-// to n streams, and then half a second for further grants. It fails the test if a stream
-// ends earlier.
+// grants returns the bytes that the server granted to each stream. It waits for n streams, and half
+// a
+// second for further ones.
 func (c *h2) grants(n int) map[uint32]uint32 {
 	c.t.Helper()
 	granted := map[uint32]uint32{}
@@ -442,9 +429,7 @@ func (c *h2) readEnds(n int) map[uint32]string {
 	return codes
 }
 
-// A call with an invalid key ends with UNAUTHENTICATED (16) before its message arrives. A
-// call of any method ends with DEADLINE_EXCEEDED (4) if the caller does not send its
-// message in time.
+// Codes: 16 is UNAUTHENTICATED, 4 is DEADLINE_EXCEEDED.
 func TestMessagesHaveADeadline(t *testing.T) {
 	base := newHarness(t, Options{Timeout: time.Hour, ReceiveTimeout: time.Hour})
 	_, address := base.onSockets()
@@ -474,7 +459,6 @@ func TestMessagesHaveADeadline(t *testing.T) {
 	}
 }
 
-// Without a key, an address can send only four messages concurrently.
 func TestMessagesWithoutAKeyAreBounded(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{Timeout: time.Hour, ReceiveTimeout: time.Hour})
@@ -486,8 +470,8 @@ func TestMessagesWithoutAKeyAreBounded(t *testing.T) {
 		c.open(2*i+1, "/grpc.health.v1.Health/Check", "", announced)
 	}
 	h.waitForAnonymous(calls)
-	// For a message that it receives, gRPC grants the client as many bytes as the message
-	// announces. For other streams, it grants no more than the initial window.
+	// For a message that it receives, gRPC grants as many bytes as the message announces. For other
+	// streams, it grants no more than the initial window.
 	granted := c.grants(4)
 	if len(granted) != 4 {
 		t.Errorf("the server receives %d messages, want 4: it granted %v", len(granted), granted)
@@ -506,9 +490,9 @@ func TestMessagesWithoutAKeyAreBounded(t *testing.T) {
 	}
 }
 
-// Without a key, a call whose message does not arrive in time ends with DEADLINE_EXCEEDED
-// (4), even if ReceiveTimeout is longer. A call that waits too long for one of the four slots
-// ends with RESOURCE_EXHAUSTED (8).
+// A late message ends its call with DEADLINE_EXCEEDED (4). A call that waits too long for a slot
+// ends
+// with RESOURCE_EXHAUSTED (8).
 func TestMessagesWithoutAKeyHaveADeadline(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{Timeout: time.Hour, ReceiveTimeout: time.Hour})
@@ -535,8 +519,6 @@ func TestMessagesWithoutAKeyHaveADeadline(t *testing.T) {
 	}
 }
 
-// A ReceiveTimeout that is shorter than the timeout of callers without a key also bounds
-// their messages.
 func TestAShortReceiveTimeoutBoundsEveryCaller(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{Timeout: time.Hour, ReceiveTimeout: time.Second})
@@ -552,8 +534,7 @@ func TestAShortReceiveTimeoutBoundsEveryCaller(t *testing.T) {
 // lookup is a request without a key. Its last byte is the last of its body.
 const lookup = "POST /v1/scores:lookup HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 18\r\n\r\n" + `{"user_ids":["u"]}`
 
-// Without a key, an address can also send only four bodies concurrently. A fifth body waits
-// until one of the four ends.
+// A fifth body of an address without a key waits until one of four ends.
 func TestBodiesWithoutAKeyAreBounded(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{PublicRead: true, Timeout: time.Hour, ReceiveTimeout: time.Hour})
@@ -594,8 +575,7 @@ func TestBodiesWithoutAKeyAreBounded(t *testing.T) {
 	h.waitForAnonymous(0)
 }
 
-// If the body of a request without a key does not arrive within 5 s, the server closes the
-// connection.
+// A body without a key must arrive within 5 s.
 func TestBodiesWithoutAKeyHaveADeadline(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{PublicRead: true, Timeout: time.Hour, ReceiveTimeout: time.Hour})
@@ -610,8 +590,7 @@ func TestBodiesWithoutAKeyHaveADeadline(t *testing.T) {
 	}
 }
 
-// holdAnonymous takes all slots for messages without a key from 127.0.0.1, until free is
-// called.
+// holdAnonymous takes all slots of 127.0.0.1 until free is called.
 func (h *harness) holdAnonymous() (free func()) {
 	h.t.Helper()
 	var releases []func()
@@ -643,8 +622,6 @@ func (h *harness) waitForAnonymous(n int) {
 	})
 }
 
-// While all four slots of an address are taken, the server refuses a fifth body after the
-// timeout. Callers with a key are not affected.
 func TestAFifthBodyWithoutAKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{PublicRead: true})
@@ -694,7 +671,6 @@ func TestABodyMayWaitForASlot(t *testing.T) {
 	}
 }
 
-// REST and gRPC refuse headers that are longer than maxHeaderBytes.
 func TestHeadersAreBounded(t *testing.T) {
 	h := newHarness(t, Options{})
 	rest, address := h.onSockets()
@@ -723,7 +699,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// readReset reads until the server resets a stream. It returns the stream, and the reason.
+// readReset reads until the server resets a stream.
 func (c *h2) readReset() (stream uint32, code http2.ErrCode) {
 	c.t.Helper()
 	for {
@@ -740,8 +716,7 @@ func (c *h2) readReset() (stream uint32, code http2.ErrCode) {
 	}
 }
 
-// The server closes a connection that begins no request in time, sends its headers too
-// slowly, or is idle for too long.
+// The server closes a connection without a request, with slow headers, or idle for too long.
 func TestSilentConnectionsEnd(t *testing.T) {
 	h := newHarness(t, Options{HandshakeTimeout: time.Second, IdleTimeout: time.Second})
 	rest, overGRPC := h.onSockets()
@@ -763,8 +738,7 @@ func TestSilentConnectionsEnd(t *testing.T) {
 	}
 }
 
-// exchangeWithin is like exchange. If the connection is not closed within the default of
-// HandshakeTimeout, it tries again, because the machine may be slow.
+// exchangeWithin repeats exchange on a slow machine.
 func exchangeWithin(t testing.TB, address, request string) (got string, took time.Duration) {
 	t.Helper()
 	for range 4 {
@@ -775,7 +749,6 @@ func exchangeWithin(t testing.TB, address, request string) (got string, took tim
 	return got, took
 }
 
-// A call over the limit of one connection is refused.
 func TestStreamsAreBounded(t *testing.T) {
 	h := newHarness(t, Options{MaxStreams: 2})
 	_, address := h.onSockets()
@@ -788,7 +761,6 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// tlsHarness starts a server with a certificate for 127.0.0.1.
 func tlsHarness(t *testing.T, o Options) (h *harness, rest, overGRPC string) {
 	t.Helper()
 	ca := newAuthority(t, "ca")
@@ -802,7 +774,6 @@ func tlsHarness(t *testing.T, o Options) (h *harness, rest, overGRPC string) {
 	return h, rest, overGRPC
 }
 
-// Over HTTP/2, a REST request over the limit of one connection is refused.
 func TestStreamsAreBoundedOverREST(t *testing.T) {
 	h, rest, _ := tlsHarness(t, Options{MaxStreams: 2})
 	conn, err := tls.Dial("tcp", rest, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
@@ -819,8 +790,7 @@ func TestStreamsAreBoundedOverREST(t *testing.T) {
 	}
 }
 
-// A client may begin a TLS handshake and not continue. The server closes the connection
-// within HandshakeTimeout.
+// A client may begin a TLS handshake and not continue.
 func TestHandshakesHaveADeadline(t *testing.T) {
 	t.Parallel()
 	_, rest, overGRPC := tlsHarness(t, Options{HandshakeTimeout: time.Second})
@@ -832,10 +802,8 @@ func TestHandshakesHaveADeadline(t *testing.T) {
 	}
 }
 
-// emptyHello begins an HTTP/2 connection with empty settings.
 const emptyHello = http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
-// A connection over the limit waits until another connection ends.
 func TestConnectionsAreBounded(t *testing.T) {
 	h := newHarness(t, Options{MaxConnections: 2})
 	rest, overGRPC := h.onSockets()
@@ -867,8 +835,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// If a key is revoked, or a key or token expires, its streams end within seconds. This applies
-// to REST and gRPC, and to every node.
+// After a key is revoked, or a key or token expires, its streams end within seconds on every node.
 func TestStreamsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
 	secretKey := []byte(strings.Repeat("s", 32))
@@ -937,8 +904,7 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 	}
 }
 
-// watchBriefly opens a stream with a credential that expires in about 3 s. If the machine
-// needs longer to open the stream, the next credential lives twice as long.
+// watchBriefly opens a stream with a credential that expires in 3 s, or later on a slow machine.
 func (h *harness) watchBriefly(client pb.LeaderboardServiceClient, credential func(expires time.Time) string) grpc.ServerStreamingClient[pb.WatchScoresResponse] {
 	h.t.Helper()
 	for life := 3 * time.Second; ; life *= 2 {
@@ -956,8 +922,7 @@ func (h *harness) watchBriefly(client pb.LeaderboardServiceClient, credential fu
 	}
 }
 
-// If a client does not read the messages of a stream, the handler waits. The handler still
-// ends soon after the client's key is revoked.
+// The handler of a stream that the client does not read also ends after its key is revoked.
 func TestUnreadStreamsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{})
@@ -981,7 +946,7 @@ func TestUnreadStreamsEndWithTheirKey(t *testing.T) {
 	}
 	points := 1
 	waitFor(t, "both handlers to wait for the client", func() bool {
-		points++ // each change sends another page to the watcher
+		points++ // each change sends another page
 		h.must("submit", "POST", "/v1/scores", fmt.Sprintf(`{"user_id":"u","match_id":"m%d","points":%d}`, points, points))
 		return waiting() >= 2
 	})

@@ -21,8 +21,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// newTracedHarness is like newHarness, but the server and the decorators of the engine
-// record spans in the returned exporter.
+// newTracedHarness is like newHarness, and records the spans of the server and the engine.
 func newTracedHarness(t testing.TB, samplers ...trace.Sampler) (*harness, *tracetest.InMemoryExporter) {
 	t.Helper()
 	spans := tracetest.NewInMemoryExporter()
@@ -48,8 +47,7 @@ const (
 	traceparent = "00-" + traceID + "-b7ad6b7169203331-01"
 )
 
-// A submit over REST or gRPC has one trace, which continues the caller's trace. The trace has a
-// span of the call, and below it spans of the store and of the index. No span names the user.
+// A submit has one trace, which continues the caller's. No span names the user.
 func TestCallHasOneTrace(t *testing.T) {
 	h, spans := newTracedHarness(t)
 	submit := func() {
@@ -76,7 +74,7 @@ func TestCallHasOneTrace(t *testing.T) {
 		send func()
 	}{
 		{"leaderboard.v1.LeaderboardService/SubmitScore", submit},
-		{"POST /v1/boards/{board}/results/{user_id}/{match_id}:retract", retract}, // retracts the submitted result
+		{"POST /v1/boards/{board}/results/{user_id}/{match_id}:retract", retract},
 	} {
 		call := tt.call
 		spans.Reset()
@@ -114,8 +112,7 @@ func TestCallHasOneTrace(t *testing.T) {
 	}
 }
 
-// A watch, a probe and a route that does not exist have no spans. Only a fault of the
-// server is an error.
+// Watches, probes and unknown routes have no spans. Only a fault of the server is an error.
 func TestOnlyAPICallsHaveSpans(t *testing.T) {
 	h, spans := newTracedHarness(t)
 	for _, path := range []string{"/healthz", "/metrics", "/v1/nothing", "/"} {
@@ -146,7 +143,6 @@ func TestOnlyAPICallsHaveSpans(t *testing.T) {
 	}
 }
 
-// A call that is not sampled has no spans. Without a provider, no call has spans.
 func TestTracingIsOffByDefault(t *testing.T) {
 	h, spans := newTracedHarness(t, trace.NeverSample())
 	h.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)

@@ -23,13 +23,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// event is a server-sent event.
 type event struct {
 	name, id, retry string
 	data            map[string]any
 }
 
-// events reads server-sent events until the stream ends.
 type events struct {
 	t    testing.TB
 	body io.ReadCloser
@@ -54,7 +52,7 @@ func (h *harness) watch(path string) *events {
 	return &events{h.t, res.Body, bufio.NewReader(res.Body)}
 }
 
-// next returns the next event. It returns false at the end of the stream.
+// next returns the next event, or false at the end of the stream.
 func (e *events) next() (event, bool) {
 	e.t.Helper()
 	var ev event
@@ -110,14 +108,13 @@ func TestWatchOverREST(t *testing.T) {
 		}
 		last = ev.id
 	}
-	// A change of another board sends no event. The next event is for the ban.
+	// A change of another board sends no event.
 	h.createBoard(`{"board_id":"other","season":{"schedule":"NONE"}}`)
 	h.must("submit", "POST", "/v1/boards/other/scores", `{"user_id":"x","score":1}`)
 	h.must("admin", "POST", "/v1/users/u5:ban", nil)
 	if ev, _ := watch.next(); get(ev.data, "leaderboard", 0, "user_id") != "u4" || ev.data["total"] != number(4) {
 		t.Errorf("the event after the ban: %+v, want u4 as the leader and the total 4", ev)
 	}
-	// When the server stops, the last event states when to reconnect.
 	h.Server.stop()
 	ev, ok := watch.next()
 	if !ok || ev.name != "reconnect" || ev.retry == "" || get(ev.data, "error", "status") != "UNAVAILABLE" {
@@ -140,7 +137,6 @@ func TestWatchOfADivision(t *testing.T) {
 	}
 }
 
-// An error before the first event has the same form as errors of other calls.
 func TestWatchErrors(t *testing.T) {
 	h := newHarness(t, Options{MaxWatchers: 1})
 	a := h.do("read", "GET", "/v1/boards/nowhere/watch", nil)
@@ -152,7 +148,6 @@ func TestWatchErrors(t *testing.T) {
 	if a := h.do("read", "GET", "/v1/boards/default/watch", nil); a.status != http.StatusTooManyRequests || a.reason() != "TOO_MANY_WATCHERS" || a.header.Get("Retry-After") == "" {
 		t.Errorf("second watch with MaxWatchers 1: %d %s, want 429 with TOO_MANY_WATCHERS", a.status, a.raw)
 	}
-	// A watcher that has disconnected does not count.
 	watch.body.Close()
 	waitFor(t, "the handler to end", func() bool { return h.watchers.Load() == 0 })
 }
@@ -179,7 +174,6 @@ func TestWatchOverGRPC(t *testing.T) {
 	waitFor(t, "the handler to end", func() bool { return h.watchers.Load() == 0 })
 }
 
-// The metric running_calls counts the watchers over REST and gRPC until they disconnect.
 func TestWatchersAreCounted(t *testing.T) {
 	h := newHarness(t, Options{})
 	counts := func(n int) {
@@ -271,7 +265,6 @@ func jsonLines(t *testing.T, a answer) []map[string]any {
 	return lines
 }
 
-// If a stream fails after its first messages, its last line is the error.
 func TestExportThatBreaks(t *testing.T) {
 	h := newHarness(t, Options{})
 	broken := serve(t, breaking{h.service}, h.store, Options{})
@@ -282,7 +275,7 @@ func TestExportThatBreaks(t *testing.T) {
 	}
 }
 
-// breaking is a service whose Export fails after the first result.
+// breaking fails after the first exported result.
 type breaking struct{ *ranking.Service }
 
 func (breaking) Export(_ context.Context, _ ranking.Selection, _ bool, send func(leaderboard.MatchResult) error) error {
@@ -292,7 +285,7 @@ func (breaking) Export(_ context.Context, _ ranking.Selection, _ bool, send func
 	return fmt.Errorf("cql: node 7: %w", leaderboard.ErrUnavailable)
 }
 
-// panickingStream is a stream whose Send panics once the test has closed the channel panics.
+// panickingStream is a stream whose Send panics after the test has closed panics.
 type panickingStream struct {
 	grpc.ServerStreamingServer[pb.WatchScoresResponse]
 	ctx     context.Context
@@ -308,8 +301,8 @@ func (s panickingStream) Send(*pb.WatchScoresResponse) error {
 	panic("hunter2")
 }
 
-// A panic while a stream sends a message is an error of the handler. If the handler has
-// already returned, the server logs the panic. The server counts the panic and continues.
+// The server counts a panic of a stream and continues. If the handler has returned, it logs the
+// panic.
 func TestPanicsOfStreamsAreRecovered(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	h := newHarness(t, Options{Insecure: true, Metrics: metrics})
@@ -347,7 +340,6 @@ func TestPanicsOfStreamsAreRecovered(t *testing.T) {
 	}
 }
 
-// faultyBoards is a service whose Board panics once broken is set.
 type faultyBoards struct {
 	*ranking.Service
 	broken *atomic.Bool
@@ -360,7 +352,6 @@ func (f faultyBoards) Board(ctx context.Context, id leaderboard.BoardID) (leader
 	return f.Service.Board(ctx, id)
 }
 
-// A panic while the server checks the credentials of a running stream ends the stream.
 func TestPanicsOfRechecksEndTheStream(t *testing.T) {
 	base := newHarness(t, Options{})
 	service := faultyBoards{base.service, &atomic.Bool{}}
