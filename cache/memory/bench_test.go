@@ -17,8 +17,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// benchSizes returns the numbers of entries to measure with: 1 million, and also
-// 10 million if LEADERBOARD_BENCH_LARGE is set.
+// benchSizes returns 1 million, and 10 million if LEADERBOARD_BENCH_LARGE is set.
 func benchSizes() []int {
 	if os.Getenv("LEADERBOARD_BENCH_LARGE") != "" {
 		return []int{1e6, 1e7}
@@ -26,8 +25,7 @@ func benchSizes() []int {
 	return []int{1e6}
 }
 
-// cpu returns the processor time of the process. Other work on the machine affects
-// processor time less than elapsed time.
+// cpu returns the processor time of the process, which other work affects less than elapsed time.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -48,7 +46,6 @@ const benchIDBytes = 13
 
 func benchID(i int) leaderboard.UserID { return leaderboard.UserID(fmt.Sprintf("user-%08d", i)) }
 
-// benchEntry returns version v of user i's entry, with a random score.
 func benchEntry(i int, v uint64, rng *rand.Rand) leaderboard.Entry {
 	return leaderboard.Entry{User: benchID(i), Key: key(rng.Uint64N(1 << 53)), AchievedAt: time.UnixMicro(rng.Int64N(1 << 50)), Version: v}
 }
@@ -59,12 +56,12 @@ var (
 	benchLadder = leaderboard.Ladder{SeasonKey: benchSeason}
 )
 
-// inOrder yields n entries in standing order, but not in the order of their user numbers.
+// inOrder yields n entries in standing order, which is not the order of their user numbers.
 func inOrder(n int) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		step := uint64(1<<53) / uint64(n)
 		for i := range n {
-			user := int(uint64(i) * 7919 % uint64(n)) // each user occurs once: 7919 and n, a power of ten, have no common factor
+			user := int(uint64(i) * 7919 % uint64(n)) // each user occurs once: n is a power of ten
 			if !yield(leaderboard.Entry{User: benchID(user), Key: key(uint64(i) * step), AchievedAt: time.UnixMicro(int64(user)), Version: 1}, nil) {
 				return
 			}
@@ -72,7 +69,6 @@ func inOrder(n int) iter.Seq2[leaderboard.Entry, error] {
 	}
 }
 
-// inNoOrder yields n entries in no order.
 func inNoOrder(n int) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		rng := rand.New(rand.NewPCG(1, 2))
@@ -91,7 +87,7 @@ var bench struct {
 	bytes float64 // heap bytes per entry, without ids
 }
 
-// loadedIndex returns an index of n entries. All benchmarks of this size share the index.
+// loadedIndex returns an index of n entries, which all benchmarks of this size share.
 func loadedIndex(b *testing.B, n int) *Index {
 	bench.Lock()
 	defer bench.Unlock()
@@ -107,8 +103,9 @@ func loadedIndex(b *testing.B, n int) *Index {
 	return bench.x
 }
 
-// floor is an array that is larger than any cache of the processor. A look-up takes at
-// least as long as one read of a random word of this array.
+// floor is larger than any cache of the processor. A look-up takes at least as long as one read of
+// a
+// random word of floor.
 var floor = sync.OnceValue(func() []uint64 {
 	words := make([]uint64, 1<<26) // 512 MiB
 	for i := range words {
@@ -117,12 +114,12 @@ var floor = sync.OnceValue(func() []uint64 {
 	return words
 })
 
-// measure calls op b.N times with random users. After each 1,000 calls it reads 1,000
-// random words of floor. The address of each word depends on the word before, so the
-// reads do not overlap. Its metrics are:
+// measure calls op b.N times with random users. After each 1,000 calls it reads 1,000 random words
+// of
+// floor, one after the other. Its metrics are:
 //
 //	cpu-ns/op       processor time of a call: the median of the runs of 1,000
-//	quiet-ns/op     processor time of a call: the tenth percentile, for a machine with other work
+//	quiet-ns/op     processor time of a call: the tenth percentile
 //	floors/op       the number of floor reads that take as long as a call
 //	quiet-ns/floor  processor time of a floor read: the tenth percentile
 func measure(b *testing.B, n int, op func(i int, user leaderboard.UserID)) {
@@ -221,7 +218,7 @@ func BenchmarkIndex(b *testing.B) {
 				})
 			})
 			b.Run("tree/rank", func(b *testing.B) {
-				// The measurement excludes the look-up of the id and the creation of an answer.
+				// without the look-up of the id and the answer
 				tr := &t.ladders[0]
 				rng := rand.New(rand.NewPCG(1, 1))
 				users := make([]cell, 1<<20)
@@ -247,7 +244,7 @@ func BenchmarkIndex(b *testing.B) {
 					}
 				})
 			})
-			// Updates run last, because they change the index.
+			// Updates change the index, so they run last.
 			for _, batch := range []int{1, 500} {
 				b.Run(fmt.Sprintf("update/%d", batch), func(b *testing.B) {
 					rng := rand.New(rand.NewPCG(1, 1))
@@ -301,7 +298,7 @@ func BenchmarkRebuild(b *testing.B) {
 			entries iter.Seq2[leaderboard.Entry, error]
 		}{
 			{"the-entries-alone", func(yield func(leaderboard.Entry, error) bool) {
-				for range inNoOrder(n) { // creates the entries only, as a store would read and decode them
+				for range inNoOrder(n) { // creates the entries only, as a store would
 				}
 			}},
 			{"in-order", inOrder(n)}, {"in-no-order", inNoOrder(n)},
@@ -320,9 +317,9 @@ func BenchmarkRebuild(b *testing.B) {
 	}
 }
 
-// BenchmarkReadsBesideWrites measures reads without a writer, with a concurrent writer of
-// another board, and with a concurrent writer of the same board. A writer updates in
-// batches of 500 without a pause.
+// BenchmarkReadsBesideWrites measures reads without a writer, and with a concurrent writer of
+// another
+// board or of the same board.
 func BenchmarkReadsBesideWrites(b *testing.B) {
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {

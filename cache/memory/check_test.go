@@ -6,11 +6,9 @@ import (
 	"slices"
 )
 
-// used returns the number of allocated elements.
 func (s *slab[T]) used() int { return int(s.last) - len(s.free) }
 
-// check returns an error for the first invariant that a table violates. It recounts
-// every stored count.
+// check recounts every stored count, and returns an error for the first violated invariant.
 func (t *table) check() error {
 	seenLeaves, seenInners := map[uint32]bool{}, map[uint32]bool{}
 	for n := range t.ladders {
@@ -36,7 +34,6 @@ func (t *table) check() error {
 	return t.checkDict()
 }
 
-// row returns row i of r.
 func row(r rows, i int) []uint64 {
 	var words []uint64
 	for c := range r.columns() {
@@ -141,7 +138,6 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 	return nil
 }
 
-// checkDict returns an error for the first invariant that the dict violates.
 func (t *table) checkDict() error {
 	d := &t.dict
 	count, standing := 0, 0

@@ -2,18 +2,15 @@ package memory
 
 import "unsafe"
 
-// allocator allocates the chunks of one table.
 type allocator struct {
-	// loading is true while Rebuild fills the table. No reader uses the table then, so
-	// its chunks may get huge pages. With huge pages the processor translates addresses
-	// faster. But the kernel needs a fraction of a millisecond to provide a huge page, or
-	// longer if memory is fragmented. Readers should not wait for the kernel.
+	// loading is true while Rebuild fills the table. Its chunks may then get huge pages, with which
+	// the processor translates addresses faster. Otherwise readers would wait while the kernel
+	// provides a huge page.
 	loading bool
 }
 
-// grown returns a copy of chunk that has at least n elements. Parameter first reports whether
-// chunk is the first chunk of its table. The first chunk may have fewer than full elements. Every
-// other chunk has exactly full elements.
+// grown returns a copy of chunk with at least n elements. Only the first chunk of a table may have
+// fewer than full elements.
 func grown[T any](a *allocator, chunk []T, first bool, n, full int) []T {
 	length := full
 	if first {

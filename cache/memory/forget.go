@@ -1,19 +1,18 @@
 package memory
 
-// keptRemovals is the least number of removals whose records [table.forget] keeps.
 const keptRemovals = 1 << 16
 
-// queue is a FIFO queue of removals in a ring whose length is a power of two.
+// queue is a FIFO queue in a ring whose length is a power of two.
 type queue struct {
 	ring []removal
-	head int // the position of the oldest removal in ring
-	len  int // the number of removals
+	head int
+	len  int
 }
 
 // removal is an update after which a user was in no ladder.
 type removal struct {
-	ref     uint32 // the location of the user's record
-	version uint64 // the version of the update
+	ref     uint32 // of the user's record
+	version uint64 // of the update
 }
 
 func (q *queue) push(r removal) {
@@ -34,21 +33,21 @@ func (q *queue) pop() removal {
 	return r
 }
 
-// forget queues a user who was removed from all ladders, and drops the records of
-// users who were removed long ago.
+// forget queues a user who was removed from all ladders, and drops the records of users who were
+// removed long ago.
 //
-// The record of a removed user is kept for a while, because its version shows whether a
-// late update is stale. Let n be the number of users in the overall ladder, or
-// keptRemovals if that is greater. The table keeps the records of the users in the last n
-// removals, and at most n records of removed users in total. So the record of an erased
-// user is dropped after enough further removals.
+// The version in a removed user's record shows whether a late update is stale. Let n be the number
+// of
+// users in the overall ladder, or keptRemovals if that is greater. The table keeps the records of
+// the
+// users in the last n removals, and at most n records of removed users.
 func (t *table) forget(ref uint32, version uint64) {
 	limit := max(keptRemovals, t.rankedUsers)
 	for t.users.count-t.rankedUsers > limit || t.removals.len >= 2*limit {
 		r := t.removals.pop()
-		// Drop the record only if this removal is still the user's latest update. If the leaf is not
-		// 0, the user is in a ladder again. If the version differs, there was a later update. If
-		// that update also removed the user, the queue holds a later removal of the user.
+		// Drop the record only if this removal is the user's latest update. If the leaf is not 0,
+		// the
+		// user is in a ladder again. If the version differs, the queue may hold a later removal.
 		hash := t.dict.hash(string(t.users.id(r.ref)))
 		if c, i := t.dict.seek(hash, r.ref); c.get(i).leaf == 0 && t.users.version(r.ref) == r.version {
 			t.dict.remove(hash, r.ref)

@@ -55,8 +55,7 @@ func TestRemovalsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// One user is removed and inserted many times. The queue must not hold more than
-	// 2*keptRemovals of these removals.
+	// The queue holds at most 2*keptRemovals removals of one user.
 	for range 3 * keptRemovals {
 		put(unranked("restless", 0))
 		put(entry("restless", 1, 0, 0))
@@ -64,7 +63,6 @@ func TestRemovalsAreBounded(t *testing.T) {
 	if got := tb.removals.len; got > 2*keptRemovals {
 		t.Errorf("%d removals are queued for one user, want at most %d", got, 2*keptRemovals)
 	}
-	// Many users are added and removed once.
 	for i := range 3 * keptRemovals {
 		put(entry(fmt.Sprint("user ", i), 1, 0, 0))
 		put(unranked(fmt.Sprint("user ", i), 0))

@@ -1,6 +1,6 @@
-// Package memory is a rank index in the memory of the process. Its answers are exact
-// and take about a microsecond. It is empty when the process starts, and must be filled
-// from the store.
+// Package memory is a rank index in the memory of the process. Its answers are exact. It is empty
+// when
+// the process starts, and must be filled from the store.
 package memory
 
 import (
@@ -17,12 +17,10 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Index is a [leaderboard.Index] in memory. [New] returns one.
+// Index is a [leaderboard.Index] in memory.
 type Index struct {
-	mu sync.Mutex // held to replace the map of seasons and to change seasonIndex.rebuilds
-	// seasons points to an immutable map. To add or remove a season, a writer replaces the
-	// whole map. So reads need no lock to find a season, and never wait for work on another
-	// season.
+	mu sync.Mutex // for changes of seasons and of seasonIndex.rebuilds
+	// seasons is an immutable map, which a writer replaces. So reads find a season without a lock.
 	seasons atomic.Pointer[map[leaderboard.SeasonKey]*seasonIndex]
 }
 
@@ -35,19 +33,18 @@ func New() *Index {
 	return x
 }
 
-// seasonIndex is the index of one season. A read holds mu for a few microseconds. An
-// Update releases mu after every updateChunk entries.
+// seasonIndex is the index of one season. An Update releases mu after every updateChunk entries.
 type seasonIndex struct {
-	rebuild chan struct{} // holds a token while no Rebuild runs
+	rebuild chan struct{} // has a token while no Rebuild runs
 
 	mu      sync.RWMutex
 	table   *table          // nil while the season is not loaded
 	pending *pendingUpdates // nil while no Rebuild runs
 
-	rebuilds int // the number of Rebuilds that run or wait; guarded by Index.mu
+	rebuilds int // that run or wait; guarded by Index.mu
 }
 
-// pendingUpdates holds the entries of Updates that arrive while a Rebuild runs.
+// pendingUpdates holds the entries of Updates during a Rebuild.
 type pendingUpdates struct {
 	layout  layout
 	entries map[leaderboard.UserID]leaderboard.Entry // the newest entry of each user
@@ -75,14 +72,12 @@ func later(x, y time.Time) time.Time {
 	return y
 }
 
-// updateChunk is the number of entries that an Update applies before it releases
-// seasonIndex.mu, so that readers can run.
+// updateChunk is the number of entries that an Update applies before it lets readers run.
 const updateChunk = 16
 
 func (x *Index) season(s leaderboard.SeasonKey) *seasonIndex { return (*x.seasons.Load())[s] }
 
-// setSeason sets the index of a season or, if si is nil, removes it. The caller
-// must hold x.mu.
+// setSeason sets the index of a season, or removes it if si is nil. The caller must hold x.mu.
 func (x *Index) setSeason(s leaderboard.SeasonKey, si *seasonIndex) {
 	seasons := maps.Clone(*x.seasons.Load())
 	if seasons[s] = si; si == nil {
@@ -121,7 +116,7 @@ func (si *seasonIndex) update(at time.Time, entries []leaderboard.Entry) error {
 	}
 	if err := si.table.applyChunk(entries); err != nil {
 		if errors.Is(err, errFull) {
-			si.table = nil // the table lacks entries, so its ranks would be wrong
+			si.table = nil // without the rejected entries, its ranks would be wrong
 		}
 		return err
 	}
@@ -164,17 +159,17 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 	return nil
 }
 
-// Restore implements [leaderboard.Index]. The index loses a season as a whole.
+// Restore implements [leaderboard.Index]. The index loses a season only as a whole.
 func (x *Index) Restore(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
 	return x.Rebuild(ctx, b, s, at, func(yield func(leaderboard.Entry, error) bool) { scan(leaderboard.Part{})(yield) })
 }
 
-// swap applies the pending Updates to the new table t, and makes t the table of the season. It
-// works in rounds. Only in the last round does it hold si.mu while it applies Updates. During the
-// earlier rounds, more Updates may arrive.
+// swap applies the pending Updates to the new table t, and makes t the table of the season. Only in
+// the
+// last of several rounds does it hold si.mu while it applies Updates.
 func (si *seasonIndex) swap(t *table, pending *pendingUpdates) error {
-	// The last round is the first round that finds at most lastEntries entries, or the round with the
-	// number maxRounds: Updates may arrive faster than swap applies them.
+	// The last round finds at most lastEntries entries, or is round maxRounds, because Updates may
+	// arrive faster than swap applies them.
 	const lastEntries, maxRounds = 64, 100
 	for round := 0; ; round++ {
 		si.mu.Lock()
@@ -209,8 +204,9 @@ func applyAll(t *table, entries map[leaderboard.UserID]leaderboard.Entry) error 
 	return nil
 }
 
-// join returns the index of a season and counts one more Rebuild of the season. If the season has
-// no index, join creates an empty index. The caller must call leave when the Rebuild ends.
+// join returns the index of a season, which it creates if needed. The caller must call leave when
+// its
+// Rebuild ends.
 func (x *Index) join(s leaderboard.SeasonKey) *seasonIndex {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -224,8 +220,7 @@ func (x *Index) join(s leaderboard.SeasonKey) *seasonIndex {
 	return si
 }
 
-// leave counts one Rebuild of the season fewer. It removes the season's index if no table was
-// loaded and no other Rebuild needs it.
+// leave ends a Rebuild that join began.
 func (x *Index) leave(s leaderboard.SeasonKey, si *seasonIndex) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -233,8 +228,9 @@ func (x *Index) leave(s leaderboard.SeasonKey, si *seasonIndex) {
 	x.tidy(s, si)
 }
 
-// tidy removes si, the index of season s, if si is not loaded and has no Rebuild. The
-// caller must hold x.mu.
+// tidy removes si, the index of season s, if it is not loaded and has no Rebuild. The caller must
+// hold
+// x.mu.
 func (x *Index) tidy(s leaderboard.SeasonKey, si *seasonIndex) {
 	si.mu.RLock()
 	defer si.mu.RUnlock()
@@ -243,8 +239,8 @@ func (x *Index) tidy(s leaderboard.SeasonKey, si *seasonIndex) {
 	}
 }
 
-// Synced implements [leaderboard.Index]. It always returns true, because Update returns
-// only when the entries are in the index.
+// Synced implements [leaderboard.Index]. It returns true, because Update applies all entries
+// itself.
 func (x *Index) Synced(...leaderboard.SeasonKey) bool { return true }
 
 // Advance implements [leaderboard.Index]. The index never loses an Update.
@@ -252,7 +248,7 @@ func (x *Index) Advance(context.Context, []leaderboard.LogPosition) ([]leaderboa
 	return nil, nil
 }
 
-// Confirm implements [leaderboard.Index]. It does nothing, because no season is ever in doubt.
+// Confirm implements [leaderboard.Index]. No season is ever in doubt.
 func (x *Index) Confirm(context.Context, *leaderboard.Board, leaderboard.Doubt, []leaderboard.LogPosition, leaderboard.LogSession) error {
 	return nil
 }

@@ -34,8 +34,7 @@ func entries(n int) func(func(leaderboard.Entry, error) bool) {
 	}
 }
 
-// TestRebuildIncludesConcurrentUpdates uses more than loadChunk entries. It makes so many
-// updates that [seasonIndex.swap] needs two rounds.
+// The entries need several chunks of loadChunk, and the updates need two rounds of swap.
 func TestRebuildIncludesConcurrentUpdates(t *testing.T) {
 	const n, updated = loadChunk + 1000, 3000
 	x := New()
@@ -44,7 +43,7 @@ func TestRebuildIncludesConcurrentUpdates(t *testing.T) {
 		var updates []leaderboard.Entry
 		for i := range updated {
 			updates = append(updates, entry(fmt.Sprint("user ", i), uint64(1e6+i), 0, uint64(2+i%3)))
-			// Version 1 is older than the version above, so it must have no effect.
+			// Version 1 is older, so it has no effect.
 			updates = append(updates, entry(fmt.Sprint("user ", i), 5, 0, 1))
 		}
 		if err := x.Update(t.Context(), testSeason, at.Add(time.Second), updates); err != nil {
@@ -147,8 +146,7 @@ func TestChurnDoesNotGrowMemory(t *testing.T) {
 			}
 		}
 	}
-	// The table keeps the records of removed users to reject late updates. Run until the
-	// number of these records stays the same.
+	// First, the number of records of removed users must become constant.
 	for range 15 {
 		round()
 	}
@@ -180,7 +178,6 @@ func TestManySmallSeasonsStaySmall(t *testing.T) {
 	runtime.KeepAlive(x)
 }
 
-// hookedContext is a context whose method Err first calls hook.
 type hookedContext struct {
 	context.Context
 	hook func()
@@ -191,8 +188,7 @@ func (c hookedContext) Err() error {
 	return c.Context.Err()
 }
 
-// Updates can run between two pieces of a look-up of many users. The later pieces include
-// these updates.
+// The later pieces of a look-up include updates that run between the pieces.
 func TestUpdatesRunBetweenThePiecesOfALookUp(t *testing.T) {
 	const n = 5000
 	x := New()
@@ -227,7 +223,7 @@ func TestUpdatesRunBetweenThePiecesOfALookUp(t *testing.T) {
 	}
 }
 
-// A season that is too large for the index has no ranks until a Rebuild succeeds.
+// A season that is too large has no ranks until a Rebuild succeeds.
 func TestASeasonThatIsTooLargeIsUnavailable(t *testing.T) {
 	x := New()
 	at := time.Unix(1e9, 0)

@@ -12,11 +12,9 @@ import (
 )
 
 // loadChunk is the number of entries that load sorts and inserts together. Insertion in order is
-// faster: the nodes that one insertion visits are still in the processor's caches when the next
-// insertion visits them.
+// faster, because successive insertions visit the same nodes.
 const loadChunk = 1 << 16
 
-// load returns a table that holds entries.
 func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, error]) (*table, error) {
 	t := newTable(l)
 	t.alloc.loading = true
@@ -44,11 +42,11 @@ func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, er
 	return t, ctx.Err()
 }
 
-// applyInOrder sorts entries into standing order and applies them.
+// applyInOrder applies entries in standing order.
 func (t *table) applyInOrder(entries []leaderboard.Entry) error {
 	type sortItem struct {
-		first uint64 // the first bytes of the key, which usually decide the order
-		i     int32  // the index of the entry
+		first uint64 // the first bytes of the key usually decide the order
+		i     int32
 	}
 	order := make([]sortItem, len(entries))
 	for i := range entries {
@@ -74,7 +72,6 @@ func (t *table) applyInOrder(entries []leaderboard.Entry) error {
 	return nil
 }
 
-// compareEntries compares entries by standing order.
 func compareEntries(x, y *leaderboard.Entry) int {
 	if c := strings.Compare(string(x.Key), string(y.Key)); c != 0 {
 		return c

@@ -1,7 +1,5 @@
 package memory
 
-// This file splits, joins and frees the nodes of trees.
-
 func (f *forest) newLeaf() uint32 { return f.leaves.take() }
 
 func (f *forest) newInner(level uint32) uint32 {
@@ -10,7 +8,6 @@ func (f *forest) newInner(level uint32) uint32 {
 	return node
 }
 
-// freeLeaf unlinks a leaf from the list of leaves and frees it.
 func (f *forest) freeLeaf(t *tree, leaf uint32) {
 	lf := f.leaf(leaf)
 	if t.last == leaf {
@@ -27,9 +24,9 @@ func (f *forest) freeLeaf(t *tree, leaf uint32) {
 
 func (f *forest) freeInner(node uint32) { f.inners.release(node) }
 
-// makeRoom makes room for a new entry at place p, whose leaf is full. At an end of the tree, it
-// splits the leaf: see endSplit. Elsewhere it moves entries to a sibling with room, or splits the
-// leaf if no sibling has room. It returns the place for the new entry afterwards.
+// makeRoom makes room for a new entry at p, whose leaf is full, and returns its new place. At an
+// end
+// of the tree it splits the leaf. Elsewhere it prefers to move entries to a sibling with room.
 func (f *forest) makeRoom(t *tree, p place) place {
 	lf := f.leaf(p.leaf)
 	switch {
@@ -71,8 +68,7 @@ func (f *forest) makeRoom(t *tree, p place) place {
 	return f.splitLeaf(t, p, fan/2)
 }
 
-// passRight moves entries of a leaf to the front of the next leaf. Entries 0 to keep-1
-// stay in the leaf.
+// passRight moves the entries from keep on to the front of the next leaf.
 func (f *forest) passRight(t *tree, from, to uint32, keep int) {
 	src, dst := f.leaf(from), f.leaf(to)
 	count, n := int(src.n)-keep, int(dst.n)
@@ -89,7 +85,7 @@ func (f *forest) passRight(t *tree, from, to uint32, keep int) {
 	}
 }
 
-// passLeft moves entries 0 to count-1 of a leaf to the end of the previous leaf.
+// passLeft moves the first count entries to the end of the previous leaf.
 func (f *forest) passLeft(t *tree, from, to uint32, count int) {
 	src, dst := f.leaf(from), f.leaf(to)
 	n, srcN := int(dst.n), int(src.n)
@@ -106,8 +102,8 @@ func (f *forest) passLeft(t *tree, from, to uint32, count int) {
 	}
 }
 
-// splitLeaf splits the full leaf of place p: entries 0 to keep-1 stay in this leaf. It returns the
-// place for a new entry that was to be inserted at p.
+// splitLeaf moves the entries from keep on to a new leaf. It returns the new place for an entry at
+// p.
 func (f *forest) splitLeaf(t *tree, p place, keep int) place {
 	right := f.newLeaf()
 	lf, r := f.leaf(p.leaf), f.leaf(right)
@@ -142,7 +138,7 @@ func (f *forest) firstEntry(level, node uint32) (rows, uint32) {
 	return f.innerRows(node), f.inner(node).refs[0]
 }
 
-// setChild makes node child k of parent. It does not change the parent's sums.
+// setChild makes node child k of parent. It does not change the sums.
 func (f *forest) setChild(parent uint32, k int, level, node uint32) {
 	in := f.inner(parent)
 	rows, ref := f.firstEntry(level, node)
@@ -151,8 +147,9 @@ func (f *forest) setChild(parent uint32, k int, level, node uint32) {
 	*f.parent(level, node) = parent
 }
 
-// addSibling inserts a new node into left's parent, directly after left. Parameter sum is
-// the part of left's sum that moved to the new node.
+// addSibling inserts node into left's parent, directly after left. sum is the part of left's sum
+// that
+// moved to node.
 func (f *forest) addSibling(t *tree, level, left, node uint32, sum counts) {
 	parent := *f.parent(level, left)
 	if parent == 0 {
@@ -174,8 +171,7 @@ func (f *forest) addSibling(t *tree, level, left, node uint32, sum counts) {
 	f.setChild(parent, k+1, level, node)
 }
 
-// shift moves the children of a node, from child k on: to the right if step is 1, to the
-// left if step is -1.
+// shift moves the children from k on: right if step is 1, left if step is -1.
 func (f *forest) shift(node uint32, k, step int) {
 	in, rows := f.inner(node), f.innerRows(node)
 	n := int(in.n)
@@ -186,7 +182,7 @@ func (f *forest) shift(node uint32, k, step int) {
 	in.n = uint32(n + step)
 }
 
-// splitInner splits a full inner node to make room for a sibling after child k.
+// splitInner splits a full inner node to make room after child k.
 func (f *forest) splitInner(t *tree, node uint32, k int) {
 	in := f.inner(node)
 	keep := fan / 2
@@ -202,11 +198,9 @@ func (f *forest) splitInner(t *tree, node uint32, k int) {
 	f.addSibling(t, in.level, node, right, f.inner(right).sum())
 }
 
-// sum returns the counts of all children.
 func (in *inner) sum() counts { return in.countsBefore(int(in.n)) }
 
-// passChildren moves children of one node to the end of another node. Children 0 to
-// keep-1 stay.
+// passChildren moves the children from keep on to the end of another node.
 func (f *forest) passChildren(from, to uint32, keep int) {
 	src, dst := f.inner(from), f.inner(to)
 	n, srcN := int(dst.n), int(src.n)
@@ -222,9 +216,8 @@ func (f *forest) passChildren(from, to uint32, keep int) {
 	}
 }
 
-// joinOrFreeLeaf frees a leaf that has become empty. If the leaf still has entries,
-// joinOrFreeLeaf joins it with a sibling, provided that both together have at most maxJoined
-// entries.
+// joinOrFreeLeaf frees an empty leaf. It joins another leaf with a sibling if both together have at
+// most maxJoined entries.
 func (f *forest) joinOrFreeLeaf(t *tree, leaf uint32) {
 	lf := f.leaf(leaf)
 	if lf.parent == 0 {
@@ -249,7 +242,7 @@ func (f *forest) joinOrFreeLeaf(t *tree, leaf uint32) {
 	}
 }
 
-// joinLeaves joins children k and k+1 of a node, which are leaves.
+// joinLeaves joins the leaves that are children k and k+1 of a node.
 func (f *forest) joinLeaves(t *tree, parent uint32, k int) {
 	in := f.inner(parent)
 	left, right := in.child[k], in.child[k+1]
@@ -259,10 +252,8 @@ func (f *forest) joinLeaves(t *tree, parent uint32, k int) {
 	f.removeChild(t, parent, k+1)
 }
 
-// removeChild removes child k, which was freed, from an inner node. If the node is then
-// empty, removeChild frees the node. If the node has fewer than minFill children,
-// removeChild joins it with a sibling, provided that both together have at most maxJoined
-// children.
+// removeChild removes the freed child k. It then frees an empty node, or joins a node of fewer than
+// minFill children with a sibling if both together have at most maxJoined.
 func (f *forest) removeChild(t *tree, node uint32, k int) {
 	f.shift(node, k+1, -1)
 	in := f.inner(node)
@@ -291,7 +282,7 @@ func (f *forest) removeChild(t *tree, node uint32, k int) {
 	}
 }
 
-// lowerRoot removes roots until the root has at least two children or is a leaf.
+// lowerRoot removes roots until the root has two children or is a leaf.
 func (f *forest) lowerRoot(t *tree) {
 	for t.level > 0 && f.inner(t.root).n <= 1 {
 		node := t.root
@@ -305,8 +296,7 @@ func (f *forest) lowerRoot(t *tree) {
 	}
 }
 
-// fixChildFirst updates the nodes above an inner node after the first entry below that
-// node changed.
+// fixChildFirst updates the nodes above an inner node after its first entry changed.
 func (f *forest) fixChildFirst(node uint32) {
 	rows, ref := f.firstEntry(1, node)
 	for parent := f.inner(node).parent; parent != 0; {
@@ -321,7 +311,7 @@ func (f *forest) fixChildFirst(node uint32) {
 	}
 }
 
-// joinInners joins children k and k+1 of a node, which are inner nodes.
+// joinInners joins the inner nodes that are children k and k+1 of a node.
 func (f *forest) joinInners(t *tree, parent uint32, k int) {
 	in := f.inner(parent)
 	left, right := in.child[k], in.child[k+1]

@@ -9,14 +9,13 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// ranksAt returns the ranks of the standing at p. The caller passes the counts of all leaves to
-// the left of p's leaf.
+// ranksAt returns the ranks at p. before has the counts of all leaves to the left of p's leaf.
 func (t *table) ranksAt(tr *tree, p place, before counts) leaderboard.Ranks {
 	lf := t.forest.leaf(p.leaf)
 	sum := before + lf.countsBefore(p.i+1)
 	r := leaderboard.Ranks{Ordinal: sum.standings(), Dense: sum.heads()}
-	// A head is the first standing with its rank key. The head of this standing's rank
-	// key is the last head at or before p.
+	// A head is the first standing with its rank key. This rank key's head is the last head at or
+	// before p.
 	if heads := lf.heads & (2<<p.i - 1); heads != 0 {
 		r.Competition = r.Ordinal - int64(p.i-(bits.Len64(heads)-1))
 	} else {
@@ -25,16 +24,14 @@ func (t *table) ranksAt(tr *tree, p place, before counts) leaderboard.Ranks {
 	return r
 }
 
-// countsBefore returns the counts of the standings of tr before b.
 func (t *table) countsBefore(tr *tree, b bound) counts {
 	p, before := t.forest.find(tr, b)
 	return before + t.forest.leaf(p.leaf).countsBefore(p.i)
 }
 
-// instant returns the time that word, the sort word of achieved_at, represents.
+// instant returns the time of an achieved_at word.
 func instant(word uint64) time.Time { return time.UnixMicro(unbiased(word)).UTC() }
 
-// writeKey writes the rank key of row i to b.
 func (t *table) writeKey(b *strings.Builder, r rows, i int) {
 	var word [wordBytes]byte
 	for c, remaining := 0, t.keyBytes; remaining > 0; c, remaining = c+1, remaining-wordBytes {
@@ -43,24 +40,25 @@ func (t *table) writeKey(b *strings.Builder, r rows, i int) {
 	}
 }
 
-// rawPage is an incomplete answer. table.page copies its data from the table while the
-// caller holds the season's lock. The method finish completes the answer without the lock.
+// rawPage is an incomplete answer, which table.page copies under the season's lock. finish
+// completes it
+// without the lock.
 type rawPage struct {
-	first     leaderboard.Ranks // ranks of the first standing
+	first     leaderboard.Ranks // of the first standing
 	keyBytes  int
 	standings []leaderboard.Standing // only AchievedAt is set
 	bytes     strings.Builder        // for each standing: the length of the user id, the id, the rank key
 }
 
-// section is a sequence of consecutive standings of a ladder.
+// section is a sequence of consecutive standings.
 type section struct {
-	start  place  // the place of the first standing
+	start  place
 	before counts // the counts of all leaves to the left of start's leaf
 	n      int    // the number of standings
 }
 
-// sectionFrom returns the section of at most n standings that begins at p. The place p may be the
-// end of a leaf. The caller passes the counts of all leaves to the left of p's leaf.
+// sectionFrom returns at most n standings from p on, which may be the end of a leaf. before has the
+// counts of all leaves to the left of p's leaf.
 func (t *table) sectionFrom(tr *tree, p place, before counts, n int) section {
 	if lf := t.forest.leaf(p.leaf); p.i == int(lf.n) {
 		p, before = place{leaf: lf.next}, before+lf.countsBefore(p.i)
@@ -69,8 +67,7 @@ func (t *table) sectionFrom(tr *tree, p place, before counts, n int) section {
 	return section{p, before, int(max(min(int64(n), tr.sum.standings()-position), 0))}
 }
 
-// sectionAt returns the section of at most n standings that begins at a position. Positions begin
-// at 0.
+// sectionAt returns at most n standings from a position on. The first position is 0.
 func (t *table) sectionAt(tr *tree, position int64, n int) section {
 	if position >= tr.sum.standings() {
 		return section{}
@@ -79,7 +76,6 @@ func (t *table) sectionAt(tr *tree, position int64, n int) section {
 	return t.sectionFrom(tr, p, before, n)
 }
 
-// page copies the standings of a section.
 func (t *table) page(tr *tree, s section) *rawPage {
 	pg := &rawPage{keyBytes: t.keyBytes}
 	start, n := s.start, s.n
@@ -88,9 +84,8 @@ func (t *table) page(tr *tree, s section) *rawPage {
 	}
 	pg.first = t.ranksAt(tr, start, s.before)
 
-	// Records are scattered in memory. This loop reads only the lengths of ids, so the
-	// processor can fetch many records concurrently. The loop below, which copies the
-	// ids, then finds the records in the processor's caches.
+	// This loop reads only the lengths of ids, so that the processor fetches many records
+	// concurrently. The loop below then finds the records in its caches.
 	size := n * (1 + t.keyBytes)
 	for p, remaining := start, n; remaining > 0; {
 		lf := t.forest.leaf(p.leaf)

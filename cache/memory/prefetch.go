@@ -8,20 +8,18 @@ import (
 
 const (
 	cacheLine = 64
-	// prefetchLines bounds the number of cache lines that are prefetched per node. It
-	// is enough for a whole leaf of a board whose rank keys have 8 bytes.
+	// prefetchLines bounds the cache lines per node. It is enough for a leaf with rank keys of 8
+	// bytes.
 	prefetchLines = 21
 )
 
-// In a large table, the look-up of a user waits for main memory three times: for the
-// user's cell in dict, then for the record and the leaf, then for the leaf's parent.
-// These waits cannot overlap. The cell holds the locations of record and leaf, and the
-// leaf holds the location of its parent. An update also waits for the leaf to which the
-// user moves. The functions below take one step for several users before the next step,
-// so that the waits for these users overlap. docs/benchmarks.md shows the effect.
+// In a large table, the look-up of a user waits for main memory three times: for the cell in dict,
+// for
+// the record and the leaf, and for the leaf's parent. The functions below take each step for
+// several
+// users, so that the waits of these users overlap. docs/benchmarks.md shows the effect.
 
-// warm prefetches the memory that apply will need for at most updateChunk entries.
-// It changes nothing.
+// warm prefetches the memory that apply needs for at most updateChunk entries.
 func (t *table) warm(entries []leaderboard.Entry) {
 	var users [updateChunk]leaderboard.UserID
 	for i := range entries {
@@ -40,8 +38,7 @@ func (t *table) warm(entries []leaderboard.Entry) {
 	t.warmLeaves(hashes[:len(entries)])
 }
 
-// warmCells prefetches the cells of at most updateChunk users and returns the users'
-// hashes.
+// warmCells prefetches the cells of at most updateChunk users, and returns their hashes.
 func (t *table) warmCells(users []leaderboard.UserID) (hashes [updateChunk]uint32) {
 	for i, user := range users {
 		hash := t.dict.hash(string(user))
@@ -52,8 +49,7 @@ func (t *table) warmCells(users []leaderboard.UserID) (hashes [updateChunk]uint3
 	return hashes
 }
 
-// warmLeaves prefetches the records and the overall leaves of users, then the parents
-// of these leaves. The caller has prefetched the users' cells.
+// warmLeaves prefetches the records and overall leaves of users, then the parents of these leaves.
 func (t *table) warmLeaves(hashes []uint32) {
 	var leaves [updateChunk]uint32
 	for user, hash := range hashes {

@@ -4,8 +4,7 @@ package memory
 
 import "unsafe"
 
-// prefetch advises the processor to load the given number of consecutive cache lines from
-// p on. If lines is less than 1, it loads one line.
+// prefetch advises the processor to load at least one line and at most lines cache lines from p on.
 //
 //go:noescape
 func prefetch(p unsafe.Pointer, lines int)

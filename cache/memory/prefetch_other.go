@@ -4,6 +4,5 @@ package memory
 
 import "unsafe"
 
-// prefetch does nothing on this architecture. The package has assembly for amd64 and
-// arm64 only.
+// prefetch does nothing: the package has no assembly for this architecture.
 func prefetch(p unsafe.Pointer, lines int) {}

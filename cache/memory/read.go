@@ -10,8 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// read calls f with the table of l's season and the tree of l, under the season's
-// read lock. tr is nil if the ladder is empty. read returns
+// read calls f under the season's read lock. tr is nil if the ladder is empty. Errors:
 // [leaderboard.ErrRankUnavailable] if the season is not loaded.
 func (x *Index) read(l leaderboard.Ladder, f func(t *table, tr *tree) error) (leaderboard.View, error) {
 	si := x.season(l.SeasonKey)
@@ -36,12 +35,11 @@ func errNotLoaded(s leaderboard.SeasonKey) error {
 	return fmt.Errorf("memory: season %q of board %q is not loaded: %w", s.Season, s.Board, leaderboard.ErrRankUnavailable)
 }
 
-// standingsPiece is the largest number of users that Standings looks up before it releases the
-// season's lock.
+// standingsPiece is the number of users that Standings looks up at most under one lock.
 const standingsPiece = 8 * updateChunk
 
-// Standings implements [leaderboard.Ranker]. It looks up many users in pieces, so that
-// updates wait only for one piece. It returns the view of the first piece.
+// Standings implements [leaderboard.Ranker]. Updates wait for one piece of users only. The view is
+// that of the first piece.
 func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	out := make([]leaderboard.Standing, len(users))
 	var first leaderboard.View
@@ -61,7 +59,6 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 	return out, first, nil
 }
 
-// standings sets out to the standings of users at one moment.
 func (x *Index) standings(l leaderboard.Ladder, users []leaderboard.UserID, out []leaderboard.Standing) (leaderboard.View, error) {
 	for i, user := range users {
 		out[i].User = user
@@ -103,8 +100,7 @@ func (x *Index) standings(l leaderboard.Ladder, users []leaderboard.UserID, out 
 	return v, err
 }
 
-// placeOf returns the place of a user's standing in tr. The place's leaf is 0 if
-// the user is not in tr.
+// placeOf returns the place of a user in tr. The leaf is 0 if tr lacks the user.
 func (t *table) placeOf(tr *tree, user leaderboard.UserID) place {
 	ref, leaf := t.lookUp(t.dict.hash(string(user)), string(user))
 	if ref != 0 && tr.field != 0 {
@@ -129,7 +125,6 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 	})
 }
 
-// page returns the standings of the section of l that choose returns.
 func (x *Index) page(l leaderboard.Ladder, choose func(*table, *tree) (section, error)) ([]leaderboard.Standing, leaderboard.View, error) {
 	var pg *rawPage
 	v, err := x.read(l, func(t *table, tr *tree) error {
@@ -145,16 +140,16 @@ func (x *Index) page(l leaderboard.Ladder, choose func(*table, *tree) (section, 
 	return pg.finish(), v, nil
 }
 
-// PageAfter implements [leaderboard.Ranker]. The empty key stands before all
-// standings, and a prefix of a sort key stands before that key.
+// PageAfter implements [leaderboard.Ranker]. The empty key stands before all standings, and a
+// prefix
+// of a sort key before that key.
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.page(l, func(t *table, tr *tree) (section, error) {
 		if tr == nil {
 			return section{}, nil
 		}
-		// b is the least key that is greater than after, so that the standings before b include
-		// the standing whose sort key equals after. The least id that is greater than an id is
-		// this id with a zero byte appended.
+		// b is the least key greater than after. The least id greater than an id has a zero byte
+		// appended.
 		b := bound{}
 		if fixed := t.keyBytes + wordBytes; len(after) > fixed {
 			b.id = string(after[fixed:]) + "\x00"
@@ -195,8 +190,9 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 	return n, v, nil
 }
 
-// countNotWorse returns the number of standings of tr whose rank key equals the rank key of the
-// standing at p or is better. The caller passes the counts of all leaves to the left of p's leaf.
+// countNotWorse returns how many standings have a rank key as good as that at p, or better. before
+// has
+// the counts of all leaves to the left of p's leaf.
 func (t *table) countNotWorse(tr *tree, p place, before counts) int64 {
 	lf := t.forest.leaf(p.leaf)
 	sum := before + lf.countsBefore(p.i+1)
@@ -209,14 +205,15 @@ func (t *table) countNotWorse(tr *tree, p place, before counts) int64 {
 	return t.forest.countBeforeHead(tr, sum.heads()+1)
 }
 
-// Count implements [leaderboard.Ranker]. It returns [leaderboard.ErrFormat] if a key
-// is longer than the board's rank keys.
+// Count implements [leaderboard.Ranker]. Errors: [leaderboard.ErrFormat] if a key is longer than
+// the
+// board's rank keys.
 func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey, methods ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
 	s, v, err := x.Survey(ctx, l, leaderboard.SurveyQuery{Keys: keys}, methods...)
 	return s.Counts, v, err
 }
 
-// Survey implements [leaderboard.Ranker]. It returns the same errors as Count.
+// Survey implements [leaderboard.Ranker]. It returns the errors of Count.
 func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, _ ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
 	s := leaderboard.Survey{
 		Positions: make([]leaderboard.RankKey, len(q.Positions)), Percents: make([]leaderboard.RankKey, len(q.Percents)),
@@ -250,8 +247,7 @@ func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.
 	return s, v, nil
 }
 
-// keyAt returns the rank key of the standing at a position. Positions count from 1. If the
-// ladder has no such position, the key is empty.
+// keyAt returns the rank key at a position from 1, or "" if the ladder has no such position.
 func (t *table) keyAt(tr *tree, position int64) leaderboard.RankKey {
 	if position < 1 || position > tr.sum.standings() {
 		return ""

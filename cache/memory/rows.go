@@ -1,25 +1,22 @@
 package memory
 
-// rows holds a row of sort words for each entry of a node: the words of the rank key,
-// then achieved_at. Memory holds the rows column by column, fan words for each column. The
-// first word usually decides a search, so most searches read consecutive memory.
+// rows holds the sort words of each entry: the words of the rank key, then achieved_at. Memory
+// holds
+// them column by column. Most searches read only the first column.
 type rows []uint64
 
 func (r rows) column(c int) *[fan]uint64 { return (*[fan]uint64)(r[c*fan:]) }
 
 func (r rows) columns() int { return len(r) / fan }
 
-// set writes words to row i.
 func (r rows) set(i int, words []uint64) {
 	for c, w := range words {
 		r[c*fan+i] = w
 	}
 }
 
-// achieved returns the last word of row i.
 func (r rows) achieved(i int) uint64 { return r[len(r)-fan+i] }
 
-// hasKey reports whether row i and words have the same rank key.
 func (r rows) hasKey(i int, words []uint64) bool {
 	for c, w := range words[:len(words)-1] {
 		if r[c*fan+i] != w {
@@ -29,20 +26,19 @@ func (r rows) hasKey(i int, words []uint64) bool {
 	return true
 }
 
-// copy copies n rows from src to r. The first of these rows is row si of src, and becomes row di of
-// r. r and src may be the same.
+// copy copies n rows from row si of src to row di of r. r and src may be the same.
 func (r rows) copy(di int, src rows, si, n int) {
 	for c := range r.columns() {
 		copy(r.column(c)[di:di+n], src.column(c)[si:si+n])
 	}
 }
 
-// lowerBound returns the least i in [lo, hi] such that column[i] >= x or i == hi. The
-// column must be sorted.
+// lowerBound returns the least i in [lo, hi] such that column[i] >= x or i == hi. The column must
+// be
+// sorted.
 //
-// The column of a node that was not used lately is not in the processor's caches. A
-// binary search would wait for several cache lines in turn. lowerBound instead first
-// reads one word of each line, so the processor fetches all lines concurrently.
+// Unlike a binary search, lowerBound first reads one word of each cache line, so that the processor
+// fetches all lines concurrently.
 func lowerBound(column *[fan]uint64, lo, hi int, x uint64) int {
 	const line = 8
 	first := lo

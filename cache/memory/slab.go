@@ -1,11 +1,10 @@
 package memory
 
-// slab holds elements by number, from 1. An element is width consecutive Ts. A slab
-// grows by whole chunks, which never move. The first chunk is an exception: it starts small,
-// and moves when it grows, so that the index of a small board needs little memory.
+// slab holds elements by number, from 1. An element is width consecutive Ts. Chunks never move,
+// except
+// the small first chunk when it grows.
 //
-// Elements refer to each other by number and not by pointer, so the garbage
-// collector sees a chunk as one object without pointers.
+// Elements refer to each other by number, so a chunk has no pointers for the garbage collector.
 type slab[T any] struct {
 	chunks [][]T
 	width  int
@@ -15,10 +14,8 @@ type slab[T any] struct {
 	alloc  *allocator
 }
 
-// chunkBytes is the approximate size of a chunk.
 const chunkBytes = 1 << 18
 
-// newSlab returns an empty slab. A T has bytesPerT bytes.
 func newSlab[T any](width, bytesPerT int, alloc *allocator) slab[T] {
 	shift := uint(0)
 	for bytesPerT*width<<(shift+1) <= chunkBytes {
@@ -27,13 +24,12 @@ func newSlab[T any](width, bytesPerT int, alloc *allocator) slab[T] {
 	return slab[T]{width: width, shift: shift, alloc: alloc}
 }
 
-// element returns element i.
 func (s *slab[T]) element(i uint32) []T {
 	start := int(i&(1<<s.shift-1)) * s.width
 	return s.chunks[i>>s.shift][start : start+s.width : start+s.width]
 }
 
-// take allocates an element, sets its Ts to zero, and returns its number.
+// take allocates a zero element and returns its number.
 func (s *slab[T]) take() uint32 {
 	if n := len(s.free); n > 0 {
 		i := s.free[n-1]
@@ -52,5 +48,4 @@ func (s *slab[T]) take() uint32 {
 	return s.last
 }
 
-// release frees element i.
 func (s *slab[T]) release(i uint32) { s.free = append(s.free, i) }

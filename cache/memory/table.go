@@ -14,8 +14,8 @@ const (
 	maxID         = leaderboard.MaxIDBytes
 	maxAttributes = leaderboard.MaxDivisions
 	wordBytes     = 8
-	// maxWords bounds the number of sort words of an entry. The score has at most 5
-	// words, on decay boards. Each tie-breaker has one word, and achieved_at has one word.
+	// maxWords bounds the sort words of an entry: 5 for the score of a decay board, one for each
+	// tie-breaker, and achieved_at.
 	maxWords = 5 + leaderboard.MaxTieBreakers + 1
 )
 
@@ -29,8 +29,7 @@ func layoutOf(b *leaderboard.Board) layout {
 	return layout{keyBytes: b.RankKeyBytes(), attributes: slices.Clone(b.Divisions)}
 }
 
-// table holds the standings of a season. Concurrent reads are safe. A change must not
-// overlap any other use.
+// table holds the standings of a season. Concurrent reads are safe. A change must run alone.
 type table struct {
 	layout
 	alloc       allocator
@@ -40,8 +39,8 @@ type table struct {
 	ladders     []tree                          // ladders[0] is the overall ladder
 	spare       []uint32                        // unused indexes of ladders
 	divisions   map[leaderboard.Division]uint32 // indexes of ladders
-	removals    queue                           // the latest updates that removed a user from all ladders
-	rankedUsers int                             // the number of users in the overall ladder
+	removals    queue
+	rankedUsers int // in the overall ladder
 	asOf        time.Time
 }
 
@@ -54,14 +53,12 @@ func newTable(l layout) *table {
 	return t
 }
 
-// sortWords appends the sort words of a ranked entry.
 func (t *table) sortWords(dst []uint64, e *leaderboard.Entry) []uint64 {
 	return t.words(dst, string(e.Key), biased(e.AchievedAt.UnixMicro()))
 }
 
-// words appends the sort words of a standing to dst: its rank key, padded with zeros, and
-// achieved_at in microseconds. The order of standings by sort words, and then by user id,
-// is the order of their sort keys.
+// words appends the sort words of a standing: its rank key, padded with zeros, and achieved_at in
+// microseconds. The order by sort words and then user id is the order of sort keys.
 func (t *table) words(dst []uint64, key string, achieved uint64) []uint64 {
 	for len(key) >= wordBytes {
 		dst = append(dst, binary.BigEndian.Uint64([]byte(key[:wordBytes])))
@@ -78,12 +75,11 @@ func (t *table) words(dst []uint64, key string, achieved uint64) []uint64 {
 	return append(dst, achieved)
 }
 
-// biased maps int64 to uint64 and keeps the order of the numbers.
+// biased maps int64 to uint64 in the same order.
 func biased(v int64) uint64 { return uint64(v) ^ 1<<63 }
 
 func unbiased(v uint64) int64 { return int64(v ^ 1<<63) }
 
-// validate returns [leaderboard.ErrFormat] if e does not fit the layout.
 func (l *layout) validate(e *leaderboard.Entry) error {
 	if len(e.User) == 0 || len(e.User) > maxID {
 		return fmt.Errorf("memory: entry: user id of %d bytes: %w", len(e.User), leaderboard.ErrFormat)
@@ -99,8 +95,7 @@ func (l *layout) validate(e *leaderboard.Entry) error {
 	return nil
 }
 
-// applyChunk applies at most updateChunk entries in order. If it returns an error, the entries
-// before the rejected entry are applied.
+// applyChunk applies at most updateChunk entries. After an error, the earlier entries are applied.
 func (t *table) applyChunk(entries []leaderboard.Entry) error {
 	t.warm(entries)
 	for i := range entries {
@@ -111,8 +106,9 @@ func (t *table) applyChunk(entries []leaderboard.Entry) error {
 	return nil
 }
 
-// apply moves a user to the standing of e, unless the table holds e's version or a greater version.
-// If it returns an error, the table is unchanged.
+// apply moves a user to the standing of e, unless the table has e's version or a greater one. After
+// an
+// error, the table is unchanged.
 func (t *table) apply(e *leaderboard.Entry) error {
 	if err := t.validate(e); err != nil {
 		return err
@@ -157,7 +153,7 @@ func (t *table) apply(e *leaderboard.Entry) error {
 	for _, d := range e.Divisions {
 		a := slices.Index(t.attributes, d.Attribute)
 		if a < 0 {
-			continue // the division was added after the layout was made
+			continue // the division is newer than the layout
 		}
 		n := t.ladder(d, a)
 		t.forest.insert(&t.ladders[n], words, ref, string(e.User))
@@ -166,8 +162,9 @@ func (t *table) apply(e *leaderboard.Entry) error {
 	return nil
 }
 
-// lookUp returns the location of a user's record, or 0 if the user has no record. It also
-// returns the user's leaf in the overall ladder, or 0 if the user is not in that ladder.
+// lookUp returns the location of a user's record and the user's leaf in the overall ladder. Both
+// are 0
+// if absent.
 func (t *table) lookUp(hash uint32, id string) (ref, leaf uint32) {
 	for c, i := t.dict.firstCell(hash); ; i++ {
 		cell := c.get(i)
@@ -199,7 +196,6 @@ func (t *table) ladder(d leaderboard.Division, attribute int) uint32 {
 	return n
 }
 
-// dropLadder removes a division's ladder if it is empty.
 func (t *table) dropLadder(n uint32) {
 	if t.ladders[n].root == 0 {
 		delete(t.divisions, t.ladders[n].division)

@@ -17,14 +17,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// random returns a generator with a random seed. It logs the command that repeats
-// the test with the same seed.
 func random(tb testing.TB) *rand.Rand {
 	tb.Helper()
 	return rand.New(rand.NewPCG(seed.New(tb), 0))
 }
 
-// key returns a rank key of 8 bytes.
 func key(score uint64) leaderboard.RankKey {
 	return leaderboard.RankKey(binary.BigEndian.AppendUint64(nil, score))
 }
@@ -44,8 +41,7 @@ func division(value string) []leaderboard.Division {
 	return []leaderboard.Division{{Attribute: "a", Value: value}}
 }
 
-// modeledTable is a table with a model: a sorted slice of the entries that the table must
-// hold.
+// modeledTable is a table and the entries that it must hold.
 type modeledTable struct {
 	tb testing.TB
 	*table
@@ -57,7 +53,6 @@ func newModeledTable(tb testing.TB) *modeledTable {
 	return &modeledTable{tb: tb, table: newTable(layout{keyBytes: 8, attributes: []string{"a"}}), version: map[leaderboard.UserID]uint64{}}
 }
 
-// put applies e to the table and the model.
 func (t *modeledTable) put(e leaderboard.Entry) {
 	t.tb.Helper()
 	if err := t.apply(&e); err != nil {
@@ -74,7 +69,7 @@ func (t *modeledTable) put(e leaderboard.Entry) {
 	}
 }
 
-// verify checks the table's invariants, and compares each ladder and each rank with the model.
+// verify checks the invariants, and compares each ladder and each rank with the model.
 func (t *modeledTable) verify() {
 	t.tb.Helper()
 	if err := t.check(); err != nil {
@@ -162,7 +157,7 @@ func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
 	random := rng.Perm(n)
 	for _, c := range []struct {
 		name  string
-		fill  float64 // the least fill that the test accepts
+		fill  float64 // the least that the test accepts
 		entry func(i int) leaderboard.Entry
 	}{
 		{"in order", 0.85, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(i), 0, 1) }},
@@ -195,8 +190,7 @@ func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
 			if got := tb.fill(); got < c.fill {
 				t.Errorf("leaves are filled to %.2f, want at least %.2f", got, c.fill)
 			}
-			// Remove nine of ten users in the order of insertion. The remaining users must not keep the
-			// memory of the removed users.
+			// The users that remain after removals must not keep the memory of the removed users.
 			for i := range n {
 				if i%10 != 0 {
 					put(unranked(string(c.entry(i).User), 2))
@@ -236,11 +230,11 @@ func TestOneMovingUserDoesNotAddLeaves(t *testing.T) {
 	for v := range uint64(20_000) {
 		put(entry("hot", n/2, 0, 2*v+1))
 		switch v % 3 {
-		case 0: // the user is removed
+		case 0:
 			put(unranked("hot", 2*v+2))
-		case 1: // the user moves to the next place
+		case 1:
 			put(entry("hot", n/2+1, 0, 2*v+2))
-		case 2: // the user moves to an end
+		case 2:
 			put(entry("hot", v%2*n, 0, 2*v+2))
 		}
 	}
@@ -276,7 +270,7 @@ func TestUsersWithEqualHashesAreDistinct(t *testing.T) {
 		switch rng.IntN(4) {
 		case 0:
 			tb.put(unranked(user, newVersion()))
-		case 1: // both users of the pair, next to each other
+		case 1: // next to each other
 			tb.put(entry(pair[0], 100, 0, newVersion()))
 			tb.put(entry(pair[1], 100, 0, newVersion()))
 		default:
@@ -291,7 +285,7 @@ func TestUsersWithEqualHashesAreDistinct(t *testing.T) {
 	}
 }
 
-// An entry of an Update may have a division that the board of the last Rebuild did not have.
+// An Update may have a division that the board of the last Rebuild lacks.
 func TestUnknownDivisionsAreIgnored(t *testing.T) {
 	tb := newModeledTable(t)
 	unknown := leaderboard.Division{Attribute: "b", Value: "x"}
@@ -356,8 +350,7 @@ func TestTheLongestRecordsFitTheTable(t *testing.T) {
 	}
 }
 
-// FuzzTable applies the changes that data encodes. Each two bytes encode one change or a
-// series of changes.
+// Each two bytes of data encode a change or a series of changes.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte("\x01\x02\x03\x04\x05\x06"))
 	f.Add([]byte("\xf0\x50\xf1\x50\xf2\x50\xf3\x50\x01\x02"))
@@ -375,7 +368,7 @@ func FuzzTable(f *testing.F) {
 		}
 		for ; len(data) >= 2 && changes < 1000; data = data[2:] {
 			op, arg := data[0], int(data[1])
-			if op < 0xf0 { // one change: the low bits of op select the user, the high bits the change
+			if op < 0xf0 { // the low bits of op select the user, the high bits the change
 				changes++
 				e := entry(fmt.Sprint(op%64), uint64(arg/4), int64(arg%4), 0)
 				switch op / 64 {
@@ -401,7 +394,7 @@ func FuzzTable(f *testing.F) {
 					e := entry(user, uint64(i*7919%256), int64(i%3), 0)
 					e.Divisions = division(fmt.Sprint(i % 2))
 					put(e)
-				case 4, 5, 6: // removals from either end or in between
+				case 4, 5, 6: // from either end or in between
 					put(unranked(fmt.Sprint("run", op%4, ".", []int{i, 255 - i, i * 101 % 256}[op%8-4]), 0))
 				case 7:
 					put(unranked(fmt.Sprint("run", i%4, ".", i), 0))

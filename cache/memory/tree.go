@@ -7,36 +7,34 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A ladder is a counted B+tree. Its leaves hold the standings in order. Its inner
-// nodes hold running totals over their children, of standings and of distinct rank
-// keys. All trees of a season take their nodes from one forest.
+// A ladder is a counted B+tree. Its leaves hold the standings in order. Its inner nodes hold
+// running
+// totals over their children, of standings and of distinct rank keys. A season's trees share a
+// forest.
 //
-// A rank is the sum of the counts to the left of the path from the user's leaf up to the
-// root. The user's leaf is in dict or in the user's record, so the sum needs no
-// comparison of keys. Only a search from the root down compares keys.
+// A rank is the sum of the counts to the left of the path from the user's leaf up to the root. The
+// leaf is in dict or in the user's record, so a rank needs no comparison of keys.
 
 const (
-	fan = 64 // the capacity of a leaf in entries and of an inner node in children
+	fan = 64 // the capacity of a leaf in entries, and of an inner node in children
 
-	// A node with fewer than minFill elements is joined with a sibling if both
-	// together have at most maxJoined elements. The number maxJoined is far below fan, so
-	// that the joined node does not split soon.
+	// A node with fewer than minFill elements is joined with a sibling if both have at most
+	// maxJoined
+	// together. The joined node is far from full, so that it does not split soon.
 	minFill   = fan * 3 / 8
 	maxJoined = fan * 3 / 4
-	// A full leaf moves entries to a sibling that has at most maxRoomy entries. The leaf splits if it
-	// has no such sibling, or if the new entry is at an end of the ladder. So fewer leaves split, and
-	// leaves stay fuller.
+	// A full leaf moves entries to a sibling of at most maxRoomy entries instead of splitting,
+	// except
+	// at an end of the ladder. So leaves stay fuller.
 	maxRoomy = fan - 8
-	// A standing may arrive at an end of a ladder where the leaf is full. The split then leaves
-	// endSplit entries in the leaf at the end, and the other entries in its neighbor. So standings
-	// that arrive in order leave nearly full leaves behind them.
+	// A split at an end of a ladder leaves endSplit entries in the last leaf. So standings that
+	// arrive in order leave nearly full leaves behind.
 	endSplit = 8
 )
 
-// counts holds two numbers: the number of standings in its upper half, and the number of
-// heads among these standings in its lower half. A head is a standing whose rank key
-// differs from the rank key of the standing before it. So the number of heads is the
-// number of distinct rank keys.
+// counts holds the number of standings in its upper half, and of their heads in its lower half. A
+// head
+// is a standing whose rank key differs from the standing before it.
 type counts uint64
 
 const oneStanding counts = 1 << 32
@@ -44,32 +42,30 @@ const oneStanding counts = 1 << 32
 func (s counts) standings() int64 { return int64(s >> 32) }
 func (s counts) heads() int64     { return int64(uint32(s)) }
 
-// leaf is the first part of a leaf node. The second part follows it in memory: the rows,
-// which are the sort words of the entries.
+// leaf is the first part of a leaf node. Its rows follow in memory.
 type leaf struct {
-	heads      uint64      // bit i is set if entry i is a head: see counts
+	heads      uint64      // bit i is set if entry i is a head
 	parent     uint32      // 0 in the root
-	prev, next uint32      // the neighboring leaves; 0 if the leaf has no such neighbor
-	n          uint32      // the number of entries
-	refs       [fan]uint32 // the users of the entries: the locations of their records
+	prev, next uint32      // 0 if there is no such leaf
+	n          uint32      // of entries
+	refs       [fan]uint32 // the records of the entries' users
 }
 
-// inner is the first part of an inner node. The second part follows it in memory: the
-// rows, which are the sort words of each child's first entry.
+// inner is the first part of an inner node. The rows of its children's first entries follow in
+// memory.
 type inner struct {
 	parent uint32
 	level  uint32 // 1 if the children are leaves
-	n      uint32 // the number of children
+	n      uint32 // of children
 	_      uint32
 	child  [fan]uint32
 	refs   [fan]uint32 // the user of each child's first entry
 	sums   [fan]counts // sums[k] is the total of children 0 to k
 }
 
-// forest holds the nodes of all trees of a season. A node is a leaf or an inner, followed
-// by its rows. A node's number in its slab identifies it.
+// forest holds the nodes of all trees of a season. A node has a number in its slab.
 type forest struct {
-	words  int // the number of sort words of an entry
+	words  int
 	users  *users
 	dict   *dict
 	leaves slab[uint64]
@@ -88,39 +84,36 @@ func newForest(words int, users *users, dict *dict, alloc *allocator) forest {
 	}
 }
 
-// The first part of a node is a struct of whole words without pointers. Both parts are
-// in one element of a slab, because a rank needs both.
+// The first part of a node is a struct of whole words without pointers. A rank needs both parts, so
+// they are in one element.
 
 func (f *forest) leaf(i uint32) *leaf     { return (*leaf)(unsafe.Pointer(&f.leaves.element(i)[0])) }
 func (f *forest) inner(i uint32) *inner   { return (*inner)(unsafe.Pointer(&f.inners.element(i)[0])) }
 func (f *forest) leafRows(i uint32) rows  { return f.leaves.element(i)[leafHead:] }
 func (f *forest) innerRows(i uint32) rows { return f.inners.element(i)[innerHead:] }
 
-// tree is one ladder.
 type tree struct {
 	root     uint32 // 0 if the ladder is empty
-	last     uint32 // the last leaf
-	level    uint32 // the level of the root; the level of leaves is 0
-	sum      counts // the counts of the whole ladder
-	field    int    // offset, in a user's record, of the user's leaf in this ladder; 0 for the overall ladder
+	last     uint32
+	level    uint32 // of the root; leaves have level 0
+	sum      counts
+	field    int // offset of the user's leaf in a user's record; 0 for the overall ladder
 	division leaderboard.Division
 }
 
-// place is a position in a leaf: the position of entry i, or the end of the leaf if i is
-// the number of entries.
+// place is the position of entry i in a leaf, or the end of the leaf if i is the number of entries.
 type place struct {
 	leaf uint32
 	i    int
 }
 
-// bound is a sort key to search for: sort words and a user id.
+// bound is a sort key to search for.
 type bound struct {
 	words []uint64
 	id    string
 }
 
-// lowerBound returns the least i in [lo, hi) such that entry i of a node is not less than b.
-// If all these entries are less, it returns hi.
+// lowerBound returns the least i in [lo, hi) such that entry i is not less than b, or hi.
 func (f *forest) lowerBound(r rows, refs *[fan]uint32, lo, hi int, b bound) int {
 	for c, x := range b.words {
 		column := r.column(c)
@@ -132,7 +125,7 @@ func (f *forest) lowerBound(r rows, refs *[fan]uint32, lo, hi int, b bound) int 
 			return lo
 		}
 	}
-	for lo < hi { // the words of these entries equal the words of b
+	for lo < hi { // entries whose words equal those of b
 		mid := int(uint(lo+hi) >> 1)
 		if string(f.users.id(refs[mid])) < b.id {
 			lo = mid + 1
@@ -143,16 +136,15 @@ func (f *forest) lowerBound(r rows, refs *[fan]uint32, lo, hi int, b bound) int 
 	return lo
 }
 
-// find returns the place of b in t, or the place at which b would be inserted. It also
-// returns the counts of all leaves to the left of the place's leaf. The tree must not be
-// empty.
+// find returns the place of b in t, or where b would be inserted, and the counts of all leaves to
+// the
+// left of its leaf. The tree must not be empty.
 func (f *forest) find(t *tree, b bound) (place, counts) {
 	leaf, before := f.descend(t, b)
 	return f.placeIn(leaf, b), before
 }
 
-// descend returns the leaf of the place that find returns, and the counts of all leaves
-// to the left of that leaf.
+// descend returns the leaf and the counts that find returns.
 func (f *forest) descend(t *tree, b bound) (uint32, counts) {
 	node, before := t.root, counts(0)
 	for level := t.level; level > 0; level-- {
@@ -164,14 +156,13 @@ func (f *forest) descend(t *tree, b bound) (uint32, counts) {
 	return node, before
 }
 
-// placeIn returns the place of b in a leaf, or the place at which b would be inserted.
 func (f *forest) placeIn(leaf uint32, b bound) place {
 	lf := f.leaf(leaf)
 	return place{leaf, f.lowerBound(f.leafRows(leaf), &lf.refs, 0, int(lf.n), b)}
 }
 
-// placeAtEnd returns the place after the last standing of t. It also reports whether b belongs at
-// this place. insert tries this place first, so that standings that arrive in order need no search.
+// placeAtEnd returns the place after the last standing, and whether b belongs there. Standings that
+// arrive in order then need no search.
 func (f *forest) placeAtEnd(t *tree, b bound) (place, bool) {
 	lf := f.leaf(t.last)
 	n := int(lf.n)
@@ -181,13 +172,12 @@ func (f *forest) placeAtEnd(t *tree, b bound) (place, bool) {
 	return place{t.last, n}, f.lowerBound(f.leafRows(t.last), &lf.refs, n-1, n, b) == n
 }
 
-// countsBefore returns the counts of entries 0 to i-1.
 func (lf *leaf) countsBefore(i int) counts {
 	return counts(i)<<32 + counts(bits.OnesCount64(lf.heads&(1<<i-1)))
 }
 
-// placeAt returns the place of the standing at a position. Positions begin at 0. It also
-// returns the counts of all leaves to the left of the place's leaf.
+// placeAt returns the place of a position from 0, and the counts of all leaves to the left of its
+// leaf.
 func (f *forest) placeAt(t *tree, position int64) (place, counts) {
 	node, before := t.root, counts(0)
 	for level := t.level; level > 0; level-- {
@@ -202,7 +192,7 @@ func (f *forest) placeAt(t *tree, position int64) (place, counts) {
 	return place{node, int(position - before.standings())}, before
 }
 
-// countBeforeHead returns the number of standings before the nth head. The first head is number 1.
+// countBeforeHead returns the number of standings before the nth head, from 1.
 func (f *forest) countBeforeHead(t *tree, nth int64) int64 {
 	node, before := t.root, int64(0)
 	for level := t.level; level > 0; level-- {
@@ -222,7 +212,6 @@ func (f *forest) countBeforeHead(t *tree, nth int64) int64 {
 	return before + int64(bits.TrailingZeros64(heads))
 }
 
-// countsBefore returns the counts of children 0 to k-1.
 func (in *inner) countsBefore(k int) counts {
 	if k == 0 {
 		return 0
@@ -230,7 +219,6 @@ func (in *inner) countsBefore(k int) counts {
 	return in.sums[k-1]
 }
 
-// childAt returns the index of the given node among the children.
 func (in *inner) childAt(node uint32) int {
 	if in.child[in.n-1] == node {
 		return int(in.n) - 1
@@ -243,7 +231,6 @@ func (in *inner) childAt(node uint32) int {
 	panic("memory: node is not a child of its parent")
 }
 
-// indexOf returns the index of a user's entry in lf.
 func (lf *leaf) indexOf(ref uint32) int {
 	for i, r := range lf.refs[:lf.n] {
 		if r == ref {
@@ -264,7 +251,7 @@ func (f *forest) countsBefore(leaf uint32) counts {
 	return before
 }
 
-// add adds d to the sum of t and to the sums in all nodes above a leaf.
+// add adds d to the sum of t and to the sums above a leaf.
 func (f *forest) add(t *tree, leaf uint32, d counts) {
 	for node, parent := leaf, f.leaf(leaf).parent; parent != 0; {
 		in := f.inner(parent)
@@ -277,8 +264,9 @@ func (f *forest) add(t *tree, leaf uint32, d counts) {
 	t.sum += d
 }
 
-// setLeaf records which leaf of t holds a user's standing: in dict if t is the overall ladder,
-// otherwise in the user's record.
+// setLeaf records the leaf of a user's standing: in dict for the overall ladder, and otherwise in
+// the
+// user's record.
 func (f *forest) setLeaf(t *tree, ref, leaf uint32) {
 	if t.field == 0 {
 		f.dict.setLeaf(f.dict.hash(string(f.users.id(ref))), ref, leaf)
@@ -298,9 +286,8 @@ func (f *forest) insert(t *tree, words []uint64, ref uint32, id string) {
 	if !atEnd {
 		p, _ = f.find(t, b)
 	}
-	// The new standing is a head unless the standing before it has the same rank key. If
-	// it is a head, and the standing after it has the same rank key, the new standing
-	// replaces that standing as head.
+	// The new standing is a head unless the standing before it has the same rank key. A new head
+	// replaces the head after it if both have the same rank key.
 	isHead := true
 	if previous, ok := f.standingBefore(p); ok {
 		isHead = !f.leafRows(previous.leaf).hasKey(previous.i, words)
@@ -336,15 +323,14 @@ func (f *forest) insert(t *tree, words []uint64, ref uint32, id string) {
 	if replacesHead {
 		successor, _ := f.standingAt(place{p.leaf, p.i + 1})
 		f.leaf(successor.leaf).heads &^= 1 << successor.i
-		f.add(t, successor.leaf, ^counts(0)) // -1: one head less
+		f.add(t, successor.leaf, ^counts(0)) // one head less
 	}
 	if p.i == 0 {
 		f.fixFirst(p.leaf)
 	}
 }
 
-// standingBefore returns the place of the standing before p, or false if p is the start of
-// the tree.
+// standingBefore returns the place before p, or false at the start of the tree.
 func (f *forest) standingBefore(p place) (place, bool) {
 	if p.i > 0 {
 		return place{p.leaf, p.i - 1}, true
@@ -356,8 +342,9 @@ func (f *forest) standingBefore(p place) (place, bool) {
 	return place{prev, int(f.leaf(prev).n) - 1}, true
 }
 
-// standingAt returns the place of the standing at p, or false if p is the end of
-// the tree. If p is the end of a leaf, the standing is the first of the next leaf.
+// standingAt returns the place of the standing at p, or false at the end of the tree. The end of a
+// leaf
+// is the start of the next leaf.
 func (f *forest) standingAt(p place) (place, bool) {
 	lf := f.leaf(p.leaf)
 	if p.i < int(lf.n) {
@@ -366,15 +353,16 @@ func (f *forest) standingAt(p place) (place, bool) {
 	return place{lf.next, 0}, lf.next != 0
 }
 
-// remove removes the standing of a user from t. The caller passes the leaf that holds the
-// standing. remove changes neither dict nor the user's record, which still name this leaf.
+// remove removes a user's standing, which must be in leaf. dict and the user's record still name
+// this
+// leaf afterwards.
 func (f *forest) remove(t *tree, leaf, ref uint32) {
 	lf := f.leaf(leaf)
 	p := place{leaf, lf.indexOf(ref)}
 	var d counts
 	d -= oneStanding
 	if lf.heads>>p.i&1 != 0 {
-		// The standing after the removed standing becomes a head, unless it is a head already.
+		// The standing after the removed one becomes a head, unless it is a head already.
 		successor, ok := f.standingAt(place{p.leaf, p.i + 1})
 		switch {
 		case !ok:
@@ -408,7 +396,7 @@ func (f *forest) remove(t *tree, leaf, ref uint32) {
 	}
 }
 
-// fixFirst updates the nodes above a leaf after the first entry of the leaf changed.
+// fixFirst updates the nodes above a leaf after its first entry changed.
 func (f *forest) fixFirst(leaf uint32) {
 	lf := f.leaf(leaf)
 	rows := f.leafRows(leaf)

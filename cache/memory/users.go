@@ -7,23 +7,22 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// users holds a record for each user in the table. A ref is the location of a record: its
-// offset from the start of the first chunk, in units of refUnit bytes. Ref 0 means no
-// record. Records have different lengths and lie end to end in chunks. The location of a
-// dropped record is reused for a record of equal length. The fields of a record, with
-// their lengths in bytes:
+// users holds a record for each user. A ref is the offset of a record from the start of the first
+// chunk, in units of refUnit bytes. Ref 0 means no record. A dropped record's location is reused
+// for a
+// record of equal length. The fields of a record, with their lengths in bytes:
 //
 //	8  version
 //	.. for each of the board's attributes:
 //	   4  index of the user's ladder in table.ladders, 0 if none
-//	   4  the user's leaf: the tree node that holds the user's standing there (see tree.go)
+//	   4  the user's leaf in this ladder
 //	1  length of the id
 //	.. id
 //
-// The user's leaf in the overall ladder is in dict, not in the record.
+// The user's leaf in the overall ladder is in dict.
 type users struct {
 	chunks [][]byte
-	end    int                                         // offset of the next new record from the start of the first chunk
+	end    int                                         // offset of the next new record
 	header int                                         // number of bytes before the id's length
 	free   [(maxRecord + refUnit - 1) / refUnit]uint32 // by record length in units: a list of free locations, linked through their first bytes
 	count  int
@@ -46,9 +45,9 @@ func newUsers(attributes int, alloc *allocator) users {
 	return users{end: refUnit, header: fixedHeader + 8*attributes, alloc: alloc, max: maxRef * refUnit}
 }
 
-// ladderField returns the offset of a field in a user's record: the index of the user's
-// ladder of attribute a. Attributes are numbered from 0. The user's leaf in this ladder is
-// the next field, 4 bytes later.
+// ladderField returns the offset of the index of the user's ladder of attribute a, from 0. The
+// user's
+// leaf is 4 bytes later.
 func ladderField(a int) int { return fixedHeader + 8*a }
 
 // record returns the bytes from the start of a record to the end of its chunk.
@@ -76,7 +75,6 @@ func (u *users) setField(ref uint32, field int, v uint32) {
 	binary.LittleEndian.PutUint32(u.record(ref)[field:], v)
 }
 
-// size returns the length in bytes of a record whose id has idBytes bytes.
 func (u *users) size(idBytes int) int { return (u.header + 1 + idBytes + refUnit - 1) &^ (refUnit - 1) }
 
 // add creates the record of a user who is in no ladder. id has 1 to maxID bytes.
@@ -104,8 +102,6 @@ func (u *users) add(id string) (uint32, error) {
 	return ref, nil
 }
 
-// grow extends a chunk to at least n bytes. Only the first chunk can be shorter than the other
-// chunks.
 func (u *users) grow(chunk, n int) {
 	if chunk == len(u.chunks) {
 		u.chunks = append(u.chunks, nil)
@@ -115,8 +111,7 @@ func (u *users) grow(chunk, n int) {
 	}
 }
 
-// drop frees the location of a record. It overwrites the id, because the user may
-// have been erased.
+// drop frees a record. It overwrites the id, because the user may have been erased.
 func (u *users) drop(ref uint32) {
 	size := u.size(len(u.id(ref)))
 	clear(u.record(ref)[:size])
