@@ -113,8 +113,8 @@ func (s *Server) hasAdmin(keys []leaderboard.APIKey) bool {
 	return slices.ContainsFunc(keys, func(k leaderboard.APIKey) bool { return auth.IsAdmin(&k, s.options.Now()) })
 }
 
-// selection returns the seasons that a request selects. An empty season means all seasons, an
-// empty board all boards.
+// selection returns the seasons that a request selects. An empty season means all seasons, an empty
+// board all boards.
 func selection(board, season string) (ranking.Selection, error) {
 	if season != "" && board == "" {
 		return ranking.Selection{}, &leaderboard.FieldError{Field: "board", Problem: "is required with a season"}

@@ -142,8 +142,7 @@ func (s *Server) fromBoardPreview(ctx context.Context, p *ranking.BoardPreview) 
 // src has.
 func applyMask(dst, src protoreflect.Message, paths []string) error {
 	// namesField reports whether the request names a field other than board_id. The gateway
-	// converts
-	// the body {} to the path "".
+	// converts the body {} to the path "".
 	namesField := len(paths) > 0 && paths[0] != ""
 	if len(paths) == 0 {
 		src.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {

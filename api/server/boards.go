@@ -15,16 +15,16 @@ import (
 type reach int8
 
 const (
-	// everyBoard: all boards. A key that is bound to boards may not make the call. Methods
-	// without an entry in reaches have this reach.
+	// everyBoard: all boards. A key that is bound to boards may not make the call. Methods without
+	// an entry in reaches have this reach.
 	everyBoard reach = iota
 	seenBoards
 	// oneBoard: the board that the request names, or the default board.
 	oneBoard
 	// givenBoard: the board that the request names, or all boards.
 	givenBoard
-	// resultBoards: the boards that the results name. A result without a board is of the
-	// default board.
+	// resultBoards: the boards that the results name. A result without a board is of the default
+	// board.
 	resultBoards
 )
 
@@ -94,9 +94,9 @@ func boardOf(r reach, req any) leaderboard.BoardID {
 	return leaderboard.BoardID(name)
 }
 
-// checkBoards checks that the caller may call a method for the boards of the request.
-// Errors: [auth.BoardError] if the caller's key is bound to other boards;
-// [leaderboard.ErrBoardNotFound] if the caller may not see a board.
+// checkBoards checks that the caller may call a method for the boards of the request. Errors:
+// [auth.BoardError] if the caller's key is bound to other boards; [leaderboard.ErrBoardNotFound] if
+// the caller may not see a board.
 func (s *Server) checkBoards(ctx context.Context, method string, req any) error {
 	a := admissionFrom(ctx)
 	if a == nil || scopeOf(method) == auth.Public {
@@ -132,8 +132,8 @@ func (s *Server) checkBoard(ctx context.Context, a *admission, r reach, id leade
 
 func (s *Server) seesAll(a *admission) bool { return s.options.Insecure || !a.anonymous() }
 
-// publicBoard returns a board. Errors: [leaderboard.ErrBoardNotFound] if the board is private.
-// It must run before the handler, whose other errors would show that a private board exists.
+// publicBoard returns a board. Errors: [leaderboard.ErrBoardNotFound] if the board is private. It
+// must run before the handler, whose other errors would show that a private board exists.
 func (s *Server) publicBoard(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := s.service.Board(ctx, id)
 	if err == nil && b.Private {
@@ -170,8 +170,8 @@ func (s *Server) sees(ctx context.Context, b *leaderboard.Board) bool {
 	return allows(ctx, b.ID) && (!b.Private || a == nil || s.seesAll(a))
 }
 
-// boardRegistrar registers services whose streams check the boards of each message. An
-// interceptor checks the unary calls.
+// boardRegistrar registers services whose streams check the boards of each message. An interceptor
+// checks the unary calls.
 type boardRegistrar struct {
 	grpc.ServiceRegistrar
 	api *Server

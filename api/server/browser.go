@@ -11,8 +11,8 @@ import (
 
 const anyOrigin = "*"
 
-// newCORS returns the CORS rules for pages of the given origins. The rules allow no cookies: a
-// page sends its key in the Authorization header.
+// newCORS returns the CORS rules for pages of the given origins. The rules allow no cookies: a page
+// sends its key in the Authorization header.
 func newCORS(origins []string) *cors.Cors {
 	return cors.New(cors.Options{
 		AllowedOrigins: origins,

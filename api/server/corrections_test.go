@@ -220,8 +220,7 @@ func TestRetractionsDuringCorrections(t *testing.T) {
 		})
 		wg.Wait()
 		// Submits reserve no revision: a correction of the submitted result may replace a
-		// retraction
-		// of the same revision.
+		// retraction of the same revision.
 		if a := h.must("read", "GET", path, nil); a["status"] != "RETRACTED" && !collides {
 			t.Errorf("after the retraction, the result is %v, want it RETRACTED", a)
 		}

@@ -164,8 +164,7 @@ func find(v any, key string) []any {
 }
 
 // checkAnswers checks the answers to reads. want has "degraded", or "503 " and a reason, by the
-// name
-// of the read. Other reads must have complete answers.
+// name of the read. Other reads must have complete answers.
 func (h *faultyHarness) checkAnswers(want map[string]string) {
 	h.t.Helper()
 	for name, r := range reads {

@@ -25,8 +25,7 @@ var update = flag.Bool("update", false, "write the server's answers to docs/api.
 const docsFile = "../../docs/api.md"
 
 // TestDocs runs the curl commands of docs/api.md in order. The last command of a block must return
-// the
-// answer below the block, where … means any text. With -update, the test writes the answers.
+// the answer below the block, where … means any text. With -update, the test writes the answers.
 func TestDocs(t *testing.T) {
 	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	var clock atomic.Pointer[time.Time]

@@ -19,8 +19,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// gateway turns REST requests into gRPC calls on an in-process connection. It also calls for an
-// invalid request, with the error in the call's admission, and the interceptors return this error.
+// gateway turns REST requests into gRPC calls on an in-process connection. For an invalid request, it
+// makes the call with the error in the admission, and the interceptors return this error.
 type gateway struct {
 	*runtime.ServeMux
 	admission    func(ctx context.Context, authorization []string, method string) *admission
@@ -144,8 +144,8 @@ func (gw *gateway) routeOf(r *http.Request) *route {
 	return gw.routes[r.Method+" "+matched.String()]
 }
 
-// admit runs before the generated code of the gateway. If the guard admits the request, admit
-// reads and checks the body and the query. The interceptors receive the result as an admission.
+// admit runs before the generated code of the gateway. If the guard admits the request, admit reads
+// and checks the body and the query. The interceptors receive the result as an admission.
 func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
 		rt := gw.routeOf(r)

@@ -126,8 +126,7 @@ type answer struct {
 }
 
 // do sends a REST request with the key of a scope, if scope has one. body is nil, a string, or a
-// value
-// to encode as JSON.
+// value to encode as JSON.
 func (h *harness) do(scope, method, path string, body any) answer {
 	h.t.Helper()
 	var data []byte

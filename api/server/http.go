@@ -117,8 +117,8 @@ func (s *Server) setHeaders(h http.Header, r *http.Request) {
 // newHandler returns the handler of all HTTP requests. It passes paths under /v1/ to gw.
 func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 	// A web page can make a browser on this machine send requests to an insecure server.
-	// crossOrigin refuses requests of pages from other origins. With DNS rebinding, a page has
-	// the server's origin, but the Host header still has the page's domain.
+	// crossOrigin refuses requests of pages from other origins. With DNS rebinding, a page has the
+	// server's origin, but the Host header still has the page's domain.
 	crossOrigin, err := newCrossOriginProtection(s.options.CORSOrigins)
 	if err != nil {
 		return nil, err

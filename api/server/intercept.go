@@ -133,8 +133,7 @@ func (s lateStream) RecvMsg(m any) error {
 }
 
 // decodeLate receives and decodes the message of a unary call over gRPC. The messages of the
-// gateway
-// are already decoded.
+// gateway are already decoded.
 func decodeLate(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if receive, ok := ctx.Value(decodeKey{}).(func(context.Context, *rawMessage) error); ok {
 		var raw rawMessage

@@ -20,8 +20,7 @@ const (
 
 // startReceive returns the time that a caller may take to send a message or a body. A caller
 // without a key first waits for a slot of its address, at most as long. The server must call
-// release
-// after it has received the message.
+// release after it has received the message.
 func (s *Server) startReceive(ctx context.Context, a *admission) (limit time.Duration, release func(), err error) {
 	limit = s.options.ReceiveTimeout
 	if !a.anonymous() || s.options.Insecure {

@@ -1,8 +1,6 @@
 // Package server serves the leaderboard over gRPC and, through an in-process gateway, over REST.
-// Calls
-// of both kinds pass the same interceptors, which handle credentials, limits, deadlines, metrics
-// and
-// errors. Handlers only translate between messages and the service.
+// Calls of both kinds pass the same interceptors, which handle credentials, limits, deadlines,
+// metrics and errors. Handlers only translate between messages and the service.
 package server
 
 import (
@@ -66,16 +64,14 @@ type Options struct {
 	// Default 10,000.
 	MaxWatchers int64
 	// MaxCallerWatchers bounds these calls for each key, or for each address without a key.
-	// Insecure
-	// switches it off. Default 1,000.
+	// Insecure switches it off. Default 1,000.
 	MaxCallerWatchers int64
 	// NoReflection switches off gRPC reflection, which needs no key.
 	NoReflection bool
 	// SeparateProbes leaves /healthz, /readyz and /metrics to [NewAdminServer].
 	SeparateProbes bool
 	// TrustedProxies are the addresses of proxies whose X-Forwarded-For names the client. The
-	// server
-	// ignores this header from other callers.
+	// server ignores this header from other callers.
 	TrustedProxies []netip.Prefix
 	// CORSOrigins are the origins whose web pages may call the API. "*" means any origin.
 	CORSOrigins []string
@@ -93,8 +89,7 @@ type Options struct {
 	// nil, the API method fails with UNIMPLEMENTED.
 	Backup func(ctx context.Context, name string) error
 	// TracerProvider, unless nil, records a span of each call, except streams of changes. Its
-	// parent
-	// is the caller's traceparent.
+	// parent is the caller's traceparent.
 	TracerProvider trace.TracerProvider
 	// LogCalls logs every call at level info, not debug.
 	LogCalls bool
@@ -155,8 +150,7 @@ type Server struct {
 }
 
 // New returns a server for svc, with the API keys in keys. It returns an error if it cannot read
-// the
-// keys that verify JSON web tokens.
+// the keys that verify JSON web tokens.
 func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Options) (*Server, error) {
 	s := &Server{service: svc, keys: keys, options: o.withDefaults(), watchersOf: map[string]int64{}, anonymousTimeout: anonymousReceiveTimeout}
 	s.stopping, s.stop = context.WithCancel(context.Background())
@@ -232,10 +226,8 @@ func (s *Server) Drain() { s.draining.Store(true) }
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // Serve answers REST on rest and gRPC on grpcListener, until ctx is done or a listener fails. Then
-// it
-// ends streams with an error that tells clients to reconnect, and waits for running calls. It
-// returns
-// an error if it had to cancel calls after ShutdownGrace.
+// it ends streams with an error that tells clients to reconnect, and waits for running calls. It
+// returns an error if it had to cancel calls after ShutdownGrace.
 func (s *Server) Serve(ctx context.Context, rest, grpcListener net.Listener) error {
 	rest = netutil.LimitListener(rest, s.options.MaxConnections)
 	grpcListener = netutil.LimitListener(grpcListener, s.options.MaxConnections)

@@ -226,8 +226,7 @@ func TestReflectionCanBeSwitchedOff(t *testing.T) {
 }
 
 // exchange sends a raw request, and returns the raw answers and the time until the server closed
-// the
-// connection.
+// the connection.
 func exchange(t testing.TB, address, request string) (string, time.Duration) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -491,8 +490,7 @@ func TestMessagesWithoutAKeyAreBounded(t *testing.T) {
 }
 
 // A late message ends its call with DEADLINE_EXCEEDED (4). A call that waits too long for a slot
-// ends
-// with RESOURCE_EXHAUSTED (8).
+// ends with RESOURCE_EXHAUSTED (8).
 func TestMessagesWithoutAKeyHaveADeadline(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{Timeout: time.Hour, ReceiveTimeout: time.Hour})

@@ -106,8 +106,7 @@ func (s *Server) addExtras(ctx context.Context, o extraOptions, b *leaderboard.B
 const extraTimeout = 2 * time.Second
 
 // addExtra calls add. If add fails or takes longer than extraTimeout, the answer lacks this part,
-// and
-// addExtra logs the error.
+// and addExtra logs the error.
 func (s *Server) addExtra(ctx context.Context, b *leaderboard.Board, part string, add func(context.Context) error) {
 	limited, cancel := context.WithTimeout(ctx, extraTimeout)
 	defer cancel()

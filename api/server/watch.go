@@ -53,8 +53,7 @@ func prepareStream[M any](s *Server, stream grpc.ServerStreamingServer[M], board
 }
 
 // sendTo calls send, and passes its error to sent unless ctx is done first. send returns at the
-// latest
-// when the call has ended. sendTo recovers a panic of send.
+// latest when the call has ended. sendTo recovers a panic of send.
 func (s *Server) sendTo(ctx context.Context, send func() error, sent chan<- error) {
 	pass := func(err error) bool {
 		select {
@@ -75,8 +74,7 @@ func (s *Server) sendTo(ctx context.Context, send func() error, sent chan<- erro
 }
 
 // recheck calls cancel when the caller's credentials have ended, or when the board of a caller
-// without
-// credentials has become private.
+// without credentials has become private.
 func (s *Server) recheck(ctx context.Context, a *admission, board leaderboard.BoardID, cancel context.CancelCauseFunc) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -129,8 +127,7 @@ func streamError(ctx context.Context, err error) error {
 const reasonStopping = "SERVER_STOPPING"
 
 // stoppingStatus returns the error of a stream when the server stops. Its random delay keeps
-// clients
-// from reconnecting all at once.
+// clients from reconnecting all at once.
 func stoppingStatus() error {
 	delay := 500*time.Millisecond + rand.N(1500*time.Millisecond)
 	return newStatus(codes.Unavailable, "the server is stopping; reconnect to reach another server",
@@ -138,8 +135,7 @@ func stoppingStatus() error {
 }
 
 // addWatcher counts a watcher until done is called. It returns an error if the server, the key or
-// the
-// address has too many.
+// the address has too many.
 func (s *Server) addWatcher(ctx context.Context) (done func(), err error) {
 	source := ""
 	if a := admissionFrom(ctx); a != nil {

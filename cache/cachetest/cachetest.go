@@ -1,6 +1,5 @@
-// Package cachetest tests implementations of [leaderboard.Index]. The function Run checks
-// each sentence of the contract. The function RunHistories applies random histories to an
-// index and to a naive index, the model, and compares their answers.
+// Package cachetest tests implementations of [leaderboard.Index]. Run checks each sentence of the
+// contract. RunHistories applies random histories to an index and to a naive model.
 package cachetest
 
 import (
@@ -10,17 +9,15 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Limits declares the sentences of the contract that an index does not keep. Each field
-// is about one sentence, and its value is the reason. If the value is empty, the index keeps
-// the sentence. Tests read only these fields, and never check which index they test.
+// Limits declares the sentences of the contract that an index does not keep. A field has the
+// reason, or is empty if the index keeps the sentence.
 type Limits struct {
-	// MixedMoments is the reason why one answer may show several users at slightly
-	// different moments. The ranks in each answer must still agree with each other.
+	// MixedMoments is why one answer may show several users at slightly different moments. The
+	// ranks in an answer must still agree.
 	MixedMoments string
 }
 
-// Sizes are the sizes of the tests, which a slow index can reduce. Zero means the
-// default.
+// Sizes are the sizes of the tests. Zero means the default.
 type Sizes struct {
 	// Histories is the number of random histories. Default 24.
 	Histories int
@@ -34,8 +31,8 @@ func (s Sizes) withDefaults() Sizes {
 	return Sizes{cmp.Or(s.Histories, 24), cmp.Or(s.Changes, 200), cmp.Or(s.Moves, 2000)}
 }
 
-// Run checks each sentence of the contract on a new index. The function open must return
-// an empty index. Run closes the index after the test.
+// Run checks each sentence of the contract on a new index. open returns an empty index, which Run
+// closes.
 func Run(t *testing.T, open func(testing.TB) leaderboard.Index, limits Limits, sizes Sizes) {
 	for _, group := range []struct {
 		subject string
@@ -57,7 +54,6 @@ func Run(t *testing.T, open func(testing.TB) leaderboard.Index, limits Limits, s
 	}
 }
 
-// closeAtEnd closes index when the test ends, and returns index.
 func closeAtEnd(t *testing.T, index leaderboard.Index) leaderboard.Index {
 	t.Cleanup(func() {
 		if err := index.Close(); err != nil {
@@ -67,7 +63,6 @@ func closeAtEnd(t *testing.T, index leaderboard.Index) leaderboard.Index {
 	return index
 }
 
-// test is a test of one sentence of the contract.
 type test struct {
 	sentence string
 	run      func(*fixture)

@@ -10,9 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// compareAll compares every ladder of the index with the model. It calls every method of Ranker,
-// also for users without a standing. In a ladder of more than 24 standings, it makes the calls about
-// one standing only for a sample of the standings: see samplePositions.
+// compareAll compares every ladder with the model by every method of Ranker. In a ladder of more
+// than
 func (f *fixture) compareAll() {
 	f.Helper()
 	for _, d := range f.model.divisions() {
@@ -20,9 +19,8 @@ func (f *fixture) compareAll() {
 	}
 }
 
-// samplePositions returns some of the positions 0 to n-1, in order. If n is at most 24, it returns
-// all of them. Otherwise it returns both ends and every k-th position. The next call returns
-// other positions between the ends.
+// samplePositions returns the positions 0 to n-1 if n is at most 24, and otherwise both ends and
+// every k-th position. The next call returns other positions.
 func (f *fixture) samplePositions(n int) []int {
 	const limit = 24
 	k := (n + limit - 1) / limit
@@ -36,7 +34,6 @@ func (f *fixture) samplePositions(n int) []int {
 	return positions
 }
 
-// compareLadder compares one ladder of the index with the model.
 func (f *fixture) compareLadder(d leaderboard.Division) {
 	ctx := f.ctx
 	f.Helper()
@@ -44,7 +41,7 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 	all := f.model.standings(d)
 	view := leaderboard.View{Size: int64(len(all)), AsOf: f.model.asOf}
 	name := func(format string, args ...any) string { return fmt.Sprintf("%q: ", d) + fmt.Sprintf(format, args...) }
-	page := func(first, n int) []leaderboard.Standing { // first is an index of the slice all
+	page := func(first, n int) []leaderboard.Standing { // first is an index of all
 		first = min(first, len(all))
 		return all[first:min(first+n, len(all))]
 	}
@@ -122,7 +119,7 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 		f.ok("PageAfter", err)
 		f.equal(name("page of %d after the standing at %d", 1+i%3, i+1), page(i+1, 1+i%3), after)
 		f.equal(name("view of a page"), view, v)
-		// The next two sort keys are directly after and directly before s. They belong to no standing.
+		// These sort keys, directly after and before s, belong to no standing.
 		key := leaderboard.MakeSortKey(s.Key, s.AchievedAt, s.User+"!")
 		after, _, err = f.PageAfter(ctx, l, key, 2)
 		f.ok("PageAfter", err)
@@ -150,8 +147,6 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 	f.compareMethods(l, all, keys)
 }
 
-// compareSurvey compares the answers of Survey with the answers that follow from all standings
-// of the ladder.
 func (f *fixture) compareSurvey(l leaderboard.Ladder, all []leaderboard.Standing, keys []leaderboard.RankKey, view leaderboard.View) {
 	f.Helper()
 	q := leaderboard.SurveyQuery{Percents: []float64{100, 99, 50, 33.3, 1, 0}, Keys: keys}
@@ -178,8 +173,7 @@ func (f *fixture) compareSurvey(l leaderboard.Ladder, all []leaderboard.Standing
 	f.equal(fmt.Sprintf("%q: view of a survey", l.Division), view, v)
 }
 
-// compareMethods reads the ladder three times, each time with the ranks by one ranking method
-// only. It compares these ranks with those in the parameter all, which has the ladder's standings.
+// compareMethods compares all with the ranks of reads by one ranking method only.
 func (f *fixture) compareMethods(l leaderboard.Ladder, all []leaderboard.Standing, keys []leaderboard.RankKey) {
 	f.Helper()
 	for _, m := range []leaderboard.Method{leaderboard.Competition, leaderboard.Dense, leaderboard.Ordinal} {
@@ -216,7 +210,6 @@ func (f *fixture) compareMethods(l leaderboard.Ladder, all []leaderboard.Standin
 	}
 }
 
-// standingsAfter returns up to n standings with sort keys greater than key.
 func standingsAfter(all []leaderboard.Standing, key leaderboard.SortKey, n int) []leaderboard.Standing {
 	var out []leaderboard.Standing
 	for _, s := range all {

@@ -10,9 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// crowd is a set of users whose standings writers change while readers read. Each user always
-// has a standing. For each even i, users i and i+1 are a pair: one writer moves both, user i
-// first.
+// crowd is a set of users whose standings writers change while readers read. For each even i, one
+// writer moves users i and i+1, a pair, with user i first.
 type crowd struct {
 	f     *fixture
 	users []leaderboard.UserID
@@ -33,13 +32,11 @@ func (c *crowd) entry(i int, v uint64) leaderboard.Entry {
 	return c.f.entry(c.users[i], v, leaderboard.Score(v/4), int(v), fmt.Sprint("gender:", v%2))
 }
 
-// versionOf returns the version of the entry of a standing.
 func (c *crowd) versionOf(s *leaderboard.Standing) uint64 {
 	return uint64(s.AchievedAt.Sub(start) / time.Second)
 }
 
-// checkConsistent returns an error if the given standings cannot be consecutive standings of
-// one ladder.
+// checkConsistent checks that all can be consecutive standings of one ladder.
 func checkConsistent(all []leaderboard.Standing) error {
 	for i := range all {
 		s := &all[i]
@@ -67,9 +64,8 @@ func checkConsistent(all []leaderboard.Standing) error {
 	return nil
 }
 
-// read calls a random method of the index. It returns an error if the answer contradicts
-// itself. The map seen has the latest version of each user that this reader has read. read checks
-// the versions of the answer against seen, and adds them to seen: see checkVersions.
+// read makes a random read and checks its answer. seen has the latest version of each user that
+// this reader has read.
 func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 	f, ctx, l := c.f, c.f.ctx, c.f.ladder("")
 	user := c.users[rng.IntN(len(c.users))]
@@ -123,7 +119,6 @@ func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 	return c.checkVersions(got, seen)
 }
 
-// readPair reads the standings of both users of a random pair.
 func (c *crowd) readPair(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 	i := rng.IntN(len(c.users)/2) * 2
 	got, _, err := c.f.Standings(c.f.ctx, c.f.ladder(""), c.users[i:i+2])
@@ -148,9 +143,8 @@ func (c *crowd) readPair(rng *rand.Rand, seen map[leaderboard.UserID]uint64) err
 	return c.checkVersions(got, seen)
 }
 
-// checkVersions returns an error if an answer shows an older version of a user than seen has.
-// It also returns an error if the answer shows the users of a pair at two versions that they
-// never had at the same moment. It adds the versions of the answer to seen.
+// checkVersions returns an error if an answer shows a user at an older version than seen, or a pair
+// at versions of different moments. It adds the versions to seen.
 func (c *crowd) checkVersions(got []leaderboard.Standing, seen map[leaderboard.UserID]uint64) error {
 	version := map[leaderboard.UserID]uint64{}
 	for i := range got {
@@ -164,8 +158,8 @@ func (c *crowd) checkVersions(got []leaderboard.Standing, seen map[leaderboard.U
 	if c.f.limits.MixedMoments != "" {
 		return nil
 	}
-	// The first user of a pair moves first. So at every moment, both users have the same version, or
-	// the first user has the next version.
+	// The first user of a pair moves first. So both have the same version, or the first user has
+	// the next one.
 	for i := 0; i < len(c.users); i += 2 {
 		first, ok := version[c.users[i]]
 		second, both := version[c.users[i+1]]
@@ -176,7 +170,6 @@ func (c *crowd) checkVersions(got []leaderboard.Standing, seen map[leaderboard.U
 	return nil
 }
 
-// runConcurrently runs writers and readers until all writers are done.
 func (c *crowd) runConcurrently(seed uint64, readers int, writers ...func(*rand.Rand) error) {
 	c.f.Helper()
 	done := make(chan struct{})
@@ -209,9 +202,8 @@ func (c *crowd) runConcurrently(seed uint64, readers int, writers ...func(*rand.
 	reading.Wait()
 }
 
-// mover returns a writer that makes the given number of moves. Two moves in a row give both users
-// of a random pair their next version. The users have numbers in [first, end). The map version has
-// the version of each pair, by the number of its first user. The writer updates the map.
+// mover returns a writer that moves random pairs of users from first to end-1 to their next
+// version. version has the version of each pair by its first user.
 func (c *crowd) mover(first, end, moves int, version map[int]uint64) func(*rand.Rand) error {
 	return func(rng *rand.Rand) error {
 		for range moves / 2 {
@@ -227,8 +219,6 @@ func (c *crowd) mover(first, end, moves int, version map[int]uint64) func(*rand.
 	}
 }
 
-// firstVersions returns the version that load gives to each pair of users with numbers in
-// [first, end). A pair's key in the map is the number of its first user.
 func (c *crowd) firstVersions(first, end int) map[int]uint64 {
 	m := map[int]uint64{}
 	for i := first; i < end; i += 2 {
@@ -275,8 +265,7 @@ var concurrencyTests = []test{
 		c := newCrowd(f)
 		c.load()
 		versions := c.firstVersions(0, crowdSize)
-		// store has the versions that a Rebuild reads. The writer changes store before it
-		// updates the index, as the contract demands.
+		// A Rebuild reads store. The contract demands that store changes before the index.
 		var mu sync.Mutex
 		store := map[int]uint64{}
 		for i := range c.users {

@@ -19,9 +19,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// fixture is a test with its index, a board, a season, and the model of what the index
-// must hold for the season. Its methods that call the index end the test if the index
-// returns an unexpected error.
+// fixture is a test with its index, a board, a season, and the model of the season. Its methods end
+// the test after an unexpected error.
 type fixture struct {
 	*testing.T
 	leaderboard.Index
@@ -33,7 +32,7 @@ type fixture struct {
 	model  *model
 	now    time.Time // the time that tick returned last
 
-	samples int // the number of calls of samplePositions
+	samples int // of calls of samplePositions
 }
 
 // start is the earliest event time of the entries that the method entry makes.
@@ -49,14 +48,12 @@ func newFixture(t *testing.T, index leaderboard.Index, limits Limits, sizes Size
 	}
 }
 
-// forSeason returns a copy of f for another board or season of the same index.
 func (f *fixture) forSeason(b *leaderboard.Board, key leaderboard.SeasonKey) *fixture {
 	g := *f
 	g.board, g.key, g.model = b, key, newModel()
 	return &g
 }
 
-// ok ends the test if err is not nil.
 func (f *fixture) ok(subject string, err error) {
 	f.Helper()
 	if err != nil {
@@ -64,7 +61,6 @@ func (f *fixture) ok(subject string, err error) {
 	}
 }
 
-// wantErr fails the test if err does not wrap the error want.
 func (f *fixture) wantErr(subject string, err, want error) {
 	f.Helper()
 	if !errors.Is(err, want) {
@@ -72,7 +68,6 @@ func (f *fixture) wantErr(subject string, err, want error) {
 	}
 }
 
-// equal ends the test if got differs from want.
 func (f *fixture) equal(subject string, want, got any) {
 	f.Helper()
 	if reflect.DeepEqual(want, got) {
@@ -83,8 +78,7 @@ func (f *fixture) equal(subject string, want, got any) {
 	}
 }
 
-// around calls Around and returns its standings. It returns an error if Of is not the index
-// of the user's standing.
+// around returns the standings of Around. It checks that Of is the index of the user.
 func (f *fixture) around(l leaderboard.Ladder, user leaderboard.UserID, above, below int) ([]leaderboard.Standing, leaderboard.View, error) {
 	n, v, err := f.Around(f.ctx, l, user, above, below)
 	if err == nil && n.Standings[n.Of].User != user {
@@ -93,8 +87,8 @@ func (f *fixture) around(l leaderboard.Ladder, user leaderboard.UserID, above, b
 	return n.Standings, v, err
 }
 
-// entry returns the entry of a user with one result, achieved the given number of seconds
-// after start. Divisions have the form "attribute:value".
+// entry returns the entry of a user with one result, the given seconds after start. Divisions have
+// the form "attribute:value".
 func (f *fixture) entry(user leaderboard.UserID, version uint64, score leaderboard.Score, second int, divisions ...string) leaderboard.Entry {
 	r := leaderboard.MatchResult{Score: score, AchievedAt: start.Add(time.Duration(second) * time.Second), Attributes: map[string]string{}}
 	for _, d := range divisions {
@@ -104,7 +98,6 @@ func (f *fixture) entry(user leaderboard.UserID, version uint64, score leaderboa
 	return f.entryOf(user, version, &r)
 }
 
-// entryOf returns the entry of a user whose only result is r.
 func (f *fixture) entryOf(user leaderboard.UserID, version uint64, r *leaderboard.MatchResult) leaderboard.Entry {
 	f.Helper()
 	r.ResultKey = leaderboard.ResultKey{SeasonKey: f.key, User: user, Match: "m"}
@@ -114,13 +107,11 @@ func (f *fixture) entryOf(user leaderboard.UserID, version uint64, r *leaderboar
 	return e
 }
 
-// unranked returns the entry of a user without a result that counts.
 func (f *fixture) unranked(user leaderboard.UserID, version uint64) leaderboard.Entry {
 	return f.entryOf(user, version, &leaderboard.MatchResult{Retracted: true})
 }
 
-// ladder returns the ladder of a division of the form "attribute:value", or the overall
-// ladder for "".
+// ladder returns the ladder of "attribute:value", or the overall ladder for "".
 func (f *fixture) ladder(division string) leaderboard.Ladder {
 	f.Helper()
 	d, err := leaderboard.ParseDivision(division)
@@ -128,7 +119,7 @@ func (f *fixture) ladder(division string) leaderboard.Ladder {
 	return leaderboard.Ladder{SeasonKey: f.key, Division: d}
 }
 
-// tick returns a time later than all times that it has returned before.
+// tick returns a time later than all times before.
 func (f *fixture) tick() time.Time {
 	f.now = f.now.Add(time.Second)
 	return f.now
@@ -161,12 +152,10 @@ func (f *fixture) restore(entries ...leaderboard.Entry) {
 	f.model.update(at, entries...)
 }
 
-// scanOf yields the entries of the users of a part.
 func scanOf(part leaderboard.Part, entries ...leaderboard.Entry) iter.Seq2[leaderboard.Entry, error] {
 	return sequence(slices.DeleteFunc(slices.Clone(entries), func(e leaderboard.Entry) bool { return !part.Contains(e.User) })...)
 }
 
-// sequence yields entries without an error.
 func sequence(entries ...leaderboard.Entry) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		for _, e := range entries {
@@ -212,7 +201,7 @@ func (f *fixture) manyEntries(rng *rand.Rand, n int) []leaderboard.Entry {
 	return entries
 }
 
-// checkUnavailable checks that every read of f's season returns ErrRankUnavailable.
+// checkUnavailable checks that every read of the season returns ErrRankUnavailable.
 func (f *fixture) checkUnavailable() {
 	ctx, l := f.ctx, f.ladder("")
 	f.Helper()
@@ -231,7 +220,7 @@ func (f *fixture) checkUnavailable() {
 	}
 }
 
-// hostileIDs returns ids that a faulty index could confuse with each other.
+// hostileIDs returns ids that a faulty index could confuse.
 func hostileIDs() []leaderboard.UserID {
 	ids := []leaderboard.UserID{
 		"a", "aa", "aaa", "aab", "a ", "a!", "a:", "a;", "a/", "a0", "a|", "a~", "A", " a", " ",
@@ -242,7 +231,6 @@ func hostileIDs() []leaderboard.UserID {
 	return append(ids, leaderboard.UserID(long), leaderboard.UserID(long+"x"), leaderboard.UserID(long+"y"), leaderboard.UserID(strings.Repeat("\U00010000", leaderboard.MaxIDBytes/4)))
 }
 
-// random returns a random generator. It logs the command that repeats the test.
 func random(t *testing.T) *rand.Rand {
 	t.Helper()
 	return rand.New(rand.NewPCG(seed.New(t), 0))

@@ -11,13 +11,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// RunHistories applies random histories to one index, each on another board with random rules. It
-// compares the index with the model many times in each history. The function open
-// must return an empty index. RunHistories closes the index.
+// RunHistories applies random histories to one index, each on another board with random rules, and
+// compares the index with the model many times. open returns an empty index, which RunHistories
+// closes.
 //
-// A history is a sequence of versions of each user's entry. RunHistories delivers these
-// versions in batches, out of order, and some of them twice. Between batches it sometimes
-// rebuilds the index.
+// A history is a sequence of versions of each user's entry. They arrive in batches, out of order,
+// and some of them twice. Between batches, some Rebuilds run.
 func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Index, sizes Sizes) {
 	rng := random(t)
 	f := newFixture(t, closeAtEnd(t, open(t)), Limits{}, sizes)
@@ -31,16 +30,15 @@ func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Index, sizes S
 	}
 }
 
-// history generates one random history.
 type history struct {
 	rng     *rand.Rand
 	name    string
 	board   leaderboard.Board
 	users   []leaderboard.UserID
-	scores  int                           // the number of different scores
-	seconds int                           // the number of different event times
-	values  int                           // the number of different values of an attribute
-	version map[leaderboard.UserID]uint64 // the latest version of each user's entry
+	scores  int                           // of different scores
+	seconds int                           // of different event times
+	values  int                           // of different values of an attribute
+	version map[leaderboard.UserID]uint64 // of each user's entry
 }
 
 func newHistory(rng *rand.Rand, n int) *history {
@@ -73,7 +71,6 @@ func newHistory(rng *rand.Rand, n int) *history {
 	return h
 }
 
-// nextVersion returns the next version of a user's entry.
 func (h *history) nextVersion(f *fixture, user leaderboard.UserID) leaderboard.Entry {
 	rng := h.rng
 	h.version[user] += 1 + uint64(rng.IntN(3))
@@ -102,7 +99,7 @@ func (h *history) nextVersion(f *fixture, user leaderboard.UserID) leaderboard.E
 	return e
 }
 
-// play delivers the history to the index of f and to the model of f, and compares both many times.
+// play delivers the history to the index and the model of f, and compares them.
 func (h *history) play(f *fixture) {
 	rng := h.rng
 	var initial, delayed []leaderboard.Entry
@@ -119,7 +116,7 @@ func (h *history) play(f *fixture) {
 			e := h.nextVersion(f, h.users[rng.IntN(len(h.users))])
 			changes++
 			if rng.IntN(3) == 0 {
-				delayed = append(delayed, e) // delivered later
+				delayed = append(delayed, e)
 			} else {
 				batch = append(batch, e)
 			}
@@ -151,7 +148,6 @@ func (h *history) play(f *fixture) {
 	f.compareAll()
 }
 
-// modelEntries returns the model's entries, ordered by user.
 func (f *fixture) modelEntries() []leaderboard.Entry {
 	var entries []leaderboard.Entry
 	for _, e := range f.model.entries {

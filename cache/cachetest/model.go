@@ -9,8 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// model is a naive index. It keeps entries in a map, and sorts and counts them for each
-// question.
+// model is a naive index. It sorts and counts its entries for each question.
 type model struct {
 	entries map[leaderboard.UserID]leaderboard.Entry
 	asOf    time.Time
@@ -29,8 +28,6 @@ func (m *model) update(at time.Time, entries ...leaderboard.Entry) {
 	}
 }
 
-// standings returns all standings of a ladder, with ranks by the definitions of the three ranking
-// methods.
 func (m *model) standings(d leaderboard.Division) []leaderboard.Standing {
 	var all []leaderboard.Standing
 	for _, e := range m.entries {
@@ -70,8 +67,7 @@ func count(all []leaderboard.Standing, key leaderboard.RankKey) leaderboard.Coun
 	return c
 }
 
-// divisions returns the overall division, every division with users, and one division
-// without users.
+// divisions returns the overall division, every division with users, and one without users.
 func (m *model) divisions() []leaderboard.Division {
 	set := map[leaderboard.Division]bool{{}: true, {Attribute: "country", Value: "nobody's"}: true}
 	for _, e := range m.entries {

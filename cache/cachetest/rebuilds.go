@@ -25,8 +25,7 @@ var rebuildTests = []test{
 		slices.Reverse(entries)
 		f.rebuild(entries...)
 		f.compareAll()
-		// Updates with older versions than Rebuild has read change nothing, even for
-		// users who are not ranked.
+		// Older versions change nothing, even for users who are not ranked.
 		for _, e := range entries {
 			if e.Version > 1 {
 				f.update(f.entry(e.User, e.Version-1, 99, 0))
@@ -48,8 +47,7 @@ var rebuildTests = []test{
 			added := f.entry("new", 1, 40, 0)
 			at := f.tick()
 			err := f.Rebuild(f.ctx, f.board, f.key, at, func(yield func(leaderboard.Entry, error) bool) {
-				// This function yields the entries as they were in the store before these
-				// updates.
+				// These entries are as they were in the store before the updates.
 				f.update(newer)
 				if !yield(f.entry("ann", 1, 10, 0, "gender:M"), nil) {
 					return
@@ -61,7 +59,7 @@ var rebuildTests = []test{
 			f.model = newModel()
 			f.model.update(f.now, newer, removed, added)
 			f.compareAll()
-			f.update(f.entry("bob", 1, 20, 0)) // stale
+			f.update(f.entry("bob", 1, 20, 0))
 			f.compareAll()
 			if !loaded {
 				f.loadFive()
@@ -149,8 +147,7 @@ var rebuildTests = []test{
 		other := f.forSeason(f.board, leaderboard.SeasonKey{Board: f.board.ID, Season: "other"})
 		err := f.Rebuild(f.ctx, f.board, f.key, f.now, func(yield func(leaderboard.Entry, error) bool) {
 			close(started)
-			// Rebuilds of another season do not wait for this first Rebuild. They take some
-			// time. If the second Rebuild did not wait, it would read its entries in this time.
+			// A second Rebuild that does not wait would read its entries while these Rebuilds run.
 			for range 20 {
 				other.rebuild(other.entry("ann", 1, 1, 0))
 			}
@@ -163,7 +160,6 @@ var rebuildTests = []test{
 		f.model.update(f.now, f.entry("second", 1, 1, 0))
 		f.compareAll()
 
-		// A waiting Rebuild returns when its ctx is done.
 		err = f.Rebuild(f.ctx, f.board, f.key, f.now, func(yield func(leaderboard.Entry, error) bool) {
 			ctx, cancel := context.WithCancel(f.ctx)
 			cancel()
@@ -202,7 +198,7 @@ var rebuildTests = []test{
 		f.update(f.entry("ann", 50, 1, 0))
 		f.ok("Drop", f.Drop(f.ctx, f.key))
 		f.checkUnavailable()
-		f.rebuild(f.entry("ann", 1, 30, 1)) // a lower version than before, as if the board was deleted and created again
+		f.rebuild(f.entry("ann", 1, 30, 1)) // a lower version, as if the board was deleted and created again
 		f.compareAll()
 		f.update(f.entry("ann", 2, 31, 1))
 		f.compareAll()

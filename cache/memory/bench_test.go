@@ -115,8 +115,7 @@ var floor = sync.OnceValue(func() []uint64 {
 })
 
 // measure calls op b.N times with random users. After each 1,000 calls it reads 1,000 random words
-// of
-// floor, one after the other. Its metrics are:
+// of floor, one after the other. Its metrics are:
 //
 //	cpu-ns/op       processor time of a call: the median of the runs of 1,000
 //	quiet-ns/op     processor time of a call: the tenth percentile
@@ -318,8 +317,7 @@ func BenchmarkRebuild(b *testing.B) {
 }
 
 // BenchmarkReadsBesideWrites measures reads without a writer, and with a concurrent writer of
-// another
-// board or of the same board.
+// another board or of the same board.
 func BenchmarkReadsBesideWrites(b *testing.B) {
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {

@@ -6,10 +6,9 @@ import "hash/maphash"
 // The ids in the records distinguish users with equal hashes.
 //
 // dict is a hash table with linear probing, sorted by hash. A search ends at the first greater
-// hash.
-// The table grows gradually: each insertion moves a few cells, the least hashes first, to a larger
-// table. Until all cells are moved, hashes below the frontier are in the new table, and the others
-// in the old one. The dict releases each chunk of the old table whose cells are moved.
+// hash. The table grows gradually: each insertion moves a few cells, the least hashes first, to a
+// larger table. Until all cells are moved, hashes below the frontier are in the new table, and the
+// others in the old one. The dict releases each chunk of the old table whose cells are moved.
 type dict struct {
 	seed maphash.Seed
 	cur  cells
@@ -38,8 +37,7 @@ const (
 	cellChunk = 1 << cellShift
 	// A table of n cells grows by growthNum/growthDen when more than maxLoadNum/maxLoadDen of the
 	// cells are taken. About n/moveCells insertions then move all cells. The larger table is not
-	// full
-	// before, because it has n/4 cells more.
+	// full before, because it has n/4 cells more.
 	maxLoadNum, maxLoadDen = 7, 8
 	growthNum, growthDen   = 5, 4
 	moveCells              = 16
@@ -112,8 +110,7 @@ func (d *dict) part(hash uint32) *cells {
 }
 
 // firstCell returns the part and the position of the first cell with the hash. If there is none,
-// the
-// position is that of a greater hash or an empty cell.
+// the position is that of a greater hash or an empty cell.
 func (d *dict) firstCell(hash uint32) (*cells, int) {
 	c := d.part(hash)
 	i := c.home(hash)

@@ -8,8 +8,7 @@ import (
 const hugePageBytes = 2 << 20
 
 // adviseHugePages asks the kernel to back the n bytes at p with huge pages. The range is extended
-// to
-// whole huge pages.
+// to whole huge pages.
 //
 // syscall.Madvise takes a []byte, and a slice must not extend beyond one object.
 func adviseHugePages(p unsafe.Pointer, n uintptr) {

@@ -1,6 +1,5 @@
 // Package memory is a rank index in the memory of the process. Its answers are exact. It is empty
-// when
-// the process starts, and must be filled from the store.
+// when the process starts, and must be filled from the store.
 package memory
 
 import (
@@ -165,8 +164,7 @@ func (x *Index) Restore(ctx context.Context, b *leaderboard.Board, s leaderboard
 }
 
 // swap applies the pending Updates to the new table t, and makes t the table of the season. Only in
-// the
-// last of several rounds does it hold si.mu while it applies Updates.
+// the last of several rounds does it hold si.mu while it applies Updates.
 func (si *seasonIndex) swap(t *table, pending *pendingUpdates) error {
 	// The last round finds at most lastEntries entries, or is round maxRounds, because Updates may
 	// arrive faster than swap applies them.
@@ -205,8 +203,7 @@ func applyAll(t *table, entries map[leaderboard.UserID]leaderboard.Entry) error 
 }
 
 // join returns the index of a season, which it creates if needed. The caller must call leave when
-// its
-// Rebuild ends.
+// its Rebuild ends.
 func (x *Index) join(s leaderboard.SeasonKey) *seasonIndex {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -229,8 +226,7 @@ func (x *Index) leave(s leaderboard.SeasonKey, si *seasonIndex) {
 }
 
 // tidy removes si, the index of season s, if it is not loaded and has no Rebuild. The caller must
-// hold
-// x.mu.
+// hold x.mu.
 func (x *Index) tidy(s leaderboard.SeasonKey, si *seasonIndex) {
 	si.mu.RLock()
 	defer si.mu.RUnlock()

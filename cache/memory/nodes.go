@@ -25,8 +25,7 @@ func (f *forest) freeLeaf(t *tree, leaf uint32) {
 func (f *forest) freeInner(node uint32) { f.inners.release(node) }
 
 // makeRoom makes room for a new entry at p, whose leaf is full, and returns its new place. At an
-// end
-// of the tree it splits the leaf. Elsewhere it prefers to move entries to a sibling with room.
+// end of the tree it splits the leaf. Elsewhere it prefers to move entries to a sibling with room.
 func (f *forest) makeRoom(t *tree, p place) place {
 	lf := f.leaf(p.leaf)
 	switch {
@@ -148,8 +147,7 @@ func (f *forest) setChild(parent uint32, k int, level, node uint32) {
 }
 
 // addSibling inserts node into left's parent, directly after left. sum is the part of left's sum
-// that
-// moved to node.
+// that moved to node.
 func (f *forest) addSibling(t *tree, level, left, node uint32, sum counts) {
 	parent := *f.parent(level, left)
 	if parent == 0 {

@@ -41,8 +41,7 @@ func (t *table) writeKey(b *strings.Builder, r rows, i int) {
 }
 
 // rawPage is an incomplete answer, which table.page copies under the season's lock. finish
-// completes it
-// without the lock.
+// completes it without the lock.
 type rawPage struct {
 	first     leaderboard.Ranks // of the first standing
 	keyBytes  int

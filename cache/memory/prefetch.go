@@ -14,10 +14,8 @@ const (
 )
 
 // In a large table, the look-up of a user waits for main memory three times: for the cell in dict,
-// for
-// the record and the leaf, and for the leaf's parent. The functions below take each step for
-// several
-// users, so that the waits of these users overlap. docs/benchmarks.md shows the effect.
+// for the record and the leaf, and for the leaf's parent. The functions below take each step for
+// several users, so that the waits of these users overlap. docs/benchmarks.md shows the effect.
 
 // warm prefetches the memory that apply needs for at most updateChunk entries.
 func (t *table) warm(entries []leaderboard.Entry) {

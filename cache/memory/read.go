@@ -141,8 +141,7 @@ func (x *Index) page(l leaderboard.Ladder, choose func(*table, *tree) (section, 
 }
 
 // PageAfter implements [leaderboard.Ranker]. The empty key stands before all standings, and a
-// prefix
-// of a sort key before that key.
+// prefix of a sort key before that key.
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.page(l, func(t *table, tr *tree) (section, error) {
 		if tr == nil {
@@ -191,8 +190,7 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 }
 
 // countNotWorse returns how many standings have a rank key as good as that at p, or better. before
-// has
-// the counts of all leaves to the left of p's leaf.
+// has the counts of all leaves to the left of p's leaf.
 func (t *table) countNotWorse(tr *tree, p place, before counts) int64 {
 	lf := t.forest.leaf(p.leaf)
 	sum := before + lf.countsBefore(p.i+1)
@@ -206,8 +204,7 @@ func (t *table) countNotWorse(tr *tree, p place, before counts) int64 {
 }
 
 // Count implements [leaderboard.Ranker]. Errors: [leaderboard.ErrFormat] if a key is longer than
-// the
-// board's rank keys.
+// the board's rank keys.
 func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey, methods ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
 	s, v, err := x.Survey(ctx, l, leaderboard.SurveyQuery{Keys: keys}, methods...)
 	return s.Counts, v, err

@@ -107,8 +107,7 @@ func (t *table) applyChunk(entries []leaderboard.Entry) error {
 }
 
 // apply moves a user to the standing of e, unless the table has e's version or a greater one. After
-// an
-// error, the table is unchanged.
+// an error, the table is unchanged.
 func (t *table) apply(e *leaderboard.Entry) error {
 	if err := t.validate(e); err != nil {
 		return err
@@ -163,8 +162,7 @@ func (t *table) apply(e *leaderboard.Entry) error {
 }
 
 // lookUp returns the location of a user's record and the user's leaf in the overall ladder. Both
-// are 0
-// if absent.
+// are 0 if absent.
 func (t *table) lookUp(hash uint32, id string) (ref, leaf uint32) {
 	for c, i := t.dict.firstCell(hash); ; i++ {
 		cell := c.get(i)

@@ -8,9 +8,8 @@ import (
 )
 
 // A ladder is a counted B+tree. Its leaves hold the standings in order. Its inner nodes hold
-// running
-// totals over their children, of standings and of distinct rank keys. A season's trees share a
-// forest.
+// running totals over their children, of standings and of distinct rank keys. A season's trees
+// share a forest.
 //
 // A rank is the sum of the counts to the left of the path from the user's leaf up to the root. The
 // leaf is in dict or in the user's record, so a rank needs no comparison of keys.
@@ -19,13 +18,11 @@ const (
 	fan = 64 // the capacity of a leaf in entries, and of an inner node in children
 
 	// A node with fewer than minFill elements is joined with a sibling if both have at most
-	// maxJoined
-	// together. The joined node is far from full, so that it does not split soon.
+	// maxJoined together. The joined node is far from full, so that it does not split soon.
 	minFill   = fan * 3 / 8
 	maxJoined = fan * 3 / 4
 	// A full leaf moves entries to a sibling of at most maxRoomy entries instead of splitting,
-	// except
-	// at an end of the ladder. So leaves stay fuller.
+	// except at an end of the ladder. So leaves stay fuller.
 	maxRoomy = fan - 8
 	// A split at an end of a ladder leaves endSplit entries in the last leaf. So standings that
 	// arrive in order leave nearly full leaves behind.
@@ -33,8 +30,7 @@ const (
 )
 
 // counts holds the number of standings in its upper half, and of their heads in its lower half. A
-// head
-// is a standing whose rank key differs from the standing before it.
+// head is a standing whose rank key differs from the standing before it.
 type counts uint64
 
 const oneStanding counts = 1 << 32
@@ -137,8 +133,7 @@ func (f *forest) lowerBound(r rows, refs *[fan]uint32, lo, hi int, b bound) int 
 }
 
 // find returns the place of b in t, or where b would be inserted, and the counts of all leaves to
-// the
-// left of its leaf. The tree must not be empty.
+// the left of its leaf. The tree must not be empty.
 func (f *forest) find(t *tree, b bound) (place, counts) {
 	leaf, before := f.descend(t, b)
 	return f.placeIn(leaf, b), before
@@ -265,8 +260,7 @@ func (f *forest) add(t *tree, leaf uint32, d counts) {
 }
 
 // setLeaf records the leaf of a user's standing: in dict for the overall ladder, and otherwise in
-// the
-// user's record.
+// the user's record.
 func (f *forest) setLeaf(t *tree, ref, leaf uint32) {
 	if t.field == 0 {
 		f.dict.setLeaf(f.dict.hash(string(f.users.id(ref))), ref, leaf)
@@ -343,8 +337,7 @@ func (f *forest) standingBefore(p place) (place, bool) {
 }
 
 // standingAt returns the place of the standing at p, or false at the end of the tree. The end of a
-// leaf
-// is the start of the next leaf.
+// leaf is the start of the next leaf.
 func (f *forest) standingAt(p place) (place, bool) {
 	lf := f.leaf(p.leaf)
 	if p.i < int(lf.n) {
@@ -354,8 +347,7 @@ func (f *forest) standingAt(p place) (place, bool) {
 }
 
 // remove removes a user's standing, which must be in leaf. dict and the user's record still name
-// this
-// leaf afterwards.
+// this leaf afterwards.
 func (f *forest) remove(t *tree, leaf, ref uint32) {
 	lf := f.leaf(leaf)
 	p := place{leaf, lf.indexOf(ref)}

@@ -9,8 +9,7 @@ import (
 
 // users holds a record for each user. A ref is the offset of a record from the start of the first
 // chunk, in units of refUnit bytes. Ref 0 means no record. A dropped record's location is reused
-// for a
-// record of equal length. The fields of a record, with their lengths in bytes:
+// for a record of equal length. The fields of a record, with their lengths in bytes:
 //
 //	8  version
 //	.. for each of the board's attributes:
@@ -46,8 +45,7 @@ func newUsers(attributes int, alloc *allocator) users {
 }
 
 // ladderField returns the offset of the index of the user's ladder of attribute a, from 0. The
-// user's
-// leaf is 4 bytes later.
+// user's leaf is 4 bytes later.
 func ladderField(a int) int { return fixedHeader + 8*a }
 
 // record returns the bytes from the start of a record to the end of its chunk.
