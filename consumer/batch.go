@@ -17,31 +17,29 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// item is one message of a batch, with the state of its processing.
+// item is one message of a batch.
 type item struct {
 	message *sarama.ConsumerMessage
 	readAt  time.Time
 	record  *pb.MatchResultRecord
-	// boardSince is a time by the clock of this process. If it is not zero, the item
-	// needs the board's version at that time, or a later version.
+	// boardSince, if not zero, is a time by the clock of this process. The item needs the board's
+	// version at that time, or a later one.
 	boardSince time.Time
 	board      *leaderboard.Board // nil until resolve sets it
 	missingAt  time.Time          // when the board was first found to be missing
 	result     leaderboard.MatchResult
 	outcome    leaderboard.Outcome
 	before     leaderboard.RankKey // the user's rank key before the batch
-	covered    bool                // the update of another notification of the batch reports the item's entry too
-	// cause is the reason why the message becomes a dead letter. It is empty for a
-	// valid result.
+	covered    bool                // the update of another notification of the batch reports the item's entry
+	// cause is why the message becomes a dead letter. It is empty for a valid result.
 	cause      cause
-	detail     error // set with cause
+	detail     error
 	deadLetter *sarama.ProducerMessage
 }
 
-// applyBatch resolves the items of a batch (see resolve), and applies those that are valid
-// results. It retries while a server is unavailable.
-// Errors: the cause of the session's end, if the session ends before all items are applied;
-// errStuck if the batch makes no progress.
+// applyBatch resolves the items of a batch, and applies the valid results. It retries while a
+// server is unavailable. Errors: the cause of the session's end; errStuck if the batch makes no
+// progress.
 func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 	for len(items) > 0 {
 		if err := c.retry(session, func(ctx context.Context) error { return c.resolve(ctx, items) }); err != nil {
@@ -51,7 +49,7 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 		pending := slices.Clone(items[:n])
 		for len(pending) > 0 {
 			if err := c.retry(session, func(ctx context.Context) (err error) {
-				if err := c.resolve(ctx, pending); err != nil { // resolves again those items whose board was deleted
+				if err := c.resolve(ctx, pending); err != nil { // again for items whose board was deleted
 					return err
 				}
 				pending = slices.DeleteFunc(pending, func(i *item) bool { return i.cause != "" })
@@ -63,21 +61,19 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 		}
 		items = items[n:]
 		for _, i := range items {
-			i.board = nil // resolve the item again: a result that is now applied may determine the season of this item
+			i.board = nil // a result that is now applied may determine the season of this item
 		}
 	}
 	c.batchLimit.Store(min(2*c.batchLimit.Load(), int64(c.o.BatchResults)))
 	return nil
 }
 
-// prefixBeforeRetry returns the length of the prefix of items that can be applied now. The
-// prefix ends before the first result that has the match of an earlier result, but another
-// season. Both results must be without a timestamp.
+// prefixBeforeRetry returns how many of the first items can be applied now. The next item is a
+// result without a timestamp, for the match of an earlier one, but of another season.
 //
-// A result without a timestamp gets the time of its message. A producer that retries
-// sends such a result in two messages. If a season ends between the two messages, the
-// times of the messages select different seasons. The result belongs to the season of the
-// first message. The service knows that season once the first message is applied.
+// A result without a timestamp gets the time of its message. If a producer retries it while a
+// season ends, its two messages select different seasons. The first message decides, and the
+// service knows its season only after the first message is applied.
 func prefixBeforeRetry(items []*item) int {
 	seasons := map[leaderboard.ResultKey]leaderboard.SeasonID{} // by match; the keys have no season
 	for n, i := range items {
@@ -94,9 +90,8 @@ func prefixBeforeRetry(items []*item) int {
 	return len(items)
 }
 
-// countMisplaced counts a decoded item that is not on its user's partition. The item
-// is applied nevertheless: results may be applied in any order, and one partition per
-// user only saves work.
+// countMisplaced counts an item that is not on its user's partition. The item is applied
+// nevertheless: results may be applied in any order.
 func (c *Consumer) countMisplaced(i *item) {
 	m := i.message
 	partitions, err := c.client.Partitions(m.Topic)
@@ -109,15 +104,12 @@ func (c *Consumer) countMisplaced(i *item) {
 	}
 }
 
-// resolve decodes the messages of items and sets their boards and results. If a
-// message is not a valid result, resolve sets the item's cause instead. It loads
-// each board once, and calls the service concurrently. Items that an earlier attempt
-// has resolved stay unchanged.
+// resolve decodes the messages of items and sets their boards and results, or the causes why they
+// are invalid. Items that an earlier attempt has resolved stay unchanged.
 //
-// The service may have cached an old version of a board. If that version refuses a
-// result, resolve requests the board's version at readAt, the time when the message was
-// read, or a later version. That version is new enough: the result was sent before readAt, so
-// its sender knew no version that was made after readAt.
+// If the service has cached an old version of a board, that version may refuse a result. resolve
+// then requests the version at readAt, when the message was read. The result's sender knew no later
+// version.
 func (c *Consumer) resolve(ctx context.Context, items []*item) error {
 	for _, i := range items {
 		if i.record == nil && i.cause == "" {
@@ -139,7 +131,7 @@ func (c *Consumer) resolve(ctx context.Context, items []*item) error {
 	return err
 }
 
-// decode sets i.record, or i.cause and i.detail if the message cannot be decoded.
+// decode sets i.record, or i.cause and i.detail.
 func (i *item) decode() {
 	record, err := decode(i.message)
 	if err == nil {
@@ -152,13 +144,11 @@ func (i *item) decode() {
 	}
 }
 
-// boardID returns the id of the board of a decoded item.
 func (i *item) boardID() leaderboard.BoardID {
 	return cmp.Or(leaderboard.BoardID(i.record.GetBoardId()), leaderboard.DefaultBoard)
 }
 
-// resolveBoards handles the decoded items that have neither a board nor a cause. It sets
-// their boards and results, or their causes.
+// resolveBoards sets the boards and results, or the causes, of the decoded items that have neither.
 func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 	type version struct {
 		id    leaderboard.BoardID
@@ -191,7 +181,7 @@ func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 			switch {
 			case err == nil:
 				pairs = append(pairs, resolved{i, &board})
-			case errors.Is(err, leaderboard.ErrInvalid): // the board id is not valid
+			case errors.Is(err, leaderboard.ErrInvalid):
 				i.cause, i.detail = causeBoard, err
 			case !i.failIfPermanent(err):
 				return err
@@ -212,9 +202,8 @@ func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 	return cmp.Or(boardErr, resultErr)
 }
 
-// result returns the result in i's record, with its board and season. A retraction or a notification
-// may name its season. For every other result, the service sets the season and all missing fields:
-// see Complete of package ranking.
+// result returns the result in i's record. A retraction or a notification may name its season. For
+// other results, the service sets the season and all missing fields.
 func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (leaderboard.MatchResult, error) {
 	r, err := toResult(b, i.record, i.message.Timestamp)
 	if err == nil && !i.record.GetIndexOnly() {
@@ -235,16 +224,13 @@ func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (l
 	return r, err
 }
 
-// maxReceiveDelay is the longest time that may pass between the receipt of a result and
-// the time of its message. It includes the difference between the clocks of producers and
-// brokers.
+// maxReceiveDelay is the longest time from the receipt of a result to the time of its message,
+// including the difference between clocks.
 const maxReceiveDelay = 10 * time.Minute
 
-// receivedAt returns the time at which r counts as received. Usually it returns r.ReceivedAt. If
-// the season has closed by messageTime, and r.ReceivedAt is more than maxReceiveDelay before
-// messageTime, it returns messageTime. Without this rule, a producer with a wrong clock could add
-// results to a closed season. The returned time depends on nothing but the message and the season,
-// so a replay gives the same time.
+// receivedAt returns r.ReceivedAt, or messageTime if the season has closed by then and r.ReceivedAt
+// is more than maxReceiveDelay earlier. Otherwise a producer with a wrong clock could add results
+// to a closed season. A replay gives the same time.
 func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime time.Time) time.Time {
 	messageTime = leaderboard.Truncate(messageTime)
 	season, err := b.Season.ByID(r.Season)
@@ -254,11 +240,9 @@ func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime ti
 	return r.ReceivedAt
 }
 
-// applyLimited applies at most batchLimit items, and returns the items that are still
-// pending. If ctx is done before these items are applied, applyLimited lowers batchLimit.
-// Without the lower limit, a batch that is too large for a slow store would time out at
-// every attempt. If some items were applied in time, applyLimited returns no error, and the next
-// attempt applies the rest.
+// applyLimited applies at most batchLimit items, and returns the pending ones. If ctx is done
+// first, it lowers batchLimit, because a batch that is too large for a slow store would always time
+// out. If some items were applied, it returns no error.
 func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*item, err error) {
 	n := min(len(items), int(c.batchLimit.Load()))
 	if n == 0 {
@@ -275,8 +259,8 @@ func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*
 	return append(pending, items[n:]...), err
 }
 
-// apply applies the items of each board in one call, and several boards concurrently.
-// It returns the items to retry and, if a call failed, an error.
+// apply applies the items of each board in one call. It returns the items to retry and the first
+// error.
 func (c *Consumer) apply(ctx context.Context, items []*item) (pending []*item, err error) {
 	byBoard := map[leaderboard.BoardID][]*item{}
 	var notifications, indexOnly []*item
@@ -296,8 +280,8 @@ func (c *Consumer) apply(ctx context.Context, items []*item) (pending []*item, e
 	return slices.Concat(pending, rest, unapplied), cmp.Or(applyErr, indexErr, err)
 }
 
-// reindex passes the stored entries that items name to the rank index. It returns the items to
-// retry and, if a call failed, an error.
+// reindex passes the stored entries of items to the rank index. It returns the items to retry and
+// the first error.
 func (c *Consumer) reindex(ctx context.Context, items []*item) (pending []*item, err error) {
 	seasons := map[leaderboard.SeasonKey][]*item{}
 	for _, i := range items {
@@ -321,9 +305,8 @@ func (c *Consumer) reindex(ctx context.Context, items []*item) (pending []*item,
 	return pending, err
 }
 
-// applyResults applies items that are results of one board. It returns the items to retry
-// and, if a call failed, an error. If a user's stored data cannot be decoded, that user's items
-// become dead letters; the other items are applied.
+// applyResults applies results of one board. It returns the items to retry and an error. If a
+// user's stored data cannot be decoded, only that user's items become dead letters.
 func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*item, err error) {
 	results := make([]leaderboard.MatchResult, len(items))
 	for n, i := range items {
@@ -331,7 +314,7 @@ func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*
 	}
 	report, err := c.service.Apply(ctx, items[0].board, results)
 	if cause := permanentCause(err); cause != "" && cause != causeBoard {
-		// The error may concern a single entry. The results for other entries may be valid.
+		// The error may concern a single entry.
 		if groups := slices.Collect(maps.Values(groupByEntry(items))); len(groups) > 1 {
 			return c.applyEach(ctx, groups)
 		}
@@ -358,12 +341,11 @@ func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*
 	return pending, err
 }
 
-// retryUnlessPermanent returns items and err, so that the caller retries the items. If err
-// is permanent, it makes the items dead letters, and returns no items and no error.
+// retryUnlessPermanent returns items and err for a retry, or makes the items dead letters if err is
+// permanent.
 //
-// If err means that the board was deleted, retryUnlessPermanent clears the board of each
-// item and returns the items without an error. The caller must resolve them again,
-// because a new board may have the same id.
+// If the board was deleted, it clears the items' boards and returns the items without an error. The
+// caller must resolve them again, because a new board may have the same id.
 func retryUnlessPermanent(items []*item, err error) ([]*item, error) {
 	if errors.Is(err, leaderboard.ErrBoardNotFound) && !errors.Is(err, leaderboard.ErrUnavailable) {
 		for _, i := range items {
@@ -379,8 +361,7 @@ func retryUnlessPermanent(items []*item, err error) ([]*item, error) {
 	return nil, nil
 }
 
-// groupByEntry returns items grouped by the entry that they change. The items of a
-// group keep their order.
+// groupByEntry groups items by the entry that they change, in their order.
 func groupByEntry(items []*item) map[leaderboard.EntryKey][]*item {
 	groups := map[leaderboard.EntryKey][]*item{}
 	for _, i := range items {
@@ -390,9 +371,8 @@ func groupByEntry(items []*item) map[leaderboard.EntryKey][]*item {
 	return groups
 }
 
-// applyEach applies groups of items, each group in a separate call, and several groups
-// concurrently. The items of a group must be of one board. It returns the items to retry
-// and, if a call failed, an error.
+// applyEach applies groups of items concurrently. The items of a group must be of one board. It
+// returns the items to retry and the first error.
 func (c *Consumer) applyEach(ctx context.Context, groups [][]*item) (pending []*item, err error) {
 	var mu sync.Mutex
 	err = forEach(groups, func(items []*item) error {
@@ -405,9 +385,8 @@ func (c *Consumer) applyEach(ctx context.Context, groups [][]*item) (pending []*
 	return pending, err
 }
 
-// refresh recomputes, from the store, the entries that the notifications name. It
-// recomputes each entry once, and several entries concurrently. It returns the
-// notifications to retry and, if a call failed, an error.
+// refresh recomputes the entries of notifications from the store, each entry once. It returns the
+// notifications to retry and the first error.
 func (c *Consumer) refresh(ctx context.Context, notifications []*item) (pending []*item, err error) {
 	var mu sync.Mutex
 	err = forEach(slices.Collect(maps.Values(groupByEntry(notifications))), func(items []*item) error {
@@ -437,8 +416,7 @@ func rankedKey(e *leaderboard.Entry) leaderboard.RankKey {
 	return e.Key
 }
 
-// forEach calls f for every element, in several goroutines. An error does not stop the
-// other calls. forEach returns the first error.
+// forEach calls f for every element concurrently. An error does not stop the other calls.
 func forEach[T any](elements []T, f func(T) error) error {
 	const concurrency = 32 // each call sends one or a few requests to the store
 	var calls errgroup.Group

@@ -1,28 +1,24 @@
-// Package consumer reads match results from Kafka and applies them through the ranking
-// service. It also follows the updates that consumers publish. An update is a message
-// that reports the outcome of a result. A message that is not a valid result is copied to
-// the dead-letter topic; the copy is a dead letter.
+// Package consumer reads match results from Kafka and applies them through the ranking service. It
+// also follows the updates that consumers publish. An update is a message that reports the outcome
+// of a result. A message that is not a valid result is copied to the dead-letter topic, as a dead
+// letter.
 //
-// A consumer applies the messages of a partition in batches, one after another. A batch
-// contains the messages that have arrived since the previous batch, up to a limit. The
-// service applies results of different users in parallel. It applies the results of one
-// user in order, as one change of the user's entry. While the consumer reports the
-// outcomes of one batch, it applies the next batch.
+// A consumer applies the messages of a partition in batches, one after another. The service applies
+// results of different users in parallel, and the results of one user in order. While the consumer
+// reports the outcomes of a batch, it applies the next one.
 //
 // # When an offset is committed
 //
-// The consumer marks the offset of a message for commit once three conditions hold for
-// this message and all earlier messages of its partition:
+// The consumer marks the offset of a message for commit once three conditions hold for this message
+// and all earlier messages of its partition:
 //
-//  1. Its result is durable in the store. A message that is not a valid result needs
-//     no write.
+//  1. Its result is durable in the store, unless it is not a valid result.
 //  2. Its outcome is reported: Kafka has acknowledged the update, or the dead letter.
-//  3. The rank index is synced, as Synced of [leaderboard.Index] defines it, or Kafka has the
-//     index's position in the partition: see position.go.
+//  3. The rank index is synced, or Kafka has the index's position in the partition: see
+//     position.go.
 //
-// If a consumer stops before it commits, the next owner of the partition reads the same
-// messages again. So a message may be applied more than once, but it is never skipped.
-// Applying it again changes nothing.
+// If a consumer stops before it commits, the next owner of the partition reads the same messages
+// again. A message may be applied more than once, which changes nothing, but is never skipped.
 package consumer
 
 import (
@@ -41,8 +37,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// service is the part of the ranking service that the consumer needs. Package ranking documents the
-// methods.
+// service is the part of *ranking.Applier that the consumer needs.
 type service interface {
 	Board(ctx context.Context, id leaderboard.BoardID) (leaderboard.Board, error)
 	BoardSince(ctx context.Context, id leaderboard.BoardID, since time.Time) (leaderboard.Board, error)
@@ -65,39 +60,36 @@ type sender interface {
 	Send(ctx context.Context, messages []*sarama.ProducerMessage) error
 }
 
-// Consumer is one member of the consumer group. Create it with [New], and call
-// Run once.
+// Consumer is one member of the consumer group. Create it with [New], and call Run once.
 type Consumer struct {
 	o       Options
 	service service
 	sender  sender
 	conf    *sarama.Config
-	client  sarama.Client        // nil until connected
-	group   sarama.ConsumerGroup // nil until connected
+	client  sarama.Client
+	group   sarama.ConsumerGroup
 	metrics metrics
 
-	bands         *lru.Cache[leaderboard.SeasonKey, bands] // the rank bands of seasons: see bandSizes
+	bands         *lru.Cache[leaderboard.SeasonKey, bands] // the rank bands of seasons
 	deadLetterLog deadLetterLog
-	batchLimit    atomic.Int64 // largest number of items in one call of apply; applyLimited lowers it for a slow store
+	batchLimit    atomic.Int64 // largest number of items in one call of apply
 	joined        atomic.Bool
 	unreachable   atomic.Bool
 }
 
-// New returns a consumer that applies results through s, and publishes updates and
-// dead letters through send. New does not connect. Run connects, and waits until the
-// brokers and topics are available.
-// Errors: invalid options.
+// New returns a consumer that applies results through s, and publishes updates and dead letters
+// through send. It does not connect. Errors: invalid options.
 func New(o Options, s service, send sender) (*Consumer, error) {
 	o = o.withDefaults()
 	c := o.Connection.Config("leaderboard-consumer")
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
-	c.Consumer.Group.ResetInvalidOffsets = false // sarama would reset offsets without a log line; resetInvalidOffsets logs each reset
+	c.Consumer.Group.ResetInvalidOffsets = false // sarama would reset offsets without a log line
 	c.Consumer.Offsets.AutoCommit.Interval = time.Second
 	c.Consumer.Group.Session.Timeout = o.SessionTimeout
 	c.Consumer.Group.Heartbeat.Interval = o.SessionTimeout / 4
 	c.Consumer.Group.InstanceId = o.InstanceID
-	// The range strategy assigns partition n of every topic to the same member, so that
-	// one process applies a user's results from all regions.
+	// The range strategy assigns partition n of every topic to the same member, so one process
+	// applies a user's results from all regions.
 	c.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyRange()}
 	c.Consumer.Return.Errors = true
 	c.ChannelBufferSize = o.BatchResults
@@ -114,18 +106,14 @@ func New(o Options, s service, send sender) (*Consumer, error) {
 	return con, nil
 }
 
-// Joined reports whether the consumer has joined its group at least once. A consumer that has
-// joined may have no partition. The metric leaderboard_consumer_partitions has the number of
-// partitions that the consumer has now.
+// Joined reports whether the consumer has joined its group at least once. It may have no partition.
 func (c *Consumer) Joined() bool { return c.joined.Load() }
 
-// Unreachable reports whether Run has tried to connect and has not reached a
-// broker yet.
+// Unreachable reports whether Run has tried to connect and has not reached a broker yet.
 func (c *Consumer) Unreachable() bool { return c.unreachable.Load() }
 
-// Run consumes until ctx is done. Then Run finishes the batches under way, commits,
-// and leaves the group. After a failure, Run waits and rejoins the group. The wait
-// grows with each consecutive failure.
+// Run consumes until ctx is done. Then it finishes the batches under way, commits, and leaves the
+// group. After a failure, it rejoins the group; the waits grow with consecutive failures.
 func (c *Consumer) Run(ctx context.Context) error {
 	var logging sync.WaitGroup
 	intervals := backoff.NewExponentialBackOff()
@@ -136,7 +124,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 			started := time.Now()
 			err := c.consume(ctx, &logging)
 			if time.Since(started) > 2*intervals.MaxInterval {
-				intervals.Reset() // the consumer worked for a while, so the next wait is short again
+				intervals.Reset() // the consumer worked for a while
 			}
 			return struct{}{}, err
 		}, backoff.WithBackOff(intervals), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, wait time.Duration) {
@@ -151,7 +139,6 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return err
 }
 
-// consume connects if necessary, and consumes for one session of the consumer group.
 func (c *Consumer) consume(ctx context.Context, logging *sync.WaitGroup) error {
 	if err := c.connect(logging); err != nil {
 		return err
@@ -163,9 +150,8 @@ func (c *Consumer) consume(ctx context.Context, logging *sync.WaitGroup) error {
 	return c.session(ctx, topics)
 }
 
-// connect connects to the brokers, unless the consumer is connected already. It starts a
-// goroutine that logs the group's errors until the group is closed. The caller must wait
-// for this goroutine with the WaitGroup logging.
+// connect connects to the brokers, if necessary. logging waits for the goroutine that logs the
+// group's errors until the group is closed.
 func (c *Consumer) connect(logging *sync.WaitGroup) error {
 	if c.group != nil {
 		return nil
@@ -188,14 +174,13 @@ func (c *Consumer) connect(logging *sync.WaitGroup) error {
 	return nil
 }
 
-// topics returns the results topic and its mirrors from other regions, as a map from
-// topic name to topic id. A topic that is deleted and created again has another id.
-// The id is empty if the broker does not report one.
+// topics returns the ids, by name, of the results topic and its mirrors. A recreated topic has
+// another id. The id is empty if the broker reports none.
 func (c *Consumer) topics() (map[string]string, error) {
 	if err := c.client.RefreshMetadata(); err != nil {
 		return nil, err
 	}
-	admin, err := sarama.NewClusterAdminFromClient(c.client) // not closed: that would close the client
+	admin, err := sarama.NewClusterAdminFromClient(c.client) // closing it would close the client
 	if err != nil {
 		return nil, err
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// cause is the reason why a message is not a valid result, or why it can never be
-// applied. It is a header of the dead letter and a label of a metric.
+// cause is why a message can never be applied. It is a header of the dead letter and a label of a
+// metric.
 type cause string
 
 const (
@@ -28,24 +28,20 @@ const (
 )
 
 const (
-	// maxDeadLetterBytes bounds a whole dead letter. By default, producers and brokers
-	// accept messages of 1 MiB, including Kafka's own small overhead.
+	// maxDeadLetterBytes bounds a dead letter. By default, Kafka accepts messages of 1 MiB,
+	// including its overhead.
 	maxDeadLetterBytes = 1_000_000
-	// minDeadLetterBytes is the smallest limit that sendOneByOne tries.
 	minDeadLetterBytes = 4 << 10
-	// maxPartBytes bounds the key of a dead letter. It also bounds the total size of the
-	// headers copied from the message. So most of a dead letter remains for the value. If
-	// the size limit of a dead letter divided by partsPerLimit is less than maxPartBytes, this
-	// quotient is the bound instead.
+	// maxPartBytes bounds the key of a dead letter, and the headers copied from the message. If
+	// limit / partsPerLimit is less, it is the bound instead.
 	maxPartBytes  = 64 << 10
 	partsPerLimit = 15
 	// maxDetailBytes bounds the description of an error, which may quote the message.
 	maxDetailBytes = 4 << 10
 )
 
-// permanentCause returns the cause for an error that no retry can remedy. For any
-// other error it returns "", because an operator may remedy that error, for example by
-// granting a missing permission.
+// permanentCause returns the cause for an error that no retry can fix, and otherwise "". An
+// operator may fix other errors, such as a missing permission.
 func permanentCause(err error) cause {
 	switch {
 	case errors.Is(err, leaderboard.ErrUnavailable):
@@ -62,7 +58,6 @@ func permanentCause(err error) cause {
 	return ""
 }
 
-// failIfPermanent makes i a dead letter if err is permanent. It reports whether err is permanent.
 func (i *item) failIfPermanent(err error) bool {
 	if cause := permanentCause(err); cause != "" {
 		i.cause, i.detail = cause, err
@@ -71,13 +66,12 @@ func (i *item) failIfPermanent(err error) bool {
 	return false
 }
 
-// newDeadLetter returns a message of at most limit bytes that preserves the message
-// of i. Additional headers record the cause and the origin. newDeadLetter cuts a key
-// or value that does not fit, and omits the message's headers if they do not fit. In
-// these cases, a further header records the original size.
+// newDeadLetter returns a message of at most limit bytes with the message of i, the cause and the
+// origin. It cuts a key or value that does not fit, and omits headers that do not fit. Further
+// headers then record the original size.
 //
-// A dead letter must never exceed limit: Kafka would reject it at every retry, and
-// the partition of i would wait forever.
+// Kafka would reject a longer dead letter at every retry, and the partition of i would wait
+// forever.
 func newDeadLetter(topic string, i *item, limit int) *sarama.ProducerMessage {
 	m := i.message
 	part := min(maxPartBytes, limit/partsPerLimit)
@@ -118,7 +112,6 @@ func newDeadLetter(topic string, i *item, limit int) *sarama.ProducerMessage {
 	return d
 }
 
-// truncate returns at most limit bytes of text, for a log line or a header.
 func truncate(text string, limit int) string {
 	if len(text) > limit {
 		text = text[:limit]
@@ -126,9 +119,8 @@ func truncate(text string, limit int) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// sendOneByOne sends messages separately, after Kafka has rejected one of them as
-// too large. The size limit of the dead-letter topic is unknown. So sendOneByOne
-// halves the limit of the dead letters until Kafka accepts them.
+// sendOneByOne sends messages separately, after Kafka has rejected one as too large. It halves the
+// size of the dead letters until Kafka accepts them.
 func (c *Consumer) sendOneByOne(ctx context.Context, items []*item, messages []*sarama.ProducerMessage) error {
 	limit := maxDeadLetterBytes
 	for _, m := range messages {

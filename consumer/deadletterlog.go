@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// deadLetterLogInterval is the shortest time between two log lines about dead letters.
 const deadLetterLogInterval = 10 * time.Second
 
-// deadLetterLog logs dead letters at a limited rate. Each line describes the latest dead
-// letter, and has the number of dead letters since the previous line.
+// deadLetterLog logs at most one line per deadLetterLogInterval. The line describes the latest dead
+// letter and has the number of dead letters since the previous line.
 type deadLetterLog struct {
 	log *slog.Logger
 
@@ -20,8 +19,6 @@ type deadLetterLog struct {
 	nextAt time.Time
 }
 
-// add counts i, and logs a line. If deadLetterLogInterval has not passed since the last
-// line, a later flush logs the line instead.
 func (l *deadLetterLog) add(i *item) {
 	l.mu.Lock()
 	l.count++
@@ -30,8 +27,7 @@ func (l *deadLetterLog) add(i *item) {
 	l.flush()
 }
 
-// flush logs the dead letters that are not logged yet, if deadLetterLogInterval has
-// passed since the last line.
+// flush logs the dead letters that are not logged yet, if deadLetterLogInterval has passed.
 func (l *deadLetterLog) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

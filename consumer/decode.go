@@ -18,12 +18,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// maxValueBytes bounds the value of a message. The largest valid result is much
-// smaller.
+// maxValueBytes bounds the value of a message.
 const maxValueBytes = 256 << 10
 
-// decode decodes the value of a message. The header content-type names the encoding,
-// which is protobuf by default.
+// decode decodes the value of a message. Its header content-type names the encoding, by default
+// protobuf.
 func decode(m *sarama.ConsumerMessage) (*pb.MatchResultRecord, error) {
 	if len(m.Value) > maxValueBytes {
 		return nil, fmt.Errorf("value has %d bytes, at most %d are allowed", len(m.Value), maxValueBytes)
@@ -50,8 +49,8 @@ func decode(m *sarama.ConsumerMessage) (*pb.MatchResultRecord, error) {
 	return record, nil
 }
 
-// checkNumbers returns a [leaderboard.FieldError] if the metadata of a record in JSON has
-// a number that protojson cannot represent exactly. The API makes the same check.
+// checkNumbers returns a [leaderboard.FieldError] if metadata in JSON has a number that protojson
+// cannot represent exactly.
 func checkNumbers(value []byte) error {
 	var record struct {
 		Result struct{ Metadata json.RawMessage }
@@ -77,16 +76,15 @@ func checkNumbers(value []byte) error {
 	}
 }
 
-// toResult converts a record to a result. The times of the result default to
-// messageTime, so that the same message always gives the same result.
+// toResult converts a record to a result. Missing times become messageTime, so that a replay gives
+// the same result.
 func toResult(b *leaderboard.Board, record *pb.MatchResultRecord, messageTime time.Time) (leaderboard.MatchResult, error) {
 	received, err := protoconv.ToTime("received_at", record.GetReceivedAt())
 	if err != nil {
 		return leaderboard.MatchResult{}, err
 	}
-	// A result cannot be received after its message was written. An erasure removes the results that
-	// were received before the erasure. Without this bound, a result with a received_at in the future
-	// would survive the erasure. Message times are in whole milliseconds.
+	// A result is received before its message is written. With a received_at in the future, a
+	// result would survive an erasure. Message times are in whole milliseconds.
 	if received.IsZero() || !messageTime.IsZero() && !received.Before(messageTime.Add(time.Millisecond)) {
 		received = messageTime
 	}

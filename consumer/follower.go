@@ -16,28 +16,22 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// Follower reads the updates that consumers publish on every partition, including
-// partitions that are added while it runs. It starts after the newest update and commits
-// no offset, so it never reads updates from before its start.
+// Follower reads the updates on every partition, also on partitions that are added later. It starts
+// after the newest update and commits no offset.
 type Follower struct {
 	consumer sarama.Consumer // nil until a broker answers
 	topic    string
 	log      *slog.Logger
-	targets  []func(*pb.LeaderboardUpdate) error // called for each update
-	ctx      context.Context                     // done after Close
+	targets  []func(*pb.LeaderboardUpdate) error
+	ctx      context.Context // done after Close
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 }
 
-// Follow starts to read updates, and calls every function in deliver for each
-// update. Updates of one partition are delivered in sequence, and updates of
-// different partitions concurrently.
-//
-// After a broker has answered, the follower delivers every new update. There is one exception: if
-// the next update of a partition is no longer in the log, the follower continues with the updates
-// that are published afterwards. If no broker answers, Follow still returns a follower, which
-// retries in the background.
-// Errors: a missing topic, and any other error that a retry cannot fix.
+// Follow calls every function in deliver for each update, one after another for a partition. It
+// delivers every new update after a broker has answered. If the next update of a partition is no
+// longer in the log, it continues with later ones. Without a broker, Follow retries in the
+// background. Errors: a missing topic, and any other error that a retry cannot fix.
 func Follow(brokers []string, c *sarama.Config, t kafka.Topics, log *slog.Logger, deliver ...func(*pb.LeaderboardUpdate) error) (*Follower, error) {
 	conf := *c
 	conf.Consumer.Return.Errors = true
@@ -59,7 +53,6 @@ func (f *Follower) logRetry(err error, wait time.Duration) {
 	f.log.Warn("cannot read updates, retrying", "err", err, "in", wait)
 }
 
-// start connects, and starts to read every existing partition.
 func (f *Follower) start(brokers []string, conf *sarama.Config) error {
 	consumer, err := sarama.NewConsumer(brokers, conf)
 	if err != nil {
@@ -89,8 +82,8 @@ func (f *Follower) start(brokers []string, conf *sarama.Config) error {
 	return nil
 }
 
-// findPartitions looks for partitions beyond the first n, and reads new partitions from their
-// oldest update. Kafka numbers partitions in the order of their creation.
+// findPartitions looks for partitions beyond the first n, and reads them from their oldest update.
+// Kafka numbers partitions in the order of their creation.
 func (f *Follower) findPartitions(n int, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -115,8 +108,7 @@ func (f *Follower) findPartitions(n int, interval time.Duration) {
 	}
 }
 
-// open starts to read a partition, and retries until it can. It returns an error
-// only after Close.
+// open starts to read a partition, and retries until Close.
 func (f *Follower) open(id int32, offset int64) (p sarama.PartitionConsumer, err error) {
 	err = kafka.Retry(f.ctx, func() (err error) {
 		p, err = f.consumer.ConsumePartition(f.topic, id, offset)
@@ -125,8 +117,8 @@ func (f *Follower) open(id int32, offset int64) (p sarama.PartitionConsumer, err
 	return p, err
 }
 
-// read delivers the updates of p until Close. If p ends earlier, because its offset is no longer
-// in the log, read skips the updates so far and delivers those that are published later.
+// read delivers the updates of p until Close. If the offset of p is no longer in the log, read
+// continues with the newest update.
 func (f *Follower) read(id int32, p sarama.PartitionConsumer) {
 	for {
 		stop := context.AfterFunc(f.ctx, p.AsyncClose)

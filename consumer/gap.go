@@ -15,9 +15,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// gapIdle is the longest wait for the next message of a gap. The last messages of a gap may never
-// arrive, such as those of an aborted transaction. If a broker hangs, the read fails before
-// gapIdle, because gapIdle is longer than the timeout of a read.
+// gapIdle is the longest wait for the next message of a gap, which may never arrive: for example,
+// after an aborted transaction. It is longer than the timeout of a read, so that a broker that
+// hangs is an error.
 const gapIdle = 90 * time.Second
 
 // gap is a part of a partition whose messages are applied, but whose updates the index may lack.
@@ -26,9 +26,8 @@ type gap struct {
 	lost     bool  // the log lacks messages of the gap
 }
 
-// followIndex brings the index up to date with the messages before a claim, and retries until this
-// succeeds or ctx is done. Each attempt continues where the previous one ended. After that, the
-// position of the partition follows the reported offset. followIndex closes found once it knows the
+// followIndex brings the index up to date with the messages before a claim, and retries until ctx
+// is done. After that, the position follows the reported offset. It closes found once it knows the
 // stored position.
 func (h handler) followIndex(ctx context.Context, claim sarama.ConsumerGroupClaim, found chan<- struct{}) {
 	p := partition{claim.Topic(), claim.Partition()}
@@ -63,9 +62,8 @@ func (h handler) followIndex(ctx context.Context, claim sarama.ConsumerGroupClai
 	}))
 }
 
-// storedPositions returns the positions in Kafka, or nil if the group of positions does not exist.
-// Without access to that group, no position was stored, and none will be. The consumer then commits
-// offsets only while the index is synced.
+// storedPositions returns the positions in Kafka, or nil if their group does not exist or cannot be
+// accessed. Then no position was stored, and the consumer commits only while the index is synced.
 func (c *Consumer) storedPositions(admin sarama.ClusterAdmin, partitions map[string][]int32) (*sarama.OffsetFetchResponse, error) {
 	response, err := admin.ListConsumerGroupOffsets(PositionGroup(c.o.Group), partitions)
 	if errors.Is(err, sarama.ErrGroupIDNotFound) || errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
@@ -75,7 +73,7 @@ func (c *Consumer) storedPositions(admin sarama.ClusterAdmin, partitions map[str
 }
 
 // markLostMessages marks the positions of partitions that lost messages after the position.
-// Parameter committed has the committed offset of each partition that lost its newest messages.
+// committed has the committed offsets of partitions that lost their newest messages.
 func (h handler) markLostMessages(admin sarama.ClusterAdmin, committed map[partition]int64) error {
 	if len(committed) == 0 {
 		return nil
@@ -120,8 +118,8 @@ func (h handler) markLostMessages(admin sarama.ClusterAdmin, committed map[parti
 	return errors.Join(errs...)
 }
 
-// findGap reads the stored position of a partition, and returns the gap before the offset start,
-// with which the claim begins. If start is negative, the claim begins with the oldest message.
+// findGap returns the gap between the stored position of a partition and the first offset of the
+// claim, start. If start is negative, the claim begins with the oldest message.
 func (h handler) findGap(p partition, start int64) (gap, error) {
 	oldest, err := h.client.GetOffset(p.topic, p.id, sarama.OffsetOldest)
 	if err != nil {
@@ -131,7 +129,7 @@ func (h handler) findGap(p partition, start int64) (gap, error) {
 	if err != nil {
 		return gap{}, err
 	}
-	admin, err := sarama.NewClusterAdminFromClient(h.client) // not closed: that would close the client
+	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing it would close the client
 	if err != nil {
 		return gap{}, err
 	}
@@ -153,7 +151,7 @@ func (h handler) findGap(p partition, start int64) (gap, error) {
 		start = oldest
 	}
 	if stored.Offset < 0 {
-		// If Kafka has no committed offset either, it may have removed both.
+		// Kafka may have removed both the position and the committed offset.
 		g := gap{from: start, to: start, lost: !committed && oldest > 0}
 		if g.lost {
 			id = lostMessages
@@ -171,8 +169,8 @@ func (h handler) findGap(p partition, start int64) (gap, error) {
 	return g, nil
 }
 
-// closeGap brings the index up to date with the messages of a gap. If closeGap fails, g is the part
-// that it has not read, and h.positions.gaps has the users of the other part.
+// closeGap brings the index up to date with a gap. After an error, g is the part not yet read, and
+// h.positions.gaps has the users of the other part.
 func (h handler) closeGap(ctx context.Context, p partition, g *gap) error {
 	if !g.lost && g.from < g.to {
 		if err := h.readGap(ctx, p, g, h.addUsers); err != nil {
@@ -188,8 +186,8 @@ func (h handler) closeGap(ctx context.Context, p partition, g *gap) error {
 	return h.waitUntilSynced(ctx)
 }
 
-// waitUntilSynced waits until the index lacks no update of this process. Until then, only this
-// process knows of a missing update, so the position must stay.
+// waitUntilSynced waits until the index lacks no update of this process. No other process knows of
+// such an update, so the position must stay until then.
 func (h handler) waitUntilSynced(ctx context.Context) error {
 	tick := time.NewTicker(syncPoll)
 	defer tick.Stop()
@@ -203,11 +201,10 @@ func (h handler) waitUntilSynced(ctx context.Context) error {
 	return nil
 }
 
-// readGap reads the messages of a gap, and passes them to the function use, in batches. It moves
-// g.from after the messages that it has read. It sets g.lost if the log lacks a message, or if the
-// last message of the gap does not arrive within gapIdle.
+// readGap passes the messages of a gap to use, in batches, and moves g.from after them. It sets
+// g.lost if the log lacks a message, or if the last message does not arrive within gapIdle.
 func (h handler) readGap(ctx context.Context, p partition, g *gap, use func(context.Context, []*item) error) error {
-	reader, err := sarama.NewConsumerFromClient(h.client) // it needs no Close, which would leave the client open
+	reader, err := sarama.NewConsumerFromClient(h.client) // closing it would not close the client
 	if err != nil {
 		return err
 	}
@@ -254,8 +251,7 @@ func (h handler) readGap(ctx context.Context, p partition, g *gap, use func(cont
 	}
 }
 
-// addUsers adds the users whose results the items have to h.positions.gaps. An item that is not a
-// valid result is a dead letter, which changed no entry.
+// addUsers adds the users of items to h.positions.gaps. An invalid item changed no entry.
 func (h handler) addUsers(ctx context.Context, items []*item) error {
 	if err := h.resolve(ctx, items); err != nil {
 		return err
@@ -268,24 +264,22 @@ func (h handler) addUsers(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// gapUsers are the users that the gaps of a session name, by season. Users of all the partitions are
-// kept together, so that their number is bounded, and a season is dropped once.
+// gapUsers are the users in all gaps of a session, by season, so that their number is bounded and a
+// season is dropped once.
 type gapUsers struct {
-	// max is the largest value of n. Beyond it, gapUsers forgets the users of the largest seasons, and
-	// then stands for all users of these seasons: see shrink.
+	// max bounds n. Beyond it, gapUsers replaces the users of the largest seasons by all users.
 	max int
 
 	mu      sync.Mutex
 	all     bool // all users of all seasons
 	seasons map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{}
-	n       int // the number of users and seasons in the map seasons, plus that of seasons in dropped
-	// dropped are the seasons that the session has dropped from the index. Their fills read the store,
-	// which has the results of all gaps since before the session began. So add ignores their users.
-	// allDropped means that the session has dropped all seasons.
+	n       int // number of users and seasons in the map seasons, and of seasons in dropped
+	// dropped are the seasons that the session has dropped from the index. Their fills read the
+	// store, which has the results of all gaps, so add ignores them. allDropped means all seasons.
 	dropped    map[leaderboard.SeasonKey]struct{}
 	allDropped bool
 
-	catchingUp sync.Mutex // held by catchUp
+	catchingUp sync.Mutex
 }
 
 // add adds users of a season. A nil list stands for all users.
@@ -322,8 +316,8 @@ func (u *gapUsers) add(key leaderboard.SeasonKey, users ...leaderboard.UserID) {
 	}
 }
 
-// shrink replaces the users of the largest seasons by all users of these seasons, until at most half
-// of the limit remains. If there are too many seasons, it replaces them by all seasons.
+// shrink replaces the users of the largest seasons by all users, until at most half of the limit
+// remains. If there are too many seasons, it replaces them by all seasons.
 func (u *gapUsers) shrink() {
 	for _, key := range slices.SortedFunc(maps.Keys(u.seasons), func(a, b leaderboard.SeasonKey) int {
 		return len(u.seasons[b]) - len(u.seasons[a])
@@ -339,7 +333,6 @@ func (u *gapUsers) shrink() {
 	}
 }
 
-// addAll adds all users of all seasons.
 func (u *gapUsers) addAll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -348,8 +341,8 @@ func (u *gapUsers) addAll() {
 	}
 }
 
-// catchUp brings the index up to date for all users that were added before the call. The users for
-// which this fails stay in u.
+// catchUp brings the index up to date for all users added before. Users for which this fails stay
+// in u.
 func (u *gapUsers) catchUp(ctx context.Context, s service) error {
 	u.catchingUp.Lock()
 	defer u.catchingUp.Unlock()
@@ -385,7 +378,6 @@ func (u *gapUsers) catchUp(ctx context.Context, s service) error {
 	return errors.Join(errs...)
 }
 
-// markDropped records that the session has dropped a season.
 func (u *gapUsers) markDropped(key leaderboard.SeasonKey) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

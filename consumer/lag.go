@@ -8,9 +8,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// measureLag measures the lags of the session's partitions once per lagPoll, until the
-// session ends. Cleanup does not wait for measureLag, because a request may take long. While
-// Kafka does not answer, the metric keeps the last value.
+// measureLag measures the lags of the session's partitions once per lagPoll. Cleanup does not wait
+// for it, because a request may take long.
 func (h handler) measureLag(s sarama.ConsumerGroupSession) {
 	ticker := time.NewTicker(h.o.lagPoll)
 	defer ticker.Stop()
@@ -31,10 +30,10 @@ func (h handler) measureLag(s sarama.ConsumerGroupSession) {
 	}
 }
 
-// lag returns, for each topic, the number of uncommitted messages in the session's
-// partitions. If a partition has no committed offset, all of its messages count.
+// lag returns, by topic, the number of uncommitted messages. Without a committed offset, all
+// messages of a partition count.
 func (h handler) lag(s sarama.ConsumerGroupSession) (map[string]int64, error) {
-	admin, err := sarama.NewClusterAdminFromClient(h.client) // not closed: that would close the client
+	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing it would close the client
 	if err != nil {
 		return nil, err
 	}
@@ -67,8 +66,8 @@ func (h handler) lag(s sarama.ConsumerGroupSession) (map[string]int64, error) {
 	return lag, nil
 }
 
-// offsetRequest returns a request for an offset of each of the session's partitions. Parameter
-// offset is [sarama.OffsetOldest] or [sarama.OffsetNewest].
+// offsetRequest requests [sarama.OffsetOldest] or [sarama.OffsetNewest] of the session's
+// partitions.
 func offsetRequest(s sarama.ConsumerGroupSession, offset int64) map[string]map[int32]int64 {
 	request := map[string]map[int32]int64{}
 	for topic, partitions := range s.Claims() {
@@ -80,9 +79,8 @@ func offsetRequest(s sarama.ConsumerGroupSession, offset int64) map[string]map[i
 	return request
 }
 
-// measureVisible records, for each applied result, the time since the result was received.
-// It skips duplicates, which a replay of the log produces. It also skips notifications,
-// because they do not have the time at which their results were received.
+// measureVisible records the time since the receipt of each applied result. It skips duplicates,
+// which a replay produces, and notifications, which lack the time of receipt.
 func (h handler) measureVisible(items []*item) {
 	now := time.Now()
 	for _, i := range items {

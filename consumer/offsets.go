@@ -7,19 +7,17 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// resetInvalidOffsets moves committed offsets that are no longer valid to the
-// oldest message of their partition. An offset is invalid if it is outside the log,
-// or if the topic has been recreated since the commit.
+// resetInvalidOffsets moves a committed offset to the partition's oldest message if it is outside
+// the log, or if the topic was recreated since the commit.
 //
-// Each reset is logged as an error, because messages may have been lost before the service read
-// them. A reset must not end the session, because the session has other partitions. If Kafka does
-// not return the bounds of the log, the committed offset stays unchanged. If that offset is
-// invalid, sarama ends the session, and the next session compares the offset again.
+// Each reset is logged as an error, because messages may be lost. A reset must not end the session,
+// which has other partitions. If Kafka does not return the bounds of the log, the offset stays. If
+// it is invalid, sarama ends the session, and the next session compares it again.
 func (h handler) resetInvalidOffsets(s sarama.ConsumerGroupSession) error {
 	if len(s.Claims()) == 0 {
 		return nil
 	}
-	admin, err := sarama.NewClusterAdminFromClient(h.client) // not closed: that would close the client
+	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing it would close the client
 	if err != nil {
 		return fmt.Errorf("consumer: offsets: %w", err)
 	}
@@ -56,8 +54,8 @@ func (h handler) resetInvalidOffsets(s sarama.ConsumerGroupSession) error {
 			h.metrics.offsetResets.Inc()
 			h.o.Log.Error("committed offset not in the log", "topic", topic, "partition", p,
 				"committed", stored.Offset, "oldest", first.Offset, "newest", end.Offset, "recreated", recreated)
-			s.ResetOffset(topic, p, first.Offset, id) // moves an offset backward only
-			s.MarkOffset(topic, p, first.Offset, id)  // moves an offset forward only
+			s.ResetOffset(topic, p, first.Offset, id) // only moves backward
+			s.MarkOffset(topic, p, first.Offset, id)  // only moves forward
 		}
 	}
 	if err := errors.Join(oldestErr, newestErr); err != nil {
@@ -66,5 +64,4 @@ func (h handler) resetInvalidOffsets(s sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// known reports whether Kafka has returned an offset.
 func known(o *sarama.OffsetResult) bool { return o != nil && errors.Is(o.Err, sarama.ErrNoError) }

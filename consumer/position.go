@@ -14,66 +14,56 @@ import (
 
 // # The position of the rank index
 //
-// The log of results is the topics of results in Kafka. The position of a partition of the log is
-// an offset. The rank index has the updates of all messages before the position. If a season lacks
-// one of these updates, every process treats that season as not loaded (see Loaded and Synced of
-// [leaderboard.Index]).
+// The position of a partition is an offset. The rank index has the updates of all messages before
+// it. If a season lacks one of these updates, every process treats that season as not loaded (see
+// Loaded and Synced of [leaderboard.Index]).
 //
 // Usually the position is the committed offset. While the index is not synced, the committed offset
-// advances, but the position stays. If the owner of the partition ends then, the next owner reads
-// the messages from the position up to the committed offset again. It neither applies them nor
-// reports their outcomes: it only brings the index up to date for the users that they name (see
-// CatchUp of [ranking.Applier]). At the same time it applies new messages. From the end of the former
-// owner until then, reads may return the old ranks of these users. The answer to a submit does not:
-// the API node compares the user's entry with the index (see eachRanked of [ranking.Submitter]).
+// advances, but the position stays. If the owner of the partition then ends, the next owner reads
+// the messages from the position to the committed offset again. It does not apply them, but brings
+// the index up to date for their users (see CatchUp of [ranking.Applier]). Until then, reads may
+// return old ranks of these users. The answer to a submit does not, because the API node compares
+// the user's entry with the index.
 //
-// Positions are offsets of a group of their own, which has no members. The metadata of such an offset
-// is the id of the topic. Positions are not stored as metadata of the consumer group's offsets. An
-// older program would take that metadata for the id of another topic, and would read the whole log
-// again. An older program ignores positions, and commits an offset only while its index is synced. So
-// a stored position remains correct: the index has all updates before the offsets that the older
-// program commits.
+// Positions are offsets of a group of their own, without members. Their metadata is the id of the
+// topic. They cannot be metadata of the consumer group's offsets: an older program would take it
+// for the id of another topic, and read the whole log again. An older program ignores positions,
+// and commits only while its index is synced, so a stored position remains correct.
 //
 // Why no update is lost, whenever a process dies:
 //
 //   - A message before the committed offset is applied, so the store has its result.
-//   - A stored position stays correct: the index can lose the updates before it only if Redis loses
-//     the season, which every process notices. So it is harmless if a former owner stores a position
-//     late. If this position is too low, the next owner reads more messages again than necessary.
-//   - The consumer commits an offset greater than the position only if Kafka has a stored position. So
-//     if Kafka has none, the index had all updates before the committed offset.
-//   - By default, Kafka removes the offsets of a group without members after a week. So a position is
-//     stored with a retention of its own, positionRetention. Positions are thus kept even while an
-//     older program runs, which does not store them again.
-//   - If the log no longer has the messages after the position, any season may lack an update, so
-//     all seasons that are in the index are dropped, and filled from the store. This happens
-//     after an outage longer than the log's retention, after a topic was created again, or after a
-//     broker lost the newest messages. The position has the metadata lostMessages until the seasons
-//     are dropped, so another owner of the partition drops them if this one dies before.
+//   - A stored position stays correct: the index can lose earlier updates only if Redis loses the
+//     season, which every process notices. If a former owner stores a position late, the next owner
+//     only reads more messages.
+//   - The consumer commits an offset greater than the position only if Kafka has a stored position.
+//     So if Kafka has none, the index had all updates before the committed offset.
+//   - By default, Kafka removes the offsets of a group without members after a week. So positions
+//     have a retention of their own, positionRetention.
+//   - If the log no longer has the messages after the position, any season may lack an update. So
+//     all seasons are dropped from the index, and filled from the store. Until then, the position
+//     has the metadata lostMessages, so that another owner drops the seasons if this one dies.
 //
-// If a broker loses the newest messages in an unclean leader election, and the log then grows beyond
-// the committed offset, consumers notice nothing. Then use verify --repair.
+// If an unclean leader election loses the newest messages, and the log then grows beyond the
+// committed offset, consumers notice nothing. Then use verify --repair.
 
 const (
 	// positionInterval is the interval at which changed positions are stored.
 	positionInterval = time.Second
 	// positionAge is the age at which a position is stored again.
 	positionAge = time.Hour
-	// positionRetention is the time for which Kafka keeps a position that is not stored again.
+	// positionRetention is how long Kafka keeps a position that is not stored again.
 	positionRetention = 10 * 365 * 24 * time.Hour
-	// maxPositionDelay bounds two waits: at the start of a session, for reading the stored positions;
-	// at its end, for storing the last positions.
+	// maxPositionDelay bounds the wait for stored positions at the start of a session, and the wait
+	// for storing the last positions at its end.
 	maxPositionDelay = 3 * time.Second
-	// lostMessages is the metadata of a position if the log no longer has the messages after it.
-	lostMessages = "lost"
+	lostMessages     = "lost"
 )
 
-// PositionGroup returns the name of the group that keeps the positions of a consumer group. The
-// consumer group of a region is GROUP-REGION. Names of regions have no dot, so no such group ends
-// with ".index".
+// PositionGroup returns the group that keeps the positions of a consumer group. No consumer group
+// ends with ".index": the group of a region is GROUP-REGION, and names of regions have no dot.
 func PositionGroup(group string) string { return group + ".index" }
 
-// partition is a partition of a topic.
 type partition struct {
 	topic string
 	id    int32
@@ -82,26 +72,25 @@ type partition struct {
 // position is the state of the index's position in one partition.
 type position struct {
 	offset      int64      // the position
-	topic       string     // the id of the topic to which offset belongs, or lostMessages
-	stored      int64      // the position in Kafka; -1 if Kafka has none
+	topic       string     // the id of offset's topic, or lostMessages
+	stored      int64      // the position in Kafka, or -1
 	storedTopic string     // the metadata of the position in Kafka
 	storedAt    time.Time  // when this process last stored the position
 	known       bool       // false until the stored position was read
-	caughtUp    bool       // true once the index has the updates of all messages before the claim; advance then moves the position
-	reported    int64      // all messages before this offset are applied and reported; -1 until begin or advance sets it
-	applying    sync.Mutex // held while a batch of the partition is applied
+	caughtUp    bool       // the index has the updates of all messages before the claim; advance then moves the position
+	reported    int64      // all earlier messages are applied and reported; -1 until begin or advance sets it
+	applying    sync.Mutex // held while a batch is applied
 }
 
-// positions has the position of each partition that the consumer owns in one session. A claim is the
-// ownership of one partition in a session.
+// positions has the positions of a session's partitions. A claim is the ownership of a partition in
+// a session.
 type positions struct {
 	gaps gapUsers
 	mu   sync.Mutex
 	all  map[partition]*position
 }
 
-// reset sets the partitions of a session. Parameter maxUsers is the largest number of users and
-// seasons that ps.gaps keeps.
+// reset sets the partitions of a session. maxUsers is the limit of ps.gaps.
 func (ps *positions) reset(claims map[string][]int32, maxUsers int) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -114,9 +103,8 @@ func (ps *positions) reset(claims map[string][]int32, maxUsers int) {
 	}
 }
 
-// advance records that all messages of a partition before offset are applied and reported. If
-// synced is true, the index was synced after that. advance returns true if the consumer may commit
-// offset.
+// advance records that all messages before offset are applied and reported, and, if synced is true,
+// that the index was synced after that. It reports whether the consumer may commit offset.
 func (ps *positions) advance(p partition, offset int64, synced bool) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -128,8 +116,8 @@ func (ps *positions) advance(p partition, offset int64, synced bool) bool {
 	return s.stored >= 0 || synced && s.caughtUp
 }
 
-// begin sets the position of a partition at the start of a claim. Parameter stored is the position
-// in Kafka, or -1. Parameter start is the first offset that the claim reads.
+// begin sets the position of a partition at the start of a claim. stored is the position in Kafka,
+// or -1. start is the first offset of the claim.
 func (ps *positions) begin(p partition, offset, stored, start int64, topicID string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -145,7 +133,7 @@ func (ps *positions) catchUp(p partition, offset int64, topicID string) {
 	s.offset, s.topic, s.caughtUp = offset, topicID, true
 }
 
-// due returns the positions to store. They are grouped as the request to Kafka needs them.
+// due returns the positions to store.
 func (ps *positions) due(now time.Time) map[string]map[int32]sarama.OffsetAndMetadata {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -162,8 +150,7 @@ func (ps *positions) due(now time.Time) map[string]map[int32]sarama.OffsetAndMet
 	return request
 }
 
-// recorded returns the positions to pass to Index.Advance: those with caughtUp whose messages are
-// not lost. It also returns their partitions, in the same order.
+// recorded returns the positions for Index.Advance, and their partitions in the same order.
 func (ps *positions) recorded() (all []leaderboard.LogPosition, partitions []partition) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -186,7 +173,7 @@ func (ps *positions) apply(p partition, f func() error) error {
 	return f()
 }
 
-// lags returns, for each topic, the number of reported messages after the positions.
+// lags returns, by topic, the number of reported messages after the positions.
 func (ps *positions) lags() map[string]int64 {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -197,7 +184,6 @@ func (ps *positions) lags() map[string]int64 {
 	return lags
 }
 
-// keepPositions stores changed positions until the session ends.
 func (h handler) keepPositions(s sarama.ConsumerGroupSession) {
 	ticker := time.NewTicker(positionInterval)
 	defer ticker.Stop()
@@ -216,7 +202,6 @@ func (h handler) keepPositions(s sarama.ConsumerGroupSession) {
 	}
 }
 
-// storePositions stores changed positions in Kafka.
 func (h handler) storePositions() error {
 	now := time.Now()
 	request := h.positions.due(now)
@@ -243,8 +228,8 @@ func (h handler) storePositions() error {
 	return errors.Join(errs...)
 }
 
-// sendPositions asks Kafka to store positions. Version 4 of the request is the last one with a
-// retention. All versions of Kafka up to 4 accept it.
+// sendPositions stores positions in Kafka. Version 4 of the request is the last one with a
+// retention, and all versions of Kafka up to 4 accept it.
 func (c *Consumer) sendPositions(positions map[string]map[int32]sarama.OffsetAndMetadata) (*sarama.OffsetCommitResponse, error) {
 	group := PositionGroup(c.o.Group)
 	request := &sarama.OffsetCommitRequest{
@@ -275,7 +260,6 @@ func (c *Consumer) sendPositions(positions map[string]map[int32]sarama.OffsetAnd
 	return response, err
 }
 
-// positionError returns an error if Kafka did not store a position, and otherwise nil.
 func positionError(response *sarama.OffsetCommitResponse, topic string, id int32) error {
 	switch err, ok := response.Errors[topic][id]; {
 	case !ok:
@@ -287,12 +271,12 @@ func positionError(response *sarama.OffsetCommitResponse, topic string, id int32
 }
 
 // storeLastPositions stores the positions at the end of a session, so that the next owners need not
-// read messages again. It gives up after maxPositionDelay, because a rebalance waits for it.
+// read messages again. A rebalance waits for it, so it gives up after maxPositionDelay.
 func (h handler) storeLastPositions() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = h.storePositions() // if this fails, the next owners read some messages again
+		_ = h.storePositions()
 	}()
 	select {
 	case <-done:

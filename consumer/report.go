@@ -15,9 +15,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// report publishes the outcomes of items: an update for each applied item, and a dead
-// letter for each item with a cause. It returns nil once Kafka has acknowledged all of
-// them. It retries while a server is unavailable.
+// report publishes an update for each applied item and a dead letter for each item with a cause. It
+// returns nil once Kafka has acknowledged all. It retries while a server is unavailable.
 func (c *Consumer) report(session context.Context, items []*item) error {
 	var messages []*sarama.ProducerMessage
 	if err := c.retry(session, func(ctx context.Context) (err error) {
@@ -38,8 +37,7 @@ func (c *Consumer) report(session context.Context, items []*item) error {
 	return err
 }
 
-// outcomeMessages returns the updates and dead letters for items, and the updates for
-// entries on linked boards.
+// outcomeMessages returns the updates and dead letters for items, and updates for linked boards.
 func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*sarama.ProducerMessage, error) {
 	linked := linkedChanges(items)
 	ranks, bands := c.ranks(ctx, items), c.bandsOf(ctx, items, linked)
@@ -72,8 +70,7 @@ func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*saram
 	return messages, nil
 }
 
-// linkedChanges returns the changes of the entries on linked boards that the results of
-// items concern. Each entry has one change.
+// linkedChanges returns one change for each entry on a linked board that items concern.
 func linkedChanges(items []*item) []leaderboard.Change {
 	var changes []leaderboard.Change
 	index := map[leaderboard.EntryKey]int{} // positions in changes
@@ -97,8 +94,7 @@ func linkedChanges(items []*item) []leaderboard.Change {
 	return changes
 }
 
-// linkedMessages returns the updates for changes on linked boards. Parameter seasons has
-// the rank bands of each season.
+// linkedMessages returns the updates for changes on linked boards. seasons has the rank bands.
 func (c *Consumer) linkedMessages(ctx context.Context, changes []leaderboard.Change, seasons map[leaderboard.SeasonKey]bands) ([]*sarama.ProducerMessage, error) {
 	var messages []*sarama.ProducerMessage
 	boards := map[leaderboard.BoardID]*leaderboard.Board{} // nil if the board was deleted
@@ -128,8 +124,8 @@ func (c *Consumer) linkedMessages(ctx context.Context, changes []leaderboard.Cha
 	return messages, nil
 }
 
-// entryUpdate returns an update about the entry after, which is on board b. Parameter before is the
-// rank key that the user had before the batch.
+// entryUpdate returns an update about the entry after. before is the user's rank key before the
+// batch.
 func (c *Consumer) entryUpdate(b *leaderboard.Board, before leaderboard.RankKey, after *leaderboard.Entry, bands bands, now time.Time) *pb.LeaderboardUpdate {
 	u := &pb.LeaderboardUpdate{
 		BoardId: string(b.ID), Season: string(after.Season), UserId: string(after.User), Status: pb.Outcome_APPLIED,
@@ -151,14 +147,12 @@ func (c *Consumer) entryUpdate(b *leaderboard.Board, before leaderboard.RankKey,
 	return u
 }
 
-// newUpdate returns the update that reports the outcome of i. Parameter bands has the rank
-// bands of the item's season.
 func (c *Consumer) newUpdate(i *item, ranks rankTable, bands bands) *pb.LeaderboardUpdate {
 	now, entry := time.Now(), i.outcome.Entry
 	entry.SeasonKey, entry.User = i.result.SeasonKey, i.result.User
 	u := c.entryUpdate(i.board, i.before, &entry, bands, now)
 	u.Status, u.Reason = protoconv.FromStatus(i.outcome.Status), string(i.outcome.Reason)
-	if i.record.GetNotification() { // the update is about the user's entry, not about a result
+	if i.record.GetNotification() { // the update is about the entry, not about a result
 		return u
 	}
 	content := i.result.ContentID()
@@ -172,8 +166,8 @@ func (c *Consumer) newUpdate(i *item, ranks rankTable, bands bands) *pb.Leaderbo
 	return u
 }
 
-// setPrevious sets the fields of an update that describe the user's state before the result. It
-// also sets the fields Repeated, Stands and RankKeyAfter.
+// setPrevious sets the fields about the user's state before the result, and Repeated, Stands and
+// RankKeyAfter.
 func (i *item) setPrevious(u *pb.LeaderboardUpdate, now time.Time, ranks rankTable) {
 	o := &i.outcome
 	u.Repeated, u.Stands = o.Repeated, o.Stands
@@ -195,11 +189,11 @@ func (i *item) setPrevious(u *pb.LeaderboardUpdate, now time.Time, ranks rankTab
 	}
 }
 
-// rankTable holds the competition rank of each rank key, by season; 0 means unknown.
+// rankTable has the competition ranks of rank keys; 0 is unknown.
 type rankTable map[leaderboard.SeasonKey]map[leaderboard.RankKey]int64
 
-// ranks returns the competition ranks of the rank keys that users had before the results of a
-// batch. It sends one request per season. If ranks are unavailable, they stay unknown.
+// ranks returns the ranks of the rank keys that users had before their results. Ranks that are
+// unavailable stay unknown.
 func (c *Consumer) ranks(ctx context.Context, items []*item) rankTable {
 	all := rankTable{}
 	for _, i := range items {
@@ -237,8 +231,8 @@ const (
 	lastBandSize = 1e10        // more than the users of any season
 )
 
-// bandSizes are the rank bands: 1, 3, 10, 100, 1000, …. A rank belongs to the smallest band
-// that is at least as large.
+// bandSizes are the rank bands 1, 3, 10, 100, 1000, …. A rank belongs to the smallest band that is
+// not smaller.
 var bandSizes = func() []int64 {
 	sizes := []int64{1, 3}
 	for n := int64(10); n <= lastBandSize; n *= 10 {
@@ -247,15 +241,14 @@ var bandSizes = func() []int64 {
 	return sizes
 }()
 
-// bands are the rank bands of a season at the time readAt. For each band of bandSizes, the
-// list keys has the rank key at the band's last position, or an empty key if the season has
-// fewer users.
+// bands has the rank key at the last position of each of bandSizes in a season, or an empty key
+// beyond the season's users.
 type bands struct {
 	readAt time.Time
 	keys   []leaderboard.RankKey
 }
 
-// bandOf returns the band of the rank key k, or 0 if it is unknown.
+// bandOf returns the band of k, or 0 if it is unknown.
 func (b bands) bandOf(k leaderboard.RankKey) int64 {
 	for i, last := range b.keys {
 		if last == "" || k <= last { // fewer than bandSizes[i] users are better
@@ -265,8 +258,8 @@ func (b bands) bandOf(k leaderboard.RankKey) int64 {
 	return 0
 }
 
-// bandsOf returns the bands of the seasons of items and of changes on linked boards. If
-// ranks of a season are unavailable, the bands of this season are unknown.
+// bandsOf returns the bands of the seasons of items and linked. Bands that are unavailable stay
+// unknown.
 func (c *Consumer) bandsOf(ctx context.Context, items []*item, linked []leaderboard.Change) map[leaderboard.SeasonKey]bands {
 	all := map[leaderboard.SeasonKey]bands{}
 	var failures []error
@@ -292,7 +285,7 @@ func (c *Consumer) bandsOf(ctx context.Context, items []*item, linked []leaderbo
 	return all
 }
 
-// seasonBands returns the bands of a season, which may be bandsAge old.
+// seasonBands returns the bands of a season, at most bandsAge old.
 func (c *Consumer) seasonBands(ctx context.Context, season leaderboard.SeasonKey) (bands, error) {
 	b, ok := c.bands.Get(season)
 	now := time.Now()

@@ -14,10 +14,9 @@ import (
 // errStuck is the error of an operation that made no progress for StuckAfter.
 var errStuck = errors.New("no progress for too long")
 
-// retry calls f until f succeeds or session is done. The intervals between the calls grow
-// and have jitter. If the session ends before f succeeds, retry returns the cause of the
-// end. It returns errStuck in two cases: a call of f does not return within StuckAfter, or
-// f fails for longer than StuckAfter with errors that do not mean an unavailable server.
+// retry calls f, at growing intervals, until f succeeds. Errors: the cause of the session's end;
+// errStuck if a call of f does not return within StuckAfter, or if f fails for longer with errors
+// that do not mean an unavailable server.
 func (c *Consumer) retry(session context.Context, f func(context.Context) error) error {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.InitialInterval, intervals.MaxInterval = 50*time.Millisecond, 5*time.Second
@@ -41,10 +40,9 @@ func (c *Consumer) retry(session context.Context, f func(context.Context) error)
 	return err
 }
 
-// attempt calls f with ApplyTimeout. The end of the session does not interrupt f,
-// because the next owner of the partition would have to repeat the work. If f does
-// not return within StuckAfter, attempt abandons the goroutine of f and returns
-// errStuck.
+// attempt calls f with ApplyTimeout. The end of the session does not interrupt f, because the next
+// owner would repeat the work. If f does not return within StuckAfter, attempt abandons its
+// goroutine and returns errStuck.
 func (c *Consumer) attempt(session context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(session), c.o.ApplyTimeout)
 	defer cancel()

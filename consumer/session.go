@@ -12,8 +12,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// session consumes topics until the next rebalance, until the topics change or until
-// ctx is done. It returns nil in these cases.
+// session consumes topics until the next rebalance, until the topics change or until ctx is done.
+// It returns nil in these cases.
 func (c *Consumer) session(ctx context.Context, topics map[string]string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -42,14 +42,13 @@ func (c *Consumer) session(ctx context.Context, topics map[string]string) error 
 	return err
 }
 
-// handler implements [sarama.ConsumerGroupHandler] for one session. A claim, in sarama's terms,
-// is a partition that the group has assigned to this consumer.
+// handler implements [sarama.ConsumerGroupHandler] for one session. A claim is a partition that the
+// group has assigned to this consumer.
 type handler struct {
 	*Consumer
-	topics   map[string]string // topic ids by topic name; the id is committed with every offset
+	topics   map[string]string // topic ids by name, which are committed with every offset
 	endCause *error            // why the session ended
-	// positions are the positions of the rank index in the session's partitions. Setup sets
-	// them before any ConsumeClaim.
+	// positions is set by Setup, before any ConsumeClaim.
 	positions *positions
 }
 
@@ -72,8 +71,7 @@ func (h handler) Setup(s sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// Cleanup runs at the end of a session, after every ConsumeClaim. It does not
-// commit: sarama commits the marked offsets after Cleanup returns.
+// Cleanup runs after every ConsumeClaim. sarama commits the marked offsets after it returns.
 func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
 	h.metrics.partitions.Set(0)
 	h.metrics.lag.Reset()
@@ -83,8 +81,8 @@ func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// ConsumeClaim applies the messages of one partition until the session ends. A second
-// goroutine reports the outcomes of a batch while ConsumeClaim applies the next batch.
+// ConsumeClaim applies the messages of one partition until the session ends. Another goroutine
+// reports a batch while ConsumeClaim applies the next one.
 func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
@@ -92,8 +90,8 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	var reporting, following sync.WaitGroup
 	found := make(chan struct{})
 	following.Go(func() { h.followIndex(ctx, claim, found) })
-	// Usually no offset is marked before the stored position is known. Without this wait, a session
-	// that ends soon could mark no offset, and the next owner would apply its messages again.
+	// Without this wait, a session that ends soon could mark no offset, and the next owner would
+	// apply its messages again.
 	select {
 	case <-found:
 	case <-time.After(maxPositionDelay):
@@ -102,13 +100,13 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	reporting.Go(func() {
 		if err := h.reportAndMark(s, claim, applied); err != nil {
 			cancel(err)
-			for p := range applied { // drop the batches after the failed one: none of them may be marked
+			for p := range applied { // no batch after the failed one may be marked
 				p.spans.end(context.Canceled)
 			}
 		}
 	})
 	var waits waitingItems
-	last := claim.InitialOffset() - 1 // the offset of the last message that was read
+	last := claim.InitialOffset() - 1 // offset of the last message that was read
 	for {
 		batch, ok := h.nextBatch(ctx, claim, &waits)
 		if !ok {
@@ -138,10 +136,9 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 		h.metrics.stuck.Inc()
 		return fmt.Errorf("consumer: partition %d of %s: %w", claim.Partition(), claim.Topic(), err)
 	}
-	return nil // if the session ended, the next owner applies the unmarked messages again
+	return nil // the next owner applies the unmarked messages again
 }
 
-// decodeBatch returns decoded items for messages that were just read.
 func (h handler) decodeBatch(batch []*sarama.ConsumerMessage) []*item {
 	now := time.Now()
 	items := make([]*item, len(batch))
@@ -154,9 +151,8 @@ func (h handler) decodeBatch(batch []*sarama.ConsumerMessage) []*item {
 	return items
 }
 
-// nextBatch waits for a message, and returns it together with the other messages that
-// have arrived. If the time to look for missing boards comes before a message, it returns
-// an empty batch. It returns false when ctx is done or the claim has ended.
+// nextBatch waits for a message, and returns all messages that have arrived. The batch is empty if
+// missing boards are due first. It returns false when ctx is done or the claim has ended.
 func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim, waits *waitingItems) (batch []*sarama.ConsumerMessage, ok bool) {
 	messages := claim.Messages()
 	if waits.full() {
@@ -194,24 +190,22 @@ func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim,
 
 // progress describes a batch that applyBatch has handled.
 type progress struct {
-	items  []*item         // items to report, without the items that wait for their boards
-	offset int64           // the offset to commit after items are reported
-	ctx    context.Context // the session's context, with the batch's first span
+	items  []*item         // without the items that wait for their boards
+	offset int64           // offset to commit after items are reported
+	ctx    context.Context // session's context with the batch's first span
 	spans  spans
 }
 
-// syncPoll is the interval at which reportAndMark checks again whether the rank index
-// is synced.
+// syncPoll is the interval at which reportAndMark checks whether the rank index is synced.
 const syncPoll = 100 * time.Millisecond
 
-// reportAndMark reports the outcomes of applied batches one after another, and marks
-// the offset of each batch for commit.
+// reportAndMark reports applied batches one after another, and marks their offsets for commit.
 //
-// While the rank index is not synced, or is not yet brought up to date with the messages before
-// the claim, the index's position stays (see position.go). reportAndMark then marks an offset
-// only if Kafka has a position, from which the next owner would bring the index up to date.
+// While the index is not up to date, its position stays. reportAndMark then marks an offset only if
+// Kafka has a position, from which the next owner would bring the index up to date (see
+// position.go).
 func (h handler) reportAndMark(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, applied <-chan progress) error {
-	offset := int64(-1) // the offset after the last reported batch; -1 before the first batch
+	offset := int64(-1) // offset after the last reported batch; -1 before the first
 	p := partition{claim.Topic(), claim.Partition()}
 	mark := func() {
 		if offset >= 0 && h.positions.advance(p, offset, h.service.Synced()) {

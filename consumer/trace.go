@@ -9,16 +9,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// spans are the spans of a batch: one in each trace that its messages name. The first
-// span is the parent of the spans of store and index calls. The other spans link to the
-// first.
-//
-// The consumer continues sampled traces, and begins no trace. A batch without a sampled message has
-// no spans.
+// spans are the spans of a batch, one in each sampled trace of its messages. The first span is the
+// parent of the spans of store and index calls. The others link to the first.
 type spans []trace.Span
 
-// startSpans begins the spans of a batch from one topic. The returned context has the
-// first of them.
+// startSpans begins the spans of a batch. The returned context has the first one.
 func (c *Consumer) startSpans(ctx context.Context, topic string, items []*item) (context.Context, spans) {
 	if c.o.TracerProvider == nil {
 		return ctx, nil
@@ -47,7 +42,6 @@ func (c *Consumer) startSpans(ctx context.Context, topic string, items []*item) 
 	return trace.ContextWithSpan(ctx, all[0]), all
 }
 
-// end ends the spans. Parameter err is the error of the batch.
 func (s spans) end(err error) {
 	for _, span := range s {
 		observe.Fail(span, err)

@@ -8,32 +8,26 @@ import (
 )
 
 const (
-	// maxWaiting and maxWaitingBytes bound the messages of one partition that wait for
-	// their boards. When one of the bounds is reached, the consumer reads no further
-	// messages of the partition until some waiting messages are done.
+	// maxWaiting and maxWaitingBytes bound the messages of one partition that wait for their
+	// boards. At a bound, the consumer stops reading the partition.
 	maxWaiting      = 4096
 	maxWaitingBytes = 16 << 20
-	// boardPoll is the interval at which the consumer looks for missing boards.
-	boardPoll = time.Second
+	boardPoll       = time.Second
 )
 
-// waitingItems holds items of one partition whose boards are not in the store. The items are
-// in the order of their offsets. A result may arrive before its board, because the log
-// and the store are copied between regions separately.
+// waitingItems has the items of one partition whose boards are missing, by offset. A result may
+// arrive before its board, because the log and the store are copied between regions separately.
 //
-// Results of other boards are applied without waiting. No offset beyond the first waiting
-// item is committed, so a crash loses no waiting item.
+// No offset beyond the first waiting item is committed, so a crash loses no item.
 type waitingItems struct {
 	items []*item
 	bytes int
 	dueAt time.Time // when to look for the boards again
 }
 
-// full reports whether one of the bounds of waiting messages is reached.
 func (w *waitingItems) full() bool { return len(w.items) >= maxWaiting || w.bytes >= maxWaitingBytes }
 
-// timer returns a timer for the time to look for the boards again, or nil if no item
-// waits.
+// timer returns a timer for dueAt, or nil if no item waits.
 func (w *waitingItems) timer() *time.Timer {
 	if len(w.items) == 0 {
 		return nil
@@ -41,10 +35,9 @@ func (w *waitingItems) timer() *time.Timer {
 	return time.NewTimer(time.Until(w.dueAt))
 }
 
-// admit takes the decoded items of a new batch, and returns the items to apply now. If dueAt has
-// passed, it returns all waiting items, followed by batch. Before dueAt, the items of batch whose
-// boards are those of waiting items join the waiting items. This keeps the order of the items of
-// each board, and saves reads of the store.
+// admit takes the items of a new batch, and returns the items to apply now. After dueAt, these
+// include all waiting items. Before dueAt, items of the boards of waiting items wait too, which
+// keeps each board's order.
 func (w *waitingItems) admit(batch []*item) []*item {
 	var items []*item
 	missing := map[leaderboard.BoardID]bool{}
@@ -66,7 +59,6 @@ func (w *waitingItems) admit(batch []*item) []*item {
 	return items
 }
 
-// add adds an item. The first item that waits sets dueAt.
 func (w *waitingItems) add(i *item) {
 	if len(w.items) == 0 {
 		w.dueAt = time.Now().Add(boardPoll)
@@ -75,9 +67,9 @@ func (w *waitingItems) add(i *item) {
 	w.bytes += len(i.message.Value)
 }
 
-// keepWaiting adds to w the items that must still wait for their boards, and returns the other
-// items. An item stops waiting once its board has been missing for limit. While the store does not
-// answer, no item stops waiting.
+// keepWaiting adds to w the items that must still wait, and returns the others. An item stops
+// waiting once its board has been missing for limit. While the store does not answer, no item stops
+// waiting.
 func (w *waitingItems) keepWaiting(items []*item, limit time.Duration) (done []*item) {
 	now := time.Now()
 	for _, i := range items {
@@ -101,8 +93,8 @@ func (w *waitingItems) keepWaiting(items []*item, limit time.Duration) (done []*
 	return done
 }
 
-// nextOffset returns the offset to commit. No item before this offset waits. Parameter last
-// is the offset of the last message that was read.
+// nextOffset returns the offset to commit. No earlier item waits. last is the offset of the last
+// message that was read.
 func (w *waitingItems) nextOffset(last int64) int64 {
 	if len(w.items) > 0 {
 		return w.items[0].message.Offset

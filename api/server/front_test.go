@@ -92,7 +92,7 @@ func TestForwardedClientsAreLimitedSeparately(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		proxies       []string
-		first, second []string // of two calls
+		first, second []string // X-Forwarded-For of two calls
 		same          bool     // whether both calls count as calls of one client
 	}{
 		{"no proxy is trusted", nil, []string{"192.0.2.1"}, []string{"192.0.2.2"}, true},

@@ -19,8 +19,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// gateway turns REST requests into gRPC calls on an in-process connection. For an invalid request, it
-// makes the call with the error in the admission, and the interceptors return this error.
+// gateway turns REST requests into gRPC calls on an in-process connection. For an invalid request,
+// it makes the call with the error in the admission, and the interceptors return this error.
 type gateway struct {
 	*runtime.ServeMux
 	admission    func(ctx context.Context, authorization []string, method string) *admission

@@ -48,7 +48,7 @@ type harness struct {
 	http    *httptest.Server
 	conn    *grpc.ClientConn
 	log     *lockedBuffer
-	keys    map[string]string // by scope, or by a name that the test chose
+	keys    map[string]string // secrets by scope, or by a name that the test chose
 }
 
 func newHarness(t testing.TB, o Options) *harness {

@@ -61,7 +61,7 @@ func newBodilessServer(mux *http.ServeMux, log *slog.Logger) *http.Server {
 
 const (
 	maxHeaderBytes   = 32 << 10
-	handshakeTimeout = 10 * time.Second // also for the headers of a request
+	handshakeTimeout = 10 * time.Second // also bounds the time to receive the headers of a request
 	idleTimeout      = 2 * time.Minute
 	// drainTimeout bounds the wait for a body that no handler reads.
 	drainTimeout = 2 * time.Second

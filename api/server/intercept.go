@@ -198,10 +198,10 @@ func report(ctx context.Context, err error) error {
 
 type metrics struct {
 	log     *slog.Logger
-	level   slog.Level // of calls without a fault of the server
+	level   slog.Level // level of calls without a fault of the server
 	seconds *prometheus.HistogramVec
 	running *prometheus.GaugeVec
-	visible *prometheus.HistogramVec // from the submit of a result
+	visible *prometheus.HistogramVec // time from a submit until reads see the result
 	panics  prometheus.Counter
 }
 

@@ -81,7 +81,7 @@ type slots struct {
 
 type slot struct {
 	*semaphore.Weighted
-	callers int // that wait for the semaphore or have acquired it
+	callers int // number of callers that wait for the semaphore or have acquired it
 }
 
 // acquire waits for one of the n slots of a key. Without an error, the caller must call release.

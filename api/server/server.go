@@ -154,7 +154,7 @@ type Server struct {
 func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Options) (*Server, error) {
 	s := &Server{service: svc, keys: keys, options: o.withDefaults(), watchersOf: map[string]int64{}, anonymousTimeout: anonymousReceiveTimeout}
 	s.stopping, s.stop = context.WithCancel(context.Background())
-	openScope := auth.Public // of callers without credentials
+	openScope := auth.Public // scope of callers without credentials
 	switch {
 	case o.Insecure:
 		openScope = auth.Admin
@@ -237,7 +237,7 @@ func (s *Server) Serve(ctx context.Context, rest, grpcListener net.Listener) err
 	serve := func() error { return server.Serve(rest) }
 	if s.options.TLS != nil {
 		server.TLSConfig = s.options.TLS.Clone()
-		serve = func() error { return server.ServeTLS(rest, "", "") } // with HTTP/2
+		serve = func() error { return server.ServeTLS(rest, "", "") } // also serves HTTP/2
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {

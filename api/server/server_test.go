@@ -320,7 +320,7 @@ func TestNoWait(t *testing.T) {
 	for _, tt := range []struct {
 		path, body string
 		status     int
-		statusPath []any // of the status in the answer
+		statusPath []any // path of the status in the answer
 	}{
 		{"/v1/scores", result, http.StatusOK, []any{"status"}},
 		{"/v1/scores?no_wait=false", result, http.StatusOK, []any{"status"}},

@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// compareAll compares every ladder with the model by every method of Ranker. In a ladder of more
-// than
+// compareAll compares every ladder with the model by every method of Ranker. In a large ladder, it
+// makes the calls about one standing for a sample of the standings.
 func (f *fixture) compareAll() {
 	f.Helper()
 	for _, d := range f.model.divisions() {

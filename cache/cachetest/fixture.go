@@ -32,7 +32,7 @@ type fixture struct {
 	model  *model
 	now    time.Time // the time that tick returned last
 
-	samples int // of calls of samplePositions
+	samples int // number of calls of samplePositions
 }
 
 // start is the earliest event time of the entries that the method entry makes.

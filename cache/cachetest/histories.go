@@ -35,10 +35,10 @@ type history struct {
 	name    string
 	board   leaderboard.Board
 	users   []leaderboard.UserID
-	scores  int                           // of different scores
-	seconds int                           // of different event times
-	values  int                           // of different values of an attribute
-	version map[leaderboard.UserID]uint64 // of each user's entry
+	scores  int                           // number of different scores
+	seconds int                           // number of different event times
+	values  int                           // number of different values of an attribute
+	version map[leaderboard.UserID]uint64 // latest version of each user's entry
 }
 
 func newHistory(rng *rand.Rand, n int) *history {

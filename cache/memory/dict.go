@@ -17,7 +17,7 @@ type dict struct {
 	old      cells
 	frontier uint64
 	cursor   int // the next cell of old to move
-	count    int // of users
+	count    int // number of users
 }
 
 type cell struct {

@@ -11,8 +11,8 @@ type queue struct {
 
 // removal is an update after which a user was in no ladder.
 type removal struct {
-	ref     uint32 // of the user's record
-	version uint64 // of the update
+	ref     uint32 // location of the user's record
+	version uint64 // version of the update
 }
 
 func (q *queue) push(r removal) {

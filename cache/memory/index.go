@@ -40,7 +40,7 @@ type seasonIndex struct {
 	table   *table          // nil while the season is not loaded
 	pending *pendingUpdates // nil while no Rebuild runs
 
-	rebuilds int // that run or wait; guarded by Index.mu
+	rebuilds int // number of Rebuilds that run or wait; guarded by Index.mu
 }
 
 // pendingUpdates holds the entries of Updates during a Rebuild.

@@ -43,7 +43,7 @@ func (t *table) writeKey(b *strings.Builder, r rows, i int) {
 // rawPage is an incomplete answer, which table.page copies under the season's lock. finish
 // completes it without the lock.
 type rawPage struct {
-	first     leaderboard.Ranks // of the first standing
+	first     leaderboard.Ranks // ranks of the first standing
 	keyBytes  int
 	standings []leaderboard.Standing // only AchievedAt is set
 	bytes     strings.Builder        // for each standing: the length of the user id, the id, the rank key

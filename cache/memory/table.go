@@ -40,7 +40,7 @@ type table struct {
 	spare       []uint32                        // unused indexes of ladders
 	divisions   map[leaderboard.Division]uint32 // indexes of ladders
 	removals    queue
-	rankedUsers int // in the overall ladder
+	rankedUsers int // number of users in the overall ladder
 	asOf        time.Time
 }
 

@@ -157,7 +157,7 @@ func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
 	random := rng.Perm(n)
 	for _, c := range []struct {
 		name  string
-		fill  float64 // the least that the test accepts
+		fill  float64 // least fill that the test accepts
 		entry func(i int) leaderboard.Entry
 	}{
 		{"in order", 0.85, func(i int) leaderboard.Entry { return entry(fmt.Sprint(i), uint64(i), 0, 1) }},
@@ -394,7 +394,7 @@ func FuzzTable(f *testing.F) {
 					e := entry(user, uint64(i*7919%256), int64(i%3), 0)
 					e.Divisions = division(fmt.Sprint(i % 2))
 					put(e)
-				case 4, 5, 6: // from either end or in between
+				case 4, 5, 6: // removals from either end or in between
 					put(unranked(fmt.Sprint("run", op%4, ".", []int{i, 255 - i, i * 101 % 256}[op%8-4]), 0))
 				case 7:
 					put(unranked(fmt.Sprint("run", i%4, ".", i), 0))

@@ -43,7 +43,7 @@ type leaf struct {
 	heads      uint64      // bit i is set if entry i is a head
 	parent     uint32      // 0 in the root
 	prev, next uint32      // 0 if there is no such leaf
-	n          uint32      // of entries
+	n          uint32      // number of entries
 	refs       [fan]uint32 // the records of the entries' users
 }
 
@@ -52,7 +52,7 @@ type leaf struct {
 type inner struct {
 	parent uint32
 	level  uint32 // 1 if the children are leaves
-	n      uint32 // of children
+	n      uint32 // number of children
 	_      uint32
 	child  [fan]uint32
 	refs   [fan]uint32 // the user of each child's first entry
@@ -91,7 +91,7 @@ func (f *forest) innerRows(i uint32) rows { return f.inners.element(i)[innerHead
 type tree struct {
 	root     uint32 // 0 if the ladder is empty
 	last     uint32
-	level    uint32 // of the root; leaves have level 0
+	level    uint32 // level of the root; leaves have level 0
 	sum      counts
 	field    int // offset of the user's leaf in a user's record; 0 for the overall ladder
 	division leaderboard.Division
@@ -121,7 +121,7 @@ func (f *forest) lowerBound(r rows, refs *[fan]uint32, lo, hi int, b bound) int 
 			return lo
 		}
 	}
-	for lo < hi { // entries whose words equal those of b
+	for lo < hi { // the words of these entries equal those of b
 		mid := int(uint(lo+hi) >> 1)
 		if string(f.users.id(refs[mid])) < b.id {
 			lo = mid + 1
