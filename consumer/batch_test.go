@@ -18,8 +18,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// blockingService is a service whose calls of Refresh, Complete and Apply wait until release is
-// closed. A test can therefore count concurrent calls.
+// blockingService is a service whose calls wait until release is closed, so that a test can count
+// concurrent calls.
 type blockingService struct {
 	service
 	mu      sync.Mutex
@@ -80,8 +80,8 @@ func (s *blockingService) Apply(_ context.Context, b *leaderboard.Board, results
 	return leaderboard.ApplyReport{Outcomes: make([]leaderboard.Outcome, len(results))}, nil
 }
 
-// concurrentCalls calls f, and returns how often f made each call before any blocked
-// call returned. Then it releases the blocked calls and waits until f returns.
+// concurrentCalls returns how often f makes each call before any call returns. Then it releases the
+// calls and waits for f.
 func (s *blockingService) concurrentCalls(f func()) map[string]int {
 	done := make(chan struct{})
 	go func() {
@@ -107,9 +107,8 @@ func recordItem(t *testing.T, r *pb.MatchResultRecord) *item {
 	return &item{message: &sarama.ConsumerMessage{Value: value}, readAt: time.Now(), record: r}
 }
 
-// The users of the notifications in a batch are refreshed concurrently, each once. If the
-// store is unavailable, a notification stays pending. If the board of a notification was deleted,
-// the notification stays pending without a board, so that resolve handles it again.
+// The notification of a deleted board stays pending without a board, so that resolve handles it
+// again.
 func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocking()
@@ -147,8 +146,7 @@ func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 	})
 }
 
-// The results of each board of a batch are applied in one call, and several boards
-// concurrently. If the results of a board cannot be written, they stay pending in order.
+// If the results of a board cannot be written, they stay pending in order.
 func TestBoardsAreAppliedConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocking()
@@ -178,9 +176,7 @@ func TestBoardsAreAppliedConcurrently(t *testing.T) {
 	})
 }
 
-// resolve loads each board of a batch once, even a board that does not exist. It
-// completes the results concurrently. The next attempt repeats only the calls that failed
-// because the store was unavailable.
+// The next attempt repeats only the calls that failed because the store was unavailable.
 func TestResolveLoadsEachBoardOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocking()
@@ -233,8 +229,7 @@ func (staleService) Complete(_ context.Context, _ *leaderboard.Board, r leaderbo
 	return r, nil
 }
 
-// If the cached board refuses a result, the result gets the stored board. Other results
-// keep the cached board.
+// Only the result that the cached board refuses gets the stored board.
 func TestResolveReloadsABoardThatRefusesAResult(t *testing.T) {
 	c := &Consumer{service: staleService{}}
 	var items []*item

@@ -20,8 +20,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// outcomes returns the match id, the status and any reason of the first n updates,
-// sorted.
+// outcomes returns the match, the status and the reason of the first n updates, sorted.
 func (c *cluster) outcomes(n int) []string {
 	c.t.Helper()
 	var got []string
@@ -36,16 +35,15 @@ func (c *cluster) outcomes(n int) []string {
 	return got
 }
 
-// nextMillisecond waits until the clock reaches another millisecond. Message times are in
-// whole milliseconds, so the next message has a later time than all earlier events.
+// nextMillisecond waits for the next millisecond. Message times are in whole milliseconds, so the
+// next message is later than all earlier events.
 func nextMillisecond() {
 	for start := time.Now(); !time.Now().Truncate(time.Millisecond).After(start); {
 		runtime.Gosched()
 	}
 }
 
-// A consumer may have cached an older version of a board. Before it refuses a result, it
-// reads the board again, because the newer version may accept the result.
+// The newer version of a cached board may accept the result.
 func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 	window := func(id leaderboard.SeasonID, year int) leaderboard.Season {
 		return leaderboard.Season{ID: id, Start: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC), End: time.Date(year+1, 1, 1, 0, 0, 0, 0, time.UTC)}
@@ -112,8 +110,7 @@ func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 	}
 }
 
-// After a season is ended early, results achieved after the new end are rejected. They are
-// not dead letters. Results achieved before the new end still count.
+// Results after the new end are rejected, not dead letters. Earlier results still count.
 func TestResultsOfASeasonThatEndedEarly(t *testing.T) {
 	c := start(t)
 	store, index := embedded.Open(t)
@@ -146,9 +143,8 @@ func TestResultsOfASeasonThatEndedEarly(t *testing.T) {
 	}
 }
 
-// Results that arrive before their board wait until the board is created, and are then
-// applied in order. Results of other boards do not wait. The offset of a waiting result
-// is not committed, so the next consumer reads the result again.
+// Results that arrive before their board wait, and are applied in order. Other boards do not wait.
+// The offset of a waiting result is not committed.
 func TestResultsWaitForTheirBoard(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -186,9 +182,7 @@ func TestResultsWaitForTheirBoard(t *testing.T) {
 	}
 }
 
-// A result becomes a dead letter if its board is not created within BoardWait. While
-// MaxWaiting results of a partition wait, the consumer reads no other results of the
-// partition.
+// While MaxWaiting results of a partition wait, the consumer reads no others of the partition.
 func TestResultsOfAnUnknownBoardBecomeDeadLetters(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -210,9 +204,8 @@ func TestResultsOfAnUnknownBoardBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// A board is deleted and created again. A consumer reads the log from the oldest message. Results
-// received before the deletion do not count. Results received after the deletion count, even if
-// they were received before the new board was created.
+// Results received before the deletion of a board do not count on the recreated board. Later ones
+// count, even if they were received before it was created.
 func TestARewoundLogDoesNotFillARecreatedBoard(t *testing.T) {
 	c := start(t)
 	store, index := embedded.Open(t)

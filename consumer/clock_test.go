@@ -55,7 +55,6 @@ func TestReceivedAtIsBoundedByTheMessage(t *testing.T) {
 	}
 }
 
-// Results of an aborted transaction are not applied.
 func TestAbortedTransactionsAreNotRead(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -84,15 +83,14 @@ func TestAbortedTransactionsAreNotRead(t *testing.T) {
 	if diff := cmp.Diff([]string{"committed APPLIED"}, c.outcomes(1)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
-	// If the consumer also read the aborted result, the update of that result would come first.
+	// If the aborted result was read, its update would come first.
 	c.send(message(points("u", "last", 1)))
 	if diff := cmp.Diff([]string{"committed APPLIED", "last APPLIED"}, c.outcomes(2)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
 }
 
-// A message is misplaced if it is not on the partition of the user in its value,
-// whatever its key is.
+// The key of a message does not matter.
 func TestPlacementFollowsTheUserInTheValue(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})

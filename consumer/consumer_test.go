@@ -23,8 +23,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Results that arrive twice and in any order give the same board as results that
-// arrive once, in order.
 func TestOrderAndDuplicatesDoNotMatter(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))
@@ -72,7 +70,6 @@ func TestOrderAndDuplicatesDoNotMatter(t *testing.T) {
 	}
 }
 
-// An update has the user's score and rank band before and after the batch.
 func TestUpdatesHaveScoresAndRankBands(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -103,7 +100,7 @@ func TestUpdatesHaveScoresAndRankBands(t *testing.T) {
 	}
 }
 
-// bandReads is a service that counts the reads of rank bands.
+// bandReads counts the reads of rank bands.
 type bandReads struct {
 	*ranking.Service
 	reads atomic.Int64
@@ -114,7 +111,6 @@ func (s *bandReads) KeysAt(ctx context.Context, key leaderboard.SeasonKey, posit
 	return s.Service.KeysAt(ctx, key, positions)
 }
 
-// The rank bands of all updates of a season come from one read a second.
 func TestRankBandsAreReadOnceASecond(t *testing.T) {
 	c := start(t)
 	service, _ := newService(t, ranking.Options{})
@@ -124,7 +120,7 @@ func TestRankBandsAreReadOnceASecond(t *testing.T) {
 	const results = 30
 	for i := range results {
 		c.send(message(points("ann", fmt.Sprint("m", i), 1)))
-		time.Sleep(20 * time.Millisecond) // so that most results are in a batch of their own
+		time.Sleep(20 * time.Millisecond) // most results are in a batch of their own
 	}
 	c.read(c.topics.Updates(), results)
 	if limit := int64(time.Since(began).Seconds()) + 1; s.reads.Load() == 0 || s.reads.Load() > limit {
@@ -132,8 +128,6 @@ func TestRankBandsAreReadOnceASecond(t *testing.T) {
 	}
 }
 
-// A result outside the board's limits is rejected: its update has the reason, and
-// the store has the rejected result.
 func TestRejectedResultsAreReported(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -149,8 +143,8 @@ func TestRejectedResultsAreReported(t *testing.T) {
 	}
 }
 
-// The consumer applies results in JSON and in protobuf, retractions, and
-// notifications of results that a producer has written to the store itself.
+// Results may be in JSON or protobuf. A notification names a result that a producer has written to
+// the store itself.
 func TestEveryKindOfMessage(t *testing.T) {
 	c := start(t)
 	s, store := newService(t, ranking.Options{})
@@ -198,9 +192,8 @@ func TestEveryKindOfMessage(t *testing.T) {
 	}
 }
 
-// flakyService is a service whose store seems to be unavailable at times. The field down is the
-// number of calls of Apply that fail first. Later calls apply all results, but report an error for
-// some results, chosen at random. The field applied lists the matches that were applied.
+// flakyService is a service whose first calls of Apply, down in number, fail. Later calls apply all
+// results, but report an error for some of them. applied has the applied matches.
 type flakyService struct {
 	*ranking.Service
 	mu      sync.Mutex
@@ -226,7 +219,6 @@ func (f *flakyService) Apply(ctx context.Context, b *leaderboard.Board, results 
 	return report, err
 }
 
-// After an outage of the store, every result counts once.
 func TestStoreOutageLosesNothing(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -243,7 +235,7 @@ func TestStoreOutageLosesNothing(t *testing.T) {
 	}
 }
 
-// slowService is a service that times out on batches of more than limit results.
+// slowService times out on batches of more than limit results.
 type slowService struct {
 	*ranking.Service
 	limit int
@@ -257,8 +249,7 @@ func (s slowService) Apply(ctx context.Context, b *leaderboard.Board, results []
 	return s.Service.Apply(ctx, b, results)
 }
 
-// If a store cannot apply a whole batch within ApplyTimeout, it gets fewer results
-// per call. Otherwise the batch would time out at every retry.
+// Otherwise a batch would time out at every retry.
 func TestSlowStoreGetsSmallerBatches(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -281,9 +272,8 @@ func TestSlowStoreGetsSmallerBatches(t *testing.T) {
 	}
 }
 
-// A producer may send a result without a timestamp again after the end of its season. The
-// result counts once, in the season of the first message, even if one batch contains both
-// messages.
+// A result without a timestamp that is sent again after its season's end counts in the season of
+// the first message, even if both messages are in one batch.
 func TestRetryAfterTheSeasonsEnd(t *testing.T) {
 	c := start(t)
 	end := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)

@@ -18,8 +18,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// A message that is not a valid result goes to the dead-letter topic, with its cause
-// and origin. The valid results around it are applied.
+// The valid results around an invalid message are applied.
 func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -90,8 +89,7 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// If a message is too large for a dead letter, the consumer cuts it to fit. Otherwise all later
-// messages of the partition would wait.
+// Without the cut, all later messages of the partition would wait.
 func TestDeadLettersFit(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { deadLettersFit(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { deadLettersFit(t, startReal(t)) })
@@ -159,8 +157,7 @@ func deadLettersFit(t *testing.T, c *cluster) {
 	}
 }
 
-// If the dead-letter topic has a lower size limit than other topics, dead letters are
-// cut to that limit. The updates of the same batch are published.
+// The updates of the same batch are published.
 func TestDeadLettersFitATopicWithALowLimit(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { deadLettersFitATopicWithALowLimit(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { deadLettersFitATopicWithALowLimit(t, startReal(t)) })
@@ -172,7 +169,7 @@ func deadLettersFitATopicWithALowLimit(t *testing.T, c *cluster) {
 	if err := c.admin.AlterConfig(sarama.TopicResource, c.topics.DeadLetters(), map[string]*string{"max.message.bytes": &small}, false); err != nil {
 		t.Fatal(err)
 	}
-	probes := 0 // messages that the topic accepted before the broker applied the limit
+	probes := 0 // that the topic accepted before the broker applied the limit
 	eventually(t, "the broker applies the limit", func() bool {
 		err := c.Send(t.Context(), []*sarama.ProducerMessage{{Topic: c.topics.DeadLetters(), Key: sarama.StringEncoder("probe"), Value: sarama.StringEncoder(strings.Repeat("x", 20_000))}})
 		if err == nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// In each interval, at most one line logs dead letters. It has the number of dead letters
-// since the previous line.
+// A line has the number of dead letters since the previous line.
 func TestDeadLettersAreLoggedAtARate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer

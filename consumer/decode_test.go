@@ -13,9 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// The consumer rejects arbitrary bytes, or decodes them to a result with valid ids. Any
-// board can merge such a result without a panic. The result stays the same if it is
-// encoded for a store and decoded again.
+// Arbitrary bytes are rejected, or decoded to a result with valid ids. Any board can merge such a
+// result, and a store can encode it.
 func FuzzMessage(f *testing.F) {
 	score := int64(7)
 	for _, r := range []*pb.MatchResultRecord{

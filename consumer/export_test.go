@@ -5,14 +5,13 @@ import "time"
 // Service is the part of the ranking service that the consumer needs.
 type Service = service
 
-// WithTopicPoll returns o with another interval at which a session looks for new and
-// recreated topics.
+// WithTopicPoll returns o with another interval of looking for new and recreated topics.
 func (o Options) WithTopicPoll(interval time.Duration) Options {
 	o.topicPoll = interval
 	return o
 }
 
-// WithLagPoll returns o with another interval at which a session measures its lag.
+// WithLagPoll returns o with another interval of measuring the lag.
 func (o Options) WithLagPoll(interval time.Duration) Options {
 	o.lagPoll = interval
 	return o
@@ -24,8 +23,7 @@ func (o Options) WithAdvanceInterval(interval time.Duration) Options {
 	return o
 }
 
-// WithMaxGapUsers returns o with another limit of the users whom a session remembers while it
-// reads gaps.
+// WithMaxGapUsers returns o with another limit of the users of gaps.
 func (o Options) WithMaxGapUsers(n int) Options {
 	o.maxGapUsers = n
 	return o

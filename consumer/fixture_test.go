@@ -29,8 +29,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The tests mostly wait for brokers and intervals, so run more of them concurrently
-	// than the machine has processors.
+	// The tests mostly wait, so many run concurrently.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -48,8 +47,8 @@ type cluster struct {
 	*producer.Producer
 }
 
-// start marks t as parallel. It starts an in-process cluster, and creates the service's
-// topics and the given other topics.
+// start marks t as parallel, and creates the service's and the given topics on an in-process
+// cluster.
 func start(t *testing.T, topics ...string) *cluster {
 	t.Helper()
 	t.Parallel()
@@ -61,15 +60,14 @@ func start(t *testing.T, topics ...string) *cluster {
 	return startOn(t, fake.ListenAddrs(), kafka.Topics{}, topics...)
 }
 
-// startReal marks t as parallel. It creates the service's topics, with a unique prefix, on
-// a real Kafka cluster. If there is no such cluster, the test skips.
+// startReal marks t as parallel, and creates the service's topics with a unique prefix on a real
+// Kafka cluster.
 func startReal(t *testing.T) *cluster {
 	t.Helper()
 	t.Parallel()
 	return startOn(t, realcluster.Kafka(t, 1), kafka.Topics{Prefix: "consumer-" + rand.Text() + "-"})
 }
 
-// startOn creates the service's topics and the given other topics on brokers.
 func startOn(t *testing.T, brokers []string, names kafka.Topics, topics ...string) *cluster {
 	t.Helper()
 	c := &cluster{t: t, brokers: brokers, topics: names}
@@ -90,7 +88,6 @@ func startOn(t *testing.T, brokers []string, names kafka.Topics, topics ...strin
 	return c
 }
 
-// group returns the name of the consumer group, which has the prefix of the topics.
 func (c *cluster) group() string { return c.topics.Prefix + "leaderboard" }
 
 func (c *cluster) send(messages ...*sarama.ProducerMessage) {
@@ -100,8 +97,7 @@ func (c *cluster) send(messages ...*sarama.ProducerMessage) {
 	}
 }
 
-// read returns the first n messages that arrive from a topic, read from the oldest
-// message of each partition.
+// read returns the first n messages that arrive from a topic.
 func (c *cluster) read(topic string, n int) []*sarama.ConsumerMessage {
 	c.t.Helper()
 	reader, err := sarama.NewConsumer(c.brokers, kafka.Options{}.Config("reader"))
@@ -167,8 +163,7 @@ func (c *cluster) members() []string {
 	return ids
 }
 
-// committed returns the group's committed offset of each partition of the results
-// topic, or 0 if a partition has no committed offset.
+// committed returns the committed offset of each partition of the results topic, by default 0.
 func (c *cluster) committed() [partitions]int64 {
 	c.t.Helper()
 	all := []int32{0, 1, 2, 3}
@@ -187,8 +182,7 @@ func (c *cluster) committed() [partitions]int64 {
 	return offsets
 }
 
-// allCommitted returns the sum of the group's committed offsets. If the topic starts at
-// offset 0, this is the number of committed messages.
+// allCommitted returns the sum of the committed offsets.
 func (c *cluster) allCommitted() int {
 	c.t.Helper()
 	sum := int64(0)
@@ -198,8 +192,8 @@ func (c *cluster) allCommitted() int {
 	return int(sum)
 }
 
-// results returns one message for each of the matches "m<from>" to "m<to-1>". Each result
-// has one point. The results belong to the given number of users in turn.
+// results returns a message with one point for each of the matches "m<from>" to "m<to-1>". The
+// results belong to the users in turn.
 func (c *cluster) results(from, to, users int) []*sarama.ProducerMessage {
 	var messages []*sarama.ProducerMessage
 	for i := from; i < to; i++ {
@@ -210,7 +204,6 @@ func (c *cluster) results(from, to, users int) []*sarama.ProducerMessage {
 	return messages
 }
 
-// points returns the record of a result of board b.
 func points(user, match string, n int64) *pb.MatchResultRecord {
 	return &pb.MatchResultRecord{BoardId: "b", Result: &pb.Result{UserId: user, MatchId: match, Points: &n}}
 }
@@ -249,7 +242,6 @@ func newServiceIndex(t *testing.T, o ranking.Options) (*ranking.Service, leaderb
 	return s, store, index
 }
 
-// boardB returns board b.
 func boardB(t *testing.T, s *ranking.Service) *leaderboard.Board {
 	t.Helper()
 	b, err := s.Board(t.Context(), "b")
@@ -274,14 +266,13 @@ func boardLines(t *testing.T, s *ranking.Service) []string {
 	return lines
 }
 
-// consume runs a consumer with default options until stop is called or the test
-// ends.
+// consume runs a consumer with default options until stop is called or the test ends.
 func (c *cluster) consume(s consumer.Service) (stop func()) {
 	c.t.Helper()
 	return c.join(s, consumer.Options{}).stop
 }
 
-// member is a running consumer. It stops when stop is called or the test ends.
+// member is a running consumer.
 type member struct {
 	*consumer.Consumer
 	t       *testing.T
@@ -289,7 +280,6 @@ type member struct {
 	stop    func()
 }
 
-// join runs a consumer of the cluster's topics and group.
 func (c *cluster) join(s consumer.Service, o consumer.Options) *member {
 	c.t.Helper()
 	m := &member{t: c.t, metrics: prometheus.NewRegistry()}
@@ -318,8 +308,7 @@ func (c *cluster) join(s consumer.Service, o consumer.Options) *member {
 	return m
 }
 
-// count returns the value of one of the consumer's counters or gauges, summed over its
-// labels.
+// count returns the sum of a counter's or gauge's values over its labels.
 func (m *member) count(name string) int {
 	m.t.Helper()
 	all, err := m.metrics.Gather()
@@ -339,9 +328,8 @@ func (m *member) count(name string) int {
 	return 0
 }
 
-// gate is a service. At its start, Apply calls the function gate.before. If that function
-// returns an error, Apply applies nothing and returns this error. The field applied
-// counts how often each match was applied.
+// gate is a service whose Apply fails if before fails. applied counts how often each match was
+// applied.
 type gate struct {
 	*ranking.Service
 	before func(ctx context.Context, results []leaderboard.MatchResult) error
@@ -381,11 +369,8 @@ func (g *gate) has(m string) bool {
 	return g.applied[leaderboard.MatchID(m)] > 0
 }
 
-// pass is a gate.before that lets every Apply through.
 func pass(context.Context, []leaderboard.MatchResult) error { return nil }
 
-// eventually waits until ok returns true. The failure message contains what, a
-// description of the condition.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	const timeout = 5 * time.Minute
@@ -401,7 +386,6 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// messagesIn returns the number of messages in a topic.
 func (c *cluster) messagesIn(topic string) (n int64) {
 	c.t.Helper()
 	client, err := sarama.NewClient(c.brokers, kafka.Options{}.Config("test"))

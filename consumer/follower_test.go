@@ -18,15 +18,14 @@ import (
 
 var updatesTopic = kafka.Topics{}.Updates()
 
-// followedTopic is an updates topic with a follower.
 type followedTopic struct {
 	t       *testing.T
 	brokers []string
 	admin   sarama.ClusterAdmin
-	got     chan string // match ids of the updates delivered
+	got     chan string // match ids of the delivered updates
 }
 
-// follow marks t as parallel. It creates the topic and starts a follower.
+// follow marks t as parallel, creates the topic and starts a follower.
 func follow(t *testing.T) *followedTopic {
 	t.Helper()
 	t.Parallel()
@@ -58,7 +57,6 @@ func follow(t *testing.T) *followedTopic {
 	return f
 }
 
-// createTopic creates the topic with one partition.
 func (f *followedTopic) createTopic() {
 	f.t.Helper()
 	if err := f.admin.CreateTopic(updatesTopic, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false); err != nil {
@@ -66,7 +64,6 @@ func (f *followedTopic) createTopic() {
 	}
 }
 
-// send publishes updates on a partition, one for each match.
 func (f *followedTopic) send(partition int32, matches ...string) {
 	f.t.Helper()
 	var messages []*sarama.ProducerMessage
@@ -103,8 +100,7 @@ func (f *followedTopic) wait(match string) bool {
 	}
 }
 
-// If the offset of a follower is no longer in the log, the follower continues at the end of the
-// log.
+// The follower's offset is no longer in the log.
 func TestFollowerContinuesAtTheNewestUpdate(t *testing.T) {
 	f := follow(t)
 	before := make([]string, 1000) // more than the recreated topic will have
@@ -127,7 +123,6 @@ func TestFollowerContinuesAtTheNewestUpdate(t *testing.T) {
 	}
 }
 
-// A follower reads partitions that are added later, from their oldest update.
 func TestFollowerFindsPartitions(t *testing.T) {
 	f := follow(t)
 	if err := f.admin.CreatePartitions(updatesTopic, 2, nil, false); err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// follower is a service that counts the calls by which a consumer brings the index up to date. The
-// functions may make a call fail. They get the number of the call, from 1.
+// follower counts the calls that bring the index up to date. The functions may make the nth call
+// fail, from 1.
 type follower struct {
 	consumer.Service
 	failBoard, failCatchUp, failCatchUpAll func(n int) bool
@@ -68,15 +68,15 @@ func (f *follower) CatchUpAll(ctx context.Context) error {
 	return f.Service.CatchUpAll(ctx)
 }
 
-// follow runs a consumer with the service f, on which the caller may set the functions.
+// follow runs a consumer with the service f.
 func (r *region) follow(f *follower, o consumer.Options) *member {
 	f.Service, f.drops = ranking.New(r.store, r.index, ranking.Options{}), map[leaderboard.SeasonKey]int{}
 	o.BatchResults, o.SessionTimeout = 20, 2*time.Second
 	return r.join(f, o)
 }
 
-// leaveGap applies messages while the consumer is cut off from the index. Before that, it applies
-// the messages of fill, and reads the ranks of all boards, which fills the index.
+// leaveGap applies the messages of fill, fills the index, and then applies messages without the
+// index.
 func (r *region) leaveGap(fill, messages []*sarama.ProducerMessage, boards ...leaderboard.BoardID) {
 	r.t.Helper()
 	first := r.start(false)
@@ -91,8 +91,8 @@ func (r *region) leaveGap(fill, messages []*sarama.ProducerMessage, boards ...le
 	first.stop()
 }
 
-// positionsReach reports whether the index's position is the committed offset in each partition that
-// has one.
+// positionsReach reports whether the position is the committed offset in each partition that has
+// one.
 func (r *region) positionsReach(committed [partitions]int64) bool {
 	for p, position := range r.positionsOf() {
 		if max(position, 0) != committed[p] {
@@ -102,7 +102,6 @@ func (r *region) positionsReach(committed [partitions]int64) bool {
 	return true
 }
 
-// result returns the message of a result with one point.
 func (r *region) result(board, user, match string) *sarama.ProducerMessage {
 	record := points(user, match, 1)
 	record.BoardId = board
@@ -111,7 +110,7 @@ func (r *region) result(board, user, match string) *sarama.ProducerMessage {
 	return m
 }
 
-// If a read of a gap fails, the next attempt continues after the batches that were read. If the
+// If the read of a gap fails, the next attempt continues after the batches that were read. If the
 // index then fails, no message is read again.
 func TestCatchingUpContinues(t *testing.T) {
 	r := openRegion(t)
@@ -135,8 +134,8 @@ func TestCatchingUpContinues(t *testing.T) {
 	r.checkRanks(map[string]int{"u0": 121})
 }
 
-// The limit of remembered users holds for all partitions together. Beyond it, the largest season is
-// dropped, once for all partitions. The users of other seasons are refreshed.
+// The limit of users is for all partitions together. Beyond it, the largest season is dropped once.
+// The users of other seasons are refreshed.
 func TestGapsWithManyUsers(t *testing.T) {
 	r := openRegion(t)
 	if _, err := r.reader.CreateBoard(t.Context(), leaderboard.Board{ID: "small", Policy: leaderboard.Sum}); err != nil {
@@ -165,7 +164,7 @@ func TestGapsWithManyUsers(t *testing.T) {
 	}
 }
 
-// If there are too many seasons to remember, all seasons are dropped, once for all partitions.
+// If there are too many seasons, all are dropped, once for all partitions.
 func TestGapsWithManySeasons(t *testing.T) {
 	r := openRegion(t)
 	var fill, gap []*sarama.ProducerMessage
@@ -193,8 +192,8 @@ func TestGapsWithManySeasons(t *testing.T) {
 	}
 }
 
-// loseMessages gives dan a point, by a message that is no longer in the log and whose update the
-// index lacks. It returns the scores of all users.
+// loseMessages gives dan a point by a message that is no longer in the log, and whose update the
+// index lacks. It returns all scores.
 func (r *region) loseMessages() map[string]int {
 	r.t.Helper()
 	scores := map[string]int{"dan": 1}
@@ -242,7 +241,6 @@ func (r *region) checkLoss(scores map[string]int) {
 	r.checkRanks(scores)
 }
 
-// ends returns the end of each partition of the results topic.
 func (r *region) ends() (all [partitions]int64) {
 	r.t.Helper()
 	client, err := sarama.NewClient(r.brokers, kafka.Options{}.Config("test"))
@@ -258,8 +256,7 @@ func (r *region) ends() (all [partitions]int64) {
 	return all
 }
 
-// A broker lost the newest messages of each partition. They were applied, and the index lacks their
-// updates. The committed offset is then beyond the end of the log, and is reset.
+// The committed offset is beyond the end of the log, and is reset.
 func TestIndexAfterALossOfNewestMessages(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { indexAfterALossOfNewestMessages(t, openRegion(t)) })
 	t.Run("Kafka", func(t *testing.T) { indexAfterALossOfNewestMessages(t, openRegionOn(startReal(t))) })
@@ -298,7 +295,7 @@ func TestIndexAfterALossOfAllOffsets(t *testing.T) {
 	r.checkLoss(scores)
 }
 
-// Kafka keeps positions for years, also while only an older version runs, which does not store them.
+// An older version may run for long, and does not store positions again.
 func TestPositionsDoNotExpire(t *testing.T) {
 	t.Parallel()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))
@@ -314,7 +311,7 @@ func TestPositionsDoNotExpire(t *testing.T) {
 		if commit := r.(*kmsg.OffsetCommitRequest); commit.Group == consumer.PositionGroup(c.group()) {
 			mu.Lock()
 			defer mu.Unlock()
-			retention := time.Duration(0) // of the broker
+			retention := time.Duration(0) // by default
 			if commit.Version <= 4 {
 				retention = time.Duration(commit.RetentionTimeMillis) * time.Millisecond
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// closedService is a service that applies nothing until open is called.
+// closedService applies nothing until open is called.
 type closedService struct {
 	consumer.Service
 	opened chan struct{}
@@ -32,9 +32,7 @@ func (c closedService) Apply(ctx context.Context, b *leaderboard.Board, results 
 	}
 }
 
-// The lag is the number of messages whose offsets are not committed, even while no message can be
-// applied. The metric visible_seconds has one value for each applied result, and none for a
-// duplicate.
+// The lag counts messages that cannot be applied yet. The metric visible_seconds skips duplicates.
 func TestLagAndVisibleTime(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -54,7 +52,6 @@ func TestLagAndVisibleTime(t *testing.T) {
 	}
 }
 
-// hasMetric reports whether the consumer has a value of a metric.
 func (m *member) hasMetric(name string) bool {
 	m.t.Helper()
 	all, err := m.metrics.Gather()
@@ -69,7 +66,6 @@ func (m *member) hasMetric(name string) bool {
 	return false
 }
 
-// samples returns the number of values of one of the consumer's histograms.
 func (m *member) samples(name string) int {
 	m.t.Helper()
 	all, err := m.metrics.Gather()

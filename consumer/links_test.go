@@ -31,8 +31,7 @@ func linkedTexts(r *ranking.Receipt) string {
 	return strings.Join(texts, ", ")
 }
 
-// A submit answers with the user's standings on linked boards, in the embedded engine and
-// through Kafka. The consumer also publishes an update for each standing.
+// The consumer publishes an update for each linked standing, too.
 func TestSubmitReturnsLinkedStandings(t *testing.T) {
 	var clock atomic.Pointer[time.Time]
 	begin := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -10).Add(10 * time.Hour)
@@ -128,7 +127,6 @@ func TestSubmitReturnsLinkedStandings(t *testing.T) {
 	}
 }
 
-// The consumer applies a result in the log even if the API would refuse to submit this result.
 func TestTheLogIsNotCheckedLikeSubmits(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})

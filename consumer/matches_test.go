@@ -14,8 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// A process voids a match. The results of the match that another process then reads from the
-// log do not count until the first process restores the match.
+// Another process voids and restores the match.
 func TestResultsOfAVoidMatchThroughKafka(t *testing.T) {
 	c := start(t)
 	api, store, index := newServiceIndex(t, ranking.Options{})
@@ -57,7 +56,7 @@ func TestResultsOfAVoidMatchThroughKafka(t *testing.T) {
 	set(true)
 	check("after the void", "ann 1")
 	send("ann", "final", 1, 20) // a correction
-	send("bob", "final", 0, 30) // a new result
+	send("bob", "final", 0, 30)
 	send("bob", "other", 0, 2)
 	c.read(c.topics.Updates(), 5)
 	check("after results of the void match", "bob 2", "ann 1")
@@ -65,8 +64,7 @@ func TestResultsOfAVoidMatchThroughKafka(t *testing.T) {
 	check("after the end of the void", "bob 32", "ann 21")
 }
 
-// A result of the largest revision can be retracted, although a submit cannot have the next
-// revision.
+// A submit cannot have the next revision.
 func TestResultOfTheLargestRevisionIsRetractedThroughKafka(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)

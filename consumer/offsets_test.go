@@ -22,9 +22,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// A committed offset is reset to the oldest message in two cases: the message at that
-// offset has expired, or the offset is beyond the end of the log. The reset is logged as
-// an error, and other partitions continue at their offsets.
+// A committed offset that expired, or is beyond the end of the log, is reset to the oldest message.
+// Other partitions continue at their offsets.
 func TestOffsetsOutOfTheLog(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { offsetsOutOfTheLog(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { offsetsOutOfTheLog(t, startReal(t)) })
@@ -35,7 +34,7 @@ func offsetsOutOfTheLog(t *testing.T, c *cluster) {
 	var want []string
 	messages := c.results(0, 40, 40)
 	c.send(messages...)
-	const expired, beyond = 1, 2 // partitions whose committed offset has expired, or is beyond the end
+	const expired, beyond = 1, 2 // partitions whose committed offset is reset
 	for i, m := range messages {
 		if m.Partition != expired || m.Offset >= 3 {
 			want = append(want, fmt.Sprintf("u%d 1", i))
@@ -72,8 +71,6 @@ func offsetsOutOfTheLog(t *testing.T, c *cluster) {
 	}
 }
 
-// If a topic is deleted and recreated while a consumer reads it, the consumer reads the recreated
-// topic from its oldest message.
 func TestRecreatedTopicIsReadFromItsOldestMessage(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -97,8 +94,7 @@ func TestRecreatedTopicIsReadFromItsOldestMessage(t *testing.T) {
 	eventually(t, "the result in the recreated topic is applied", func() bool { return slices.Contains(boardLines(t, s), "ann 1") })
 }
 
-// A consumer reads a recreated topic from its oldest message. When the consumer notices
-// the change, the topic already has a message at the committed offset.
+// When the consumer notices the change, the topic already has a message at the committed offset.
 func TestRecreatedTopicWithMoreMessages(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { recreatedTopicWithMoreMessages(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { recreatedTopicWithMoreMessages(t, startReal(t)) })
@@ -106,8 +102,7 @@ func TestRecreatedTopicWithMoreMessages(t *testing.T) {
 
 func recreatedTopicWithMoreMessages(t *testing.T, c *cluster) {
 	s, _ := newService(t, ranking.Options{})
-	// The interval is long, so that the consumer notices the change only after the recreated
-	// topic has results.
+	// The recreated topic has results before the consumer notices the change.
 	c.join(s, consumer.Options{}.WithTopicPoll(5*time.Second))
 	c.send(c.results(0, 40, 40)...)
 	eventually(t, "all results are applied", func() bool { return len(boardLines(t, s)) == 40 })
@@ -128,7 +123,6 @@ func recreatedTopicWithMoreMessages(t *testing.T, c *cluster) {
 }
 
 // If sessions end immediately, the consumer rejoins the group at growing intervals.
-// Once a session lasts, the consumer continues to apply results.
 func TestSessionsArePaced(t *testing.T) {
 	t.Parallel()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))

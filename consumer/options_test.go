@@ -6,9 +6,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// A consumer reads the mirrors of other regions' results. It ignores other topics
-// with a similar name: the mirror of its own results, mirrors of mirrors, and the
-// topics of another service.
+// The mirror of the region's own results, and mirrors of mirrors, are ignored.
 func TestOnlyMirrorsOfOtherRegionsResultsAreRead(t *testing.T) {
 	for _, tt := range []struct {
 		region, prefix, topic string

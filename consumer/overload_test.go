@@ -13,11 +13,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// slowStore is a store whose Apply returns later than ApplyTimeout, and applies a quarter of the
-// results. The store counts the calls that run, and how often it applies each match.
+// slowStore is a store whose Apply takes longer than ApplyTimeout, and applies a quarter of the
+// results. It counts the running calls, and how often it applies each match.
 type slowStore struct {
 	leaderboard.Store
-	takes time.Duration // the time from ApplyTimeout until Apply returns
+	takes time.Duration // time from ApplyTimeout until Apply returns
 
 	mu               sync.Mutex
 	running, highest int
@@ -52,8 +52,7 @@ func (s *slowStore) Apply(ctx context.Context, b *leaderboard.Board, results []l
 	return report, nil
 }
 
-// If an attempt to apply a batch takes longer than ApplyTimeout, the next attempt begins only after
-// this attempt has ended. Each result is applied once.
+// The next attempt waits for an attempt that takes longer than ApplyTimeout.
 func TestSlowStoreGetsOneAttemptAtATime(t *testing.T) {
 	c := start(t)
 	inner, index := embedded.Open(t)

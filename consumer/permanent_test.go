@@ -15,14 +15,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// damagedStore is a store that cannot decode the data of users called "bad".
+// damagedStore cannot decode the data of users called "bad".
 type damagedStore struct{ leaderboard.Store }
 
 var errDamaged = fmt.Errorf("cql: account: %w", leaderboard.ErrFormat)
 
-// Apply reports damaged data in the same way as the Cassandra store: the outcomes of
-// users called "bad" have the error. If there are no other users in results, Apply itself
-// returns the error.
+// Apply reports damaged data as the Cassandra store does: as outcomes, or, if all users are called
+// "bad", as its own error.
 func (d damagedStore) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	var good []leaderboard.MatchResult
 	var indexes []int
@@ -62,9 +61,7 @@ func (d damagedStore) Result(ctx context.Context, key leaderboard.ResultKey) (le
 	return d.Store.Result(ctx, key)
 }
 
-// If the stored data of one user cannot be decoded, that user's messages become dead
-// letters. All other messages of the batch are applied. Their updates are published, and
-// their offsets are committed.
+// All other messages of the batch are applied and reported.
 func TestDamagedUserDoesNotStopThePartition(t *testing.T) {
 	c := start(t)
 	store, index := embedded.Open(t)

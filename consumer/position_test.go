@@ -22,7 +22,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// positionsOf returns the stored position of the index in each partition, or -1 if it has none.
+// positionsOf returns the stored position of each partition, or -1.
 func (c *cluster) positionsOf() (all [partitions]int64) {
 	c.t.Helper()
 	got, err := c.admin.ListConsumerGroupOffsets(consumer.PositionGroup(c.group()), map[string][]int32{c.topics.Results(): {0, 1, 2, 3}})
@@ -35,15 +35,14 @@ func (c *cluster) positionsOf() (all [partitions]int64) {
 	return all
 }
 
-// processIndex is the view that one process has of an index that all processes share, as in
-// Redis. While the process is cut off, its updates are missing in the index, and only this
-// process knows that. When it is connected again, invalidate makes that known to all, as
-// cache/redis does.
+// processIndex is a process's view of a shared index, as in Redis. While the process is cut off,
+// the index misses its updates, and only this process knows that. Later, invalidate makes it known
+// to all.
 type processIndex struct {
 	leaderboard.Index
 	mu     sync.Mutex
 	cut    bool
-	failed map[leaderboard.SeasonKey]bool // seasons with an update that is missing
+	failed map[leaderboard.SeasonKey]bool // seasons with a missing update
 }
 
 func (x *processIndex) fails(key leaderboard.SeasonKey) error {
@@ -61,7 +60,6 @@ func (x *processIndex) setCut(cut bool) {
 	x.cut = cut
 }
 
-// invalidate drops the seasons with missing updates, unless the process is cut off.
 func (x *processIndex) invalidate(ctx context.Context) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -147,7 +145,6 @@ type region struct {
 // openRegion returns a region with the board b and a board that is linked to it.
 func openRegion(t *testing.T) *region { return openRegionOn(start(t)) }
 
-// openRegionOn returns a region whose log is on c.
 func openRegionOn(c *cluster) *region {
 	t := c.t
 	store, index := embedded.Open(t)
@@ -190,7 +187,7 @@ func (r *region) ranks(board leaderboard.BoardID) []string {
 	return lines
 }
 
-// recount returns the lines that ranks should return, if each user has the given score.
+// recount returns the lines that ranks should return for the given scores.
 func recount(scores map[string]int) []string {
 	var lines []string
 	for user, score := range scores {
@@ -206,7 +203,6 @@ func recount(scores map[string]int) []string {
 	return lines
 }
 
-// checkRanks compares the ranks of both boards with a recount.
 func (r *region) checkRanks(scores map[string]int) {
 	r.t.Helper()
 	for _, board := range []leaderboard.BoardID{"b", "linked"} {
@@ -216,8 +212,8 @@ func (r *region) checkRanks(scores map[string]int) {
 	}
 }
 
-// While the index is not synced, offsets are committed, and the index's position stays. The next
-// consumer brings the index up to date, for both boards. It applies and reports nothing again.
+// The next consumer brings the index up to date, for both boards. It applies and reports nothing
+// again.
 func TestOffsetsDoNotWaitForTheIndex(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { offsetsDoNotWaitForTheIndex(t, openRegion(t)) })
 	t.Run("Kafka", func(t *testing.T) { offsetsDoNotWaitForTheIndex(t, openRegionOn(startReal(t))) })
@@ -277,7 +273,7 @@ func offsetsDoNotWaitForTheIndex(t *testing.T, r *region) {
 	r.checkRanks(scores)
 }
 
-// If the log has lost messages after the index's position, every season is filled from the store.
+// The log has lost messages after the position, so every season is filled from the store.
 func TestAPositionBeforeTheLog(t *testing.T) {
 	r := openRegion(t)
 	first := r.start(false)
@@ -305,8 +301,8 @@ func TestAPositionBeforeTheLog(t *testing.T) {
 	r.checkRanks(scores)
 }
 
-// Consumers start and end at random, are cut off from the index and end without telling anyone
-// what the index lacks. Messages of the log expire. In the end, each rank equals the recount.
+// Consumers start and end at random, or are cut off from the index. Messages of the log expire. In
+// the end, each rank equals the recount.
 func TestPositionsInRandomHistories(t *testing.T) {
 	r := openRegion(t)
 	random := rand.New(rand.NewPCG(seed.New(t), 0))
@@ -338,7 +334,7 @@ func TestPositionsInRandomHistories(t *testing.T) {
 			processes = append(processes, r.start(random.IntN(3) == 0))
 			counts["starts"]++
 		case step == 6 && len(processes) > 1:
-			p.stop() // what its index has missed is never told to others
+			p.stop() // nobody else learns what its index has missed
 			processes = slices.Delete(processes, i, i+1)
 			counts["ends"]++
 		case step == 7:

@@ -19,8 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// At any time, all messages before a committed offset are applied, although batches fail
-// at random. If a batch fails, later batches of its partition wait until it succeeds.
+// Batches fail at random. If a batch fails, later batches of its partition wait.
 func TestOffsetsAreCommittedOnlyAfterApply(t *testing.T) {
 	c := startReal(t)
 	s, _ := newService(t, ranking.Options{})
@@ -37,7 +36,7 @@ func TestOffsetsAreCommittedOnlyAfterApply(t *testing.T) {
 	const n = 2000
 	messages := c.results(0, n, 97)
 	c.send(messages...)
-	var matches [partitions][]string // matches by offset
+	var matches [partitions][]string // by offset
 	for _, m := range messages {
 		for int64(len(matches[m.Partition])) <= m.Offset {
 			matches[m.Partition] = append(matches[m.Partition], "")
@@ -66,13 +65,12 @@ func TestOffsetsAreCommittedOnlyAfterApply(t *testing.T) {
 	}
 }
 
-// While the store is unavailable, for longer than SessionTimeout and StuckAfter, a
-// consumer keeps its partitions and commits nothing. Once the store is available again,
-// the consumer continues where it stopped.
+// The outage is longer than SessionTimeout and StuckAfter. The consumer commits nothing until it
+// ends.
 func TestOutageKeepsMembership(t *testing.T) {
 	c := startReal(t)
 	s, _ := newService(t, ranking.Options{})
-	const session = 8 * time.Second // long enough for the pauses of a busy machine
+	const session = 8 * time.Second // long enough for a busy machine
 	var up time.Time
 	g := newGate(s, func(context.Context, []leaderboard.MatchResult) error {
 		if time.Now().Before(up) {
@@ -102,8 +100,7 @@ func TestOutageKeepsMembership(t *testing.T) {
 	}
 }
 
-// If a batch hangs, or keeps failing while all servers are available, the consumer gives
-// up its partitions after StuckAfter. A new session then applies the batch.
+// A new session applies the batch.
 func TestStuckBatchIsGivenUp(t *testing.T) {
 	for name, stuck := range map[string]func(context.Context) error{
 		"hangs and ignores its context": func(context.Context) error { select {} },
@@ -133,8 +130,7 @@ func TestStuckBatchIsGivenUp(t *testing.T) {
 	}
 }
 
-// If a consumer stops in the middle of its work, the next owner reads exactly the
-// results that the stopped consumer did not apply.
+// The next owner reads exactly the results that the stopped consumer did not apply.
 func TestHandOverRedeliversNothing(t *testing.T) {
 	c := startReal(t)
 	s, _ := newService(t, ranking.Options{})
@@ -168,8 +164,7 @@ func TestHandOverRedeliversNothing(t *testing.T) {
 	}
 }
 
-// When a consumer stops, the next owner continues at the position that the stopped consumer
-// has reached. Applying the whole log again changes nothing.
+// Applying the whole log again changes nothing.
 func TestAReplayAfterAHandOverChangesNothing(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -212,8 +207,7 @@ func TestAReplayAfterAHandOverChangesNothing(t *testing.T) {
 	}
 }
 
-// A consumer that has an InstanceID and rejoins within SessionTimeout gets its
-// partitions back. The session of the other member continues.
+// The consumer rejoins within SessionTimeout. The session of the other member continues.
 func TestAnInstanceIDKeepsPartitionsAcrossARestart(t *testing.T) {
 	c := startReal(t)
 	s, _ := newService(t, ranking.Options{})

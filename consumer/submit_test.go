@@ -23,7 +23,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// A submit through Kafka returns the new score once a consumer has applied the result.
 func TestSubmitThroughKafkaReturnsTheNewScore(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)
@@ -57,8 +56,6 @@ func TestSubmitThroughKafkaReturnsTheNewScore(t *testing.T) {
 	}
 }
 
-// A process that starts while no broker is reachable fails to submit. Once a broker is reachable,
-// the process submits, consumes and follows.
 func TestProcessStartsBeforeKafka(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -70,7 +67,7 @@ func TestProcessStartsBeforeKafka(t *testing.T) {
 		t.Fatal(err)
 	}
 	var fake *kfake.Cluster
-	t.Cleanup(func() { // runs after the clients are closed
+	t.Cleanup(func() { // after the clients are closed
 		if fake != nil {
 			fake.Close()
 		}
@@ -108,8 +105,6 @@ func TestProcessStartsBeforeKafka(t *testing.T) {
 	})
 }
 
-// Accept needs no consumer: it returns the status Accepted once Kafka has the result. A
-// consumer that starts later applies the result.
 func TestAcceptDoesNotWait(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, time.Hour)
@@ -128,7 +123,6 @@ func TestAcceptDoesNotWait(t *testing.T) {
 	}
 }
 
-// Without a consumer, a submit returns the status Accepted, never a false success.
 func TestSubmitWithoutConsumerIsAccepted(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 50*time.Millisecond)
@@ -144,7 +138,6 @@ func TestSubmitWithoutConsumerIsAccepted(t *testing.T) {
 	}
 }
 
-// follow passes the updates of the consumers to submitter until the test ends.
 func (c *cluster) follow(submitter *producer.Submitter) {
 	c.t.Helper()
 	follower, err := consumer.Follow(c.brokers, kafka.Options{}.Config("api"), kafka.Topics{}, slog.New(slog.DiscardHandler), submitter.Deliver)
@@ -158,8 +151,7 @@ func (c *cluster) follow(submitter *producer.Submitter) {
 	})
 }
 
-// The answer to a submit through Kafka states what the result changed, as in a process that
-// applies its own results. The update on the topic states the same.
+// The answer is as in a process that applies its own results. The update states the same.
 func TestSubmitThroughKafkaStatesWhatItChanged(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)
@@ -231,8 +223,7 @@ func TestSubmitThroughKafkaStatesWhatItChanged(t *testing.T) {
 	}
 }
 
-// Corrections through Kafka count, even in closed seasons. Concurrent corrections do not undo each
-// other.
+// Corrections count even in closed seasons, and concurrent ones do not undo each other.
 func TestCorrectionsThroughKafka(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)
