@@ -1,5 +1,4 @@
-// Package producer writes match results to Kafka, and waits until consumers
-// report their outcomes.
+// Package producer writes match results to Kafka, and waits until consumers report their outcomes.
 package producer
 
 import (
@@ -16,7 +15,7 @@ import (
 
 // Producer publishes messages. It is safe for concurrent use.
 type Producer struct {
-	stop       context.CancelFunc // ends the attempts to connect
+	stop       context.CancelFunc
 	connecting sync.WaitGroup
 	answering  sync.WaitGroup
 
@@ -25,15 +24,15 @@ type Producer struct {
 	err   error                // the last failure to connect
 }
 
-// New connects to the brokers. If no broker answers, the producer retries in the
-// background until Close, and Send fails until the producer is connected. Errors:
-// [kafka.ErrRejected], and any other error that a retry cannot fix.
+// New connects to the brokers. If no broker answers, the producer retries in the background until
+// Close, and Send fails meanwhile. Errors: [kafka.ErrRejected], and other errors that a retry
+// cannot fix.
 func New(brokers []string, c *sarama.Config) (*Producer, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	p := &Producer{stop: stop}
 	connect := func() error { return p.connect(brokers, c) }
 	if err := connect(); errors.Is(err, leaderboard.ErrUnavailable) && !errors.Is(err, kafka.ErrRejected) {
-		p.connecting.Go(func() { _ = kafka.Retry(ctx, connect, nil) }) // Send returns the error
+		p.connecting.Go(func() { _ = kafka.Retry(ctx, connect, nil) })
 	} else if err != nil {
 		stop()
 		return nil, err
@@ -63,7 +62,6 @@ func (p *Producer) connect(brokers []string, c *sarama.Config) error {
 	return nil
 }
 
-// connection returns the connection, or the last failure to connect.
 func (p *Producer) connection() (sarama.AsyncProducer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,19 +82,18 @@ func (p *Producer) Close() error {
 	return nil
 }
 
-// Send publishes messages, and returns nil once Kafka has acknowledged all of them. On
-// success, it sets the Partition and Offset of each message. After an error, some
-// messages may have been published. A retry may publish them twice, so readers must
-// deduplicate. Errors: [leaderboard.ErrUnavailable] if a retry may succeed. Any other
-// error is permanent, such as the error for a message that is too large.
+// Send publishes messages, and returns nil once Kafka has acknowledged all. It then sets their
+// Partition and Offset. After an error, some messages may be published, and a retry may publish
+// them twice. Errors: [leaderboard.ErrUnavailable] if a retry may succeed; other errors are
+// permanent.
 func (p *Producer) Send(ctx context.Context, messages []*sarama.ProducerMessage) error {
 	async, err := p.connection()
 	if err != nil {
 		return err
 	}
 	acks := make(chan error, len(messages))
-	// Send passes copies to the client. After an error, the client may still hold
-	// some of the copies while the caller sends the same messages again.
+	// After an error, the client may still hold copies while the caller sends the same messages
+	// again.
 	copies := make([]sarama.ProducerMessage, len(messages))
 	for i, m := range messages {
 		copies[i] = sarama.ProducerMessage{Topic: m.Topic, Partition: m.Partition, Key: m.Key, Value: m.Value, Headers: m.Headers, Timestamp: m.Timestamp, Metadata: acks}

@@ -17,8 +17,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// The error of a message that is too large is not ErrUnavailable, so that the sender
-// does not retry.
 func TestTooLargeIsNotUnavailable(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	if err != nil {
@@ -46,9 +44,8 @@ func TestTooLargeIsNotUnavailable(t *testing.T) {
 	}
 }
 
-// After a timeout, a caller may send the same messages again while the client still sends the
-// messages of the first attempt. The producer must keep the acknowledgements of both attempts
-// apart. Otherwise a later Send would wait forever.
+// The producer must keep the acknowledgements of both attempts apart. Otherwise a later Send would
+// wait forever.
 func TestSendAgainAfterTimeout(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// Submitter publishes results, and waits for the updates in which consumers report
-// the outcomes. The owner of the submitter must pass every update to Deliver.
+// Submitter publishes results, and waits for the updates that report the outcomes. Its owner must
+// pass every update to Deliver.
 type Submitter struct {
 	producer *Producer
 	topic    string
@@ -27,28 +27,24 @@ type Submitter struct {
 	waiters map[revision][]waiter
 }
 
-// revision identifies the results with the same key and revision number. Their contents
-// may differ.
+// revision identifies results with the same key and revision, whose contents may differ.
 type revision struct {
 	key    leaderboard.ResultKey
 	number int64
 }
 
-// waiter is a call of Submit that waits for the outcome of a result.
 type waiter struct {
 	content leaderboard.ContentID
 	outcome chan<- leaderboard.Outcome
 }
 
-// NewSubmitter returns a submitter. Its method Submit waits for outcomes for at most the duration
-// timeout.
+// NewSubmitter returns a submitter whose Submit waits for outcomes for at most timeout.
 func NewSubmitter(p *Producer, t kafka.Topics, timeout time.Duration) *Submitter {
 	return &Submitter{producer: p, topic: t.Results(), timeout: timeout, waiters: map[revision][]waiter{}}
 }
 
-// Accept publishes results of b without waiting for their outcomes: every result gets the
-// status Accepted. Accept sets no defaults: the caller must set all fields of a result, such as its
-// season. If Kafka has not stored all of the results durably, Accept returns an error.
+// Accept publishes results of b, and gives each the status Accepted. The caller must set all
+// fields, such as the season. Accept returns an error if Kafka has not stored all results durably.
 func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	ctx, end := kafka.TraceSend(ctx, s.topic, len(results))
 	outcomes, err := s.send(ctx, b, results)
@@ -56,7 +52,6 @@ func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []
 	return outcomes, err
 }
 
-// send publishes results of b, each with the span of ctx in its headers.
 func (s *Submitter) send(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	messages := make([]*sarama.ProducerMessage, len(results))
 	outcomes := make([]leaderboard.Outcome, len(results))
@@ -74,7 +69,6 @@ func (s *Submitter) send(ctx context.Context, b *leaderboard.Board, results []le
 	return outcomes, nil
 }
 
-// message returns the message for a result of b.
 func message(topic string, b *leaderboard.Board, r *leaderboard.MatchResult) (*sarama.ProducerMessage, error) {
 	m, err := kafka.NewMessage(topic, string(r.User), &pb.MatchResultRecord{
 		BoardId: string(b.ID), Result: protoconv.FromResult(b, r), Retracted: r.Retracted,
@@ -86,9 +80,8 @@ func message(topic string, b *leaderboard.Board, r *leaderboard.MatchResult) (*s
 	return m, nil
 }
 
-// Submit publishes results of b as [Submitter.Accept] does, and waits for their outcomes until the
-// timeout of [NewSubmitter] or until ctx is done. A result without an outcome has the status
-// Accepted. If Kafka has not stored all of the results durably, Submit returns an error.
+// Submit publishes results as [Submitter.Accept] does, and waits for their outcomes. A result
+// without an outcome in time has the status Accepted.
 func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	waits := make([]<-chan leaderboard.Outcome, len(results))
 	for i := range results {
@@ -115,8 +108,7 @@ func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []
 	return outcomes, nil
 }
 
-// expect registers a waiter for the outcome of a result. It returns the channel that receives
-// the outcome, and a function that removes the waiter.
+// expect registers a waiter for the outcome of a result. stop removes it.
 func (s *Submitter) expect(result *leaderboard.MatchResult) (outcome <-chan leaderboard.Outcome, stop func()) {
 	c := make(chan leaderboard.Outcome, 1)
 	r := revision{result.ResultKey, result.Revision}
@@ -130,11 +122,10 @@ func (s *Submitter) expect(result *leaderboard.MatchResult) (outcome <-chan lead
 	}
 }
 
-// Deliver passes the outcome in an update to the Submit call that waits for it. If the
-// same content was sent more than once, several calls wait for its outcome. In this case, each
-// update answers one call, in the order of the calls. An update from a consumer of an older
-// version does not identify the content. Such an update answers a call only if all
-// waiting calls have the same content.
+// Deliver passes the outcome in an update to the Submit call that waits for it. If several calls
+// wait for the same content, each update answers one call, in order. An update of an older consumer
+// does not identify the content, and answers a call only if all waiting calls have the same
+// content.
 func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	status, ok := protoconv.ToStatus(u.GetStatus())
 	if !ok {
@@ -148,7 +139,7 @@ func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	}
 	outcome.Repeated, outcome.Stands = u.GetRepeated(), u.GetStands()
 	outcome.Before, outcome.After = leaderboard.RankKey(u.GetRankKeyBefore()), leaderboard.RankKey(u.GetRankKeyAfter())
-	if u.RankKeyAfter == nil { // the update of a consumer of an older version
+	if u.RankKeyAfter == nil { // the update of an older consumer
 		outcome.Before, outcome.After = outcome.Entry.Key, outcome.Entry.Key
 	}
 	for _, l := range u.GetLinked() {

@@ -16,8 +16,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
 
-// Submit returns the outcome of each result that is applied in time, even if an
-// earlier result of the batch is not applied.
+// An earlier result of the batch is not applied.
 func TestSubmitReturnsOutcomesThatArriveInTime(t *testing.T) {
 	brokers := cluster.Kafka(t, 1)
 	names := kafka.Topics{Prefix: "producer-" + rand.Text() + "-"}

@@ -14,9 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// Three calls submit two different contents of one match and revision. Each call gets the outcome
-// of its own content, in any order of the updates. An update from a consumer of an older version
-// does not identify the content, so this update answers none of the calls.
+// Each call gets the outcome of its own content, in any order of the updates. An update of an older
+// consumer answers none of the calls.
 func TestEachSubmitGetsTheOutcomeOfItsContent(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, kafka.Topics{}.Results()))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// The column realm is always 0, so that each of the two tables is a single partition.
+// The column realm is always 0, so that each table is a single partition.
 const (
 	createLock = `CREATE TABLE IF NOT EXISTS schema_lock (realm tinyint PRIMARY KEY, owner text) WITH id = %s`
 	takeLock   = `INSERT INTO schema_lock (realm, owner) VALUES (0, ?) IF NOT EXISTS USING TTL ?`
@@ -33,22 +33,19 @@ const (
 	// leaseTime is the time after which the lock of a dead process expires.
 	leaseTime = 2 * time.Minute
 	lockPoll  = 250 * time.Millisecond
-	// spreadTime bounds the time until every node knows a new keyspace or table. The process
-	// that creates a keyspace or table waits until all nodes know it. Other processes do not
-	// wait. Their statements may fail, so these processes must retry their statements.
+	// spreadTime bounds the time until every node knows a new keyspace or table. Only the process
+	// that creates it waits until then, so other processes must retry their statements.
 	spreadTime = time.Minute
 )
 
-// retry calls f again after each error, for up to spreadTime. After a [backoff.PermanentError],
-// it returns at once.
+// retry calls f again after each error, for up to spreadTime.
 func retry[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	return backoff.Retry(ctx, f, backoff.WithBackOff(backoff.NewConstantBackOff(lockPoll)), backoff.WithMaxElapsedTime(spreadTime))
 }
 
-// fromLateNode reports whether an error of a statement on the lock may come from a node
-// that does not know the lock's table yet: the coordinator, or a replica that fails or times
-// out. The statement may have taken effect. Even so, the caller can retry the statement, because
-// the row of the lock names the owner.
+// fromLateNode reports whether an error may come from a node that does not know the lock's table
+// yet. The statement may have taken effect, but can be retried, because the lock's row names the
+// owner.
 func fromLateNode(err error) bool {
 	var request gocql.RequestError
 	if !errors.As(err, &request) {
@@ -62,14 +59,12 @@ func fromLateNode(err error) bool {
 	return false
 }
 
-// Apply applies to a keyspace the migrations that the keyspace lacks. If the keyspace does
-// not exist, Apply first creates it with the given number of replicas per data center. The
-// function connect must open a session in a keyspace, or in no keyspace if the name is
-// empty. If progress is not nil, Apply calls it after each migration.
+// Apply applies the migrations that a keyspace lacks. If the keyspace does not exist, Apply creates
+// it with the given replicas per data center. connect opens a session in a keyspace, or in none if
+// the name is empty. Apply calls progress, if not nil, after each migration.
 //
-// Only one Apply runs at once in a keyspace. Other calls of Apply wait for it, at most
-// until their ctx is done. Each statement may be repeated, so an interrupted Apply can be
-// run again. Errors: [ErrNewer], [ErrChanged].
+// Other calls of Apply in the keyspace wait. An interrupted Apply can be run again. Errors:
+// [ErrNewer], [ErrChanged].
 func Apply(ctx context.Context, connect func(keyspace string) (*gocql.Session, error), keyspace string, replicas map[string]int, progress func(Migration)) error {
 	all, err := ownMigrations()
 	if err != nil {
@@ -106,9 +101,8 @@ func apply(ctx context.Context, connect func(keyspace string) (*gocql.Session, e
 // keyspaceName matches the names that need no quotes in CQL.
 var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
-// CheckReplicas returns nil if the keyspace has exactly the given number of replicas in
-// each data center. Otherwise it returns [ErrReplicas]. The text of the error contains
-// the statement that changes the replication.
+// CheckReplicas checks that the keyspace has exactly the given replicas in each data center.
+// Errors: [ErrReplicas], with the statement that changes the replication.
 func CheckReplicas(ctx context.Context, session *gocql.Session, keyspace string, replicas map[string]int) error {
 	var current map[string]string
 	err := session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).WithContext(ctx).Scan(&current)
@@ -130,8 +124,8 @@ func CheckReplicas(ctx context.Context, session *gocql.Session, keyspace string,
 		keyspace, current, keyspace, options, ErrReplicas)
 }
 
-// CheckDataCenter returns nil if a node is in the data center. Otherwise it returns
-// [ErrDataCenter]. The text of the error lists the existing data centers.
+// CheckDataCenter checks that a node is in the data center. Errors: [ErrDataCenter], with the
+// existing data centers.
 func CheckDataCenter(ctx context.Context, session *gocql.Session, name string) error {
 	existing := map[string]bool{}
 	for _, table := range []string{"system.local", "system.peers"} {
@@ -174,8 +168,7 @@ func replication(replicas map[string]int) (string, error) {
 	return "{" + strings.Join(options, ", ") + "}", nil
 }
 
-// ddl runs a statement that changes the schema. It returns after all nodes have the
-// changed schema.
+// ddl changes the schema. It returns after all nodes have the changed schema.
 func ddl(ctx context.Context, session *gocql.Session, stmt string) error {
 	first, _, _ := strings.Cut(stmt, "\n")
 	if err := session.Query(stmt).WithContext(ctx).RetryPolicy(nil).Exec(); err != nil {
@@ -187,19 +180,16 @@ func ddl(ctx context.Context, session *gocql.Session, stmt string) error {
 	return nil
 }
 
-// A lease is the lock that an Apply holds. The lock ends when the holder frees it, or when
-// the holder does not renew it in time.
+// lease is the lock of an Apply. It expires unless the holder renews it.
 type lease struct {
 	session  *gocql.Session
-	owner    string        // identifies the holder
-	duration time.Duration // the time after which a lock that is not renewed expires
+	owner    string
+	duration time.Duration // time after which a lock that is not renewed expires
 }
 
-// take creates the lock's table, waits for the lock, and takes it.
 func (l *lease) take(ctx context.Context, keyspace string) error {
-	// If two nodes create the same table concurrently, the nodes assign different ids to
-	// the table, and never agree on the schema again. So the statement names the id. Statements
-	// that create other tables need not name an id, because they run while the lock is held.
+	// If two nodes create a table concurrently with different ids, the nodes never agree on the
+	// schema again. So the statement names the id. Other tables are created under the lock.
 	sum := sha256.Sum256([]byte("leaderboard schema_lock of " + keyspace))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // a UUID of version 8
 	id, err := gocql.UUIDFromBytes(sum[:16])
@@ -214,7 +204,6 @@ func (l *lease) take(ctx context.Context, keyspace string) error {
 
 var errLocked = errors.New("another process holds the lock")
 
-// wait waits until no other process holds the lock, and then takes it.
 func (l *lease) wait(ctx context.Context) error {
 	var takeErr error
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
@@ -231,31 +220,30 @@ func (l *lease) wait(ctx context.Context) error {
 	switch {
 	case takeErr != nil:
 		return fmt.Errorf("schema: take the lock: %w", takeErr)
-	case err != nil: // ctx is done
+	case err != nil:
 		return fmt.Errorf("schema: another process is applying migrations; wait until it ends, then run the command again: %w", err)
 	}
 	return nil
 }
 
-// tryTake takes the lock if no other process holds it. It reports whether l holds the lock
-// now. If [retry] must not call tryTake again, the error is a [backoff.PermanentError].
+// tryTake takes the lock if it is free, and reports whether l holds it. An error that must not be
+// retried is a [backoff.PermanentError].
 func (l *lease) tryTake(ctx context.Context) (bool, error) {
 	row := map[string]any{}
 	taken, err := l.cas(ctx, row, takeLock, l.owner, int(l.duration.Seconds()))
 	if err != nil && !fromLateNode(err) {
 		err = backoff.Permanent(err)
 	}
-	// An earlier attempt may have taken the lock, and its answer may have been lost.
+	// The answer to an earlier attempt may have been lost.
 	return taken || row["owner"] == l.owner, err
 }
 
-// cas runs a conditional statement on the lock and reports whether the condition
-// held. If the condition did not hold, cas puts the current columns into row.
+// cas runs a conditional statement and reports whether the condition held. Otherwise row gets the
+// current columns.
 func (l *lease) cas(ctx context.Context, row map[string]any, stmt string, args ...any) (bool, error) {
 	return l.session.Query(stmt, args...).WithContext(ctx).Consistency(gocql.Quorum).SerialConsistency(gocql.Serial).MapScanCAS(row)
 }
 
-// renew extends the lock. It returns an error if l does not hold the lock.
 func (l *lease) renew(ctx context.Context) error {
 	ok, err := l.cas(ctx, map[string]any{}, renewLock, int(l.duration.Seconds()), l.owner, l.owner)
 	if err == nil && !ok {
@@ -267,7 +255,6 @@ func (l *lease) renew(ctx context.Context) error {
 	return nil
 }
 
-// free releases the lock.
 func (l *lease) free(ctx context.Context) error {
 	if _, err := l.cas(context.WithoutCancel(ctx), map[string]any{}, freeLock, l.owner); err != nil {
 		return fmt.Errorf("schema: free the lock, which expires after %v: %w", l.duration, err)
@@ -275,7 +262,6 @@ func (l *lease) free(ctx context.Context) error {
 	return nil
 }
 
-// migrate applies the migrations that the keyspace does not have.
 func (l *lease) migrate(ctx context.Context, all []Migration, progress func(Migration)) error {
 	if err := ddl(ctx, l.session, createMigrations); err != nil {
 		return err

@@ -20,16 +20,14 @@ import (
 var update = flag.Bool("update", false, "write schema.cql")
 
 func TestMain(m *testing.M) {
-	// The tests mostly wait until the nodes agree on the schema. Nodes can agree on many
-	// changes at once. So all tests run concurrently, even on two processors.
+	// The tests mostly wait until the nodes agree on the schema.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	os.Exit(cluster.Main(m))
 }
 
-// connector marks t as parallel and returns a function that connects to the shared
-// cluster.
+// connector marks t as parallel, and connects to the shared cluster.
 func connector(t *testing.T) func(string) (*gocql.Session, error) {
 	t.Parallel()
 	addrs := cluster.Cassandra(t, 1)
@@ -48,8 +46,7 @@ func connector(t *testing.T) func(string) (*gocql.Session, error) {
 	}
 }
 
-// newKeyspace returns an unused name of a keyspace. When t ends, it drops the keyspace
-// with this name.
+// newKeyspace returns an unused name. When t ends, it drops the keyspace.
 func newKeyspace(t *testing.T, connect func(string) (*gocql.Session, error)) string {
 	name := fmt.Sprintf("schema_%x", time.Now().UnixNano())
 	t.Cleanup(func() {
@@ -73,8 +70,7 @@ func session(t *testing.T, connect func(string) (*gocql.Session, error), keyspac
 
 var oneReplica = map[string]int{"dc1": 1}
 
-// testMigrations returns migrations with the versions from 1 to the given number. The first
-// migration creates a table, and each later migration adds a column to this table.
+// testMigrations returns a migration that creates a table, and others that each add a column.
 func testMigrations(versions int) []Migration {
 	all := []Migration{{Version: 1, Name: "one", Checksum: "c1", statements: []string{"CREATE TABLE IF NOT EXISTS t (k int PRIMARY KEY)"}}}
 	for v := 2; v <= versions; v++ {
@@ -96,7 +92,6 @@ func TestApplyUpgradesAKeyspace(t *testing.T) {
 	if err := check(t.Context(), s, testMigrations(2)); !errors.Is(err, ErrOlder) || !strings.Contains(err.Error(), "leaderboard schema apply") {
 		t.Errorf("check by newer code: %v, want %v with the command to run", err, ErrOlder)
 	}
-	// The upgrade keeps existing data.
 	if err := s.Query("INSERT INTO t (k) VALUES (7)").Exec(); err != nil {
 		t.Fatal(err)
 	}
@@ -168,8 +163,7 @@ func TestConcurrentAppliesRunEachMigrationOnce(t *testing.T) {
 	}
 }
 
-// If another process has just created the keyspace or a table, some nodes do not yet know
-// the keyspace or the table. Apply retries until all nodes know it.
+// Another process has just created the keyspace or a table.
 func TestApplyRetriesOnNodesThatDoNotKnowTheKeyspaceYet(t *testing.T) {
 	connect := connector(t)
 	ks := newKeyspace(t, connect)
@@ -223,11 +217,9 @@ func TestApplyWaitsForTheLock(t *testing.T) {
 	if err := apply(ctx, connect, ks, oneReplica, testMigrations(2), nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("apply while another process holds the lock: error %v, want %v", err, context.DeadlineExceeded)
 	}
-	// The lock of a process that died expires.
 	if err := apply(t.Context(), connect, ks, oneReplica, testMigrations(2), nil); err != nil {
 		t.Error(err)
 	}
-	// A process that has lost the lock must stop.
 	if err := holder.renew(t.Context()); err == nil {
 		t.Error("renew of a lost lock returned no error, want one")
 	}
@@ -253,8 +245,7 @@ func TestApplyCompletesAnInterruptedApply(t *testing.T) {
 	}
 }
 
-// TestSchema applies the real migrations, and compares the schema that the server
-// describes with schema.cql.
+// TestSchema compares the schema that the server describes with schema.cql.
 func TestSchema(t *testing.T) {
 	connect := connector(t)
 	ks := newKeyspace(t, connect)

@@ -1,6 +1,5 @@
 // Package schema contains the Cassandra schema of storage/cql as numbered CQL files, the
-// migrations. It applies the migrations to a keyspace in the order of their numbers, and never
-// undoes a migration.
+// migrations. It applies them in order, and never undoes one.
 package schema
 
 import (
@@ -19,26 +18,24 @@ import (
 )
 
 var (
-	// ErrOlder means that the keyspace does not have all migrations that this program
-	// needs.
+	// ErrOlder means that the keyspace lacks migrations of this program.
 	ErrOlder = errors.New("the schema is older than this program; run `leaderboard schema apply`")
-	// ErrNewer means that the keyspace has migrations that this program does not have.
+	// ErrNewer means that the keyspace has migrations that this program lacks.
 	ErrNewer = errors.New("the schema is newer than this program; run a newer version of the program")
-	// ErrReplicas means that the numbers of replicas of the keyspace differ from the
-	// numbers that the caller expects.
+	// ErrReplicas means that the keyspace has other numbers of replicas than expected.
 	ErrReplicas = errors.New("the replication of the keyspace differs")
-	// ErrDataCenter means that no node of the cluster is in the configured data center.
+	// ErrDataCenter means that no node is in the configured data center.
 	ErrDataCenter = errors.New("no node is in the local data center; correct cassandra.data_center")
-	// ErrChanged means that an applied migration differs from this program's migration
-	// with the same version.
+	// ErrChanged means that an applied migration differs from this program's one of the same
+	// version.
 	ErrChanged = errors.New("the schema was created from different migration files; restore the original files, or use another keyspace")
 )
 
 //go:embed cql/*.cql
 var files embed.FS
 
-// Migration is one numbered file. A released file must not change. This includes its comments,
-// because the checksum covers the whole file.
+// Migration is one numbered file. A released file must not change, not even its comments, because
+// the checksum covers the whole file.
 type Migration struct {
 	Version   int // the first is 1
 	Name      string
@@ -48,7 +45,6 @@ type Migration struct {
 	statements []string
 }
 
-// ownMigrations returns the migrations of this program in order of the versions.
 func ownMigrations() ([]Migration, error) { return parse(files) }
 
 func parse(files fs.FS) ([]Migration, error) {
@@ -57,7 +53,7 @@ func parse(files fs.FS) ([]Migration, error) {
 		return nil, err
 	}
 	var all []Migration
-	for i, name := range names { // sorted
+	for i, name := range names {
 		text, err := fs.ReadFile(files, name)
 		if err != nil {
 			return nil, err
@@ -77,8 +73,8 @@ func parse(files fs.FS) ([]Migration, error) {
 	return all, nil
 }
 
-// split returns the statements of a file. A line that begins with two dashes is a
-// comment. A statement ends with a semicolon at the end of a line.
+// split returns the statements of a file. A line with leading dashes is a comment. A statement ends
+// with a semicolon at the end of a line.
 func split(text string) []string {
 	var statements []string
 	var lines []string
@@ -100,9 +96,9 @@ func split(text string) []string {
 	return statements
 }
 
-// Check returns nil if the session's keyspace has all migrations of this program. The
-// keyspace may also have newer migrations: a migration only adds to the schema, so older
-// versions of the program still work during an upgrade. Errors: [ErrOlder], [ErrChanged].
+// Check checks that the session's keyspace has all migrations of this program. It may also have
+// newer ones: a migration only adds to the schema, so older programs still work during an upgrade.
+// Errors: [ErrOlder], [ErrChanged].
 func Check(ctx context.Context, session *gocql.Session) error {
 	want, err := ownMigrations()
 	if err != nil {
@@ -125,9 +121,8 @@ func check(ctx context.Context, session *gocql.Session, want []Migration) error 
 	return nil
 }
 
-// checkApplied compares the applied migrations with the migrations of this program, want. It
-// returns nil if applied is a prefix of want. Otherwise it returns [ErrNewer] or
-// [ErrChanged].
+// checkApplied checks that applied is a prefix of want, the migrations of this program. Errors:
+// [ErrNewer], [ErrChanged].
 func checkApplied(want, applied []Migration) error {
 	for i, h := range applied {
 		switch {
@@ -142,8 +137,8 @@ func checkApplied(want, applied []Migration) error {
 	return nil
 }
 
-// Status returns the migrations of this program, and then the migrations of the session's
-// keyspace that this program does not have.
+// Status returns the migrations of this program, and then the keyspace's migrations that the
+// program lacks.
 func Status(ctx context.Context, session *gocql.Session) ([]Migration, error) {
 	all, err := ownMigrations()
 	if err != nil {
@@ -163,7 +158,6 @@ func Status(ctx context.Context, session *gocql.Session) ([]Migration, error) {
 	return all, nil
 }
 
-// appliedMigrations returns the migrations that were applied, in order of the versions.
 func appliedMigrations(ctx context.Context, session *gocql.Session) ([]Migration, error) {
 	var applied []Migration
 	iter := session.Query(selectMigrations).WithContext(ctx).Consistency(gocql.Quorum).Iter()

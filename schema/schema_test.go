@@ -10,8 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A keyspace records the checksum of each migration. If a released file is changed, a
-// program with the changed file rejects keyspaces that were created with the old file.
+// A program with a changed file would reject the keyspaces of the old file.
 func TestReleasedMigrationsAreUnchanged(t *testing.T) {
 	released := []string{
 		"9dd890dc5140a091faff930effb97c03ec1849c8062970578eb201eb18806380",
@@ -131,14 +130,12 @@ func TestCreateKeyspace(t *testing.T) {
 	}
 }
 
-// refusal is an error of a node, with its code.
 type refusal int
 
 func (r refusal) Code() int       { return int(r) }
 func (r refusal) Message() string { return "refused" }
 func (r refusal) Error() string   { return fmt.Sprintf("refused with %#x", int(r)) }
 
-// fromLateNode returns true for the errors that a node may return before it knows a table.
 func TestFromLateNode(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

@@ -17,14 +17,12 @@ const (
 	configuredKeyWarning = "the key of an earlier admin_key setting is still valid: to revoke it, run `leaderboard key revoke " + auth.ConfiguredKeyID + "`"
 )
 
-// ensureAdminKey makes sure that the store has an admin key, in these steps:
+// ensureAdminKey makes sure that the store has an admin key:
 //
-//  1. If the setting admin_key is set, its key replaces the stored key of an earlier value.
-//  2. With --insecure, ensureAdminKey returns here, because no call needs a key.
-//  3. If the store has keys that a server with --insecure created, ensureAdminKey logs a warning. If
-//     admin_key is not set, but the store has the key of an earlier value, it logs another warning.
-//  4. If admin_key is not set, and the store has no valid admin key, ensureAdminKey creates a key
-//     in s.newKey. The functions keepNewKey and welcome then show it to the operator.
+//  1. A key in admin_key replaces the stored key of an earlier value.
+//  2. With --insecure, no call needs a key, so ensureAdminKey returns.
+//  3. It logs warnings about keys of an insecure server, and about the key of an earlier admin_key.
+//  4. Without a valid admin key, it creates one in s.newKey. keepNewKey and welcome show it.
 func (s *server) ensureAdminKey(ctx context.Context) error {
 	keys, err := s.store.APIKeys(ctx)
 	if err != nil {
@@ -68,10 +66,9 @@ func (s *server) ensureAdminKey(ctx context.Context) error {
 	return s.store.PutAPIKey(ctx, key)
 }
 
-// replaceConfiguredKey stores the configured admin key under auth.ConfiguredKeyID. It
-// deletes other keys with the same secret. It also deletes configured keys that earlier
-// versions of the program stored: these have the name of a configured key, but an id
-// that is derived from their secret.
+// replaceConfiguredKey stores the configured admin key under auth.ConfiguredKeyID. It deletes other
+// keys with the same secret, and the configured keys of earlier versions, which have the same name
+// and another id.
 func (s *server) replaceConfiguredKey(ctx context.Context, keys []leaderboard.APIKey) error {
 	scopes := []string{auth.Admin.String()}
 	key := auth.KeyFrom(s.config.AdminKey, configuredKeyName, scopes, time.Now())

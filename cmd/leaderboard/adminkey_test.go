@@ -18,14 +18,12 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// runWithKey runs a command that calls s. The calls carry the given API key.
 func (s *testServer) runWithKey(t *testing.T, key string, args ...string) commandResult {
 	t.Helper()
 	return command(t, "", []string{"LEADERBOARD_SERVER=" + s.grpc, "LEADERBOARD_KEY=" + key}, args...)
 }
 
-// firstKey returns the admin key that the server created and wrote to a file when it
-// started.
+// firstKey returns the admin key that the server wrote to a file when it started.
 func (s *testServer) firstKey(t *testing.T) string {
 	t.Helper()
 	_, rest, _ := strings.Cut(s.stdout.String(), "admin key is in ")
@@ -53,12 +51,11 @@ func putKeys(t *testing.T, data string, keys ...leaderboard.APIKey) {
 	}
 }
 
-// earlierVersionKey is the configured admin key that an earlier version of the program stored.
+// earlierVersionKey is a configured admin key that an earlier version stored.
 const earlierVersionKey = "the-admin-key-of-an-earlier-version"
 
-// The key of the setting admin_key replaces three kinds of stored keys: the key of an earlier
-// value of the setting, the configured keys that earlier versions of the program stored, and
-// any other key with the same secret.
+// The key in admin_key replaces the keys of earlier values and versions, and keys with the same
+// secret.
 func TestAdminKeyIsReplaced(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	const first, second, third = "the-first-admin-key-of-mine", "the-second-admin-key-of-mine", "the-third-admin-key-of-mine"
@@ -81,8 +78,7 @@ func TestAdminKeyIsReplaced(t *testing.T) {
 		s.stop()
 	}
 
-	// If the setting is removed, its key remains valid until an administrator revokes it. The
-	// log contains the command that revokes the key.
+	// Without the setting, its key remains valid. The log has the command that revokes it.
 	s = startServer(t, data, nil)
 	checkContains(t, s.stderr.String(), "leaderboard key revoke admin-key")
 	s.runWithKey(t, third, "key", "revoke", "admin-key").mustFail(t, exitFailure, []string{"last admin key", "--force"}, []string{"key", "revoke"})
@@ -102,8 +98,8 @@ func TestAdminKeyIsReplaced(t *testing.T) {
 	}
 }
 
-// The command key revoke revokes the last admin key only with --force. A server that starts without
-// a valid admin key for all boards creates one, even if the store has other keys.
+// The last admin key is revoked only with --force. A start without a valid admin key for all boards
+// creates one.
 func TestAStartWithoutAnAdminKeyCreatesOne(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	_, expired := auth.NewKey("expired", []string{"admin"}, time.Now())
@@ -137,8 +133,6 @@ func TestAStartWithoutAnAdminKeyCreatesOne(t *testing.T) {
 	}
 }
 
-// Servers that require keys refuse a key that a server with --insecure created. They log the
-// names of such keys when they start.
 func TestKeysOfAnInsecureServerAreRefused(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	s := startServer(t, data, nil, "--insecure")
@@ -158,9 +152,6 @@ func TestKeysOfAnInsecureServerAreRefused(t *testing.T) {
 	}
 }
 
-// The command line creates private boards, and keys that are valid for some boards only.
-// A board that is created from the JSON of a private board is also private. An update can
-// make it public.
 func TestPrivateBoardsAndTheirKeys(t *testing.T) {
 	s := startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--public-read")
 	admin := s.firstKey(t)
@@ -209,8 +200,6 @@ func TestPrivateBoardsAndTheirKeys(t *testing.T) {
 	}
 }
 
-// If two API nodes start at the same time, both replace the earlier admin key without an
-// error.
 func TestNodesReplaceTheAdminKeyConcurrently(t *testing.T) {
 	store := embedded.Store(t)
 	c := &config.Config{AdminKey: "the-same-admin-key-of-both"}
@@ -234,8 +223,6 @@ func TestNodesReplaceTheAdminKeyConcurrently(t *testing.T) {
 	}
 }
 
-// In the data folder, only the file of the first admin key contains a key. The store has only
-// hashes of keys.
 func TestSecretsOfKeysAreNotStored(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	s := startServer(t, data, nil)

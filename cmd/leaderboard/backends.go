@@ -14,8 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 )
 
-// handshake returns the function that begins TLS on a connection, or nil if t does not
-// enable TLS. setting is the prefix of the settings in t, for errors.
+// handshake returns the function that begins TLS, or nil if t does not enable TLS. setting is the
+// prefix of t's settings, for errors.
 func handshake(setting string, t *config.ClientTLS) (certs.Handshake, error) {
 	if !t.Enabled {
 		return nil, nil
@@ -61,8 +61,8 @@ func kafkaOptions(c *config.Kafka) (kafka.Options, error) {
 
 func topicsOf(c *config.Kafka) kafka.Topics { return kafka.Topics{Prefix: c.TopicPrefix} }
 
-// warnOfPasswords logs a warning for each of Cassandra, Redis and Kafka if the server
-// sends it a password over an unencrypted connection to another machine.
+// warnOfPasswords logs a warning for each backend that gets a password over an unencrypted
+// connection to another machine.
 func (s *server) warnOfPasswords(ctx context.Context) {
 	c := s.config
 	for _, b := range []struct {
@@ -81,8 +81,7 @@ func (s *server) warnOfPasswords(ctx context.Context) {
 	}
 }
 
-// onLoopback reports whether all addresses, in the form host or host:port, are loopback
-// addresses.
+// onLoopback reports whether all addresses, as host or host:port, are loopback addresses.
 func onLoopback(addresses []string) bool {
 	for _, address := range addresses {
 		host, _, err := net.SplitHostPort(address)
@@ -96,8 +95,8 @@ func onLoopback(addresses []string) bool {
 	return true
 }
 
-// warnOfTopics logs a warning for each topic setting that could make Kafka lose results. It
-// retries until Kafka answers.
+// warnOfTopics logs a warning for each topic setting that could lose results. It retries until
+// Kafka answers.
 func (s *server) warnOfTopics(ctx context.Context) {
 	c := &s.config.Kafka
 	var risks []string
@@ -110,7 +109,7 @@ func (s *server) warnOfTopics(ctx context.Context) {
 		return err
 	}, nil)
 	if err != nil {
-		return // the server stops
+		return
 	}
 	for _, risk := range risks {
 		s.log.WarnContext(ctx, "Kafka may lose results", "risk", risk)

@@ -12,9 +12,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// The command "leaderboard topics" refuses settings with which Kafka could lose results.
-// It then creates no topic. With --force it creates the topics and prints warnings. A
-// server logs warnings about the same topics.
+// With --force, the command creates the topics and prints warnings. A server logs the same ones.
 func TestTopicsRefuseRisks(t *testing.T) {
 	brokers, err := kfake.NewCluster(kfake.NumBrokers(3))
 	if err != nil {
@@ -108,15 +106,12 @@ func TestPasswordsWithoutTLSCauseAWarning(t *testing.T) {
 	}
 }
 
-// If a file of certificates is invalid, the command "leaderboard serve" names the setting,
-// and exits before it connects to any server.
 func TestUnreadableCertificatesEndTheStart(t *testing.T) {
 	r := command(t, "", nil, "serve", "--cassandra-hosts=127.0.0.1:1", "--cassandra-data-center=dc1", "--redis-addresses=127.0.0.1:1", "--kafka-brokers=127.0.0.1:1",
 		"--http=127.0.0.1:0", "--grpc=127.0.0.1:0", "--kafka-tls-enabled", "--kafka-tls-ca=backends_test.go")
 	r.mustFail(t, exitUsage, []string{"kafka.tls.ca (--kafka-tls-ca): certificate authorities: backends_test.go contains no PEM certificate"}, []string{"serve"})
 }
 
-// The settings cassandra.rack and kafka.rack reach the options of the drivers.
 func TestRacksReachTheDrivers(t *testing.T) {
 	cassandra, err := cqlOptions(&config.Cassandra{Rack: "rack1"})
 	if err != nil || cassandra.Rack != "rack1" {
@@ -128,7 +123,6 @@ func TestRacksReachTheDrivers(t *testing.T) {
 	}
 }
 
-// The settings of connections and passwords reach the options of the drivers.
 func TestConnectionSettingsReachTheDrivers(t *testing.T) {
 	const connect, timeout = 2 * time.Second, 3 * time.Second
 	cassandra, err := cqlOptions(&config.Cassandra{Connections: 7, ConnectTimeout: connect, Timeout: timeout, Username: "u", Password: "p"})

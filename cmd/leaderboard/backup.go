@@ -52,7 +52,7 @@ func checkStore(ctx context.Context, dir string) error {
 	return err
 }
 
-// makeNamed makes a backup with a name that a caller of the API chose.
+// makeNamed makes a backup with a name from a caller of the API.
 func (b *backups) makeNamed(ctx context.Context, name string) error {
 	if backup.Reserved(name) {
 		return &leaderboard.FieldError{Field: "name", Problem: fmt.Sprintf("%q is reserved for scheduled backups; choose another name", name)}
@@ -65,7 +65,6 @@ func (b *backups) makeNamed(ctx context.Context, name string) error {
 	return err
 }
 
-// count updates the metrics after a backup. Parameter err is the error of the backup.
 func (b *backups) count(err error) {
 	if err != nil {
 		b.failures.Inc()

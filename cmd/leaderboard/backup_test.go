@@ -45,13 +45,12 @@ func TestRestoreReplacesTheStore(t *testing.T) {
 	}
 }
 
-// If any file of a backup is damaged, restore replaces nothing.
 func TestRestoreRefusesDamagedBackups(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	s := startServer(t, data, nil, "--insecure")
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m")
 	s.stop()
-	s = startServer(t, data, nil, "--insecure") // the restart moves the rows from the write-ahead log to a table file
+	s = startServer(t, data, nil, "--insecure") // moves the rows from the write-ahead log to a table file
 	s.ok(t, "submit", "bob", "--points", "5", "--match", "m")
 	s.ok(t, "backup", "good")
 	s.stop()

@@ -17,7 +17,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// parseObject returns the JSON object that a command printed.
 func parseObject(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var v map[string]any
@@ -124,8 +123,7 @@ func TestBoards(t *testing.T) {
 	checkContains(t, s.ok(t, "board", "show", "marathon"), "linked boards", "women")
 	checkContains(t, s.ok(t, "board", "create", "week", "--season", "rolling", "--days", "7", "--retention", "720h", "--order", "lower-first", "--source", "marathon"), "ROLLING", "days", "7", "720h0m0s")
 	s.fails(t, exitFailure, []string{"season.days", "2 to 31"}, "board", "create", "bad", "--season", "rolling", "--retention", "720h", "--source", "marathon")
-	// From the JSON that `board show` prints for a linked board, `board create` makes an
-	// equal board.
+	// board create accepts the output of board show for a linked board.
 	linked := parseObject(t, s.ok(t, "board", "show", "week", "--json"))
 	for _, name := range []string{"created_at", "filling"} {
 		delete(linked, name)
@@ -426,8 +424,6 @@ func TestKeys(t *testing.T) {
 	runWithKey(key, "key", "revoke", id).mustFail(t, exitFailure, []string{"api key not found", "key list"}, []string{"key", "revoke"})
 	s.stop()
 
-	// After the operator deletes the key file, neither the log nor the data folder contains
-	// a key.
 	if err := os.Remove(filepath.Join(data, "admin-key")); err != nil {
 		t.Fatal(err)
 	}
@@ -455,7 +451,6 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// findFileWith returns the path of a file under dir that contains text, or "".
 func findFileWith(t *testing.T, dir, text string) string {
 	t.Helper()
 	found := ""
@@ -510,7 +505,6 @@ func TestWatchShowsChangesAndReconnects(t *testing.T) {
 		parseObject(t, line)
 	}
 
-	// The server stops and restarts at the same address.
 	s.stop()
 	eventually(t, "the lost connection is reported", func() bool { return strings.Contains(tables.String(), "connection lost, reconnecting") })
 	old := s.grpc
@@ -590,7 +584,7 @@ func TestCompletionOffersValuesFromTheServer(t *testing.T) {
 		{[]string{"rank", ""}, nil},
 	} {
 		lines := strings.Split(strings.TrimSpace(s.ok(t, append([]string{"__complete"}, tt.args...)...)), "\n")
-		lines = lines[:len(lines)-1] // the last line is a directive for the shell
+		lines = lines[:len(lines)-1] // a directive for the shell
 		if len(lines) != len(tt.want) {
 			t.Errorf("%q completes to %q, want %q", tt.args, lines, tt.want)
 			continue
@@ -601,7 +595,6 @@ func TestCompletionOffersValuesFromTheServer(t *testing.T) {
 			}
 		}
 	}
-	// If no server answers, there are no completions and no error.
 	r := command(t, "", []string{"LEADERBOARD_SERVER=127.0.0.1:1"}, "__complete", "top", "--board", "")
 	if r.code != exitOK || strings.Contains(r.stdout, "run") {
 		t.Errorf("completion without a server: exit code %d, output %s%s; want 0 and no boards", r.code, r.stdout, r.stderr)

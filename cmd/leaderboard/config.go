@@ -48,7 +48,6 @@ environment or a flag. The command has the flags of "leaderboard serve". Secrets
 	return cmd
 }
 
-// loadConfig returns the settings for a command that has the flags of config.AddFlags.
 func loadConfig(app *cli.App, cmd *cobra.Command) (config.Effective, error) {
 	c, err := config.Load(cmd.Flags(), app.Environ)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// startDemo runs the demo and returns once all matches are played.
+// startDemo runs the demo and returns after all matches are played.
 func startDemo(t *testing.T, data string, matches []demo.Match) (out *output, stop func() error) {
 	t.Helper()
 	c := config.Default()
@@ -48,7 +48,7 @@ func TestDemo(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	out, stop := startDemo(t, data, matches)
 
-	// The boards have the same scores as a recount of the matches in this test.
+	// The test recounts the matches.
 	points, wins, december, ever := map[string]int64{}, map[string]int64{}, map[string]int64{}, map[string]int64{}
 	for _, m := range matches {
 		for _, side := range []struct {
@@ -102,7 +102,7 @@ func TestDemo(t *testing.T) {
 	checkScores(ever)
 	checkContains(t, s.ok(t, "board", "show", "football"), "linked boards", "football-yearly", "football-monthly", "football-wins")
 
-	// The first curl command that the demo prints shows the default board.
+	// The first curl command shows the default board.
 	_, rest, _ = strings.Cut(text, "curl ")
 	if code, body := get(t, http.DefaultClient, strings.Fields(rest)[0]); code != http.StatusOK || strings.Count(body, `"user_id"`) != 10 {
 		t.Errorf("GET of the URL in the first printed curl command: %d %s, want 200 with 10 entries", code, body)

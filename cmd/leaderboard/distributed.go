@@ -17,13 +17,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 )
 
-// clientID is the name with which the program identifies itself to Redis and Kafka.
+// clientID identifies the program to Redis and Kafka.
 const clientID = "leaderboard"
 
-// openDistributed connects to Cassandra, Redis and Kafka. The server writes submitted
-// results to Kafka, and a consumer in this or another process applies them. If Kafka is
-// unavailable, openDistributed succeeds: submits fail until Kafka is available, and reads
-// do not need Kafka.
+// openDistributed connects to Cassandra, Redis and Kafka. It also succeeds without Kafka, which
+// reads do not need.
 func (s *server) openDistributed(ctx context.Context) error {
 	c := s.config
 	options, err := cqlOptions(&c.Cassandra)
@@ -58,7 +56,7 @@ func (s *server) openDistributed(ctx context.Context) error {
 }
 
 // openService connects to Kafka and opens the service. With the API role, the service writes
-// results to Kafka. With the consumer role, a consumer applies results from Kafka.
+// results to Kafka. With the consumer role, a consumer applies them.
 func (s *server) openService(index leaderboard.Index) error {
 	c, topics := s.config, topicsOf(&s.config.Kafka)
 	p, err := producer.New(c.Kafka.Brokers, s.kafka.Config(clientID))
@@ -90,9 +88,8 @@ func (s *server) openService(index leaderboard.Index) error {
 	return err
 }
 
-// followUpdates reads the topic leaderboard-updates in the background. It passes the
-// outcomes of submitted results to submitter, and the changed seasons to the service. If an
-// update states that the index lacks the user's entry, the service repairs the index.
+// followUpdates passes the outcomes of submitted results to submitter, and the changed seasons to
+// the service. If an update states that the index lacks an entry, the service repairs the index.
 func (s *server) followUpdates(submitter *producer.Submitter) error {
 	c, topics := s.config, topicsOf(&s.config.Kafka)
 	follower, err := consumer.Follow(c.Kafka.Brokers, s.kafka.Config(clientID), topics, s.log, func(u *pb.LeaderboardUpdate) error {

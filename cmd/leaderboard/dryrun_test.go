@@ -8,7 +8,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// olderServer is a server that does not know the field dry_run.
+// olderServer does not know the field dry_run.
 type olderServer struct {
 	pb.UnimplementedLeaderboardServiceServer
 	scores pb.LeaderboardServiceClient
@@ -34,8 +34,7 @@ func (o *olderServer) RetractResult(ctx context.Context, r *pb.RetractResultRequ
 	return o.scores.RetractResult(ctx, r)
 }
 
-// An older server makes the change in spite of --dry-run. The command then fails with an error
-// that states the change, and prints nothing on standard output.
+// An older server makes the change in spite of --dry-run, so the command fails.
 func TestDryRunsOfAnOlderServer(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")

@@ -15,7 +15,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// healthTimeout bounds the wait for the server's answer.
 const healthTimeout = 5 * time.Second
 
 func healthCommand(app *cli.App) *cobra.Command {
@@ -49,8 +48,7 @@ It needs no key.`,
 	return cmd
 }
 
-// probe sends a GET request for path to the server on this machine, and returns the text
-// of the answer.
+// probe sends a GET request to the server on this machine.
 func probe(ctx context.Context, c *config.Config, path string) (string, error) {
 	scheme, transport := "http", &http.Transport{}
 	address, setting := c.HTTP, "http"
@@ -58,8 +56,8 @@ func probe(ctx context.Context, c *config.Config, path string) (string, error) {
 		address, setting = c.Admin, "admin"
 	}
 	if c.TLS.Cert != "" && c.ServesAPI() && c.Admin == "" {
-		// The certificate is for the server's public name, and need not match this
-		// address. Skip its verification, because the request contains no secret.
+		// The certificate is for the server's public name. The request contains no secret, so its
+		// verification is not needed.
 		scheme, transport.TLSClientConfig = "https", &tls.Config{InsecureSkipVerify: true}
 		if c.TLS.ClientCA != "" {
 			pair, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)

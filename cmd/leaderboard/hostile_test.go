@@ -20,18 +20,16 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// hostileText has control characters that make a terminal change its title, clear the
-// screen, begin a new line and reverse the following text.
+// hostileText has control characters that change a terminal's title, clear its screen, begin a line
+// and reverse text.
 const hostileText = "x\x1b]0;owned\x07\x1b[2J\r\nforged: 0 differences\u202e\u2066\u009b31m\x7f\u2028"
 
-// hostileServer answers every call of the API with messages. Each string in these messages is
-// hostileText.
+// hostileServer answers every call with messages whose strings are hostileText.
 type hostileServer struct {
-	flags bool  // the value of every field of type bool
+	flags bool  // value of every field of type bool
 	err   error // if not nil, every call fails with it
 }
 
-// start serves h on a free port until the test ends. It returns the address.
 func (h *hostileServer) start(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -61,7 +59,7 @@ func (h *hostileServer) handle(_ any, stream grpc.ServerStream) error {
 	}
 	token := m.Input().Fields().ByName("page_token")
 	lastPage := token != nil && req.Get(token).String() != ""
-	// A stream gets four messages, so that the client receives each member of a oneof.
+	// Four messages of a stream cover each member of a oneof.
 	for choice := range 4 {
 		res := dynamicpb.NewMessage(m.Output())
 		h.fill(res, choice, 0)
@@ -76,8 +74,8 @@ func (h *hostileServer) handle(_ any, stream grpc.ServerStream) error {
 	return status.Error(codes.Internal, hostileText)
 }
 
-// If last is true, clearTokens clears each field next_page_token in m and in the messages inside m,
-// so that the client asks for no further page. It does not visit lists and maps.
+// clearTokens, if last is true, clears each next_page_token in m, so that the client asks for no
+// further page.
 func clearTokens(m protoreflect.Message, last bool) {
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if last && fd.Name() == "next_page_token" {
@@ -89,8 +87,7 @@ func clearTokens(m protoreflect.Message, last bool) {
 	})
 }
 
-// fill sets every field of m, and of the messages inside m to a depth of six. Parameter choice
-// selects the member of each oneof.
+// fill sets every field of m to a depth of six. choice selects the member of each oneof.
 func (h *hostileServer) fill(m protoreflect.Message, choice, depth int) {
 	if depth > 6 {
 		return
@@ -142,8 +139,8 @@ func (h *hostileServer) scalar(fd protoreflect.FieldDescriptor) protoreflect.Val
 	panic(fmt.Sprintf("no value for a field of kind %v", fd.Kind()))
 }
 
-// findControl returns the first character in text that is neither graphic nor a line feed, or
-// the first byte that is not UTF-8.
+// findControl returns the first character in text that is neither graphic nor a line feed, or not
+// UTF-8.
 func findControl(text string) (string, bool) {
 	for i, r := range text {
 		_, size := utf8.DecodeRuneInString(text[i:])
@@ -155,7 +152,7 @@ func findControl(text string) (string, bool) {
 	return "", false
 }
 
-// hostileArguments returns the arguments of each command that calls a server, by command.
+// hostileArguments returns the arguments of each command that calls a server.
 func hostileArguments(t *testing.T) map[string][]string {
 	input := filepath.Join(t.TempDir(), "in.csv")
 	if err := os.WriteFile(input, []byte("user_id,match_id,score\nada,m,1\n"), 0o600); err != nil {

@@ -51,12 +51,10 @@ func gzipText(t *testing.T, content string) string {
 	return b.String()
 }
 
-// importCounts is the summary of an import.
 type importCounts struct {
 	Rows, Filtered, Linked, Applied, Duplicate, Superseded, Accepted, Conflict, Rejected int64
 }
 
-// importSummary returns the summary that import --json prints.
 func importSummary(t *testing.T, r commandResult) importCounts {
 	t.Helper()
 	var c importCounts
@@ -210,8 +208,7 @@ func TestImportReportsRejectedRows(t *testing.T) {
 		t.Errorf("import of times outside the years 1 to 9999 = %+v, want %+v", got, want)
 	}
 
-	// With a wrong mapping, the import fails before the first row, or after 1000 rejected
-	// rows.
+	// A wrong mapping fails before the first row, or after 1000 rejected rows.
 	s.fails(t, exitUsage, []string{`no column "score"; its columns are user_id, points`}, "import", file, "--board", "b", "--score", "score")
 	s.fails(t, exitUsage, []string{`--tie-breaker goals`}, "import", file, "--board", "b", "--tie-breaker", "goals=points")
 	allRejected := writeFile(t, "all_rejected.ndjson", strings.Repeat(`{"user":"ada","points":1}`+"\n", 200_000))
@@ -241,8 +238,7 @@ func TestImportDryRunSendsNothing(t *testing.T) {
 	checkContains(t, s.ok(t, "top"), "no entries yet")
 }
 
-// proxy is a server that forwards calls to another server. A call of BatchSubmitScores
-// fails if onRequest or onResponse returns an error.
+// proxy forwards calls to another server. A batch fails if onRequest or onResponse fails.
 type proxy struct {
 	pb.UnimplementedLeaderboardServiceServer
 	scores     pb.LeaderboardServiceClient
@@ -265,13 +261,11 @@ func (f *proxy) BatchSubmitScores(ctx context.Context, r *pb.BatchSubmitScoresRe
 	return res, err
 }
 
-// startProxy starts a proxy in front of s.
 func startProxy(t *testing.T, s *testServer, onRequest func(*pb.BatchSubmitScoresRequest) error, onResponse func(*pb.BatchSubmitScoresResponse) error) *testServer {
 	t.Helper()
 	return serve(t, &proxy{scores: dial(t, s), onRequest: onRequest, onResponse: onResponse})
 }
 
-// dial returns a client of s.
 func dial(t *testing.T, s *testServer) pb.LeaderboardServiceClient {
 	t.Helper()
 	c, closeConn, err := client.Dial(testApp(), client.Connection{Server: s.grpc, Timeout: waitLimit})
@@ -282,7 +276,6 @@ func dial(t *testing.T, s *testServer) pb.LeaderboardServiceClient {
 	return c.Scores
 }
 
-// serve serves calls with p until the test ends.
 func serve(t *testing.T, p pb.LeaderboardServiceServer) *testServer {
 	t.Helper()
 	g := grpc.NewServer(grpc.MaxRecvMsgSize(16 << 20))
@@ -305,8 +298,7 @@ func manyRows(users, rows int) string {
 	return b.String()
 }
 
-// An import can be interrupted at any call, and the same command continues the import. At
-// the end, the board is equal to the board of an import without interruptions.
+// At the end, the board is as after an import without interruptions.
 func TestImportContinuesAfterInterruptions(t *testing.T) {
 	const rows = 3000
 	s := startInsecure(t)
@@ -315,7 +307,7 @@ func TestImportContinuesAfterInterruptions(t *testing.T) {
 	file := writeFile(t, "x.csv", manyRows(100, rows)+"user-1,bad,m\n")
 	s.fails(t, exitFailure, []string{"1 row was not applied"}, "import", file, "--board", "whole")
 
-	var sent, allowed atomic.Int64 // atomic, because calls of a stopped import may still be running
+	var sent, allowed atomic.Int64 // calls of a stopped import may still be running
 	p := startProxy(t, s, func(r *pb.BatchSubmitScoresRequest) error {
 		if sent.Add(1) > allowed.Load() {
 			return status.Error(codes.PermissionDenied, "the submit scope is required")
@@ -371,8 +363,7 @@ func scoresOf(t *testing.T, s *testServer, board string) map[string]float64 {
 	return scores
 }
 
-// The import retries calls that fail temporarily. If the server could not apply some
-// results of a batch, the import retries these results only.
+// If the server could not apply some results of a batch, the import retries only these.
 func TestImportRetries(t *testing.T) {
 	s := startInsecure(t)
 	var mu sync.Mutex
@@ -409,8 +400,6 @@ func TestImportRetries(t *testing.T) {
 	checkContains(t, s.ok(t, "verify"), "with 200 results: 0 differences")
 }
 
-// The results of one user arrive in the order of the file, even if the import makes
-// several calls concurrently.
 func TestImportKeepsTheOrderOfAUser(t *testing.T) {
 	s := startInsecure(t)
 	var mu sync.Mutex
@@ -444,8 +433,7 @@ func TestImportKeepsTheOrderOfAUser(t *testing.T) {
 	}
 }
 
-// The command import reads the file that export results writes. Afterwards the boards of
-// both servers are equal for every policy. The boards have corrections, retractions and bans.
+// The boards have corrections, retractions and bans.
 func TestExportAndImportAreInverse(t *testing.T) {
 	runSeed := seed.New(t)
 	r := rand.New(rand.NewPCG(runSeed, 0))
@@ -511,7 +499,7 @@ func TestExportAndImportAreInverse(t *testing.T) {
 				t.Errorf("seed %d: the results of board %[3]s differ after the import of %[2]s, want equal results (-source +target):\n%[4]s", runSeed, name, board, diff)
 			}
 			for _, season := range seasonsOf(t, source, board) {
-				if board == "decay" { // the scores of a decay board change with the time of the request
+				if board == "decay" { // the scores change with the time of the request
 					continue
 				}
 				if diff := cmp.Diff(standings(t, source, "--board", board, "--season", season), standings(t, target, "--board", board, "--season", season)); diff != "" {
@@ -523,9 +511,8 @@ func TestExportAndImportAreInverse(t *testing.T) {
 	}
 }
 
-// The server computes the windows of a rolling board from the results of its source. An import
-// of the source's export therefore fills them on another server. An import into the linked
-// board itself sends no results.
+// The server computes the windows of a rolling board from its source, so an import into it sends
+// nothing.
 func TestImportOfASourceFillsItsRollingBoard(t *testing.T) {
 	first, second := startInsecure(t), startInsecure(t)
 	for _, s := range []*testServer{first, second} {
@@ -564,8 +551,7 @@ func seasonsOf(t *testing.T, s *testServer, board string) []string {
 	return ids
 }
 
-// A text such as 12.00 can mean two different scores. The import then stops, and its error
-// asks which score is meant.
+// A text such as 12.00 can mean two scores.
 func TestImportAsksWhatADecimalPointMeans(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "lap", "--policy", "best", "--order", "lower-first", "--unit", "ms")

@@ -9,12 +9,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// keepNewKey writes the new admin key to a file that only its owner can read. If standard
-// output is a terminal, keepNewKey does nothing, because the function welcome prints the key.
-// Any other output often becomes a log that more users can read.
+// keepNewKey writes the new admin key to a file that only its owner can read. On a terminal it does
+// nothing, because welcome prints the key. Other output often becomes a log.
 //
-// The caller must call keepNewKey before it stores the key: if the file cannot be written,
-// the key must not be stored, because nobody would know it.
+// It must run before the key is stored. If the file cannot be written, nobody would know the key.
 func (s *server) keepNewKey() error {
 	if s.terminal {
 		return nil
@@ -27,13 +25,12 @@ func (s *server) keepNewKey() error {
 	return nil
 }
 
-// writePrivate replaces the content of a file with text. Only its owner can read the new
-// file.
+// writePrivate replaces a file. Only its owner can read the new one.
 func writePrivate(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-") // CreateTemp sets the mode 0600
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-") // with mode 0600
 	if err != nil {
 		return err
 	}
@@ -49,6 +46,6 @@ func writePrivate(path, text string) error {
 	return nil
 }
 
-// carriedFiles contains the names of files and folders that are in the data folder, but are
-// not part of the store. A restore moves them to the new data folder.
+// carriedFiles are in the data folder, but not part of the store. A restore moves them to the new
+// folder.
 var carriedFiles = []string{config.DefaultBackups, config.DefaultKeyFile}

@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newTerminal returns the two ends of a pseudo-terminal. A command writes its output to
-// the end tty, and the test reads this output from the end screen.
+// newTerminal returns a pseudo-terminal. A command writes to tty, and the test reads from screen.
 func newTerminal(t *testing.T) (screen, tty *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -35,9 +34,9 @@ func newTerminal(t *testing.T) (screen, tty *os.File) {
 	return screen, tty
 }
 
-// onTerminal runs a command with its output on a terminal of 80 columns. The default of TERM is
-// dumb, a terminal without colors. When done returns true for the output, onTerminal kills the
-// command. If done is nil, the command must end by itself. onTerminal returns the whole output.
+// onTerminal runs a command on a terminal of 80 columns, by default without colors, and returns its
+// output. It kills the command when done returns true. Without done, the command must end by
+// itself.
 func onTerminal(t *testing.T, environ []string, done func(shown string) bool, args ...string) string {
 	t.Helper()
 	screen, tty := newTerminal(t)
@@ -47,14 +46,14 @@ func onTerminal(t *testing.T, environ []string, done func(shown string) bool, ar
 		t.Fatal(err)
 	}
 	cmd.Stdout = tty
-	// The command ends when this process ends and thereby closes the pipe: see TestMain.
+	// The command ends with this process, which closes the pipe: see TestMain.
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	tty.Close() // so that reading from screen ends when the command ends
+	tty.Close() // reading from screen ends when the command ends
 	shown := &output{}
 	ended := make(chan struct{})
 	go func() {
@@ -79,7 +78,6 @@ func TestFirstKeyIsShownOnATerminal(t *testing.T) {
 	}
 }
 
-// If a first start fails, the next start shows an admin key that works.
 func TestFirstKeyIsShownAfterAFailedStart(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	args := []string{"serve", "--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}
@@ -98,7 +96,6 @@ func TestFirstKeyIsShownAfterAFailedStart(t *testing.T) {
 	}
 }
 
-// CSV in files and pipes is exact. On a terminal, control characters are escaped.
 func TestCSVOnATerminalIsEscaped(t *testing.T) {
 	address := (&hostileServer{}).start(t)
 	server := "LEADERBOARD_SERVER=" + address

@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// keyIn returns the key that a server wrote to a file at its first start.
 func keyIn(t *testing.T, s *testServer, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -49,7 +48,6 @@ func TestFirstKeyGoesToAPrivateFile(t *testing.T) {
 	}
 }
 
-// If the first key cannot be written to its file, the server must not store the key.
 func TestFirstKeyIsNotLost(t *testing.T) {
 	dir := t.TempDir()
 	data, blocked := filepath.Join(dir, "data"), filepath.Join(dir, "file")

@@ -35,8 +35,7 @@ type child struct {
 
 func startChild(t *testing.T, data string) *child { return startChildWith(t, data) }
 
-// startChildWith starts the command serve in a separate process, with additional
-// arguments, and waits until the server is ready.
+// startChildWith starts a server in a separate process, and waits until it is ready.
 func startChildWith(t *testing.T, data string, args ...string) *child {
 	t.Helper()
 	c := &child{stderr: &output{}}
@@ -44,7 +43,7 @@ func startChildWith(t *testing.T, data string, args ...string) *child {
 	c.cmd.Args = append(c.cmd.Args, args...)
 	c.cmd.Env = []string{childEnv + "=1"}
 	c.cmd.Stderr = c.stderr
-	// The child ends when this process ends and thereby closes the pipe: see TestMain.
+	// The child ends with this process, which closes the pipe: see TestMain.
 	if _, err := c.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +60,6 @@ func startChildWith(t *testing.T, data string, args ...string) *child {
 	return c
 }
 
-// kill ends the process with SIGKILL.
 func (c *child) kill() {
 	if c.cmd.ProcessState == nil {
 		_ = c.cmd.Process.Kill()
@@ -69,8 +67,7 @@ func (c *child) kill() {
 	}
 }
 
-// ledger records the results that the writers sent, and those that the server
-// acknowledged.
+// ledger records the results that were sent, and those that the server acknowledged.
 type ledger struct {
 	mu    sync.Mutex
 	sent  map[string]int64 // points by user/match
@@ -121,8 +118,7 @@ func (k *ledger) write(ctx context.Context, c *client.Client, round, writer int,
 	}
 }
 
-// The test kills a server several times under load. After each restart, the server must have
-// every acknowledged result, and only results that were sent. The ranks must be equal to the
+// After each kill, the server has every acknowledged result, no others than those sent, and the
 // ranks of a recount.
 func TestKilledServerKeepsAcknowledgedResults(t *testing.T) {
 	runSeed, kills := seed.New(t), seed.Runs(t, 7)
@@ -149,7 +145,7 @@ func TestKilledServerKeepsAcknowledgedResults(t *testing.T) {
 				known.write(t.Context(), c, round, i, rand.New(rand.NewPCG(runSeed, uint64(round*killWriters+i))))
 			})
 		}
-		// The number of results is random, so that each kill occurs at a different moment.
+		// Each kill occurs at a different moment.
 		enough := before + 50 + rand.New(rand.NewPCG(runSeed, uint64(round))).IntN(400)
 		eventually(t, "enough results are acknowledged", func() bool {
 			known.mu.Lock()
@@ -173,8 +169,7 @@ func TestKilledServerKeepsAcknowledgedResults(t *testing.T) {
 	}
 }
 
-// check compares the results and ranks of the server with the ledger. It then adds every stored
-// result to the acknowledged results, because a stored result must remain stored.
+// check compares the server with the ledger. Afterwards every stored result counts as acknowledged.
 func (k *ledger) check(t *testing.T, c *client.Client) {
 	t.Helper()
 	stored := map[string]int64{}
@@ -235,8 +230,6 @@ func (k *ledger) check(t *testing.T, c *client.Client) {
 	}
 }
 
-// A server that is stopped under load ends without an error, in less than shutdown_grace. After
-// a restart, it has every acknowledged result.
 func TestStoppedServerKeepsAcknowledgedResults(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	server := startChild(t, data)

@@ -26,8 +26,7 @@ func main() {
 	os.Exit(code)
 }
 
-// discardLogger discards the log messages of the Redis client, because their format differs from
-// this program's log. The client also returns the errors that it logs.
+// discardLogger discards the log of the Redis client, which also returns the errors that it logs.
 type discardLogger struct{}
 
 func (discardLogger) Printf(context.Context, string, ...any) {}
@@ -40,8 +39,7 @@ const (
 	exitDifferences = 3 // verify found differences and did not repair all of them
 )
 
-// run executes a command line and returns the exit code. If the command fails, run
-// writes the error to stderr.
+// run executes a command line, writes its error to stderr and returns the exit code.
 func run(ctx context.Context, app *cli.App, args []string) int {
 	root := newRoot(app)
 	root.SetArgs(args)

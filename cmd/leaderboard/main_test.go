@@ -19,8 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// childEnv is an environment variable. If it is set, the test binary runs the command
-// leaderboard instead of tests, for tests that need a separate process.
+// childEnv is an environment variable with which the test binary runs the command leaderboard.
 const childEnv = "LEADERBOARD_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -34,11 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// waitLimit is how long a test waits until a condition is true.
 const waitLimit = 2 * time.Minute
 
-// eventually waits until condition returns true. If the wait takes longer than waitLimit,
-// eventually fails the test with the given description of the condition.
 func eventually(t *testing.T, description string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -50,7 +46,7 @@ func eventually(t *testing.T, description string, condition func() bool) {
 	}
 }
 
-// output is a buffer that is safe for concurrent reads and writes.
+// output is a buffer that is safe for concurrent use.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -68,7 +64,6 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// findLogEntry returns the first entry of a JSON log that has the given message.
 func findLogEntry(log, message string) (map[string]any, bool) {
 	for line := range strings.Lines(log) {
 		var entry map[string]any
@@ -86,8 +81,7 @@ type testServer struct {
 	stop           func() int // stops the server and returns the exit code
 }
 
-// startServer runs the command serve with a data folder, and waits until the server is
-// ready. The server runs until the test ends or calls stop.
+// startServer runs the command serve, and waits until the server is ready.
 func startServer(t *testing.T, data string, environ []string, args ...string) *testServer {
 	t.Helper()
 	s := &testServer{stdout: &output{}, stderr: &output{}}
@@ -114,13 +108,11 @@ func startServer(t *testing.T, data string, environ []string, args ...string) *t
 	return s
 }
 
-// startInsecure starts a server with --insecure and a new data folder.
 func startInsecure(t *testing.T) *testServer {
 	t.Helper()
 	return startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--insecure")
 }
 
-// commandResult is the output and the exit code of a command.
 type commandResult struct {
 	stdout, stderr string
 	code           int
@@ -142,14 +134,12 @@ func (s *testServer) ok(t *testing.T, args ...string) string {
 	return r.stdout
 }
 
-// The method fails runs a command that must fail with the given exit code. Its stderr
-// must contain every text in want.
+// The method fails runs a command that must fail with an exit code and the texts in want on stderr.
 func (s *testServer) fails(t *testing.T, code int, want []string, args ...string) {
 	t.Helper()
 	s.do(t, args...).mustFail(t, code, want, args)
 }
 
-// mustFail checks a result as [testServer.fails] does.
 func (r commandResult) mustFail(t *testing.T, code int, want []string, args []string) {
 	t.Helper()
 	if r.code != code {
@@ -167,7 +157,6 @@ func (r commandResult) mustFail(t *testing.T, code int, want []string, args []st
 	}
 }
 
-// command runs a command line in this process.
 func command(t *testing.T, stdin string, environ []string, args ...string) commandResult {
 	t.Helper()
 	var stdout, stderr output
@@ -175,7 +164,7 @@ func command(t *testing.T, stdin string, environ []string, args ...string) comma
 	return commandResult{stdout.String(), stderr.String(), code}
 }
 
-// commands calls the function visit for every command below cmd, except help and completion.
+// commands calls visit for every command below cmd, except help and completion.
 func commands(cmd *cobra.Command, visit func(*cobra.Command)) {
 	for _, c := range cmd.Commands() {
 		if c.Name() == "help" || c.Name() == "completion" {
@@ -190,7 +179,6 @@ func testApp() *cli.App {
 	return &cli.App{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}
 }
 
-// The help of the program names the command completion, whose help names the shells.
 func TestHelpNamesCompletion(t *testing.T) {
 	if r := command(t, "", nil, "--help"); r.code != exitOK || !strings.Contains(r.stdout, "\n  completion ") {
 		t.Errorf("--help exited with %d and prints no command completion:\n%s", r.code, r.stdout)

@@ -37,35 +37,32 @@ type server struct {
 	log     *slog.Logger
 	store   leaderboard.Store
 	service *ranking.Service
-	api     *apiserver.Server // nil if the server has no API role
+	api     *apiserver.Server // nil without the API role
 	metrics *prometheus.Registry
 	traces  trace.TracerProvider // nil unless traces are exported
-	// consumer applies results from Kafka. It is nil in an embedded server, and in
-	// a server without the consumer role.
+	// consumer is nil in an embedded server, and without the consumer role.
 	consumer *consumer.Consumer
-	kafka    kafka.Options // how a distributed server connects to Kafka
-	// backup copies the embedded store to a backup with a name. backup and backups are nil
-	// in a distributed server.
+	kafka    kafka.Options
+	// backup copies the embedded store to a backup with a name. backup and backups are nil in a
+	// distributed server.
 	backup  func(ctx context.Context, name string) error
 	backups *backups
 	closers []func() error // called from last to first
 
-	rest         net.Listener            // listens for REST and probes; nil if the server has no API role and admin is set
-	grpc         net.Listener            // listens for gRPC; nil if the server has no API role
-	admin        net.Listener            // listens for probes only; nil if the setting admin is not set
+	rest         net.Listener            // REST and probes; nil without the API role if admin is set
+	grpc         net.Listener            // nil without the API role
+	admin        net.Listener            // probes only; nil without the setting admin
 	certificates *apiserver.Certificates // nil without TLS
 	draining     atomic.Bool             // whether the server is about to stop
 
-	// newKey is the admin key that this start created, or empty. It is printed once, or
-	// written to newKeyFile.
+	// newKey is the admin key that this start created, or empty.
 	newKey     secret.Text
-	newKeyFile string // the path of the file with newKey; empty if newKey is printed
+	newKeyFile string // the file with newKey; empty if newKey is printed
 	terminal   bool   // whether standard output is a terminal
 }
 
-// openServer returns a server that listens, but answers only while [server.serve] runs.
-// Parameter terminal is true if standard output is a terminal. The caller must close the
-// server.
+// openServer returns a server that listens, but answers only while [server.serve] runs. terminal
+// reports whether standard output is a terminal. The caller must close the server.
 func openServer(ctx context.Context, c *config.Config, log *slog.Logger, terminal bool) (s *server, err error) {
 	s = &server{config: c, log: log, terminal: terminal}
 	defer func() {
@@ -98,10 +95,9 @@ func openServer(ctx context.Context, c *config.Config, log *slog.Logger, termina
 	if s.api, err = s.newAPI(ctx); err != nil {
 		return s, err
 	}
-	return s, s.ensureAdminKey(ctx) // the last step, because after a later failure nobody would see the new key
+	return s, s.ensureAdminKey(ctx) // last, because after a later failure nobody would see the new key
 }
 
-// buildInfo returns a metric with the version of this binary.
 func buildInfo() prometheus.Collector {
 	v := cli.ReadVersion()
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -110,7 +106,6 @@ func buildInfo() prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-// openEmbedded opens the store in the data folder and creates an empty index.
 func (s *server) openEmbedded() error {
 	c := s.config
 	store, err := pebble.Open(c.Data, pebble.Options{CacheBytes: int64(c.CacheBytes), Registerer: s.metrics})
@@ -127,9 +122,8 @@ func (s *server) openEmbedded() error {
 	return nil
 }
 
-// warnOfSharedFolders logs a warning for each folder to which users other than its owner
-// have access. The server still uses such a folder, because on some platforms a group must
-// have access to mounted folders.
+// warnOfSharedFolders logs a warning for each folder to which others have access. On some
+// platforms, a group must have access to mounted folders.
 func (s *server) warnOfSharedFolders(folders ...string) {
 	for _, folder := range folders {
 		if mode, open := cli.OpenToOthers(folder); open {
@@ -140,18 +134,16 @@ func (s *server) warnOfSharedFolders(folders ...string) {
 
 const sharedFolderWarning = "other users of this machine may read the data: make the folder private with chmod 700"
 
-// finishWrites waits for writes that are still running although their callers have
-// disconnected.
+// finishWrites waits for writes whose callers have disconnected.
 func (s *server) finishWrites() error {
 	s.service.Close()
 	return nil
 }
 
-// closeLater registers f. close calls the registered functions in reverse order.
+// closeLater registers f, which close calls in reverse order.
 func (s *server) closeLater(f func() error) { s.closers = append(s.closers, f) }
 
-// newAPI returns the part of the server that answers gRPC and REST. It also loads the
-// certificates.
+// newAPI loads the certificates, and returns the part that answers gRPC and REST.
 func (s *server) newAPI(ctx context.Context) (*apiserver.Server, error) {
 	c := s.config
 	var err error
@@ -193,8 +185,8 @@ func (s *server) newAPI(ctx context.Context) (*apiserver.Server, error) {
 	})
 }
 
-// listen opens the listeners that the server needs. A server without the API role answers
-// nothing but probes: at the admin address if it is set, and otherwise at the http address.
+// listen opens the listeners. Without the API role, a server only answers probes: at the admin
+// address, or else at the http address.
 func (s *server) listen() (err error) {
 	c := s.config
 	if c.Admin != "" {
@@ -226,13 +218,11 @@ func listen(setting, address string) (net.Listener, error) {
 	return nil, fmt.Errorf("cannot listen on %s address %s (%w); choose an address of this machine with --%s", setting, address, err, setting)
 }
 
-// serve answers calls until ctx is done, a listener fails, or the index cannot be
-// filled. After ctx is done, serve still answers for DrainTime, but reports that the
-// server is not ready. It then waits for running calls and returns.
+// serve answers calls until ctx is done, a listener fails, or the index cannot be filled. After ctx
+// is done, it still answers for DrainTime, but is not ready. Then it waits for running calls.
 //
-// serve also fills the index, while it answers calls. It passes each step to the function
-// progress. Once the index is filled, or filling has failed, serve calls the function
-// loaded.
+// Meanwhile, serve fills the index, and reports each step to progress. At the end of the fill, it
+// calls loaded.
 func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded func()) error {
 	ctx, cancel := s.untilDrained(ctx)
 	defer cancel(nil)
@@ -278,10 +268,8 @@ func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded fu
 	return err
 }
 
-// ready returns nil if the server is ready, and otherwise an error with the reason. A server
-// with a consumer is ready only after the consumer has joined its consumer group. There is
-// one exception: while Kafka is unreachable, a server with both roles is ready, because its
-// reads do not need Kafka.
+// ready returns nil, or the reason why the server is not ready. A consumer must have joined its
+// group, unless Kafka is unreachable and the server also serves reads.
 func (s *server) ready() error {
 	if s.draining.Load() {
 		return errors.New("the server is stopping")
@@ -295,8 +283,7 @@ func (s *server) ready() error {
 	return nil
 }
 
-// load fills the index. It retries while the store or the index is unavailable. Until
-// load returns, the server answers the calls that do not need the index.
+// load fills the index. It retries while the store or the index is unavailable.
 func (s *server) load(ctx context.Context, progress ranking.Progress) error {
 	delays := backoff.NewExponentialBackOff()
 	delays.MaxInterval = 10 * time.Second
@@ -312,7 +299,6 @@ func (s *server) load(ctx context.Context, progress ranking.Progress) error {
 	return err
 }
 
-// close closes the listeners and every opened part, in reverse order.
 func (s *server) close() error {
 	var errs []error
 	for _, l := range []net.Listener{s.rest, s.grpc, s.admin} {

@@ -20,7 +20,6 @@ import (
 
 const operations = "../../docs/operations.md"
 
-// blocks returns the code blocks of a language in a document.
 func blocks(t *testing.T, document, language string) []string {
 	t.Helper()
 	text, err := os.ReadFile(document)
@@ -35,7 +34,6 @@ func blocks(t *testing.T, document, language string) []string {
 	return all
 }
 
-// Every command in docs/operations.md exists, with its flags and arguments.
 func TestOperationsCommandsAreKnown(t *testing.T) {
 	n := 0
 	for _, block := range blocks(t, operations, "sh") {
@@ -55,8 +53,6 @@ func TestOperationsCommandsAreKnown(t *testing.T) {
 	}
 }
 
-// The configuration in docs/operations.md is valid for a distributed server. Every
-// environment variable on the page is a setting.
 func TestOperationsConfiguration(t *testing.T) {
 	yamls := blocks(t, operations, "yaml")
 	path := filepath.Join(t.TempDir(), "leaderboard.yaml")
@@ -83,8 +79,7 @@ func TestOperationsConfiguration(t *testing.T) {
 	}
 }
 
-// The commands of the part about the embedded engine work as written, in their order: a
-// backup while the server runs, and its restoration after the server has stopped.
+// The commands work as written, in their order.
 func TestOperationsOfAnEmbeddedServer(t *testing.T) {
 	text, err := os.ReadFile(operations)
 	if err != nil {
@@ -139,8 +134,6 @@ func TestOperationsOfAnEmbeddedServer(t *testing.T) {
 	}
 }
 
-// The examples of a file, a flag and a variable in docs/configuration.md have the effect
-// that the page describes.
 func TestConfigurationExamples(t *testing.T) {
 	const page = "../../docs/configuration.md"
 	text, err := os.ReadFile(page)
@@ -186,9 +179,8 @@ func TestConfigurationExamples(t *testing.T) {
 	}
 }
 
-// An embedded server exposes every metric that the dashboard and the alert rules use,
-// except the metrics of Cassandra, Redis and the consumer: TestMonitoringOfProcesses in
-// test/pipeline checks those. No metric contains the id of a board, a user or a match.
+// TestMonitoringOfProcesses in test/pipeline checks the metrics of Cassandra, Redis and the
+// consumer.
 func TestMonitoringOfAnEmbeddedServer(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "secret-board", "--policy", "sum")
@@ -206,8 +198,7 @@ func TestMonitoringOfAnEmbeddedServer(t *testing.T) {
 	}
 }
 
-// Every alert has a severity, a summary and a description of what to do. If an alert has a
-// runbook, the runbook is a section of docs/operations.md.
+// A runbook is a section of docs/operations.md.
 func TestEveryAlertSaysWhatToDo(t *testing.T) {
 	text, err := os.ReadFile(operations)
 	if err != nil {
@@ -233,7 +224,6 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// The code logs the messages that docs/operations.md names.
 func TestOperationsMessages(t *testing.T) {
 	text, err := os.ReadFile(operations)
 	if err != nil {

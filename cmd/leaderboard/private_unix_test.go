@@ -17,16 +17,15 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// openUmask sets the umask to 0 until the test ends, so that new files get exactly the
-// permissions that the code requests.
+// openUmask sets the umask to 0, so that new files get exactly the requested permissions.
 func openUmask(t *testing.T) {
 	t.Helper()
 	old := syscall.Umask(0)
 	t.Cleanup(func() { syscall.Umask(old) })
 }
 
-// checkPrivate fails the test if users other than the owner have access to path, or to a
-// file or folder below it. It returns the number of files.
+// checkPrivate checks that others have no access to path and below, and returns the number of
+// files.
 func checkPrivate(t *testing.T, path string) (files int) {
 	t.Helper()
 	err := filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
@@ -54,7 +53,6 @@ func checkPrivate(t *testing.T, path string) (files int) {
 	return files
 }
 
-// The data folder, backups and exports have no permissions for others.
 func TestFilesArePrivate(t *testing.T) {
 	openUmask(t)
 	dir := t.TempDir()
@@ -85,8 +83,6 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
-// If other users have access to the data folder or the backup folder, the server logs a
-// warning and still uses the folder.
 func TestSharedFoldersCauseAWarning(t *testing.T) {
 	openUmask(t)
 	dir := t.TempDir()
@@ -103,8 +99,7 @@ func TestSharedFoldersCauseAWarning(t *testing.T) {
 	checkPrivate(t, filepath.Join(backups, "first"))
 }
 
-// The command import refuses a state file to which other users have access. It prints a
-// warning if other users may read the file of rejected rows.
+// The import only warns about a shared file of rejected rows.
 func TestImportRefusesASharedStateFile(t *testing.T) {
 	openUmask(t)
 	s := startInsecure(t)
@@ -133,8 +128,6 @@ func TestImportRefusesASharedStateFile(t *testing.T) {
 	checkPrivate(t, rejects)
 }
 
-// A restored data folder has no permissions for others, even if the backup has such
-// permissions.
 func TestRestoredFilesArePrivate(t *testing.T) {
 	openUmask(t)
 	dir := t.TempDir()
@@ -160,7 +153,6 @@ func TestRestoredFilesArePrivate(t *testing.T) {
 	}
 }
 
-// The state file of an interrupted import has no permissions for others.
 func TestImportStateIsPrivate(t *testing.T) {
 	openUmask(t)
 	s := startInsecure(t)

@@ -10,11 +10,8 @@ import (
 	apiserver "github.com/open-leaderboard/leaderboard/api/server"
 )
 
-// serveProbes answers probes in the background: at the admin address if it is set, or at
-// the http address of a process without the role api. In other processes, the API answers
-// probes, and serveProbes does nothing. If the listener fails, serveProbes calls onError.
-// The caller must call stop after the API has stopped. The function stop closes the probe
-// server and its listener.
+// serveProbes answers probes at the admin address, or at the http address of a process without the
+// role api. Otherwise the API answers them. The caller must call stop after the API has stopped.
 func (s *server) serveProbes(onError func(error)) (stop func()) {
 	var server *http.Server
 	listener := s.admin
@@ -43,7 +40,7 @@ func (s *server) serveProbes(onError func(error)) (stop func()) {
 	}
 }
 
-// probesURL returns the URL at which this machine can reach the probes.
+// probesURL returns the URL of the probes for this machine.
 func (s *server) probesURL() string {
 	if s.admin != nil {
 		return "http://" + reachableAddress(s.admin.Addr().String())

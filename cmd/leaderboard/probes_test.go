@@ -54,8 +54,6 @@ func TestAdminListener(t *testing.T) {
 	r.mustFail(t, exitUsage, []string{"loopback"}, []string{"--admin"})
 }
 
-// With the setting admin, a consumer has no other listener. Its admin listener does not
-// wait for the body of a request.
 func TestAdminListenerOfAConsumer(t *testing.T) {
 	c := config.Default()
 	c.Roles, c.Admin, c.HTTP, c.GRPC = []string{config.RoleConsumer}, "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"

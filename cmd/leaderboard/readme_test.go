@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// The curl commands in README.md succeed on a new server, in their order. The server
-// gives the answers that the page describes.
+// The server gives the answers that the page describes.
 func TestREADMECommands(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		if os.Getenv("REQUIRE_INTEGRATION") == "1" {

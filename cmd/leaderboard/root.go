@@ -10,7 +10,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// newRoot returns the command leaderboard with all its commands.
 func newRoot(app *cli.App) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "leaderboard",

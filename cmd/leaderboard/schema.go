@@ -16,8 +16,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 )
 
-// clusterConfig returns the settings for a command of the distributed engine. It returns
-// a usage error if the settings name no servers of Cassandra, Redis and Kafka.
+// clusterConfig returns the settings for a command of the distributed engine. It returns a usage
+// error if they name no servers.
 func clusterConfig(app *cli.App, cmd *cobra.Command) (*config.Config, error) {
 	c, err := loadConfig(app, cmd)
 	if err != nil {
@@ -142,9 +142,8 @@ The command has the flags of "leaderboard serve".`,
 	return cmd
 }
 
-// ensureTopics checks the topics and creates missing topics. If the settings of a topic could
-// make Kafka lose results, ensureTopics creates no topic and returns an error. If force is
-// true, it prints a warning instead, and creates the missing topics.
+// ensureTopics checks the topics and creates missing ones. If settings could lose results, it
+// returns an error before that, or, with force, prints warnings.
 func ensureTopics(ctx context.Context, app *cli.App, c *config.Kafka, o kafka.TopicOptions, force bool) error {
 	connection, err := kafkaOptions(c)
 	if err != nil {

@@ -35,7 +35,7 @@ func TestSeasonEnd(t *testing.T) {
 	checkContains(t, s.ok(t, "season", "list", "--board", "cup"), "grace")
 }
 
-// clockedServer is a server with an embedded service whose clock the test sets.
+// clockedServer is a server whose clock the test sets.
 type clockedServer struct {
 	*testServer
 	*ranking.Service
@@ -67,7 +67,7 @@ func startClocked(t *testing.T, now time.Time) *clockedServer {
 	return s
 }
 
-// pass moves the clock forward by d, and runs a sweep. The sweep seals the closed seasons.
+// pass moves the clock forward by d, and runs a sweep, which seals the closed seasons.
 func (s *clockedServer) pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	now := s.clock.Load().Add(d)
@@ -77,8 +77,7 @@ func (s *clockedServer) pass(t *testing.T, d time.Duration) {
 	}
 }
 
-// A season ends early, is sealed, and is then amended. After an export and an import, it has the
-// same checksum. The recipe in docs/api.md computes this checksum.
+// The recipe in docs/api.md computes the checksum of a season that ended early and was amended.
 func TestChecksumAfterExportAndImport(t *testing.T) {
 	now := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 	create := []string{"board", "create", "cup", "--policy", "sum", "--tie-breaker", "wins", "--season", "yearly", "--grace", "24h"}

@@ -54,8 +54,7 @@ SIGHUP, the server reads the log level and the certificates again.`,
 	return cmd
 }
 
-// runServer runs a server until ctx is done. At SIGHUP, it calls load to read the
-// settings again.
+// runServer runs a server until ctx is done. At SIGHUP, it reads the settings again with load.
 func runServer(ctx context.Context, app *cli.App, c *config.Config, load func() (config.Effective, error)) error {
 	level := &slog.LevelVar{}
 	level.Set(c.Log.SlogLevel())
@@ -77,7 +76,6 @@ func runServer(ctx context.Context, app *cli.App, c *config.Config, load func() 
 	return err
 }
 
-// newLog returns a logger that writes to w.
 func newLog(w io.Writer, l config.Log, level slog.Leveler) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if l.Format == "text" || l.Format == "auto" && cli.IsTerminal(w) {
@@ -86,11 +84,10 @@ func newLog(w io.Writer, l config.Log, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, options))
 }
 
-// welcome logs the server's addresses. If standard output is a terminal, it also prints
-// these addresses and a new admin key. Otherwise it prints the path of the file with the new
-// key. The key is never in the log.
+// welcome logs the server's addresses. On a terminal, it also prints them with a new admin key.
+// Otherwise it prints the path of the key's file.
 func welcome(app *cli.App, s *server) {
-	label, location := "data", s.config.Data // of the place where the store keeps its data
+	label, location := "data", s.config.Data // where the store keeps its data
 	if s.config.Distributed() {
 		label, location = "keyspace", s.config.Cassandra.Keyspace
 	} else if data, err := filepath.Abs(location); err == nil {
@@ -122,7 +119,6 @@ func welcome(app *cli.App, s *server) {
 const plainWarning = "API keys cross the network unencrypted, because the server accepts calls from other machines without TLS: " +
 	"set tls.cert and tls.key, listen on a loopback address, or let only a TLS proxy call the server"
 
-// addressOf returns the address of a listener, or "" for a nil listener.
 func addressOf(l net.Listener) string {
 	if l == nil {
 		return ""
@@ -130,7 +126,7 @@ func addressOf(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// url returns the URL at which this machine can reach the HTTP listener.
+// url returns the URL of the HTTP listener for this machine.
 func (s *server) url() string {
 	scheme := "http"
 	if s.config.TLS.Cert != "" {
@@ -139,8 +135,7 @@ func (s *server) url() string {
 	return scheme + "://" + reachableAddress(s.rest.Addr().String())
 }
 
-// reachableAddress returns the address at which this machine can reach a listener. If the
-// listener listens on all addresses, the host is localhost.
+// reachableAddress returns address with localhost for a host that means all addresses.
 func reachableAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -152,9 +147,8 @@ func reachableAddress(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// loadProgress returns functions that show the progress of filling the index. If stderr
-// is a terminal, the function show draws a progress bar, and the function end removes the
-// bar. Otherwise, show logs the progress every five seconds.
+// loadProgress returns functions that show the fill of the index: on a terminal as a progress bar,
+// which end removes, and otherwise as a log line every five seconds.
 func loadProgress(app *cli.App, log *slog.Logger) (show ranking.Progress, end func()) {
 	if !cli.IsTerminal(app.Stderr) {
 		const interval = 5 * time.Second

@@ -70,7 +70,6 @@ func TestServeAnswersAndStopsOnRequest(t *testing.T) {
 	checkContains(t, restarted.ok(t, "top"), "ada")
 }
 
-// The metrics count the calls of the store and the rank index for a submit and a read.
 func TestStoreAndIndexAreMeasured(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
@@ -87,8 +86,6 @@ func TestStoreAndIndexAreMeasured(t *testing.T) {
 	}
 }
 
-// A server that accepts calls from other machines without TLS logs one warning when
-// it starts.
 func TestAddressesWithoutTLSCauseAWarning(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
@@ -116,7 +113,6 @@ func TestAddressesWithoutTLSCauseAWarning(t *testing.T) {
 	}
 }
 
-// While the index is being filled, the server answers calls, and /readyz fails.
 func TestNotReadyWhileLoading(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	first := startServer(t, data, nil, "--insecure")
@@ -228,7 +224,7 @@ func TestStoppingEndsStreams(t *testing.T) {
 	_, _ = io.ReadAll(res.Body)
 }
 
-// authority is a certificate authority for a test. It keeps its files in dir.
+// authority is a certificate authority with files in dir.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -242,9 +238,8 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue writes the certificate name.pem and its key name-key.pem. The authority parent
-// signs the certificate. If parent is nil, the certificate is self-signed, and is the
-// certificate of an authority.
+// issue writes name.pem and name-key.pem, signed by parent. Without parent, it is a self-signed
+// authority.
 func (a *authority) issue(name string, parent *authority) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -342,8 +337,7 @@ func TestReachableAddress(t *testing.T) {
 	}
 }
 
-// While the store or the index is down, a server keeps trying to fill its index. If only the
-// index is down, the server is ready. If the store is down, the server is not ready.
+// If only the index is down, the server is ready.
 func TestLoadingWaitsForServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, innerIndex := embedded.Open(t)
@@ -395,14 +389,12 @@ func TestLoadingWaitsForServers(t *testing.T) {
 	})
 }
 
-// While Kafka is down, a server with both roles is ready, and a server with only the
-// consumer role is not.
 func TestReadyWithoutKafka(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Close() // so that no server listens at this address
+	l.Close() // no server listens at this address
 	store, index := embedded.Open(t)
 	s := &server{service: ranking.New(store, index, ranking.Options{})}
 	defer s.service.Close()

@@ -22,15 +22,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// reply is an HTTP answer. For a stream, body is empty.
 type reply struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// ask sends a GET with headers, given as names and values. A stream stays open until the
-// end of the test.
+// ask sends a GET with alternating header names and values. A stream stays open until the test
+// ends.
 func (s *testServer) ask(t *testing.T, path string, headers ...string) reply {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http+path, nil)
@@ -66,7 +65,6 @@ func (s *testServer) dialGRPC(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// Settings in a file have an effect on the listeners of the server.
 func TestSettingsReachTheServer(t *testing.T) {
 	for name, tt := range map[string]struct {
 		file  string
@@ -134,7 +132,6 @@ func checkReceiveTimeout(t *testing.T, s *testServer) {
 	}
 }
 
-// connect opens a connection to the HTTP port. It fails after waitLimit.
 func (s *testServer) connect(t *testing.T) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.http)
@@ -173,7 +170,7 @@ func checkConnections(t *testing.T, s *testServer) {
 	}
 }
 
-// The server announces its limit to the client, so the client delays a call above the limit.
+// The server announces its limit, so the client delays a call above it.
 func checkStreams(t *testing.T, s *testServer) {
 	client := healthpb.NewHealthClient(s.dialGRPC(t))
 	watch := func(ctx context.Context) error {

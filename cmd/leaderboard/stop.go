@@ -11,10 +11,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// untilDrained returns a context that is done DrainTime after ctx is done. During
-// DrainTime the server still answers, but is not ready, so that load balancers choose
-// other servers. For a server without the API role, the context is done immediately after
-// ctx. The caller must call cancel, which ends the context at once if it is not done yet.
+// untilDrained returns a context that is done DrainTime after ctx. Meanwhile the server is not
+// ready, so that load balancers choose others. Without the API role, DrainTime does not apply. The
+// caller must call cancel.
 func (s *server) untilDrained(ctx context.Context) (running context.Context, cancel context.CancelCauseFunc) {
 	running, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -37,8 +36,7 @@ func (s *server) untilDrained(ctx context.Context) (running context.Context, can
 	}
 }
 
-// reloadOnHangup calls reload at each SIGHUP, until the caller calls the returned
-// function stop. The function load must read and return the settings.
+// reloadOnHangup calls reload at each SIGHUP, until stop is called.
 func (s *server) reloadOnHangup(load func() (config.Effective, error), level *slog.LevelVar) (stop func()) {
 	hangups, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -55,9 +53,8 @@ func (s *server) reloadOnHangup(load func() (config.Effective, error), level *sl
 	}
 }
 
-// reload reads the settings and the certificates again. It applies the log level and the
-// certificates. If other settings have changed, it logs that these need a restart. If the
-// settings or the certificates cannot be read, reload changes nothing.
+// reload applies the log level and the certificates. Other changed settings need a restart, which
+// it logs. If anything cannot be read, nothing changes.
 func (s *server) reload(load func() (config.Effective, error), level *slog.LevelVar) {
 	loaded, err := load()
 	if err == nil {
@@ -69,7 +66,7 @@ func (s *server) reload(load func() (config.Effective, error), level *slog.Level
 	}
 	level.Set(loaded.Log.SlogLevel())
 	s.log.Info("settings reloaded", "log_level", loaded.Log.Level)
-	var keys []string // the keys of the other settings that have changed
+	var keys []string // keys of the other changed settings
 	current := s.config.Settings()
 	for i, setting := range loaded.Settings() {
 		if setting.Key != "log.level" && !setting.Equal(current[i]) {

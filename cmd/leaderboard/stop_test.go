@@ -23,8 +23,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// During the drain time, the server is not ready, but still answers calls. Then it ends
-// streams with an error that tells clients to reconnect, and closes its listeners.
+// While draining, the server answers, but is not ready. Then it ends streams and closes its
+// listeners.
 func TestSIGTERMDrains(t *testing.T) {
 	c := startChildWith(t, filepath.Join(t.TempDir(), "data"), "--drain-time", "3s", "--admin", "127.0.0.1:0")
 	base := "http://" + c.http
@@ -96,7 +96,6 @@ func TestSIGTERMDrains(t *testing.T) {
 	}
 }
 
-// readEvents reads a stream of events to its end.
 func readEvents(t *testing.T, r io.Reader) string {
 	t.Helper()
 	text, err := io.ReadAll(bufio.NewReader(r))
@@ -123,7 +122,6 @@ func TestSecondSignalEndsTheDrain(t *testing.T) {
 	}
 }
 
-// If a call still runs after shutdown_grace, the server cancels it and reports this.
 func TestCallsAreCanceledAfterShutdownGrace(t *testing.T) {
 	c := startChildWith(t, filepath.Join(t.TempDir(), "data"), "--shutdown-grace", "100ms", "--receive-timeout", "1h")
 	conn, err := net.Dial("tcp", c.http)
@@ -144,8 +142,7 @@ func TestCallsAreCanceledAfterShutdownGrace(t *testing.T) {
 	checkContains(t, c.stderr.String(), "canceled the calls that still ran 100ms after", "shutdown_grace")
 }
 
-// hangUp sends SIGHUP and waits until the process has handled it. It returns how many
-// reloads have failed since the start.
+// hangUp sends SIGHUP, waits until it is handled, and returns how many reloads have failed so far.
 func (c *child) hangUp(t *testing.T) int {
 	t.Helper()
 	failed := func() int { return strings.Count(c.stderr.String(), `"msg":"settings not reloaded"`) }
@@ -158,8 +155,6 @@ func (c *child) hangUp(t *testing.T) int {
 	return failed()
 }
 
-// At SIGHUP, the server reads the file of tls.client_ca again. New connections then need a
-// certificate of the authority in this file.
 func TestSIGHUPReloadsTheClientAuthority(t *testing.T) {
 	first, second := newAuthority(t), newAuthority(t)
 	first.issue("server", first)
@@ -249,7 +244,6 @@ func TestSIGHUPReloads(t *testing.T) {
 		t.Errorf("the log entry about settings that need a restart is %v, want it to name limits.key_rate", entry)
 	}
 
-	// If the settings or the certificates cannot be read, nothing changes.
 	settings("log: {level: loud}\n")
 	if failed := c.hangUp(t); failed != 1 {
 		t.Errorf("SIGHUP with an invalid settings file: %d failed reloads, want 1: %s", failed, c.stderr)
@@ -266,7 +260,6 @@ func TestSIGHUPReloads(t *testing.T) {
 	}
 }
 
-// stringsIn returns the strings in a list from a JSON log.
 func stringsIn(v any) (texts []string) {
 	list, _ := v.([]any)
 	for _, e := range list {

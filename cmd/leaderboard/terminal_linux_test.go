@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// A terminal gets colors, unless NO_COLOR is set or TERM is dumb. A pipe gets no colors.
+// A terminal gets colors, unless NO_COLOR is set or TERM is dumb.
 func TestColorsOfATableOfEntries(t *testing.T) {
 	s := startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--insecure")
 	server := "LEADERBOARD_SERVER=" + s.grpc
@@ -31,10 +31,8 @@ func TestColorsOfATableOfEntries(t *testing.T) {
 
 var escapes = regexp.MustCompile("\x1b\\[[0-9;]*[a-zA-Z]")
 
-// Each line of the demo fits a terminal of 80 columns, including the line below the table of
-// entries.
 func TestDemoFitsATerminal(t *testing.T) {
-	// The line below each table that the demo draws names the method of its ranks.
+	// The line below each table names the method of its ranks.
 	tables := func(shown string) int { return strings.Count(shown, "competition ranks") }
 	shown := onTerminal(t, []string{"TERM=xterm"}, func(shown string) bool { return tables(shown) >= 3 },
 		"demo", "--data", filepath.Join(t.TempDir(), "data"), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")

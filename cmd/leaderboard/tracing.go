@@ -19,16 +19,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// traceTarget is the collector to which the process exports its traces. OpenTelemetry's
-// environment variables name it. OpenTelemetry's SDK reads further variables itself, such
-// as those of the sampler and of headers.
+// traceTarget is the collector of the traces, named by OpenTelemetry's environment variables. The
+// SDK reads further variables itself.
 type traceTarget struct{ endpoint, protocol string }
 
 // traceTargetOf returns the collector that the environment names, or nil if traces are
-// off, which is the default.
+// traceTargetOf returns the collector that the environment names, or nil if traces are off.
 func traceTargetOf(getenv func(string) string) (*traceTarget, error) {
-	// get returns the value and the full name of a variable. If the variable for traces is
-	// empty, get uses the variable for all signals (traces, metrics and logs).
+	// get returns the value and the name of a variable for traces, or of the one for all signals.
 	get := func(name string) (value, variable string) {
 		if value := getenv("OTEL_EXPORTER_OTLP_TRACES_" + name); value != "" {
 			return value, "OTEL_EXPORTER_OTLP_TRACES_" + name
@@ -57,7 +55,6 @@ func traceTargetOf(getenv func(string) string) (*traceTarget, error) {
 // traceShutdown is how long a stopping server may take to export its last spans.
 const traceShutdown = 5 * time.Second
 
-// openTracing starts to export traces if the environment enables this.
 func (s *server) openTracing(ctx context.Context, c *config.Config) error {
 	target, err := traceTargetOf(os.Getenv)
 	if err != nil || target == nil {
@@ -85,7 +82,7 @@ func (s *server) openTracing(ctx context.Context, c *config.Config) error {
 		ctx, cancel := context.WithTimeout(context.Background(), traceShutdown)
 		defer cancel()
 		if err := provider.Shutdown(ctx); err != nil {
-			s.log.Warn("traces not exported", "err", err) // the data of the service is not affected
+			s.log.Warn("traces not exported", "err", err)
 		}
 		return nil
 	})
@@ -93,7 +90,6 @@ func (s *server) openTracing(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
-// redactURL returns a URL without its password.
 func redactURL(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil {
@@ -102,8 +98,7 @@ func redactURL(endpoint string) string {
 	return u.Redacted()
 }
 
-// loggedExporter logs the failures of an exporter. The SDK itself would print them to
-// standard error, with a logger that the whole process shares.
+// loggedExporter logs the failures of an exporter. The SDK would print them to standard error.
 type loggedExporter struct {
 	sdktrace.SpanExporter
 	log *slog.Logger

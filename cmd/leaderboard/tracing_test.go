@@ -9,8 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/collector"
 )
 
-// submitTraced submits a result. The request's header Traceparent has the given trace id and
-// flags; the flags 01 mean that the caller samples the trace.
+// submitTraced submits a result with a Traceparent. The flags 01 mean that the trace is sampled.
 func submitTraced(t *testing.T, s *testServer, trace, flags string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.http+"/v1/scores", strings.NewReader(`{"user_id":"ada","points":3}`))
@@ -27,9 +26,7 @@ func submitTraced(t *testing.T, s *testServer, trace, flags string) {
 
 const aTrace, anotherTrace = "0af7651916cd43dd8448eb211c80319c", "4bf92f3577b34da6a3ce929d0e0e4736"
 
-// If OpenTelemetry's variables name a collector, the server exports one trace for a submit:
-// the spans of the call, the store and the rank index. The server exports the last spans
-// before it stops.
+// The server exports the last spans before it stops.
 func TestTracesAreExported(t *testing.T) {
 	for _, tt := range []struct {
 		protocol string
@@ -59,8 +56,6 @@ func TestTracesAreExported(t *testing.T) {
 	}
 }
 
-// The sampler of OTEL_TRACES_SAMPLER decides which calls are traced. A parent-based sampler
-// follows the caller's traceparent.
 func TestTracesAreSampled(t *testing.T) {
 	for _, tt := range []struct {
 		sampler, arg string
@@ -80,7 +75,7 @@ func TestTracesAreSampled(t *testing.T) {
 			s := startInsecure(t)
 			submitTraced(t, s, aTrace, "01")
 			submitTraced(t, s, anotherTrace, "00")
-			s.ok(t, "top") // a call without Traceparent begins a new trace
+			s.ok(t, "top") // begins a new trace
 			s.stop()
 			got, others := map[string]bool{}, false
 			for _, span := range traces.Spans() {
@@ -97,7 +92,6 @@ func TestTracesAreSampled(t *testing.T) {
 	}
 }
 
-// If the collector does not answer, the server logs warnings, but no call fails.
 func TestTracesThatCannotBeExported(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "100")

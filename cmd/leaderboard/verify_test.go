@@ -20,15 +20,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// startWithStores starts a server. It also returns the server's store and index, so that
-// a test can change them without the server.
+// startWithStores also returns the store and the index, for changes without the server.
 func startWithStores(t *testing.T) (*testServer, leaderboard.Store, leaderboard.Index) {
 	t.Helper()
 	store, index := embedded.Open(t)
 	return startOnStores(t, store, index), store, index
 }
 
-// startOnStores starts a server over a store and an index.
 func startOnStores(t *testing.T, store leaderboard.Store, index leaderboard.Index) *testServer {
 	t.Helper()
 	c := config.Default()
@@ -68,8 +66,7 @@ func startOnStores(t *testing.T, store leaderboard.Store, index leaderboard.Inde
 	return ts
 }
 
-// The command verify reports every difference. If differences remain, it exits with 3. In
-// this test, --repair can repair all differences.
+// The exit code is 3 while differences remain.
 func TestVerifyReportsAndRepairs(t *testing.T) {
 	s, store, index := startWithStores(t)
 	for user, points := range map[string]string{"ada": "3", "bob": "5", "eve": "4"} {
@@ -119,7 +116,6 @@ func TestVerifyReportsAndRepairs(t *testing.T) {
 	checkContains(t, s.ok(t, "rebuild"), "rebuilt 3 entries")
 	checkContains(t, s.ok(t, "verify"), "0 differences")
 
-	// With --json, each line is a difference or the summary. Progress is not printed.
 	damageIndex()
 	r := s.do(t, "verify", "--json")
 	if r.code != exitDifferences {
@@ -146,7 +142,6 @@ func TestVerifyReportsAndRepairs(t *testing.T) {
 	}
 }
 
-// damagedStore is a store in which the results of the user "bad" cannot be read.
 type damagedStore struct{ leaderboard.Store }
 
 func (s damagedStore) Results(ctx context.Context, key leaderboard.SeasonKey, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
@@ -158,8 +153,6 @@ func (s damagedStore) Results(ctx context.Context, key leaderboard.SeasonKey, us
 	return s.Store.Results(ctx, key, user)
 }
 
-// The command verify cannot repair stored data that is damaged. It advises to restore such
-// data from a backup.
 func TestVerifyAdvisesToRestoreDamagedData(t *testing.T) {
 	store, index := embedded.Open(t)
 	s := startOnStores(t, damagedStore{store}, index)
@@ -178,7 +171,6 @@ func TestVerifyAdvisesToRestoreDamagedData(t *testing.T) {
 	}
 }
 
-// The first message of the streams Verify and Rebuild is their progress.
 func TestVerifyAndRebuildReportProgress(t *testing.T) {
 	s, _, _ := startWithStores(t)
 	s.ok(t, "submit", "ada", "--points", "3")

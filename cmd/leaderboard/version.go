@@ -32,8 +32,6 @@ version is devel.`,
 	return cmd
 }
 
-// versionLine returns the line that leaderboard version and leaderboard --version
-// print.
 func versionLine(v cli.Version) string {
 	return fmt.Sprintf("leaderboard %s (%s, %s)", v.Version, v.Go, v.Platform)
 }

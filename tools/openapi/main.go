@@ -1,12 +1,12 @@
-// Command openapi corrects the output of protoc-gen-openapiv2, so that it describes the
-// REST API exactly. It reads the first file, writes the second, and deletes the first:
+// Command openapi corrects the output of protoc-gen-openapiv2, so that it describes the REST API
+// exactly. It reads the first file, writes the second, and deletes the first:
 //
 //	openapi generated.swagger.json openapi.json
 //
 // It makes these corrections:
 //
 //   - The document gets a title and the authentication with a key.
-//   - The two paths of one board, which differ in the name of the parameter, become one path.
+//   - The two paths of one board become one path.
 //   - The type of 64-bit integers becomes integer instead of string.
 //   - The schema of a stream becomes the schema of its messages.
 //   - The parameter division becomes repeatable.
@@ -66,8 +66,7 @@ func run(from, to string) error {
 	return os.Remove(from)
 }
 
-// errorSchema describes leaderboard.v1.Error. The generator omits it, because no method
-// returns it.
+// errorSchema describes leaderboard.v1.Error, which the generator omits.
 var errorSchema = map[string]any{
 	"type": "object",
 	"properties": map[string]any{
@@ -86,8 +85,7 @@ var errorSchema = map[string]any{
 	},
 }
 
-// onePath moves the operations of the path from to the path to. The two paths differ only
-// in the name of their parameter.
+// onePath moves operations to another path, which differs only in the name of the parameter.
 func onePath(paths map[string]any, from, to string) {
 	for method, operation := range paths[from].(map[string]any) {
 		for _, parameter := range operation.(map[string]any)["parameters"].([]any) {
@@ -100,8 +98,6 @@ func onePath(paths map[string]any, from, to string) {
 	delete(paths, from)
 }
 
-// correctIntegers changes the type of 64-bit integers from string to integer, everywhere
-// in the document.
 func correctIntegers(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -118,8 +114,8 @@ func correctIntegers(v any) {
 	}
 }
 
-// repeatDivision describes the query parameter division as repeated, and removes the query
-// parameter divisions. A REST request can have the field divisions only in its body.
+// repeatDivision makes the query parameter division repeatable, and removes divisions, which a REST
+// request can have only in its body.
 func repeatDivision(operation map[string]any) {
 	parameters, _ := operation["parameters"].([]any)
 	for i, parameter := range parameters {
@@ -137,7 +133,6 @@ func repeatDivision(operation map[string]any) {
 	}
 }
 
-// describe corrects the parameters and responses of an operation.
 func describe(operation map[string]any) {
 	repeatDivision(operation)
 	responses := operation["responses"].(map[string]any)
