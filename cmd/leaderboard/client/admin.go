@@ -19,8 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// BoardName returns the given board id. If the given id is empty, BoardName returns the id of the
-// default board.
+// BoardName returns id, or the default board's id if id is empty.
 func BoardName(id string) string {
 	if id == "" {
 		return string(leaderboard.DefaultBoard)
@@ -102,7 +101,6 @@ submit can also submit results, and a key with the scope admin can do everything
 	})
 }
 
-// keyBoards describes the boards of a key. A prefix ends in an ellipsis.
 func keyBoards(k *pb.Key) string {
 	if len(k.GetBoards()) == 0 && len(k.GetBoardPrefixes()) == 0 {
 		return "all boards"
@@ -178,15 +176,14 @@ backups: take snapshots of Cassandra instead.`,
 	})
 }
 
-// ErrDifferences is the error of the command verify if it found differences and did not
-// repair all of them.
+// ErrDifferences is the error of verify if differences remain.
 var ErrDifferences = errors.New("verify found differences")
 
 // damagedData is the kind of the differences that the server cannot repair.
 const damagedData = "DATA_DAMAGED"
 
-// differencesError returns ErrDifferences with advice. Parameter kinds has the kinds of the
-// unrepaired differences, and repair is the flag of the command.
+// differencesError returns ErrDifferences with advice. kinds has the kinds of the unrepaired
+// differences.
 func differencesError(kinds map[string]bool, repair bool) error {
 	const restore = "restore it from a backup, or upgrade the server if a newer version wrote it, then run leaderboard verify --repair"
 	damaged := kinds[damagedData]
@@ -254,7 +251,6 @@ the command failed.`,
 	})
 }
 
-// writeVerify prints a difference or the summary.
 func (c *Client) writeVerify(res *pb.VerifyResponse) {
 	if d := res.GetDifference(); d != nil {
 		repaired := ""
@@ -322,7 +318,6 @@ func rebuildCommand(app *cli.App) *cobra.Command {
 	})
 }
 
-// showProgress shows the progress of an operation of the server.
 func showProgress(p *cli.Progress, progress *pb.Progress) {
 	p.Show(progress.GetBoard(), progress.GetSeason(), progress.GetDone())
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// reasonBanned is the reason in the answer to a submit for a banned user.
 const reasonBanned = "USER_BANNED"
 
 func addBanBoard(f *pflag.FlagSet, board *string) {
@@ -60,8 +59,8 @@ To ban a user whose id is list or search, write -- before the id.`,
 	return cmd
 }
 
-// parseEnd parses the end of a ban: a time, or a duration from now. It returns nil for
-// an empty text, which means a ban without end.
+// parseEnd parses the end of a ban: a time, or a duration from now. It returns nil for an empty
+// text.
 func parseEnd(text string, now time.Time) (*timestamppb.Timestamp, error) {
 	if text == "" {
 		return nil, nil
@@ -83,7 +82,6 @@ func untilText(b *pb.Ban) string {
 	return " until " + b.GetUntil().AsTime().Format(time.RFC3339)
 }
 
-// bannedBoards names the boards of bans.
 func bannedBoards(bans []*pb.Ban) string {
 	names := make([]string, len(bans))
 	for i, b := range bans {
@@ -121,8 +119,7 @@ the command user lists them.`,
 	})
 }
 
-// banListCommand returns the command list or the command search. Both list bans. The
-// argument of search is a part of the user's id.
+// banListCommand returns the command list, or the command search for a part of the user's id.
 func banListCommand(app *cli.App, name, short string) *cobra.Command {
 	req := &pb.ListBansRequest{}
 	cmd := &cobra.Command{

@@ -17,7 +17,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// maxBatchBytes is the maximum size of a file of results. The API has the same bound.
+// maxBatchBytes is the maximum size of a file of results, as in the API.
 const maxBatchBytes = 16 << 20
 
 func submitBatchCommand(app *cli.App) *cobra.Command {
@@ -48,8 +48,7 @@ are not affected, and the exit code is 1. For larger files, use import.`,
 	})
 }
 
-// printOutcomes prints the answer res, which has the given outcomes. It returns an error if
-// a result was not accepted.
+// printOutcomes prints the answer res. It returns an error if a result was not accepted.
 func (c *Client) printOutcomes(res proto.Message, outcomes []*pb.Outcome) error {
 	notAccepted := slices.DeleteFunc(slices.Clone(outcomes), func(o *pb.Outcome) bool {
 		return o.GetStatus() != pb.Outcome_REJECTED && o.GetStatus() != pb.Outcome_FAILED && o.GetStatus() != pb.Outcome_CONFLICT
@@ -81,8 +80,7 @@ func decodeLines[T any, M interface {
 	return messages, nil
 }
 
-// writeOutcomes prints a table of the outcomes that were not accepted, and the number of
-// outcomes with each status.
+// writeOutcomes prints the outcomes that were not accepted, and the number of outcomes by status.
 func writeOutcomes(c *Client, outcomes, notAccepted []*pb.Outcome) {
 	if len(notAccepted) > 0 {
 		t := cli.NewTable(table.Row{"board", "user", "match", "status", "problem"})

@@ -126,7 +126,6 @@ func writeBoard(w io.Writer, b *pb.Board) {
 	cli.WriteTable(w, t)
 }
 
-// boardFlags are the flags that describe a board.
 type boardFlags struct {
 	file                                         string
 	title, order, policy, unit, season, timeZone string
@@ -171,8 +170,7 @@ func (f *boardFlags) addSettings(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.retention, "retention", 0, "how long to keep a season after it is sealed (if omitted, forever)")
 }
 
-// board returns the board that the given flags or the file describe, and the paths of the
-// fields that they set.
+// board returns the board from the flags or the file, and the paths of the fields that they set.
 func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Board, []string, error) {
 	if f.file != "" {
 		return f.fromFile(app, id, fs)
@@ -234,9 +232,8 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	return b, paths, err
 }
 
-// parseEnum returns the enum value with a name such as lower-first. Parameter firstErr is the error
-// of an earlier flag, or nil. If firstErr is not nil, parseEnum returns firstErr, so that the
-// command reports the first error of the flags.
+// parseEnum returns the enum value with a name such as lower-first. firstErr is the error of an
+// earlier flag, and is returned unchanged unless it is nil.
 func parseEnum[E ~int32](firstErr error, flag, name string, values map[string]int32) (E, error) {
 	v, ok := values[strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]
 	if firstErr == nil && (!ok || v == 0) {
@@ -276,7 +273,7 @@ func parseTime(s string) (time.Time, error) {
 	return t, err
 }
 
-// fromFile does the work of board if the flag --file is set.
+// fromFile is board with the flag --file.
 func (f *boardFlags) fromFile(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Board, []string, error) {
 	var other string
 	fs.Visit(func(fl *pflag.Flag) {
@@ -304,7 +301,6 @@ func (f *boardFlags) fromFile(app *cli.App, id string, fs *pflag.FlagSet) (*pb.B
 	return b, paths, nil
 }
 
-// isBoardFlag reports whether a flag other than --file describes a board.
 func isBoardFlag(name string) bool {
 	var f boardFlags
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -331,8 +327,7 @@ func readAll(app *cli.App, path string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// decodeBoard reads a board as JSON or YAML. It returns the paths of the fields that
-// the data sets.
+// decodeBoard reads a board as JSON or YAML. It returns the paths of the fields that the data sets.
 func decodeBoard(data []byte) (*pb.Board, []string, error) {
 	var fields map[string]any
 	if err := yaml.Unmarshal(data, &fields); err != nil { // JSON is YAML
@@ -392,7 +387,6 @@ the board exists with the same rules, the command changes nothing and succeeds.`
 	})
 }
 
-// mutable has the paths of the fields of a board that can change.
 var mutable = map[string]bool{
 	"title": true, "unit": true, "decimals": true, "attributes": true, "min_score": true, "max_score": true,
 	"season.grace": true, "season.windows": true, "retention": true, "private": true, "divisions": true,

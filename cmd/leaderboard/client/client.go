@@ -1,6 +1,5 @@
-// Package client contains the commands that call a server: they submit results, read
-// ranks, and administer boards, users and keys. It imports the messages of the API, but
-// no code of the server.
+// Package client contains the commands that call a server: they submit results, read ranks, and
+// administer boards, users and keys. It imports no code of the server.
 package client
 
 import (
@@ -25,15 +24,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// maxAnswerBytes is the maximum size of a message from the server.
 const maxAnswerBytes = 64 << 20
 
-// Client is a connection to a server, with the input and output of the command that
-// uses it.
+// Client is a connection to a server, with the input and output of a command.
 type Client struct {
 	*cli.App
-	Server string // host:port
-	JSON   bool   // whether answers are printed as the API's JSON, one object per line
+	Server string
+	JSON   bool // whether answers are printed as the API's JSON, one object per line
 	Scores pb.LeaderboardServiceClient
 	Admin  pb.AdminServiceClient
 }
@@ -47,7 +44,6 @@ type Connection struct {
 	Timeout           time.Duration // of each call, except streams
 }
 
-// addFlags adds the flags of a connection to cmd.
 func (o *Connection) addFlags(cmd *cobra.Command) {
 	f := pflag.NewFlagSet("connection", pflag.ContinueOnError)
 	f.StringVar(&o.Server, "server", "", "`host:port` of the server's gRPC ($"+config.EnvPrefix+"SERVER, default "+config.Default().GRPC+")")
@@ -78,7 +74,6 @@ func Command(app *cli.App, cmd *cobra.Command, run func(ctx context.Context, c *
 	return cmd
 }
 
-// jsonCommand is [Command] with the flag --json.
 func jsonCommand(app *cli.App, cmd *cobra.Command, run func(ctx context.Context, c *Client, args []string) error) *cobra.Command {
 	asJSON := cmd.Flags().Bool("json", false, "print the API's JSON, for scripts")
 	return Command(app, cmd, func(ctx context.Context, c *Client, args []string) error {
@@ -87,9 +82,9 @@ func jsonCommand(app *cli.App, cmd *cobra.Command, run func(ctx context.Context,
 	})
 }
 
-// Dial returns a client. If o has no server, key or certificate authorities, Dial takes
-// them from the environment; the default server is on this machine. Dial does not wait for
-// the server. The caller must call closeConn.
+// Dial returns a client. A server, key or certificate authorities that o lacks come from the
+// environment. The default server is on this machine. Dial does not wait for the server. The caller
+// must call closeConn.
 func Dial(app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
 	ca := "--ca"
 	if o.CA == "" {
@@ -137,9 +132,9 @@ func Dial(app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
 	return c, func() { _ = conn.Close() }, nil
 }
 
-// credentials returns the transport security of the connection. A connection to another
-// machine uses TLS, unless --plaintext is set: by default, a key must not cross the network
-// unencrypted. Parameter ca is the source of o.CA, for errors.
+// credentials returns the transport security. A connection to another machine uses TLS unless
+// --plaintext is set, because a key must not cross the network unencrypted. ca is the source of
+// o.CA, for errors.
 func (o *Connection) credentials(ca string) (credentials.TransportCredentials, error) {
 	switch {
 	case o.Plaintext && (o.TLS || o.Cert != ""):
@@ -173,16 +168,14 @@ func (o *Connection) credentials(ca string) (credentials.TransportCredentials, e
 	return credentials.NewTLS(c), nil
 }
 
-// isLoopback reports whether a server, host:port, is on this machine's loopback
-// interface.
+// isLoopback reports whether a server, host:port, is on the loopback interface.
 func isLoopback(server string) bool {
 	host, _, err := net.SplitHostPort(server)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// bearer is a key that is sent with every call. It does not require TLS, because
-// [Connection.credentials] decides which connections use TLS.
+// bearer is a key that is sent with every call. [Connection.credentials] decides about TLS.
 type bearer string
 
 // GetRequestMetadata implements [credentials.PerRPCCredentials].
@@ -193,8 +186,7 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 // RequireTransportSecurity implements [credentials.PerRPCCredentials].
 func (bearer) RequireTransportSecurity() bool { return false }
 
-// print prints an answer as JSON if --json is set. Otherwise it calls printText,
-// which prints the answer for people.
+// print prints an answer as JSON if --json is set, and otherwise calls printText.
 func (c *Client) print(answer proto.Message, printText func()) error {
 	if !c.JSON {
 		printText()

@@ -14,18 +14,16 @@ import (
 )
 
 const (
-	// completionTimeout bounds each call to the server. It is short, because the user waits
-	// for the completion.
+	// completionTimeout bounds each call. It is short, because the user waits.
 	completionTimeout = 2 * time.Second
 	// completionEntries is the number of top entries from which completion takes divisions.
 	completionEntries = 1000
 )
 
-// valueKind is the key of the annotation that states the kind of a flag's values, for
-// completion.
+// valueKind is the key of the annotation with the kind of a flag's values, for completion.
 const valueKind = "values"
 
-// The kinds of values for which completion asks the server.
+// The kinds of values that completion requests from the server.
 const (
 	boardValues    = "board"
 	seasonValues   = "season"
@@ -33,13 +31,11 @@ const (
 	methodValues   = "method"
 )
 
-// annotate states the kind of a flag's values.
 func annotate(f *pflag.FlagSet, flag, kind string) {
 	_ = f.SetAnnotation(flag, valueKind, []string{kind}) // fails only for an unknown flag
 }
 
-// addCompletion completes the annotated flags and the arguments of cmd with values
-// from the server. If no server answers, it completes nothing.
+// addCompletion completes the annotated flags and the arguments of cmd with values from the server.
 func addCompletion(app *cli.App, cmd *cobra.Command, o *Connection) {
 	completion := func(kind string) cobra.CompletionFunc {
 		return func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -48,7 +44,7 @@ func addCompletion(app *cli.App, cmd *cobra.Command, o *Connection) {
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if kind := f.Annotations[valueKind]; len(kind) == 1 {
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, completion(kind[0])) // fails only for an unknown flag
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, completion(kind[0]))
 		}
 	})
 	_, arguments, _ := strings.Cut(cmd.Use, " ")
@@ -67,8 +63,7 @@ func addCompletion(app *cli.App, cmd *cobra.Command, o *Connection) {
 	}
 }
 
-// completeFrom returns the values of a kind that begin with prefix. It reads them from the
-// server of o.
+// completeFrom returns the server's values of a kind that begin with prefix.
 func completeFrom(app *cli.App, cmd *cobra.Command, o Connection, kind, prefix string) []cobra.Completion {
 	if kind == methodValues {
 		return []cobra.Completion{"competition\t1-2-2-4", "dense\t1-2-2-3", "ordinal\t1-2-3-4"}
@@ -108,8 +103,8 @@ func completeFrom(app *cli.App, cmd *cobra.Command, o Connection, kind, prefix s
 	return filterCompletions(values, prefix)
 }
 
-// filterCompletions returns the completions that begin with prefix. It omits completions with
-// control characters, which a terminal would execute, and escapes descriptions.
+// filterCompletions returns the completions that begin with prefix. It omits control characters,
+// which a terminal would execute.
 func filterCompletions(values []cobra.Completion, prefix string) []cobra.Completion {
 	var completions []cobra.Completion
 	for _, v := range values {
@@ -125,7 +120,6 @@ func filterCompletions(values []cobra.Completion, prefix string) []cobra.Complet
 	return completions
 }
 
-// divisions returns the divisions of the first entries of a season.
 func (c *Client) divisions(ctx context.Context, board, season string) []cobra.Completion {
 	limit := int32(completionEntries)
 	res, _ := c.Scores.ListScores(ctx, &pb.ListScoresRequest{Board: board, Season: season, Limit: &limit, IncludeMetadata: true})

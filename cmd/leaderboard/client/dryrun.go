@@ -18,12 +18,10 @@ func addDryRun(f *pflag.FlagSet, dryRun *bool) {
 	f.BoolVar(dryRun, "dry-run", false, "change nothing, and show what would change")
 }
 
-// errNoDryRun is the error of a dry run whose answer has no effect, because a server of an older
-// version ignores the field dry_run and makes the change.
+// errNoDryRun is the error of a dry run without an effect: an older server ignores the field
+// dry_run and makes the change.
 var errNoDryRun = errors.New("the server is of an older version without dry runs, so it made the change; undo it if necessary, and upgrade the server")
 
-// printBanEffect prints the changes that a ban, or the end of a ban, would make. Parameter res is
-// the answer that contains e.
 func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
 	if e == nil {
 		return errNoDryRun
@@ -44,8 +42,7 @@ func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
 	})
 }
 
-// printRetractionEffect prints the changes that retractions would make. Parameter res is the
-// answer that contains e, and summary describes the retractions.
+// printRetractionEffect prints the changes that retractions would make. summary describes them.
 func (c *Client) printRetractionEffect(ctx context.Context, res proto.Message, e *pb.RetractionEffect, summary string) error {
 	if e == nil {
 		return errNoDryRun
@@ -75,7 +72,6 @@ func (c *Client) printRetractionEffect(ctx context.Context, res proto.Message, e
 	})
 }
 
-// printBoardEffect prints the board b, and the effect that an update would have on its seasons.
 func (c *Client) printBoardEffect(b *pb.Board) error {
 	e := b.GetEffect()
 	if e == nil {
@@ -113,7 +109,6 @@ func formatTimeOrNever(t *timestamppb.Timestamp) string {
 	return formatTime(t)
 }
 
-// truncationNote returns a note for a list that shows only the first n elements.
 func truncationNote(truncated bool, n int) string {
 	if !truncated {
 		return ""

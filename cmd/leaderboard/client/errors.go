@@ -13,7 +13,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// callError is an error of a command that uses a server.
 type callError struct {
 	err    error
 	server string
@@ -22,8 +21,7 @@ type callError struct {
 func (e *callError) Error() string { return e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
-// WrapError adds the server's address to err, so that [ErrorText] can name it. It returns
-// nil for nil.
+// WrapError adds the server's address to err, for [ErrorText]. It returns nil for nil.
 func (c *Client) WrapError(err error) error {
 	if err == nil {
 		return nil
@@ -31,9 +29,8 @@ func (c *Client) WrapError(err error) error {
 	return &callError{err, c.Server}
 }
 
-// ErrorText returns a text that states what went wrong and what to do next. If
-// [Client.WrapError] has not wrapped err, the text is err.Error(). The text may contain
-// control characters; the caller must escape them with [cli.EscapeLines] for a terminal.
+// ErrorText returns what went wrong and what to do next. For an error that [Client.WrapError] has
+// not wrapped, it returns err.Error(). The caller must escape the text with [cli.EscapeLines].
 func ErrorText(err error) string {
 	var call *callError
 	if !errors.As(err, &call) {
@@ -49,7 +46,6 @@ func ErrorText(err error) string {
 	return cli.Escape(statusText(err, withStatus.GRPCStatus(), call.server))
 }
 
-// statusText is [ErrorText] for an error with a gRPC status.
 func statusText(err error, s *status.Status, server string) string {
 	message := s.Message()
 	switch s.Code() {
@@ -86,8 +82,7 @@ func statusText(err error, s *status.Status, server string) string {
 	return message
 }
 
-// notFoundAdvice returns advice for a board, season, entry or key that does not exist: the command
-// that lists the existing ones. It returns "" for other objects.
+// notFoundAdvice returns advice on the command that lists the existing objects, or "".
 func notFoundAdvice(s *status.Status) string {
 	switch reason(s) {
 	case "BOARD_NOT_FOUND":
@@ -109,9 +104,8 @@ func unavailableText(message, server string) string {
 	case strings.Contains(message, "remote error: tls: certificate required"), strings.Contains(message, "remote error: tls: bad certificate"):
 		return fmt.Sprintf("the server %s requires a client certificate; name a certificate that the server accepts with --cert and --cert-key", server)
 	case strings.Contains(message, "broken pipe"), strings.Contains(message, "connection reset by peer"):
-		// A server that requires TLS or a client certificate may also cause this error: if
-		// the client is still writing when the server closes the connection, the client
-		// does not receive the server's TLS alert.
+		// A server that requires TLS may also cause this error: if the client is still writing when
+		// the server closes the connection, it does not receive the TLS alert.
 		return fmt.Sprintf("the server %s closed the connection; use --tls if the server requires TLS, or --cert if it requires a client certificate; otherwise try again", server)
 	case strings.Contains(message, "error reading server preface"), strings.Contains(message, "connection closed before server preface"):
 		return fmt.Sprintf("the server at %s does not answer gRPC without TLS; use --tls, or check that the port is gRPC's and not HTTP's", server)
@@ -126,7 +120,6 @@ func unavailableText(message, server string) string {
 	return fmt.Sprintf("the server %s is unavailable (%s); try again later", server, message)
 }
 
-// reason returns the machine-readable reason of an error of the API.
 func reason(s *status.Status) string {
 	for _, d := range s.Details() {
 		if info, ok := d.(*errdetails.ErrorInfo); ok {

@@ -9,8 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// If a server requires TLS, a client without TLS gets one of several errors. The error
-// depends on whether the client was still writing when the server closed the connection.
+// The error of a server that requires TLS depends on whether the client was still writing.
 func TestErrorTextNamesTLSForEachEndOfAConnection(t *testing.T) {
 	c := &Client{Server: "127.0.0.1:7777"}
 	for _, message := range []string{
@@ -26,7 +25,6 @@ func TestErrorTextNamesTLSForEachEndOfAConnection(t *testing.T) {
 	}
 }
 
-// The advice after verify depends on the kinds of the differences that remain.
 func TestAdviceAfterVerify(t *testing.T) {
 	for _, tt := range []struct {
 		kinds  []string

@@ -82,10 +82,8 @@ file.`,
 	})
 }
 
-// exportTable writes the rows of an export.
 type exportTable interface {
-	// row writes one row. For CSV it calls the function fields, and for JSON the function
-	// object.
+	// row writes one row. For CSV it calls fields, and for JSON object.
 	row(fields func() []string, object func() ([]byte, error)) error
 	flush() error
 }
@@ -93,7 +91,7 @@ type exportTable interface {
 type csvTable struct {
 	*csv.Writer
 	defuseFormulas bool
-	terminal       bool // whether to escape control characters, because the output is a terminal
+	terminal       bool // escape control characters, because the output is a terminal
 }
 
 func (t csvTable) row(fields func() []string, _ func() ([]byte, error)) error {
@@ -111,11 +109,10 @@ func (t csvTable) row(fields func() []string, _ func() ([]byte, error)) error {
 }
 func (t csvTable) flush() error { t.Flush(); return t.Error() }
 
-// defuse returns a CSV field unchanged, or with an apostrophe before it if a spreadsheet
-// would run the field as a formula. It does not change numbers.
+// defuse puts an apostrophe before a field that a spreadsheet would run as a formula. It does not
+// change numbers.
 func defuse(field string) string {
-	// Some spreadsheets ignore spaces at the start, and also accept the fullwidth forms of
-	// these characters.
+	// Some spreadsheets ignore leading spaces, and accept fullwidth forms of these characters.
 	const formulaStarts = "=+-@\uff1d\uff0b\uff0d\uff20"
 	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(field, unicode.IsSpace))
 	if _, err := strconv.ParseInt(field, 10, 64); err == nil || !strings.ContainsRune(formulaStarts, first) {
@@ -135,8 +132,7 @@ func (t jsonTable) row(_ func() []string, object func() ([]byte, error)) error {
 }
 func (t jsonTable) flush() error { return t.Flush() }
 
-// export opens the output, and calls write to write the rows. An output file has a
-// temporary name until it is complete.
+// export writes the rows of write to the output. A file has a temporary name until it is complete.
 func (c *Client) export(ctx context.Context, o exportOptions, write func(context.Context, exportOptions, *pb.Board, exportTable) (rows int64, seasons []string, err error)) error {
 	res, err := c.Scores.GetBoard(ctx, &pb.GetBoardRequest{Board: BoardName(o.board)})
 	if err != nil {
@@ -165,9 +161,9 @@ func (c *Client) export(ctx context.Context, o exportOptions, write func(context
 	return nil
 }
 
-// create creates a file that only its owner can read, with a temporary name. The caller
-// must call finish with the error of the export. If the error is nil, finish renames the
-// file to path. Otherwise finish removes the file and returns the error.
+// create creates a file that only its owner can read, with a temporary name. The caller must call
+// finish with the error of the export. If it is nil, finish renames the file to path, and otherwise
+// removes it.
 func (c *Client) create(path string) (out io.Writer, finish func(error) error, err error) {
 	if path == "-" {
 		return c.Stdout, func(err error) error { return err }, nil
@@ -234,7 +230,7 @@ func (c *Client) exportEntries(ctx context.Context, o exportOptions, b *pb.Board
 			}
 			return n, []string{d.GetSeason()}, nil
 		}
-		req.Season = d.GetSeason() // export the same season on all pages, even if the next season begins meanwhile
+		req.Season = d.GetSeason() // all pages are of the same season, even if the next one begins
 	}
 }
 
@@ -264,7 +260,7 @@ func jsonText[V []string | []int64 | map[string]string](v V) string {
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
-		return "" // cannot happen: every value of these types has a JSON form
+		return ""
 	}
 	return string(b)
 }
@@ -340,9 +336,9 @@ func resultFields(res *pb.ExportResultsResponse) []string {
 	}
 }
 
-// resultObject returns the JSON of a result with the additional field season, on a linked
-// board also source, and for a retraction also retracted. For a ban, a void match or an early
-// end, it returns an object with the field ban, void or end.
+// resultObject returns the JSON of a result with its season, the source of a linked board, and
+// retracted. For a ban, a void match or an early end, it returns an object with the field ban, void
+// or end.
 func resultObject(res *pb.ExportResultsResponse, source string) ([]byte, error) {
 	switch {
 	case res.GetBan() != nil:
@@ -374,7 +370,6 @@ func resultObject(res *pb.ExportResultsResponse, source string) ([]byte, error) 
 	return append(b, '}'), nil
 }
 
-// wrapMessage returns the JSON of an object whose only field is a message.
 func wrapMessage(name string, m proto.Message) ([]byte, error) {
 	b, err := restjson.Append([]byte(`{"`+name+`":`), m)
 	return append(b, '}'), err

@@ -34,7 +34,6 @@ type EntryTable struct {
 	drawn       map[string]int64 // the ranks at the last Draw, by user; nil before the first Draw
 }
 
-// table returns the entries as a table.
 func (t *EntryTable) table(entries []*pb.Entry) table.Writer {
 	header := table.Row{"", "rank", "user", t.Unit.Header()}
 	for _, name := range t.TieBreakers {
@@ -58,7 +57,6 @@ func (t *EntryTable) table(entries []*pb.Entry) table.Writer {
 	return w
 }
 
-// paint returns a symbol with color codes around it.
 func (t *EntryTable) paint(symbol string) string {
 	for prefix, color := range map[string]text.Color{"▶": text.FgCyan, "★": text.FgYellow, "▲": text.FgGreen, "▼": text.FgRed} {
 		if t.Colors && strings.HasPrefix(symbol, prefix) {
@@ -68,9 +66,8 @@ func (t *EntryTable) paint(symbol string) string {
 	return symbol
 }
 
-// symbol returns the text in the first column of an entry's row: ▶ for the requested user. The
-// other symbols compare the entry with the last Draw: ★ is a new entry, and ▲ or ▼ with a number
-// is a changed rank.
+// symbol returns ▶ for the requested user. Compared with the last Draw, ★ is a new entry, and ▲ or
+// ▼ with a number is a changed rank.
 func (t *EntryTable) symbol(e *pb.Entry) string {
 	if e.GetIsCurrentUser() {
 		return "▶"
@@ -90,10 +87,9 @@ func (t *EntryTable) symbol(e *pb.Entry) string {
 	return ""
 }
 
-// Draw draws the entries of d on a screen, as a table with the line from describe below it. If
-// caption is not empty, it is the first line. On a terminal, Draw omits entries that do not
-// fit, and cuts or folds long lines: the next Draw can replace the table only if each line takes
-// one line of the terminal.
+// Draw draws the entries of d, with caption above, unless empty, and the line from describe below.
+// On a terminal, Draw omits entries that do not fit, and cuts or folds long lines: the next Draw
+// can only replace lines of one terminal line each.
 func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
 	columns, rows := s.Size()
 	entries, footer := d.GetLeaderboard(), describe(d)
@@ -118,7 +114,7 @@ func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
 	}
 }
 
-// Reset forgets the last Draw, so that the next Draw marks no entry as new or changed.
+// Reset forgets the last Draw, so that the next Draw marks no entry.
 func (t *EntryTable) Reset() { t.drawn = nil }
 
 // formatRank returns a rank, or "-" if the rank is unavailable.
@@ -129,11 +125,9 @@ func formatRank(rank *int64) string {
 	return strconv.FormatInt(*rank, 10)
 }
 
-// separator separates the parts of a line.
 const separator = " · "
 
-// describe returns the line below a table of entries: its board, season, division, size,
-// method of ranking, and the time of its last change. The line is escaped.
+// describe returns the escaped line below a table of entries.
 func describe(d *pb.Leaderboard) string {
 	parts := []string{"board " + d.GetBoard(), "season " + d.GetSeason()}
 	if d.GetDivision() != "" {

@@ -23,7 +23,6 @@ func matchCommand(app *cli.App) *cobra.Command {
 		}))
 }
 
-// voidResponse is the answer to the void or the restoration of a match.
 type voidResponse interface {
 	proto.Message
 	GetSeason() string

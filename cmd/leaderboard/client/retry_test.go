@@ -20,7 +20,7 @@ func TestRetryEndsWithSuccessAPermanentErrorOrTheTimeLimit(t *testing.T) {
 		name     string
 		failures int
 		err      error
-		code     codes.Code    // of the error that Retry returns
+		code     codes.Code    // code of the error that Retry returns
 		min, max time.Duration // bounds of the time that Retry takes
 	}{
 		{"success needs no wait", 0, nil, codes.OK, 0, 0},

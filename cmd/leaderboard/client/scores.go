@@ -19,11 +19,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// query contains the values of the flags --board, --season, --division and --method,
-// which every command that reads ranks has.
 type query struct{ board, season, division, method string }
 
-// AddBoardFlag adds the flag --board. Without the flag, a command uses the default board.
+// AddBoardFlag adds the flag --board. Without it, a command uses the default board.
 func AddBoardFlag(cmd *cobra.Command, board *string) {
 	cmd.Flags().StringVarP(board, "board", "b", "", "`board` (if omitted, the default board)")
 	annotate(cmd.Flags(), "board", boardValues)
@@ -43,8 +41,8 @@ func (q *query) addFlags(cmd *cobra.Command) {
 	annotate(cmd.Flags(), "method", methodValues)
 }
 
-// addDivision crosses q.division with the division text. The command calls it for each
-// --division. If there is only one, the server checks its text.
+// addDivision crosses q.division with text, for each --division. If there is only one, the server
+// checks its text.
 func (q *query) addDivision(text string) error {
 	if q.division == "" {
 		q.division = text
@@ -62,7 +60,6 @@ func (q *query) addDivision(text string) error {
 	return nil
 }
 
-// scoreFlag adds a flag whose value is a score or points.
 func scoreFlag(f *pflag.FlagSet, dst *int64, name, usage string) {
 	f.Func(name, usage, func(text string) (err error) {
 		if *dst, err = strconv.ParseInt(text, 10, 64); err != nil {
@@ -72,9 +69,8 @@ func scoreFlag(f *pflag.FlagSet, dst *int64, name, usage string) {
 	})
 }
 
-// entryTable returns a table for the entries of a board. It reads the unit of the scores
-// and the names of the tie-breakers from the server. If it cannot read the board, the
-// table shows scores as integers without a unit.
+// entryTable returns a table with the unit and tie-breakers of a board. Without an answer from the
+// server, scores have no unit.
 func (c *Client) entryTable(ctx context.Context, board string) *EntryTable {
 	if c.JSON {
 		return &EntryTable{}
@@ -150,18 +146,16 @@ returns it.`,
 	})
 }
 
-// addLinkedFlag adds the flag --include-linked of commands that write one result.
 func addLinkedFlag(f *pflag.FlagSet, linked *bool) {
 	f.BoolVar(linked, "include-linked", false, "also show the user's scores on linked boards")
 }
 
-// addBatchLinkedFlag adds the flag --include-linked of commands that write many results.
 func addBatchLinkedFlag(f *pflag.FlagSet, linked *bool) {
 	f.BoolVar(linked, "include-linked", false, "with --json: include the users' scores on linked boards")
 }
 
-// linkedWriter reads the units of linked boards, and returns a function that prints the
-// user's standings there.
+// linkedWriter reads the units of linked boards, and returns a function that prints the standings
+// there.
 func (c *Client) linkedWriter(ctx context.Context, linked []*pb.Outcome_Linked) func() {
 	units := make([]cli.Unit, len(linked))
 	for i, l := range linked {
@@ -174,8 +168,7 @@ func (c *Client) linkedWriter(ctx context.Context, linked []*pb.Outcome_Linked) 
 	}
 }
 
-// parseTimeAndMetadata parses the values of the flags --achieved-at and --metadata. It
-// returns nil for an empty value.
+// parseTimeAndMetadata parses --achieved-at and --metadata. It returns nil for an empty value.
 func parseTimeAndMetadata(timeText, meta string) (achievedAt *timestamppb.Timestamp, metadata *structpb.Struct, err error) {
 	if timeText != "" {
 		t, err := parseTime(timeText)
@@ -193,18 +186,15 @@ func parseTimeAndMetadata(timeText, meta string) (achievedAt *timestamppb.Timest
 	return achievedAt, metadata, nil
 }
 
-// addMatchSeasonFlag adds the flag --season of commands about one result.
 func addMatchSeasonFlag(cmd *cobra.Command, season *string) {
 	cmd.Flags().StringVarP(season, "season", "s", "", "`season` of the result (if omitted, the season in which the match has a result)")
 	annotate(cmd.Flags(), "season", seasonValues)
 }
 
-// addReasonFlag adds the flag --reason of commands that change a result.
 func addReasonFlag(f *pflag.FlagSet, reason *string) {
 	f.StringVar(reason, "reason", "", "`reason`, which closed seasons require, besides the admin scope")
 }
 
-// writeSubmitted prints the answer to a submit.
 func writeSubmitted(c *Client, res *pb.SubmitScoreResponse, t *EntryTable) {
 	c.Printf("%s: %s%s\n", strings.ToLower(res.GetStatus().String()), scoreLine(res.GetUserId(), res.NewScore, res.Rank, t.Unit), noteBefore(res.PreviousScore, res.PreviousRank, res.GetPersonalBest(), t.Unit))
 	if res.GetReason() == reasonBanned {
@@ -216,7 +206,6 @@ func writeSubmitted(c *Client, res *pb.SubmitScoreResponse, t *EntryTable) {
 	c.Printf("match %s · revision %d · season %s · achieved %s UTC\n", res.GetMatchId(), res.GetRevision(), res.GetSeason(), formatTime(res.GetAchievedAt()))
 }
 
-// writeLinked prints a user's standing on a linked board.
 func writeLinked(c *Client, l *pb.Outcome_Linked, u cli.Unit) {
 	score, rank, note := "no score", "", ""
 	if l.NewScore != nil {
@@ -231,8 +220,7 @@ func writeLinked(c *Client, l *pb.Outcome_Linked, u cli.Unit) {
 	c.Printf("linked %s · season %s: %s%s%s\n", l.GetBoardId(), l.GetSeason(), score, rank, note)
 }
 
-// noteBefore returns a note about the user's score before a submit, a correction or a
-// retraction, and about a personal best. It returns "" if there is nothing to note.
+// noteBefore returns a note about the score before a write and about a personal best, or "".
 func noteBefore(previousScore, previousRank *int64, personalBest bool, u cli.Unit) string {
 	var notes []string
 	if previousScore != nil {
@@ -251,7 +239,6 @@ func noteBefore(previousScore, previousRank *int64, personalBest bool, u cli.Uni
 	return " (" + strings.Join(notes, "; ") + ")"
 }
 
-// scoreLine returns a sentence with a user's score and rank.
 func scoreLine(user string, score, rank *int64, u cli.Unit) string {
 	switch {
 	case score == nil:
@@ -307,7 +294,7 @@ func topCommand(app *cli.App) *cobra.Command {
 	})
 }
 
-// writePage prints a page of a ladder, which is the answer to req.
+// writePage prints a page of a ladder, the answer to req.
 func writePage(c *Client, req *pb.ListScoresRequest, page *pb.Leaderboard, t *EntryTable) {
 	switch {
 	case len(page.GetLeaderboard()) > 0:
@@ -480,7 +467,6 @@ comes first, and in a season the results are ordered by match id.`,
 	})
 }
 
-// resultScore returns the score or the points of a result as a text, or "-".
 func resultScore(r *pb.Result, u cli.Unit) string {
 	switch {
 	case r == nil || r.Score == nil && r.Points == nil:
@@ -491,7 +477,6 @@ func resultScore(r *pb.Result, u cli.Unit) string {
 	return u.Format(r.GetPoints())
 }
 
-// writeResult prints a result as a table.
 func writeResult(c *Client, res *pb.GetResultResponse, entries *EntryTable) {
 	t := cli.NewTable(table.Row{"field", "value"})
 	row := func(name string, value any) { t.AppendRow(table.Row{name, value}) }

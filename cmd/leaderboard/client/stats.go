@@ -53,7 +53,7 @@ and its rank among all users.`,
 	})
 }
 
-// barColumns is the width of the longest bar of a histogram, in columns of the terminal.
+// barColumns is the width of the longest bar of a histogram.
 const barColumns = 40
 
 func statsCommand(app *cli.App) *cobra.Command {
@@ -89,7 +89,6 @@ func statsCommand(app *cli.App) *cobra.Command {
 	})
 }
 
-// writeStats prints statistics as tables.
 func writeStats(c *Client, req *pb.GetStatsRequest, d *pb.GetStatsResponse_Stats, unit cli.Unit) {
 	if d.BestScore == nil {
 		c.Println("no entries yet; leaderboard submit adds a result")

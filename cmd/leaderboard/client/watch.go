@@ -15,11 +15,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// reconnectDelay is the time between two attempts to resume a watch.
 const reconnectDelay = time.Second
 
-// ErrInterrupted is the error of a command that runs until it is interrupted. The process
-// then exits with code 0.
+// ErrInterrupted is the error of a command that runs until it is interrupted. The exit code is then
+// 0.
 var ErrInterrupted = errors.New("interrupted")
 
 func watchCommand(app *cli.App) *cobra.Command {
@@ -41,9 +40,8 @@ changes: ▲ up, ▼ down, ★ new.`,
 	})
 }
 
-// watch shows the entries each time that the server sends them. If the connection is lost after
-// the server has sent entries once, watch reconnects. Every other error ends watch, and so does a
-// loss before the first entries. When ctx is done, watch returns ErrInterrupted.
+// watch shows the entries that the server sends. It reconnects if the connection is lost after the
+// first entries; other errors end it. When ctx is done, watch returns ErrInterrupted.
 func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 	t := c.entryTable(ctx, req.GetBoard())
 	screen := c.NewScreen()
@@ -68,8 +66,7 @@ func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 	return err
 }
 
-// receive calls handle for every pb.Leaderboard of one stream, until the stream ends or
-// handle returns an error. It always returns an error.
+// receive calls handle for each list of one stream. It always returns an error.
 func (c *Client) receive(ctx context.Context, req *pb.WatchScoresRequest, handle func(*pb.Leaderboard) error) error {
 	stream, err := c.Scores.WatchScores(ctx, req)
 	if err != nil {

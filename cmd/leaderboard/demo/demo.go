@@ -1,5 +1,5 @@
-// Package demo submits real results of international football to a server, and draws a
-// board while it changes.
+// Package demo submits real results of international football to a server, and draws a board while
+// it changes.
 package demo
 
 import (
@@ -41,12 +41,12 @@ const (
 )
 
 const (
-	tick     = 100 * time.Millisecond // the time between two batches
-	maxBatch = 200                    // the maximum number of matches in a batch
-	minFrame = 200 * time.Millisecond // the minimum time between two draws
-	columns  = 80                     // the maximum width of the lines that the demo prints
-	// grace is the grace period of the seasons. If a season ended before its board was
-	// created, its grace begins at the creation. The old seasons therefore accept results.
+	tick     = 100 * time.Millisecond // time between two batches
+	maxBatch = 200                    // maximum number of matches in a batch
+	minFrame = 200 * time.Millisecond // minimum time between two draws
+	columns  = 80                     // maximum width of the lines that the demo prints
+	// grace lets old seasons accept results. If a season ended before its board was created, its
+	// grace begins at the creation.
 	grace = 10 * 365 * 24 * time.Hour
 )
 
@@ -95,12 +95,12 @@ type replayer struct {
 	screen  *cli.Screen
 	table   *client.EntryTable
 	drawnAt time.Time
-	season  string // the year of the last match that was submitted before the last call of draw; "" before the first call
+	season  string // year of the last match before the last draw; "" before the first draw
 }
 
-// Play creates the boards and submits the results of matches. Meanwhile, it draws the board
-// of the current match's year. Parameter speed is in matches per second; 0 is unlimited.
-// Parameter url is the URL at which the server answers HTTP.
+// Play creates the boards and submits the results of matches. Meanwhile, it draws the board of the
+// current match's year. speed is in matches per second; 0 is unlimited. The server answers HTTP at
+// url.
 func Play(ctx context.Context, c *client.Client, url string, matches []Match, speed float64) error {
 	r := &replayer{
 		Client: c, matches: matches, speed: speed, url: url, screen: c.NewScreen(),
@@ -116,7 +116,7 @@ func (r *replayer) play(ctx context.Context) error {
 	r.welcome()
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	due := 0.0 // the number of matches to submit now; the fraction is kept for the next tick
+	due := 0.0 // number of matches to submit now; the fraction is for the next tick
 	for played := 0; played < len(r.matches); {
 		n := maxBatch
 		if r.speed > 0 {
@@ -179,8 +179,7 @@ func (r *replayer) createBoards(ctx context.Context) error {
 	return nil
 }
 
-// submit submits the results of matches to sourceBoard and the default board. It reports
-// whether the server applied at least one of them, because it was new.
+// submit submits matches to sourceBoard and the default board. applied reports whether one was new.
 func (r *replayer) submit(ctx context.Context, matches []Match) (applied bool, err error) {
 	if len(matches) == 0 {
 		return false, nil
@@ -213,7 +212,6 @@ func (r *replayer) submit(ctx context.Context, matches []Match) (applied bool, e
 	return applied, nil
 }
 
-// add adds the results of one team of a match to the batches.
 func (r *replayer) add(batches map[string][]*pb.Result, m *Match, team string, scored, conceded int64) {
 	points, outcome := int64(0), "loss"
 	switch {
@@ -222,7 +220,7 @@ func (r *replayer) add(batches map[string][]*pb.Result, m *Match, team string, s
 	case scored == conceded:
 		points, outcome = 1, "draw"
 	}
-	// Different microseconds keep the matches of a day in the order of the file.
+	// Different microseconds keep the matches of a day in order.
 	number, _ := strconv.ParseInt(m.ID, 10, 64)
 	for board, result := range map[string]*pb.Result{
 		sourceBoard: {
@@ -240,7 +238,6 @@ func (r *replayer) add(batches map[string][]*pb.Result, m *Match, team string, s
 	}
 }
 
-// welcome prints how to see the boards: in the browser, over REST and in the terminal.
 func (r *replayer) welcome() {
 	r.Printf(`
   The demo plays %d real football matches of %d to %d. Watch them here.
@@ -267,9 +264,8 @@ func (r *replayer) welcome() {
 		r.url, r.url, yearlyBoard, r.url, r.url, winsBoard, r.Server, r.Server, monthlyBoard)
 }
 
-// draw draws the board of the current year on a terminal, at most once per minFrame. When
-// a year is over, draw also prints one line with its top teams. played is the number of
-// matches that have been submitted.
+// draw draws the board of the current year on a terminal, at most once per minFrame, and prints the
+// top teams of each past year. played matches have been submitted.
 func (r *replayer) draw(ctx context.Context, played int) error {
 	last := &r.matches[max(played, 1)-1]
 	season := strconv.Itoa(last.Date.Year())
@@ -298,8 +294,8 @@ func (r *replayer) draw(ctx context.Context, played int) error {
 	return nil
 }
 
-// printYears prints a line with the top teams for each year from r.season to lastYear. It omits
-// lastYear itself unless includeLast is true.
+// printYears prints the top teams of each year from r.season to lastYear, which itself is printed
+// only if includeLast is true.
 func (r *replayer) printYears(ctx context.Context, lastYear string, includeLast bool) error {
 	first, _ := strconv.Atoi(r.season)
 	end, _ := strconv.Atoi(lastYear)

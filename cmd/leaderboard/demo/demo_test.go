@@ -29,7 +29,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// slowServer is a server that fails the first batch of each board and applies the others.
+// slowServer fails the first batch of each board and applies the others.
 type slowServer struct {
 	pb.LeaderboardServiceClient
 	calls map[string]int

@@ -1,5 +1,5 @@
-// Package importer imports match results from CSV and newline-delimited JSON into
-// a server. An import can be interrupted and repeated: each result counts once.
+// Package importer imports match results from CSV and newline-delimited JSON into a server. An
+// import can be interrupted and repeated: each result counts once.
 package importer
 
 import (
@@ -16,7 +16,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/records"
 )
 
-// options has the values of the flags of an import.
 type options struct {
 	mapping
 	board, format, delimiter string
@@ -65,7 +64,7 @@ a score first.`,
 		o.file, c.JSON = args[0], *asJSON
 		return run(ctx, c, o, f)
 	})
-	timeout := f.Lookup("timeout") // the default is longer here, because batches take long
+	timeout := f.Lookup("timeout") // batches take long
 	timeout.DefValue = "1m"
 	_ = timeout.Value.Set(timeout.DefValue) // cannot fail for a constant
 	return cmd
@@ -87,7 +86,6 @@ func (o *options) check() error {
 	return nil
 }
 
-// recordOptions returns the options for reading the input.
 func (o *options) recordOptions() records.Options {
 	r := records.Options{Name: o.file, Format: o.format}
 	switch {
@@ -99,7 +97,6 @@ func (o *options) recordOptions() records.Options {
 	return r
 }
 
-// run imports the file that o names. Parameter flags is the flag set of the command.
 func run(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet) error {
 	if err := o.check(); err != nil {
 		return err
@@ -120,8 +117,7 @@ func run(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet)
 	return im.report(time.Since(start))
 }
 
-// stopError returns the error of an import that stopped before the end of its input. The
-// error states what to do next.
+// stopError returns the error of an import that stopped early, with advice.
 func (im *importer) stopError(ctx context.Context, err error) error {
 	rows := cli.Plural(im.counts.Rows, "row", "rows")
 	var broken *records.BrokenError
@@ -139,8 +135,8 @@ func (im *importer) stopError(ctx context.Context, err error) error {
 	return fmt.Errorf("stopped after %s: %s; %s", rows, client.ErrorText(im.WrapError(err)), advice)
 }
 
-// report prints the counts of a complete import. It returns an error if rows were rejected
-// or in conflict.
+// report prints the counts of a complete import. It returns an error if rows were rejected or in
+// conflict.
 func (im *importer) report(took time.Duration) error {
 	c := im.counts
 	if im.JSON {

@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	maxBatch      = 5000    // the number of results that a server accepts in one call
-	maxBatchBytes = 4 << 20 // the maximum size of a batch; a server accepts larger batches
-	// maxRejected is the number of rows after which an import stops if all of them were
-	// rejected. The mapping of columns is then probably wrong.
+	maxBatch      = 5000    // number of results that a server accepts in one call
+	maxBatchBytes = 4 << 20 // smaller than a server's limit
+	// maxRejected is the number of rows after which an import stops if all were rejected. The
+	// mapping is then probably wrong.
 	maxRejected = 1000
 )
 
@@ -42,24 +42,23 @@ type counts struct {
 	Linked     int64 `json:"linked"` // skipped results that come from the source of a linked board
 }
 
-// importer is an import in progress.
 type importer struct {
 	*client.Client
 	options
 	input       io.ReadCloser
 	records     records.Reader
 	bar         *progressbar.ProgressBar
-	matchPrefix string // the prefix of generated match ids
-	source      string // the source of the board, or "" if the board is not linked
+	matchPrefix string // prefix of generated match ids
+	source      string // source of a linked board, or ""
 	counts      counts
 	rejects     *rejectFile
 	identity    string // identifies the import in the state file
-	skipTo      int64  // the offset up to which an interrupted import has sent all records; 0 for a new import
-	resumedRows int64  // the number of rows that the interrupted import has read
+	skipTo      int64  // the offset up to which an interrupted import has sent all records, or 0
+	resumedRows int64  // number of rows that the interrupted import has read
 }
 
-// newImporter reads the board from the server, opens the input, and checks that the mapping
-// fits the board and the columns. The caller must close the input.
+// newImporter reads the board, opens the input, and checks the mapping. The caller must close the
+// input.
 func newImporter(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet) (im *importer, err error) {
 	res, err := c.Scores.GetBoard(ctx, &pb.GetBoardRequest{Board: client.BoardName(o.board)})
 	if err != nil {
@@ -81,8 +80,7 @@ func newImporter(ctx context.Context, c *client.Client, o options, flags *pflag.
 	return im, nil
 }
 
-// open opens the input. For a file, it resumes an interrupted import of the same
-// content.
+// open opens the input. For a file, it resumes an interrupted import of the same content.
 func (im *importer) open(ctx context.Context, b *pb.Board) error {
 	im.matchPrefix = im.MatchPrefix
 	if im.file == "-" {
@@ -116,24 +114,22 @@ func (im *importer) open(ctx context.Context, b *pb.Board) error {
 	return nil
 }
 
-// chunk is a part of the input. The import sends one chunk after another. A chunk has several
-// lanes, which are sent concurrently. All items of a user are in the same lane, in the order
-// of the input. The early ends of seasons are sent last: after an end, the server would reject the
-// results of the season whose time is after the end.
+// chunk is a part of the input. Its lanes are sent concurrently. All items of a user are in one
+// lane, in order. The early ends of seasons are sent last, because the server then rejects later
+// results.
 type chunk struct {
 	lanes    [][]item
 	ends     []item
-	sizes    []int // the size of each lane in bytes
+	sizes    []int // size of each lane in bytes
 	full     bool  // whether a lane has reached the size of a batch
 	rejected []rejection
-	// The numbers of rows: of all, of those that a filter excludes, and of those that come
-	// from the source of a linked board.
+	// all rows, those that a filter excludes, and those from the source of a linked board
 	rows, filtered, linked int64
 
-	endOffset int64 // the offset of the chunk's end in the input
+	endOffset int64 // offset of the chunk's end in the input
 }
 
-// run sends the input chunk by chunk. While it sends one chunk, it reads the next chunk.
+// run sends the input chunk by chunk. While it sends one, it reads the next.
 func (im *importer) run(ctx context.Context) error {
 	type step struct {
 		chunk *chunk
@@ -141,8 +137,7 @@ func (im *importer) run(ctx context.Context) error {
 	}
 	steps, done := make(chan step), make(chan struct{})
 	defer close(done)
-	// When run returns, it does not wait for this goroutine, because a read of standard
-	// input may block forever.
+	// run does not wait for this goroutine, because a read of standard input may block forever.
 	go func() {
 		for {
 			c, err := im.read()
@@ -207,10 +202,8 @@ func (im *importer) read() (*chunk, error) {
 	return c, err
 }
 
-// add converts a record to an item and adds it to the lane of its user. If the record is
-// invalid, add adds a rejection instead. If a filter excludes the record, or if it comes from
-// the source of a linked board, add only counts it. It returns an error if the import must
-// stop.
+// add adds a record to the lane of its user. If the record is invalid, add adds a rejection. If it
+// is excluded, add only counts it. An error means that the import must stop.
 func (im *importer) add(c *chunk, r records.Record) error {
 	if r.Err != nil {
 		c.rejected = append(c.rejected, rejection{r.Line, r.Err.Error(), string(r.Raw)})
@@ -253,7 +246,6 @@ func (im *importer) add(c *chunk, r records.Record) error {
 	return nil
 }
 
-// laneOf returns the index of a user's lane.
 func laneOf(user string, lanes int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(user))
@@ -297,8 +289,7 @@ func (im *importer) send(ctx context.Context, c *chunk) error {
 
 const conflictReason = "CONFLICT: the server has a different result with this match id and revision; the server compares their contents to decide which one counts"
 
-// add counts an outcome. If the row belongs in the file of rejected rows, add returns its
-// rejection and true.
+// add counts an outcome. If the row was not applied as given, add returns its rejection and true.
 func (t *counts) add(o *pb.Outcome, it item) (rejection, bool) {
 	switch o.GetStatus() {
 	case pb.Outcome_APPLIED:

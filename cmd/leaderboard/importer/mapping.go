@@ -22,12 +22,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/records"
 )
 
-// mapping maps the columns of an input to the fields of a result. By default, the
-// columns have the names of the fields of the API's Result, as leaderboard export writes
-// them. The exported Go fields of mapping are a part of the identity of an import, which
-// the state file contains.
+// mapping maps the columns of an input to the fields of a result. By default, the columns have the
+// names of the fields of the API's Result. The exported fields are part of an import's identity in
+// the state file.
 type mapping struct {
-	User, Score, Match, Revision, AchievedAt string // columns
+	User, Score, Match, Revision, AchievedAt string
 	ScoreFormat, TimeFormat, TimeZone        string
 	MatchPrefix                              string
 	Attributes, TieBreakers, Metadata        map[string]string // columns by name
@@ -35,7 +34,7 @@ type mapping struct {
 	Filters                                  []string          // column=value or column!=value
 
 	usesPoints  bool     // whether results on the board have points, not a score
-	unit        cli.Unit // the unit of the scores in the input
+	unit        cli.Unit // unit of the scores in the input
 	boardUnit   cli.Unit
 	tieBreakers []string // names, in the board's order
 	location    *time.Location
@@ -44,8 +43,7 @@ type mapping struct {
 	needMatch   bool // whether the input must have match ids, because the import cannot generate them
 }
 
-// condition is a filter: the text of a column must be equal to value. If negated is true,
-// the text must differ from value.
+// condition is a filter: the text of a column must equal value, or differ from it if negated.
 type condition struct {
 	column, value string
 	negated       bool
@@ -68,8 +66,8 @@ func (m *mapping) addFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&m.Filters, "filter", nil, "import only rows with `column=value` or column!=value; if repeated, all filters must match")
 }
 
-// bind completes m with the rules of a board. It returns an error if m names a column or
-// a tie-breaker that the header or the board does not have. The header is nil for JSON.
+// bind completes m with the rules of a board. It returns an error if m names a column or a
+// tie-breaker that does not exist. The header is nil for JSON.
 func (m *mapping) bind(flags *pflag.FlagSet, b *pb.Board, header []string) error {
 	m.usesPoints = b.GetPolicy() == pb.Board_SUM || b.GetPolicy() == pb.Board_DECAY
 	m.boardUnit = client.UnitOf(b)
@@ -116,7 +114,6 @@ func (m *mapping) bind(flags *pflag.FlagSet, b *pb.Board, header []string) error
 	return m.bindHeader(flags, header)
 }
 
-// bindConstants parses the values of the flag --const.
 func (m *mapping) bindConstants() error {
 	m.constants = map[string]string{}
 	for _, text := range m.Constants {
@@ -135,8 +132,8 @@ func (m *mapping) bindConstants() error {
 	return nil
 }
 
-// bindHeader checks that header has exactly one column of each name that a flag gives or
-// that a result needs. Otherwise it returns an error.
+// bindHeader checks that header has exactly one column of each name that a flag gives or a result
+// needs.
 func (m *mapping) bindHeader(flags *pflag.FlagSet, header []string) error {
 	required := map[string]bool{}
 	for flag, column := range map[string]string{"user": m.User, "score": m.Score, "match": m.Match, "revision": m.Revision, "achieved-at": m.AchievedAt} {
@@ -182,7 +179,6 @@ func count(names []string, name string) int {
 	return n
 }
 
-// matches reports whether a record passes the filters.
 func (m *mapping) matches(r records.Record) bool {
 	for _, c := range m.conditions {
 		cell, _ := r.Column(c.column)
@@ -193,21 +189,19 @@ func (m *mapping) matches(r records.Record) bool {
 	return true
 }
 
-// item is a submit, a retraction, a ban, a void of a match or an early end of a season,
-// made from one record.
+// item is one record as a submit, a retraction, a ban, a void match or an early end.
 type item struct {
 	line    int64
 	raw     string
 	result  *pb.Result
 	retract bool
-	season  string                         // the season of a retraction; empty means the current season
-	ban     *pb.Ban                        // if it is set, the item is a ban, and retract and season are ignored
-	void    *pb.ExportResultsResponse_Void // if it is set, the item is a void, and retract and season are ignored
-	end     *pb.ExportResultsResponse_End  // if it is set, the item is an early end, and retract and season are ignored
+	season  string                         // season of a retraction; empty means the current season
+	ban     *pb.Ban                        // if set, the item is a ban
+	void    *pb.ExportResultsResponse_Void // if set, the item is a void
+	end     *pb.ExportResultsResponse_End  // if set, the item is an early end
 }
 
-// endItem returns the item for a record that leaderboard export wrote for an early end of a
-// season. It returns false for other records.
+// endItem returns the item for an exported early end, or false.
 func endItem(r records.Record) (it item, ok bool, err error) {
 	text, ok := r.Column("end")
 	if !ok || !text.Composite {
@@ -220,8 +214,7 @@ func endItem(r records.Record) (it item, ok bool, err error) {
 	return item{line: r.Line, raw: string(r.Raw), result: &pb.Result{}, end: end}, true, nil
 }
 
-// voidItem returns the item for a record that leaderboard export wrote for a void match. It
-// returns false for other records.
+// voidItem returns the item for an exported void match, or false.
 func voidItem(r records.Record) (it item, ok bool, err error) {
 	text, ok := r.Column("void")
 	if !ok || !text.Composite {
@@ -234,9 +227,8 @@ func voidItem(r records.Record) (it item, ok bool, err error) {
 	return item{line: r.Line, raw: string(r.Raw), result: &pb.Result{MatchId: void.GetMatchId()}, void: void}, true, nil
 }
 
-// banItem returns the item for a record that leaderboard export wrote for a ban. It
-// returns false for other records. A ban on the exported board becomes a ban on the given
-// board, to which the import writes.
+// banItem returns the item for an exported ban, or false. A ban on the exported board becomes a ban
+// on board.
 func banItem(r records.Record, board string) (it item, ok bool, err error) {
 	text, ok := r.Column("ban")
 	if !ok || !text.Composite {
@@ -252,8 +244,8 @@ func banItem(r records.Record, board string) (it item, ok bool, err error) {
 	return item{line: r.Line, raw: string(r.Raw), result: &pb.Result{UserId: ban.GetUserId()}, ban: ban}, true, nil
 }
 
-// item returns the item for a record. If the record has no match id, item generates one
-// from matchPrefix and the line number. The error joins the errors of all fields.
+// item returns the item for a record. It generates a missing match id from matchPrefix and the line
+// number. The error joins the errors of all fields.
 func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
 	it := item{line: r.Line, raw: string(r.Raw), result: &pb.Result{}}
 	var errs []error
@@ -301,7 +293,6 @@ func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
 	return it, errors.Join(append(errs, faults...)...)
 }
 
-// setScore sets the score or the points of a result to the number in text.
 func (m *mapping) setScore(result *pb.Result, text string) error {
 	if text == "" {
 		return fmt.Errorf("%s: is empty", m.Score)
@@ -321,7 +312,6 @@ func (m *mapping) setScore(result *pb.Result, text string) error {
 	return nil
 }
 
-// setAchievedAt sets the time of a result, unless text is empty.
 func (m *mapping) setAchievedAt(result *pb.Result, text string) error {
 	if text == "" {
 		return nil
@@ -336,8 +326,8 @@ func (m *mapping) setAchievedAt(result *pb.Result, text string) error {
 	return nil
 }
 
-// pointError is the error for a text with a decimal point that can mean two different scores.
-// The import stops, because it may have misread earlier rows too.
+// pointError is the error for a text with a decimal point that can mean two scores. The import
+// stops, because it may have misread earlier rows too.
 type pointError struct{ text, integer, decimal, format string }
 
 func (e *pointError) Error() string {
@@ -345,8 +335,8 @@ func (e *pointError) Error() string {
 		e.text, e.integer, e.decimal, e.format)
 }
 
-// checkPoint returns a [pointError] if text has two possible meanings: it has a decimal point
-// although the import expects an integer, and it would be another score in the board's unit.
+// checkPoint returns a [pointError] if text has a decimal point although the import expects an
+// integer, and would be another score in the board's unit.
 func (m *mapping) checkPoint(text string) error {
 	score, err := m.unit.Parse(text)
 	if err != nil || m.ScoreFormat != "integer" || !strings.Contains(text, ".") {
@@ -363,8 +353,7 @@ func (m *mapping) checkPoint(text string) error {
 	return &pointError{text, m.boardUnit.FormatWithUnit(score), m.boardUnit.FormatWithUnit(scoreInUnit), format}
 }
 
-// scalar returns the constant of a field if there is one, and the text of the field's
-// column otherwise. It returns "" if the field has neither.
+// scalar returns the constant of a field, or else the text of its column, or "".
 func (m *mapping) scalar(r records.Record, name, column string) (string, error) {
 	if value, ok := m.constants[name]; ok && name != "" {
 		return value, nil
@@ -381,8 +370,7 @@ func (m *mapping) scalar(r records.Record, name, column string) (string, error) 
 	return c.Text, nil
 }
 
-// decodeColumn decodes the JSON of a column into v. It does nothing if the column
-// is empty.
+// decodeColumn decodes the JSON of a column into v. It does nothing without the column.
 func decodeColumn(r records.Record, column string, v any) error {
 	c, ok := r.Column(column)
 	if !ok {
@@ -394,9 +382,8 @@ func decodeColumn(r records.Record, column string, v any) error {
 	return nil
 }
 
-// setTieBreakers sets the tie-breakers of a result. It starts with the JSON array in the column
-// tie_breakers. If a tie-breaker has a column of its own, or a value from --const, this value
-// replaces the element of the array.
+// setTieBreakers takes the tie-breakers from the JSON array in the column tie_breakers. The value
+// of a tie-breaker's own column, or of --const, replaces its element.
 func (m *mapping) setTieBreakers(r records.Record, res *pb.Result, field func(name, column string) string, integer func(name, text string) int64) error {
 	var array []json.Number
 	err := decodeColumn(r, "tie_breakers", &array)
@@ -443,8 +430,7 @@ func (m *mapping) setMetadata(r records.Record, res *pb.Result, field func(name,
 	return nil
 }
 
-// forEachNamed calls set for each name in a group, such as attributes, that has a value
-// from a column or from --const.
+// forEachNamed calls set for each name in a group that has a value from a column or from --const.
 func (m *mapping) forEachNamed(group string, columns map[string]string, field func(name, column string) string, set func(name, text string)) {
 	for name, column := range columns {
 		if text := field(group+"."+name, column); text != "" {
@@ -458,7 +444,6 @@ func (m *mapping) forEachNamed(group string, columns map[string]string, field fu
 	}
 }
 
-// parseTime parses a time in the format of the flag --time-format.
 func (m *mapping) parseTime(text string) (time.Time, error) {
 	switch m.TimeFormat {
 	case "rfc3339":

@@ -10,17 +10,16 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// rejection is one row of the file of rejected rows.
 type rejection struct {
 	line   int64
 	reason string
 	raw    string
 }
 
-// rejectFile is the file of rejected rows. The first rejection creates the file.
+// rejectFile is the file of rejected rows. The first rejection creates it.
 type rejectFile struct {
 	path       string
-	appendTo   bool // whether to append to an existing file, instead of replacing it
+	appendTo   bool // append to an existing file, instead of replacing it
 	warnf      func(format string, args ...any)
 	file       *os.File
 	csv        *csv.Writer

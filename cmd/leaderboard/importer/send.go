@@ -13,10 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
 )
 
-// sendLane sends the items of one lane in their order. A lane has the items of some users,
-// in the order of the input: see [chunk]. sendLane sends consecutive submits as one batch. It
-// sends retractions, bans, voids and early ends of seasons one by one. It returns an outcome
-// for each item.
+// sendLane sends the items of one lane in order: consecutive submits as one batch, other items one
+// by one. It returns an outcome for each item.
 func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, error) {
 	outcomes := make([]*pb.Outcome, 0, len(items))
 	for len(items) > 0 {
@@ -50,8 +48,7 @@ func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, 
 	return outcomes, nil
 }
 
-// submit sends items as one batch. If the server could not apply some of the results,
-// submit retries these results only.
+// submit sends items as one batch. It retries only results that the server could not apply.
 func (im *importer) submit(ctx context.Context, items []item) ([]*pb.Outcome, error) {
 	results := make([]*pb.Result, len(items))
 	pending := make([]int, len(items))
@@ -104,8 +101,7 @@ func (im *importer) setBan(ctx context.Context, ban *pb.Ban) ([]*pb.Outcome, err
 	}, codes.InvalidArgument)
 }
 
-// voidMatch voids a match. The import may send the void before or after the results of the match,
-// with the same effect.
+// voidMatch voids a match. The void may arrive before or after the results of the match.
 func (im *importer) voidMatch(ctx context.Context, void *pb.ExportResultsResponse_Void) ([]*pb.Outcome, error) {
 	return importOne(ctx, func(*pb.Outcome) error {
 		_, err := im.Scores.VoidMatch(ctx, &pb.VoidMatchRequest{
@@ -115,7 +111,6 @@ func (im *importer) voidMatch(ctx context.Context, void *pb.ExportResultsRespons
 	}, codes.InvalidArgument, codes.NotFound)
 }
 
-// endSeason ends a season as it ended on the server of the export.
 func (im *importer) endSeason(ctx context.Context, end *pb.ExportResultsResponse_End) ([]*pb.Outcome, error) {
 	return importOne(ctx, func(*pb.Outcome) error {
 		_, err := im.Scores.EndSeason(ctx, &pb.EndSeasonRequest{
@@ -125,9 +120,8 @@ func (im *importer) endSeason(ctx context.Context, end *pb.ExportResultsResponse
 	}, codes.InvalidArgument, codes.NotFound)
 }
 
-// importOne calls send for one item, with retries. If the server refuses the item with one
-// of the codes in refusals, the outcome is a rejection. Otherwise the outcome has the status
-// that send sets; the default is APPLIED.
+// importOne calls send for one item, with retries. A refusal with one of the codes in refusals is
+// the outcome REJECTED. Otherwise send sets the status, by default APPLIED.
 func importOne(ctx context.Context, send func(*pb.Outcome) error, refusals ...codes.Code) ([]*pb.Outcome, error) {
 	outcome := &pb.Outcome{Status: pb.Outcome_APPLIED}
 	err := client.Retry(ctx, func() error {

@@ -15,15 +15,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/records"
 )
 
-// state is the content of the state file.
 type state struct {
-	Identity string `json:"identity"` // a hash: see resume
-	Offset   int64  `json:"offset"`   // in the decompressed input; the server has answered all records before the offset
+	Identity string `json:"identity"`
+	Offset   int64  `json:"offset"` // in the decompressed input; the server has answered all records before the offset
 	Counts   counts `json:"counts"`
 }
 
-// contentSum returns the hash of a file's decompressed content, in hexadecimal. It leaves the
-// file at its start.
+// contentSum returns the hash of a file's decompressed content. It leaves the file at its start.
 func (im *importer) contentSum(ctx context.Context, file *os.File, size int64) (string, error) {
 	bar := im.NewBar("reading", size, true)
 	defer func() { _ = bar.Clear() }()
@@ -42,7 +40,6 @@ func (im *importer) contentSum(ctx context.Context, file *os.File, size int64) (
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// contextReader is a reader that fails once ctx is done.
 type contextReader struct {
 	ctx context.Context
 	io.Reader
@@ -56,8 +53,8 @@ func (r *contextReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// checkState returns an error if other users have access to the state file. A user who
-// changes the file could make the import skip rows.
+// checkState returns an error if others have access to the state file, because a change could make
+// the import skip rows.
 func (im *importer) checkState() error {
 	mode, open := cli.OpenToOthers(im.state)
 	if !open || im.dryRun {
@@ -66,10 +63,9 @@ func (im *importer) checkState() error {
 	return cli.Usagef("other users may read or change the state file %s (%s); make it private with chmod 600, or name another file with --state", im.state, mode)
 }
 
-// resume sets im.identity: a hash of the content, mapping, format, delimiter, server and board of
-// this import. It then reports whether the state file belongs to an interrupted import with the
-// same identity, which this import continues. The hash includes the time of the board's creation,
-// so an import into a recreated board starts at the first row.
+// resume sets im.identity, a hash of all that determines this import. It reports whether the state
+// file has this identity, so that the import continues. The hash has the time of the board's
+// creation, so an import into a recreated board starts at the first row.
 func (im *importer) resume(sum string, b *pb.Board) bool {
 	h := sha256.New()
 	_ = json.NewEncoder(h).Encode([]any{sum, im.mapping, im.format, im.delimiter, im.Server, b.GetBoardId(), b.GetCreatedAt().AsTime()})
@@ -88,7 +84,6 @@ func (im *importer) resume(sum string, b *pb.Board) bool {
 	return true
 }
 
-// saveState replaces the state file atomically.
 func (im *importer) saveState(offset int64) error {
 	if im.state == "" || im.dryRun {
 		return nil
@@ -112,7 +107,6 @@ func (im *importer) saveState(offset int64) error {
 	return nil
 }
 
-// removeState removes the state file of a complete import.
 func (im *importer) removeState() {
 	if im.state != "" && !im.dryRun {
 		_ = os.Remove(im.state) // if the file remains, the next import of this input skips every row
