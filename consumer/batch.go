@@ -17,29 +17,25 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// item is one message of a batch.
 type item struct {
 	message *sarama.ConsumerMessage
 	readAt  time.Time
 	record  *pb.MatchResultRecord
-	// boardSince, if not zero, is a time by the clock of this process. The item needs the board's
-	// version at that time, or a later one.
+	// boardSince, if not zero, requires the version of the board at that time, or a later one.
 	boardSince time.Time
 	board      *leaderboard.Board // nil until resolve sets it
 	missingAt  time.Time          // when the board was first found to be missing
 	result     leaderboard.MatchResult
 	outcome    leaderboard.Outcome
-	before     leaderboard.RankKey // the user's rank key before the batch
-	covered    bool                // the update of another notification of the batch reports the item's entry
-	// cause is why the message becomes a dead letter. It is empty for a valid result.
+	before     leaderboard.RankKey // user's rank key before the batch
+	covered    bool                // another item of the batch reports the entry
 	cause      cause
 	detail     error
 	deadLetter *sarama.ProducerMessage
 }
 
-// applyBatch resolves the items of a batch, and applies the valid results. It retries while a
-// server is unavailable. Errors: the cause of the session's end; errStuck if the batch makes no
-// progress.
+// applyBatch resolves items and applies the valid results. It retries while a server is
+// unavailable. Errors: the cause of the session's end; errStuck.
 func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 	for len(items) > 0 {
 		if err := c.retry(session, func(ctx context.Context) error { return c.resolve(ctx, items) }); err != nil {
@@ -71,9 +67,8 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 // prefixBeforeRetry returns how many of the first items can be applied now. The next item is a
 // result without a timestamp, for the match of an earlier one, but of another season.
 //
-// A result without a timestamp gets the time of its message. If a producer retries it while a
-// season ends, its two messages select different seasons. The first message decides, and the
-// service knows its season only after the first message is applied.
+// If a producer retries a result without a timestamp while a season ends, the times of the two
+// messages select different seasons. The first message decides, once it is applied.
 func prefixBeforeRetry(items []*item) int {
 	seasons := map[leaderboard.ResultKey]leaderboard.SeasonID{} // by match; the keys have no season
 	for n, i := range items {
@@ -90,8 +85,7 @@ func prefixBeforeRetry(items []*item) int {
 	return len(items)
 }
 
-// countMisplaced counts an item that is not on its user's partition. The item is applied
-// nevertheless: results may be applied in any order.
+// countMisplaced counts an item that is not on its user's partition. It is applied nevertheless.
 func (c *Consumer) countMisplaced(i *item) {
 	m := i.message
 	partitions, err := c.client.Partitions(m.Topic)
@@ -104,12 +98,11 @@ func (c *Consumer) countMisplaced(i *item) {
 	}
 }
 
-// resolve decodes the messages of items and sets their boards and results, or the causes why they
-// are invalid. Items that an earlier attempt has resolved stay unchanged.
+// resolve decodes items, and sets their boards and results, or causes. Resolved items stay
+// unchanged.
 //
-// If the service has cached an old version of a board, that version may refuse a result. resolve
-// then requests the version at readAt, when the message was read. The result's sender knew no later
-// version.
+// A cached, old version of a board may refuse a result. resolve then requests the version at
+// readAt: the result's sender knew no later version.
 func (c *Consumer) resolve(ctx context.Context, items []*item) error {
 	for _, i := range items {
 		if i.record == nil && i.cause == "" {
@@ -131,7 +124,6 @@ func (c *Consumer) resolve(ctx context.Context, items []*item) error {
 	return err
 }
 
-// decode sets i.record, or i.cause and i.detail.
 func (i *item) decode() {
 	record, err := decode(i.message)
 	if err == nil {
@@ -148,7 +140,7 @@ func (i *item) boardID() leaderboard.BoardID {
 	return cmp.Or(leaderboard.BoardID(i.record.GetBoardId()), leaderboard.DefaultBoard)
 }
 
-// resolveBoards sets the boards and results, or the causes, of the decoded items that have neither.
+// resolveBoards resolves the decoded items that have neither a board nor a cause.
 func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 	type version struct {
 		id    leaderboard.BoardID
@@ -202,8 +194,8 @@ func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 	return cmp.Or(boardErr, resultErr)
 }
 
-// result returns the result in i's record. A retraction or a notification may name its season. For
-// other results, the service sets the season and all missing fields.
+// result returns the result of i. A retraction or a notification may name its season. For other
+// results, the service sets the season and missing fields.
 func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (leaderboard.MatchResult, error) {
 	r, err := toResult(b, i.record, i.message.Timestamp)
 	if err == nil && !i.record.GetIndexOnly() {
@@ -224,13 +216,13 @@ func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (l
 	return r, err
 }
 
-// maxReceiveDelay is the longest time from the receipt of a result to the time of its message,
+// maxReceiveDelay bounds the time from the receipt of a result to the time of its message,
 // including the difference between clocks.
 const maxReceiveDelay = 10 * time.Minute
 
-// receivedAt returns r.ReceivedAt, or messageTime if the season has closed by then and r.ReceivedAt
-// is more than maxReceiveDelay earlier. Otherwise a producer with a wrong clock could add results
-// to a closed season. A replay gives the same time.
+// receivedAt returns r.ReceivedAt. If it is more than maxReceiveDelay before messageTime, and the
+// season has closed by then, it returns messageTime: a producer with a wrong clock must not add
+// results to a closed season.
 func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime time.Time) time.Time {
 	messageTime = leaderboard.Truncate(messageTime)
 	season, err := b.Season.ByID(r.Season)
@@ -241,8 +233,7 @@ func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime ti
 }
 
 // applyLimited applies at most batchLimit items, and returns the pending ones. If ctx is done
-// first, it lowers batchLimit, because a batch that is too large for a slow store would always time
-// out. If some items were applied, it returns no error.
+// first, it lowers batchLimit, because a large batch would always time out on a slow store.
 func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*item, err error) {
 	n := min(len(items), int(c.batchLimit.Load()))
 	if n == 0 {
@@ -259,8 +250,6 @@ func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*
 	return append(pending, items[n:]...), err
 }
 
-// apply applies the items of each board in one call. It returns the items to retry and the first
-// error.
 func (c *Consumer) apply(ctx context.Context, items []*item) (pending []*item, err error) {
 	byBoard := map[leaderboard.BoardID][]*item{}
 	var notifications, indexOnly []*item
@@ -280,12 +269,11 @@ func (c *Consumer) apply(ctx context.Context, items []*item) (pending []*item, e
 	return slices.Concat(pending, rest, unapplied), cmp.Or(applyErr, indexErr, err)
 }
 
-// reindex passes the stored entries of items to the rank index. It returns the items to retry and
-// the first error.
+// reindex passes the stored entries of items to the rank index.
 func (c *Consumer) reindex(ctx context.Context, items []*item) (pending []*item, err error) {
 	seasons := map[leaderboard.SeasonKey][]*item{}
 	for _, i := range items {
-		i.covered = true // other processes have reported the change
+		i.covered = true
 		seasons[i.result.SeasonKey] = append(seasons[i.result.SeasonKey], i)
 	}
 	for key, items := range seasons {
@@ -293,7 +281,7 @@ func (c *Consumer) reindex(ctx context.Context, items []*item) (pending []*item,
 		var changedAt time.Time
 		for _, i := range items {
 			users = append(users, i.result.User)
-			if i.message.Timestamp.After(changedAt) { // the time of the message, so that a replay changes nothing
+			if i.message.Timestamp.After(changedAt) { // a replay changes nothing
 				changedAt = i.message.Timestamp
 			}
 		}
@@ -305,8 +293,8 @@ func (c *Consumer) reindex(ctx context.Context, items []*item) (pending []*item,
 	return pending, err
 }
 
-// applyResults applies results of one board. It returns the items to retry and an error. If a
-// user's stored data cannot be decoded, only that user's items become dead letters.
+// applyResults applies results of one board. If a user's stored data cannot be decoded, only that
+// user's items become dead letters.
 func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*item, err error) {
 	results := make([]leaderboard.MatchResult, len(items))
 	for n, i := range items {
@@ -341,11 +329,8 @@ func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*
 	return pending, err
 }
 
-// retryUnlessPermanent returns items and err for a retry, or makes the items dead letters if err is
-// permanent.
-//
-// If the board was deleted, it clears the items' boards and returns the items without an error. The
-// caller must resolve them again, because a new board may have the same id.
+// retryUnlessPermanent returns items and err, or makes the items dead letters if err is permanent.
+// If the board was deleted, it clears the items' boards: a new board may have the same id.
 func retryUnlessPermanent(items []*item, err error) ([]*item, error) {
 	if errors.Is(err, leaderboard.ErrBoardNotFound) && !errors.Is(err, leaderboard.ErrUnavailable) {
 		for _, i := range items {
@@ -361,7 +346,6 @@ func retryUnlessPermanent(items []*item, err error) ([]*item, error) {
 	return nil, nil
 }
 
-// groupByEntry groups items by the entry that they change, in their order.
 func groupByEntry(items []*item) map[leaderboard.EntryKey][]*item {
 	groups := map[leaderboard.EntryKey][]*item{}
 	for _, i := range items {
@@ -371,8 +355,7 @@ func groupByEntry(items []*item) map[leaderboard.EntryKey][]*item {
 	return groups
 }
 
-// applyEach applies groups of items concurrently. The items of a group must be of one board. It
-// returns the items to retry and the first error.
+// applyEach applies groups of items concurrently. A group must be of one board.
 func (c *Consumer) applyEach(ctx context.Context, groups [][]*item) (pending []*item, err error) {
 	var mu sync.Mutex
 	err = forEach(groups, func(items []*item) error {
@@ -385,8 +368,7 @@ func (c *Consumer) applyEach(ctx context.Context, groups [][]*item) (pending []*
 	return pending, err
 }
 
-// refresh recomputes the entries of notifications from the store, each entry once. It returns the
-// notifications to retry and the first error.
+// refresh recomputes the entries of notifications from the store, each entry once.
 func (c *Consumer) refresh(ctx context.Context, notifications []*item) (pending []*item, err error) {
 	var mu sync.Mutex
 	err = forEach(slices.Collect(maps.Values(groupByEntry(notifications))), func(items []*item) error {
@@ -416,9 +398,9 @@ func rankedKey(e *leaderboard.Entry) leaderboard.RankKey {
 	return e.Key
 }
 
-// forEach calls f for every element concurrently. An error does not stop the other calls.
+// forEach calls f concurrently. An error does not stop the other calls.
 func forEach[T any](elements []T, f func(T) error) error {
-	const concurrency = 32 // each call sends one or a few requests to the store
+	const concurrency = 32
 	var calls errgroup.Group
 	calls.SetLimit(concurrency)
 	for _, x := range elements {

@@ -18,8 +18,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// blockingService is a service whose calls wait until release is closed, so that a test can count
-// concurrent calls.
+// blockingService is a service whose calls wait until release is closed.
 type blockingService struct {
 	service
 	mu      sync.Mutex
@@ -80,8 +79,7 @@ func (s *blockingService) Apply(_ context.Context, b *leaderboard.Board, results
 	return leaderboard.ApplyReport{Outcomes: make([]leaderboard.Outcome, len(results))}, nil
 }
 
-// concurrentCalls returns how often f makes each call before any call returns. Then it releases the
-// calls and waits for f.
+// concurrentCalls returns how often f makes each call before any call returns.
 func (s *blockingService) concurrentCalls(f func()) map[string]int {
 	done := make(chan struct{})
 	go func() {
@@ -107,8 +105,7 @@ func recordItem(t *testing.T, r *pb.MatchResultRecord) *item {
 	return &item{message: &sarama.ConsumerMessage{Value: value}, readAt: time.Now(), record: r}
 }
 
-// The notification of a deleted board stays pending without a board, so that resolve handles it
-// again.
+// The notification of a deleted board stays pending, and must be resolved again.
 func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocking()
@@ -229,7 +226,6 @@ func (staleService) Complete(_ context.Context, _ *leaderboard.Board, r leaderbo
 	return r, nil
 }
 
-// Only the result that the cached board refuses gets the stored board.
 func TestResolveReloadsABoardThatRefusesAResult(t *testing.T) {
 	c := &Consumer{service: staleService{}}
 	var items []*item

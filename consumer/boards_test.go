@@ -35,15 +35,13 @@ func (c *cluster) outcomes(n int) []string {
 	return got
 }
 
-// nextMillisecond waits for the next millisecond. Message times are in whole milliseconds, so the
-// next message is later than all earlier events.
+// nextMillisecond waits until the time of a new message is later than all events so far.
 func nextMillisecond() {
 	for start := time.Now(); !time.Now().Truncate(time.Millisecond).After(start); {
 		runtime.Gosched()
 	}
 }
 
-// The newer version of a cached board may accept the result.
 func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 	window := func(id leaderboard.SeasonID, year int) leaderboard.Season {
 		return leaderboard.Season{ID: id, Start: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC), End: time.Date(year+1, 1, 1, 0, 0, 0, 0, time.UTC)}
@@ -143,8 +141,7 @@ func TestResultsOfASeasonThatEndedEarly(t *testing.T) {
 	}
 }
 
-// Results that arrive before their board wait, and are applied in order. Other boards do not wait.
-// The offset of a waiting result is not committed.
+// The offset of a waiting result is not committed, and other boards do not wait.
 func TestResultsWaitForTheirBoard(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -182,7 +179,6 @@ func TestResultsWaitForTheirBoard(t *testing.T) {
 	}
 }
 
-// While MaxWaiting results of a partition wait, the consumer reads no others of the partition.
 func TestResultsOfAnUnknownBoardBecomeDeadLetters(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -204,8 +200,7 @@ func TestResultsOfAnUnknownBoardBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// Results received before the deletion of a board do not count on the recreated board. Later ones
-// count, even if they were received before it was created.
+// Results count if they were received after the deletion of the old board, even before the new one.
 func TestARewoundLogDoesNotFillARecreatedBoard(t *testing.T) {
 	c := start(t)
 	store, index := embedded.Open(t)

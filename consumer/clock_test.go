@@ -16,8 +16,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// A message whose received_at is far from the message's own time neither reopens a
-// closed season nor undoes an erasure.
 func TestReceivedAtIsBoundedByTheMessage(t *testing.T) {
 	c := start(t)
 	store, index := embedded.Open(t)
@@ -90,7 +88,6 @@ func TestAbortedTransactionsAreNotRead(t *testing.T) {
 	}
 }
 
-// The key of a message does not matter.
 func TestPlacementFollowsTheUserInTheValue(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})

@@ -1,24 +1,21 @@
 // Package consumer reads match results from Kafka and applies them through the ranking service. It
-// also follows the updates that consumers publish. An update is a message that reports the outcome
-// of a result. A message that is not a valid result is copied to the dead-letter topic, as a dead
-// letter.
+// also follows the updates that consumers publish to report the outcomes. A message that is not a
+// valid result becomes a dead letter.
 //
-// A consumer applies the messages of a partition in batches, one after another. The service applies
-// results of different users in parallel, and the results of one user in order. While the consumer
-// reports the outcomes of a batch, it applies the next one.
+// A consumer applies the messages of a partition in batches, and the results of one user in order.
+// While it reports the outcomes of a batch, it applies the next one.
 //
 // # When an offset is committed
 //
-// The consumer marks the offset of a message for commit once three conditions hold for this message
-// and all earlier messages of its partition:
+// The consumer marks an offset for commit once three conditions hold for this message and all
+// earlier ones of its partition:
 //
 //  1. Its result is durable in the store, unless it is not a valid result.
-//  2. Its outcome is reported: Kafka has acknowledged the update, or the dead letter.
-//  3. The rank index is synced, or Kafka has the index's position in the partition: see
-//     position.go.
+//  2. Kafka has acknowledged the update, or the dead letter.
+//  3. The rank index is synced, or Kafka has the index's position: see position.go.
 //
-// If a consumer stops before it commits, the next owner of the partition reads the same messages
-// again. A message may be applied more than once, which changes nothing, but is never skipped.
+// Otherwise the next owner of the partition reads the message again. To apply a message again
+// changes nothing.
 package consumer
 
 import (
@@ -55,7 +52,7 @@ type service interface {
 	Forget(ctx context.Context, key leaderboard.SeasonKey) error
 }
 
-// sender publishes messages, and returns nil once all are acknowledged.
+// sender returns nil once Kafka has acknowledged all messages.
 type sender interface {
 	Send(ctx context.Context, messages []*sarama.ProducerMessage) error
 }
@@ -70,26 +67,26 @@ type Consumer struct {
 	group   sarama.ConsumerGroup
 	metrics metrics
 
-	bands         *lru.Cache[leaderboard.SeasonKey, bands] // the rank bands of seasons
+	bands         *lru.Cache[leaderboard.SeasonKey, bands]
 	deadLetterLog deadLetterLog
 	batchLimit    atomic.Int64 // largest number of items in one call of apply
 	joined        atomic.Bool
 	unreachable   atomic.Bool
 }
 
-// New returns a consumer that applies results through s, and publishes updates and dead letters
-// through send. It does not connect. Errors: invalid options.
+// New returns a consumer that applies results through s, and publishes through send. It does not
+// connect. Errors: invalid options.
 func New(o Options, s service, send sender) (*Consumer, error) {
 	o = o.withDefaults()
 	c := o.Connection.Config("leaderboard-consumer")
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
-	c.Consumer.Group.ResetInvalidOffsets = false // sarama would reset offsets without a log line
+	c.Consumer.Group.ResetInvalidOffsets = false // sarama would not log it
 	c.Consumer.Offsets.AutoCommit.Interval = time.Second
 	c.Consumer.Group.Session.Timeout = o.SessionTimeout
 	c.Consumer.Group.Heartbeat.Interval = o.SessionTimeout / 4
 	c.Consumer.Group.InstanceId = o.InstanceID
-	// The range strategy assigns partition n of every topic to the same member, so one process
-	// applies a user's results from all regions.
+	// The range strategy assigns partition n of every topic to one member, so one process applies a
+	// user's results from all regions.
 	c.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyRange()}
 	c.Consumer.Return.Errors = true
 	c.ChannelBufferSize = o.BatchResults
@@ -113,18 +110,17 @@ func (c *Consumer) Joined() bool { return c.joined.Load() }
 func (c *Consumer) Unreachable() bool { return c.unreachable.Load() }
 
 // Run consumes until ctx is done. Then it finishes the batches under way, commits, and leaves the
-// group. After a failure, it rejoins the group; the waits grow with consecutive failures.
+// group. It retries after failures.
 func (c *Consumer) Run(ctx context.Context) error {
 	var logging sync.WaitGroup
 	intervals := backoff.NewExponentialBackOff()
 	intervals.MaxInterval = 10 * time.Second
 	for ctx.Err() == nil {
-		// Retry fails only when ctx is done.
 		_, _ = backoff.Retry(ctx, func() (struct{}, error) {
 			started := time.Now()
 			err := c.consume(ctx, &logging)
 			if time.Since(started) > 2*intervals.MaxInterval {
-				intervals.Reset() // the consumer worked for a while
+				intervals.Reset()
 			}
 			return struct{}{}, err
 		}, backoff.WithBackOff(intervals), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, wait time.Duration) {
@@ -150,8 +146,6 @@ func (c *Consumer) consume(ctx context.Context, logging *sync.WaitGroup) error {
 	return c.session(ctx, topics)
 }
 
-// connect connects to the brokers, if necessary. logging waits for the goroutine that logs the
-// group's errors until the group is closed.
 func (c *Consumer) connect(logging *sync.WaitGroup) error {
 	if c.group != nil {
 		return nil
@@ -174,8 +168,8 @@ func (c *Consumer) connect(logging *sync.WaitGroup) error {
 	return nil
 }
 
-// topics returns the ids, by name, of the results topic and its mirrors. A recreated topic has
-// another id. The id is empty if the broker reports none.
+// topics returns the ids of the results topic and its mirrors, by name. A recreated topic has
+// another id. Old brokers report no id.
 func (c *Consumer) topics() (map[string]string, error) {
 	if err := c.client.RefreshMetadata(); err != nil {
 		return nil, err
@@ -192,7 +186,7 @@ func (c *Consumer) topics() (map[string]string, error) {
 	for _, t := range all {
 		if t.Name == c.o.Topics.Results() || c.o.isMirror(t.Name) {
 			topics[t.Name] = ""
-			if t.Uuid != (sarama.Uuid{}) { // brokers before 2.8 report none
+			if t.Uuid != (sarama.Uuid{}) {
 				topics[t.Name] = fmt.Sprintf("%x", t.Uuid[:])
 			}
 		}

@@ -34,7 +34,7 @@ func TestOrderAndDuplicatesDoNotMatter(t *testing.T) {
 		user, score := fmt.Sprint("u", rng.IntN(40)), rng.Int64N(9)+1
 		sums[user] += score
 		m := message(points(user, fmt.Sprint("m", i), score))
-		if i%3 == 0 { // from another region, through the mirrored topic
+		if i%3 == 0 { // through the mirrored topic
 			m.Topic = "eu.match-results"
 		}
 		messages = append(messages, m)
@@ -100,7 +100,6 @@ func TestUpdatesHaveScoresAndRankBands(t *testing.T) {
 	}
 }
 
-// bandReads counts the reads of rank bands.
 type bandReads struct {
 	*ranking.Service
 	reads atomic.Int64
@@ -120,7 +119,7 @@ func TestRankBandsAreReadOnceASecond(t *testing.T) {
 	const results = 30
 	for i := range results {
 		c.send(message(points("ann", fmt.Sprint("m", i), 1)))
-		time.Sleep(20 * time.Millisecond) // most results are in a batch of their own
+		time.Sleep(20 * time.Millisecond)
 	}
 	c.read(c.topics.Updates(), results)
 	if limit := int64(time.Since(began).Seconds()) + 1; s.reads.Load() == 0 || s.reads.Load() > limit {
@@ -143,8 +142,6 @@ func TestRejectedResultsAreReported(t *testing.T) {
 	}
 }
 
-// Results may be in JSON or protobuf. A notification names a result that a producer has written to
-// the store itself.
 func TestEveryKindOfMessage(t *testing.T) {
 	c := start(t)
 	s, store := newService(t, ranking.Options{})
@@ -192,8 +189,8 @@ func TestEveryKindOfMessage(t *testing.T) {
 	}
 }
 
-// flakyService is a service whose first calls of Apply, down in number, fail. Later calls apply all
-// results, but report an error for some of them. applied has the applied matches.
+// flakyService fails the first calls of Apply, down in number. Then it applies all results, but
+// reports an error for some.
 type flakyService struct {
 	*ranking.Service
 	mu      sync.Mutex
@@ -272,8 +269,7 @@ func TestSlowStoreGetsSmallerBatches(t *testing.T) {
 	}
 }
 
-// A result without a timestamp that is sent again after its season's end counts in the season of
-// the first message, even if both messages are in one batch.
+// The result counts in the season of its first message.
 func TestRetryAfterTheSeasonsEnd(t *testing.T) {
 	c := start(t)
 	end := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)

@@ -15,8 +15,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// cause is why a message can never be applied. It is a header of the dead letter and a label of a
-// metric.
+// cause is the reason of a dead letter, in its header and in a metric.
 type cause string
 
 const (
@@ -28,20 +27,18 @@ const (
 )
 
 const (
-	// maxDeadLetterBytes bounds a dead letter. By default, Kafka accepts messages of 1 MiB,
-	// including its overhead.
+	// By default, Kafka accepts messages of 1 MiB, including its overhead.
 	maxDeadLetterBytes = 1_000_000
 	minDeadLetterBytes = 4 << 10
-	// maxPartBytes bounds the key of a dead letter, and the headers copied from the message. If
-	// limit / partsPerLimit is less, it is the bound instead.
+	// maxPartBytes bounds the key of a dead letter, and its copied headers. limit / partsPerLimit
+	// is another bound.
 	maxPartBytes  = 64 << 10
 	partsPerLimit = 15
-	// maxDetailBytes bounds the description of an error, which may quote the message.
+	// The description of an error may quote the message.
 	maxDetailBytes = 4 << 10
 )
 
-// permanentCause returns the cause for an error that no retry can fix, and otherwise "". An
-// operator may fix other errors, such as a missing permission.
+// permanentCause returns the cause for an error that no retry can fix, and otherwise "".
 func permanentCause(err error) cause {
 	switch {
 	case errors.Is(err, leaderboard.ErrUnavailable):
@@ -66,12 +63,10 @@ func (i *item) failIfPermanent(err error) bool {
 	return false
 }
 
-// newDeadLetter returns a message of at most limit bytes with the message of i, the cause and the
-// origin. It cuts a key or value that does not fit, and omits headers that do not fit. Further
-// headers then record the original size.
+// newDeadLetter returns a dead letter of at most limit bytes. It cuts a key or value that does not
+// fit, omits headers that do not fit, and records the original size.
 //
-// Kafka would reject a longer dead letter at every retry, and the partition of i would wait
-// forever.
+// Kafka would reject a longer one at every retry, and block the partition.
 func newDeadLetter(topic string, i *item, limit int) *sarama.ProducerMessage {
 	m := i.message
 	part := min(maxPartBytes, limit/partsPerLimit)
@@ -119,8 +114,8 @@ func truncate(text string, limit int) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// sendOneByOne sends messages separately, after Kafka has rejected one as too large. It halves the
-// size of the dead letters until Kafka accepts them.
+// sendOneByOne sends messages separately, because one is too large. It halves dead letters until
+// Kafka accepts them.
 func (c *Consumer) sendOneByOne(ctx context.Context, items []*item, messages []*sarama.ProducerMessage) error {
 	limit := maxDeadLetterBytes
 	for _, m := range messages {

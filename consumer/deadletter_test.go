@@ -18,7 +18,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// The valid results around an invalid message are applied.
 func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -89,7 +88,6 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// Without the cut, all later messages of the partition would wait.
 func TestDeadLettersFit(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { deadLettersFit(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { deadLettersFit(t, startReal(t)) })
@@ -110,7 +108,7 @@ func deadLettersFit(t *testing.T, c *cluster) {
 		{Key: sarama.StringEncoder("u0"), Value: large(5 << 20)},
 		{Key: large(1<<20 - 200), Value: sarama.StringEncoder("u0")},
 		{Key: sarama.StringEncoder("u0"), Value: large(3), Headers: []sarama.RecordHeader{{Key: []byte(kafka.ContentType), Value: make([]byte, 900_000)}}},
-		{Key: sarama.StringEncoder("u0"), Value: large(990_000)}, // fits without a cut
+		{Key: sarama.StringEncoder("u0"), Value: large(990_000)},
 	}
 	for _, m := range messages {
 		m.Topic = c.topics.Results()
@@ -157,7 +155,6 @@ func deadLettersFit(t *testing.T, c *cluster) {
 	}
 }
 
-// The updates of the same batch are published.
 func TestDeadLettersFitATopicWithALowLimit(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { deadLettersFitATopicWithALowLimit(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { deadLettersFitATopicWithALowLimit(t, startReal(t)) })
@@ -169,7 +166,7 @@ func deadLettersFitATopicWithALowLimit(t *testing.T, c *cluster) {
 	if err := c.admin.AlterConfig(sarama.TopicResource, c.topics.DeadLetters(), map[string]*string{"max.message.bytes": &small}, false); err != nil {
 		t.Fatal(err)
 	}
-	probes := 0 // that the topic accepted before the broker applied the limit
+	probes := 0 // messages that the topic accepted before the broker applied the limit
 	eventually(t, "the broker applies the limit", func() bool {
 		err := c.Send(t.Context(), []*sarama.ProducerMessage{{Topic: c.topics.DeadLetters(), Key: sarama.StringEncoder("probe"), Value: sarama.StringEncoder(strings.Repeat("x", 20_000))}})
 		if err == nil {

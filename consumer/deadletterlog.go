@@ -8,8 +8,8 @@ import (
 
 const deadLetterLogInterval = 10 * time.Second
 
-// deadLetterLog logs at most one line per deadLetterLogInterval. The line describes the latest dead
-// letter and has the number of dead letters since the previous line.
+// deadLetterLog logs at most one line per deadLetterLogInterval, about the latest dead letter and
+// the number since the previous line.
 type deadLetterLog struct {
 	log *slog.Logger
 
@@ -27,7 +27,6 @@ func (l *deadLetterLog) add(i *item) {
 	l.flush()
 }
 
-// flush logs the dead letters that are not logged yet, if deadLetterLogInterval has passed.
 func (l *deadLetterLog) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,7 +13,6 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// A line has the number of dead letters since the previous line.
 func TestDeadLettersAreLoggedAtARate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer

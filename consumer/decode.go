@@ -18,11 +18,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// maxValueBytes bounds the value of a message.
 const maxValueBytes = 256 << 10
 
-// decode decodes the value of a message. Its header content-type names the encoding, by default
-// protobuf.
 func decode(m *sarama.ConsumerMessage) (*pb.MatchResultRecord, error) {
 	if len(m.Value) > maxValueBytes {
 		return nil, fmt.Errorf("value has %d bytes, at most %d are allowed", len(m.Value), maxValueBytes)
@@ -49,8 +46,7 @@ func decode(m *sarama.ConsumerMessage) (*pb.MatchResultRecord, error) {
 	return record, nil
 }
 
-// checkNumbers returns a [leaderboard.FieldError] if metadata in JSON has a number that protojson
-// cannot represent exactly.
+// checkNumbers refuses a number in JSON metadata that protojson cannot represent exactly.
 func checkNumbers(value []byte) error {
 	var record struct {
 		Result struct{ Metadata json.RawMessage }
@@ -76,15 +72,15 @@ func checkNumbers(value []byte) error {
 	}
 }
 
-// toResult converts a record to a result. Missing times become messageTime, so that a replay gives
-// the same result.
+// toResult converts a record. Missing times become messageTime, so that a replay gives the same
+// result.
 func toResult(b *leaderboard.Board, record *pb.MatchResultRecord, messageTime time.Time) (leaderboard.MatchResult, error) {
 	received, err := protoconv.ToTime("received_at", record.GetReceivedAt())
 	if err != nil {
 		return leaderboard.MatchResult{}, err
 	}
-	// A result is received before its message is written. With a received_at in the future, a
-	// result would survive an erasure. Message times are in whole milliseconds.
+	// A received_at after the message, whose time is in whole milliseconds, would let a result
+	// survive an erasure.
 	if received.IsZero() || !messageTime.IsZero() && !received.Before(messageTime.Add(time.Millisecond)) {
 		received = messageTime
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// Arbitrary bytes are rejected, or decoded to a result with valid ids. Any board can merge such a
-// result, and a store can encode it.
+// Arbitrary bytes are rejected, or decoded to a result that any board can merge and a store can
+// encode.
 func FuzzMessage(f *testing.F) {
 	score := int64(7)
 	for _, r := range []*pb.MatchResultRecord{

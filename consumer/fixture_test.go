@@ -47,8 +47,7 @@ type cluster struct {
 	*producer.Producer
 }
 
-// start marks t as parallel, and creates the service's and the given topics on an in-process
-// cluster.
+// start creates the service's topics, and others, on an in-process cluster.
 func start(t *testing.T, topics ...string) *cluster {
 	t.Helper()
 	t.Parallel()
@@ -60,8 +59,7 @@ func start(t *testing.T, topics ...string) *cluster {
 	return startOn(t, fake.ListenAddrs(), kafka.Topics{}, topics...)
 }
 
-// startReal marks t as parallel, and creates the service's topics with a unique prefix on a real
-// Kafka cluster.
+// startReal creates the service's topics with a unique prefix on a real Kafka cluster.
 func startReal(t *testing.T) *cluster {
 	t.Helper()
 	t.Parallel()
@@ -97,7 +95,6 @@ func (c *cluster) send(messages ...*sarama.ProducerMessage) {
 	}
 }
 
-// read returns the first n messages that arrive from a topic.
 func (c *cluster) read(topic string, n int) []*sarama.ConsumerMessage {
 	c.t.Helper()
 	reader, err := sarama.NewConsumer(c.brokers, kafka.Options{}.Config("reader"))
@@ -182,7 +179,6 @@ func (c *cluster) committed() [partitions]int64 {
 	return offsets
 }
 
-// allCommitted returns the sum of the committed offsets.
 func (c *cluster) allCommitted() int {
 	c.t.Helper()
 	sum := int64(0)
@@ -192,8 +188,8 @@ func (c *cluster) allCommitted() int {
 	return int(sum)
 }
 
-// results returns a message with one point for each of the matches "m<from>" to "m<to-1>". The
-// results belong to the users in turn.
+// results returns a message of one point for each of the matches m<from> to m<to-1>, from the users
+// in turn.
 func (c *cluster) results(from, to, users int) []*sarama.ProducerMessage {
 	var messages []*sarama.ProducerMessage
 	for i := from; i < to; i++ {
@@ -266,13 +262,11 @@ func boardLines(t *testing.T, s *ranking.Service) []string {
 	return lines
 }
 
-// consume runs a consumer with default options until stop is called or the test ends.
 func (c *cluster) consume(s consumer.Service) (stop func()) {
 	c.t.Helper()
 	return c.join(s, consumer.Options{}).stop
 }
 
-// member is a running consumer.
 type member struct {
 	*consumer.Consumer
 	t       *testing.T
@@ -328,8 +322,7 @@ func (m *member) count(name string) int {
 	return 0
 }
 
-// gate is a service whose Apply fails if before fails. applied counts how often each match was
-// applied.
+// gate is a service whose Apply fails if before fails.
 type gate struct {
 	*ranking.Service
 	before func(ctx context.Context, results []leaderboard.MatchResult) error

@@ -16,8 +16,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// Follower reads the updates on every partition, also on partitions that are added later. It starts
-// after the newest update and commits no offset.
+// Follower reads the updates of every partition, also of later ones. It starts after the newest
+// update and commits no offset.
 type Follower struct {
 	consumer sarama.Consumer // nil until a broker answers
 	topic    string
@@ -28,10 +28,10 @@ type Follower struct {
 	running  sync.WaitGroup
 }
 
-// Follow calls every function in deliver for each update, one after another for a partition. It
-// delivers every new update after a broker has answered. If the next update of a partition is no
-// longer in the log, it continues with later ones. Without a broker, Follow retries in the
-// background. Errors: a missing topic, and any other error that a retry cannot fix.
+// Follow calls every function in deliver for each update. Calls are concurrent for different
+// partitions. If updates are no longer in the log, Follow continues with later ones. Without a
+// broker, it retries in the background. Errors: a missing topic, and others that a retry cannot
+// fix.
 func Follow(brokers []string, c *sarama.Config, t kafka.Topics, log *slog.Logger, deliver ...func(*pb.LeaderboardUpdate) error) (*Follower, error) {
 	conf := *c
 	conf.Consumer.Return.Errors = true
@@ -82,8 +82,8 @@ func (f *Follower) start(brokers []string, conf *sarama.Config) error {
 	return nil
 }
 
-// findPartitions looks for partitions beyond the first n, and reads them from their oldest update.
-// Kafka numbers partitions in the order of their creation.
+// findPartitions reads partitions beyond the first n from their oldest update. Kafka numbers
+// partitions in order of creation.
 func (f *Follower) findPartitions(n int, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -95,7 +95,7 @@ func (f *Follower) findPartitions(n int, interval time.Duration) {
 		}
 		ids, err := f.consumer.Partitions(f.topic)
 		if err != nil {
-			continue // the readers of the partitions log this fault
+			continue // the readers log this fault
 		}
 		for ; n < len(ids); n++ {
 			id := int32(n)
@@ -117,8 +117,8 @@ func (f *Follower) open(id int32, offset int64) (p sarama.PartitionConsumer, err
 	return p, err
 }
 
-// read delivers the updates of p until Close. If the offset of p is no longer in the log, read
-// continues with the newest update.
+// read delivers the updates of p until Close. If its offset is not in the log, read continues with
+// the newest update.
 func (f *Follower) read(id int32, p sarama.PartitionConsumer) {
 	for {
 		stop := context.AfterFunc(f.ctx, p.AsyncClose)

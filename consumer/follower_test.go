@@ -25,7 +25,6 @@ type followedTopic struct {
 	got     chan string // match ids of the delivered updates
 }
 
-// follow marks t as parallel, creates the topic and starts a follower.
 func follow(t *testing.T) *followedTopic {
 	t.Helper()
 	t.Parallel()
@@ -86,7 +85,6 @@ func (f *followedTopic) send(partition int32, matches ...string) {
 	}
 }
 
-// wait reports whether the update of match is delivered within a minute.
 func (f *followedTopic) wait(match string) bool {
 	for deadline := time.After(time.Minute); ; {
 		select {
@@ -100,7 +98,6 @@ func (f *followedTopic) wait(match string) bool {
 	}
 }
 
-// The follower's offset is no longer in the log.
 func TestFollowerContinuesAtTheNewestUpdate(t *testing.T) {
 	f := follow(t)
 	before := make([]string, 1000) // more than the recreated topic will have

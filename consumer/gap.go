@@ -15,9 +15,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// gapIdle is the longest wait for the next message of a gap, which may never arrive: for example,
-// after an aborted transaction. It is longer than the timeout of a read, so that a broker that
-// hangs is an error.
+// gapIdle is the longest wait for the next message of a gap, which may be part of an aborted
+// transaction. It is longer than the timeout of a read, so that a broker that hangs is an error.
 const gapIdle = 90 * time.Second
 
 // gap is a part of a partition whose messages are applied, but whose updates the index may lack.
@@ -26,9 +25,8 @@ type gap struct {
 	lost     bool  // the log lacks messages of the gap
 }
 
-// followIndex brings the index up to date with the messages before a claim, and retries until ctx
-// is done. After that, the position follows the reported offset. It closes found once it knows the
-// stored position.
+// followIndex brings the index up to date with the messages before a claim, with retries until ctx
+// is done. It closes found once it knows the stored position.
 func (h handler) followIndex(ctx context.Context, claim sarama.ConsumerGroupClaim, found chan<- struct{}) {
 	p := partition{claim.Topic(), claim.Partition()}
 	intervals := backoff.NewExponentialBackOff()
@@ -63,7 +61,7 @@ func (h handler) followIndex(ctx context.Context, claim sarama.ConsumerGroupClai
 }
 
 // storedPositions returns the positions in Kafka, or nil if their group does not exist or cannot be
-// accessed. Then no position was stored, and the consumer commits only while the index is synced.
+// accessed.
 func (c *Consumer) storedPositions(admin sarama.ClusterAdmin, partitions map[string][]int32) (*sarama.OffsetFetchResponse, error) {
 	response, err := admin.ListConsumerGroupOffsets(PositionGroup(c.o.Group), partitions)
 	if errors.Is(err, sarama.ErrGroupIDNotFound) || errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
@@ -72,8 +70,8 @@ func (c *Consumer) storedPositions(admin sarama.ClusterAdmin, partitions map[str
 	return response, err
 }
 
-// markLostMessages marks the positions of partitions that lost messages after the position.
-// committed has the committed offsets of partitions that lost their newest messages.
+// markLostMessages marks the positions of partitions that lost messages. committed has the
+// committed offsets of these partitions.
 func (h handler) markLostMessages(admin sarama.ClusterAdmin, committed map[partition]int64) error {
 	if len(committed) == 0 {
 		return nil
@@ -118,8 +116,8 @@ func (h handler) markLostMessages(admin sarama.ClusterAdmin, committed map[parti
 	return errors.Join(errs...)
 }
 
-// findGap returns the gap between the stored position of a partition and the first offset of the
-// claim, start. If start is negative, the claim begins with the oldest message.
+// findGap returns the gap between the stored position and start, the first offset of the claim. If
+// start is negative, the claim begins with the oldest message.
 func (h handler) findGap(p partition, start int64) (gap, error) {
 	oldest, err := h.client.GetOffset(p.topic, p.id, sarama.OffsetOldest)
 	if err != nil {
@@ -169,8 +167,7 @@ func (h handler) findGap(p partition, start int64) (gap, error) {
 	return g, nil
 }
 
-// closeGap brings the index up to date with a gap. After an error, g is the part not yet read, and
-// h.positions.gaps has the users of the other part.
+// closeGap brings the index up to date with g. After an error, g is the part not yet read.
 func (h handler) closeGap(ctx context.Context, p partition, g *gap) error {
 	if !g.lost && g.from < g.to {
 		if err := h.readGap(ctx, p, g, h.addUsers); err != nil {
@@ -186,8 +183,8 @@ func (h handler) closeGap(ctx context.Context, p partition, g *gap) error {
 	return h.waitUntilSynced(ctx)
 }
 
-// waitUntilSynced waits until the index lacks no update of this process. No other process knows of
-// such an update, so the position must stay until then.
+// waitUntilSynced waits until the index lacks no update of this process, which no other process
+// would know of.
 func (h handler) waitUntilSynced(ctx context.Context) error {
 	tick := time.NewTicker(syncPoll)
 	defer tick.Stop()
@@ -201,8 +198,8 @@ func (h handler) waitUntilSynced(ctx context.Context) error {
 	return nil
 }
 
-// readGap passes the messages of a gap to use, in batches, and moves g.from after them. It sets
-// g.lost if the log lacks a message, or if the last message does not arrive within gapIdle.
+// readGap passes a gap to use, in batches, and moves g.from. It sets g.lost if the log lacks a
+// message.
 func (h handler) readGap(ctx context.Context, p partition, g *gap, use func(context.Context, []*item) error) error {
 	reader, err := sarama.NewConsumerFromClient(h.client) // closing it would not close the client
 	if err != nil {
@@ -251,7 +248,6 @@ func (h handler) readGap(ctx context.Context, p partition, g *gap, use func(cont
 	}
 }
 
-// addUsers adds the users of items to h.positions.gaps. An invalid item changed no entry.
 func (h handler) addUsers(ctx context.Context, items []*item) error {
 	if err := h.resolve(ctx, items); err != nil {
 		return err
@@ -264,8 +260,7 @@ func (h handler) addUsers(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// gapUsers are the users in all gaps of a session, by season, so that their number is bounded and a
-// season is dropped once.
+// gapUsers are the users in all gaps of a session, by season.
 type gapUsers struct {
 	// max bounds n. Beyond it, gapUsers replaces the users of the largest seasons by all users.
 	max int
@@ -275,7 +270,7 @@ type gapUsers struct {
 	seasons map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{}
 	n       int // number of users and seasons in the map seasons, and of seasons in dropped
 	// dropped are the seasons that the session has dropped from the index. Their fills read the
-	// store, which has the results of all gaps, so add ignores them. allDropped means all seasons.
+	// store, which has all gaps, so add ignores them.
 	dropped    map[leaderboard.SeasonKey]struct{}
 	allDropped bool
 
@@ -316,8 +311,8 @@ func (u *gapUsers) add(key leaderboard.SeasonKey, users ...leaderboard.UserID) {
 	}
 }
 
-// shrink replaces the users of the largest seasons by all users, until at most half of the limit
-// remains. If there are too many seasons, it replaces them by all seasons.
+// shrink replaces users by whole seasons, the largest first, until half of the limit remains, or
+// else by all seasons.
 func (u *gapUsers) shrink() {
 	for _, key := range slices.SortedFunc(maps.Keys(u.seasons), func(a, b leaderboard.SeasonKey) int {
 		return len(u.seasons[b]) - len(u.seasons[a])
@@ -341,8 +336,7 @@ func (u *gapUsers) addAll() {
 	}
 }
 
-// catchUp brings the index up to date for all users added before. Users for which this fails stay
-// in u.
+// catchUp brings the index up to date for all users added before. After an error, users stay in u.
 func (u *gapUsers) catchUp(ctx context.Context, s service) error {
 	u.catchingUp.Lock()
 	defer u.catchingUp.Unlock()

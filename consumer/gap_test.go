@@ -22,7 +22,7 @@ import (
 )
 
 // follower counts the calls that bring the index up to date. The functions may make the nth call
-// fail, from 1.
+// fail.
 type follower struct {
 	consumer.Service
 	failBoard, failCatchUp, failCatchUpAll func(n int) bool
@@ -68,15 +68,13 @@ func (f *follower) CatchUpAll(ctx context.Context) error {
 	return f.Service.CatchUpAll(ctx)
 }
 
-// follow runs a consumer with the service f.
 func (r *region) follow(f *follower, o consumer.Options) *member {
 	f.Service, f.drops = ranking.New(r.store, r.index, ranking.Options{}), map[leaderboard.SeasonKey]int{}
 	o.BatchResults, o.SessionTimeout = 20, 2*time.Second
 	return r.join(f, o)
 }
 
-// leaveGap applies the messages of fill, fills the index, and then applies messages without the
-// index.
+// leaveGap applies fill, fills the index, and then applies messages without the index.
 func (r *region) leaveGap(fill, messages []*sarama.ProducerMessage, boards ...leaderboard.BoardID) {
 	r.t.Helper()
 	first := r.start(false)
@@ -91,8 +89,6 @@ func (r *region) leaveGap(fill, messages []*sarama.ProducerMessage, boards ...le
 	first.stop()
 }
 
-// positionsReach reports whether the position is the committed offset in each partition that has
-// one.
 func (r *region) positionsReach(committed [partitions]int64) bool {
 	for p, position := range r.positionsOf() {
 		if max(position, 0) != committed[p] {
@@ -110,8 +106,7 @@ func (r *region) result(board, user, match string) *sarama.ProducerMessage {
 	return m
 }
 
-// If the read of a gap fails, the next attempt continues after the batches that were read. If the
-// index then fails, no message is read again.
+// The next attempt continues after the batches that were read.
 func TestCatchingUpContinues(t *testing.T) {
 	r := openRegion(t)
 	r.leaveGap(r.results(0, 1, 1), r.results(1, 121, 1), "b", "linked")
@@ -134,8 +129,7 @@ func TestCatchingUpContinues(t *testing.T) {
 	r.checkRanks(map[string]int{"u0": 121})
 }
 
-// The limit of users is for all partitions together. Beyond it, the largest season is dropped once.
-// The users of other seasons are refreshed.
+// Beyond the limit for all partitions, the largest season is dropped once.
 func TestGapsWithManyUsers(t *testing.T) {
 	r := openRegion(t)
 	if _, err := r.reader.CreateBoard(t.Context(), leaderboard.Board{ID: "small", Policy: leaderboard.Sum}); err != nil {
@@ -164,7 +158,6 @@ func TestGapsWithManyUsers(t *testing.T) {
 	}
 }
 
-// If there are too many seasons, all are dropped, once for all partitions.
 func TestGapsWithManySeasons(t *testing.T) {
 	r := openRegion(t)
 	var fill, gap []*sarama.ProducerMessage
@@ -192,8 +185,7 @@ func TestGapsWithManySeasons(t *testing.T) {
 	}
 }
 
-// loseMessages gives dan a point by a message that is no longer in the log, and whose update the
-// index lacks. It returns all scores.
+// loseMessages gives dan a point by a message that the log no longer has, and returns all scores.
 func (r *region) loseMessages() map[string]int {
 	r.t.Helper()
 	scores := map[string]int{"dan": 1}
@@ -219,7 +211,7 @@ func (r *region) loseMessages() map[string]int {
 	return scores
 }
 
-// checkLoss checks that the next consumers drop all seasons. The first of them dies before that.
+// checkLoss checks that the next consumers drop all seasons. The first one dies before that.
 func (r *region) checkLoss(scores map[string]int) {
 	r.t.Helper()
 	dying := &follower{failCatchUpAll: func(int) bool { return true }}
@@ -256,7 +248,6 @@ func (r *region) ends() (all [partitions]int64) {
 	return all
 }
 
-// The committed offset is beyond the end of the log, and is reset.
 func TestIndexAfterALossOfNewestMessages(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { indexAfterALossOfNewestMessages(t, openRegion(t)) })
 	t.Run("Kafka", func(t *testing.T) { indexAfterALossOfNewestMessages(t, openRegionOn(startReal(t))) })
@@ -295,7 +286,6 @@ func TestIndexAfterALossOfAllOffsets(t *testing.T) {
 	r.checkLoss(scores)
 }
 
-// An older version may run for long, and does not store positions again.
 func TestPositionsDoNotExpire(t *testing.T) {
 	t.Parallel()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))

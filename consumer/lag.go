@@ -8,8 +8,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// measureLag measures the lags of the session's partitions once per lagPoll. Cleanup does not wait
-// for it, because a request may take long.
+// measureLag measures the lags once per lagPoll. Cleanup does not wait for it.
 func (h handler) measureLag(s sarama.ConsumerGroupSession) {
 	ticker := time.NewTicker(h.o.lagPoll)
 	defer ticker.Stop()
@@ -30,8 +29,7 @@ func (h handler) measureLag(s sarama.ConsumerGroupSession) {
 	}
 }
 
-// lag returns, by topic, the number of uncommitted messages. Without a committed offset, all
-// messages of a partition count.
+// lag returns the number of uncommitted messages by topic.
 func (h handler) lag(s sarama.ConsumerGroupSession) (map[string]int64, error) {
 	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing it would close the client
 	if err != nil {
@@ -66,8 +64,6 @@ func (h handler) lag(s sarama.ConsumerGroupSession) (map[string]int64, error) {
 	return lag, nil
 }
 
-// offsetRequest requests [sarama.OffsetOldest] or [sarama.OffsetNewest] of the session's
-// partitions.
 func offsetRequest(s sarama.ConsumerGroupSession, offset int64) map[string]map[int32]int64 {
 	request := map[string]map[int32]int64{}
 	for topic, partitions := range s.Claims() {
@@ -79,8 +75,8 @@ func offsetRequest(s sarama.ConsumerGroupSession, offset int64) map[string]map[i
 	return request
 }
 
-// measureVisible records the time since the receipt of each applied result. It skips duplicates,
-// which a replay produces, and notifications, which lack the time of receipt.
+// measureVisible skips duplicates, which a replay produces, and notifications, which lack the time
+// of receipt.
 func (h handler) measureVisible(items []*item) {
 	now := time.Now()
 	for _, i := range items {

@@ -32,7 +32,6 @@ func (c closedService) Apply(ctx context.Context, b *leaderboard.Board, results 
 	}
 }
 
-// The lag counts messages that cannot be applied yet. The metric visible_seconds skips duplicates.
 func TestLagAndVisibleTime(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})

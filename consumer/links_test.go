@@ -18,7 +18,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// linkedTexts returns the linked standings of a receipt, as "board season score rank skipped".
+// linkedTexts returns linked standings as "board season score rank skipped".
 func linkedTexts(r *ranking.Receipt) string {
 	var texts []string
 	for _, l := range r.Linked {
@@ -31,7 +31,6 @@ func linkedTexts(r *ranking.Receipt) string {
 	return strings.Join(texts, ", ")
 }
 
-// The consumer publishes an update for each linked standing, too.
 func TestSubmitReturnsLinkedStandings(t *testing.T) {
 	var clock atomic.Pointer[time.Time]
 	begin := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -10).Add(10 * time.Hour)
@@ -136,7 +135,7 @@ func TestTheLogIsNotCheckedLikeSubmits(t *testing.T) {
 	}
 	record := points("ann", "m", 3)
 	record.BoardId, record.Result.Attributes = "strict", map[string]string{"undeclared": "x"}
-	record.Result.Revision = 1 // on a board with seasons, a submit of a higher revision needs a time
+	record.Result.Revision = 1 // such a submit would need a time
 	c.consume(s)
 	c.send(message(record))
 	u := &pb.LeaderboardUpdate{}

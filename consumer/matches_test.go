@@ -14,7 +14,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// Another process voids and restores the match.
 func TestResultsOfAVoidMatchThroughKafka(t *testing.T) {
 	c := start(t)
 	api, store, index := newServiceIndex(t, ranking.Options{})
@@ -64,7 +63,6 @@ func TestResultsOfAVoidMatchThroughKafka(t *testing.T) {
 	check("after the end of the void", "bob 32", "ann 21")
 }
 
-// A submit cannot have the next revision.
 func TestResultOfTheLargestRevisionIsRetractedThroughKafka(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)

@@ -7,12 +7,11 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// resetInvalidOffsets moves a committed offset to the partition's oldest message if it is outside
-// the log, or if the topic was recreated since the commit.
+// resetInvalidOffsets moves a committed offset to the oldest message if it is outside the log, or
+// of an earlier topic.
 //
-// Each reset is logged as an error, because messages may be lost. A reset must not end the session,
-// which has other partitions. If Kafka does not return the bounds of the log, the offset stays. If
-// it is invalid, sarama ends the session, and the next session compares it again.
+// Without the bounds of the log, the offset stays. If it is invalid, sarama ends the session, and
+// the next one compares it again.
 func (h handler) resetInvalidOffsets(s sarama.ConsumerGroupSession) error {
 	if len(s.Claims()) == 0 {
 		return nil

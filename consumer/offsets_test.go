@@ -22,7 +22,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// A committed offset that expired, or is beyond the end of the log, is reset to the oldest message.
 // Other partitions continue at their offsets.
 func TestOffsetsOutOfTheLog(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { offsetsOutOfTheLog(t, start(t)) })
@@ -94,7 +93,6 @@ func TestRecreatedTopicIsReadFromItsOldestMessage(t *testing.T) {
 	eventually(t, "the result in the recreated topic is applied", func() bool { return slices.Contains(boardLines(t, s), "ann 1") })
 }
 
-// When the consumer notices the change, the topic already has a message at the committed offset.
 func TestRecreatedTopicWithMoreMessages(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { recreatedTopicWithMoreMessages(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { recreatedTopicWithMoreMessages(t, startReal(t)) })
@@ -102,7 +100,6 @@ func TestRecreatedTopicWithMoreMessages(t *testing.T) {
 
 func recreatedTopicWithMoreMessages(t *testing.T, c *cluster) {
 	s, _ := newService(t, ranking.Options{})
-	// The recreated topic has results before the consumer notices the change.
 	c.join(s, consumer.Options{}.WithTopicPoll(5*time.Second))
 	c.send(c.results(0, 40, 40)...)
 	eventually(t, "all results are applied", func() bool { return len(boardLines(t, s)) == 40 })
@@ -122,7 +119,6 @@ func recreatedTopicWithMoreMessages(t *testing.T, c *cluster) {
 	eventually(t, "all results of the recreated topic are applied", func() bool { return len(boardLines(t, s)) == 540 })
 }
 
-// If sessions end immediately, the consumer rejoins the group at growing intervals.
 func TestSessionsArePaced(t *testing.T) {
 	t.Parallel()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))

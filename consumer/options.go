@@ -21,8 +21,8 @@ type Options struct {
 	Region string
 	// Group is the consumer group. Each region has its own. Default "leaderboard".
 	Group string
-	// InstanceID, if not empty, makes the membership static. A process that restarts with it within
-	// SessionTimeout gets its partitions back without a rebalance.
+	// InstanceID, if not empty, keeps the partitions of a process that restarts within
+	// SessionTimeout.
 	InstanceID string
 	// SessionTimeout is how long a consumer may be silent before other consumers get its
 	// partitions. Default 10s.
@@ -30,27 +30,23 @@ type Options struct {
 	// BatchResults is the largest number of messages in a batch. Default 512.
 	BatchResults int
 	// ApplyTimeout is the time after which an attempt to apply a batch begins no further write. The
-	// next attempt applies the rest. A consumer finishes its attempt before it leaves the group.
-	// Default 30s.
+	// next attempt applies the rest. Default 30s.
 	ApplyTimeout time.Duration
-	// StuckAfter is how long a batch may make no progress before its consumer rejoins the group.
-	// The time during which a server is unavailable does not count. Default 2m.
+	// StuckAfter is how long a batch may make no progress, while all servers are available, before
+	// its consumer rejoins the group. Default 2m.
 	StuckAfter time.Duration
-	// BoardWait is how long a result waits for a missing board before it becomes a dead letter. A
-	// result from another region may arrive before its board. Default 30s.
+	// BoardWait is how long a result waits for a missing board before it becomes a dead letter.
+	// Default 30s.
 	BoardWait  time.Duration
 	Log        *slog.Logger          // nil logs nothing
 	Registerer prometheus.Registerer // nil means a private registry
 	// TracerProvider, unless nil, records spans of each batch with a sampled message.
 	TracerProvider trace.TracerProvider
 
-	// topicPoll is the interval of looking for new and recreated topics. Default 30s.
-	topicPoll time.Duration
-	lagPoll   time.Duration
-	// advanceInterval is the interval at which the index records positions.
+	topicPoll       time.Duration
+	lagPoll         time.Duration
 	advanceInterval time.Duration
-	// maxGapUsers is the limit of gapUsers.
-	maxGapUsers int
+	maxGapUsers     int
 }
 
 func (o Options) withDefaults() Options {

@@ -6,7 +6,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// The mirror of the region's own results, and mirrors of mirrors, are ignored.
 func TestOnlyMirrorsOfOtherRegionsResultsAreRead(t *testing.T) {
 	for _, tt := range []struct {
 		region, prefix, topic string

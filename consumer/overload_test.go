@@ -13,8 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// slowStore is a store whose Apply takes longer than ApplyTimeout, and applies a quarter of the
-// results. It counts the running calls, and how often it applies each match.
+// slowStore applies a quarter of the results, later than ApplyTimeout. It counts the running calls.
 type slowStore struct {
 	leaderboard.Store
 	takes time.Duration // time from ApplyTimeout until Apply returns
@@ -52,7 +51,6 @@ func (s *slowStore) Apply(ctx context.Context, b *leaderboard.Board, results []l
 	return report, nil
 }
 
-// The next attempt waits for an attempt that takes longer than ApplyTimeout.
 func TestSlowStoreGetsOneAttemptAtATime(t *testing.T) {
 	c := start(t)
 	inner, index := embedded.Open(t)

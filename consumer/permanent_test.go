@@ -20,8 +20,7 @@ type damagedStore struct{ leaderboard.Store }
 
 var errDamaged = fmt.Errorf("cql: account: %w", leaderboard.ErrFormat)
 
-// Apply reports damaged data as the Cassandra store does: as outcomes, or, if all users are called
-// "bad", as its own error.
+// Apply reports damaged data as the Cassandra store does.
 func (d damagedStore) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	var good []leaderboard.MatchResult
 	var indexes []int
@@ -61,7 +60,6 @@ func (d damagedStore) Result(ctx context.Context, key leaderboard.ResultKey) (le
 	return d.Store.Result(ctx, key)
 }
 
-// All other messages of the batch are applied and reported.
 func TestDamagedUserDoesNotStopThePartition(t *testing.T) {
 	c := start(t)
 	store, index := embedded.Open(t)

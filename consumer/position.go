@@ -14,21 +14,20 @@ import (
 
 // # The position of the rank index
 //
-// The position of a partition is an offset. The rank index has the updates of all messages before
-// it. If a season lacks one of these updates, every process treats that season as not loaded (see
-// Loaded and Synced of [leaderboard.Index]).
+// The position of a partition is an offset. The rank index has the updates of all earlier messages.
+// If a season lacks one of them, every process treats that season as not loaded (see
+// [leaderboard.Index]).
 //
-// Usually the position is the committed offset. While the index is not synced, the committed offset
-// advances, but the position stays. If the owner of the partition then ends, the next owner reads
-// the messages from the position to the committed offset again. It does not apply them, but brings
-// the index up to date for their users (see CatchUp of [ranking.Applier]). Until then, reads may
+// Usually the position is the committed offset. While the index is not synced, the position stays.
+// If the owner of the partition then ends, the next owner reads the messages between both again. It
+// does not apply them, but brings the index up to date for their users. Until then, reads may
 // return old ranks of these users. The answer to a submit does not, because the API node compares
-// the user's entry with the index.
+// the entry with the index.
 //
-// Positions are offsets of a group of their own, without members. Their metadata is the id of the
-// topic. They cannot be metadata of the consumer group's offsets: an older program would take it
-// for the id of another topic, and read the whole log again. An older program ignores positions,
-// and commits only while its index is synced, so a stored position remains correct.
+// Positions are offsets of a group without members, with the id of the topic as metadata. They
+// cannot be metadata of the committed offsets: an older program would take it for another topic's
+// id, and read the whole log again. An older program commits only while its index is synced, so a
+// stored position remains correct.
 //
 // Why no update is lost, whenever a process dies:
 //
@@ -37,31 +36,29 @@ import (
 //     season, which every process notices. If a former owner stores a position late, the next owner
 //     only reads more messages.
 //   - The consumer commits an offset greater than the position only if Kafka has a stored position.
-//     So if Kafka has none, the index had all updates before the committed offset.
-//   - By default, Kafka removes the offsets of a group without members after a week. So positions
-//     have a retention of their own, positionRetention.
-//   - If the log no longer has the messages after the position, any season may lack an update. So
-//     all seasons are dropped from the index, and filled from the store. Until then, the position
-//     has the metadata lostMessages, so that another owner drops the seasons if this one dies.
+//     So without one, the index had all updates before the committed offset.
+//   - Kafka removes the offsets of a group without members after a week. So positions have a
+//     retention of their own.
+//   - If the log lacks messages after the position, any season may lack an update. So all seasons
+//     are dropped from the index. Until then, the position has the metadata lostMessages, so that
+//     another owner drops them if this one dies.
 //
-// If an unclean leader election loses the newest messages, and the log then grows beyond the
-// committed offset, consumers notice nothing. Then use verify --repair.
+// If an unclean leader election loses messages, and the log then grows beyond the committed offset,
+// consumers notice nothing. Then use verify --repair.
 
 const (
-	// positionInterval is the interval at which changed positions are stored.
 	positionInterval = time.Second
-	// positionAge is the age at which a position is stored again.
+	// positionAge is the age at which an unchanged position is stored again.
 	positionAge = time.Hour
 	// positionRetention is how long Kafka keeps a position that is not stored again.
 	positionRetention = 10 * 365 * 24 * time.Hour
-	// maxPositionDelay bounds the wait for stored positions at the start of a session, and the wait
-	// for storing the last positions at its end.
+	// maxPositionDelay bounds the waits for stored positions at the start and end of a session.
 	maxPositionDelay = 3 * time.Second
 	lostMessages     = "lost"
 )
 
 // PositionGroup returns the group that keeps the positions of a consumer group. No consumer group
-// ends with ".index": the group of a region is GROUP-REGION, and names of regions have no dot.
+// ends with ".index": names of regions have no dot.
 func PositionGroup(group string) string { return group + ".index" }
 
 type partition struct {
@@ -82,15 +79,12 @@ type position struct {
 	applying    sync.Mutex // held while a batch is applied
 }
 
-// positions has the positions of a session's partitions. A claim is the ownership of a partition in
-// a session.
 type positions struct {
 	gaps gapUsers
 	mu   sync.Mutex
 	all  map[partition]*position
 }
 
-// reset sets the partitions of a session. maxUsers is the limit of ps.gaps.
 func (ps *positions) reset(claims map[string][]int32, maxUsers int) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -103,8 +97,8 @@ func (ps *positions) reset(claims map[string][]int32, maxUsers int) {
 	}
 }
 
-// advance records that all messages before offset are applied and reported, and, if synced is true,
-// that the index was synced after that. It reports whether the consumer may commit offset.
+// advance records that all messages before offset are reported, and, if synced, that the index was
+// synced after that. It reports whether the consumer may commit offset.
 func (ps *positions) advance(p partition, offset int64, synced bool) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -116,8 +110,8 @@ func (ps *positions) advance(p partition, offset int64, synced bool) bool {
 	return s.stored >= 0 || synced && s.caughtUp
 }
 
-// begin sets the position of a partition at the start of a claim. stored is the position in Kafka,
-// or -1. start is the first offset of the claim.
+// begin sets the position at the start of a claim. stored is the position in Kafka, or -1. start is
+// the claim's first offset.
 func (ps *positions) begin(p partition, offset, stored, start int64, topicID string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -133,7 +127,6 @@ func (ps *positions) catchUp(p partition, offset int64, topicID string) {
 	s.offset, s.topic, s.caughtUp = offset, topicID, true
 }
 
-// due returns the positions to store.
 func (ps *positions) due(now time.Time) map[string]map[int32]sarama.OffsetAndMetadata {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -150,7 +143,7 @@ func (ps *positions) due(now time.Time) map[string]map[int32]sarama.OffsetAndMet
 	return request
 }
 
-// recorded returns the positions for Index.Advance, and their partitions in the same order.
+// recorded returns the positions for Index.Advance, and their partitions.
 func (ps *positions) recorded() (all []leaderboard.LogPosition, partitions []partition) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -228,8 +221,7 @@ func (h handler) storePositions() error {
 	return errors.Join(errs...)
 }
 
-// sendPositions stores positions in Kafka. Version 4 of the request is the last one with a
-// retention, and all versions of Kafka up to 4 accept it.
+// sendPositions stores positions. Version 4 of the request is the last one with a retention.
 func (c *Consumer) sendPositions(positions map[string]map[int32]sarama.OffsetAndMetadata) (*sarama.OffsetCommitResponse, error) {
 	group := PositionGroup(c.o.Group)
 	request := &sarama.OffsetCommitRequest{
@@ -270,8 +262,8 @@ func positionError(response *sarama.OffsetCommitResponse, topic string, id int32
 	return nil
 }
 
-// storeLastPositions stores the positions at the end of a session, so that the next owners need not
-// read messages again. A rebalance waits for it, so it gives up after maxPositionDelay.
+// storeLastPositions saves work for the next owners. It gives up after maxPositionDelay, because a
+// rebalance waits for it.
 func (h handler) storeLastPositions() {
 	done := make(chan struct{})
 	go func() {

@@ -35,9 +35,8 @@ func (c *cluster) positionsOf() (all [partitions]int64) {
 	return all
 }
 
-// processIndex is a process's view of a shared index, as in Redis. While the process is cut off,
-// the index misses its updates, and only this process knows that. Later, invalidate makes it known
-// to all.
+// processIndex is a process's view of a shared index. While the process is cut off, only it knows
+// which updates the index misses. Later, invalidate drops their seasons.
 type processIndex struct {
 	leaderboard.Index
 	mu     sync.Mutex
@@ -139,7 +138,7 @@ type region struct {
 	*cluster
 	store  leaderboard.Store
 	index  leaderboard.Index
-	reader *ranking.Service // reads ranks; like an API node, it never loses the index
+	reader *ranking.Service // reads ranks
 }
 
 // openRegion returns a region with the board b and a board that is linked to it.
@@ -157,14 +156,12 @@ func openRegionOn(c *cluster) *region {
 	return r
 }
 
-// process is a consumer with its own view of the index.
 type process struct {
 	*member
 	*gate
 	index *processIndex
 }
 
-// start runs a process. If cut is true, it never reaches the index.
 func (r *region) start(cut bool) *process {
 	x := &processIndex{Index: r.index, cut: cut, failed: map[leaderboard.SeasonKey]bool{}}
 	p := &process{index: x, gate: newGate(ranking.New(r.store, x, ranking.Options{}), pass)}
@@ -172,7 +169,7 @@ func (r *region) start(cut bool) *process {
 	return p
 }
 
-// ranks returns the lines of a board, as "user score rank", sorted as text.
+// ranks returns lines of a board, as "user score rank", sorted as text.
 func (r *region) ranks(board leaderboard.BoardID) []string {
 	r.t.Helper()
 	page, err := r.reader.Page(r.t.Context(), ranking.PageQuery{Query: ranking.Query{Board: board}, Limit: 1000})
@@ -187,7 +184,6 @@ func (r *region) ranks(board leaderboard.BoardID) []string {
 	return lines
 }
 
-// recount returns the lines that ranks should return for the given scores.
 func recount(scores map[string]int) []string {
 	var lines []string
 	for user, score := range scores {
@@ -212,8 +208,7 @@ func (r *region) checkRanks(scores map[string]int) {
 	}
 }
 
-// The next consumer brings the index up to date, for both boards. It applies and reports nothing
-// again.
+// The next consumer brings the index up to date. It applies and reports nothing again.
 func TestOffsetsDoNotWaitForTheIndex(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { offsetsDoNotWaitForTheIndex(t, openRegion(t)) })
 	t.Run("Kafka", func(t *testing.T) { offsetsDoNotWaitForTheIndex(t, openRegionOn(startReal(t))) })
@@ -273,7 +268,6 @@ func offsetsDoNotWaitForTheIndex(t *testing.T, r *region) {
 	r.checkRanks(scores)
 }
 
-// The log has lost messages after the position, so every season is filled from the store.
 func TestAPositionBeforeTheLog(t *testing.T) {
 	r := openRegion(t)
 	first := r.start(false)
@@ -301,8 +295,8 @@ func TestAPositionBeforeTheLog(t *testing.T) {
 	r.checkRanks(scores)
 }
 
-// Consumers start and end at random, or are cut off from the index. Messages of the log expire. In
-// the end, each rank equals the recount.
+// Consumers end or are cut off from the index at random, and messages expire. In the end, each rank
+// equals the recount.
 func TestPositionsInRandomHistories(t *testing.T) {
 	r := openRegion(t)
 	random := rand.New(rand.NewPCG(seed.New(t), 0))
@@ -334,7 +328,7 @@ func TestPositionsInRandomHistories(t *testing.T) {
 			processes = append(processes, r.start(random.IntN(3) == 0))
 			counts["starts"]++
 		case step == 6 && len(processes) > 1:
-			p.stop() // nobody else learns what its index has missed
+			p.stop() // no process learns what its index has missed
 			processes = slices.Delete(processes, i, i+1)
 			counts["ends"]++
 		case step == 7:

@@ -15,8 +15,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// report publishes an update for each applied item and a dead letter for each item with a cause. It
-// returns nil once Kafka has acknowledged all. It retries while a server is unavailable.
+// report publishes an update or a dead letter for each item, with retries. It returns nil once
+// Kafka has acknowledged all.
 func (c *Consumer) report(session context.Context, items []*item) error {
 	var messages []*sarama.ProducerMessage
 	if err := c.retry(session, func(ctx context.Context) (err error) {
@@ -37,7 +37,6 @@ func (c *Consumer) report(session context.Context, items []*item) error {
 	return err
 }
 
-// outcomeMessages returns the updates and dead letters for items, and updates for linked boards.
 func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*sarama.ProducerMessage, error) {
 	linked := linkedChanges(items)
 	ranks, bands := c.ranks(ctx, items), c.bandsOf(ctx, items, linked)
@@ -70,7 +69,7 @@ func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*saram
 	return messages, nil
 }
 
-// linkedChanges returns one change for each entry on a linked board that items concern.
+// linkedChanges returns one change for each entry on a linked board.
 func linkedChanges(items []*item) []leaderboard.Change {
 	var changes []leaderboard.Change
 	index := map[leaderboard.EntryKey]int{} // positions in changes
@@ -94,7 +93,6 @@ func linkedChanges(items []*item) []leaderboard.Change {
 	return changes
 }
 
-// linkedMessages returns the updates for changes on linked boards. seasons has the rank bands.
 func (c *Consumer) linkedMessages(ctx context.Context, changes []leaderboard.Change, seasons map[leaderboard.SeasonKey]bands) ([]*sarama.ProducerMessage, error) {
 	var messages []*sarama.ProducerMessage
 	boards := map[leaderboard.BoardID]*leaderboard.Board{} // nil if the board was deleted
@@ -152,7 +150,7 @@ func (c *Consumer) newUpdate(i *item, ranks rankTable, bands bands) *pb.Leaderbo
 	entry.SeasonKey, entry.User = i.result.SeasonKey, i.result.User
 	u := c.entryUpdate(i.board, i.before, &entry, bands, now)
 	u.Status, u.Reason = protoconv.FromStatus(i.outcome.Status), string(i.outcome.Reason)
-	if i.record.GetNotification() { // the update is about the entry, not about a result
+	if i.record.GetNotification() {
 		return u
 	}
 	content := i.result.ContentID()
@@ -166,8 +164,7 @@ func (c *Consumer) newUpdate(i *item, ranks rankTable, bands bands) *pb.Leaderbo
 	return u
 }
 
-// setPrevious sets the fields about the user's state before the result, and Repeated, Stands and
-// RankKeyAfter.
+// setPrevious sets the fields about the user's state before the result.
 func (i *item) setPrevious(u *pb.LeaderboardUpdate, now time.Time, ranks rankTable) {
 	o := &i.outcome
 	u.Repeated, u.Stands = o.Repeated, o.Stands
@@ -189,11 +186,10 @@ func (i *item) setPrevious(u *pb.LeaderboardUpdate, now time.Time, ranks rankTab
 	}
 }
 
-// rankTable has the competition ranks of rank keys; 0 is unknown.
+// rankTable has competition ranks; 0 is unknown.
 type rankTable map[leaderboard.SeasonKey]map[leaderboard.RankKey]int64
 
-// ranks returns the ranks of the rank keys that users had before their results. Ranks that are
-// unavailable stay unknown.
+// ranks returns the ranks before the results. Unavailable ranks stay unknown.
 func (c *Consumer) ranks(ctx context.Context, items []*item) rankTable {
 	all := rankTable{}
 	for _, i := range items {
@@ -226,13 +222,12 @@ func (c *Consumer) ranks(ctx context.Context, items []*item) rankTable {
 }
 
 const (
-	bandsAge     = time.Second // how long bands are used after they were read
+	bandsAge     = time.Second // how long bands are used
 	maxBands     = 1024        // largest number of seasons whose bands are cached
 	lastBandSize = 1e10        // more than the users of any season
 )
 
-// bandSizes are the rank bands 1, 3, 10, 100, 1000, …. A rank belongs to the smallest band that is
-// not smaller.
+// A rank belongs to the smallest of bandSizes that is not smaller.
 var bandSizes = func() []int64 {
 	sizes := []int64{1, 3}
 	for n := int64(10); n <= lastBandSize; n *= 10 {
@@ -241,8 +236,7 @@ var bandSizes = func() []int64 {
 	return sizes
 }()
 
-// bands has the rank key at the last position of each of bandSizes in a season, or an empty key
-// beyond the season's users.
+// bands has the rank key at the last position of each band, or an empty key beyond the users.
 type bands struct {
 	readAt time.Time
 	keys   []leaderboard.RankKey
@@ -258,8 +252,7 @@ func (b bands) bandOf(k leaderboard.RankKey) int64 {
 	return 0
 }
 
-// bandsOf returns the bands of the seasons of items and linked. Bands that are unavailable stay
-// unknown.
+// bandsOf returns the bands of the seasons. Unavailable bands stay unknown.
 func (c *Consumer) bandsOf(ctx context.Context, items []*item, linked []leaderboard.Change) map[leaderboard.SeasonKey]bands {
 	all := map[leaderboard.SeasonKey]bands{}
 	var failures []error

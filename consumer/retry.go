@@ -11,12 +11,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// errStuck is the error of an operation that made no progress for StuckAfter.
 var errStuck = errors.New("no progress for too long")
 
 // retry calls f, at growing intervals, until f succeeds. Errors: the cause of the session's end;
-// errStuck if a call of f does not return within StuckAfter, or if f fails for longer with errors
-// that do not mean an unavailable server.
+// errStuck if a call takes longer than StuckAfter, or if f fails for longer although all servers
+// are available.
 func (c *Consumer) retry(session context.Context, f func(context.Context) error) error {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.InitialInterval, intervals.MaxInterval = 50*time.Millisecond, 5*time.Second
@@ -41,8 +40,7 @@ func (c *Consumer) retry(session context.Context, f func(context.Context) error)
 }
 
 // attempt calls f with ApplyTimeout. The end of the session does not interrupt f, because the next
-// owner would repeat the work. If f does not return within StuckAfter, attempt abandons its
-// goroutine and returns errStuck.
+// owner would repeat the work. After StuckAfter, attempt abandons f.
 func (c *Consumer) attempt(session context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(session), c.o.ApplyTimeout)
 	defer cancel()

@@ -12,8 +12,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// session consumes topics until the next rebalance, until the topics change or until ctx is done.
-// It returns nil in these cases.
+// session consumes topics. It returns nil at the next rebalance, if the topics change, or if ctx is
+// done.
 func (c *Consumer) session(ctx context.Context, topics map[string]string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -42,13 +42,12 @@ func (c *Consumer) session(ctx context.Context, topics map[string]string) error 
 	return err
 }
 
-// handler implements [sarama.ConsumerGroupHandler] for one session. A claim is a partition that the
-// group has assigned to this consumer.
+// handler implements [sarama.ConsumerGroupHandler] for one session. A claim is an assigned
+// partition.
 type handler struct {
 	*Consumer
-	topics   map[string]string // topic ids by name, which are committed with every offset
-	endCause *error            // why the session ended
-	// positions is set by Setup, before any ConsumeClaim.
+	topics    map[string]string // topic ids by name
+	endCause  *error            // why the session ended
 	positions *positions
 }
 
@@ -81,8 +80,8 @@ func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// ConsumeClaim applies the messages of one partition until the session ends. Another goroutine
-// reports a batch while ConsumeClaim applies the next one.
+// ConsumeClaim applies the messages of one partition. Another goroutine reports a batch while
+// ConsumeClaim applies the next one.
 func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
@@ -90,8 +89,7 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	var reporting, following sync.WaitGroup
 	found := make(chan struct{})
 	following.Go(func() { h.followIndex(ctx, claim, found) })
-	// Without this wait, a session that ends soon could mark no offset, and the next owner would
-	// apply its messages again.
+	// Without this wait, a short session could mark no offset, and its work would be repeated.
 	select {
 	case <-found:
 	case <-time.After(maxPositionDelay):
@@ -100,7 +98,7 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	reporting.Go(func() {
 		if err := h.reportAndMark(s, claim, applied); err != nil {
 			cancel(err)
-			for p := range applied { // no batch after the failed one may be marked
+			for p := range applied { // none of them may be marked
 				p.spans.end(context.Canceled)
 			}
 		}
@@ -136,7 +134,7 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 		h.metrics.stuck.Inc()
 		return fmt.Errorf("consumer: partition %d of %s: %w", claim.Partition(), claim.Topic(), err)
 	}
-	return nil // the next owner applies the unmarked messages again
+	return nil
 }
 
 func (h handler) decodeBatch(batch []*sarama.ConsumerMessage) []*item {
@@ -151,8 +149,8 @@ func (h handler) decodeBatch(batch []*sarama.ConsumerMessage) []*item {
 	return items
 }
 
-// nextBatch waits for a message, and returns all messages that have arrived. The batch is empty if
-// missing boards are due first. It returns false when ctx is done or the claim has ended.
+// nextBatch waits for a message, and returns all that have arrived. The batch is empty if missing
+// boards are due first. It returns false at the end.
 func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim, waits *waitingItems) (batch []*sarama.ConsumerMessage, ok bool) {
 	messages := claim.Messages()
 	if waits.full() {
@@ -188,7 +186,6 @@ func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim,
 	return batch, true
 }
 
-// progress describes a batch that applyBatch has handled.
 type progress struct {
 	items  []*item         // without the items that wait for their boards
 	offset int64           // offset to commit after items are reported
@@ -196,14 +193,10 @@ type progress struct {
 	spans  spans
 }
 
-// syncPoll is the interval at which reportAndMark checks whether the rank index is synced.
 const syncPoll = 100 * time.Millisecond
 
-// reportAndMark reports applied batches one after another, and marks their offsets for commit.
-//
-// While the index is not up to date, its position stays. reportAndMark then marks an offset only if
-// Kafka has a position, from which the next owner would bring the index up to date (see
-// position.go).
+// reportAndMark reports applied batches, and marks their offsets. While the index is not up to
+// date, it marks an offset only if Kafka has a position (see position.go).
 func (h handler) reportAndMark(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, applied <-chan progress) error {
 	offset := int64(-1) // offset after the last reported batch; -1 before the first
 	p := partition{claim.Topic(), claim.Partition()}

@@ -19,7 +19,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Batches fail at random. If a batch fails, later batches of its partition wait.
 func TestOffsetsAreCommittedOnlyAfterApply(t *testing.T) {
 	c := startReal(t)
 	s, _ := newService(t, ranking.Options{})
@@ -65,8 +64,7 @@ func TestOffsetsAreCommittedOnlyAfterApply(t *testing.T) {
 	}
 }
 
-// The outage is longer than SessionTimeout and StuckAfter. The consumer commits nothing until it
-// ends.
+// The outage is longer than SessionTimeout and StuckAfter.
 func TestOutageKeepsMembership(t *testing.T) {
 	c := startReal(t)
 	s, _ := newService(t, ranking.Options{})
@@ -100,7 +98,6 @@ func TestOutageKeepsMembership(t *testing.T) {
 	}
 }
 
-// A new session applies the batch.
 func TestStuckBatchIsGivenUp(t *testing.T) {
 	for name, stuck := range map[string]func(context.Context) error{
 		"hangs and ignores its context": func(context.Context) error { select {} },
@@ -130,7 +127,6 @@ func TestStuckBatchIsGivenUp(t *testing.T) {
 	}
 }
 
-// The next owner reads exactly the results that the stopped consumer did not apply.
 func TestHandOverRedeliversNothing(t *testing.T) {
 	c := startReal(t)
 	s, _ := newService(t, ranking.Options{})
@@ -164,7 +160,6 @@ func TestHandOverRedeliversNothing(t *testing.T) {
 	}
 }
 
-// Applying the whole log again changes nothing.
 func TestAReplayAfterAHandOverChangesNothing(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -207,7 +202,6 @@ func TestAReplayAfterAHandOverChangesNothing(t *testing.T) {
 	}
 }
 
-// The consumer rejoins within SessionTimeout. The session of the other member continues.
 func TestAnInstanceIDKeepsPartitionsAcrossARestart(t *testing.T) {
 	c := startReal(t)
 	s, _ := newService(t, ranking.Options{})

@@ -151,7 +151,6 @@ func (c *cluster) follow(submitter *producer.Submitter) {
 	})
 }
 
-// The answer is as in a process that applies its own results. The update states the same.
 func TestSubmitThroughKafkaStatesWhatItChanged(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)
@@ -223,7 +222,6 @@ func TestSubmitThroughKafkaStatesWhatItChanged(t *testing.T) {
 	}
 }
 
-// Corrections count even in closed seasons, and concurrent ones do not undo each other.
 func TestCorrectionsThroughKafka(t *testing.T) {
 	c := start(t)
 	submitter := producer.NewSubmitter(c.Producer, kafka.Topics{}, 20*time.Second)
@@ -236,7 +234,7 @@ func TestCorrectionsThroughKafka(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "cup", Season: "old"}, User: "ann", Match: "m"}
-	// The board is new, so it accepts the result until its grace ends.
+	// Until the grace of the new board ends.
 	if _, err := store.Apply(t.Context(), &b, []leaderboard.MatchResult{{ResultKey: key, Score: 5, AchievedAt: day.Add(time.Hour), ReceivedAt: day.Add(2 * time.Hour)}}); err != nil {
 		t.Fatal(err)
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// spans are the spans of a batch, one in each sampled trace of its messages. The first span is the
-// parent of the spans of store and index calls. The others link to the first.
+// spans are the spans of a batch, one in each sampled trace. The first is the parent of the store's
+// and index's spans. The others link to it.
 type spans []trace.Span
 
-// startSpans begins the spans of a batch. The returned context has the first one.
+// startSpans returns a context with the first span of a batch.
 func (c *Consumer) startSpans(ctx context.Context, topic string, items []*item) (context.Context, spans) {
 	if c.o.TracerProvider == nil {
 		return ctx, nil

@@ -8,17 +8,15 @@ import (
 )
 
 const (
-	// maxWaiting and maxWaitingBytes bound the messages of one partition that wait for their
-	// boards. At a bound, the consumer stops reading the partition.
+	// At one of these bounds, the consumer stops reading the partition.
 	maxWaiting      = 4096
 	maxWaitingBytes = 16 << 20
 	boardPoll       = time.Second
 )
 
-// waitingItems has the items of one partition whose boards are missing, by offset. A result may
-// arrive before its board, because the log and the store are copied between regions separately.
-//
-// No offset beyond the first waiting item is committed, so a crash loses no item.
+// waitingItems has the items of a partition whose boards are missing, by offset. A result may
+// arrive before its board from another region. No offset beyond the first waiting item is
+// committed.
 type waitingItems struct {
 	items []*item
 	bytes int
@@ -27,7 +25,6 @@ type waitingItems struct {
 
 func (w *waitingItems) full() bool { return len(w.items) >= maxWaiting || w.bytes >= maxWaitingBytes }
 
-// timer returns a timer for dueAt, or nil if no item waits.
 func (w *waitingItems) timer() *time.Timer {
 	if len(w.items) == 0 {
 		return nil
@@ -35,9 +32,8 @@ func (w *waitingItems) timer() *time.Timer {
 	return time.NewTimer(time.Until(w.dueAt))
 }
 
-// admit takes the items of a new batch, and returns the items to apply now. After dueAt, these
-// include all waiting items. Before dueAt, items of the boards of waiting items wait too, which
-// keeps each board's order.
+// admit returns the items to apply now. Until dueAt, items of the boards of waiting items wait too,
+// which keeps each board's order.
 func (w *waitingItems) admit(batch []*item) []*item {
 	var items []*item
 	missing := map[leaderboard.BoardID]bool{}
@@ -67,9 +63,8 @@ func (w *waitingItems) add(i *item) {
 	w.bytes += len(i.message.Value)
 }
 
-// keepWaiting adds to w the items that must still wait, and returns the others. An item stops
-// waiting once its board has been missing for limit. While the store does not answer, no item stops
-// waiting.
+// keepWaiting adds to w the items that must still wait, and returns the others. An item waits for
+// at most limit, without the time in which the store does not answer.
 func (w *waitingItems) keepWaiting(items []*item, limit time.Duration) (done []*item) {
 	now := time.Now()
 	for _, i := range items {
@@ -93,8 +88,7 @@ func (w *waitingItems) keepWaiting(items []*item, limit time.Duration) (done []*
 	return done
 }
 
-// nextOffset returns the offset to commit. No earlier item waits. last is the offset of the last
-// message that was read.
+// nextOffset returns the offset to commit. last is the offset of the last message that was read.
 func (w *waitingItems) nextOffset(last int64) int64 {
 	if len(w.items) > 0 {
 		return w.items[0].message.Offset

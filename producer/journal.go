@@ -20,8 +20,7 @@ type Journal struct {
 // NewJournal returns a journal that writes to the topic of results.
 func NewJournal(p *Producer, t kafka.Topics) *Journal { return &Journal{p, t.Results()} }
 
-// unused is a match id for messages about no match. Consumers that do not know index_only require a
-// match id, and recompute the entry.
+// unused is a match id for messages about no match. Older consumers require one.
 const unused = "-"
 
 // Note writes a message for each user of a season. It returns nil once Kafka has acknowledged all.

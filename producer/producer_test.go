@@ -44,8 +44,7 @@ func TestTooLargeIsNotUnavailable(t *testing.T) {
 	}
 }
 
-// The producer must keep the acknowledgements of both attempts apart. Otherwise a later Send would
-// wait forever.
+// Otherwise a later Send would wait forever.
 func TestSendAgainAfterTimeout(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	if err != nil {

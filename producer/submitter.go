@@ -27,7 +27,7 @@ type Submitter struct {
 	waiters map[revision][]waiter
 }
 
-// revision identifies results with the same key and revision, whose contents may differ.
+// revision identifies results that may differ in content.
 type revision struct {
 	key    leaderboard.ResultKey
 	number int64
@@ -43,8 +43,8 @@ func NewSubmitter(p *Producer, t kafka.Topics, timeout time.Duration) *Submitter
 	return &Submitter{producer: p, topic: t.Results(), timeout: timeout, waiters: map[revision][]waiter{}}
 }
 
-// Accept publishes results of b, and gives each the status Accepted. The caller must set all
-// fields, such as the season. Accept returns an error if Kafka has not stored all results durably.
+// Accept publishes results, which must be complete, and gives each the status Accepted. It returns
+// an error if Kafka has not stored all of them durably.
 func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	ctx, end := kafka.TraceSend(ctx, s.topic, len(results))
 	outcomes, err := s.send(ctx, b, results)
@@ -100,7 +100,7 @@ func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []
 		case outcomes[i] = <-c:
 		case <-ctx.Done():
 			select {
-			case outcomes[i] = <-c: // the outcome arrived while Submit waited for an earlier result
+			case outcomes[i] = <-c:
 			default:
 			}
 		}
@@ -122,10 +122,9 @@ func (s *Submitter) expect(result *leaderboard.MatchResult) (outcome <-chan lead
 	}
 }
 
-// Deliver passes the outcome in an update to the Submit call that waits for it. If several calls
-// wait for the same content, each update answers one call, in order. An update of an older consumer
-// does not identify the content, and answers a call only if all waiting calls have the same
-// content.
+// Deliver passes the outcome in an update to a Submit call. If several calls wait for the same
+// content, each update answers one. An update of an older consumer has no content, and answers a
+// call only if all waiting calls have the same one.
 func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	status, ok := protoconv.ToStatus(u.GetStatus())
 	if !ok {
@@ -163,7 +162,6 @@ func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	return nil
 }
 
-// setWaiters sets the waiters for r. The caller must hold s.mu.
 func (s *Submitter) setWaiters(r revision, waiters []waiter) {
 	if len(waiters) == 0 {
 		delete(s.waiters, r)

@@ -16,7 +16,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
 
-// An earlier result of the batch is not applied.
 func TestSubmitReturnsOutcomesThatArriveInTime(t *testing.T) {
 	brokers := cluster.Kafka(t, 1)
 	names := kafka.Topics{Prefix: "producer-" + rand.Text() + "-"}

@@ -14,8 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// Each call gets the outcome of its own content, in any order of the updates. An update of an older
-// consumer answers none of the calls.
+// An update of an older consumer answers none of the calls.
 func TestEachSubmitGetsTheOutcomeOfItsContent(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, kafka.Topics{}.Results()))
 	if err != nil {

@@ -33,8 +33,8 @@ const (
 	// leaseTime is the time after which the lock of a dead process expires.
 	leaseTime = 2 * time.Minute
 	lockPoll  = 250 * time.Millisecond
-	// spreadTime bounds the time until every node knows a new keyspace or table. Only the process
-	// that creates it waits until then, so other processes must retry their statements.
+	// spreadTime bounds the time until every node knows a new keyspace or table. Other processes
+	// than its creator must retry their statements until then.
 	spreadTime = time.Minute
 )
 
@@ -44,8 +44,7 @@ func retry[T any](ctx context.Context, f func() (T, error)) (T, error) {
 }
 
 // fromLateNode reports whether an error may come from a node that does not know the lock's table
-// yet. The statement may have taken effect, but can be retried, because the lock's row names the
-// owner.
+// yet. The statement can be retried, because the lock's row names the owner.
 func fromLateNode(err error) bool {
 	var request gocql.RequestError
 	if !errors.As(err, &request) {
@@ -59,12 +58,10 @@ func fromLateNode(err error) bool {
 	return false
 }
 
-// Apply applies the migrations that a keyspace lacks. If the keyspace does not exist, Apply creates
-// it with the given replicas per data center. connect opens a session in a keyspace, or in none if
-// the name is empty. Apply calls progress, if not nil, after each migration.
-//
-// Other calls of Apply in the keyspace wait. An interrupted Apply can be run again. Errors:
-// [ErrNewer], [ErrChanged].
+// Apply applies the migrations that a keyspace lacks. It creates a missing keyspace with the given
+// replicas per data center. connect opens a session in a keyspace, or in none if the name is empty.
+// progress, if not nil, gets each migration. Concurrent calls wait. An interrupted Apply can be run
+// again. Errors: [ErrNewer], [ErrChanged].
 func Apply(ctx context.Context, connect func(keyspace string) (*gocql.Session, error), keyspace string, replicas map[string]int, progress func(Migration)) error {
 	all, err := ownMigrations()
 	if err != nil {
@@ -98,7 +95,6 @@ func apply(ctx context.Context, connect func(keyspace string) (*gocql.Session, e
 	return errors.Join(l.migrate(ctx, all, progress), l.free(ctx))
 }
 
-// keyspaceName matches the names that need no quotes in CQL.
 var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
 // CheckReplicas checks that the keyspace has exactly the given replicas in each data center.
@@ -168,7 +164,6 @@ func replication(replicas map[string]int) (string, error) {
 	return "{" + strings.Join(options, ", ") + "}", nil
 }
 
-// ddl changes the schema. It returns after all nodes have the changed schema.
 func ddl(ctx context.Context, session *gocql.Session, stmt string) error {
 	first, _, _ := strings.Cut(stmt, "\n")
 	if err := session.Query(stmt).WithContext(ctx).RetryPolicy(nil).Exec(); err != nil {
@@ -188,8 +183,8 @@ type lease struct {
 }
 
 func (l *lease) take(ctx context.Context, keyspace string) error {
-	// If two nodes create a table concurrently with different ids, the nodes never agree on the
-	// schema again. So the statement names the id. Other tables are created under the lock.
+	// Two nodes that create a table concurrently with different ids never agree on the schema
+	// again. So the statement names the id.
 	sum := sha256.Sum256([]byte("leaderboard schema_lock of " + keyspace))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // a UUID of version 8
 	id, err := gocql.UUIDFromBytes(sum[:16])
@@ -226,8 +221,8 @@ func (l *lease) wait(ctx context.Context) error {
 	return nil
 }
 
-// tryTake takes the lock if it is free, and reports whether l holds it. An error that must not be
-// retried is a [backoff.PermanentError].
+// tryTake takes the lock if it is free, and reports whether l holds it. Permanent errors are
+// [backoff.PermanentError].
 func (l *lease) tryTake(ctx context.Context) (bool, error) {
 	row := map[string]any{}
 	taken, err := l.cas(ctx, row, takeLock, l.owner, int(l.duration.Seconds()))
@@ -238,8 +233,7 @@ func (l *lease) tryTake(ctx context.Context) (bool, error) {
 	return taken || row["owner"] == l.owner, err
 }
 
-// cas runs a conditional statement and reports whether the condition held. Otherwise row gets the
-// current columns.
+// cas reports whether the condition of a statement held. Otherwise row gets the current columns.
 func (l *lease) cas(ctx context.Context, row map[string]any, stmt string, args ...any) (bool, error) {
 	return l.session.Query(stmt, args...).WithContext(ctx).Consistency(gocql.Quorum).SerialConsistency(gocql.Serial).MapScanCAS(row)
 }

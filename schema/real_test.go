@@ -40,7 +40,7 @@ func connector(t *testing.T) func(string) (*gocql.Session, error) {
 		cfg.ProtoVersion, cfg.Keyspace, cfg.NumConns = 4, keyspace, 1
 		cfg.Timeout, cfg.ConnectTimeout = 30*time.Second, 10*time.Second
 		cfg.Consistency = gocql.LocalQuorum
-		// A busy node may answer late, so retry as the store's sessions do.
+		// A busy node may answer late.
 		cfg.RetryPolicy, cfg.DefaultIdempotence = &gocql.SimpleRetryPolicy{NumRetries: 3}, true
 		return cfg.CreateSession()
 	}
@@ -70,7 +70,6 @@ func session(t *testing.T, connect func(string) (*gocql.Session, error), keyspac
 
 var oneReplica = map[string]int{"dc1": 1}
 
-// testMigrations returns a migration that creates a table, and others that each add a column.
 func testMigrations(versions int) []Migration {
 	all := []Migration{{Version: 1, Name: "one", Checksum: "c1", statements: []string{"CREATE TABLE IF NOT EXISTS t (k int PRIMARY KEY)"}}}
 	for v := 2; v <= versions; v++ {
@@ -163,7 +162,6 @@ func TestConcurrentAppliesRunEachMigrationOnce(t *testing.T) {
 	}
 }
 
-// Another process has just created the keyspace or a table.
 func TestApplyRetriesOnNodesThatDoNotKnowTheKeyspaceYet(t *testing.T) {
 	connect := connector(t)
 	ks := newKeyspace(t, connect)

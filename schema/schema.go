@@ -73,8 +73,8 @@ func parse(files fs.FS) ([]Migration, error) {
 	return all, nil
 }
 
-// split returns the statements of a file. A line with leading dashes is a comment. A statement ends
-// with a semicolon at the end of a line.
+// split returns the statements of a file. A line with leading dashes is a comment. A line ends a
+// statement with a semicolon.
 func split(text string) []string {
 	var statements []string
 	var lines []string
@@ -96,9 +96,8 @@ func split(text string) []string {
 	return statements
 }
 
-// Check checks that the session's keyspace has all migrations of this program. It may also have
-// newer ones: a migration only adds to the schema, so older programs still work during an upgrade.
-// Errors: [ErrOlder], [ErrChanged].
+// Check checks that the session's keyspace has all migrations of this program, and perhaps newer
+// ones, which older programs can use during an upgrade. Errors: [ErrOlder], [ErrChanged].
 func Check(ctx context.Context, session *gocql.Session) error {
 	want, err := ownMigrations()
 	if err != nil {
@@ -121,8 +120,6 @@ func check(ctx context.Context, session *gocql.Session, want []Migration) error 
 	return nil
 }
 
-// checkApplied checks that applied is a prefix of want, the migrations of this program. Errors:
-// [ErrNewer], [ErrChanged].
 func checkApplied(want, applied []Migration) error {
 	for i, h := range applied {
 		switch {

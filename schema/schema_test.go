@@ -142,7 +142,7 @@ func TestFromLateNode(t *testing.T) {
 		want bool
 	}{
 		{refusal(gocql.ErrCodeInvalid), true},
-		{refusal(gocql.ErrCodeReadFailure), true}, // a replica with an older schema fails the read with the reason INCOMPATIBLE_SCHEMA
+		{refusal(gocql.ErrCodeReadFailure), true}, // the reason is INCOMPATIBLE_SCHEMA
 		{refusal(gocql.ErrCodeWriteFailure), true},
 		{refusal(gocql.ErrCodeWriteTimeout), true},
 		{fmt.Errorf("cql: %w", refusal(gocql.ErrCodeReadTimeout)), true},

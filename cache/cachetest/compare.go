@@ -11,7 +11,7 @@ import (
 )
 
 // compareAll compares every ladder with the model by every method of Ranker. In a large ladder, it
-// makes the calls about one standing for a sample of the standings.
+// reads only a sample of standings one by one.
 func (f *fixture) compareAll() {
 	f.Helper()
 	for _, d := range f.model.divisions() {
@@ -20,7 +20,7 @@ func (f *fixture) compareAll() {
 }
 
 // samplePositions returns the positions 0 to n-1 if n is at most 24, and otherwise both ends and
-// every k-th position. The next call returns other positions.
+// others, which change with each call.
 func (f *fixture) samplePositions(n int) []int {
 	const limit = 24
 	k := (n + limit - 1) / limit
@@ -119,7 +119,7 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 		f.ok("PageAfter", err)
 		f.equal(name("page of %d after the standing at %d", 1+i%3, i+1), page(i+1, 1+i%3), after)
 		f.equal(name("view of a page"), view, v)
-		// These sort keys, directly after and before s, belong to no standing.
+		// No standing has these sort keys, directly after and before s.
 		key := leaderboard.MakeSortKey(s.Key, s.AchievedAt, s.User+"!")
 		after, _, err = f.PageAfter(ctx, l, key, 2)
 		f.ok("PageAfter", err)

@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// crowd is a set of users whose standings writers change while readers read. For each even i, one
-// writer moves users i and i+1, a pair, with user i first.
+// crowd is a set of users that writers move while readers read. For each even i, one writer moves
+// users i and i+1, in this order.
 type crowd struct {
 	f     *fixture
 	users []leaderboard.UserID
@@ -64,8 +64,7 @@ func checkConsistent(all []leaderboard.Standing) error {
 	return nil
 }
 
-// read makes a random read and checks its answer. seen has the latest version of each user that
-// this reader has read.
+// read makes a random read. seen has the latest version of each user that this reader has read.
 func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 	f, ctx, l := c.f, c.f.ctx, c.f.ladder("")
 	user := c.users[rng.IntN(len(c.users))]
@@ -143,8 +142,7 @@ func (c *crowd) readPair(rng *rand.Rand, seen map[leaderboard.UserID]uint64) err
 	return c.checkVersions(got, seen)
 }
 
-// checkVersions returns an error if an answer shows a user at an older version than seen, or a pair
-// at versions of different moments. It adds the versions to seen.
+// checkVersions refuses older versions than seen, and pairs at versions of different moments.
 func (c *crowd) checkVersions(got []leaderboard.Standing, seen map[leaderboard.UserID]uint64) error {
 	version := map[leaderboard.UserID]uint64{}
 	for i := range got {
@@ -158,8 +156,7 @@ func (c *crowd) checkVersions(got []leaderboard.Standing, seen map[leaderboard.U
 	if c.f.limits.MixedMoments != "" {
 		return nil
 	}
-	// The first user of a pair moves first. So both have the same version, or the first user has
-	// the next one.
+	// The first user of a pair moves first.
 	for i := 0; i < len(c.users); i += 2 {
 		first, ok := version[c.users[i]]
 		second, both := version[c.users[i+1]]
@@ -202,8 +199,7 @@ func (c *crowd) runConcurrently(seed uint64, readers int, writers ...func(*rand.
 	reading.Wait()
 }
 
-// mover returns a writer that moves random pairs of users from first to end-1 to their next
-// version. version has the version of each pair by its first user.
+// mover moves random pairs of users from first to end-1. version is by a pair's first user.
 func (c *crowd) mover(first, end, moves int, version map[int]uint64) func(*rand.Rand) error {
 	return func(rng *rand.Rand) error {
 		for range moves / 2 {
@@ -236,7 +232,6 @@ func (c *crowd) load() {
 	c.f.ok("Rebuild", c.f.Rebuild(c.f.ctx, c.f.board, c.f.key, c.f.now, sequence(entries...)))
 }
 
-// checkLast compares the index with the last versions that the movers wrote.
 func (c *crowd) checkLast(versions ...map[int]uint64) {
 	c.f.model.asOf = c.f.now
 	for i := range c.users {
@@ -265,7 +260,7 @@ var concurrencyTests = []test{
 		c := newCrowd(f)
 		c.load()
 		versions := c.firstVersions(0, crowdSize)
-		// A Rebuild reads store. The contract demands that store changes before the index.
+		// The contract demands that store, which a Rebuild reads, changes before the index.
 		var mu sync.Mutex
 		store := map[int]uint64{}
 		for i := range c.users {

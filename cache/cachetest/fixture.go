@@ -19,8 +19,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// fixture is a test with its index, a board, a season, and the model of the season. Its methods end
-// the test after an unexpected error.
+// fixture is a test of one season, with its model. Its methods end the test after an unexpected
+// error.
 type fixture struct {
 	*testing.T
 	leaderboard.Index
@@ -30,12 +30,12 @@ type fixture struct {
 	board  *leaderboard.Board
 	key    leaderboard.SeasonKey
 	model  *model
-	now    time.Time // the time that tick returned last
+	now    time.Time
 
-	samples int // number of calls of samplePositions
+	samples int
 }
 
-// start is the earliest event time of the entries that the method entry makes.
+// start is the earliest event time of entries.
 var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func newFixture(t *testing.T, index leaderboard.Index, limits Limits, sizes Sizes) *fixture {
@@ -78,7 +78,7 @@ func (f *fixture) equal(subject string, want, got any) {
 	}
 }
 
-// around returns the standings of Around. It checks that Of is the index of the user.
+// around checks that Of is the index of the user.
 func (f *fixture) around(l leaderboard.Ladder, user leaderboard.UserID, above, below int) ([]leaderboard.Standing, leaderboard.View, error) {
 	n, v, err := f.Around(f.ctx, l, user, above, below)
 	if err == nil && n.Standings[n.Of].User != user {
@@ -87,8 +87,8 @@ func (f *fixture) around(l leaderboard.Ladder, user leaderboard.UserID, above, b
 	return n.Standings, v, err
 }
 
-// entry returns the entry of a user with one result, the given seconds after start. Divisions have
-// the form "attribute:value".
+// entry returns the entry of a user with one result, second seconds after start. Divisions have the
+// form "attribute:value".
 func (f *fixture) entry(user leaderboard.UserID, version uint64, score leaderboard.Score, second int, divisions ...string) leaderboard.Entry {
 	r := leaderboard.MatchResult{Score: score, AchievedAt: start.Add(time.Duration(second) * time.Second), Attributes: map[string]string{}}
 	for _, d := range divisions {
@@ -125,7 +125,6 @@ func (f *fixture) tick() time.Time {
 	return f.now
 }
 
-// update updates the index and the model.
 func (f *fixture) update(entries ...leaderboard.Entry) {
 	f.Helper()
 	at := f.tick()
@@ -133,7 +132,6 @@ func (f *fixture) update(entries ...leaderboard.Entry) {
 	f.model.update(at, entries...)
 }
 
-// rebuild rebuilds the index and the model.
 func (f *fixture) rebuild(entries ...leaderboard.Entry) {
 	f.Helper()
 	at := f.tick()
@@ -142,7 +140,7 @@ func (f *fixture) rebuild(entries ...leaderboard.Entry) {
 	f.model.update(at, entries...)
 }
 
-// restore loads the season, which must not be loaded, into the index and the model.
+// restore loads the season, which must not be loaded.
 func (f *fixture) restore(entries ...leaderboard.Entry) {
 	f.Helper()
 	at := f.tick()
@@ -172,7 +170,7 @@ func shuffled[T any](rng *rand.Rand, list []T) []T {
 	return out
 }
 
-// loadFive loads five users: two tie at the top, one follows, and two tie at the end.
+// loadFive loads two users who tie at the top, one more, and two who tie at the end.
 func (f *fixture) loadFive() {
 	f.Helper()
 	f.rebuild(
@@ -184,7 +182,6 @@ func (f *fixture) loadFive() {
 	)
 }
 
-// manyEntries returns the entries of n users, some of them not ranked.
 func (f *fixture) manyEntries(rng *rand.Rand, n int) []leaderboard.Entry {
 	var entries []leaderboard.Entry
 	for i := range n {
@@ -201,7 +198,7 @@ func (f *fixture) manyEntries(rng *rand.Rand, n int) []leaderboard.Entry {
 	return entries
 }
 
-// checkUnavailable checks that every read of the season returns ErrRankUnavailable.
+// checkUnavailable checks that every read returns ErrRankUnavailable.
 func (f *fixture) checkUnavailable() {
 	ctx, l := f.ctx, f.ladder("")
 	f.Helper()

@@ -11,12 +11,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// RunHistories applies random histories to one index, each on another board with random rules, and
-// compares the index with the model many times. open returns an empty index, which RunHistories
-// closes.
+// RunHistories applies random histories to one index, each on another board. open returns an empty
+// index, which RunHistories closes.
 //
 // A history is a sequence of versions of each user's entry. They arrive in batches, out of order,
-// and some of them twice. Between batches, some Rebuilds run.
+// some of them twice, with Rebuilds between.
 func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Index, sizes Sizes) {
 	rng := random(t)
 	f := newFixture(t, closeAtEnd(t, open(t)), Limits{}, sizes)
@@ -99,7 +98,6 @@ func (h *history) nextVersion(f *fixture, user leaderboard.UserID) leaderboard.E
 	return e
 }
 
-// play delivers the history to the index and the model of f, and compares them.
 func (h *history) play(f *fixture) {
 	rng := h.rng
 	var initial, delayed []leaderboard.Entry

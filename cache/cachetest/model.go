@@ -9,7 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// model is a naive index. It sorts and counts its entries for each question.
+// model is a naive index.
 type model struct {
 	entries map[leaderboard.UserID]leaderboard.Entry
 	asOf    time.Time

@@ -252,7 +252,6 @@ var readTests = []test{
 				if !ties {
 					score = leaderboard.Score(i / 3)
 				}
-				// The ids are also used as values of divisions.
 				entries = append(entries, f.entry(id, 1, score, 0, "country:"+string(ids[i%7]), "gender:"+string(ids[len(ids)-1-i%5])))
 			}
 			f.rebuild(entries...)

@@ -47,7 +47,7 @@ var rebuildTests = []test{
 			added := f.entry("new", 1, 40, 0)
 			at := f.tick()
 			err := f.Rebuild(f.ctx, f.board, f.key, at, func(yield func(leaderboard.Entry, error) bool) {
-				// These entries are as they were in the store before the updates.
+				// These entries were in the store before the updates.
 				f.update(newer)
 				if !yield(f.entry("ann", 1, 10, 0, "gender:M"), nil) {
 					return
@@ -147,7 +147,7 @@ var rebuildTests = []test{
 		other := f.forSeason(f.board, leaderboard.SeasonKey{Board: f.board.ID, Season: "other"})
 		err := f.Rebuild(f.ctx, f.board, f.key, f.now, func(yield func(leaderboard.Entry, error) bool) {
 			close(started)
-			// A second Rebuild that does not wait would read its entries while these Rebuilds run.
+			// A second Rebuild that does not wait would read its entries now.
 			for range 20 {
 				other.rebuild(other.entry("ann", 1, 1, 0))
 			}

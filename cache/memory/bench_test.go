@@ -17,7 +17,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// benchSizes returns 1 million, and 10 million if LEADERBOARD_BENCH_LARGE is set.
 func benchSizes() []int {
 	if os.Getenv("LEADERBOARD_BENCH_LARGE") != "" {
 		return []int{1e6, 1e7}
@@ -25,7 +24,7 @@ func benchSizes() []int {
 	return []int{1e6}
 }
 
-// cpu returns the processor time of the process, which other work affects less than elapsed time.
+// Other work affects processor time less than elapsed time.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -103,9 +102,8 @@ func loadedIndex(b *testing.B, n int) *Index {
 	return bench.x
 }
 
-// floor is larger than any cache of the processor. A look-up takes at least as long as one read of
-// a
-// random word of floor.
+// floor is larger than any cache of the processor, so a read of a random word takes the least time
+// of a look-up.
 var floor = sync.OnceValue(func() []uint64 {
 	words := make([]uint64, 1<<26) // 512 MiB
 	for i := range words {
@@ -217,7 +215,7 @@ func BenchmarkIndex(b *testing.B) {
 				})
 			})
 			b.Run("tree/rank", func(b *testing.B) {
-				// without the look-up of the id and the answer
+				// without the look-up of the id
 				tr := &t.ladders[0]
 				rng := rand.New(rand.NewPCG(1, 1))
 				users := make([]cell, 1<<20)
@@ -297,7 +295,7 @@ func BenchmarkRebuild(b *testing.B) {
 			entries iter.Seq2[leaderboard.Entry, error]
 		}{
 			{"the-entries-alone", func(yield func(leaderboard.Entry, error) bool) {
-				for range inNoOrder(n) { // creates the entries only, as a store would
+				for range inNoOrder(n) { // creates the entries only
 				}
 			}},
 			{"in-order", inOrder(n)}, {"in-no-order", inNoOrder(n)},
@@ -316,8 +314,6 @@ func BenchmarkRebuild(b *testing.B) {
 	}
 }
 
-// BenchmarkReadsBesideWrites measures reads without a writer, and with a concurrent writer of
-// another board or of the same board.
 func BenchmarkReadsBesideWrites(b *testing.B) {
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {

@@ -8,7 +8,7 @@ import (
 
 func (s *slab[T]) used() int { return int(s.last) - len(s.free) }
 
-// check recounts every stored count, and returns an error for the first violated invariant.
+// check returns an error for the first violated invariant.
 func (t *table) check() error {
 	seenLeaves, seenInners := map[uint32]bool{}, map[uint32]bool{}
 	for n := range t.ladders {

@@ -3,14 +3,13 @@ package memory
 import "unsafe"
 
 type allocator struct {
-	// loading is true while Rebuild fills the table. Its chunks may then get huge pages, with which
-	// the processor translates addresses faster. Otherwise readers would wait while the kernel
-	// provides a huge page.
+	// loading is true while Rebuild fills the table. Its chunks may then get huge pages. Later,
+	// readers would wait while the kernel provides a huge page.
 	loading bool
 }
 
-// grown returns a copy of chunk with at least n elements. Only the first chunk of a table may have
-// fewer than full elements.
+// grown returns a copy of chunk with at least n elements. Only a table's first chunk has fewer than
+// full.
 func grown[T any](a *allocator, chunk []T, first bool, n, full int) []T {
 	length := full
 	if first {

@@ -2,21 +2,19 @@ package memory
 
 import "hash/maphash"
 
-// dict maps the hash of a user's id to the user's record and the user's leaf in the overall ladder.
-// The ids in the records distinguish users with equal hashes.
+// dict maps the hash of a user's id to the user's record and leaf in the overall ladder. The ids in
+// the records distinguish equal hashes.
 //
-// dict is a hash table with linear probing, sorted by hash. A search ends at the first greater
-// hash. The table grows gradually: each insertion moves a few cells, the least hashes first, to a
-// larger table. Until all cells are moved, hashes below the frontier are in the new table, and the
-// others in the old one. The dict releases each chunk of the old table whose cells are moved.
+// dict is a hash table with linear probing, sorted by hash, so a search ends at the first greater
+// hash. It grows gradually: each insertion moves a few cells, the least hashes first, to a larger
+// table. Meanwhile, hashes below the frontier are in the new table, and the others in the old one.
 type dict struct {
 	seed maphash.Seed
 	cur  cells
-	// While the table grows, old has the cells whose hash is at least frontier. Otherwise old is
-	// empty.
+	// While the table grows, old has the cells whose hash is at least frontier.
 	old      cells
 	frontier uint64
-	cursor   int // the next cell of old to move
+	cursor   int // next cell of old to move
 	count    int // number of users
 }
 
@@ -28,16 +26,16 @@ type cell struct {
 // cells is an array of cells in chunks, each allocated when its first cell is written.
 type cells struct {
 	chunks [][]cell
-	size   uint64 // the number of positions to which home maps hashes
+	size   uint64
 	alloc  *allocator
 }
 
 const (
 	cellShift = 14
 	cellChunk = 1 << cellShift
-	// A table of n cells grows by growthNum/growthDen when more than maxLoadNum/maxLoadDen of the
-	// cells are taken. About n/moveCells insertions then move all cells. The larger table is not
-	// full before, because it has n/4 cells more.
+	// A table of n cells grows when more than maxLoadNum/maxLoadDen of them are taken. About
+	// n/moveCells insertions then move all cells. The larger table has n/4 cells more, so it is not
+	// full before.
 	maxLoadNum, maxLoadDen = 7, 8
 	growthNum, growthDen   = 5, 4
 	moveCells              = 16
@@ -73,7 +71,6 @@ func (c *cells) set(i int, value cell) {
 	c.chunks[chunk][offset] = value
 }
 
-// insert puts a cell into its place, and moves the cells of greater hashes to the right.
 func (c *cells) insert(carried cell) {
 	i := c.home(carried.hash)
 	for stored := c.get(i); stored.ref != 0 && stored.hash <= carried.hash; stored = c.get(i) {
@@ -87,7 +84,7 @@ func (c *cells) insert(carried cell) {
 	}
 }
 
-// remove removes the cell at i, and moves the cells after it back towards their home positions.
+// remove removes the cell at i. Cells after it move back towards their home positions.
 func (c *cells) remove(i int) {
 	for {
 		right := c.get(i + 1)
@@ -109,8 +106,8 @@ func (d *dict) part(hash uint32) *cells {
 	return &d.cur
 }
 
-// firstCell returns the part and the position of the first cell with the hash. If there is none,
-// the position is that of a greater hash or an empty cell.
+// firstCell returns the part and the position of the first cell with the hash, or of a greater or
+// empty cell.
 func (d *dict) firstCell(hash uint32) (*cells, int) {
 	c := d.part(hash)
 	i := c.home(hash)
@@ -120,7 +117,7 @@ func (d *dict) firstCell(hash uint32) (*cells, int) {
 	return c, i
 }
 
-// seek returns the position of a user's cell. The user must be in the table.
+// seek returns the position of a user's cell, which must exist.
 func (d *dict) seek(hash, ref uint32) (*cells, int) {
 	c, i := d.firstCell(hash)
 	for c.get(i).ref != ref {
@@ -146,9 +143,9 @@ func (d *dict) add(hash, ref uint32) {
 	d.count++
 }
 
-// move moves the next cells of old to cur. It stops at the first empty cell after moveCells cells.
-// All cells to the right of an empty cell also have their home positions there. So the frontier
-// separates the hashes of the moved cells from the others.
+// move moves cells of old to cur, and stops at an empty cell. All cells to the right of an empty
+// cell also have their home positions there. So the frontier separates the moved hashes from the
+// others.
 func (d *dict) move() {
 	for n := 0; ; n++ {
 		stored := d.old.get(d.cursor)
@@ -162,7 +159,6 @@ func (d *dict) move() {
 		}
 		d.cursor++
 	}
-	// The frontier is the least hash whose home position is at or after the cursor.
 	d.frontier = (uint64(d.cursor)<<32 + d.old.size - 1) / d.old.size
 	for chunk := d.cursor>>cellShift - 1; chunk >= 0 && d.old.chunks[chunk] != nil; chunk-- {
 		d.old.chunks[chunk] = nil

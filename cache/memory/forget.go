@@ -11,8 +11,8 @@ type queue struct {
 
 // removal is an update after which a user was in no ladder.
 type removal struct {
-	ref     uint32 // location of the user's record
-	version uint64 // version of the update
+	ref     uint32
+	version uint64
 }
 
 func (q *queue) push(r removal) {
@@ -36,16 +36,15 @@ func (q *queue) pop() removal {
 // forget queues a user who was removed from all ladders, and drops the records of users who were
 // removed long ago.
 //
-// The version in a removed user's record shows whether a late update is stale. Let n be the number
-// of users in the overall ladder, or keptRemovals if that is greater. The table keeps the records
-// of the users in the last n removals, and at most n records of removed users.
+// A removed user's record shows whether a late update is stale. Let n be the number of ranked
+// users, or keptRemovals if that is greater. The table keeps the records of the last n removals,
+// and at most n records of removed users.
 func (t *table) forget(ref uint32, version uint64) {
 	limit := max(keptRemovals, t.rankedUsers)
 	for t.users.count-t.rankedUsers > limit || t.removals.len >= 2*limit {
 		r := t.removals.pop()
-		// Drop the record only if this removal is the user's latest update. If the leaf is not 0,
-		// the user is in a ladder again. If the version differs, the queue may hold a later
-		// removal.
+		// Keep the record if the user is in a ladder again (leaf is not 0), or has a later update
+		// (version differs).
 		hash := t.dict.hash(string(t.users.id(r.ref)))
 		if c, i := t.dict.seek(hash, r.ref); c.get(i).leaf == 0 && t.users.version(r.ref) == r.version {
 			t.dict.remove(hash, r.ref)

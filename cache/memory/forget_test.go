@@ -55,7 +55,6 @@ func TestRemovalsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The queue holds at most 2*keptRemovals removals of one user.
 	for range 3 * keptRemovals {
 		put(unranked("restless", 0))
 		put(entry("restless", 1, 0, 0))
@@ -76,7 +75,6 @@ func TestRemovalsAreBounded(t *testing.T) {
 	if err := tb.check(); err != nil {
 		t.Fatal(err)
 	}
-	// With n users in the ladder, the records of n removed users are kept.
 	for i := range 2 * keptRemovals {
 		put(entry(fmt.Sprint("ranked ", i), 1, 0, 0))
 	}

@@ -1,5 +1,5 @@
-// Package memory is a rank index in the memory of the process. Its answers are exact. It is empty
-// when the process starts, and must be filled from the store.
+// Package memory is a rank index in the memory of the process. It is empty when the process starts,
+// and must be filled from the store.
 package memory
 
 import (
@@ -19,7 +19,7 @@ import (
 // Index is a [leaderboard.Index] in memory.
 type Index struct {
 	mu sync.Mutex // for changes of seasons and of seasonIndex.rebuilds
-	// seasons is an immutable map, which a writer replaces. So reads find a season without a lock.
+	// seasons is an immutable map, which a writer replaces. Reads need no lock.
 	seasons atomic.Pointer[map[leaderboard.SeasonKey]*seasonIndex]
 }
 
@@ -32,7 +32,7 @@ func New() *Index {
 	return x
 }
 
-// seasonIndex is the index of one season. An Update releases mu after every updateChunk entries.
+// seasonIndex is the index of one season. An Update releases mu after updateChunk entries.
 type seasonIndex struct {
 	rebuild chan struct{} // has a token while no Rebuild runs
 
@@ -40,13 +40,12 @@ type seasonIndex struct {
 	table   *table          // nil while the season is not loaded
 	pending *pendingUpdates // nil while no Rebuild runs
 
-	rebuilds int // number of Rebuilds that run or wait; guarded by Index.mu
+	rebuilds int // running or waiting; guarded by Index.mu
 }
 
-// pendingUpdates holds the entries of Updates during a Rebuild.
 type pendingUpdates struct {
 	layout  layout
-	entries map[leaderboard.UserID]leaderboard.Entry // the newest entry of each user
+	entries map[leaderboard.UserID]leaderboard.Entry // newest entry of each user
 	asOf    time.Time
 }
 
@@ -71,12 +70,12 @@ func later(x, y time.Time) time.Time {
 	return y
 }
 
-// updateChunk is the number of entries that an Update applies before it lets readers run.
+// updateChunk is the number of entries after which an Update lets readers run.
 const updateChunk = 16
 
 func (x *Index) season(s leaderboard.SeasonKey) *seasonIndex { return (*x.seasons.Load())[s] }
 
-// setSeason sets the index of a season, or removes it if si is nil. The caller must hold x.mu.
+// setSeason sets or, if si is nil, removes a season. The caller must hold x.mu.
 func (x *Index) setSeason(s leaderboard.SeasonKey, si *seasonIndex) {
 	seasons := maps.Clone(*x.seasons.Load())
 	if seasons[s] = si; si == nil {
@@ -115,7 +114,7 @@ func (si *seasonIndex) update(at time.Time, entries []leaderboard.Entry) error {
 	}
 	if err := si.table.applyChunk(entries); err != nil {
 		if errors.Is(err, errFull) {
-			si.table = nil // without the rejected entries, its ranks would be wrong
+			si.table = nil // its ranks would be wrong
 		}
 		return err
 	}
@@ -163,11 +162,10 @@ func (x *Index) Restore(ctx context.Context, b *leaderboard.Board, s leaderboard
 	return x.Rebuild(ctx, b, s, at, func(yield func(leaderboard.Entry, error) bool) { scan(leaderboard.Part{})(yield) })
 }
 
-// swap applies the pending Updates to the new table t, and makes t the table of the season. Only in
-// the last of several rounds does it hold si.mu while it applies Updates.
+// swap applies the pending Updates to t, and makes t the season's table. Only in the last round
+// does it hold si.mu meanwhile.
 func (si *seasonIndex) swap(t *table, pending *pendingUpdates) error {
-	// The last round finds at most lastEntries entries, or is round maxRounds, because Updates may
-	// arrive faster than swap applies them.
+	// Updates may arrive faster than swap applies them.
 	const lastEntries, maxRounds = 64, 100
 	for round := 0; ; round++ {
 		si.mu.Lock()
@@ -202,8 +200,7 @@ func applyAll(t *table, entries map[leaderboard.UserID]leaderboard.Entry) error 
 	return nil
 }
 
-// join returns the index of a season, which it creates if needed. The caller must call leave when
-// its Rebuild ends.
+// join returns the index of a season. The caller must call leave when its Rebuild ends.
 func (x *Index) join(s leaderboard.SeasonKey) *seasonIndex {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -217,7 +214,6 @@ func (x *Index) join(s leaderboard.SeasonKey) *seasonIndex {
 	return si
 }
 
-// leave ends a Rebuild that join began.
 func (x *Index) leave(s leaderboard.SeasonKey, si *seasonIndex) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -225,8 +221,7 @@ func (x *Index) leave(s leaderboard.SeasonKey, si *seasonIndex) {
 	x.tidy(s, si)
 }
 
-// tidy removes si, the index of season s, if it is not loaded and has no Rebuild. The caller must
-// hold x.mu.
+// tidy removes si unless it is loaded or has a Rebuild. The caller must hold x.mu.
 func (x *Index) tidy(s leaderboard.SeasonKey, si *seasonIndex) {
 	si.mu.RLock()
 	defer si.mu.RUnlock()
@@ -235,8 +230,7 @@ func (x *Index) tidy(s leaderboard.SeasonKey, si *seasonIndex) {
 	}
 }
 
-// Synced implements [leaderboard.Index]. It returns true, because Update applies all entries
-// itself.
+// Synced implements [leaderboard.Index]. Update applies all entries itself.
 func (x *Index) Synced(...leaderboard.SeasonKey) bool { return true }
 
 // Advance implements [leaderboard.Index]. The index never loses an Update.

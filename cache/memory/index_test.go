@@ -34,7 +34,7 @@ func entries(n int) func(func(leaderboard.Entry, error) bool) {
 	}
 }
 
-// The entries need several chunks of loadChunk, and the updates need two rounds of swap.
+// There are several chunks of loadChunk, and two rounds of swap.
 func TestRebuildIncludesConcurrentUpdates(t *testing.T) {
 	const n, updated = loadChunk + 1000, 3000
 	x := New()
@@ -43,7 +43,6 @@ func TestRebuildIncludesConcurrentUpdates(t *testing.T) {
 		var updates []leaderboard.Entry
 		for i := range updated {
 			updates = append(updates, entry(fmt.Sprint("user ", i), uint64(1e6+i), 0, uint64(2+i%3)))
-			// Version 1 is older, so it has no effect.
 			updates = append(updates, entry(fmt.Sprint("user ", i), 5, 0, 1))
 		}
 		if err := x.Update(t.Context(), testSeason, at.Add(time.Second), updates); err != nil {
@@ -137,7 +136,7 @@ func TestChurnDoesNotGrowMemory(t *testing.T) {
 		for i := range n {
 			user := fmt.Sprint("user ", rng.IntN(n))
 			e := entry(user, rng.Uint64N(n), 0, version)
-			e.Divisions = division(fmt.Sprint(rng.IntN(20), ".", version)) // new values in each round
+			e.Divisions = division(fmt.Sprint(rng.IntN(20), ".", version))
 			if i%2 == 0 {
 				e = unranked(user, version)
 			}
@@ -146,7 +145,7 @@ func TestChurnDoesNotGrowMemory(t *testing.T) {
 			}
 		}
 	}
-	// First, the number of records of removed users must become constant.
+	// First, the number of removed users' records must become constant.
 	for range 15 {
 		round()
 	}
@@ -188,7 +187,6 @@ func (c hookedContext) Err() error {
 	return c.Context.Err()
 }
 
-// The later pieces of a look-up include updates that run between the pieces.
 func TestUpdatesRunBetweenThePiecesOfALookUp(t *testing.T) {
 	const n = 5000
 	x := New()
@@ -223,7 +221,6 @@ func TestUpdatesRunBetweenThePiecesOfALookUp(t *testing.T) {
 	}
 }
 
-// A season that is too large has no ranks until a Rebuild succeeds.
 func TestASeasonThatIsTooLargeIsUnavailable(t *testing.T) {
 	x := New()
 	at := time.Unix(1e9, 0)

@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// loadChunk is the number of entries that load sorts and inserts together. Insertion in order is
-// faster, because successive insertions visit the same nodes.
+// loadChunk is the number of entries that load sorts and inserts together. Successive insertions
+// then visit the same nodes.
 const loadChunk = 1 << 16
 
 func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, error]) (*table, error) {
@@ -42,10 +42,9 @@ func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, er
 	return t, ctx.Err()
 }
 
-// applyInOrder applies entries in standing order.
 func (t *table) applyInOrder(entries []leaderboard.Entry) error {
 	type sortItem struct {
-		first uint64 // the first bytes of the key usually decide the order
+		first uint64 // usually decides the order
 		i     int32
 	}
 	order := make([]sortItem, len(entries))

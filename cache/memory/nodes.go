@@ -24,8 +24,8 @@ func (f *forest) freeLeaf(t *tree, leaf uint32) {
 
 func (f *forest) freeInner(node uint32) { f.inners.release(node) }
 
-// makeRoom makes room for a new entry at p, whose leaf is full, and returns its new place. At an
-// end of the tree it splits the leaf. Elsewhere it prefers to move entries to a sibling with room.
+// makeRoom makes room at p, whose leaf is full, and returns the new place. At an end of the tree it
+// splits the leaf. Elsewhere it prefers to move entries to a sibling.
 func (f *forest) makeRoom(t *tree, p place) place {
 	lf := f.leaf(p.leaf)
 	switch {
@@ -67,7 +67,7 @@ func (f *forest) makeRoom(t *tree, p place) place {
 	return f.splitLeaf(t, p, fan/2)
 }
 
-// passRight moves the entries from keep on to the front of the next leaf.
+// passRight moves the entries from keep on to the next leaf.
 func (f *forest) passRight(t *tree, from, to uint32, keep int) {
 	src, dst := f.leaf(from), f.leaf(to)
 	count, n := int(src.n)-keep, int(dst.n)
@@ -84,7 +84,7 @@ func (f *forest) passRight(t *tree, from, to uint32, keep int) {
 	}
 }
 
-// passLeft moves the first count entries to the end of the previous leaf.
+// passLeft moves the first count entries to the previous leaf.
 func (f *forest) passLeft(t *tree, from, to uint32, count int) {
 	src, dst := f.leaf(from), f.leaf(to)
 	n, srcN := int(dst.n), int(src.n)
@@ -101,8 +101,7 @@ func (f *forest) passLeft(t *tree, from, to uint32, count int) {
 	}
 }
 
-// splitLeaf moves the entries from keep on to a new leaf. It returns the new place for an entry at
-// p.
+// splitLeaf moves the entries from keep on to a new leaf, and returns the new place of p.
 func (f *forest) splitLeaf(t *tree, p place, keep int) place {
 	right := f.newLeaf()
 	lf, r := f.leaf(p.leaf), f.leaf(right)
@@ -129,7 +128,6 @@ func (f *forest) parent(level, node uint32) *uint32 {
 	return &f.inner(node).parent
 }
 
-// firstEntry returns a node's rows and the user of its first entry.
 func (f *forest) firstEntry(level, node uint32) (rows, uint32) {
 	if level == 0 {
 		return f.leafRows(node), f.leaf(node).refs[0]
@@ -137,7 +135,7 @@ func (f *forest) firstEntry(level, node uint32) (rows, uint32) {
 	return f.innerRows(node), f.inner(node).refs[0]
 }
 
-// setChild makes node child k of parent. It does not change the sums.
+// setChild makes node child k of parent, without the sums.
 func (f *forest) setChild(parent uint32, k int, level, node uint32) {
 	in := f.inner(parent)
 	rows, ref := f.firstEntry(level, node)
@@ -146,8 +144,7 @@ func (f *forest) setChild(parent uint32, k int, level, node uint32) {
 	*f.parent(level, node) = parent
 }
 
-// addSibling inserts node into left's parent, directly after left. sum is the part of left's sum
-// that moved to node.
+// addSibling inserts node after left. sum is the part of left's sum that moved to node.
 func (f *forest) addSibling(t *tree, level, left, node uint32, sum counts) {
 	parent := *f.parent(level, left)
 	if parent == 0 {
@@ -180,7 +177,6 @@ func (f *forest) shift(node uint32, k, step int) {
 	in.n = uint32(n + step)
 }
 
-// splitInner splits a full inner node to make room after child k.
 func (f *forest) splitInner(t *tree, node uint32, k int) {
 	in := f.inner(node)
 	keep := fan / 2
@@ -214,8 +210,8 @@ func (f *forest) passChildren(from, to uint32, keep int) {
 	}
 }
 
-// joinOrFreeLeaf frees an empty leaf. It joins another leaf with a sibling if both together have at
-// most maxJoined entries.
+// joinOrFreeLeaf frees an empty leaf, or joins leaf with a sibling if both have at most maxJoined
+// entries.
 func (f *forest) joinOrFreeLeaf(t *tree, leaf uint32) {
 	lf := f.leaf(leaf)
 	if lf.parent == 0 {
@@ -240,7 +236,6 @@ func (f *forest) joinOrFreeLeaf(t *tree, leaf uint32) {
 	}
 }
 
-// joinLeaves joins the leaves that are children k and k+1 of a node.
 func (f *forest) joinLeaves(t *tree, parent uint32, k int) {
 	in := f.inner(parent)
 	left, right := in.child[k], in.child[k+1]
@@ -250,8 +245,7 @@ func (f *forest) joinLeaves(t *tree, parent uint32, k int) {
 	f.removeChild(t, parent, k+1)
 }
 
-// removeChild removes the freed child k. It then frees an empty node, or joins a node of fewer than
-// minFill children with a sibling if both together have at most maxJoined.
+// removeChild removes the freed child k, and then frees or joins the node if needed.
 func (f *forest) removeChild(t *tree, node uint32, k int) {
 	f.shift(node, k+1, -1)
 	in := f.inner(node)
@@ -280,7 +274,6 @@ func (f *forest) removeChild(t *tree, node uint32, k int) {
 	}
 }
 
-// lowerRoot removes roots until the root has two children or is a leaf.
 func (f *forest) lowerRoot(t *tree) {
 	for t.level > 0 && f.inner(t.root).n <= 1 {
 		node := t.root
@@ -294,7 +287,6 @@ func (f *forest) lowerRoot(t *tree) {
 	}
 }
 
-// fixChildFirst updates the nodes above an inner node after its first entry changed.
 func (f *forest) fixChildFirst(node uint32) {
 	rows, ref := f.firstEntry(1, node)
 	for parent := f.inner(node).parent; parent != 0; {
@@ -309,7 +301,6 @@ func (f *forest) fixChildFirst(node uint32) {
 	}
 }
 
-// joinInners joins the inner nodes that are children k and k+1 of a node.
 func (f *forest) joinInners(t *tree, parent uint32, k int) {
 	in := f.inner(parent)
 	left, right := in.child[k], in.child[k+1]

@@ -9,13 +9,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// ranksAt returns the ranks at p. before has the counts of all leaves to the left of p's leaf.
+// before has the counts of all leaves to the left of p's leaf.
 func (t *table) ranksAt(tr *tree, p place, before counts) leaderboard.Ranks {
 	lf := t.forest.leaf(p.leaf)
 	sum := before + lf.countsBefore(p.i+1)
 	r := leaderboard.Ranks{Ordinal: sum.standings(), Dense: sum.heads()}
-	// A head is the first standing with its rank key. This rank key's head is the last head at or
-	// before p.
+	// A head is the first standing with its rank key.
 	if heads := lf.heads & (2<<p.i - 1); heads != 0 {
 		r.Competition = r.Ordinal - int64(p.i-(bits.Len64(heads)-1))
 	} else {
@@ -29,7 +28,6 @@ func (t *table) countsBefore(tr *tree, b bound) counts {
 	return before + t.forest.leaf(p.leaf).countsBefore(p.i)
 }
 
-// instant returns the time of an achieved_at word.
 func instant(word uint64) time.Time { return time.UnixMicro(unbiased(word)).UTC() }
 
 func (t *table) writeKey(b *strings.Builder, r rows, i int) {
@@ -40,8 +38,7 @@ func (t *table) writeKey(b *strings.Builder, r rows, i int) {
 	}
 }
 
-// rawPage is an incomplete answer, which table.page copies under the season's lock. finish
-// completes it without the lock.
+// rawPage is an answer that finish completes without the season's lock.
 type rawPage struct {
 	first     leaderboard.Ranks // ranks of the first standing
 	keyBytes  int
@@ -49,15 +46,14 @@ type rawPage struct {
 	bytes     strings.Builder        // for each standing: the length of the user id, the id, the rank key
 }
 
-// section is a sequence of consecutive standings.
 type section struct {
 	start  place
-	before counts // the counts of all leaves to the left of start's leaf
-	n      int    // the number of standings
+	before counts // counts of all leaves to the left of start's leaf
+	n      int
 }
 
 // sectionFrom returns at most n standings from p on, which may be the end of a leaf. before has the
-// counts of all leaves to the left of p's leaf.
+// counts of all leaves to the left.
 func (t *table) sectionFrom(tr *tree, p place, before counts, n int) section {
 	if lf := t.forest.leaf(p.leaf); p.i == int(lf.n) {
 		p, before = place{leaf: lf.next}, before+lf.countsBefore(p.i)
@@ -66,7 +62,7 @@ func (t *table) sectionFrom(tr *tree, p place, before counts, n int) section {
 	return section{p, before, int(max(min(int64(n), tr.sum.standings()-position), 0))}
 }
 
-// sectionAt returns at most n standings from a position on. The first position is 0.
+// sectionAt returns at most n standings from a position, which counts from 0.
 func (t *table) sectionAt(tr *tree, position int64, n int) section {
 	if position >= tr.sum.standings() {
 		return section{}
@@ -83,8 +79,7 @@ func (t *table) page(tr *tree, s section) *rawPage {
 	}
 	pg.first = t.ranksAt(tr, start, s.before)
 
-	// This loop reads only the lengths of ids, so that the processor fetches many records
-	// concurrently. The loop below then finds the records in its caches.
+	// The processor fetches many records concurrently while this loop reads the lengths of ids.
 	size := n * (1 + t.keyBytes)
 	for p, remaining := start, n; remaining > 0; {
 		lf := t.forest.leaf(p.leaf)

@@ -8,14 +8,13 @@ import (
 
 const (
 	cacheLine = 64
-	// prefetchLines bounds the cache lines per node. It is enough for a leaf with rank keys of 8
-	// bytes.
+	// prefetchLines is enough for a leaf with rank keys of 8 bytes.
 	prefetchLines = 21
 )
 
-// In a large table, the look-up of a user waits for main memory three times: for the cell in dict,
-// for the record and the leaf, and for the leaf's parent. The functions below take each step for
-// several users, so that the waits of these users overlap. docs/benchmarks.md shows the effect.
+// A look-up waits for main memory three times: for the cell in dict, for the record and the leaf,
+// and for the leaf's parent. The functions below take each step for several users, so that the
+// waits overlap (docs/benchmarks.md).
 
 // warm prefetches the memory that apply needs for at most updateChunk entries.
 func (t *table) warm(entries []leaderboard.Entry) {
@@ -36,7 +35,7 @@ func (t *table) warm(entries []leaderboard.Entry) {
 	t.warmLeaves(hashes[:len(entries)])
 }
 
-// warmCells prefetches the cells of at most updateChunk users, and returns their hashes.
+// warmCells returns the hashes of users.
 func (t *table) warmCells(users []leaderboard.UserID) (hashes [updateChunk]uint32) {
 	for i, user := range users {
 		hash := t.dict.hash(string(user))
@@ -47,7 +46,7 @@ func (t *table) warmCells(users []leaderboard.UserID) (hashes [updateChunk]uint3
 	return hashes
 }
 
-// warmLeaves prefetches the records and overall leaves of users, then the parents of these leaves.
+// warmLeaves prefetches records and overall leaves, then the parents of these leaves.
 func (t *table) warmLeaves(hashes []uint32) {
 	var leaves [updateChunk]uint32
 	for user, hash := range hashes {
@@ -68,7 +67,6 @@ func (t *table) warmLeaves(hashes []uint32) {
 	}
 }
 
-// prefetch prefetches the first prefetchLines cache lines of element i.
 func (s *slab[T]) prefetch(i uint32) {
 	ts := s.element(i)
 	bytes := len(ts) * int(unsafe.Sizeof(ts[0]))

@@ -4,7 +4,7 @@ package memory
 
 import "unsafe"
 
-// prefetch advises the processor to load at least one line and at most lines cache lines from p on.
+// prefetch prefetches at least one cache line and at most lines from p on.
 //
 //go:noescape
 func prefetch(p unsafe.Pointer, lines int)

@@ -4,5 +4,5 @@ package memory
 
 import "unsafe"
 
-// prefetch does nothing: the package has no assembly for this architecture.
+// prefetch does nothing on this architecture.
 func prefetch(p unsafe.Pointer, lines int) {}

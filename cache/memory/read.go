@@ -11,7 +11,7 @@ import (
 )
 
 // read calls f under the season's read lock. tr is nil if the ladder is empty. Errors:
-// [leaderboard.ErrRankUnavailable] if the season is not loaded.
+// [leaderboard.ErrRankUnavailable].
 func (x *Index) read(l leaderboard.Ladder, f func(t *table, tr *tree) error) (leaderboard.View, error) {
 	si := x.season(l.SeasonKey)
 	if si == nil {
@@ -35,11 +35,10 @@ func errNotLoaded(s leaderboard.SeasonKey) error {
 	return fmt.Errorf("memory: season %q of board %q is not loaded: %w", s.Season, s.Board, leaderboard.ErrRankUnavailable)
 }
 
-// standingsPiece is the number of users that Standings looks up at most under one lock.
+// standingsPiece is the number of users that Standings looks up under one lock.
 const standingsPiece = 8 * updateChunk
 
-// Standings implements [leaderboard.Ranker]. Updates wait for one piece of users only. The view is
-// that of the first piece.
+// Standings implements [leaderboard.Ranker]. The view is that of the first piece of users.
 func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	out := make([]leaderboard.Standing, len(users))
 	var first leaderboard.View
@@ -100,7 +99,7 @@ func (x *Index) standings(l leaderboard.Ladder, users []leaderboard.UserID, out 
 	return v, err
 }
 
-// placeOf returns the place of a user in tr. The leaf is 0 if tr lacks the user.
+// placeOf returns the place of a user in tr. Without one, its leaf is 0.
 func (t *table) placeOf(tr *tree, user leaderboard.UserID) place {
 	ref, leaf := t.lookUp(t.dict.hash(string(user)), string(user))
 	if ref != 0 && tr.field != 0 {
@@ -140,15 +139,13 @@ func (x *Index) page(l leaderboard.Ladder, choose func(*table, *tree) (section, 
 	return pg.finish(), v, nil
 }
 
-// PageAfter implements [leaderboard.Ranker]. The empty key stands before all standings, and a
-// prefix of a sort key before that key.
+// PageAfter implements [leaderboard.Ranker]. A prefix of a sort key stands before that key.
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.page(l, func(t *table, tr *tree) (section, error) {
 		if tr == nil {
 			return section{}, nil
 		}
-		// b is the least key greater than after. The least id greater than an id has a zero byte
-		// appended.
+		// b is the least key greater than after: a zero byte makes the id greater.
 		b := bound{}
 		if fixed := t.keyBytes + wordBytes; len(after) > fixed {
 			b.id = string(after[fixed:]) + "\x00"
@@ -189,8 +186,7 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 	return n, v, nil
 }
 
-// countNotWorse returns how many standings have a rank key as good as that at p, or better. before
-// has the counts of all leaves to the left of p's leaf.
+// countNotWorse counts the rank keys that are as good as that at p, or better.
 func (t *table) countNotWorse(tr *tree, p place, before counts) int64 {
 	lf := t.forest.leaf(p.leaf)
 	sum := before + lf.countsBefore(p.i+1)
@@ -203,8 +199,7 @@ func (t *table) countNotWorse(tr *tree, p place, before counts) int64 {
 	return t.forest.countBeforeHead(tr, sum.heads()+1)
 }
 
-// Count implements [leaderboard.Ranker]. Errors: [leaderboard.ErrFormat] if a key is longer than
-// the board's rank keys.
+// Count implements [leaderboard.Ranker]. Errors: [leaderboard.ErrFormat] if a key is too long.
 func (x *Index) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey, methods ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
 	s, v, err := x.Survey(ctx, l, leaderboard.SurveyQuery{Keys: keys}, methods...)
 	return s.Counts, v, err
@@ -244,7 +239,7 @@ func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.
 	return s, v, nil
 }
 
-// keyAt returns the rank key at a position from 1, or "" if the ladder has no such position.
+// keyAt returns the rank key at a position from 1, or "".
 func (t *table) keyAt(tr *tree, position int64) leaderboard.RankKey {
 	if position < 1 || position > tr.sum.standings() {
 		return ""

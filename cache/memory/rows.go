@@ -1,7 +1,7 @@
 package memory
 
-// rows holds the sort words of each entry: the words of the rank key, then achieved_at. Memory
-// holds them column by column. Most searches read only the first column.
+// rows holds the sort words of each entry: the rank key, then achieved_at. They are stored column
+// by column, because most searches read only the first column.
 type rows []uint64
 
 func (r rows) column(c int) *[fan]uint64 { return (*[fan]uint64)(r[c*fan:]) }
@@ -33,10 +33,7 @@ func (r rows) copy(di int, src rows, si, n int) {
 }
 
 // lowerBound returns the least i in [lo, hi] such that column[i] >= x or i == hi. The column must
-// be sorted.
-//
-// Unlike a binary search, lowerBound first reads one word of each cache line, so that the processor
-// fetches all lines concurrently.
+// be sorted. It first reads one word of each cache line, which the processor fetches concurrently.
 func lowerBound(column *[fan]uint64, lo, hi int, x uint64) int {
 	const line = 8
 	first := lo

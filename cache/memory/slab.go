@@ -1,9 +1,7 @@
 package memory
 
-// slab holds elements by number, from 1. An element is width consecutive Ts. Chunks never move,
-// except the small first chunk when it grows.
-//
-// Elements refer to each other by number, so a chunk has no pointers for the garbage collector.
+// slab holds elements of width Ts by number, from 1. Chunks never move, except the small first one
+// when it grows. Numbers instead of pointers make chunks free for the garbage collector.
 type slab[T any] struct {
 	chunks [][]T
 	width  int

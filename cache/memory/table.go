@@ -14,12 +14,10 @@ const (
 	maxID         = leaderboard.MaxIDBytes
 	maxAttributes = leaderboard.MaxDivisions
 	wordBytes     = 8
-	// maxWords bounds the sort words of an entry: 5 for the score of a decay board, one for each
-	// tie-breaker, and achieved_at.
+	// maxWords is for the score of a decay board (5), the tie-breakers and achieved_at.
 	maxWords = 5 + leaderboard.MaxTieBreakers + 1
 )
 
-// layout describes the keys and divisions of a board's entries.
 type layout struct {
 	keyBytes   int
 	attributes []string
@@ -57,8 +55,8 @@ func (t *table) sortWords(dst []uint64, e *leaderboard.Entry) []uint64 {
 	return t.words(dst, string(e.Key), biased(e.AchievedAt.UnixMicro()))
 }
 
-// words appends the sort words of a standing: its rank key, padded with zeros, and achieved_at in
-// microseconds. The order by sort words and then user id is the order of sort keys.
+// words appends the sort words: the rank key, padded with zeros, and achieved_at in microseconds.
+// Sort words and then user ids order standings as sort keys do.
 func (t *table) words(dst []uint64, key string, achieved uint64) []uint64 {
 	for len(key) >= wordBytes {
 		dst = append(dst, binary.BigEndian.Uint64([]byte(key[:wordBytes])))
@@ -95,7 +93,7 @@ func (l *layout) validate(e *leaderboard.Entry) error {
 	return nil
 }
 
-// applyChunk applies at most updateChunk entries. After an error, the earlier entries are applied.
+// applyChunk applies at most updateChunk entries. After an error, the earlier ones are applied.
 func (t *table) applyChunk(entries []leaderboard.Entry) error {
 	t.warm(entries)
 	for i := range entries {
@@ -106,8 +104,8 @@ func (t *table) applyChunk(entries []leaderboard.Entry) error {
 	return nil
 }
 
-// apply moves a user to the standing of e, unless the table has e's version or a greater one. After
-// an error, the table is unchanged.
+// apply moves a user to the standing of e, unless the table has this or a greater version. After an
+// error, the table is unchanged.
 func (t *table) apply(e *leaderboard.Entry) error {
 	if err := t.validate(e); err != nil {
 		return err
@@ -161,8 +159,7 @@ func (t *table) apply(e *leaderboard.Entry) error {
 	return nil
 }
 
-// lookUp returns the location of a user's record and the user's leaf in the overall ladder. Both
-// are 0 if absent.
+// lookUp returns the location of a user's record and overall leaf, or 0.
 func (t *table) lookUp(hash uint32, id string) (ref, leaf uint32) {
 	for c, i := t.dict.firstCell(hash); ; i++ {
 		cell := c.get(i)
@@ -175,7 +172,7 @@ func (t *table) lookUp(hash uint32, id string) (ref, leaf uint32) {
 	}
 }
 
-// ladder returns the index of a division's ladder. It creates the ladder if needed.
+// ladder returns the index of a division's ladder, which it creates if needed.
 func (t *table) ladder(d leaderboard.Division, attribute int) uint32 {
 	if n, ok := t.divisions[d]; ok {
 		return n

@@ -69,7 +69,6 @@ func (t *modeledTable) put(e leaderboard.Entry) {
 	}
 }
 
-// verify checks the invariants, and compares each ladder and each rank with the model.
 func (t *modeledTable) verify() {
 	t.tb.Helper()
 	if err := t.check(); err != nil {
@@ -190,7 +189,7 @@ func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
 			if got := tb.fill(); got < c.fill {
 				t.Errorf("leaves are filled to %.2f, want at least %.2f", got, c.fill)
 			}
-			// The users that remain after removals must not keep the memory of the removed users.
+			// The users that remain must not keep the memory of the removed users.
 			for i := range n {
 				if i%10 != 0 {
 					put(unranked(string(c.entry(i).User), 2))
@@ -285,7 +284,6 @@ func TestUsersWithEqualHashesAreDistinct(t *testing.T) {
 	}
 }
 
-// An Update may have a division that the board of the last Rebuild lacks.
 func TestUnknownDivisionsAreIgnored(t *testing.T) {
 	tb := newModeledTable(t)
 	unknown := leaderboard.Division{Attribute: "b", Value: "x"}

@@ -8,29 +8,27 @@ import (
 )
 
 // A ladder is a counted B+tree. Its leaves hold the standings in order. Its inner nodes hold
-// running totals over their children, of standings and of distinct rank keys. A season's trees
-// share a forest.
+// running totals of standings and of distinct rank keys.
 //
 // A rank is the sum of the counts to the left of the path from the user's leaf up to the root. The
 // leaf is in dict or in the user's record, so a rank needs no comparison of keys.
 
 const (
-	fan = 64 // the capacity of a leaf in entries, and of an inner node in children
+	fan = 64 // capacity of a leaf in entries, and of an inner node in children
 
 	// A node with fewer than minFill elements is joined with a sibling if both have at most
-	// maxJoined together. The joined node is far from full, so that it does not split soon.
+	// maxJoined. The joined node does not split soon.
 	minFill   = fan * 3 / 8
 	maxJoined = fan * 3 / 4
-	// A full leaf moves entries to a sibling of at most maxRoomy entries instead of splitting,
-	// except at an end of the ladder. So leaves stay fuller.
+	// A full leaf moves entries to a sibling of at most maxRoomy, so that leaves stay fuller.
 	maxRoomy = fan - 8
-	// A split at an end of a ladder leaves endSplit entries in the last leaf. So standings that
-	// arrive in order leave nearly full leaves behind.
+	// A split at an end leaves endSplit entries there, so that entries in order leave nearly full
+	// leaves.
 	endSplit = 8
 )
 
-// counts holds the number of standings in its upper half, and of their heads in its lower half. A
-// head is a standing whose rank key differs from the standing before it.
+// counts holds the number of standings in its upper half, and of heads in its lower half. A head is
+// the first standing with its rank key.
 type counts uint64
 
 const oneStanding counts = 1 << 32
@@ -38,28 +36,26 @@ const oneStanding counts = 1 << 32
 func (s counts) standings() int64 { return int64(s >> 32) }
 func (s counts) heads() int64     { return int64(uint32(s)) }
 
-// leaf is the first part of a leaf node. Its rows follow in memory.
+// leaf is a leaf node. Its rows follow in memory.
 type leaf struct {
 	heads      uint64      // bit i is set if entry i is a head
 	parent     uint32      // 0 in the root
 	prev, next uint32      // 0 if there is no such leaf
 	n          uint32      // number of entries
-	refs       [fan]uint32 // the records of the entries' users
+	refs       [fan]uint32 // records of the entries' users
 }
 
-// inner is the first part of an inner node. The rows of its children's first entries follow in
-// memory.
+// inner is an inner node. The rows of its children's first entries follow in memory.
 type inner struct {
 	parent uint32
 	level  uint32 // 1 if the children are leaves
 	n      uint32 // number of children
 	_      uint32
 	child  [fan]uint32
-	refs   [fan]uint32 // the user of each child's first entry
+	refs   [fan]uint32 // user of each child's first entry
 	sums   [fan]counts // sums[k] is the total of children 0 to k
 }
 
-// forest holds the nodes of all trees of a season. A node has a number in its slab.
 type forest struct {
 	words  int
 	users  *users
@@ -80,8 +76,7 @@ func newForest(words int, users *users, dict *dict, alloc *allocator) forest {
 	}
 }
 
-// The first part of a node is a struct of whole words without pointers. A rank needs both parts, so
-// they are in one element.
+// A node is whole words without pointers. A rank needs both parts, so they are in one element.
 
 func (f *forest) leaf(i uint32) *leaf     { return (*leaf)(unsafe.Pointer(&f.leaves.element(i)[0])) }
 func (f *forest) inner(i uint32) *inner   { return (*inner)(unsafe.Pointer(&f.inners.element(i)[0])) }
@@ -97,13 +92,12 @@ type tree struct {
 	division leaderboard.Division
 }
 
-// place is the position of entry i in a leaf, or the end of the leaf if i is the number of entries.
+// place is the position of entry i in a leaf, or the end of the leaf.
 type place struct {
 	leaf uint32
 	i    int
 }
 
-// bound is a sort key to search for.
 type bound struct {
 	words []uint64
 	id    string
@@ -121,7 +115,7 @@ func (f *forest) lowerBound(r rows, refs *[fan]uint32, lo, hi int, b bound) int 
 			return lo
 		}
 	}
-	for lo < hi { // the words of these entries equal those of b
+	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
 		if string(f.users.id(refs[mid])) < b.id {
 			lo = mid + 1
@@ -132,14 +126,14 @@ func (f *forest) lowerBound(r rows, refs *[fan]uint32, lo, hi int, b bound) int 
 	return lo
 }
 
-// find returns the place of b in t, or where b would be inserted, and the counts of all leaves to
-// the left of its leaf. The tree must not be empty.
+// find returns the place of b in t, and the counts of all leaves to the left. The tree must not be
+// empty.
 func (f *forest) find(t *tree, b bound) (place, counts) {
 	leaf, before := f.descend(t, b)
 	return f.placeIn(leaf, b), before
 }
 
-// descend returns the leaf and the counts that find returns.
+// descend returns the leaf and the counts of find.
 func (f *forest) descend(t *tree, b bound) (uint32, counts) {
 	node, before := t.root, counts(0)
 	for level := t.level; level > 0; level-- {
@@ -156,8 +150,7 @@ func (f *forest) placeIn(leaf uint32, b bound) place {
 	return place{leaf, f.lowerBound(f.leafRows(leaf), &lf.refs, 0, int(lf.n), b)}
 }
 
-// placeAtEnd returns the place after the last standing, and whether b belongs there. Standings that
-// arrive in order then need no search.
+// placeAtEnd returns the last place, and whether b belongs there. Entries in order need no search.
 func (f *forest) placeAtEnd(t *tree, b bound) (place, bool) {
 	lf := f.leaf(t.last)
 	n := int(lf.n)
@@ -171,8 +164,7 @@ func (lf *leaf) countsBefore(i int) counts {
 	return counts(i)<<32 + counts(bits.OnesCount64(lf.heads&(1<<i-1)))
 }
 
-// placeAt returns the place of a position from 0, and the counts of all leaves to the left of its
-// leaf.
+// placeAt returns the place of a position from 0, and the counts of all leaves to the left.
 func (f *forest) placeAt(t *tree, position int64) (place, counts) {
 	node, before := t.root, counts(0)
 	for level := t.level; level > 0; level-- {
@@ -187,7 +179,7 @@ func (f *forest) placeAt(t *tree, position int64) (place, counts) {
 	return place{node, int(position - before.standings())}, before
 }
 
-// countBeforeHead returns the number of standings before the nth head, from 1.
+// countBeforeHead counts the standings before the nth head, from 1.
 func (f *forest) countBeforeHead(t *tree, nth int64) int64 {
 	node, before := t.root, int64(0)
 	for level := t.level; level > 0; level-- {
@@ -246,7 +238,6 @@ func (f *forest) countsBefore(leaf uint32) counts {
 	return before
 }
 
-// add adds d to the sum of t and to the sums above a leaf.
 func (f *forest) add(t *tree, leaf uint32, d counts) {
 	for node, parent := leaf, f.leaf(leaf).parent; parent != 0; {
 		in := f.inner(parent)
@@ -259,8 +250,8 @@ func (f *forest) add(t *tree, leaf uint32, d counts) {
 	t.sum += d
 }
 
-// setLeaf records the leaf of a user's standing: in dict for the overall ladder, and otherwise in
-// the user's record.
+// setLeaf records the leaf of a user in dict for the overall ladder, and otherwise in the user's
+// record.
 func (f *forest) setLeaf(t *tree, ref, leaf uint32) {
 	if t.field == 0 {
 		f.dict.setLeaf(f.dict.hash(string(f.users.id(ref))), ref, leaf)
@@ -280,8 +271,8 @@ func (f *forest) insert(t *tree, words []uint64, ref uint32, id string) {
 	if !atEnd {
 		p, _ = f.find(t, b)
 	}
-	// The new standing is a head unless the standing before it has the same rank key. A new head
-	// replaces the head after it if both have the same rank key.
+	// The new standing is a head unless its predecessor has the same rank key. It may replace the
+	// head after it.
 	isHead := true
 	if previous, ok := f.standingBefore(p); ok {
 		isHead = !f.leafRows(previous.leaf).hasKey(previous.i, words)
@@ -324,7 +315,6 @@ func (f *forest) insert(t *tree, words []uint64, ref uint32, id string) {
 	}
 }
 
-// standingBefore returns the place before p, or false at the start of the tree.
 func (f *forest) standingBefore(p place) (place, bool) {
 	if p.i > 0 {
 		return place{p.leaf, p.i - 1}, true
@@ -337,7 +327,7 @@ func (f *forest) standingBefore(p place) (place, bool) {
 }
 
 // standingAt returns the place of the standing at p, or false at the end of the tree. The end of a
-// leaf is the start of the next leaf.
+// leaf is the start of the next one.
 func (f *forest) standingAt(p place) (place, bool) {
 	lf := f.leaf(p.leaf)
 	if p.i < int(lf.n) {
@@ -346,15 +336,14 @@ func (f *forest) standingAt(p place) (place, bool) {
 	return place{lf.next, 0}, lf.next != 0
 }
 
-// remove removes a user's standing, which must be in leaf. dict and the user's record still name
-// this leaf afterwards.
+// remove removes a user from leaf. dict and the user's record still name this leaf.
 func (f *forest) remove(t *tree, leaf, ref uint32) {
 	lf := f.leaf(leaf)
 	p := place{leaf, lf.indexOf(ref)}
 	var d counts
 	d -= oneStanding
 	if lf.heads>>p.i&1 != 0 {
-		// The standing after the removed one becomes a head, unless it is a head already.
+		// The next standing becomes a head, unless it is one.
 		successor, ok := f.standingAt(place{p.leaf, p.i + 1})
 		switch {
 		case !ok:
@@ -388,7 +377,6 @@ func (f *forest) remove(t *tree, leaf, ref uint32) {
 	}
 }
 
-// fixFirst updates the nodes above a leaf after its first entry changed.
 func (f *forest) fixFirst(leaf uint32) {
 	lf := f.leaf(leaf)
 	rows := f.leafRows(leaf)

@@ -7,9 +7,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// users holds a record for each user. A ref is the offset of a record from the start of the first
-// chunk, in units of refUnit bytes. Ref 0 means no record. A dropped record's location is reused
-// for a record of equal length. The fields of a record, with their lengths in bytes:
+// users holds a record for each user. A ref is the offset of a record in units of refUnit bytes; 0
+// means no record. A dropped record's location is reused for an equal length. The fields of a
+// record, with their lengths in bytes:
 //
 //	8  version
 //	.. for each of the board's attributes:
@@ -17,8 +17,6 @@ import (
 //	   4  the user's leaf in this ladder
 //	1  length of the id
 //	.. id
-//
-// The user's leaf in the overall ladder is in dict.
 type users struct {
 	chunks [][]byte
 	end    int                                         // offset of the next new record
@@ -44,11 +42,9 @@ func newUsers(attributes int, alloc *allocator) users {
 	return users{end: refUnit, header: fixedHeader + 8*attributes, alloc: alloc, max: maxRef * refUnit}
 }
 
-// ladderField returns the offset of the index of the user's ladder of attribute a, from 0. The
-// user's leaf is 4 bytes later.
+// ladderField returns the offset of the ladder of attribute a, from 0. The leaf is 4 bytes later.
 func ladderField(a int) int { return fixedHeader + 8*a }
 
-// record returns the bytes from the start of a record to the end of its chunk.
 func (u *users) record(ref uint32) []byte {
 	offset := int(ref) * refUnit
 	return u.chunks[offset>>recordShift][offset&(recordChunk-1):]
@@ -109,7 +105,7 @@ func (u *users) grow(chunk, n int) {
 	}
 }
 
-// drop frees a record. It overwrites the id, because the user may have been erased.
+// drop overwrites the id, because the user may have been erased.
 func (u *users) drop(ref uint32) {
 	size := u.size(len(u.id(ref)))
 	clear(u.record(ref)[:size])

@@ -182,8 +182,7 @@ var ErrDifferences = errors.New("verify found differences")
 // damagedData is the kind of the differences that the server cannot repair.
 const damagedData = "DATA_DAMAGED"
 
-// differencesError returns ErrDifferences with advice. kinds has the kinds of the unrepaired
-// differences.
+// kinds has the kinds of the unrepaired differences.
 func differencesError(kinds map[string]bool, repair bool) error {
 	const restore = "restore it from a backup, or upgrade the server if a newer version wrote it, then run leaderboard verify --repair"
 	damaged := kinds[damagedData]

@@ -59,8 +59,7 @@ To ban a user whose id is list or search, write -- before the id.`,
 	return cmd
 }
 
-// parseEnd parses the end of a ban: a time, or a duration from now. It returns nil for an empty
-// text.
+// parseEnd parses a time, or a duration from now. It returns nil for an empty text.
 func parseEnd(text string, now time.Time) (*timestamppb.Timestamp, error) {
 	if text == "" {
 		return nil, nil
@@ -119,7 +118,6 @@ the command user lists them.`,
 	})
 }
 
-// banListCommand returns the command list, or the command search for a part of the user's id.
 func banListCommand(app *cli.App, name, short string) *cobra.Command {
 	req := &pb.ListBansRequest{}
 	cmd := &cobra.Command{

@@ -48,7 +48,6 @@ are not affected, and the exit code is 1. For larger files, use import.`,
 	})
 }
 
-// printOutcomes prints the answer res. It returns an error if a result was not accepted.
 func (c *Client) printOutcomes(res proto.Message, outcomes []*pb.Outcome) error {
 	notAccepted := slices.DeleteFunc(slices.Clone(outcomes), func(o *pb.Outcome) bool {
 		return o.GetStatus() != pb.Outcome_REJECTED && o.GetStatus() != pb.Outcome_FAILED && o.GetStatus() != pb.Outcome_CONFLICT
@@ -59,7 +58,6 @@ func (c *Client) printOutcomes(res proto.Message, outcomes []*pb.Outcome) error 
 	return fmt.Errorf("%d of %d results were not accepted as they are", len(notAccepted), len(outcomes))
 }
 
-// decodeLines returns the messages in lines of JSON. It ignores empty lines.
 func decodeLines[T any, M interface {
 	*T
 	proto.Message
@@ -80,7 +78,6 @@ func decodeLines[T any, M interface {
 	return messages, nil
 }
 
-// writeOutcomes prints the outcomes that were not accepted, and the number of outcomes by status.
 func writeOutcomes(c *Client, outcomes, notAccepted []*pb.Outcome) {
 	if len(notAccepted) > 0 {
 		t := cli.NewTable(table.Row{"board", "user", "match", "status", "problem"})

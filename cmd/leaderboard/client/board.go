@@ -138,7 +138,6 @@ type boardFlags struct {
 	match                                        map[string]string
 }
 
-// addFixed adds the flags of the rules that cannot change.
 func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
 	fs.StringVar(&f.policy, "policy", "best", "`policy` that computes a user's score from the results: best, sum, latest or decay")
 	fs.StringVar(&f.order, "order", "higher-first", "`order` of scores: higher-first or lower-first")
@@ -154,7 +153,6 @@ func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
 	scoreFlag(fs, &f.floor, "floor", "on sum boards: reject results that take a sum below this `score`")
 }
 
-// addSettings adds the flags of the settings that can change.
 func (f *boardFlags) addSettings(fs *pflag.FlagSet) {
 	fs.StringVarP(&f.file, "file", "f", "", "`file` with the board as JSON or YAML, instead of flags; - is standard input")
 	fs.StringVar(&f.title, "title", "", "`title` to display")
@@ -232,8 +230,7 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	return b, paths, err
 }
 
-// parseEnum returns the enum value with a name such as lower-first. firstErr is the error of an
-// earlier flag, and is returned unchanged unless it is nil.
+// parseEnum returns the enum value with a name such as lower-first, or firstErr, an earlier error.
 func parseEnum[E ~int32](firstErr error, flag, name string, values map[string]int32) (E, error) {
 	v, ok := values[strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]
 	if firstErr == nil && (!ok || v == 0) {
@@ -273,7 +270,6 @@ func parseTime(s string) (time.Time, error) {
 	return t, err
 }
 
-// fromFile is board with the flag --file.
 func (f *boardFlags) fromFile(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Board, []string, error) {
 	var other string
 	fs.Visit(func(fl *pflag.Flag) {
@@ -309,7 +305,6 @@ func isBoardFlag(name string) bool {
 	return name != "file" && fs.Lookup(name) != nil
 }
 
-// readAll reads a file of at most limit bytes, or standard input for "-".
 func readAll(app *cli.App, path string, limit int64) ([]byte, error) {
 	input := app.Stdin
 	if path != "-" {
@@ -327,7 +322,7 @@ func readAll(app *cli.App, path string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// decodeBoard reads a board as JSON or YAML. It returns the paths of the fields that the data sets.
+// decodeBoard reads JSON or YAML. It also returns the paths of the fields.
 func decodeBoard(data []byte) (*pb.Board, []string, error) {
 	var fields map[string]any
 	if err := yaml.Unmarshal(data, &fields); err != nil { // JSON is YAML

@@ -1,5 +1,4 @@
-// Package client contains the commands that call a server: they submit results, read ranks, and
-// administer boards, users and keys. It imports no code of the server.
+// Package client contains the commands that call a server. It imports no code of the server.
 package client
 
 import (
@@ -30,7 +29,7 @@ const maxAnswerBytes = 64 << 20
 type Client struct {
 	*cli.App
 	Server string
-	JSON   bool // whether answers are printed as the API's JSON, one object per line
+	JSON   bool // print the API's JSON, one object per line
 	Scores pb.LeaderboardServiceClient
 	Admin  pb.AdminServiceClient
 }
@@ -38,7 +37,7 @@ type Client struct {
 // Connection is the settings of the connection to a server.
 type Connection struct {
 	Server            string // host:port of gRPC
-	Key               string // API key or token; if empty, calls carry no credentials
+	Key               string // if empty, calls carry no credentials
 	CA, Cert, CertKey string // files in PEM
 	TLS, Plaintext    bool
 	Timeout           time.Duration // of each call, except streams
@@ -82,9 +81,8 @@ func jsonCommand(app *cli.App, cmd *cobra.Command, run func(ctx context.Context,
 	})
 }
 
-// Dial returns a client. A server, key or certificate authorities that o lacks come from the
-// environment. The default server is on this machine. Dial does not wait for the server. The caller
-// must call closeConn.
+// Dial returns a client. Settings that o lacks come from the environment. It does not wait for the
+// server. The caller must call closeConn.
 func Dial(app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
 	ca := "--ca"
 	if o.CA == "" {
@@ -132,9 +130,8 @@ func Dial(app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
 	return c, func() { _ = conn.Close() }, nil
 }
 
-// credentials returns the transport security. A connection to another machine uses TLS unless
-// --plaintext is set, because a key must not cross the network unencrypted. ca is the source of
-// o.CA, for errors.
+// credentials uses TLS for another machine unless --plaintext is set, because a key must not cross
+// the network unencrypted. ca is the source of o.CA, for errors.
 func (o *Connection) credentials(ca string) (credentials.TransportCredentials, error) {
 	switch {
 	case o.Plaintext && (o.TLS || o.Cert != ""):
@@ -168,7 +165,6 @@ func (o *Connection) credentials(ca string) (credentials.TransportCredentials, e
 	return credentials.NewTLS(c), nil
 }
 
-// isLoopback reports whether a server, host:port, is on the loopback interface.
 func isLoopback(server string) bool {
 	host, _, err := net.SplitHostPort(server)
 	ip := net.ParseIP(host)
@@ -186,7 +182,6 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 // RequireTransportSecurity implements [credentials.PerRPCCredentials].
 func (bearer) RequireTransportSecurity() bool { return false }
 
-// print prints an answer as JSON if --json is set, and otherwise calls printText.
 func (c *Client) print(answer proto.Message, printText func()) error {
 	if !c.JSON {
 		printText()

@@ -14,16 +14,15 @@ import (
 )
 
 const (
-	// completionTimeout bounds each call. It is short, because the user waits.
+	// completionTimeout is short, because the user waits.
 	completionTimeout = 2 * time.Second
 	// completionEntries is the number of top entries from which completion takes divisions.
 	completionEntries = 1000
 )
 
-// valueKind is the key of the annotation with the kind of a flag's values, for completion.
+// valueKind is the key of the annotation with the kind of a flag's values.
 const valueKind = "values"
 
-// The kinds of values that completion requests from the server.
 const (
 	boardValues    = "board"
 	seasonValues   = "season"
@@ -35,7 +34,6 @@ func annotate(f *pflag.FlagSet, flag, kind string) {
 	_ = f.SetAnnotation(flag, valueKind, []string{kind}) // fails only for an unknown flag
 }
 
-// addCompletion completes the annotated flags and the arguments of cmd with values from the server.
 func addCompletion(app *cli.App, cmd *cobra.Command, o *Connection) {
 	completion := func(kind string) cobra.CompletionFunc {
 		return func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -63,7 +61,6 @@ func addCompletion(app *cli.App, cmd *cobra.Command, o *Connection) {
 	}
 }
 
-// completeFrom returns the server's values of a kind that begin with prefix.
 func completeFrom(app *cli.App, cmd *cobra.Command, o Connection, kind, prefix string) []cobra.Completion {
 	if kind == methodValues {
 		return []cobra.Completion{"competition\t1-2-2-4", "dense\t1-2-2-3", "ordinal\t1-2-3-4"}
@@ -103,8 +100,7 @@ func completeFrom(app *cli.App, cmd *cobra.Command, o Connection, kind, prefix s
 	return filterCompletions(values, prefix)
 }
 
-// filterCompletions returns the completions that begin with prefix. It omits control characters,
-// which a terminal would execute.
+// filterCompletions omits completions with control characters, which a terminal would execute.
 func filterCompletions(values []cobra.Completion, prefix string) []cobra.Completion {
 	var completions []cobra.Completion
 	for _, v := range values {

@@ -18,8 +18,7 @@ func addDryRun(f *pflag.FlagSet, dryRun *bool) {
 	f.BoolVar(dryRun, "dry-run", false, "change nothing, and show what would change")
 }
 
-// errNoDryRun is the error of a dry run without an effect: an older server ignores the field
-// dry_run and makes the change.
+// An older server ignores the field dry_run.
 var errNoDryRun = errors.New("the server is of an older version without dry runs, so it made the change; undo it if necessary, and upgrade the server")
 
 func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
@@ -42,7 +41,6 @@ func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
 	})
 }
 
-// printRetractionEffect prints the changes that retractions would make. summary describes them.
 func (c *Client) printRetractionEffect(ctx context.Context, res proto.Message, e *pb.RetractionEffect, summary string) error {
 	if e == nil {
 		return errNoDryRun

@@ -29,8 +29,8 @@ func (c *Client) WrapError(err error) error {
 	return &callError{err, c.Server}
 }
 
-// ErrorText returns what went wrong and what to do next. For an error that [Client.WrapError] has
-// not wrapped, it returns err.Error(). The caller must escape the text with [cli.EscapeLines].
+// ErrorText returns what went wrong and what to do next, for errors of [Client.WrapError]. The
+// caller must escape it with [cli.EscapeLines].
 func ErrorText(err error) string {
 	var call *callError
 	if !errors.As(err, &call) {
@@ -82,7 +82,6 @@ func statusText(err error, s *status.Status, server string) string {
 	return message
 }
 
-// notFoundAdvice returns advice on the command that lists the existing objects, or "".
 func notFoundAdvice(s *status.Status) string {
 	switch reason(s) {
 	case "BOARD_NOT_FOUND":
@@ -104,8 +103,8 @@ func unavailableText(message, server string) string {
 	case strings.Contains(message, "remote error: tls: certificate required"), strings.Contains(message, "remote error: tls: bad certificate"):
 		return fmt.Sprintf("the server %s requires a client certificate; name a certificate that the server accepts with --cert and --cert-key", server)
 	case strings.Contains(message, "broken pipe"), strings.Contains(message, "connection reset by peer"):
-		// A server that requires TLS may also cause this error: if the client is still writing when
-		// the server closes the connection, it does not receive the TLS alert.
+		// If the client is still writing when a TLS server closes the connection, it gets no TLS
+		// alert.
 		return fmt.Sprintf("the server %s closed the connection; use --tls if the server requires TLS, or --cert if it requires a client certificate; otherwise try again", server)
 	case strings.Contains(message, "error reading server preface"), strings.Contains(message, "connection closed before server preface"):
 		return fmt.Sprintf("the server at %s does not answer gRPC without TLS; use --tls, or check that the port is gRPC's and not HTTP's", server)

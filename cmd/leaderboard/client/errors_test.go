@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The error of a server that requires TLS depends on whether the client was still writing.
 func TestErrorTextNamesTLSForEachEndOfAConnection(t *testing.T) {
 	c := &Client{Server: "127.0.0.1:7777"}
 	for _, message := range []string{

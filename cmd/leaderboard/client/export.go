@@ -83,7 +83,7 @@ file.`,
 }
 
 type exportTable interface {
-	// row writes one row. For CSV it calls fields, and for JSON object.
+	// For CSV, row calls fields; for JSON, object.
 	row(fields func() []string, object func() ([]byte, error)) error
 	flush() error
 }
@@ -91,7 +91,7 @@ type exportTable interface {
 type csvTable struct {
 	*csv.Writer
 	defuseFormulas bool
-	terminal       bool // escape control characters, because the output is a terminal
+	terminal       bool // escape control characters
 }
 
 func (t csvTable) row(fields func() []string, _ func() ([]byte, error)) error {
@@ -109,8 +109,8 @@ func (t csvTable) row(fields func() []string, _ func() ([]byte, error)) error {
 }
 func (t csvTable) flush() error { t.Flush(); return t.Error() }
 
-// defuse puts an apostrophe before a field that a spreadsheet would run as a formula. It does not
-// change numbers.
+// defuse puts an apostrophe before a field, except a number, that a spreadsheet would run as a
+// formula.
 func defuse(field string) string {
 	// Some spreadsheets ignore leading spaces, and accept fullwidth forms of these characters.
 	const formulaStarts = "=+-@\uff1d\uff0b\uff0d\uff20"
@@ -132,7 +132,6 @@ func (t jsonTable) row(_ func() []string, object func() ([]byte, error)) error {
 }
 func (t jsonTable) flush() error { return t.Flush() }
 
-// export writes the rows of write to the output. A file has a temporary name until it is complete.
 func (c *Client) export(ctx context.Context, o exportOptions, write func(context.Context, exportOptions, *pb.Board, exportTable) (rows int64, seasons []string, err error)) error {
 	res, err := c.Scores.GetBoard(ctx, &pb.GetBoardRequest{Board: BoardName(o.board)})
 	if err != nil {
@@ -161,9 +160,8 @@ func (c *Client) export(ctx context.Context, o exportOptions, write func(context
 	return nil
 }
 
-// create creates a file that only its owner can read, with a temporary name. The caller must call
-// finish with the error of the export. If it is nil, finish renames the file to path, and otherwise
-// removes it.
+// create creates a private file with a temporary name. finish renames it to path, or removes it
+// after an error.
 func (c *Client) create(path string) (out io.Writer, finish func(error) error, err error) {
 	if path == "-" {
 		return c.Stdout, func(err error) error { return err }, nil
@@ -230,7 +228,7 @@ func (c *Client) exportEntries(ctx context.Context, o exportOptions, b *pb.Board
 			}
 			return n, []string{d.GetSeason()}, nil
 		}
-		req.Season = d.GetSeason() // all pages are of the same season, even if the next one begins
+		req.Season = d.GetSeason() // all pages are of the same season
 	}
 }
 
@@ -336,9 +334,8 @@ func resultFields(res *pb.ExportResultsResponse) []string {
 	}
 }
 
-// resultObject returns the JSON of a result with its season, the source of a linked board, and
-// retracted. For a ban, a void match or an early end, it returns an object with the field ban, void
-// or end.
+// resultObject returns a result with season, source and retracted, or an object with the field ban,
+// void or end.
 func resultObject(res *pb.ExportResultsResponse, source string) ([]byte, error) {
 	switch {
 	case res.GetBan() != nil:

@@ -18,7 +18,6 @@ func UnitOf(b *pb.Board) cli.Unit {
 	return cli.Unit{Name: b.GetUnit(), Decimals: int(b.GetDecimals())}
 }
 
-// formatTime formats a time in UTC, without its zone. It returns "" for nil.
 func formatTime(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
@@ -31,7 +30,7 @@ type EntryTable struct {
 	Unit        cli.Unit
 	TieBreakers []string         // names, in the board's order
 	Colors      bool             // as [cli.App.Colors] returns it
-	drawn       map[string]int64 // the ranks at the last Draw, by user; nil before the first Draw
+	drawn       map[string]int64 // ranks at the last Draw, by user; nil before it
 }
 
 func (t *EntryTable) table(entries []*pb.Entry) table.Writer {
@@ -66,8 +65,8 @@ func (t *EntryTable) paint(symbol string) string {
 	return symbol
 }
 
-// symbol returns ▶ for the requested user. Compared with the last Draw, ★ is a new entry, and ▲ or
-// ▼ with a number is a changed rank.
+// symbol returns ▶ for the requested user, ★ for a new entry since the last Draw, and ▲ or ▼ for a
+// changed rank.
 func (t *EntryTable) symbol(e *pb.Entry) string {
 	if e.GetIsCurrentUser() {
 		return "▶"
@@ -87,9 +86,8 @@ func (t *EntryTable) symbol(e *pb.Entry) string {
 	return ""
 }
 
-// Draw draws the entries of d, with caption above, unless empty, and the line from describe below.
-// On a terminal, Draw omits entries that do not fit, and cuts or folds long lines: the next Draw
-// can only replace lines of one terminal line each.
+// Draw draws the entries of d with a caption, unless empty. On a terminal, it omits entries that do
+// not fit, and cuts or folds long lines, so that the next Draw can replace them.
 func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
 	columns, rows := s.Size()
 	entries, footer := d.GetLeaderboard(), describe(d)
@@ -114,10 +112,9 @@ func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
 	}
 }
 
-// Reset forgets the last Draw, so that the next Draw marks no entry.
+// Reset makes the next Draw mark no entry.
 func (t *EntryTable) Reset() { t.drawn = nil }
 
-// formatRank returns a rank, or "-" if the rank is unavailable.
 func formatRank(rank *int64) string {
 	if rank == nil {
 		return "-"

@@ -12,8 +12,8 @@ import (
 
 const retryFor = 2 * time.Minute
 
-// Retry calls f until f succeeds, f returns a permanent error, or retryFor has passed. Submits with
-// match ids may be retried, because each result counts once.
+// Retry calls f until it succeeds, returns a permanent error, or takes longer than retryFor.
+// Submits with match ids may be retried, because each result counts once.
 func Retry(ctx context.Context, f func() error) error {
 	delays := &serverDelays{ExponentialBackOff: backoff.ExponentialBackOff{
 		InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 5 * time.Second,
@@ -31,7 +31,6 @@ func Retry(ctx context.Context, f func() error) error {
 	return err
 }
 
-// serverDelays is an exponential backoff of at least minimum, the delay that the server suggested.
 type serverDelays struct {
 	backoff.ExponentialBackOff
 	minimum time.Duration
@@ -42,7 +41,6 @@ func (b *serverDelays) NextBackOff() time.Duration {
 	return max(b.ExponentialBackOff.NextBackOff(), b.minimum)
 }
 
-// retryDelay returns the delay that the server suggests before a retry, or 0.
 func retryDelay(err error) time.Duration {
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.RetryInfo); ok {

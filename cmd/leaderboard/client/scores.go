@@ -41,8 +41,7 @@ func (q *query) addFlags(cmd *cobra.Command) {
 	annotate(cmd.Flags(), "method", methodValues)
 }
 
-// addDivision crosses q.division with text, for each --division. If there is only one, the server
-// checks its text.
+// addDivision crosses q.division with text. A single division is checked by the server.
 func (q *query) addDivision(text string) error {
 	if q.division == "" {
 		q.division = text
@@ -69,8 +68,7 @@ func scoreFlag(f *pflag.FlagSet, dst *int64, name, usage string) {
 	})
 }
 
-// entryTable returns a table with the unit and tie-breakers of a board. Without an answer from the
-// server, scores have no unit.
+// entryTable reads the unit and tie-breakers of a board, if it can.
 func (c *Client) entryTable(ctx context.Context, board string) *EntryTable {
 	if c.JSON {
 		return &EntryTable{}
@@ -154,8 +152,7 @@ func addBatchLinkedFlag(f *pflag.FlagSet, linked *bool) {
 	f.BoolVar(linked, "include-linked", false, "with --json: include the users' scores on linked boards")
 }
 
-// linkedWriter reads the units of linked boards, and returns a function that prints the standings
-// there.
+// linkedWriter returns a function that prints the standings on linked boards, with their units.
 func (c *Client) linkedWriter(ctx context.Context, linked []*pb.Outcome_Linked) func() {
 	units := make([]cli.Unit, len(linked))
 	for i, l := range linked {
@@ -168,7 +165,6 @@ func (c *Client) linkedWriter(ctx context.Context, linked []*pb.Outcome_Linked) 
 	}
 }
 
-// parseTimeAndMetadata parses --achieved-at and --metadata. It returns nil for an empty value.
 func parseTimeAndMetadata(timeText, meta string) (achievedAt *timestamppb.Timestamp, metadata *structpb.Struct, err error) {
 	if timeText != "" {
 		t, err := parseTime(timeText)
@@ -220,7 +216,6 @@ func writeLinked(c *Client, l *pb.Outcome_Linked, u cli.Unit) {
 	c.Printf("linked %s · season %s: %s%s%s\n", l.GetBoardId(), l.GetSeason(), score, rank, note)
 }
 
-// noteBefore returns a note about the score before a write and about a personal best, or "".
 func noteBefore(previousScore, previousRank *int64, personalBest bool, u cli.Unit) string {
 	var notes []string
 	if previousScore != nil {
@@ -294,7 +289,6 @@ func topCommand(app *cli.App) *cobra.Command {
 	})
 }
 
-// writePage prints a page of a ladder, the answer to req.
 func writePage(c *Client, req *pb.ListScoresRequest, page *pb.Leaderboard, t *EntryTable) {
 	switch {
 	case len(page.GetLeaderboard()) > 0:

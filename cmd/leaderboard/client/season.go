@@ -95,7 +95,6 @@ func (c *Client) printSeason(s *pb.ListSeasonsResponse_Season) {
 	}
 }
 
-// noteChecksums prints the checksums of those of seasons that are sealed.
 func (c *Client) noteChecksums(ctx context.Context, board string, seasons []string) error {
 	for _, id := range seasons {
 		res, err := c.Scores.GetSeason(ctx, &pb.GetSeasonRequest{Board: BoardName(board), Season: id})

@@ -53,7 +53,6 @@ and its rank among all users.`,
 	})
 }
 
-// barColumns is the width of the longest bar of a histogram.
 const barColumns = 40
 
 func statsCommand(app *cli.App) *cobra.Command {

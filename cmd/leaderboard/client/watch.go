@@ -17,8 +17,7 @@ import (
 
 const reconnectDelay = time.Second
 
-// ErrInterrupted is the error of a command that runs until it is interrupted. The exit code is then
-// 0.
+// ErrInterrupted is the error of a command that runs until interrupted. The exit code is then 0.
 var ErrInterrupted = errors.New("interrupted")
 
 func watchCommand(app *cli.App) *cobra.Command {
@@ -40,8 +39,8 @@ changes: ▲ up, ▼ down, ★ new.`,
 	})
 }
 
-// watch shows the entries that the server sends. It reconnects if the connection is lost after the
-// first entries; other errors end it. When ctx is done, watch returns ErrInterrupted.
+// watch shows entries. It reconnects if the connection is lost after the first ones. When ctx is
+// done, it returns ErrInterrupted.
 func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 	t := c.entryTable(ctx, req.GetBoard())
 	screen := c.NewScreen()
@@ -66,7 +65,7 @@ func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 	return err
 }
 
-// receive calls handle for each list of one stream. It always returns an error.
+// receive handles one stream. It always returns an error.
 func (c *Client) receive(ctx context.Context, req *pb.WatchScoresRequest, handle func(*pb.Leaderboard) error) error {
 	stream, err := c.Scores.WatchScores(ctx, req)
 	if err != nil {

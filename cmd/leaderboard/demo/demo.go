@@ -1,5 +1,5 @@
-// Package demo submits real results of international football to a server, and draws a board while
-// it changes.
+// Package demo submits real results of international football to a server, and draws a board
+// meanwhile.
 package demo
 
 import (
@@ -42,11 +42,10 @@ const (
 
 const (
 	tick     = 100 * time.Millisecond // time between two batches
-	maxBatch = 200                    // maximum number of matches in a batch
+	maxBatch = 200                    // matches in a batch
 	minFrame = 200 * time.Millisecond // minimum time between two draws
-	columns  = 80                     // maximum width of the lines that the demo prints
-	// grace lets old seasons accept results. If a season ended before its board was created, its
-	// grace begins at the creation.
+	columns  = 80                     // maximum width of lines
+	// grace lets old seasons accept results: it begins at a board's creation.
 	grace = 10 * 365 * 24 * time.Hour
 )
 
@@ -85,7 +84,6 @@ func (m *Match) String() string {
 	return fmt.Sprintf("%s %d-%d %s", m.Home, m.HomeGoals, m.AwayGoals, m.Away)
 }
 
-// replayer submits the results of matches to a server, and draws a board meanwhile.
 type replayer struct {
 	*client.Client
 	matches []Match
@@ -95,12 +93,11 @@ type replayer struct {
 	screen  *cli.Screen
 	table   *client.EntryTable
 	drawnAt time.Time
-	season  string // year of the last match before the last draw; "" before the first draw
+	season  string // year of the last match before the last draw
 }
 
-// Play creates the boards and submits the results of matches. Meanwhile, it draws the board of the
-// current match's year. speed is in matches per second; 0 is unlimited. The server answers HTTP at
-// url.
+// Play creates the boards and submits the results of matches, at speed per second (0 is unlimited).
+// It draws the current year's board. The server answers HTTP at url.
 func Play(ctx context.Context, c *client.Client, url string, matches []Match, speed float64) error {
 	r := &replayer{
 		Client: c, matches: matches, speed: speed, url: url, screen: c.NewScreen(),
@@ -116,7 +113,7 @@ func (r *replayer) play(ctx context.Context) error {
 	r.welcome()
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	due := 0.0 // number of matches to submit now; the fraction is for the next tick
+	due := 0.0 // matches to submit now; the fraction is for the next tick
 	for played := 0; played < len(r.matches); {
 		n := maxBatch
 		if r.speed > 0 {
@@ -133,7 +130,7 @@ func (r *replayer) play(ctx context.Context) error {
 		if err := r.draw(ctx, played); err != nil {
 			return err
 		}
-		if r.speed > 0 && (applied || n == 0) { // do not wait after matches that an earlier demo has submitted
+		if r.speed > 0 && (applied || n == 0) { // an earlier demo may have submitted the matches
 			select {
 			case <-ticker.C:
 			case <-ctx.Done():
@@ -148,7 +145,7 @@ func (r *replayer) play(ctx context.Context) error {
 func (r *replayer) createBoards(ctx context.Context) error {
 	longGrace := durationpb.New(grace)
 	goals := []*pb.Board_TieBreaker{{Name: "goal_difference", Order: pb.Board_HIGHER_FIRST}, {Name: "goals", Order: pb.Board_HIGHER_FIRST}}
-	years := &pb.Board_Schedule{Schedule: pb.Board_Schedule_EXPLICIT, Grace: longGrace} // a YEARLY schedule would also list the present year, which is empty
+	years := &pb.Board_Schedule{Schedule: pb.Board_Schedule_EXPLICIT, Grace: longGrace} // a YEARLY schedule would also list the present year
 	for y := r.matches[0].Date.Year(); y <= r.matches[len(r.matches)-1].Date.Year(); y++ {
 		years.Windows = append(years.Windows, &pb.Board_Schedule_Window{
 			Id:    strconv.Itoa(y),
@@ -179,7 +176,7 @@ func (r *replayer) createBoards(ctx context.Context) error {
 	return nil
 }
 
-// submit submits matches to sourceBoard and the default board. applied reports whether one was new.
+// submit reports whether a result was new.
 func (r *replayer) submit(ctx context.Context, matches []Match) (applied bool, err error) {
 	if len(matches) == 0 {
 		return false, nil
@@ -264,8 +261,8 @@ func (r *replayer) welcome() {
 		r.url, r.url, yearlyBoard, r.url, r.url, winsBoard, r.Server, r.Server, monthlyBoard)
 }
 
-// draw draws the board of the current year on a terminal, at most once per minFrame, and prints the
-// top teams of each past year. played matches have been submitted.
+// draw draws the current year's board on a terminal, and prints the top teams of past years. played
+// matches have been submitted.
 func (r *replayer) draw(ctx context.Context, played int) error {
 	last := &r.matches[max(played, 1)-1]
 	season := strconv.Itoa(last.Date.Year())
@@ -294,8 +291,6 @@ func (r *replayer) draw(ctx context.Context, played int) error {
 	return nil
 }
 
-// printYears prints the top teams of each year from r.season to lastYear, which itself is printed
-// only if includeLast is true.
 func (r *replayer) printYears(ctx context.Context, lastYear string, includeLast bool) error {
 	first, _ := strconv.Atoi(r.season)
 	end, _ := strconv.Atoi(lastYear)

@@ -29,7 +29,6 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// slowServer fails the first batch of each board and applies the others.
 type slowServer struct {
 	pb.LeaderboardServiceClient
 	calls map[string]int

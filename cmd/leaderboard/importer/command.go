@@ -117,7 +117,6 @@ func run(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet)
 	return im.report(time.Since(start))
 }
 
-// stopError returns the error of an import that stopped early, with advice.
 func (im *importer) stopError(ctx context.Context, err error) error {
 	rows := cli.Plural(im.counts.Rows, "row", "rows")
 	var broken *records.BrokenError
@@ -135,8 +134,7 @@ func (im *importer) stopError(ctx context.Context, err error) error {
 	return fmt.Errorf("stopped after %s: %s; %s", rows, client.ErrorText(im.WrapError(err)), advice)
 }
 
-// report prints the counts of a complete import. It returns an error if rows were rejected or in
-// conflict.
+// report returns an error if rows were rejected or in conflict.
 func (im *importer) report(took time.Duration) error {
 	c := im.counts
 	if im.JSON {

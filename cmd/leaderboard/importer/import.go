@@ -24,12 +24,11 @@ import (
 const (
 	maxBatch      = 5000    // number of results that a server accepts in one call
 	maxBatchBytes = 4 << 20 // smaller than a server's limit
-	// maxRejected is the number of rows after which an import stops if all were rejected. The
-	// mapping is then probably wrong.
+	// maxRejected is the number of rows after which an import stops if all were rejected: the
+	// mapping is probably wrong.
 	maxRejected = 1000
 )
 
-// counts are the numbers of rows by their outcome.
 type counts struct {
 	Rows       int64 `json:"rows"`
 	Filtered   int64 `json:"filtered"`
@@ -48,13 +47,13 @@ type importer struct {
 	input       io.ReadCloser
 	records     records.Reader
 	bar         *progressbar.ProgressBar
-	matchPrefix string // prefix of generated match ids
+	matchPrefix string
 	source      string // source of a linked board, or ""
 	counts      counts
 	rejects     *rejectFile
 	identity    string // identifies the import in the state file
-	skipTo      int64  // the offset up to which an interrupted import has sent all records, or 0
-	resumedRows int64  // number of rows that the interrupted import has read
+	skipTo      int64  // offset up to which an interrupted import has sent all records, or 0
+	resumedRows int64  // rows that the interrupted import has read
 }
 
 // newImporter reads the board, opens the input, and checks the mapping. The caller must close the
@@ -80,7 +79,7 @@ func newImporter(ctx context.Context, c *client.Client, o options, flags *pflag.
 	return im, nil
 }
 
-// open opens the input. For a file, it resumes an interrupted import of the same content.
+// open resumes an interrupted import of the same content.
 func (im *importer) open(ctx context.Context, b *pb.Board) error {
 	im.matchPrefix = im.MatchPrefix
 	if im.file == "-" {
@@ -114,22 +113,21 @@ func (im *importer) open(ctx context.Context, b *pb.Board) error {
 	return nil
 }
 
-// chunk is a part of the input. Its lanes are sent concurrently. All items of a user are in one
-// lane, in order. The early ends of seasons are sent last, because the server then rejects later
-// results.
+// chunk is a part of the input. Its lanes are sent concurrently. A user's items are in one lane, in
+// order. Early ends of seasons are sent last, because the server then rejects later results.
 type chunk struct {
 	lanes    [][]item
 	ends     []item
-	sizes    []int // size of each lane in bytes
+	sizes    []int // in bytes
 	full     bool  // whether a lane has reached the size of a batch
 	rejected []rejection
-	// all rows, those that a filter excludes, and those from the source of a linked board
+	// linked rows come from the source of a linked board
 	rows, filtered, linked int64
 
-	endOffset int64 // offset of the chunk's end in the input
+	endOffset int64
 }
 
-// run sends the input chunk by chunk. While it sends one, it reads the next.
+// run reads the next chunk while it sends one.
 func (im *importer) run(ctx context.Context) error {
 	type step struct {
 		chunk *chunk
@@ -178,7 +176,7 @@ func (im *importer) run(ctx context.Context) error {
 	}
 }
 
-// read reads one chunk. With the last chunk, it returns io.EOF.
+// read returns io.EOF with the last chunk.
 func (im *importer) read() (*chunk, error) {
 	c := &chunk{lanes: make([][]item, im.inFlight), sizes: make([]int, im.inFlight)}
 	var err error
@@ -202,8 +200,8 @@ func (im *importer) read() (*chunk, error) {
 	return c, err
 }
 
-// add adds a record to the lane of its user. If the record is invalid, add adds a rejection. If it
-// is excluded, add only counts it. An error means that the import must stop.
+// add adds a record to the lane of its user, adds a rejection, or counts an excluded record. An
+// error means that the import must stop.
 func (im *importer) add(c *chunk, r records.Record) error {
 	if r.Err != nil {
 		c.rejected = append(c.rejected, rejection{r.Line, r.Err.Error(), string(r.Raw)})
@@ -252,7 +250,6 @@ func laneOf(user string, lanes int) int {
 	return int(h.Sum32() % uint32(lanes))
 }
 
-// send sends the lanes of c concurrently, then the ends of seasons, and counts the outcomes.
 func (im *importer) send(ctx context.Context, c *chunk) error {
 	lanes := append(slices.Clone(c.lanes), c.ends)
 	outcomes := make([][]*pb.Outcome, len(lanes))
@@ -289,7 +286,7 @@ func (im *importer) send(ctx context.Context, c *chunk) error {
 
 const conflictReason = "CONFLICT: the server has a different result with this match id and revision; the server compares their contents to decide which one counts"
 
-// add counts an outcome. If the row was not applied as given, add returns its rejection and true.
+// add returns a rejection and true if the row was not applied as given.
 func (t *counts) add(o *pb.Outcome, it item) (rejection, bool) {
 	switch o.GetStatus() {
 	case pb.Outcome_APPLIED:

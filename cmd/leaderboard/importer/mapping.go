@@ -22,9 +22,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/records"
 )
 
-// mapping maps the columns of an input to the fields of a result. By default, the columns have the
-// names of the fields of the API's Result. The exported fields are part of an import's identity in
-// the state file.
+// mapping maps columns to the fields of a result, by default those of the API's Result. The
+// exported fields are part of an import's identity in the state file.
 type mapping struct {
 	User, Score, Match, Revision, AchievedAt string
 	ScoreFormat, TimeFormat, TimeZone        string
@@ -34,16 +33,15 @@ type mapping struct {
 	Filters                                  []string          // column=value or column!=value
 
 	usesPoints  bool     // whether results on the board have points, not a score
-	unit        cli.Unit // unit of the scores in the input
+	unit        cli.Unit // of the scores in the input
 	boardUnit   cli.Unit
 	tieBreakers []string // names, in the board's order
 	location    *time.Location
 	constants   map[string]string // by field
 	conditions  []condition
-	needMatch   bool // whether the input must have match ids, because the import cannot generate them
+	needMatch   bool // the import cannot generate match ids
 }
 
-// condition is a filter: the text of a column must equal value, or differ from it if negated.
 type condition struct {
 	column, value string
 	negated       bool
@@ -66,8 +64,8 @@ func (m *mapping) addFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&m.Filters, "filter", nil, "import only rows with `column=value` or column!=value; if repeated, all filters must match")
 }
 
-// bind completes m with the rules of a board. It returns an error if m names a column or a
-// tie-breaker that does not exist. The header is nil for JSON.
+// bind completes m with the rules of a board. It returns an error for an unknown column or
+// tie-breaker. The header is nil for JSON.
 func (m *mapping) bind(flags *pflag.FlagSet, b *pb.Board, header []string) error {
 	m.usesPoints = b.GetPolicy() == pb.Board_SUM || b.GetPolicy() == pb.Board_DECAY
 	m.boardUnit = client.UnitOf(b)
@@ -132,8 +130,7 @@ func (m *mapping) bindConstants() error {
 	return nil
 }
 
-// bindHeader checks that header has exactly one column of each name that a flag gives or a result
-// needs.
+// bindHeader checks that each needed column exists once.
 func (m *mapping) bindHeader(flags *pflag.FlagSet, header []string) error {
 	required := map[string]bool{}
 	for flag, column := range map[string]string{"user": m.User, "score": m.Score, "match": m.Match, "revision": m.Revision, "achieved-at": m.AchievedAt} {
@@ -195,13 +192,12 @@ type item struct {
 	raw     string
 	result  *pb.Result
 	retract bool
-	season  string                         // season of a retraction; empty means the current season
+	season  string                         // season of a retraction; if empty, the server finds it
 	ban     *pb.Ban                        // if set, the item is a ban
 	void    *pb.ExportResultsResponse_Void // if set, the item is a void
 	end     *pb.ExportResultsResponse_End  // if set, the item is an early end
 }
 
-// endItem returns the item for an exported early end, or false.
 func endItem(r records.Record) (it item, ok bool, err error) {
 	text, ok := r.Column("end")
 	if !ok || !text.Composite {
@@ -214,7 +210,6 @@ func endItem(r records.Record) (it item, ok bool, err error) {
 	return item{line: r.Line, raw: string(r.Raw), result: &pb.Result{}, end: end}, true, nil
 }
 
-// voidItem returns the item for an exported void match, or false.
 func voidItem(r records.Record) (it item, ok bool, err error) {
 	text, ok := r.Column("void")
 	if !ok || !text.Composite {
@@ -227,8 +222,7 @@ func voidItem(r records.Record) (it item, ok bool, err error) {
 	return item{line: r.Line, raw: string(r.Raw), result: &pb.Result{MatchId: void.GetMatchId()}, void: void}, true, nil
 }
 
-// banItem returns the item for an exported ban, or false. A ban on the exported board becomes a ban
-// on board.
+// banItem changes a ban on the exported board to a ban on board.
 func banItem(r records.Record, board string) (it item, ok bool, err error) {
 	text, ok := r.Column("ban")
 	if !ok || !text.Composite {
@@ -244,8 +238,8 @@ func banItem(r records.Record, board string) (it item, ok bool, err error) {
 	return item{line: r.Line, raw: string(r.Raw), result: &pb.Result{UserId: ban.GetUserId()}, ban: ban}, true, nil
 }
 
-// item returns the item for a record. It generates a missing match id from matchPrefix and the line
-// number. The error joins the errors of all fields.
+// item generates a missing match id from matchPrefix and the line number. The error joins those of
+// all fields.
 func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
 	it := item{line: r.Line, raw: string(r.Raw), result: &pb.Result{}}
 	var errs []error
@@ -326,8 +320,8 @@ func (m *mapping) setAchievedAt(result *pb.Result, text string) error {
 	return nil
 }
 
-// pointError is the error for a text with a decimal point that can mean two scores. The import
-// stops, because it may have misread earlier rows too.
+// pointError is the error for a decimal point that can mean two scores. The import stops, because
+// it may have misread earlier rows.
 type pointError struct{ text, integer, decimal, format string }
 
 func (e *pointError) Error() string {
@@ -335,8 +329,8 @@ func (e *pointError) Error() string {
 		e.text, e.integer, e.decimal, e.format)
 }
 
-// checkPoint returns a [pointError] if text has a decimal point although the import expects an
-// integer, and would be another score in the board's unit.
+// checkPoint returns a [pointError] if an integer has a decimal point, and would be another score
+// in the board's unit.
 func (m *mapping) checkPoint(text string) error {
 	score, err := m.unit.Parse(text)
 	if err != nil || m.ScoreFormat != "integer" || !strings.Contains(text, ".") {
@@ -370,7 +364,6 @@ func (m *mapping) scalar(r records.Record, name, column string) (string, error) 
 	return c.Text, nil
 }
 
-// decodeColumn decodes the JSON of a column into v. It does nothing without the column.
 func decodeColumn(r records.Record, column string, v any) error {
 	c, ok := r.Column(column)
 	if !ok {
@@ -382,8 +375,8 @@ func decodeColumn(r records.Record, column string, v any) error {
 	return nil
 }
 
-// setTieBreakers takes the tie-breakers from the JSON array in the column tie_breakers. The value
-// of a tie-breaker's own column, or of --const, replaces its element.
+// setTieBreakers reads the JSON array in the column tie_breakers. A tie-breaker's own column, or
+// --const, replaces its element.
 func (m *mapping) setTieBreakers(r records.Record, res *pb.Result, field func(name, column string) string, integer func(name, text string) int64) error {
 	var array []json.Number
 	err := decodeColumn(r, "tie_breakers", &array)
@@ -430,7 +423,6 @@ func (m *mapping) setMetadata(r records.Record, res *pb.Result, field func(name,
 	return nil
 }
 
-// forEachNamed calls set for each name in a group that has a value from a column or from --const.
 func (m *mapping) forEachNamed(group string, columns map[string]string, field func(name, column string) string, set func(name, text string)) {
 	for name, column := range columns {
 		if text := field(group+"."+name, column); text != "" {

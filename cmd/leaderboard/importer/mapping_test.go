@@ -11,7 +11,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/records"
 )
 
-// FuzzImportRow checks that item returns an error or a result that can be sent.
 func FuzzImportRow(f *testing.F) {
 	f.Add([]byte("user_id,points,match_id,revision,achieved_at,attributes,tie_breakers,metadata,retracted,season\nada,3,m,1,2026-01-02,\"{\"\"a\"\":\"\"b\"\"}\",[1],{},true,all\n"), false, "2006-01-02")
 	f.Add([]byte(`{"user_id":"ada","points":"1:02:03.5","tie_breakers":[1,-2],"attributes":{"a":"b"},"metadata":{"x":[null]}}`), true, "rfc3339")

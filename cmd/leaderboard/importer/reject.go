@@ -16,10 +16,10 @@ type rejection struct {
 	raw    string
 }
 
-// rejectFile is the file of rejected rows. The first rejection creates it.
+// The first rejection creates the file.
 type rejectFile struct {
 	path       string
-	appendTo   bool // append to an existing file, instead of replacing it
+	appendTo   bool // append to an existing file
 	warnf      func(format string, args ...any)
 	file       *os.File
 	csv        *csv.Writer

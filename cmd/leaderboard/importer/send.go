@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
 )
 
-// sendLane sends the items of one lane in order: consecutive submits as one batch, other items one
-// by one. It returns an outcome for each item.
+// sendLane sends consecutive submits as one batch, and other items one by one. It returns an
+// outcome for each.
 func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, error) {
 	outcomes := make([]*pb.Outcome, 0, len(items))
 	for len(items) > 0 {
@@ -48,7 +48,7 @@ func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, 
 	return outcomes, nil
 }
 
-// submit sends items as one batch. It retries only results that the server could not apply.
+// submit retries only results that the server could not apply.
 func (im *importer) submit(ctx context.Context, items []item) ([]*pb.Outcome, error) {
 	results := make([]*pb.Result, len(items))
 	pending := make([]int, len(items))
@@ -101,7 +101,6 @@ func (im *importer) setBan(ctx context.Context, ban *pb.Ban) ([]*pb.Outcome, err
 	}, codes.InvalidArgument)
 }
 
-// voidMatch voids a match. The void may arrive before or after the results of the match.
 func (im *importer) voidMatch(ctx context.Context, void *pb.ExportResultsResponse_Void) ([]*pb.Outcome, error) {
 	return importOne(ctx, func(*pb.Outcome) error {
 		_, err := im.Scores.VoidMatch(ctx, &pb.VoidMatchRequest{
@@ -120,8 +119,8 @@ func (im *importer) endSeason(ctx context.Context, end *pb.ExportResultsResponse
 	}, codes.InvalidArgument, codes.NotFound)
 }
 
-// importOne calls send for one item, with retries. A refusal with one of the codes in refusals is
-// the outcome REJECTED. Otherwise send sets the status, by default APPLIED.
+// importOne sends one item, with retries. A refusal in refusals is the outcome REJECTED. By
+// default, the status is APPLIED.
 func importOne(ctx context.Context, send func(*pb.Outcome) error, refusals ...codes.Code) ([]*pb.Outcome, error) {
 	outcome := &pb.Outcome{Status: pb.Outcome_APPLIED}
 	err := client.Retry(ctx, func() error {

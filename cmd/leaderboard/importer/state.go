@@ -17,11 +17,11 @@ import (
 
 type state struct {
 	Identity string `json:"identity"`
-	Offset   int64  `json:"offset"` // in the decompressed input; the server has answered all records before the offset
+	Offset   int64  `json:"offset"` // in the decompressed input; the server has answered all earlier records
 	Counts   counts `json:"counts"`
 }
 
-// contentSum returns the hash of a file's decompressed content. It leaves the file at its start.
+// contentSum returns the hash of a file's decompressed content.
 func (im *importer) contentSum(ctx context.Context, file *os.File, size int64) (string, error) {
 	bar := im.NewBar("reading", size, true)
 	defer func() { _ = bar.Clear() }()
@@ -53,8 +53,7 @@ func (r *contextReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// checkState returns an error if others have access to the state file, because a change could make
-// the import skip rows.
+// A change of the state file could make the import skip rows, so it must be private.
 func (im *importer) checkState() error {
 	mode, open := cli.OpenToOthers(im.state)
 	if !open || im.dryRun {
@@ -63,9 +62,8 @@ func (im *importer) checkState() error {
 	return cli.Usagef("other users may read or change the state file %s (%s); make it private with chmod 600, or name another file with --state", im.state, mode)
 }
 
-// resume sets im.identity, a hash of all that determines this import. It reports whether the state
-// file has this identity, so that the import continues. The hash has the time of the board's
-// creation, so an import into a recreated board starts at the first row.
+// resume sets im.identity, a hash of all that determines this import, and reports whether the state
+// file has it. It has the time of the board's creation, for recreated boards.
 func (im *importer) resume(sum string, b *pb.Board) bool {
 	h := sha256.New()
 	_ = json.NewEncoder(h).Encode([]any{sum, im.mapping, im.format, im.delimiter, im.Server, b.GetBoardId(), b.GetCreatedAt().AsTime()})
@@ -109,6 +107,6 @@ func (im *importer) saveState(offset int64) error {
 
 func (im *importer) removeState() {
 	if im.state != "" && !im.dryRun {
-		_ = os.Remove(im.state) // if the file remains, the next import of this input skips every row
+		_ = os.Remove(im.state) // the next import of this input would skip every row
 	}
 }
