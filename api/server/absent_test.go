@@ -113,7 +113,6 @@ func TestAbsentFields(t *testing.T) {
 	}
 }
 
-// invokeWith calls a method. If the method streams, invokeWith reads one message.
 func (h *harness) invokeWith(key, method string, md protoreflect.MethodDescriptor, req proto.Message) error {
 	out, err := protoregistry.GlobalTypes.FindMessageByName(md.Output().FullName())
 	if err != nil {

@@ -102,8 +102,6 @@ func (gw *gateway) writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ r
 	writeErrorBody(w, httpStatus, status.New(codes.Unimplemented, fmt.Sprintf("%s is not allowed on this route; the allowed methods are %s", r.Method, strings.Join(allowed, ", "))))
 }
 
-// matches reports whether a path matches a pattern of the gateway, such as
-// /v1/users/{user_id=*}:ban.
 func matches(pattern, path string) bool {
 	pattern, verb, hasVerb := strings.Cut(pattern, ":")
 	if hasVerb {

@@ -68,7 +68,6 @@ func (s *Server) logAct(ctx context.Context, act *leaderboard.Act, err error, ob
 	s.options.Log.LogAttrs(ctx, slog.LevelInfo, "administrative act", attrs...)
 }
 
-// messageJSON returns a message in the JSON form of REST.
 func messageJSON(m proto.Message) string {
 	text, err := restjson.Append(nil, m)
 	if err != nil {
@@ -77,7 +76,6 @@ func messageJSON(m proto.Message) string {
 	return string(text)
 }
 
-// fieldJSON returns a JSON object with one field. value is a string or a list of strings.
 func fieldJSON(name string, value any) string {
 	message, err := structpb.NewStruct(map[string]any{name: value})
 	if err != nil {
@@ -134,7 +132,6 @@ func fromAct(a *leaderboard.Act) *pb.Act {
 	}
 }
 
-// actToken returns the token of the page after k, or "" for the zero key.
 func actToken(k leaderboard.ActKey) string {
 	if k.ID == "" {
 		return ""

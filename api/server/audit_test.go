@@ -52,7 +52,7 @@ func TestEveryAdministrativeActHasARecord(t *testing.T) {
 			call[2] = `{"repair":true}`
 		}
 		before := len(h.acts(""))
-		h.do("submit", call[0], call[1], call[2]) // a refused call must have no record
+		h.do("submit", call[0], call[1], call[2])
 		if a := h.do("admin", call[0], call[1], call[2]); a.status != http.StatusOK {
 			t.Errorf("%s: answer %d %s, want 200", name, a.status, a.raw)
 			continue
@@ -205,7 +205,6 @@ func TestAuditLogForgetsAnErasedUser(t *testing.T) {
 	}
 }
 
-// unrecordingStore cannot append to the audit log while broken is set.
 type unrecordingStore struct {
 	leaderboard.Store
 	broken bool

@@ -43,7 +43,6 @@ func TestEveryMethodHasAScope(t *testing.T) {
 	}
 }
 
-// calls has a REST request for every method: HTTP method, path and body.
 var calls = map[string][3]string{
 	"SubmitScore":         {"POST", "/v1/scores", `{"user_id":"u","points":1}`},
 	"BatchSubmitScores":   {"POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`},
@@ -61,7 +60,7 @@ var calls = map[string][3]string{
 	"LookupScores":        {"POST", "/v1/scores:lookup", `{"user_ids":["u"]}`},
 	"GetStats":            {"GET", "/v1/boards/default/stats", ``},
 	"ListSeasons":         {"GET", "/v1/boards/default/seasons", ``},
-	"WatchScores":         {"GET", "/v1/boards/nowhere/watch", ``}, // ends immediately, because the board does not exist
+	"WatchScores":         {"GET", "/v1/boards/nowhere/watch", ``},
 	"ListBoards":          {"GET", "/v1/boards", ``},
 	"GetBoard":            {"GET", "/v1/boards/default", ``},
 	"CreateBoard":         {"POST", "/v1/boards", `{"board_id":"x","matches":true}`},
@@ -116,7 +115,6 @@ func TestEveryMethodChecksTheScope(t *testing.T) {
 	}
 }
 
-// invoke calls a method over gRPC with an empty request and the key of scope s.
 func (h *harness) invoke(s auth.Scope, method string) error {
 	desc, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(strings.ReplaceAll(method[1:], "/", ".")))
 	if err != nil {
@@ -230,7 +228,6 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// If two servers revoke the last two admin keys concurrently, one key remains.
 func TestTwoServersKeepTheLastAdminKey(t *testing.T) {
 	base := newHarness(t, Options{})
 	if err := base.store.DeleteAPIKey(t.Context(), adminKeyID(base)); err != nil {

@@ -15,7 +15,6 @@ import (
 
 const reasonBanned = "USER_BANNED"
 
-// actor returns the caller's id, or "" without credentials.
 func actor(ctx context.Context) string {
 	if a := admissionFrom(ctx); a != nil {
 		return a.caller.ID
@@ -137,8 +136,6 @@ func (s *Server) ListBans(ctx context.Context, req *pb.ListBansRequest) (*pb.Lis
 	return res, nil
 }
 
-// banToken returns the token of the page after k, or "" for the zero key. No id contains a line
-// feed.
 func banToken(k leaderboard.BanKey) string {
 	if k.User == "" {
 		return ""

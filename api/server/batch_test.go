@@ -98,7 +98,6 @@ func TestBadBatchesAcrossBoards(t *testing.T) {
 	if a := h.do("read", "GET", "/v1/boards/cup/scores/ada", nil); a.status != http.StatusNotFound {
 		t.Errorf("after refused calls, ada has %d %s, want 404", a.status, a.raw)
 	}
-	// The results of one user count together on all boards.
 	now = now.Add(time.Minute)
 	h.must("submit", "POST", "/v1/results:batch", `{"results":[`+ada+`,{"user_id":"ada","match_id":"m","points":1}]}`)
 	if a := h.do("submit", "POST", "/v1/scores", `{"user_id":"ada","points":1}`); a.status != http.StatusTooManyRequests {
@@ -121,8 +120,6 @@ func (f failingService) Submit(ctx context.Context, b *leaderboard.Board, result
 	return f.Service.Submit(ctx, b, results)
 }
 
-// A board that cannot be written affects only its own results. If no board can be written, the call
-// fails.
 func TestBatchAcrossBoardsWithFaults(t *testing.T) {
 	base := newHarness(t, Options{})
 	base.createBoard(`{"board_id":"cup","policy":"SUM"}`)

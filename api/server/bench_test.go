@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// BenchmarkREST measures a REST call in the handler, without sockets.
 func BenchmarkREST(b *testing.B) {
 	h := newHarness(b, Options{})
 	for i := range 10 {

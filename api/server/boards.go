@@ -132,8 +132,9 @@ func (s *Server) checkBoard(ctx context.Context, a *admission, r reach, id leade
 
 func (s *Server) seesAll(a *admission) bool { return s.options.Insecure || !a.anonymous() }
 
-// publicBoard returns a board. Errors: [leaderboard.ErrBoardNotFound] if the board is private. It
-// must run before the handler, whose other errors would show that a private board exists.
+// publicBoard returns a board. Errors: [leaderboard.ErrBoardNotFound] if the board is private or
+// unknown. It must run before the handler, whose other errors would show that a private board
+// exists.
 func (s *Server) publicBoard(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := s.service.Board(ctx, id)
 	if err == nil && b.Private {
@@ -145,7 +146,6 @@ func (s *Server) publicBoard(ctx context.Context, id leaderboard.BoardID) (*lead
 	return &b, nil
 }
 
-// resolvedBoard returns the board that checkBoards has read for this call, or nil.
 func resolvedBoard(ctx context.Context, id leaderboard.BoardID) *leaderboard.Board {
 	if a := admissionFrom(ctx); a != nil && a.board != nil && a.board.ID == id {
 		return a.board
@@ -196,7 +196,6 @@ type boardStream struct {
 	method string
 }
 
-// RecvMsg receives a message and checks its boards.
 func (s boardStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err

@@ -34,8 +34,6 @@ func eachMethod(f func(method string, md protoreflect.MethodDescriptor)) {
 	}
 }
 
-// requestFor returns a request of a method. If it has the field board, requestFor sets the field to
-// id and returns true.
 func requestFor(t *testing.T, md protoreflect.MethodDescriptor, id string) (m proto.Message, hasBoard bool) {
 	t.Helper()
 	typ, err := protoregistry.GlobalTypes.FindMessageByName(md.Input().FullName())
@@ -77,7 +75,6 @@ func TestEveryMethodHasAReach(t *testing.T) {
 	}
 }
 
-// newKey creates a key and stores its secret in h.keys.
 func (h *harness) newKey(name string, body map[string]any) {
 	h.t.Helper()
 	body["name"] = name
@@ -99,7 +96,6 @@ func newBoundHarness(t *testing.T) *harness {
 	return h
 }
 
-// Over gRPC, every method refuses a key of other boards. The error names the refused board.
 func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 	h := newBoundHarness(t)
 	checkDenied := func(what string, err error, names string) {
@@ -284,7 +280,6 @@ func TestBoardsOfKeys(t *testing.T) {
 	}
 }
 
-// publicReads are requests that callers without a key may make: HTTP method, path and body.
 var publicReads = [][3]string{
 	{"GET", "/v1/boards/BOARD", ""}, {"GET", "/v1/boards/BOARD/scores", ""}, {"GET", "/v1/boards/BOARD/scores?limit=0", ""},
 	{"GET", "/v1/boards/BOARD/scores?season=bogus", ""}, {"GET", "/v1/boards/BOARD/scores?division=x:y", ""},
@@ -310,7 +305,7 @@ func TestPrivateBoardsAreAsIfAbsent(t *testing.T) {
 	shown := func(a answer) string {
 		a.header.Del("Date")
 		a.header.Del("X-Request-Id")
-		header, _ := json.Marshal(a.header) // sorts the names
+		header, _ := json.Marshal(a.header)
 		return fmt.Sprint(a.status, " ", string(header), " ", a.raw)
 	}
 	for _, r := range publicReads {
@@ -364,7 +359,6 @@ func TestPrivateBoardsAreAsIfAbsent(t *testing.T) {
 	}
 }
 
-// When a board becomes private, the streams without a key end. Streams with a key continue.
 func TestStreamsEndWhenABoardBecomesPrivate(t *testing.T) {
 	h := newHarness(t, Options{PublicRead: true})
 	h.createBoard(`{"board_id":"b","policy":"SUM"}`)

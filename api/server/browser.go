@@ -62,7 +62,7 @@ const minGzipBytes = 1400
 func newGzip() func(http.Handler) http.HandlerFunc {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minGzipBytes))
 	if err != nil {
-		panic(err) // the options are constant
+		panic(err)
 	}
 	return wrap
 }

@@ -388,7 +388,7 @@ func TestFloorRefusesWithTheCurrentScore(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"purse","policy":"SUM","floor":0,"season":{"schedule":"NONE"}}`)
 	h.must("submit", "POST", "/v1/boards/purse/scores", `{"user_id":"u","match_id":"m1","points":10}`)
-	for range 2 { // a replay is refused again
+	for range 2 {
 		a := h.do("submit", "POST", "/v1/boards/purse/scores", `{"user_id":"u","match_id":"m2","points":-11}`)
 		if a.status != http.StatusConflict || a.body["status"] != "FAILED_PRECONDITION" || a.reason() != "FLOOR" {
 			t.Fatalf("submit that goes below the floor: %d %s, want 409 with FLOOR", a.status, a.raw)
@@ -523,7 +523,6 @@ func TestRESTAndGRPCAnswerAlike(t *testing.T) {
 	if status.Code(err) != codes.NotFound {
 		t.Errorf("GetUserScore of a user without an entry: %v, want NOT_FOUND", err)
 	}
-	// JSON has no form for NaN.
 	nan := &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(math.NaN())}}
 	_, err = c.SubmitScore(h.as("submit"), &pb.SubmitScoreRequest{Result: &pb.Result{UserId: "u", Points: proto.Int64(3), Metadata: nan}})
 	if status.Code(err) != codes.InvalidArgument {

@@ -20,7 +20,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// newMonthlyHarness starts a server with the board cup, whose seasons are months, and a clock.
 func newMonthlyHarness(t *testing.T, now time.Time) (*harness, *atomic.Pointer[time.Time]) {
 	clock := &atomic.Pointer[time.Time]{}
 	clock.Store(&now)
@@ -136,7 +135,6 @@ func TestCorrectionsAreRefused(t *testing.T) {
 	}
 }
 
-// A correction that the floor rejects may be accepted later.
 func TestCorrectionsCannotGoBelowTheFloor(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"purse","policy":"SUM","floor":0}`)

@@ -23,7 +23,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// faultyHarness controls the clock, the store and the index of a server.
 type faultyHarness struct {
 	*harness
 	store *faults.Store
@@ -56,7 +55,6 @@ func newFaultyHarness(t *testing.T) *faultyHarness {
 	return h
 }
 
-// readCase is a read over REST and gRPC.
 type readCase struct {
 	method, path, body string
 	call               func(pb.LeaderboardServiceClient, *faultyHarness) (proto.Message, error)
@@ -144,7 +142,6 @@ func mustJSON(t testing.TB, m proto.Message) string {
 	return string(b)
 }
 
-// find returns the values of a key in v, at any depth.
 func find(v any, key string) []any {
 	var all []any
 	switch v := v.(type) {

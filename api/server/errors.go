@@ -24,7 +24,8 @@ const errorDomain = "leaderboard"
 // matches applies. If verbatim is set, the caller receives the whole text of the error; otherwise
 // only the text of err, and the server logs the cause. Both texts end with the advice.
 //
-// The reason SEASON_OPEN must not be used: old documentation gave it another meaning.
+// The reason SEASON_OPEN must not be used: old documentation listed it, although no call returned
+// it.
 var codeOf = []struct {
 	err      error
 	code     codes.Code
@@ -115,7 +116,6 @@ func tooManyError(reason, message string) error {
 	return newStatus(codes.ResourceExhausted, message, errorInfo(reason), &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
 }
 
-// violations returns the errors of fields as a text and as an error detail.
 func violations(fields []*leaderboard.FieldError) (string, *errdetails.BadRequest) {
 	bad := &errdetails.BadRequest{}
 	var texts []string
@@ -156,7 +156,6 @@ func newStatus(code codes.Code, message string, details ...protoadapt.MessageV1)
 	return s.Err()
 }
 
-// fieldErrors returns every FieldError in the tree of err.
 func fieldErrors(err error) []*leaderboard.FieldError {
 	// errors.As finds only the first of several joined errors.
 	if f, ok := err.(*leaderboard.FieldError); ok { //nolint:errorlint // see above

@@ -64,7 +64,6 @@ func (s *Server) withClient(ctx context.Context) context.Context {
 	return peer.NewContext(ctx, &client)
 }
 
-// clientOf returns the client's address without its port, or "" if it is unknown.
 func clientOf(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {

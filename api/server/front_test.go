@@ -30,7 +30,6 @@ type reply struct {
 	Header     http.Header
 }
 
-// request sends a request. header has alternating names and values.
 func request(t *testing.T, method, url, body string, header ...string) (reply, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -78,7 +77,6 @@ func TestSeparateProbes(t *testing.T) {
 	}
 }
 
-// limitedPeers starts a server that admits one call without a key from each address.
 func limitedPeers(t *testing.T, proxies ...string) (rest, overGRPC string) {
 	t.Helper()
 	o := Options{PublicRead: true, Limits: auth.Limits{PerPeer: auth.Rate{PerSecond: 0.0001, Burst: 1}}}
@@ -126,7 +124,6 @@ func TestForwardedClientsAreLimitedSeparately(t *testing.T) {
 			if res, body := request(t, "GET", "http://"+rest+"/v1/scores", "", header(tt.second)...); res.StatusCode != want {
 				t.Errorf("REST answers the second call with %s %s, want %d", res.Status, body, want)
 			}
-			// REST and gRPC of one server share the limits.
 			_, overGRPC := limitedPeers(t, tt.proxies...)
 			c := pb.NewLeaderboardServiceClient(dial(t, overGRPC))
 			call := func(values []string) codes.Code {
@@ -347,7 +344,7 @@ func TestGzipDoesNotDelayEvents(t *testing.T) {
 		t.Errorf("the first event has %d entries, want 0", list.Count)
 	}
 	request(t, "POST", "http://"+rest+"/v1/scores", `{"user_id":"u","match_id":"m","points":1}`, "Authorization", "Bearer "+h.keys["submit"])
-	if list := nextList(); list.Count != 1 { // the stream is still open
+	if list := nextList(); list.Count != 1 {
 		t.Errorf("the event after a submit has %d entries, want 1", list.Count)
 	}
 }

@@ -128,7 +128,6 @@ func verbAndPath(rule *annotations.HttpRule) (verb, path string) {
 // pattern converts a path template to the form of [runtime.HTTPPattern]: {board=*} for {board}.
 func pattern(template string) string { return strings.ReplaceAll(template, "}", "=*}") }
 
-// ServeHTTP serves the paths under /v1/.
 func (gw *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// If RawPath is set, the ServeMux splits RawPath and then unescapes each segment. Otherwise it
 	// splits Path, and unescapes the segments twice.

@@ -110,7 +110,6 @@ func (h *harness) withT(t testing.TB) *harness {
 
 func (h *harness) client() pb.LeaderboardServiceClient { return pb.NewLeaderboardServiceClient(h.conn) }
 
-// as returns a context for gRPC calls with the key of a scope, or without a key if scope is "".
 func (h *harness) as(scope string) context.Context {
 	if scope == "" {
 		return h.t.Context()
@@ -147,7 +146,6 @@ func (h *harness) do(scope, method, path string, body any) answer {
 	return h.send(req)
 }
 
-// send fails the test if an answer with status 429 has no Retry-After.
 func (h *harness) send(req *http.Request) answer {
 	h.t.Helper()
 	res, err := h.http.Client().Do(req)
@@ -169,7 +167,6 @@ func (h *harness) send(req *http.Request) answer {
 	return a
 }
 
-// must is like do, but fails the test unless the status is 200.
 func (h *harness) must(scope, method, path string, body any) map[string]any {
 	h.t.Helper()
 	a := h.do(scope, method, path, body)
@@ -179,7 +176,6 @@ func (h *harness) must(scope, method, path string, body any) map[string]any {
 	return a.body
 }
 
-// get returns the part of a JSON value at a path of keys and indexes, or nil.
 func get(v any, path ...any) any {
 	for _, p := range path {
 		switch p := p.(type) {
@@ -197,7 +193,6 @@ func get(v any, path ...any) any {
 	return v
 }
 
-// violations returns the invalid fields that an error names.
 func (a answer) violations() []string {
 	var fields []string
 	details, _ := a.body["details"].([]any)

@@ -490,7 +490,6 @@ func TestIDsInPaths(t *testing.T) {
 	}
 }
 
-// storeResult stores a result with ids that the API refuses for new results.
 func (h *harness) storeResult(id string) {
 	h.t.Helper()
 	b, err := h.service.Board(h.t.Context(), leaderboard.DefaultBoard)

@@ -86,7 +86,6 @@ func boundUnreadBody(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newMux returns the handler of paths outside /v1/.
 func (s *Server) newMux() http.Handler {
 	mux := http.NewServeMux()
 	if !s.options.SeparateProbes {
@@ -114,7 +113,6 @@ func (s *Server) setHeaders(h http.Header, r *http.Request) {
 	}
 }
 
-// newHandler returns the handler of all HTTP requests. It passes paths under /v1/ to gw.
 func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 	// A web page can make a browser on this machine send requests to an insecure server.
 	// crossOrigin refuses requests of pages from other origins. With DNS rebinding, a page has the
@@ -181,7 +179,6 @@ type answerWriter struct {
 // extendDeadline ignores the error, because the ResponseWriters of tests have no deadlines.
 func (w *answerWriter) extendDeadline() { _ = w.SetWriteDeadline(time.Now().Add(writeTimeout)) }
 
-// WriteHeader writes the status and the header.
 func (w *answerWriter) WriteHeader(status int) {
 	h := w.Header()
 	if status == http.StatusOK && w.cacheControl != "" && !w.wroteHeader && cacheable(h) {

@@ -40,7 +40,6 @@ var (
 	_ grpc.ServiceRegistrar    = (*inProcessConn)(nil)
 )
 
-// newInProcessConn returns a connection with the given interceptors, the outermost first.
 func newInProcessConn(unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) *inProcessConn {
 	return &inProcessConn{
 		unaries: map[string]unaryMethod{},

@@ -18,7 +18,6 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// echo is a service whose answer depends on the board of the request.
 type echo struct {
 	pb.UnimplementedLeaderboardServiceServer
 	pb.UnimplementedAdminServiceServer
@@ -71,8 +70,6 @@ func (e echo) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardServi
 	return nil
 }
 
-// connections returns two connections to the same service, "in process" and "remote", over a
-// listener.
 func connections(t *testing.T, serve func(grpc.ServiceRegistrar), unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) map[string]grpc.ClientConnInterface {
 	local := newInProcessConn(unary, stream)
 	serve(local)
@@ -164,7 +161,6 @@ func TestInProcessCallsBehaveAsRemoteCalls(t *testing.T) {
 	}
 }
 
-// When a caller cancels, a handler that waits or sends returns.
 func TestInProcessStreamEndsWithItsCaller(t *testing.T) {
 	for _, board := range []string{"silent", "endless"} {
 		service := &echo{begun: make(chan struct{}), ended: make(chan struct{})}

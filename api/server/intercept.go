@@ -123,7 +123,6 @@ type lateStream struct {
 	method string
 }
 
-// RecvMsg receives and decodes a message.
 func (s lateStream) RecvMsg(m any) error {
 	var raw rawMessage
 	if err := s.api.receive(s.Context(), &raw, s.ServerStream.RecvMsg); err != nil {
@@ -147,7 +146,6 @@ func decodeLate(ctx context.Context, req any, info *grpc.UnaryServerInfo, next g
 	return next(ctx, req)
 }
 
-// resultsByUser returns how many results a request submits, corrects or retracts, by user.
 func resultsByUser(req any) map[string]int {
 	switch req := req.(type) {
 	case *pb.SubmitScoreRequest:
@@ -177,7 +175,7 @@ func resultsByUser(req any) map[string]int {
 // callInfo stores facts about a call for the log. Inner interceptors set them.
 type callInfo struct {
 	caller  string
-	request string // the request's id
+	request string
 	cause   error
 }
 

@@ -28,7 +28,6 @@ import (
 
 var tokenNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// sign returns a token that is valid at tokenNow, unless modify changes its claims.
 func sign(t testing.TB, key []byte, modify func(map[string]any)) string {
 	t.Helper()
 	claims := map[string]any{"iss": "https://id.example", "aud": "leaderboard", "sub": "player-7", "exp": tokenNow.Add(time.Hour).Unix(), "nbf": tokenNow.Add(-time.Hour).Unix()}

@@ -141,7 +141,6 @@ func TestLimitsPerUser(t *testing.T) {
 	}
 }
 
-// A batch takes tokens from the buckets of all its users, or from none.
 func TestLimitsPerUserAreTakenTogether(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerUser: auth.Rate{PerSecond: 0.5, Burst: 2}}})
@@ -218,7 +217,6 @@ func (c *countingStore) APIKey(ctx context.Context, hash [32]byte) (leaderboard.
 	return c.Store.APIKey(ctx, hash)
 }
 
-// getFrom sends a GET through a trusted proxy, for a client address.
 func (h *harness) getFrom(client, key, path string) answer {
 	h.t.Helper()
 	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.http.URL+path, nil)

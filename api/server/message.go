@@ -77,7 +77,6 @@ func spendValues(b []byte, md protoreflect.MessageDescriptor, budget, depth int)
 	return budget
 }
 
-// checkCounts checks the number of results in a batch, or of users in a lookup.
 func checkCounts(req any) error {
 	field, n, limit := "", 1, 1
 	switch req := req.(type) {

@@ -49,7 +49,6 @@ func maxMessageBytes(method string) int {
 	return maxBodyBytes
 }
 
-// body is the body of a request after the gateway has read it.
 type body struct {
 	bytes.Reader
 	message proto.Message // nil if the route has no body or the request is refused

@@ -60,8 +60,6 @@ func (s *Server) ListUserResults(ctx context.Context, req *pb.ListUserResultsReq
 	return res, nil
 }
 
-// resultToken returns the token of the page after p, or "" for the zero position. No id contains a
-// line feed.
 func resultToken(p ranking.ResultPosition) string {
 	if p.Match == "" {
 		return ""

@@ -84,7 +84,6 @@ type admission struct {
 
 type admissionKey struct{}
 
-// admissionFrom returns the decision about a call, or nil if the guard has not decided yet.
 func admissionFrom(ctx context.Context) *admission {
 	a, _ := ctx.Value(admissionKey{}).(*admission)
 	return a

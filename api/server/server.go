@@ -91,7 +91,7 @@ type Options struct {
 	// TracerProvider, unless nil, records a span of each call, except streams of changes. Its
 	// parent is the caller's traceparent.
 	TracerProvider trace.TracerProvider
-	// LogCalls logs every call at level info, not debug.
+	// LogCalls logs calls without a fault of the server at level info, not debug.
 	LogCalls bool
 	// Log and Metrics may be nil.
 	Log     *slog.Logger

@@ -232,7 +232,6 @@ func TestCrossOriginRequests(t *testing.T) {
 	}
 }
 
-// faulty is a service whose Page fails with the error of page.
 type faulty struct {
 	*ranking.Service
 	page func(context.Context) error
@@ -402,7 +401,6 @@ func newAuthority(t *testing.T, name string) *authority {
 	return &authority{key, cert, writeFile(t, "ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
 }
 
-// issue signs a certificate for 127.0.0.1.
 func (a *authority) issue(t *testing.T, serial int64) (certFile, keyFile string) {
 	t.Helper()
 	key := mustEC(t)
@@ -419,7 +417,6 @@ func (a *authority) issue(t *testing.T, serial int64) (certFile, keyFile string)
 		writeFile(t, "key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
 }
 
-// serveOnFreePorts runs Serve on free ports. stop stops the server and returns the error of Serve.
 func serveOnFreePorts(t *testing.T, s *Server) (rest, grpcAddr string, stop func() error) {
 	t.Helper()
 	var listeners [2]net.Listener
@@ -552,7 +549,6 @@ func TestTLSSettings(t *testing.T) {
 	}
 }
 
-// A stopping server ends streams and lets running calls finish.
 func TestServeStops(t *testing.T) {
 	base := newHarness(t, Options{})
 	running, finish := make(chan struct{}, 2), make(chan struct{})

@@ -36,7 +36,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// onSockets serves h on two loopback sockets until the end of the test.
 func (h *harness) onSockets() (rest, overGRPC string) {
 	h.t.Helper()
 	listeners := make([]net.Listener, 2)
@@ -176,7 +175,6 @@ func TestHealthFollowsReadiness(t *testing.T) {
 	}
 }
 
-// Health and reflection have the limits of other calls.
 func TestHealthAndReflectionPassTheGuard(t *testing.T) {
 	h := newHarness(t, Options{Limits: auth.Limits{PerPeer: auth.Rate{PerSecond: 0.001, Burst: 4}}})
 	_, address := h.onSockets()
@@ -246,7 +244,6 @@ func exchange(t testing.TB, address, request string) (string, time.Duration) {
 	return string(got), time.Since(began)
 }
 
-// A client may announce a body and not send it. The server answers within seconds.
 func TestAnnouncedBodiesAreNotWaitedFor(t *testing.T) {
 	h := newHarness(t, Options{ReceiveTimeout: time.Second})
 	rest, _ := h.onSockets()
@@ -372,8 +369,7 @@ func (c *h2) begin(stream uint32, method, authorization string) {
 }
 
 // grants returns the bytes that the server granted to each stream. It waits for n streams, and half
-// a
-// second for further ones.
+// a second for further ones.
 func (c *h2) grants(n int) map[uint32]uint32 {
 	c.t.Helper()
 	granted := map[uint32]uint32{}
@@ -404,7 +400,6 @@ func (c *h2) grants(n int) map[uint32]uint32 {
 	}
 }
 
-// readEnds reads until n streams have ended, and returns their gRPC codes.
 func (c *h2) readEnds(n int) map[uint32]string {
 	c.t.Helper()
 	codes := map[uint32]string{}
@@ -588,7 +583,6 @@ func TestBodiesWithoutAKeyHaveADeadline(t *testing.T) {
 	}
 }
 
-// holdAnonymous takes all slots of 127.0.0.1 until free is called.
 func (h *harness) holdAnonymous() (free func()) {
 	h.t.Helper()
 	var releases []func()
@@ -606,7 +600,6 @@ func (h *harness) holdAnonymous() (free func()) {
 	}
 }
 
-// waitForAnonymous waits until n calls without a key have a slot or wait for one.
 func (h *harness) waitForAnonymous(n int) {
 	h.t.Helper()
 	waitFor(h.t, fmt.Sprintf("%d calls without a key to send a message", n), func() bool {
@@ -697,7 +690,6 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// readReset reads until the server resets a stream.
 func (c *h2) readReset() (stream uint32, code http2.ErrCode) {
 	c.t.Helper()
 	for {
@@ -736,7 +728,6 @@ func TestSilentConnectionsEnd(t *testing.T) {
 	}
 }
 
-// exchangeWithin repeats exchange on a slow machine.
 func exchangeWithin(t testing.TB, address, request string) (got string, took time.Duration) {
 	t.Helper()
 	for range 4 {
@@ -788,7 +779,6 @@ func TestStreamsAreBoundedOverREST(t *testing.T) {
 	}
 }
 
-// A client may begin a TLS handshake and not continue.
 func TestHandshakesHaveADeadline(t *testing.T) {
 	t.Parallel()
 	_, rest, overGRPC := tlsHarness(t, Options{HandshakeTimeout: time.Second})

@@ -89,7 +89,6 @@ func (s *Server) submit(ctx context.Context, method string, o submitOptions, b *
 	return receipts, err
 }
 
-// addExtras adds the optional parts that a request asks for.
 func (s *Server) addExtras(ctx context.Context, o extraOptions, b *leaderboard.Board, receipts []ranking.Receipt) {
 	if o.GetIncludePreviousRank() {
 		s.addExtra(ctx, b, "previous ranks", func(ctx context.Context) error { return s.service.AddPreviousRanks(ctx, b, receipts) })
@@ -115,7 +114,6 @@ func (s *Server) addExtra(ctx context.Context, b *leaderboard.Board, part string
 	}
 }
 
-// submitAndWait waits until results are applied, and measures the time.
 func (s *Server) submitAndWait(ctx context.Context, method string, b *leaderboard.Board, results []leaderboard.MatchResult) ([]ranking.Receipt, error) {
 	start := time.Now()
 	receipts, err := s.service.Submit(ctx, b, results)

@@ -21,7 +21,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// newTracedHarness is like newHarness, and records the spans of the server and the engine.
 func newTracedHarness(t testing.TB, samplers ...trace.Sampler) (*harness, *tracetest.InMemoryExporter) {
 	t.Helper()
 	spans := tracetest.NewInMemoryExporter()

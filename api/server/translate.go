@@ -13,7 +13,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// boardID returns id, or the default board if id is empty.
 func boardID(id string) leaderboard.BoardID {
 	return cmp.Or(leaderboard.BoardID(id), leaderboard.DefaultBoard)
 }
@@ -81,7 +80,6 @@ func fromLine(l *ranking.Line) *pb.Entry {
 	return e
 }
 
-// totalOrNil returns the number of entries, or nil if it is unknown.
 func totalOrNil(a *ranking.About) *int64 {
 	if a.Degraded {
 		return nil

@@ -52,7 +52,6 @@ func (h *harness) watch(path string) *events {
 	return &events{h.t, res.Body, bufio.NewReader(res.Body)}
 }
 
-// next returns the next event, or false at the end of the stream.
 func (e *events) next() (event, bool) {
 	e.t.Helper()
 	var ev event
@@ -311,7 +310,7 @@ func TestPanicsOfStreamsAreRecovered(t *testing.T) {
 	sent := make(chan error)
 	go func() { sent <- send(&pb.WatchScoresResponse{}) }()
 	<-stream.sending
-	stop() // the handler returns
+	stop()
 	if err := <-sent; !errors.Is(err, context.Canceled) {
 		t.Errorf("send of a stream that ended: %v, want context.Canceled", err)
 	}

@@ -87,7 +87,7 @@ func (s *server) replaceConfiguredKey(ctx context.Context, keys []leaderboard.AP
 		}
 		err := s.store.DeleteAPIKey(ctx, k.ID)
 		if errors.Is(err, leaderboard.ErrAPIKeyNotFound) {
-			continue // another node has deleted it
+			continue
 		}
 		if err != nil {
 			return err

@@ -23,7 +23,6 @@ func (s *testServer) runWithKey(t *testing.T, key string, args ...string) comman
 	return command(t, "", []string{"LEADERBOARD_SERVER=" + s.grpc, "LEADERBOARD_KEY=" + key}, args...)
 }
 
-// firstKey returns the admin key that the server wrote to a file when it started.
 func (s *testServer) firstKey(t *testing.T) string {
 	t.Helper()
 	_, rest, _ := strings.Cut(s.stdout.String(), "admin key is in ")
@@ -34,7 +33,6 @@ func (s *testServer) firstKey(t *testing.T) string {
 	return keyIn(t, s, path)
 }
 
-// putKeys stores keys in a data folder that no server uses.
 func putKeys(t *testing.T, data string, keys ...leaderboard.APIKey) {
 	t.Helper()
 	store, err := pebble.Open(data, pebble.Options{})

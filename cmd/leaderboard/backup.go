@@ -21,7 +21,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
 )
 
-// backups makes backups of an embedded store, and updates their metrics.
 type backups struct {
 	folder      *backup.Folder
 	lastSuccess prometheus.Gauge
@@ -52,7 +51,6 @@ func checkStore(ctx context.Context, dir string) error {
 	return err
 }
 
-// makeNamed makes a backup with a name from a caller of the API.
 func (b *backups) makeNamed(ctx context.Context, name string) error {
 	if backup.Reserved(name) {
 		return &leaderboard.FieldError{Field: "name", Problem: fmt.Sprintf("%q is reserved for scheduled backups; choose another name", name)}
@@ -73,7 +71,6 @@ func (b *backups) count(err error) {
 	b.lastSuccess.SetToCurrentTime()
 }
 
-// run makes backups on the schedule of c, until ctx is done.
 func (b *backups) run(ctx context.Context, c *config.Config, log *slog.Logger) {
 	b.folder.Run(ctx, c.BackupEvery, c.BackupKeep, func(o backup.Outcome) {
 		b.count(o.Err)

@@ -26,7 +26,6 @@ func parseObject(t *testing.T, text string) map[string]any {
 	return v
 }
 
-// standings returns the entries that top prints, each as JSON.
 func standings(t *testing.T, s *testServer, args ...string) []string {
 	t.Helper()
 	data := parseObject(t, s.ok(t, append([]string{"top", "--limit", "1000", "--json"}, args...)...))["data"].(map[string]any)
@@ -41,7 +40,6 @@ func standings(t *testing.T, s *testServer, args ...string) []string {
 	return list
 }
 
-// checkContains fails the test if text lacks one of want.
 func checkContains(t *testing.T, text string, want ...string) {
 	t.Helper()
 	for _, w := range want {
@@ -470,7 +468,6 @@ func findFileWith(t *testing.T, dir, text string) string {
 	return found
 }
 
-// hasRow reports whether a table has a row that begins with fields.
 func hasRow(text string, fields ...string) bool {
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) >= len(fields) && slices.Equal(f[:len(fields)], fields) {

@@ -16,7 +16,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// startDemo runs the demo and returns after all matches are played.
 func startDemo(t *testing.T, data string, matches []demo.Match) (out *output, stop func() error) {
 	t.Helper()
 	c := config.Default()
@@ -48,7 +47,6 @@ func TestDemo(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	out, stop := startDemo(t, data, matches)
 
-	// The test recounts the matches.
 	points, wins, december, ever := map[string]int64{}, map[string]int64{}, map[string]int64{}, map[string]int64{}
 	for _, m := range matches {
 		for _, side := range []struct {

@@ -17,7 +17,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 )
 
-// clientID identifies the program to Redis and Kafka.
 const clientID = "leaderboard"
 
 // openDistributed connects to Cassandra, Redis and Kafka. It also succeeds without Kafka, which

@@ -8,7 +8,6 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// olderServer does not know the field dry_run.
 type olderServer struct {
 	pb.UnimplementedLeaderboardServiceServer
 	scores pb.LeaderboardServiceClient

@@ -28,7 +28,6 @@ func (s *clockedServer) fillAndPass(t *testing.T, d time.Duration) {
 	}
 }
 
-// rulesOf returns a board as "board show --json" prints it, without created_at.
 func rulesOf(t *testing.T, s *clockedServer, board string) map[string]any {
 	t.Helper()
 	b := parseObject(t, s.ok(t, "board", "show", board, "--json"))
@@ -36,7 +35,6 @@ func rulesOf(t *testing.T, s *clockedServer, board string) map[string]any {
 	return b
 }
 
-// textsOf returns a text for each season, each checksum and each ladder of a board.
 func textsOf(t *testing.T, s *clockedServer, board string) map[string]string {
 	t.Helper()
 	b, err := s.Board(t.Context(), leaderboard.BoardID(board))
@@ -63,7 +61,7 @@ func textsOf(t *testing.T, s *clockedServer, board string) map[string]string {
 					Query: ranking.Query{Board: b.ID, Season: leaderboard.SeasonID(id), Division: division, Method: method}, Limit: 1000,
 				})
 				if errors.Is(err, leaderboard.ErrInvalid) {
-					continue // the board does not have the division
+					continue
 				}
 				if err != nil {
 					t.Fatal(err)

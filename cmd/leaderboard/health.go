@@ -48,7 +48,6 @@ It needs no key.`,
 	return cmd
 }
 
-// probe sends a GET request to the server on this machine.
 func probe(ctx context.Context, c *config.Config, path string) (string, error) {
 	scheme, transport := "http", &http.Transport{}
 	address, setting := c.HTTP, "http"

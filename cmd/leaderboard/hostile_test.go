@@ -24,7 +24,6 @@ import (
 // and reverse text.
 const hostileText = "x\x1b]0;owned\x07\x1b[2J\r\nforged: 0 differences\u202e\u2066\u009b31m\x7f\u2028"
 
-// hostileServer answers every call with messages whose strings are hostileText.
 type hostileServer struct {
 	flags bool  // value of every field of type bool
 	err   error // if not nil, every call fails with it

@@ -298,7 +298,6 @@ func manyRows(users, rows int) string {
 	return b.String()
 }
 
-// At the end, the board is as after an import without interruptions.
 func TestImportContinuesAfterInterruptions(t *testing.T) {
 	const rows = 3000
 	s := startInsecure(t)
@@ -341,7 +340,6 @@ func TestImportContinuesAfterInterruptions(t *testing.T) {
 	if diff := cmp.Diff(scoresOf(t, s, "whole"), scoresOf(t, s, "parts")); diff != "" {
 		t.Errorf("the board of the import in parts (-want +got):\n%s", diff)
 	}
-	// The state of another import is ignored.
 	allowed.Store(1)
 	sent.Store(0)
 	p.fails(t, exitFailure, []string{"stopped after"}, "import", file, "--board", "parts", "--batch", "100", "--in-flight", "1")
@@ -363,7 +361,6 @@ func scoresOf(t *testing.T, s *testServer, board string) map[string]float64 {
 	return scores
 }
 
-// If the server could not apply some results of a batch, the import retries only these.
 func TestImportRetries(t *testing.T) {
 	s := startInsecure(t)
 	var mu sync.Mutex
@@ -373,7 +370,7 @@ func TestImportRetries(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if calls++; calls%3 == 1 && calls < 8 {
-				return status.Error(codes.Unavailable, "not now") // before the batch is applied
+				return status.Error(codes.Unavailable, "not now")
 			}
 			return nil
 		},
@@ -386,7 +383,7 @@ func TestImportRetries(t *testing.T) {
 				o.Reset()
 				o.Status = pb.Outcome_FAILED
 			case 2:
-				return status.Error(codes.DeadlineExceeded, "too late") // after the batch is applied
+				return status.Error(codes.DeadlineExceeded, "too late")
 			}
 			return nil
 		})

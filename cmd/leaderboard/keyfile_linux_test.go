@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newTerminal returns a pseudo-terminal. A command writes to tty, and the test reads from screen.
 func newTerminal(t *testing.T) (screen, tty *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

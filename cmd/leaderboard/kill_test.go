@@ -26,7 +26,6 @@ const (
 	killUsers   = 50
 )
 
-// child is a server in a separate process, which a test can kill.
 type child struct {
 	cmd               *exec.Cmd
 	stderr            *output
@@ -35,7 +34,6 @@ type child struct {
 
 func startChild(t *testing.T, data string) *child { return startChildWith(t, data) }
 
-// startChildWith starts a server in a separate process, and waits until it is ready.
 func startChildWith(t *testing.T, data string, args ...string) *child {
 	t.Helper()
 	c := &child{stderr: &output{}}
@@ -67,7 +65,6 @@ func (c *child) kill() {
 	}
 }
 
-// ledger records the results that were sent, and those that the server acknowledged.
 type ledger struct {
 	mu    sync.Mutex
 	sent  map[string]int64 // points by user/match
@@ -86,7 +83,6 @@ func (k *ledger) ack(user, match string) {
 	k.acked[user+"/"+match] = true
 }
 
-// write submits single results and batches in turn, until a call fails.
 func (k *ledger) write(ctx context.Context, c *client.Client, round, writer int, r *rand.Rand) {
 	for n := 0; ; n++ {
 		results := make([]*pb.Result, 1+r.IntN(20)*(n%2))
@@ -118,7 +114,7 @@ func (k *ledger) write(ctx context.Context, c *client.Client, round, writer int,
 	}
 }
 
-// After each kill, the server has every acknowledged result, no others than those sent, and the
+// After each kill, the server has every acknowledged result, only results that were sent, and the
 // ranks of a recount.
 func TestKilledServerKeepsAcknowledgedResults(t *testing.T) {
 	runSeed, kills := seed.New(t), seed.Runs(t, 7)

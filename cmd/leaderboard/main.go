@@ -35,7 +35,7 @@ func (discardLogger) Printf(context.Context, string, ...any) {}
 const (
 	exitOK          = 0
 	exitFailure     = 1
-	exitUsage       = 2 // the command line or the configuration is wrong
+	exitUsage       = 2
 	exitDifferences = 3 // verify found differences and did not repair all of them
 )
 

@@ -46,7 +46,6 @@ func eventually(t *testing.T, description string, condition func() bool) {
 	}
 }
 
-// output is a buffer that is safe for concurrent use.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -81,7 +80,6 @@ type testServer struct {
 	stop           func() int // stops the server and returns the exit code
 }
 
-// startServer runs the command serve, and waits until the server is ready.
 func startServer(t *testing.T, data string, environ []string, args ...string) *testServer {
 	t.Helper()
 	s := &testServer{stdout: &output{}, stderr: &output{}}
@@ -118,13 +116,11 @@ type commandResult struct {
 	code           int
 }
 
-// The method do runs a command that calls s.
 func (s *testServer) do(t *testing.T, args ...string) commandResult {
 	t.Helper()
 	return command(t, "", []string{"LEADERBOARD_SERVER=" + s.grpc}, args...)
 }
 
-// The method ok runs a command that must succeed, and returns its standard output.
 func (s *testServer) ok(t *testing.T, args ...string) string {
 	t.Helper()
 	r := s.do(t, args...)
@@ -164,7 +160,6 @@ func command(t *testing.T, stdin string, environ []string, args ...string) comma
 	return commandResult{stdout.String(), stderr.String(), code}
 }
 
-// commands calls visit for every command below cmd, except help and completion.
 func commands(cmd *cobra.Command, visit func(*cobra.Command)) {
 	for _, c := range cmd.Commands() {
 		if c.Name() == "help" || c.Name() == "completion" {

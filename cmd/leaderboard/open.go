@@ -47,7 +47,7 @@ type server struct {
 	// distributed server.
 	backup  func(ctx context.Context, name string) error
 	backups *backups
-	closers []func() error // called from last to first
+	closers []func() error
 
 	rest         net.Listener            // REST and probes; nil without the API role if admin is set
 	grpc         net.Listener            // nil without the API role
@@ -140,10 +140,8 @@ func (s *server) finishWrites() error {
 	return nil
 }
 
-// closeLater registers f, which close calls in reverse order.
 func (s *server) closeLater(f func() error) { s.closers = append(s.closers, f) }
 
-// newAPI loads the certificates, and returns the part that answers gRPC and REST.
 func (s *server) newAPI(ctx context.Context) (*apiserver.Server, error) {
 	c := s.config
 	var err error
@@ -185,8 +183,6 @@ func (s *server) newAPI(ctx context.Context) (*apiserver.Server, error) {
 	})
 }
 
-// listen opens the listeners. Without the API role, a server only answers probes: at the admin
-// address, or else at the http address.
 func (s *server) listen() (err error) {
 	c := s.config
 	if c.Admin != "" {
@@ -283,7 +279,6 @@ func (s *server) ready() error {
 	return nil
 }
 
-// load fills the index. It retries while the store or the index is unavailable.
 func (s *server) load(ctx context.Context, progress ranking.Progress) error {
 	delays := backoff.NewExponentialBackOff()
 	delays.MaxInterval = 10 * time.Second

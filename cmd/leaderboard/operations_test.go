@@ -118,7 +118,7 @@ func TestOperationsOfAnEmbeddedServer(t *testing.T) {
 			name := strings.Fields(line)[1]
 			commands = append(commands, name)
 			if name == "restore" {
-				run("leaderboard submit bob --points 5 --match m") // after the backup
+				run("leaderboard submit bob --points 5 --match m")
 				s.stop()
 			}
 			run(line)

@@ -24,8 +24,6 @@ func openUmask(t *testing.T) {
 	t.Cleanup(func() { syscall.Umask(old) })
 }
 
-// checkPrivate checks that others have no access to path and below, and returns the number of
-// files.
 func checkPrivate(t *testing.T, path string) (files int) {
 	t.Helper()
 	err := filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {

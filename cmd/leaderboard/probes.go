@@ -40,7 +40,6 @@ func (s *server) serveProbes(onError func(error)) (stop func()) {
 	}
 }
 
-// probesURL returns the URL of the probes for this machine.
 func (s *server) probesURL() string {
 	if s.admin != nil {
 		return "http://" + reachableAddress(s.admin.Addr().String())

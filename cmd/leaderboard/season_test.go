@@ -35,7 +35,6 @@ func TestSeasonEnd(t *testing.T) {
 	checkContains(t, s.ok(t, "season", "list", "--board", "cup"), "grace")
 }
 
-// clockedServer is a server whose clock the test sets.
 type clockedServer struct {
 	*testServer
 	*ranking.Service
@@ -67,7 +66,6 @@ func startClocked(t *testing.T, now time.Time) *clockedServer {
 	return s
 }
 
-// pass moves the clock forward by d, and runs a sweep, which seals the closed seasons.
 func (s *clockedServer) pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	now := s.clock.Load().Add(d)

@@ -126,7 +126,6 @@ func addressOf(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// url returns the URL of the HTTP listener for this machine.
 func (s *server) url() string {
 	scheme := "http"
 	if s.config.TLS.Cert != "" {

@@ -197,7 +197,7 @@ func TestServeErrorsSayWhatToDo(t *testing.T) {
 	}
 	serve("--data", t.TempDir(), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", cert).
 		mustFail(t, exitUsage, []string{"tls.cert (--tls-cert): certificate"}, []string{"serve"})
-	s.ok(t, "top") // the first server still works
+	s.ok(t, "top")
 }
 
 func TestStoppingEndsStreams(t *testing.T) {
@@ -224,7 +224,6 @@ func TestStoppingEndsStreams(t *testing.T) {
 	_, _ = io.ReadAll(res.Body)
 }
 
-// authority is a certificate authority with files in dir.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -361,7 +360,7 @@ func TestLoadingWaitsForServers(t *testing.T) {
 			defer s.service.Close()
 			down.Set(faults.Refuse)
 			go func() { done <- s.load(t.Context(), nil) }()
-			time.Sleep(time.Hour) // on the fake clock
+			time.Sleep(time.Hour)
 			if ready := s.service.Ready(); ready != (down == &index.Switch) {
 				t.Errorf("Ready returns %v, want true if the index is down and false if the store is down", ready)
 			}

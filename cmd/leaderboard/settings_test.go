@@ -28,8 +28,6 @@ type reply struct {
 	body   string
 }
 
-// ask sends a GET with alternating header names and values. A stream stays open until the test
-// ends.
 func (s *testServer) ask(t *testing.T, path string, headers ...string) reply {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http+path, nil)

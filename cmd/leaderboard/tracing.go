@@ -23,7 +23,6 @@ import (
 // SDK reads further variables itself.
 type traceTarget struct{ endpoint, protocol string }
 
-// traceTargetOf returns the collector that the environment names, or nil if traces are off.
 func traceTargetOf(getenv func(string) string) (*traceTarget, error) {
 	// get returns the value and the name of a variable for traces, or of the one for all signals.
 	get := func(name string) (value, variable string) {

@@ -9,7 +9,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/collector"
 )
 
-// submitTraced submits a result with a Traceparent. The flags 01 mean that the trace is sampled.
 func submitTraced(t *testing.T, s *testServer, trace, flags string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.http+"/v1/scores", strings.NewReader(`{"user_id":"ada","points":3}`))
@@ -26,7 +25,6 @@ func submitTraced(t *testing.T, s *testServer, trace, flags string) {
 
 const aTrace, anotherTrace = "0af7651916cd43dd8448eb211c80319c", "4bf92f3577b34da6a3ce929d0e0e4736"
 
-// The server exports the last spans before it stops.
 func TestTracesAreExported(t *testing.T) {
 	for _, tt := range []struct {
 		protocol string
@@ -75,7 +73,7 @@ func TestTracesAreSampled(t *testing.T) {
 			s := startInsecure(t)
 			submitTraced(t, s, aTrace, "01")
 			submitTraced(t, s, anotherTrace, "00")
-			s.ok(t, "top") // begins a new trace
+			s.ok(t, "top")
 			s.stop()
 			got, others := map[string]bool{}, false
 			for _, span := range traces.Spans() {

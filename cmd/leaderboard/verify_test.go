@@ -66,7 +66,6 @@ func startOnStores(t *testing.T, store leaderboard.Store, index leaderboard.Inde
 	return ts
 }
 
-// The exit code is 3 while differences remain.
 func TestVerifyReportsAndRepairs(t *testing.T) {
 	s, store, index := startWithStores(t)
 	for user, points := range map[string]string{"ada": "3", "bob": "5", "eve": "4"} {
