@@ -47,7 +47,7 @@ type cluster struct {
 	*producer.Producer
 }
 
-// start creates the service's topics, and others, on an in-process cluster.
+// start creates an in-process cluster with the service's topics and the given ones.
 func start(t *testing.T, topics ...string) *cluster {
 	t.Helper()
 	t.Parallel()
