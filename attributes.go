@@ -38,16 +38,14 @@ func (b *Board) validateAttributes() (errs []error) {
 	return errs
 }
 
-// equalByDefault reports whether b and o have equal attributes for SameAs, because b accepts any
-// attribute by default. This is the case if b has neither StrictSubmits nor AcceptedAttributes,
-// and if o has AnyAttribute or no AcceptedAttributes.
+// equalByDefault reports whether SameAs treats the attributes of b and o as equal, because
+// b accepts any attribute by default.
 func (b *Board) equalByDefault(o *Board) bool {
 	return !b.StrictSubmits && len(b.AcceptedAttributes) == 0 && (len(o.AcceptedAttributes) == 0 || slices.Contains(o.AcceptedAttributes, AnyAttribute))
 }
 
-// comparedAttributes returns the AcceptedAttributes of b and those of o that SameAs compares.
-// It omits attributes in KeptAttributes of b or o. If equalByDefault is true for b and o, in
-// either order, both lists are empty.
+// comparedAttributes returns the AcceptedAttributes of b and of o that SameAs compares. If
+// equalByDefault is true for b and o, in either order, both lists are empty.
 func (b *Board) comparedAttributes(o *Board) (x, y []string) {
 	isKept := func(name string) bool {
 		return slices.Contains(b.KeptAttributes, name) || slices.Contains(o.KeptAttributes, name)
@@ -58,16 +56,16 @@ func (b *Board) comparedAttributes(o *Board) (x, y []string) {
 	return slices.DeleteFunc(slices.Clone(b.AcceptedAttributes), isKept), slices.DeleteFunc(slices.Clone(o.AcceptedAttributes), isKept)
 }
 
-// AcceptsAny reports whether results that are submitted to b may have any attribute. This is the
-// case if AcceptedAttributes has [AnyAttribute], or if b has neither AcceptedAttributes nor
-// StrictSubmits. It returns false if b is linked, because no results are submitted to b then.
+// AcceptsAny reports whether results that are submitted to b may have any attribute:
+// AcceptedAttributes has [AnyAttribute], or b has neither AcceptedAttributes nor
+// StrictSubmits. It is false if b is linked.
 func (b *Board) AcceptsAny() bool {
 	return b.Source == nil && (slices.Contains(b.AcceptedAttributes, AnyAttribute) || !b.StrictSubmits && len(b.AcceptedAttributes) == 0)
 }
 
-// Accept adds names to AcceptedAttributes and to KeptAttributes, except names that are already in
-// AcceptedAttributes or in [Board.Attributes]. If b is linked or accepts any attribute, Accept
-// adds no names. It adds no more than MaxAcceptedAttributes allows.
+// Accept adds names to AcceptedAttributes and to KeptAttributes, except names that
+// AcceptedAttributes or [Board.Attributes] have. If b is linked or accepts any attribute,
+// Accept adds nothing. It adds no more than MaxAcceptedAttributes allows.
 func (b *Board) Accept(names []string) {
 	if b.Source != nil || b.AcceptsAny() {
 		return
@@ -80,7 +78,7 @@ func (b *Board) Accept(names []string) {
 	}
 }
 
-// Declared returns the attributes that b uses: those of its divisions, removed divisions
+// Declared returns the attributes that b uses: those of its divisions, removed ones
 // included, and on a linked board those of Source.Match.
 func (b *Board) Declared() []string {
 	if b.Source == nil {
@@ -89,9 +87,8 @@ func (b *Board) Declared() []string {
 	return slices.Concat(b.talliedAttributes(), slices.Sorted(maps.Keys(b.Source.Match)))
 }
 
-// declares reports whether b uses an attribute, or accepts it in submitted results. The
-// attributes of removed divisions stay declared, because game servers and imports of stored
-// results may still send them.
+// declares reports whether b uses an attribute, or accepts it in submitted results. Removed
+// divisions count, because stored results and game servers may still have their attributes.
 func (b *Board) declares(attribute string) bool {
 	matched := false
 	if b.Source != nil {
@@ -100,9 +97,9 @@ func (b *Board) declares(attribute string) bool {
 	return matched || b.AcceptsAny() || slices.Contains(b.AcceptedAttributes, attribute) || slices.Contains(b.talliedAttributes(), attribute)
 }
 
-// CheckAttributes returns a [FieldError] for each attribute that neither b nor a board linked
-// to b declares, joined by [errors.Join]. A board declares its accepted attributes and the attributes of its divisions
-// and of Source.Match. Any other attribute is probably misspelled.
+// CheckAttributes returns a [FieldError] for each attribute that neither b nor a board
+// linked to b uses or accepts, joined by [errors.Join]. Such an attribute is probably
+// misspelled.
 func (b *Board) CheckAttributes(attributes map[string]string, linked []*Board) error {
 	if len(attributes) == 0 || b.AcceptsAny() {
 		return nil
@@ -118,7 +115,6 @@ func (b *Board) CheckAttributes(attributes map[string]string, linked []*Board) e
 	return errors.Join(errs...)
 }
 
-// declaredText lists the accepted attributes and those of the current divisions, for error messages.
 func (b *Board) declaredText() string {
 	names := slices.Concat(b.Attributes(), b.AcceptedAttributes)
 	if len(names) == 0 {
@@ -128,10 +124,10 @@ func (b *Board) declaredText() string {
 	return strings.Join(slices.Compact(names), ", ")
 }
 
-// CheckSubmit returns a [FieldError] for each reason why a caller must not submit r to b, joined by
-// [errors.Join]. [Board.Merge] does not refuse results for these reasons, because the Kafka topic may contain
-// such results. The fields of r must be as the caller gave them: AchievedAt and Season are zero if
-// the caller gave none. Parameter linked has the boards that are linked to b.
+// CheckSubmit returns a [FieldError] for each reason why a caller must not submit r to b,
+// joined by [errors.Join]. [Board.Merge] accepts such results, because the log may contain
+// them. AchievedAt and Season of r must be zero if the caller gave none. linked has the
+// boards linked to b.
 func (b *Board) CheckSubmit(r *MatchResult, linked []*Board) error {
 	errs := []error{b.CheckAttributes(r.Attributes, linked)}
 	// A correction without a time would belong to the season in which it arrives. The old

@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// On a strict board, a caller must submit only attributes that the board or one of its linked boards
-// declares. The caller must also give each tie-breaker in which lower values are better.
+// On a strict board, each attribute must be declared, and each tie-breaker in which lower
+// values are better must be given.
 func TestCheckSubmit(t *testing.T) {
 	ties := []leaderboard.TieBreaker{{Name: "wins"}, {Name: "falls", Order: leaderboard.LowerFirst}}
 	lax := leaderboard.Board{ID: "b", Divisions: []string{"gender", "gender+age"}, TieBreakers: ties}
@@ -29,7 +29,7 @@ func TestCheckSubmit(t *testing.T) {
 		board      leaderboard.Board
 		attributes string
 		linked     []*leaderboard.Board
-		want       string // part of the error; empty means none
+		want       string // part of the error
 	}{
 		{"any attribute on a board that is not strict", lax, "x y", nil, ""},
 		{"attributes of divisions and crossed divisions", strict, "gender age", nil, ""},
@@ -62,8 +62,7 @@ func TestCheckSubmit(t *testing.T) {
 	}
 }
 
-// A board keeps the attributes of removed divisions in AcceptedAttributes, so that a copy of
-// the board accepts the results of the original.
+// A copy of the board must accept the results of the original.
 func TestAttributesOfRemovedDivisionsStayAccepted(t *testing.T) {
 	b := leaderboard.Board{ID: "b", StrictSubmits: true, Divisions: []string{"gender", "gender+age", "club"}, AcceptedAttributes: []string{"mode"}}
 	proposal := b
@@ -84,8 +83,6 @@ func TestAttributesOfRemovedDivisionsStayAccepted(t *testing.T) {
 	}
 }
 
-// SameAs ignores attributes in KeptAttributes. So a board equals its version before Accept, and a copy
-// that declares these attributes as accepted.
 func TestKeptAttributesAreNoDifference(t *testing.T) {
 	first := leaderboard.Board{ID: "b", StrictSubmits: true, Divisions: []string{"gender"}, AcceptedAttributes: []string{"mode"}}
 	extended := first.Clone()
@@ -114,9 +111,9 @@ func TestKeptAttributesAreNoDifference(t *testing.T) {
 	}
 }
 
-// A board that is not strict and has no accepted attributes accepts any attribute. Earlier builds
-// created such boards. SameAs treats such a board as equal to a board with AnyAttribute, and to a strict
-// board without accepted attributes. Amend with a new title keeps the set of accepted attributes.
+// A board that is not strict and has no accepted attributes accepts any attribute. SameAs
+// treats it as equal to a board with AnyAttribute, and to a strict board without accepted
+// attributes.
 func TestBoardsOfEarlierBuildsAcceptAllAttributes(t *testing.T) {
 	lax := leaderboard.Board{ID: "b", CreatedAt: time.Now()}
 	strict := leaderboard.Board{ID: "b", StrictSubmits: true}

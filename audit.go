@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// SystemActor is the actor of acts that the service performs by itself: it seals a
-// season, deletes a season past its retention, or lifts a ban that ended.
+// SystemActor is the actor of acts that the service performs by itself.
 const SystemActor = "system"
 
-// Act is a record of an administrative act: who did what, when, and what it changed.
+// Act is a record of an administrative act.
 type Act struct {
-	// ID and At identify the act. ID also orders acts whose At is equal.
+	// ID and At identify the act.
 	ID string `json:"id"`
 	// At is the time of the act. For acts of SystemActor it is when the act was due.
 	At time.Time `json:"at"`
@@ -23,9 +22,8 @@ type Act struct {
 	Action    string   `json:"action"` // such as "board.update"
 	Board     BoardID  `json:"board,omitempty"`
 	Season    SeasonID `json:"season,omitempty"`
-	// Failed means that the act returned an error, so its effect is unknown. The
-	// service records an act before performing it. If the act fails, a second record
-	// follows, which has Failed set.
+	// Failed means that the act returned an error, so its effect is unknown. The service
+	// records an act before performing it, and a failure as a second record.
 	Failed bool `json:"failed,omitempty"`
 	// Erased means that the act concerned a user whose data has since been erased.
 	Erased bool `json:"erased,omitempty"`
@@ -34,10 +32,10 @@ type Act struct {
 
 // ActDetail is the part of an [Act] that may name a user.
 type ActDetail struct {
-	User   UserID `json:"user_id,omitempty"` // the user that the act concerned
+	User   UserID `json:"user_id,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Before and After are the changed object as JSON. Before is empty if the act created the
-	// object. After is empty if the act deleted the object.
+	// Before and After are the changed object as JSON. Before is empty if the act created
+	// the object, and After if the act deleted it.
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 }

@@ -9,29 +9,26 @@ import (
 // Ban is the state of a user's ban on one board, or on every board. In the state of a
 // lifted ban, Banned is false.
 //
-// Of all states of one user and board, the store keeps the greatest by [Ban.Compare].
-// The stored state therefore does not depend on the order of the writes, or on repeated
-// writes.
+// Of all states of one user and board, the store keeps the greatest by [Ban.Compare]. The
+// stored state therefore does not depend on the order or the repetition of writes.
 type Ban struct {
 	User UserID
 	// Board is empty for the ban on every board.
 	Board BoardID `json:",omitempty"`
-	// Revision orders the states of one user and board. States that an older version of
-	// the service stored have revision 0.
+	// Revision orders the states of one user and board. It is 0 in states that an older
+	// version of the service stored.
 	Revision int64 `json:",omitempty"`
 	Banned   bool
 	Reason   string // for operators, at most 256 bytes
-	// Actor is the administrator who set this state. It is empty if the administrator
-	// is unknown.
+	// Actor is the administrator who set this state, if known.
 	Actor string `json:",omitempty"`
 	At    time.Time
-	// Until is when the ban ends; zero means never. The store does not end the ban
-	// itself: see [UserStore].BansEnding. After a ban has been lifted at its end, Until
-	// stays set until the ranks include the user again.
+	// Until is when the ban ends; zero means never. The store does not end the ban itself:
+	// see [UserStore].BansEnding. After the end, Until stays set until the ranks include
+	// the user again.
 	Until time.Time `json:",omitzero"`
 }
 
-// BanKey identifies a ban. The empty Board means the ban on every board.
 type BanKey struct {
 	User  UserID
 	Board BoardID
@@ -45,8 +42,7 @@ func (b *Ban) InForce(t time.Time) bool {
 	return b.Banned && (b.Until.IsZero() || t.Before(b.Until))
 }
 
-// Concerns reports whether b is a ban on the given board, on its source, or on every
-// board.
+// Concerns reports whether b is a ban on the given board, on its source, or on every board.
 func (b *Ban) Concerns(board *Board) bool {
 	return b.Board == "" || b.Board == board.ID || board.Source != nil && b.Board == board.Source.Board
 }
@@ -54,10 +50,8 @@ func (b *Ban) Concerns(board *Board) bool {
 // Hides reports whether b hides the user's entries on a board. It ignores b.Until.
 func (b *Ban) Hides(board *Board) bool { return b.Banned && b.Concerns(board) }
 
-// Compare orders the states of one user and board. The state with the higher revision
-// is greater. At equal revisions, a ban is greater than a lifted ban. Of two bans, or of two
-// lifted bans, the state with the later Until is greater; a zero Until is the latest. The
-// other fields decide the remaining ties.
+// Compare orders the states of one user and board. Revision decides, then Banned, then
+// Until, of which zero is the latest. The other fields decide the remaining ties.
 func (b *Ban) Compare(o *Ban) int {
 	return cmp.Or(
 		cmp.Compare(b.Revision, o.Revision), compareBool(b.Banned, o.Banned),
@@ -76,12 +70,12 @@ func compareBool(x, y bool) int {
 	}
 }
 
-// MergeBan merges the state b of a ban into the stored state, which is nil if the store
-// has none. It returns the state to store, and reports whether that state is b.
+// MergeBan merges the state b of a ban into the stored state, which may be nil. It returns
+// the state to store, and reports whether that state is b.
 //
-// If b has revision 0, b is new: MergeBan assigns a revision above the stored revision. A new state
-// that lifts a ban has no effect if the user is not banned. A state b that already has a revision
-// has no effect in two cases: it was set at erasedAt or earlier, or it is not greater than the
+// If b has revision 0, b is new: MergeBan assigns a revision above the stored one. A new
+// state that lifts a ban has no effect if the user is not banned. A state with a revision
+// has no effect if it was set at erasedAt or earlier, or if it is not greater than the
 // stored state.
 func MergeBan(stored *Ban, b Ban, erasedAt time.Time) (Ban, bool) {
 	b.At, b.Until = Truncate(b.At), Truncate(b.Until)

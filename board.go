@@ -13,14 +13,13 @@ import (
 )
 
 // Score is a number of its board's units, multiplied by 10 to the power of
-// [Board].Decimals. For example, with the unit "EUR" and 2 decimals, the score 1234 is
-// 12.34 EUR. Scores are integers so that every store sorts them in the same order.
-// Their magnitude is at most [MaxScore].
+// [Board].Decimals. With the unit "EUR" and 2 decimals, the score 1234 is 12.34 EUR. Its
+// magnitude is at most [MaxScore].
 type Score int64
 
 const (
-	// MaxScore is the largest magnitude of a score, of points and of a tie-breaker:
-	// 2^53. JSON clients and Redis hold integers exactly up to this magnitude.
+	// MaxScore is the largest magnitude of a score, of points and of a tie-breaker. JSON
+	// clients and Redis hold integers exactly up to 2^53.
 	MaxScore Score = 1 << 53
 	// MaxTieBreakers is the largest number of a board's tie-breakers.
 	MaxTieBreakers = 24
@@ -60,21 +59,19 @@ const (
 	Decay                // the entry is the sum of the results' points, which halve with each half-life
 )
 
-// Method is a way to number ranks when standings tie. Standings tie if they have
-// the same rank key. https://en.wikipedia.org/wiki/Ranking compares the methods.
+// Method is a way to number ranks when standings have the same rank key. See
+// https://en.wikipedia.org/wiki/Ranking.
 type Method int8
 
-// The methods. Each comment begins with the ranks of four example standings, of which the
-// second and the third tie.
+// The methods. Each comment shows the ranks of four standings, of which the second and the
+// third have the same rank key.
 const (
-	// Competition gives 1-2-2-4: a standing's rank is one more than the number of
-	// standings with a better rank key.
+	// Competition gives 1-2-2-4: 1 plus the number of standings with a better rank key.
 	Competition Method = iota
-	// Dense gives 1-2-2-3: a standing's rank is one more than the number of distinct
-	// better rank keys.
+	// Dense gives 1-2-2-3: 1 plus the number of distinct better rank keys.
 	Dense
-	// Ordinal gives 1-2-3-4: a standing's rank is its position in the ladder. Tied
-	// standings are ordered by achieved_at, the earliest first, then by user id.
+	// Ordinal gives 1-2-3-4: the position in the ladder. Standings with the same rank key
+	// are ordered by achieved_at, the earliest first, then by user id.
 	Ordinal
 )
 
@@ -122,24 +119,24 @@ func parseEnum[E ~int8](field string, names []string, text []byte, dst *E) error
 	return nil
 }
 
-// TieBreaker is an integer column of a board. Standings with equal scores rank by the
-// board's tie-breakers, the first tie-breaker first.
+// TieBreaker is an integer column of a board. Standings with equal scores rank by the first
+// tie-breaker, then by the second, and so on.
 type TieBreaker struct {
 	Name  string `json:"name"`
 	Order Order  `json:"order"`
 }
 
 // Board is a ranking with its rules. Order, Policy, HalfLife, TieBreakers, Floor, Matches,
-// Source and the Kind, Days and TimeZone of Season are fixed when the board is created.
-// [Board.Amend] can change the other settings.
+// Source and the Kind, Days and TimeZone of Season are fixed. [Board.Amend] can change the
+// other settings.
 type Board struct {
 	ID    BoardID `json:"board_id"`
 	Title string  `json:"title,omitempty"` // for display, at most MaxTitleBytes
 	Order Order   `json:"order"`
 
 	Policy Policy `json:"policy"`
-	// HalfLife is the time in which points lose half their value. It is set on decay
-	// boards only.
+	// HalfLife is the time in which points lose half their value. It is set on decay boards
+	// only.
 	HalfLife    time.Duration `json:"half_life,omitempty"`
 	TieBreakers []TieBreaker  `json:"tie_breakers,omitempty"`
 
@@ -147,72 +144,67 @@ type Board struct {
 	Decimals int    `json:"decimals"`       // a score of 1234 with 2 decimals is shown as 12.34
 
 	Season Schedule `json:"season"`
-	// Divisions are the attributes whose values slice the board. An element may also be
-	// crossed: two or three attributes, separated by "+". The combinations of their values
-	// then slice the board: see [Division]. These attributes need no elements of their own.
+	// Divisions are the attributes whose values slice the board. An element may be crossed:
+	// two or three attributes, separated by "+". See [Division].
 	Divisions []string `json:"divisions,omitempty"`
 
 	// AcceptedAttributes are attributes that submitted results may have, besides those of
-	// the divisions. [AnyAttribute] means all: see [Board.CheckSubmit].
+	// the divisions. [AnyAttribute] means all.
 	AcceptedAttributes []string `json:"attributes,omitempty"`
-	// KeptAttributes are those of AcceptedAttributes that no caller declared: [Board.Accept]
-	// added them, because stored results may have them. [Board.SameAs] ignores them.
+	// KeptAttributes are those of AcceptedAttributes that [Board.Accept] added, because
+	// stored results may have them. [Board.SameAs] ignores them.
 	KeptAttributes []string `json:"kept_attributes,omitempty"`
-	// StrictSubmits is set on boards that a caller of the API created, except those that
-	// earlier builds created: see [Board.CheckSubmit].
+	// StrictSubmits is set on boards that a caller of the API created, except by earlier
+	// builds: see [Board.CheckSubmit].
 	StrictSubmits bool `json:"strict_submits,omitempty"`
 
-	// MinScore and MaxScore are the smallest and the largest score, or points, of one result. A nil
-	// MinScore means -2^53, and a nil MaxScore means 2^53.
+	// MinScore and MaxScore bound the score, or the points, of one result. nil means -2^53
+	// and 2^53.
 	MinScore *Score `json:"min_score,omitempty"`
 	MaxScore *Score `json:"max_score,omitempty"`
 	// Floor is the smallest sum of a user. A result that lowers the sum below Floor is
 	// rejected. Floor is set on sum boards only; nil means no floor.
 	Floor *Score `json:"floor,omitempty"`
 
-	// Retention is how long the data of a season is kept after the season is sealed.
-	// 0 means for ever.
+	// Retention is how long a season is kept after it is sealed. 0 means for ever.
 	Retention time.Duration `json:"retention,omitempty"`
-	// Private hides the board from callers without credentials. It has an effect only
-	// on servers that let such callers read.
+	// Private hides the board from callers without credentials, on servers that let such
+	// callers read.
 	Private   bool      `json:"private,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 
-	// Matches means that matches can be voided: see [MatchStore]. It is fixed when the board
-	// is created. On a linked board, it is false, and the matches of the source decide.
+	// Matches means that matches can be voided: see [MatchStore]. On a linked board it is
+	// false, and the matches of the source decide.
 	Matches bool `json:"matches,omitempty"`
 
-	// Source is set if the board is linked. It is fixed when the board is created.
+	// Source is set if the board is linked.
 	Source *Source `json:"source,omitempty"`
 	// Links are the boards whose source this board is, ordered by id. The service sets
 	// them. An interrupted creation or deletion may leave the id of a board that does not
 	// exist, or that has another source.
 	Links []BoardID `json:"links,omitempty"`
-	// FillLease is set while a linked board may lack results that the source received before
-	// the board, or one of its windows, was created. It is the time until which only one
+	// FillLease is set while a linked board may lack results that the source received
+	// before the board, or one of its windows, was created. Until this time, only one
 	// process adds these results. The service sets and clears it.
 	FillLease time.Time `json:"fill_lease,omitzero"`
-	// Rolling is the state of the windows of a board with a rolling schedule. The service
-	// sets it.
+	// Rolling is the state of the windows of a rolling schedule. The service sets it.
 	Rolling RollingWindows `json:"rolling,omitzero"`
-	// PastDivisions has the Divisions before each change of the board's divisions, the oldest
-	// first. See [Board.Rules]. Amend sets it.
+	// PastDivisions has the Divisions before each change, the oldest first. See
+	// [Board.Rules]. Amend sets it.
 	PastDivisions [][]string `json:"past_divisions,omitempty"`
-	// Unfilled are the elements of Divisions that were added to the board and whose ladders
-	// may lack users. Amend sets it: a change of Divisions adds to it, and a RecountLease of
-	// zero clears it.
+	// Unfilled are the elements of Divisions whose ladders may lack users. Amend adds the
+	// new elements, and clears Unfilled if RecountLease is zero.
 	Unfilled []string `json:"unfilled,omitempty"`
-	// RecountLease is set while the recount that follows a change of Divisions is not
-	// complete. It is the time until which only one process recounts. It is zero if every
-	// entry of a season that is not sealed follows Divisions.
+	// RecountLease is set while the recount after a change of Divisions is incomplete.
+	// Until this time, only one process recounts. If it is zero, every entry of a season
+	// that is not sealed follows Divisions.
 	RecountLease time.Time `json:"recount_lease,omitzero"`
 }
 
 // Filling reports whether b is linked and may still lack results of its source.
 func (b *Board) Filling() bool { return !b.FillLease.IsZero() }
 
-// Validate returns nil if b's rules are valid. Otherwise it returns all faults,
-// joined by [errors.Join], each a [FieldError].
+// Validate returns all faults of b's rules, joined by [errors.Join], each a [FieldError].
 func (b *Board) Validate() error {
 	errs := []error{b.ID.Validate(), b.validateTexts(), b.validatePolicy(), b.Season.Validate()}
 	if len(b.TieBreakers) > MaxTieBreakers {
@@ -289,8 +281,6 @@ func (b *Board) validatePolicy() error {
 	return errors.Join(errs...)
 }
 
-// bounds returns the smallest and the largest score, or points, that b allows in
-// one result.
 func (b *Board) bounds() (lo, hi Score) {
 	lo, hi = -MaxScore, MaxScore
 	if b.MinScore != nil {
@@ -302,13 +292,13 @@ func (b *Board) bounds() (lo, hi Score) {
 	return lo, hi
 }
 
-// AddsUp reports whether b adds up the points of a user's results. Other boards
-// take the score of one of the results.
+// AddsUp reports whether b adds up the points of a user's results. Other boards take the
+// score of one of the results.
 func (b *Board) AddsUp() bool { return b.Policy == Sum || b.Policy == Decay }
 
-// SameAs reports whether b and o have the same rules and settings. It ignores
-// CreatedAt, StrictSubmits, the early ends of seasons, attributes in the KeptAttributes of b
-// or o, and the fields that only the service sets.
+// SameAs reports whether b and o have the same rules and settings. It ignores CreatedAt,
+// StrictSubmits, the early ends of seasons, the KeptAttributes of b and o, and the fields
+// that only the service sets.
 func (b *Board) SameAs(o *Board) bool {
 	x, y := b.WithoutState(), o.WithoutState()
 	x.CreatedAt, y.CreatedAt, x.StrictSubmits, y.StrictSubmits = time.Time{}, time.Time{}, false, false
@@ -326,8 +316,8 @@ func (b *Board) WithoutState() Board {
 	return c
 }
 
-// Differences returns a text for each rule or setting that differs between b and o, with both
-// values. It returns no text if [Board.SameAs] is true.
+// Differences returns a text for each rule or setting that differs between b and o, with
+// both values.
 func (b *Board) Differences(o *Board) []string {
 	x, y := *b, *o
 	x.AcceptedAttributes, y.AcceptedAttributes = b.comparedAttributes(o)
@@ -350,11 +340,9 @@ func (b *Board) Differences(o *Board) []string {
 	return differences
 }
 
-// noValue is the text of a field that is not set on a board.
 const noValue = "none"
 
-// fields returns the rules and settings of b as text. The keys are the field names of
-// the API.
+// fields returns the rules and settings of b as text, by their names in the API.
 func (b *Board) fields() map[string]string {
 	plain := b.normalForm()
 	fields := map[string]string{
@@ -407,8 +395,8 @@ func (b *Board) fields() map[string]string {
 	return fields
 }
 
-// normalForm returns b in a normal form, so that [reflect.DeepEqual] can compare boards. Empty
-// lists become nil, divisions are sorted, and an empty time zone becomes UTC.
+// normalForm prepares b for [reflect.DeepEqual]. Empty lists become nil, divisions are
+// sorted, and an empty time zone becomes UTC.
 func (b Board) normalForm() Board {
 	if len(b.TieBreakers) == 0 {
 		b.TieBreakers = nil
@@ -424,7 +412,7 @@ func (b Board) normalForm() Board {
 		b.Season.TimeZone = "UTC"
 	}
 	if b.Source != nil {
-		source := &Source{Board: b.Source.Board} // without TieBreakers, which follow from the tie-breakers of b
+		source := &Source{Board: b.Source.Board} // TieBreakers follow from those of b
 		if len(b.Source.Match) > 0 {
 			source.Match = b.Source.Match
 		}
@@ -442,7 +430,7 @@ func (b *Board) Clone() Board {
 	c.Season.Windows = slices.Clone(b.Season.Windows)
 	c.Season.Ends = slices.Clone(b.Season.Ends)
 	c.Links, c.Unfilled = slices.Clone(b.Links), slices.Clone(b.Unfilled)
-	c.PastDivisions = slices.Clone(b.PastDivisions) // its elements never change
+	c.PastDivisions = slices.Clone(b.PastDivisions)
 	if b.Source != nil {
 		c.Source = &Source{Board: b.Source.Board, Match: maps.Clone(b.Source.Match), TieBreakers: slices.Clone(b.Source.TieBreakers)}
 	}
@@ -455,9 +443,8 @@ func (b *Board) Clone() Board {
 	return c
 }
 
-// Revise calls the function edit with a copy of b. It passes the edited copy to
-// [Board.Amend] and returns the result. It ignores a new ID. Errors: those of edit and
-// Amend.
+// Revise calls edit with a copy of b, and returns the result of [Board.Amend] for it. It
+// ignores a new ID. Errors: those of edit and Amend.
 func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 	edited := b.Clone()
 	if err := edit(&edited); err != nil {
@@ -467,22 +454,22 @@ func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 	return b.Amend(edited)
 }
 
-// ValidateNew checks the rules for the ids of new boards and windows. It returns a [FieldError] for
-// each id of b or of its windows that breaks these rules, joined by [errors.Join]. b must be valid.
-// Stored boards and windows with such ids stay usable.
+// ValidateNew returns a [FieldError] for each id of b or of its windows that a new board
+// must not have, joined by [errors.Join]. b must be valid. Stored boards with such ids stay
+// usable.
 func (b *Board) ValidateNew() error {
 	return errors.Join(checkNewText("board_id", string(b.ID)), b.Season.validateNew(Schedule{}))
 }
 
-// Amend returns a copy of b with the settings of proposal. These settings may change:
+// Amend returns a copy of b with the settings of proposal. These may change:
 //   - Title, Unit, Decimals, MinScore, MaxScore, Season.Grace, Retention and Private
 //   - Divisions and AcceptedAttributes
 //   - Season.Windows and Season.Ends: new elements, and earlier times of early ends
 //   - Links, FillLease, Rolling, Unfilled and RecountLease, which the service sets
 //
-// Amend ignores changes of CreatedAt, StrictSubmits and PastDivisions. If proposal changes anything
-// else, Amend returns a [FieldError], because existing standings depend on the other rules. Amend
-// also returns the faults that Validate finds in the result.
+// Amend ignores changes of CreatedAt, StrictSubmits and PastDivisions. If proposal changes
+// anything else, Amend returns a [FieldError]. It also returns the faults that Validate
+// finds in the result.
 func (b *Board) Amend(proposal Board) (Board, error) {
 	amended := *b
 	amended.Title, amended.Unit, amended.Decimals = proposal.Title, proposal.Unit, proposal.Decimals
@@ -500,8 +487,7 @@ func (b *Board) Amend(proposal Board) (Board, error) {
 				amended.KeptAttributes = append(amended.KeptAttributes, name)
 			}
 		}
-		// A copy of the board must accept the stored results. Keep the attributes of removed
-		// divisions, because stored results may have them.
+		// Stored results may have the attributes of removed divisions.
 		amended.Accept(amended.talliedAttributes())
 	}
 	for _, w := range b.Season.Windows {
@@ -522,10 +508,9 @@ func (b *Board) Amend(proposal Board) (Board, error) {
 	return amended, amended.Validate()
 }
 
-// ClosesAt returns the time from which s accepts no more results. The grace counts from the latest
-// of these times: the end of s, the creation of the board, and, if an administrator ended s early,
-// the time of the administrator's decision. A new board therefore accepts old results. The zero
-// time means that s never closes.
+// ClosesAt returns the time from which s accepts no more results. The grace counts from the
+// latest of these times: the end of s, the creation of the board, and the decision to end s
+// early. The zero time means that s never closes.
 func (b *Board) ClosesAt(s Season) time.Time {
 	if s.End.IsZero() {
 		return time.Time{}
@@ -543,7 +528,7 @@ func (b *Board) ClosesAt(s Season) time.Time {
 	return end.Add(b.Season.Grace)
 }
 
-// Closed reports whether s accepts no more results. Parameter now is the current time.
+// Closed reports whether s accepts no more results at the time now.
 func (b *Board) Closed(s Season, now time.Time) bool {
 	closes := b.ClosesAt(s)
 	return !closes.IsZero() && !now.Before(closes)

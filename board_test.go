@@ -14,8 +14,8 @@ import (
 
 func scoreOf(s Score) *Score { return &s }
 
-// race returns a valid board with the policy Best. Every setting that is allowed for
-// Best is set, except Private.
+// race returns a valid board with the policy Best and almost every setting that Best
+// allows.
 func race() Board {
 	return Board{
 		ID: "marathon", Title: "Marathon", Order: LowerFirst, Policy: Best,
@@ -144,8 +144,6 @@ func TestEnumsRejectUnknownNames(t *testing.T) {
 	}
 }
 
-// A board with a window id that is not allowed for new windows stays usable: other windows
-// can be added.
 func TestAmendKeepsWindowsWithOldIDs(t *testing.T) {
 	window := func(id SeasonID, from int) Season {
 		return Season{id, time.Date(from, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(from+1, 1, 1, 0, 0, 0, 0, time.UTC)}
@@ -223,7 +221,7 @@ func TestClosesAt(t *testing.T) {
 	if closedBefore, closedThen := b.Closed(november, closes.Add(-1)), b.Closed(november, closes); closedBefore || !closedThen {
 		t.Errorf("Closed = %v before the end of the grace and %v at its end, want false, then true", closedBefore, closedThen)
 	}
-	// Until its grace has passed, a new board accepts results of old seasons.
+	// A new board accepts results of old seasons until its own grace has passed.
 	old, err := b.Season.ByID("187211")
 	if err != nil {
 		t.Fatal(err)

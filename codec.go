@@ -2,8 +2,7 @@ package leaderboard
 
 import "encoding/binary"
 
-// biased maps int64 to uint64 and preserves the order: if v < w, then biased(v) <
-// biased(w).
+// biased preserves the order: if v < w, then biased(v) < biased(w).
 func biased(v int64) uint64 { return uint64(v) ^ 1<<63 }
 
 func unbiased(v uint64) int64 { return int64(v ^ 1<<63) }
@@ -12,8 +11,8 @@ func appendString(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// decoder reads encoded values one after another from the start of b. If a read fails,
-// it sets bad, and every later read returns zero.
+// decoder reads encoded values from the start of b. If a read fails, it sets bad, and every
+// later read returns zero.
 type decoder struct {
 	b   []byte
 	bad bool

@@ -9,30 +9,27 @@ import (
 	"sync"
 )
 
-// A score on a decay board halves with every half-life. The board does not age the
-// stored scores. Instead it gives later results more weight: with the half-life h, a
-// result of p points at the time t adds p·2^(t/h) to the user's sum V. At any time T
-// the user has V·2^(-T/h) points. The factor 2^(-T/h) is the same for all users, so the
-// order of users by V is their order by points at every time. V changes only when a
-// result arrives.
+// A score on a decay board halves with every half-life. The board does not age stored
+// scores, but gives later results more weight. With the half-life h, a result of p points
+// at the time t adds p·2^(t/h) to the user's sum V. At any time T the user has V·2^(-T/h)
+// points. The factor 2^(-T/h) is the same for all users, so V orders the users by their
+// points at every time.
 //
 // This is forward decay: Cormode, Shkapenyuk, Srivastava and Xu, "Forward Decay: A
 // Practical Time Decay Model for Streaming Systems", ICDE 2009.
 //
-// V must not depend on the order in which results arrive, so it is an exact integer.
-// The weight 2^(t/h) is represented as m·2^(e-160). Here e = floor(t/h) is the number
-// of whole half-lives in t, f = t/h - e is the fractional part, and m =
-// floor(2^(160+f)) is an integer of 161 bits. Weights that are n half-lives apart
-// therefore differ by a factor of exactly 2^n.
+// V must not depend on the order in which results arrive, so it is an exact integer. The
+// weight 2^(t/h) is represented as m·2^(e-160), with e = floor(t/h), f = t/h - e, and m =
+// floor(2^(160+f)), an integer of 161 bits. Weights that are n half-lives apart therefore
+// differ by a factor of exactly 2^n.
 
-// decayBlock is the number of exponents e in a block. A sum keeps the terms in the
-// block of its latest term and in the block before that. Older terms count as zero:
-// 2^53 points of an older term are worth less than 2^-202 of one point of the latest term.
-// Which terms count depends on the latest of all terms only, not on the order of arrival.
+// decayBlock is the number of exponents e in a block. A sum keeps the terms in the block of
+// its latest term and in the block before that. Older terms count as zero: 2^53 points of
+// an older term are worth less than 2^-202 of one point of the latest term. Which terms
+// count depends on the latest of all terms only, not on the order of arrival.
 const decayBlock = 256
 
-// decaySum is a user's sum V. The zero decaySum has no terms. A decaySum is immutable: add returns
-// a new decaySum.
+// decaySum is a user's sum V. It is immutable. The zero decaySum has no terms.
 type decaySum struct {
 	*decayParts // nil if no term has points; never modified once set
 }
@@ -45,9 +42,9 @@ type decayParts struct {
 	older int576 // the sum of the terms in block - 1
 }
 
-// int576 is an integer in two's complement, with its least significant word first. A
-// term has at most 64 + 161 + 255 = 480 bits. The other 96 bits leave room for the sum
-// of far more terms than one user can have.
+// int576 is an integer in two's complement, least significant word first. A term has at
+// most 64 + 161 + 255 = 480 bits. The other 96 bits leave room for the sum of far more
+// terms than one user can have.
 type int576 [9]uint64
 
 // add returns d extended by p points at the time t, in Unix microseconds. h is the
@@ -62,9 +59,6 @@ func (d decaySum) add(p, t, h int64) decaySum {
 	if d.decayParts != nil {
 		sum = *d.decayParts
 		if block > sum.block {
-			// The new term is in a later block than all other terms. If its block
-			// directly follows, the newer part becomes the older part. Otherwise both
-			// parts are dropped.
 			sum.older = sum.newer
 			if block > sum.block+1 {
 				sum.older = int576{}
@@ -120,7 +114,6 @@ func (x *int576) add(p int64, f fraction, shift uint) {
 	}
 }
 
-// floorDiv returns a divided by b, rounded down, and the remainder r, 0 <= r < b.
 func floorDiv(a, b int64) (q, r int64) {
 	q, r = a/b, a%b
 	if r < 0 {
@@ -129,19 +122,18 @@ func floorDiv(a, b int64) (q, r int64) {
 	return q, r
 }
 
-// fraction is a number f, 0 <= f < 1, in units of 2^-256. Its least significant word is
-// first.
+// fraction is a number f, 0 <= f < 1, in units of 2^-256, least significant word first.
 type fraction [4]uint64
 
-// exp2 returns 2^(r/h) - 1 for 0 <= r < h. For r = 0 the result is exact. Otherwise the result is
-// too small by at most 2^-245. exp2 uses integers only, so the result is the same on every machine.
+// exp2 returns 2^(r/h) - 1 for 0 <= r < h. For r = 0 the result is exact. Otherwise it is
+// too small by at most 2^-245. exp2 uses integers only, so the result is the same on every
+// machine.
 //
-// The method is a product of table values: if r/h is 0.d1d2d3… in base 256, then 2^(r/h) is the
-// product of 2^(d1/256), 2^(d2/256^2), and so on. The factors come from digitPowers. See Muller,
-// "Elementary Functions: Algorithms and Implementation", on table-based methods.
+// If r/h is 0.d1d2d3… in base 256, then 2^(r/h) is the product of 2^(d1/256), 2^(d2/256^2),
+// and so on. digitPowers has the factors. See Muller, "Elementary Functions: Algorithms and
+// Implementation", on table-based methods.
 func exp2(r, h int64) fraction {
-	// x is r/h in base 256. Its most significant digit is the top byte of the last
-	// word.
+	// x is r/h in base 256. Its most significant digit is the top byte of the last word.
 	var x fraction
 	rem := uint64(r)
 	for i := len(x) - 1; i >= 0; i-- {
@@ -157,7 +149,7 @@ func exp2(r, h int64) fraction {
 
 // times returns (1+f)·(1+g) - 1, rounded down. The result must be less than 1.
 func (f fraction) times(g *fraction) fraction {
-	// The result is f + g + f·g. Only the upper four words of the product f·g are used.
+	// The result is f + g + f·g. Only the upper four words of f·g are used.
 	var product [8]uint64
 	for i, a := range f {
 		var carry uint64
@@ -181,7 +173,7 @@ func (f fraction) times(g *fraction) fraction {
 
 // digitPowers returns 2^(d/256^(i+1)) - 1 for each place i and digit d in base 256.
 var digitPowers = sync.OnceValue(func() *[32][256]fraction {
-	const guard = 64 // additional bits, so that the rounding errors of the roots do not affect the result
+	const guard = 64 // additional bits, which absorb the rounding errors of the roots
 	var powers [32][256]fraction
 	one := new(big.Int).Lsh(big.NewInt(1), 256+guard)
 	root := new(big.Int).Lsh(one, 1) // becomes the square root of 2, the fourth root, and so on
@@ -211,14 +203,14 @@ const (
 	decayPositive = 0x81
 )
 
-// appendKey appends the key of d, decayKeyLen bytes. Of two sums, the smaller sum has the smaller
-// key, with one exception: two sums with the same sign, the same exponent and the same first 160
-// bits of the mantissa have equal keys. A sum of zero has the same key as a sum without terms.
+// appendKey appends the key of d, decayKeyLen bytes. The smaller of two sums has the
+// smaller key. Only sums with the same sign, exponent and first 160 bits of the mantissa
+// have equal keys. The key of a zero sum is that of a sum without terms.
 //
-// The key begins with a byte for the sign. A sum that is not zero equals ±f·2^x, where f is the
-// mantissa, 1/2 <= f < 1, and x is the exponent. The next 8 bytes of the key are x, mapped by
-// [biased]. The last 20 bytes are f, rounded towards zero. If the sum is negative, these 28 bytes
-// are complemented.
+// The key begins with a byte for the sign. A sum that is not zero equals ±f·2^x, with the
+// mantissa f, 1/2 <= f < 1, and the exponent x. The next 8 bytes are x, mapped by [biased].
+// The last 20 bytes are f, rounded towards zero. If the sum is negative, these 28 bytes are
+// complemented.
 func (d decaySum) appendKey(dst []byte) []byte {
 	var key [decayKeyLen]byte
 	key[0] = decayZero
@@ -275,13 +267,12 @@ func (d decaySum) appendKey(dst []byte) []byte {
 	return append(dst, key[:]...)
 }
 
-// decayScore returns how many points the sum with the given key is worth at the time t. The
-// time t and the half-life h are in microseconds. The value is rounded to the nearest integer,
-// a half away from zero, and limited to ±[MaxScore].
+// decayScore returns how many points the sum with the given key is worth at the time t. t
+// and the half-life h are in microseconds. The value is rounded to the nearest integer, a
+// half away from zero, and limited to ±[MaxScore].
 //
-// Keys are rounded towards zero. So a value that is halfway between two integers may have become
-// slightly smaller. To round such a value away from zero nevertheless, decayScore first multiplies
-// the value by 1 + 2^-110.
+// Keys are rounded towards zero, so a value halfway between two integers may be slightly
+// smaller. decayScore therefore first multiplies the value by 1 + 2^-110.
 func decayScore(key []byte, t, h int64) int64 {
 	if key[0] == decayZero {
 		return 0
@@ -299,9 +290,9 @@ func decayScore(key []byte, t, h int64) int64 {
 	const limit = 1 << 50 // greater than the exponent of any valid sum
 	score := int64(MaxScore)
 	switch x = min(max(x, -limit), limit) + down; {
-	case x < -2: // the value is less than 1/4, because the mantissa is less than 1 and 1+f is less than 2
+	case x < -2: // the value is less than 1/4: the mantissa is less than 1 and 1+f is less than 2
 		return 0
-	case x <= 53: // for greater x the value is at least 2^53, because the mantissa is at least 1/2
+	case x <= 53: // otherwise the value is at least 2^53, because the mantissa is at least 1/2
 		// Multiply the mantissa's 160 bits by the 257 bits of 1+f, then by 1 + 2^-110, and round.
 		v := new(big.Int).Mul(new(big.Int).SetBytes(b[8:]), f.plusOne())
 		v.Add(v, new(big.Int).Rsh(v, 110))
@@ -316,8 +307,8 @@ func decayScore(key []byte, t, h int64) int64 {
 	return score
 }
 
-// decayBound returns decayKeyLen bytes that separate the keys with a lower score than s from the
-// other keys: decayScore returns less than s for smaller keys, and at least s for all other keys.
+// decayBound returns decayKeyLen bytes: decayScore returns less than s for smaller keys,
+// and at least s for all other keys.
 func decayBound(s, t, h int64) []byte {
 	bound := make([]byte, decayKeyLen)
 	switch {
@@ -334,8 +325,9 @@ func decayBound(s, t, h int64) []byte {
 		copy(bound[1:], decayMagnitude(s, t, h))
 		return bound
 	}
-	// The keys with a lower score are negative, with a magnitude of at least 1-s. The greatest of
-	// these keys is the complement of the smallest magnitude. The bound is this key plus 1.
+	// The keys with a lower score are negative, with a magnitude of at least 1-s. The
+	// greatest of these keys is the complement of the smallest magnitude. The bound is this
+	// key plus 1.
 	bound[0] = decayNegative
 	copy(bound[1:], decayMagnitude(1-s, t, h))
 	invert(bound[1:])
@@ -347,13 +339,14 @@ func decayBound(s, t, h int64) []byte {
 	return bound
 }
 
-// decayMagnitude returns the smallest positive key for which decayScore returns at least s, without
-// the byte for the sign. s is 1 to [MaxScore].
+// decayMagnitude returns the smallest positive key, without the sign byte, for which
+// decayScore returns at least s. s is 1 to [MaxScore].
 func decayMagnitude(s, t, h int64) []byte {
 	down, f := decayFactor(t, h)
 	factor := f.plusOne()
-	// The key's value is s-1/2 or slightly less: more than 2^(n-3), if s has n bits. A key with
-	// the exponent x and the factor 1+f has a value below 2^(x+1). So x is at least n-3.
+	// The key's value is s-1/2 or slightly less: more than 2^(n-3), if s has n bits. A key
+	// with the exponent x and the factor 1+f has a value below 2^(x+1). So x is at least
+	// n-3.
 	x := int64(bits.Len64(uint64(s))) - 3
 	for ; ; x++ {
 		// Find the smallest product v of the mantissa and the factor with v + v/2^110 >= threshold.
@@ -437,8 +430,8 @@ func (x *int576) appendBinary(dst []byte) []byte {
 	return append(append(dst, byte(len(short))), short...)
 }
 
-// decodeDecaySum returns the sum that appendBinary encoded. It returns [ErrFormat] for
-// bytes that appendBinary cannot produce.
+// decodeDecaySum is the inverse of appendBinary. It returns [ErrFormat] for bytes that
+// appendBinary cannot produce.
 func decodeDecaySum(data []byte) (decaySum, error) {
 	if len(data) == 0 {
 		return decaySum{}, nil
@@ -466,8 +459,8 @@ func decodeDecaySum(data []byte) (decaySum, error) {
 	return sum, nil
 }
 
-// setBytes sets x to an integer of at most 72 bytes, in two's complement, most
-// significant byte first.
+// setBytes sets x to an integer of at most 72 bytes, in two's complement, most significant
+// byte first.
 func (x *int576) setBytes(b []byte) {
 	var full [8 * len(x)]byte
 	if len(b) > 0 && b[0] >= 0x80 {

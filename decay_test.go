@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// term is p points at the time t, in Unix microseconds.
+// t is in Unix microseconds
 type term struct{ p, t int64 }
 
 func sumTerms(h int64, terms ...term) (d decaySum) {
@@ -24,8 +24,8 @@ func sumTerms(h int64, terms ...term) (d decaySum) {
 
 func keyOf(d decaySum) []byte { return d.appendKey(nil) }
 
-// The functions named oracle… compute the expected values. Unlike the code under test, they use the
-// series of the exponential function and floating point numbers of 400 bits.
+// The functions named oracle… use the series of the exponential function and floating point
+// numbers of 400 bits, unlike the code under test.
 
 const oraclePrec = 400
 
@@ -52,15 +52,13 @@ func oracleExp2(r, h int64) *big.Float {
 	return sum
 }
 
-// oracleExponent returns the number of whole half-lives in t, and the remaining
-// microseconds.
 func oracleExponent(t, h int64) (e, remainder int64) {
 	q, r := new(big.Int).DivMod(big.NewInt(t), big.NewInt(h), new(big.Int)) // Euclidean division: 0 <= r < h
 	return q.Int64(), r.Int64()
 }
 
-// oracleSum computes the sum V of terms as decay.go defines V, and returns it as the product
-// sum·2^exp. It ignores the terms that are too old to count.
+// oracleSum computes the sum V of terms by its definition in decay.go, as sum·2^exp. It
+// ignores the terms that are too old to count.
 func oracleSum(h int64, terms []term) (sum *big.Int, exp int64) {
 	latest := int64(math.MinInt64)
 	for _, x := range terms {
@@ -86,8 +84,8 @@ func oracleSum(h int64, terms []term) (sum *big.Int, exp int64) {
 	return sum, cut - 160
 }
 
-// oracleAt returns the sum of the values that terms have at a time, and the sum of the magnitudes
-// of these values.
+// oracleAt returns the sum of the values of terms at a time, and the sum of their
+// magnitudes.
 func oracleAt(at, h int64, terms []term) (sum, size *big.Float) {
 	sum, size = newFloat(), newFloat()
 	for _, x := range terms {
@@ -132,7 +130,6 @@ const year = 365 * 86400 * 1_000_000 // in microseconds
 
 func randomMoment(rng *rand.Rand) int64 { return rng.Int64N(200*year) - 100*year }
 
-// randomTerms returns up to n terms around the time middle.
 func randomTerms(rng *rand.Rand, n int, h, middle int64) []term {
 	spread := h / 2
 	if f := rng.Int64N(4); f > 0 {
@@ -150,7 +147,7 @@ func randomTerms(rng *rand.Rand, n int, h, middle int64) []term {
 		case 1:
 			x.t = middle + h*(rng.Int64N(5)-2)
 		case 2:
-			if i > 0 { // this term cancels the previous term
+			if i > 0 { // cancels the previous term
 				x = terms[i-1]
 				x.p = -x.p
 			}
@@ -247,8 +244,7 @@ func TestExp2AgainstSeries(t *testing.T) {
 	}
 }
 
-// TestDecaySumAgainstDefinition compares sums with the oracle. They must be equal to
-// the last bit, in any order of the terms.
+// The sums must equal those of the oracle to the last bit, in any order of the terms.
 func TestDecaySumAgainstDefinition(t *testing.T) {
 	rng := newRand(t)
 	for range 800 {
@@ -330,8 +326,8 @@ func TestDecayKeepsTheTermsOfTwoBlocks(t *testing.T) {
 			if kept := !bytes.Equal(both.appendBinary(nil), alone.appendBinary(nil)); kept != tt.kept {
 				t.Errorf("the earlier term is kept: %v, want %v", kept, tt.kept)
 			}
-			// The later term determines which blocks count, even after a third term
-			// cancels the points of the later term.
+			// The later term determines which blocks count, even after a third term cancels
+			// its points.
 			canceled := sumTerms(h, term{1, at(tt.later)}, term{-5, at(tt.first)}, term{-1, at(tt.later)})
 			if kept := keyOf(canceled)[0] == decayNegative; kept != tt.kept {
 				t.Errorf("the earlier term is kept after the later term is canceled: %v, want %v", kept, tt.kept)
@@ -340,8 +336,7 @@ func TestDecayKeepsTheTermsOfTwoBlocks(t *testing.T) {
 	}
 }
 
-// TestDecayOrder compares the order of two keys with the order of the exact sums and
-// with the order of the values in floating point.
+// The order of two keys must be that of the exact sums and of the values in floating point.
 func TestDecayOrder(t *testing.T) {
 	rng := newRand(t)
 	near := 0
@@ -367,8 +362,7 @@ func TestDecayOrder(t *testing.T) {
 		y, yExp := oracleSum(h, b)
 		exp := min(xExp, yExp)
 		gap := new(big.Int).Sub(x.Lsh(x, uint(xExp-exp)), y.Lsh(y, uint(yExp-exp)))
-		// A key has 160 bits of the sum. Sums with the same first 160 bits have equal
-		// keys.
+		// A key has 160 bits of the sum.
 		tie := got == 0 && gap.BitLen() <= x.BitLen()-159
 		if got != gap.Sign() && !tie {
 			t.Fatalf("half-life %d: keys of %v and %v compare as %d, want %d, as the exact sums", h, a, b, got, gap.Sign())
@@ -423,7 +417,6 @@ func TestDecayScoreAgainstReal(t *testing.T) {
 	}
 }
 
-// ScoreOf and ScorePrefix agree for each key, also for a value halfway between two scores.
 func TestScorePrefixAgreesWithScoreOf(t *testing.T) {
 	rng := newRand(t)
 	for _, order := range []Order{HigherFirst, LowerFirst} {
@@ -542,8 +535,7 @@ func FuzzDecodeDecaySum(f *testing.F) {
 	})
 }
 
-// FuzzDecayScore checks that decayScore returns a score within ±MaxScore for any key,
-// even an invalid key.
+// decayScore must return a score within ±MaxScore even for an invalid key.
 func FuzzDecayScore(f *testing.F) {
 	f.Add(keyOf(sumTerms(1e6, term{5, 1e6})), int64(2e6), int64(1e6))
 	f.Add(bytes.Repeat([]byte{0xff}, decayKeyLen), int64(math.MinInt64), int64(1e6))

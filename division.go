@@ -10,22 +10,20 @@ import (
 // MaxCrossed is the largest number of attributes of one crossed division.
 const MaxCrossed = 3
 
-// Division is the part of a board whose users share the value of one attribute, such as "gender:F".
-// In a crossed division, such as "gender+age:F+30-34", the users share the values of two or three
+// Division is the part of a board whose users share the value of one attribute, such as
+// "gender:F". A crossed division, such as "gender+age:F+30-34", is for two or three
 // attributes. The zero Division is the overall board.
 //
-// Attribute is an element of [Board].Divisions. In a crossed division, Attribute contains the names
-// of the attributes, and Value contains the values of these attributes. Both are in the board's
-// order and separated by "+". In the Value of a crossed division, a backslash precedes each "+" and
-// each backslash of a user's value. In a division of a single attribute, Value is the user's value,
-// without added backslashes.
+// Attribute is an element of [Board].Divisions. In a crossed division, Attribute has the
+// names and Value has the values, both in the board's order and separated by "+". There, a
+// backslash precedes each "+" and each backslash of a user's value.
 type Division struct {
 	Attribute string
 	Value     string
 }
 
-// Cross returns the division with the values of all the given divisions, in the given order. Each
-// given division must have a single attribute.
+// Cross returns the division with the values of all the given divisions, in the given
+// order. Each must have a single attribute.
 func Cross(parts ...Division) Division {
 	switch len(parts) {
 	case 0:
@@ -44,7 +42,7 @@ const crossing = "+"
 
 var escapeValue = strings.NewReplacer(`\`, `\\`, crossing, `\`+crossing)
 
-// Parts returns the divisions from which [Cross] makes d, each with a single attribute.
+// Parts returns the divisions from which [Cross] makes d.
 func (d Division) Parts() []Division {
 	if d.Overall() {
 		return nil
@@ -64,11 +62,9 @@ func (d Division) Parts() []Division {
 	return parts
 }
 
-// attributesIn returns the attributes of an element of Board.Divisions.
 func attributesIn(name string) []string { return strings.Split(name, crossing) }
 
-// splitValues returns the values in the Value of a crossed division. It returns false if
-// an escape is invalid.
+// splitValues returns the values of a crossed division, or false if an escape is invalid.
 func splitValues(s string) (values []string, ok bool) {
 	var value strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -87,10 +83,9 @@ func splitValues(s string) (values []string, ok bool) {
 	return append(values, value.String()), true
 }
 
-// ParseDivision parses the form that [Division.String] returns: "attribute:value", or
-// "attribute+attribute:value+value" with the backslashes of [Division].Value. A value may contain
-// any printable character. The empty string is the overall board. ParseDivision returns a
-// [FieldError] for any other form.
+// ParseDivision is the inverse of [Division.String]. A value may contain any printable
+// character. The empty string is the overall board. ParseDivision returns a [FieldError]
+// for any other form.
 func ParseDivision(s string) (Division, error) {
 	if s == "" {
 		return Division{}, nil
@@ -124,7 +119,8 @@ func ParseDivision(s string) (Division, error) {
 // Overall reports whether d is the overall board.
 func (d Division) Overall() bool { return d == Division{} }
 
-// String returns the form that [ParseDivision] parses.
+// String returns "attribute:value", or "attribute+attribute:value+value" with the
+// backslashes of [Division].Value. For the overall board, it returns the empty string.
 func (d Division) String() string {
 	if d.Overall() {
 		return ""
@@ -170,7 +166,6 @@ func (b *Board) Division(d Division) (Division, error) {
 	return Division{}, fieldErrorf("division", "%.256q is not a division of the board%s", d.Attribute, declared)
 }
 
-// quoted returns names with quotes, separated by commas.
 func quoted(names []string) string {
 	var all []string
 	for _, name := range names {
@@ -210,14 +205,12 @@ func (b *Board) validateDivisions() (errs []error) {
 // MaxDivisionChanges is the largest number of changes of a board's divisions.
 const MaxDivisionChanges = 30
 
-// Rules returns the number of changes of b's divisions since the creation of b. Each entry is
-// computed with one of b's lists of divisions. A number of changes identifies the list: 0 is the
-// list that b had at its creation, 1 is the list after the first change, and so on.
+// Rules returns the number of changes of b's divisions. An entry stores the Rules of the
+// divisions that it follows: 0 is the list that b was created with.
 func (b *Board) Rules() int { return len(b.PastDivisions) }
 
-// WithRules returns a copy of b with the divisions that b had after the given number of changes:
-// see [Board.Rules]. If b's divisions have not changed more often than that, WithRules returns b
-// itself.
+// WithRules returns b with the divisions that it had after the given number of changes, or
+// b itself if there were not more changes.
 func (b *Board) WithRules(rules int) *Board {
 	if rules >= len(b.PastDivisions) {
 		return b
@@ -227,10 +220,10 @@ func (b *Board) WithRules(rules int) *Board {
 	return &earlier
 }
 
-// amendDivisions replaces the divisions of b by the divisions of proposal, and sets b.Unfilled. The
-// divisions that b keeps stay in the order of b, before the new divisions. So if proposal only has
-// the same divisions in another order, the divisions do not change. If proposal has no
-// RecountLease, the recount has ended, and Unfilled then has the new divisions only.
+// amendDivisions sets b's divisions to those of proposal, and b.Unfilled. Divisions that b
+// keeps stay in its order, before the new ones: another order alone is no change. If
+// proposal has no RecountLease, the recount has ended, and Unfilled has the new divisions
+// only.
 func (b *Board) amendDivisions(proposal *Board) error {
 	if errs := proposal.validateDivisions(); errors.Join(errs...) != nil {
 		return errors.Join(errs...)
@@ -266,13 +259,12 @@ func (b *Board) amendDivisions(proposal *Board) error {
 	return nil
 }
 
-// IsFilling reports whether the ladders of a division may lack users: see [Board].Unfilled.
-// Parameter name is an element of Divisions.
+// IsFilling reports whether the ladders of the division name, an element of Divisions, may
+// lack users: see [Board].Unfilled.
 func (b *Board) IsFilling(name string) bool { return slices.Contains(b.Unfilled, name) }
 
-// EveryDivision returns the elements that Divisions has or had, in the order in which they were
-// added to Divisions. A change of the divisions may append elements to this list, but it neither
-// removes nor moves an element.
+// EveryDivision returns the elements that Divisions has or had, in the order in which they
+// were added. A change of the divisions only appends to this list.
 func (b *Board) EveryDivision() []string {
 	if len(b.PastDivisions) == 0 {
 		return b.Divisions
@@ -289,11 +281,11 @@ func (b *Board) EveryDivision() []string {
 }
 
 // Attributes returns the attributes of b's divisions, each once, in the order of their
-// first use in Divisions.
+// first use.
 func (b *Board) Attributes() []string { return attributesOf(b.Divisions) }
 
-// talliedAttributes returns the attributes whose values a tally keeps, in the order of their first
-// use in EveryDivision.
+// talliedAttributes returns the attributes whose values a tally keeps, in the order of
+// their first use in EveryDivision.
 func (b *Board) talliedAttributes() []string { return attributesOf(b.EveryDivision()) }
 
 func attributesOf(divisions []string) []string {
@@ -311,9 +303,9 @@ func attributesOf(divisions []string) []string {
 	return all
 }
 
-// divisionsOf returns the divisions of a user, in the order of b.Divisions. Parameter values has
-// the user's values of b.talliedAttributes, in the same order. If the user has no value of an
-// attribute, the attribute's element is empty, or values is too short to have this element.
+// divisionsOf returns the divisions of a user, in the order of b.Divisions. values has the
+// user's values of b.talliedAttributes, in the same order, and may be shorter. A missing
+// value is empty.
 func (b *Board) divisionsOf(values []attribute) []Division {
 	if len(values) == 0 {
 		return nil

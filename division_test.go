@@ -153,8 +153,6 @@ func TestAmendDivisions(t *testing.T) {
 	}
 }
 
-// A tally from the time before a change of divisions keeps the values of its attributes. An entry
-// that is computed from it with the old divisions does not change.
 func TestTallyKeepsItsValuesAfterAChangeOfDivisions(t *testing.T) {
 	old := Board{ID: "b", Policy: Sum, Divisions: []string{"gender", "age"}}
 	r := MatchResult{ResultKey: ResultKey{Match: "a"}, AchievedAt: time.Unix(1, 0), Attributes: map[string]string{"gender": "F", "age": "30", "club": "x"}}
@@ -185,7 +183,6 @@ func TestTallyKeepsItsValuesAfterAChangeOfDivisions(t *testing.T) {
 	}
 }
 
-// SameAs ignores the order of divisions, because a change of divisions may store another order.
 func TestOrderOfDivisionsIsNoDifference(t *testing.T) {
 	x, y := Board{ID: "b", Divisions: []string{"age", "gender"}}, Board{ID: "b", Divisions: []string{"gender", "age"}}
 	if d := x.Differences(&y); !x.SameAs(&y) || len(d) > 0 {

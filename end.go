@@ -13,12 +13,12 @@ const MaxEarlyEnds = 1000
 type EarlyEnd struct {
 	ID SeasonID  `json:"id"`
 	At time.Time `json:"at"` // the season's end, in place of the scheduled end
-	// DecidedAt is when the administrator ended the season. It is not before At. The season's grace
-	// begins at DecidedAt, because callers did not know of the early end before DecidedAt.
+	// DecidedAt is when the administrator ended the season, not before At. The season's
+	// grace begins then, because callers did not know of the early end before.
 	DecidedAt time.Time `json:"decided_at"`
 }
 
-// EarlyEnd returns the early end of a season, and reports whether the season has an early end.
+// EarlyEnd returns the early end of a season, and reports whether the season has one.
 func (s *Schedule) EarlyEnd(id SeasonID) (EarlyEnd, bool) {
 	i, ok := s.findEnd(id)
 	if !ok {
@@ -31,10 +31,10 @@ func (s *Schedule) findEnd(id SeasonID) (int, bool) {
 	return slices.BinarySearchFunc(s.Ends, id, func(e EarlyEnd, id SeasonID) int { return strings.Compare(string(e.ID), string(id)) })
 }
 
-// EndEarly adds an early end to s, or replaces the season's early end. The time e.At must be after
-// the start of the season and before its end. If the season already has an early end, e.At must be
-// before that end. Errors: [ErrSeasonNotFound] if s has no season e.ID; a [FieldError] if e.At is
-// not in this range, if s is rolling, or if s would have more than [MaxEarlyEnds] early ends.
+// EndEarly adds an early end to s, or replaces the season's early end. e.At must be after
+// the start of the season, before its end, and before its earlier early end. Errors:
+// [ErrSeasonNotFound] if s has no season e.ID; a [FieldError] if e.At is not in this range,
+// if s is rolling, or if s would have more than [MaxEarlyEnds] early ends.
 func (s *Schedule) EndEarly(e EarlyEnd) error {
 	season, err := s.ByID(e.ID)
 	if err != nil {
@@ -63,7 +63,6 @@ func (s *Schedule) EndEarly(e EarlyEnd) error {
 	return nil
 }
 
-// withEarlyEnd returns season. If season has an early end in s, the returned season ends then.
 func (s *Schedule) withEarlyEnd(season Season) Season {
 	if e, ok := s.EarlyEnd(season.ID); ok {
 		season.End = e.At
@@ -71,8 +70,6 @@ func (s *Schedule) withEarlyEnd(season Season) Season {
 	return season
 }
 
-// checkEnds returns a [FieldError] if an early end of s is missing in proposal, or is later in
-// proposal.
 func (s *Schedule) checkEnds(proposal *Schedule) error {
 	for _, e := range s.Ends {
 		if end, ok := proposal.EarlyEnd(e.ID); !ok || end.At.After(e.At) {
@@ -100,9 +97,8 @@ func (s *Schedule) After(t time.Time) (Season, bool) {
 	return s.withEarlyEnd(season), err == nil && !season.End.IsZero()
 }
 
-// EndedEarly reports whether the event time of r is at or after the early end of r's season on b.
-// Such a result does not count, even if b accepted it before the administrator ended the season.
-// For a retraction, which has no event time, EndedEarly returns false.
+// EndedEarly reports whether the event time of r is at or after the early end of r's season
+// on b. Such a result does not count. For a retraction, EndedEarly returns false.
 func (b *Board) EndedEarly(r *MatchResult) bool {
 	e, ok := b.Season.EarlyEnd(r.Season)
 	return ok && !r.Retracted && !r.AchievedAt.Before(e.At)

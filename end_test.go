@@ -133,8 +133,7 @@ func TestAmendKeepsEarlyEnds(t *testing.T) {
 	}
 }
 
-// If a tally was computed before an administrator ended the season, the tally may include results
-// after the early end.
+// A tally that was computed before the early end may include results after it.
 func TestMergeRecountsResultsAfterAnEarlyEnd(t *testing.T) {
 	at := utc(t, "2026-11-20T12:00:00Z")
 	b := Board{ID: "b", Policy: Sum, Season: Schedule{Kind: Daily, Grace: time.Hour}}

@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// Callers test for these errors with [errors.Is]. A returned error may wrap one of these errors,
-// and name the operation and its object, such as a board or a user.
+// Callers test for these errors with [errors.Is].
 var (
 	// ErrInvalid means that an argument is not allowed. Every [FieldError] wraps ErrInvalid.
 	ErrInvalid = errors.New("invalid argument")
@@ -22,13 +21,12 @@ var (
 	ErrNotSealed = errors.New("season is not sealed")
 	// ErrAPIKeyNotFound means that no API key has the id or the hash.
 	ErrAPIKeyNotFound = errors.New("api key not found")
-	// ErrRankUnavailable means that the rank index cannot answer now. The entry can
-	// still be read from the store.
+	// ErrRankUnavailable means that the rank index cannot answer now.
 	ErrRankUnavailable = errors.New("rank unavailable")
-	// ErrUnavailable means that a server that the operation needs does not answer. The operation may
-	// or may not have taken effect. The caller may retry the operation.
+	// ErrUnavailable means that a server that the operation needs does not answer. The
+	// operation may or may not have taken effect. The caller may retry it.
 	ErrUnavailable = errors.New("temporarily unavailable")
-	// ErrFormat means that stored bytes have a form that this version cannot read.
+	// ErrFormat means that this version cannot read stored bytes.
 	ErrFormat = errors.New("unknown storage format")
 )
 

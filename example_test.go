@@ -11,26 +11,22 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// laps is the board of the examples below. It ranks lap times: the lowest time wins. If
-// two times are equal, the higher number of overtakes wins. The board's seasons are
-// months.
+// laps ranks lap times: the lowest time wins. If two times are equal, more overtakes win.
 var laps = &leaderboard.Board{
 	ID:          "laps",
 	Order:       leaderboard.LowerFirst,
 	Policy:      leaderboard.Best,
 	Unit:        "s",
-	Decimals:    3, // a score of 78123 is displayed as 78.123 s
+	Decimals:    3, // 78123 is displayed as 78.123 s
 	TieBreakers: []leaderboard.TieBreaker{{Name: "overtakes", Order: leaderboard.HigherFirst}},
 	Season:      leaderboard.Schedule{Kind: leaderboard.Monthly, Grace: time.Hour},
 	Divisions:   []string{"country"},
 	CreatedAt:   time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 }
 
-// start is the time of the examples' race.
 var start = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 
-// lap returns a result of the race: a lap time in milliseconds and a number of
-// overtakes.
+// lap returns a result of the race: a lap time in milliseconds and a number of overtakes.
 func lap(user leaderboard.UserID, match leaderboard.MatchID, ms leaderboard.Score, overtakes int64) leaderboard.MatchResult {
 	return leaderboard.MatchResult{
 		ResultKey: leaderboard.ResultKey{
@@ -62,7 +58,7 @@ func ExampleBoard_Validate() {
 	// <nil>
 }
 
-// A schedule computes seasons from dates. No task has to run when a season begins.
+// A schedule computes seasons from dates.
 func ExampleSchedule_At() {
 	season, err := laps.Season.At(start)
 	if err != nil {
@@ -72,7 +68,7 @@ func ExampleSchedule_At() {
 	fmt.Println(season.ID, season.Start.Format(time.DateOnly), season.End.Format(time.DateOnly))
 	fmt.Println("accepts late results until", laps.ClosesAt(season).Format(time.RFC3339))
 
-	next, _ := laps.Season.At(season.End) // the end of a season is the start of the next season
+	next, _ := laps.Season.At(season.End) // the end of a season is the start of the next
 	fmt.Println("next:", next.ID)
 	// Output:
 	// 202611 2026-11-01 2026-12-01
@@ -93,8 +89,7 @@ func ExampleSchedule_At_explicit() {
 	// true
 }
 
-// Merge decides whether a result is applied. A store passes the data that it has, and
-// writes the Put and the Refuse of the decision.
+// A store passes what it has to Merge, and writes the Put and the Refuse of the decision.
 func ExampleBoard_Merge() {
 	var known leaderboard.Known
 	submit := func(r leaderboard.MatchResult) {
@@ -124,8 +119,8 @@ func ExampleBoard_Merge() {
 	// revision 0: SUPERSEDED
 }
 
-// Entry computes a user's entry from the tally of the user's results. On this board the
-// best result decides. The entry's rank key contains the score and the tie-breakers.
+// On this board the best result decides. The rank key contains the score and the
+// tie-breakers.
 func ExampleBoard_Entry() {
 	var tally leaderboard.Tally
 	for _, r := range []leaderboard.MatchResult{lap("ada", "race-1", 78123, 2), lap("ada", "race-2", 77900, 0)} {
@@ -144,8 +139,7 @@ func ExampleBoard_Entry() {
 	// rank key 800000000001304c7fffffffffffffff
 }
 
-// Rank keys compare as bytes: the smaller key ranks better. Stores and indexes rank users by no
-// other rule.
+// Rank keys compare as bytes: the smaller key ranks better.
 func ExampleRankKey() {
 	key := func(ms leaderboard.Score, overtakes int64) leaderboard.RankKey {
 		r := lap("ada", "race-1", ms, overtakes)
@@ -189,8 +183,6 @@ func ExampleAssignRanks() {
 	// dina  competition 4  dense 3  ordinal 4
 }
 
-// sequence yields the elements of list in the form of a store's answer, without an
-// error.
 func sequence[T any](list []T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for _, v := range list {

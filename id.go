@@ -6,13 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// MaxIDBytes is the largest length of a board, user or match id and of a division
-// value, in bytes of UTF-8.
+// MaxIDBytes is the largest length of a board, user or match id and of a division value, in
+// bytes of UTF-8.
 const MaxIDBytes = 128
 
 type (
-	// BoardID identifies a board. Board, user and match ids have 1 to [MaxIDBytes] bytes of printable
-	// UTF-8. These ids compare byte by byte and have no inner structure.
+	// BoardID identifies a board. Board, user and match ids have 1 to [MaxIDBytes] bytes of
+	// printable UTF-8. They compare byte by byte and have no inner structure.
 	BoardID string
 	// UserID identifies a user. A user has the same id on all boards.
 	UserID string
@@ -23,8 +23,7 @@ type (
 // DefaultBoard is the board that the service creates when it first starts.
 const DefaultBoard BoardID = "default"
 
-// SeasonKey identifies one season of one board. A user has one set of results and
-// one entry per SeasonKey.
+// SeasonKey identifies one season of one board.
 type SeasonKey struct {
 	Board  BoardID
 	Season SeasonID
@@ -45,16 +44,14 @@ func (id UserID) Validate() error { return checkID("user_id", string(id)) }
 // Validate returns a [FieldError] if id breaks the limits of ids.
 func (id MatchID) Validate() error { return checkID("match_id", string(id)) }
 
-// ValidateNew returns a [FieldError] if a new result must not name this user. Stored results may
-// name a user whose id passes Validate, but not the stricter ValidateNew.
+// ValidateNew returns a [FieldError] if a new result must not name this user. Stored
+// results may.
 func (id UserID) ValidateNew() error { return checkNewID("user_id", string(id)) }
 
-// ValidateNew returns a [FieldError] if a new result must not have this id. Stored results may
-// have an id that passes Validate, but not the stricter ValidateNew.
+// ValidateNew returns a [FieldError] if a new result must not have this id. Stored results
+// may.
 func (id MatchID) ValidateNew() error { return checkNewID("match_id", string(id)) }
 
-// checkNewID returns a [FieldError] if a new result must not have the id s: if s is not a
-// valid id, if clients remove s from URLs, or if s has no visible character.
 func checkNewID(field, s string) error {
 	if err := checkID(field, s); err != nil {
 		return err
@@ -62,8 +59,6 @@ func checkNewID(field, s string) error {
 	return checkNewText(field, s)
 }
 
-// checkNewText returns a [FieldError] if clients remove s from URLs, or if s has no visible
-// character.
 func checkNewText(field, s string) error {
 	switch {
 	case s == "." || s == "..":
@@ -74,17 +69,13 @@ func checkNewText(field, s string) error {
 	return nil
 }
 
-// visible reports whether people can see r, a printable character. Spaces, for example, are not
-// visible.
 func visible(r rune) bool {
 	const brailleBlank = '\u2800'
 	return r != ' ' && r != brailleBlank && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// checkID returns nil if s is 1 to MaxIDBytes bytes of printable UTF-8. Otherwise it returns a
-// [FieldError]. By the definition of [unicode.IsPrint], letters, marks, numbers, punctuation,
-// symbols and the ASCII space are printable. Control characters, format characters and other spaces
-// are not printable.
+// checkID returns a [FieldError] unless s is 1 to MaxIDBytes bytes of printable UTF-8, as
+// [unicode.IsPrint] defines it.
 func checkID(field, s string) error {
 	switch {
 	case s == "":
@@ -111,8 +102,6 @@ func checkPrintable(field, s string) error {
 
 const maxNameBytes = 64
 
-// checkName returns nil if s can be the name of an attribute or of a tie-breaker. Otherwise it
-// returns a [FieldError].
 func checkName(field, s string) error {
 	ok := s != "" && len(s) <= maxNameBytes && s[0] >= 'a' && s[0] <= 'z'
 	for i := 0; ok && i < len(s); i++ {

@@ -12,21 +12,19 @@ import (
 // MaxLinks is the largest number of boards that are linked to one source.
 const MaxLinks = 16
 
-// Source declares that a board is linked: the results of the board are the results of another
-// board, the source. Every result of the source whose attributes match also counts on the linked
-// board, under the linked board's own policy, order, seasons and divisions. Changes of the source,
-// such as corrections, retractions, bans and erasures, reach the linked board too.
+// Source declares that a board is linked. Every result of the source whose attributes match
+// also counts on the linked board, under the latter's own policy, order, seasons and
+// divisions. Corrections, retractions, bans and erasures on the source have the same effect
+// on the linked board.
 type Source struct {
 	Board BoardID `json:"board_id"`
-	// Match contains attributes with values. A result matches if it has all of these attributes with
-	// these values.
+	// Match contains attributes with values. A result matches if it has all of them.
 	Match map[string]string `json:"match,omitempty"`
-	// TieBreakers has, for each tie-breaker of the linked board, the index of the source's tie-breaker
-	// with the same name. [Board.LinkTo] sets TieBreakers.
+	// TieBreakers has, for each tie-breaker of the linked board, the index of the source's
+	// tie-breaker with the same name. [Board.LinkTo] sets it.
 	TieBreakers []int `json:"tie_breakers,omitempty"`
 }
 
-// matches reports whether r has all attributes of s.Match, with the same values.
 func (s *Source) matches(r *MatchResult) bool {
 	for name, value := range s.Match {
 		if stored, ok := r.Attributes[name]; !ok || stored != value {
@@ -69,8 +67,8 @@ func (b *Board) validateSource() []error {
 	return errs
 }
 
-// LinkTo completes the rules of the linked board b, whose source is the given board. It
-// returns a [FieldError] if source is linked itself, or lacks a tie-breaker of b.
+// LinkTo sets b.Source.TieBreakers from b's source. It returns a [FieldError] if source is
+// linked itself, or lacks a tie-breaker of b.
 func (b *Board) LinkTo(source *Board) error {
 	if source.Source != nil {
 		return fieldErrorf("source.board_id", "board %q is linked itself; link to its source %q instead", source.ID, source.Source.Board)
@@ -99,8 +97,7 @@ func (b *Board) ResultTieBreakers(r *MatchResult) []int64 {
 	return ties
 }
 
-// CheckDirect returns a [FieldError] if b is linked: results of a linked board must be
-// submitted to the board's source.
+// CheckDirect returns a [FieldError] if b is linked: callers must submit to its source.
 func (b *Board) CheckDirect() error {
 	if b.Source == nil {
 		return nil
@@ -109,14 +106,11 @@ func (b *Board) CheckDirect() error {
 }
 
 // Counts reports whether b counts r in r's season. A retraction, a result of a void match,
-// and a result at or after the early end of its season do not count.
-//
-// A linked board may also have results that do not match, or whose event time is in another season.
-// Such a result does not count. It replaces an older revision that did count: see
-// [Board.FromSource].
+// and a result at or after the early end of its season do not count. On a linked board, a
+// result that does not match, or whose event time is in another season, does not count
+// either: see [Board.FromSource].
 func (b *Board) Counts(r *MatchResult) bool { return b.countsUnlessEnded(r) && !b.EndedEarly(r) }
 
-// countsUnlessEnded reports whether b would count r if no season had ended early.
 func (b *Board) countsUnlessEnded(r *MatchResult) bool {
 	if r.Retracted || r.IsVoid() {
 		return false
@@ -128,10 +122,10 @@ func (b *Board) countsUnlessEnded(r *MatchResult) bool {
 	return err == nil && b.Source.matches(r) && season.Contains(r.AchievedAt)
 }
 
-// LinkedSeasons returns the seasons of the linked board b in which b counts r, or would count r if
-// r's match were not void. The seasons are in the order of their ends. On a rolling board, these
-// are the open windows (see [RollingWindows]) that contain r's event time. On other boards, there
-// is at most one such season. r is a result of b or of b's source.
+// LinkedSeasons returns the seasons of the linked board b in which b counts r, or would
+// count r if its match were not void, ordered by their ends. r is a result of b or of b's
+// source. On a rolling board, these are the open windows that contain r's event time. On
+// other boards, there is at most one.
 func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 	if r.Retracted || b.Source == nil || !b.Source.matches(r) {
 		return nil
@@ -156,37 +150,38 @@ func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 	return windows
 }
 
-// RollingWindows is the state of the windows of a rolling board. The greater of two window ids
-// is the id of the window that ends later.
+// RollingWindows is the state of the windows of a rolling board. The greater of two window
+// ids ends later.
 type RollingWindows struct {
-	// First and Opened are the first and the last open window. The service copies results only to the
-	// windows from First to Opened. First never changes.
+	// First and Opened are the first and the last open window. The service copies results
+	// only to the windows from First to Opened. First never changes.
 	First  SeasonID `json:"first,omitempty"`
 	Opened SeasonID `json:"opened,omitempty"`
-	// Filled is the last filled window: this window and all open windows before it lack no result of
-	// the source. Filled is empty until the board has been filled for the first time.
+	// Filled is the last filled window: it and all open windows before it lack no result of
+	// the source. It is empty until the first fill has ended.
 	Filled SeasonID `json:"filled,omitempty"`
-	// Lease is the time until which only one process fills the windows after Filled. Lease is zero if
-	// no process fills windows.
+	// Lease is the time until which only one process fills the windows after Filled. It is
+	// zero if no process fills windows.
 	Lease time.Time `json:"lease,omitzero"`
 }
 
-// OpenWindows sets the open windows of the rolling board b, which is created at b.CreatedAt.
-// Windows whose retention ended before b.CreatedAt stay closed. So even if the source has a long
-// history, b does not get a window for each day of the history.
+// OpenWindows sets the open windows of the new rolling board b. Windows whose retention
+// ended before b.CreatedAt stay closed, so a long history of the source does not open a
+// window for each of its days.
 func (b *Board) OpenWindows() error {
 	last, err := b.Season.At(b.CreatedAt.Add(MaxAhead))
 	b.Rolling = RollingWindows{Opened: last.ID}
-	// If At returns an error, the first window would be before the year 1. First then stays empty.
+	// If At returns an error, the first window would be before the year 1. First then stays
+	// empty.
 	if first, err := b.Season.At(b.CreatedAt.Add(-b.Retention - b.Season.Grace)); err == nil {
 		b.Rolling.First = first.ID
 	}
 	return err
 }
 
-// NeedsWindow returns the last window of the rolling board b that must be open before r is copied
-// to b. The result r is of b's source. The window's last day is the day of r.AchievedAt or the day
-// of r.ReceivedAt, whichever is later. NeedsWindow returns "" if b does not count r.
+// NeedsWindow returns the window of the rolling board b up to which windows must be open
+// before r, a result of its source, is copied to b. Its last day is the day of r.AchievedAt
+// or of r.ReceivedAt, whichever is later. NeedsWindow returns "" if b does not count r.
 func (b *Board) NeedsWindow(r *MatchResult) SeasonID {
 	if r.Retracted || !b.Source.matches(r) {
 		return ""
@@ -199,33 +194,31 @@ func (b *Board) NeedsWindow(r *MatchResult) SeasonID {
 	return max(achievedWindow.ID, receivedWindow.ID)
 }
 
-// FillingSeason reports whether the season of the linked board b may still lack results of
-// the source. Parameter now is the current time.
+// FillingSeason reports whether, at the time now, the season of the linked board b may lack
+// results of the source.
 func (b *Board) FillingSeason(season SeasonID, now time.Time) bool {
 	if b.Season.Kind != Rolling || b.Filling() {
 		return b.Filling()
 	}
 	last := b.Rolling.Opened
 	if current, err := b.Season.At(now); err == nil {
-		last = max(last, current.ID) // possibly no process has opened the current window
+		last = max(last, current.ID) // the current window may not be open yet
 	}
 	return season > b.Rolling.Filled && season <= last
 }
 
-// FromSource returns the form in which the linked board b keeps r in a season. Parameter r is a
-// result of the board source. A correction can change in which seasons b counts r. If a season has
-// an older revision of r, but does not count r, b still replaces the older revision by r. The same
-// revision therefore stands on both boards, regardless of the order of arrival.
+// FromSource returns the form in which the linked board b keeps r, a result of source, in a
+// season. Even if the season does not count r, r must replace an older revision there. The
+// same revision then stands on both boards, regardless of the order of arrival.
 //
-// Results of different seasons of the source are different results, even if their match
-// ids are equal. If the source has seasons, the match id on b therefore begins with the
-// season. The content does not change, because [Board.Merge] compares the contents of equal
-// revisions. In particular, the tie-breakers stay in the order of the source: see
-// [Board.ResultTieBreakers].
+// Results of different seasons of the source may have the same match id. If the source has
+// seasons, the match id on b therefore begins with the season. The content stays the same,
+// because [Board.Merge] compares it: even the tie-breakers stay in the source's order
+// ([Board.ResultTieBreakers]).
 //
-// A closed season of the source accepts only corrections and retractions by administrators. If the
-// season of r was closed at r.ReceivedAt, FromSource therefore sets Amends, so that a closed season
-// of b accepts r too.
+// A closed season of the source accepts only corrections and retractions by administrators.
+// If the season of r was closed at r.ReceivedAt, FromSource sets Amends, so that a closed
+// season of b accepts r too.
 func (b *Board) FromSource(source *Board, r *MatchResult, season SeasonID) MatchResult {
 	out := *r
 	sourceSeason, err := source.Season.ByID(r.Season)
@@ -234,9 +227,8 @@ func (b *Board) FromSource(source *Board, r *MatchResult, season SeasonID) Match
 	return out
 }
 
-// ToSource is the inverse of [Board.FromSource]. Parameter r is a result of the linked board b.
-// ToSource returns the source's result from which r was copied. Parameter source is the board of
-// that result.
+// ToSource is the inverse of [Board.FromSource]: it returns the result of source from which
+// r was copied. r is a result of the linked board b.
 func (b *Board) ToSource(source *Board, r *MatchResult) (MatchResult, error) {
 	season, match := string(SeasonAll), string(r.Match)
 	if source.Season.Kind != None {
@@ -252,8 +244,8 @@ func (b *Board) ToSource(source *Board, r *MatchResult) (MatchResult, error) {
 	return out, nil
 }
 
-// linkedMatch returns the id that a match of b has on the boards linked to b. Different
-// results get different ids, because an escaped season has no slash.
+// linkedMatch returns the id that a match of b has on the boards linked to b. The ids of
+// different results differ, because an escaped season has no slash.
 func (b *Board) linkedMatch(season SeasonID, match MatchID) MatchID {
 	if b.Season.Kind == None {
 		return match

@@ -28,7 +28,6 @@ func TestLinkedBoardTakesTieBreakersByName(t *testing.T) {
 	}
 }
 
-// Results of different seasons of the source are different results of the linked board.
 func TestMatchIDsOfDifferentSeasonsDoNotCollide(t *testing.T) {
 	source := &Board{ID: "a", Season: Schedule{Kind: Explicit, Windows: []Season{{ID: "x"}, {ID: "x/y"}, {ID: "x%2Fy"}}}}
 	b := linkedTo(t, source, Board{ID: "b"})
@@ -49,8 +48,7 @@ func TestMatchIDsOfDifferentSeasonsDoNotCollide(t *testing.T) {
 	}
 }
 
-// A linked board may be deleted and created again. The deletion of the earlier board deletes no
-// results of the source, so the later board accepts these results.
+// The results of the source stay when a linked board is deleted and created again.
 func TestDeletionOfAnEarlierLinkedBoardRejectsNoResult(t *testing.T) {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	r := MatchResult{ResultKey: ResultKey{User: "u", Match: "m"}, AchievedAt: at, ReceivedAt: at}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// MatchKey identifies a match in a season of a board. The results of all users of the match have
-// the same match id.
+// MatchKey identifies a match in a season of a board. The results of all users of the match
+// have its id.
 type MatchKey struct {
 	SeasonKey
 	Match MatchID
@@ -15,16 +15,17 @@ type MatchKey struct {
 
 // MatchState is the state of a match on a board whose [Board].Matches is true.
 //
-// Of all states that were written for one match, the store keeps the greatest by
-// [MatchState.Compare], with the greatest Applied of all these states. The stored state therefore
-// does not depend on the order of the writes, or on repeated writes.
+// Of all states written for one match, the store keeps the greatest by
+// [MatchState.Compare], with the greatest Applied of all. The stored state therefore does
+// not depend on the order or the repetition of writes.
 type MatchState struct {
 	MatchKey
-	// Voids counts how often the match was voided or restored. If Voids is odd, the match is void.
+	// Voids counts how often the match was voided or restored. If Voids is odd, the match
+	// is void.
 	Voids int64
-	// Applied is the value of Voids that all results of the match have. If Applied is less than Voids,
-	// a process is still setting Voids in the results, or died before it had set Voids in all results.
-	// A store of several regions keeps one Applied for each region.
+	// Applied is the value of Voids that all results of the match have. If it is less than
+	// Voids, a process is still setting Voids in the results, or died before the end. A
+	// store of several regions keeps one Applied for each region.
 	Applied int64
 	Reason  string // for operators, at most 256 bytes
 	Actor   string // the administrator who set this state
@@ -39,20 +40,20 @@ func (r *MatchResult) IsVoid() bool { return isVoid(r.Voids) }
 
 func isVoid(voids int64) bool { return voids%2 == 1 }
 
-// DeletedBy reports whether a deletion of the season or of the board at deletedAt also deletes
-// the state. A zero deletedAt means no deletion.
+// DeletedBy reports whether a deletion of the season or of the board at deletedAt also
+// deletes the state. A zero deletedAt means no deletion.
 func (m *MatchState) DeletedBy(deletedAt time.Time) bool {
 	return !deletedAt.IsZero() && !m.At.After(deletedAt)
 }
 
-// Compare orders the states of one match, regardless of Applied. The state with the greater Voids
-// is greater. If Voids is equal, At, Actor and Reason decide, in this order.
+// Compare orders the states of one match, regardless of Applied. Voids decides, then At,
+// Actor and Reason, in this order.
 func (m *MatchState) Compare(o *MatchState) int {
 	return cmp.Or(cmp.Compare(m.Voids, o.Voids), m.At.Compare(o.At), strings.Compare(m.Actor, o.Actor), strings.Compare(m.Reason, o.Reason))
 }
 
-// MergeMatch returns the greater of two states of a match by [MatchState.Compare], with the greater
-// Applied of the two states.
+// MergeMatch returns the greater of two states by [MatchState.Compare], with the greater
+// Applied.
 func MergeMatch(x, y MatchState) MatchState {
 	applied := max(x.Applied, y.Applied)
 	if x.Compare(&y) < 0 {

@@ -12,17 +12,15 @@ type Status int8
 const (
 	// Applied means that the result, or the retraction, now stands.
 	Applied Status = iota
-	// Duplicate means that the store already had the same content under the same
-	// revision.
+	// Duplicate means that the store already had the same content under the same revision.
 	Duplicate
 	// Superseded means that a higher revision stands.
 	Superseded
-	// Conflict means that the store already had different content under the same
-	// revision. The greater of the two contents stands, so the order of arrival does
-	// not matter.
+	// Conflict means that the store already had different content under the same revision.
+	// The greater of the two contents stands, so the order of arrival does not matter.
 	Conflict
-	// Rejected means that the result was refused for a [Reason]. A replay of the same
-	// result is rejected too, or superseded if a higher revision stands by then.
+	// Rejected means that the result was refused for a [Reason]. A replay is rejected too,
+	// or superseded if a higher revision stands by then.
 	Rejected
 	// Accepted means that the result is durable in a log and will be applied from it.
 	Accepted
@@ -43,13 +41,12 @@ type Reason string
 const (
 	// ReasonFloor means that the sum would fall below the board's floor.
 	ReasonFloor Reason = "FLOOR"
-	// ReasonRange means that a sum would leave the range -2^53 to 2^53, or that the
-	// user would have more results in the season than the store can keep.
+	// ReasonRange means that a sum would leave the range -2^53 to 2^53, or that the user
+	// would have more results in the season than the store can keep.
 	ReasonRange Reason = "OUT_OF_RANGE"
 	// ReasonClosed means that the season was closed when the result was received.
 	ReasonClosed Reason = "SEASON_CLOSED"
-	// ReasonEnded means that the event time of the result is at or after the early end of
-	// its season: see [EarlyEnd].
+	// ReasonEnded means that the event time is at or after the early end of the season.
 	ReasonEnded Reason = "SEASON_ENDED"
 	// ReasonErased means that the user's data was erased after the result was received.
 	ReasonErased Reason = "USER_ERASED"
@@ -60,8 +57,8 @@ const (
 	ReasonInvalid Reason = "INVALID"
 )
 
-// Refusal is the record of a rejected result. Because stores keep refusals, a replay of the
-// result is never applied, even if the board's settings have changed since.
+// Refusal is the record of a rejected result. A replay of the result is refused again, even
+// if the board's settings have changed since.
 type Refusal struct {
 	Revision   int64
 	Reason     Reason
@@ -69,10 +66,9 @@ type Refusal struct {
 	ReceivedAt time.Time
 }
 
-// ContentID identifies the content of a result. It is the first 16 bytes of the SHA-256
-// of the content. The content is the payload ([MatchResult.AppendPayload]) without its
-// last 16 bytes. Two results with equal keys, revisions and content ids are one result
-// that was sent twice.
+// ContentID identifies the content of a result: the first 16 bytes of the SHA-256 of the
+// payload ([MatchResult.AppendPayload]) without its last 16 bytes. Results with equal keys,
+// revisions and content ids are one result that was sent twice.
 type ContentID [16]byte
 
 // ContentID returns the id of r's normalized content.
@@ -83,58 +79,50 @@ func (r *MatchResult) ContentID() ContentID {
 	return ContentID(sum[:len(ContentID{})])
 }
 
-// Known is the data that a store has about the match and the user of an arriving
-// result.
+// Known is what a store has about the match and the user of an arriving result.
 type Known struct {
 	Result   *MatchResult // the result of the match that stands; nil if no result stands
 	Refusals []Refusal    // the match's refusals, in any order
 	Tally    Tally        // the tally of the user's results in the season
 	ErasedAt time.Time    // the time of the user's last erasure, or zero
-	// DeletedAt is the time of the last deletion of the season, or of a board with the board's id,
-	// whichever is later. It is zero if there was no such deletion.
+	// DeletedAt is the time of the last deletion of the season, or of a board with the
+	// board's id, whichever is later, or zero.
 	DeletedAt time.Time
 }
 
-// Decision is what a store must do about an arriving result. If Refuse is
-// set, Put is nil or VoidsOnly is true.
+// Decision is what a store must do about an arriving result. If Refuse is set, Put is nil
+// or VoidsOnly is true.
 type Decision struct {
-	Status Status
-	Reason Reason // set if Status is Rejected
-	// Repeated means that one of Known.Refusals is the reason.
+	Status   Status
+	Reason   Reason // set if Status is Rejected
 	Repeated bool
 	// Put is the result to write instead of Known.Result.
 	Put *MatchResult
 	// VoidsOnly means that Put differs from Known.Result in its Voids only.
 	VoidsOnly bool
-	// Refuse is the refusal to store.
-	Refuse *Refusal
+	Refuse    *Refusal
 	// Tally is the user's tally after the write of Put. If Recount is set, Tally is not
-	// valid. The store must then compute the tally with [Board.Count] from all of the
-	// user's results, including Put.
+	// valid: the store must compute it with [Board.Count] from all of the user's results,
+	// including Put.
 	Tally   Tally
 	Recount bool
 }
 
-// Merge decides whether r is applied, given what the store has about r's match and user.
-// Only Merge implements the rules of revisions, conflicts, floors and closed seasons. r
-// must have valid ids and a valid revision.
+// Merge decides whether r is applied. Only Merge implements the rules of revisions,
+// conflicts, floors and closed seasons. r must have valid ids and a valid revision.
 //
-// For each [ResultKey], the greatest result stands. Results compare by revision, then
-// by content. Therefore neither the order of arrival nor repetition affects which
-// result stands. This is a state-based CRDT (conflict-free replicated data type):
-// Shapiro, Preguiça, Baquero and Zawirski, "Conflict-free Replicated Data Types", SSS
-// 2011.
+// For each [ResultKey], the greatest result stands, by revision, then by content. Therefore
+// neither the order of arrival nor repetition affects which result stands. This is a
+// state-based CRDT: Shapiro, Preguiça, Baquero and Zawirski, "Conflict-free Replicated Data
+// Types", SSS 2011.
 //
-// Whether a result is refused, however, depends on the order of arrival. For example, a result is
-// refused if it would lower the sum below the floor. If another result with enough points arrives
-// first, the sum does not fall below the floor, and the result is accepted. The store keeps each
-// refusal, so a replay of a refused result is refused again, unless a higher revision stands by
-// then. A query for a refused result returns the refusal.
+// Whether a result is refused does depend on the order of arrival: a sum that would fall
+// below the floor would not do so after another result. The store keeps each refusal, so a
+// replay is refused again, unless a higher revision stands by then.
 //
-// Voids counts how often the match of a result was voided or restored. The result that
-// stands keeps the greatest Voids of all its revisions. The order of arrival and repetition
-// therefore do not affect whether a match is void. Whether a result is refused does not
-// depend on its own Voids.
+// The result that stands keeps the greatest Voids of all its revisions. Whether a match is
+// void therefore does not depend on the order of arrival or on repetition. Whether a result
+// is refused does not depend on its own Voids.
 func (b *Board) Merge(known Known, r MatchResult) Decision {
 	voids := r.Voids
 	if known.Result != nil {
@@ -153,8 +141,8 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 	return d
 }
 
-// mergeContent does the work of Merge for a result that is not VoidOnly. Parameter voids is the
-// value of Voids in the decision's Put.
+// mergeContent does the work of Merge for a result that is not VoidOnly. voids is the Voids
+// of the decision's Put.
 func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	r = r.Normalize()
 	d := Decision{Tally: known.Tally}
@@ -194,9 +182,8 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	}
 	r.Amends, r.Voids = false, voids
 	d.Put = &r
-	// If known.Tally includes the stored result, the store must recount. The tally may include even a
-	// stored result that no longer counts, because the season may have ended early after the tally was
-	// computed. The condition therefore ignores early ends.
+	// The store must recount if known.Tally includes the stored result. The tally may
+	// include it even if the season ended early later. So the condition ignores early ends.
 	if stored == nil || !b.countsUnlessEnded(stored) {
 		d.Tally = b.Add(known.Tally, &r)
 	} else {
@@ -205,18 +192,17 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	return d
 }
 
-// Outcome returns the outcome of a result with the decision d. Parameters before and after
-// are the user's rank keys directly before and after the result. The caller must set
-// Outcome.Entry.
+// Outcome returns the outcome of a result with the decision d. before and after are the
+// user's rank keys directly before and after the result. The caller must set Outcome.Entry.
 func (d *Decision) Outcome(before, after RankKey) Outcome {
 	return Outcome{
 		Status: d.Status, Reason: d.Reason, Repeated: d.Repeated, Stands: d.Status == Conflict && d.Put != nil && !d.VoidsOnly, Before: before, After: after,
 	}
 }
 
-// isDeleted reports whether a deletion at deletedAt also deletes r. A zero deletedAt means no
-// deletion. The results of a linked board are the results of its source. On a linked board, the
-// deletion of an earlier board with the same id therefore deletes no result.
+// isDeleted reports whether a deletion at deletedAt also deletes r. The results of a linked
+// board are the results of its source, so the deletion of an earlier board with the linked
+// board's id deletes none.
 func (b *Board) isDeleted(deletedAt time.Time, r *MatchResult) bool {
 	if deletedAt.IsZero() || b.Source != nil && !deletedAt.After(b.CreatedAt) {
 		return false
@@ -229,8 +215,7 @@ func (d Decision) reject(f *Refusal, reason Reason) Decision {
 	return d
 }
 
-// refusalReasonGiven returns the reason why b refuses r, given what the store knows, or "". It
-// does the checks of RefusalReason, and checks the user's sums.
+// refusalReasonGiven adds the checks of the user's sums to RefusalReason.
 func (b *Board) refusalReasonGiven(known Known, r *MatchResult) Reason {
 	if reason := b.RefusalReason(r); reason != "" || !b.Counts(r) || !b.AddsUp() {
 		return reason
@@ -258,10 +243,9 @@ func (b *Board) refusalReasonGiven(known Known, r *MatchResult) Reason {
 	return ""
 }
 
-// RefusalReason returns the reason why b refuses r regardless of the user's other results, or "". A
-// retraction is never refused. If a result does not count on b, b can refuse it only with
-// [ReasonEnded]. A linked board accepts all values that its source accepts, and can refuse a result
-// only with [ReasonClosed].
+// RefusalReason returns the reason why b refuses r regardless of the user's other results,
+// or "". It never refuses a retraction. A result that does not count is refused only with
+// [ReasonEnded]. A linked board refuses only with [ReasonClosed].
 func (b *Board) RefusalReason(r *MatchResult) Reason {
 	if b.Source == nil && b.EndedEarly(r) {
 		return ReasonEnded
@@ -278,13 +262,11 @@ func (b *Board) RefusalReason(r *MatchResult) Reason {
 	return ""
 }
 
-// leavesRange reports whether newSum is outside the range -MaxScore to MaxScore, and
-// farther outside than oldSum.
+// leavesRange reports whether newSum is outside ±MaxScore, and farther outside than oldSum.
 func leavesRange(oldSum, newSum int64) bool {
 	return newSum > int64(MaxScore) && newSum > oldSum || newSum < -int64(MaxScore) && newSum < oldSum
 }
 
-// valueAt returns the value of a tie-breaker, which is 0 if it is missing.
 func valueAt(values []int64, i int) int64 {
 	if i < len(values) {
 		return values[i]

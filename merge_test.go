@@ -32,7 +32,7 @@ func retraction(match string, revision int64) MatchResult {
 	return r
 }
 
-// history is a minimal store for the results of one user. It stores what Merge decides.
+// history stores the results of one user, as Merge decides.
 type history struct {
 	board    Board
 	rows     map[MatchID]MatchResult
@@ -188,8 +188,7 @@ func TestMergeClosedSeason(t *testing.T) {
 			t.Fatalf("%+v: %v, score %d; want %v, %d", s.r, d.Status, h.score(), s.status, s.score)
 		}
 	}
-	// A replay has the same outcome as the original, because it has the same
-	// ReceivedAt.
+	// A replay has the ReceivedAt of the original, and so the same outcome.
 	again := newHistory(b)
 	if d := again.apply(t, receivedAt(result("m", 0, 5), end)); d.Status != Applied {
 		t.Errorf("replay of the result that arrived in time: %v, want %v", d.Status, Applied)
@@ -211,7 +210,6 @@ func TestMergeErased(t *testing.T) {
 	}
 }
 
-// naiveEntry is an entry that recount computes without the code under test.
 type naiveEntry struct {
 	ranked bool
 	score  int64
@@ -299,8 +297,8 @@ func recount(b *Board, all []MatchResult) naiveEntry {
 	return n
 }
 
-// TestEntryIsIndependentOfOrder applies each result twice, in random orders. The entry must equal
-// the entry that recount returns.
+// The test applies each result twice, in random orders. The entry must equal that of
+// recount.
 func TestEntryIsIndependentOfOrder(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))
@@ -331,7 +329,7 @@ func TestEntryIsIndependentOfOrder(t *testing.T) {
 		var first []byte
 		for range 4 {
 			h := newHistory(b)
-			for _, i := range rng.Perm(2 * len(all)) { // each result twice
+			for _, i := range rng.Perm(2 * len(all)) {
 				h.apply(t, all[i%len(all)])
 			}
 			e := b.Entry(&h.tally, SeasonAll, "u")
@@ -364,8 +362,6 @@ func TestEntryIsIndependentOfOrder(t *testing.T) {
 	}
 }
 
-// TestConflictsConverge applies conflicting contents of one revision in random orders.
-// The same content must stand every time.
 func TestConflictsConverge(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 1))
@@ -474,8 +470,8 @@ func TestCanonicalMetadata(t *testing.T) {
 	}
 }
 
-// TestRankKeyOrder checks that rank keys compare like their scores and tie-breakers. It also checks
-// that ScoreOf and TieBreakersOf return the score and the tie-breakers of a key.
+// Rank keys must compare like their scores and tie-breakers, which ScoreOf and
+// TieBreakersOf return.
 func TestRankKeyOrder(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 2))
@@ -508,8 +504,8 @@ func TestRankKeyOrder(t *testing.T) {
 	}
 }
 
-// TestDecayScorePrefix checks that a rank key is smaller than the prefix of a score
-// exactly if the displayed score is better.
+// A rank key must be smaller than the prefix of a score exactly if the displayed score is
+// better.
 func TestDecayScorePrefix(t *testing.T) {
 	for _, order := range []Order{HigherFirst, LowerFirst} {
 		b := Board{ID: "b", Policy: Decay, HalfLife: time.Hour, Order: order}
@@ -627,7 +623,6 @@ func FuzzCanonicalMetadata(f *testing.F) {
 	})
 }
 
-// equalResults reports whether r and o are equal in every field.
 func equalResults(r, o *MatchResult) bool {
 	return r.ResultKey == o.ResultKey && r.Revision == o.Revision && r.Voids == o.Voids &&
 		bytes.Equal(r.AppendPayload(nil), o.AppendPayload(nil))

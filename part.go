@@ -5,15 +5,14 @@ import (
 	"encoding/binary"
 )
 
-// UserHash returns a hash of a user id: the first 8 bytes of its SHA-256. Stores and indexes divide
-// users by this hash. It must not change, because stores keep users by it.
+// UserHash returns the first 8 bytes of the SHA-256 of a user id. It must not change,
+// because stores keep users by it.
 func UserHash(user UserID) uint64 {
 	sum := sha256.Sum256([]byte(user))
 	return binary.BigEndian.Uint64(sum[:8])
 }
 
-// Part is a share of all users. It contains the users whose [UserHash] leaves the remainder Index
-// if it is divided by Of. So Of parts with the same Of contain every user once. The zero Part
+// Part is a share of all users: those whose [UserHash] modulo Of is Index. The zero Part
 // contains all users.
 type Part struct {
 	Index int // 0 to Of-1

@@ -7,7 +7,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Stores keep users by this hash, so it must never change.
 func TestUserHashIsStable(t *testing.T) {
 	for user, want := range map[leaderboard.UserID]uint64{
 		// printf ada | sha256sum

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// MaxRevision is the largest revision of a match result with content. A caller may use
-	// Unix milliseconds as revisions: they stay below MaxRevision until the year 2109. A
-	// retraction may have MaxRevision+1, so every result can be retracted.
+	// MaxRevision is the largest revision of a match result with content. Unix milliseconds
+	// stay below it until the year 2109. A retraction may have MaxRevision+1, so every
+	// result can be retracted.
 	MaxRevision = 1 << 42
 	// MaxMetadataBytes is the largest length of a result's metadata as compact JSON.
 	MaxMetadataBytes = 4096
@@ -25,71 +25,66 @@ const (
 	MaxAhead = 24 * time.Hour
 )
 
-// The range of achieved_at. Every wire format of the service can represent these
-// instants.
+// Every wire format of the service can represent these instants.
 var (
 	minAchievedAt = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)
 	maxAchievedAt = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 )
 
-// ResultKey identifies a match result. All revisions of the result have the same key.
+// ResultKey identifies a match result. All its revisions have the same key.
 type ResultKey struct {
 	SeasonKey
 	User  UserID
 	Match MatchID
 }
 
-// MatchResult is a game server's report about one user in one match. Of the results with the same
-// [ResultKey], the result with the highest revision stands.
+// MatchResult is a game server's report about one user in one match. Of the results with
+// the same [ResultKey], the one with the highest revision stands.
 type MatchResult struct {
 	ResultKey
 	// Revision is 0 to MaxRevision, or MaxRevision+1 in a retraction. A correction or
 	// retraction has a higher revision than the result that it replaces.
 	Revision int64
-	// Retracted marks a retraction. A retraction does not count and has no content.
+	// Retracted marks a retraction. It does not count and has no content.
 	Retracted bool
 	// Score is a score, or points if Board.AddsUp is true. Its unit is Board.Unit.
 	Score Score
-	// TieBreakers are the values of the board's tie-breakers, in the board's order.
-	// Missing values are 0. If Board.AddsUp is true, tie-breakers are added up like
-	// points.
+	// TieBreakers are in the board's order. Missing values are 0. If Board.AddsUp is true,
+	// tie-breakers are added up like points.
 	TieBreakers []int64
-	// AchievedAt is the event time, in whole microseconds. It determines the season. Among users with
-	// equal rank keys, the user with the earlier AchievedAt is listed first.
+	// AchievedAt is the event time, in whole microseconds. It determines the season. Among
+	// users with equal rank keys, the earlier AchievedAt comes first.
 	AchievedAt time.Time
-	// Assigned means that the service set AchievedAt, because the caller gave no time. A
-	// correction keeps Assigned, even if it changes AchievedAt.
-	//
-	// An assigned time is not part of the content. The same content with another
-	// assigned time is therefore a duplicate. The store keeps the earliest assigned
-	// time.
-	Assigned bool
-	// Attributes determine the user's divisions.
+	// Assigned means that the caller gave no time, and the service set AchievedAt. A
+	// correction keeps Assigned, even if it changes AchievedAt. An assigned time is not
+	// part of the content: the same content with another one is a duplicate. The store
+	// keeps the earliest assigned time.
+	Assigned   bool
 	Attributes map[string]string
 	// Metadata is a JSON object in the form of [CanonicalMetadata], or empty.
 	Metadata string
-	// ReceivedAt is when the service first received the result, in whole microseconds.
-	// It determines whether the result is too late. A replay has the same ReceivedAt,
-	// so it has the same outcome.
+	// ReceivedAt is when the service first received the result, in whole microseconds. It
+	// determines whether the result is too late. A replay has the same ReceivedAt, and so
+	// the same outcome.
 	ReceivedAt time.Time
-	// Voids counts how often the result's match was voided or restored: see [MatchState]. If Voids is
-	// odd, the result does not count. Voids is not part of the content. Callers set Voids only in
-	// results of linked boards.
+	// Voids counts how often the match was voided or restored: see [MatchState]. If it is
+	// odd, the result does not count. Voids is not part of the content. Callers set it only
+	// in results of linked boards.
 	Voids int64 `json:",omitzero"`
-	// VoidOnly marks a MatchResult that has a key and Voids, but no content. Apply then only sets the
-	// Voids of the stored result. If no result is stored, Apply changes nothing.
+	// VoidOnly marks a MatchResult without content. Apply then only sets the Voids of the
+	// stored result, if there is one.
 	VoidOnly bool `json:",omitzero"`
-	// Amends marks an administrator's correction, which a closed season accepts too. Amends is not
-	// part of the content, and stores do not keep it.
+	// Amends marks an administrator's correction, which a closed season accepts too. It is
+	// not part of the content, and stores do not keep it.
 	Amends bool `json:",omitzero"`
 }
 
-// Truncate returns t in UTC, rounded down to a microsecond, which is the resolution
-// of every stored instant.
+// Truncate returns t in UTC, rounded down to a microsecond, the resolution of every stored
+// instant.
 func Truncate(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
 
-// CheckKey returns nil if r has a valid user, match and revision. Otherwise it returns all
-// faults, joined by [errors.Join], each a [FieldError].
+// CheckKey returns all faults of r's user, match and revision, joined by [errors.Join],
+// each a [FieldError].
 func (r *MatchResult) CheckKey() error {
 	errs := []error{r.User.Validate(), r.Match.Validate()}
 	limit := int64(MaxRevision)
@@ -102,9 +97,8 @@ func (r *MatchResult) CheckKey() error {
 	return errors.Join(errs...)
 }
 
-// Check returns nil if b allows the values of r. Otherwise it returns all faults of r,
-// joined by [errors.Join], each a [FieldError]. Parameter now is the current time.
-// Check ignores r's season.
+// Check returns all faults of the values of r on b at the time now, joined by
+// [errors.Join], each a [FieldError]. It ignores r's season.
 func (b *Board) Check(r *MatchResult, now time.Time) error {
 	errs := []error{r.CheckKey()}
 	if r.Retracted {
@@ -146,11 +140,10 @@ func (b *Board) Check(r *MatchResult, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// CanonicalMetadata returns the JSON object in data in canonical form, in which equal
-// objects have equal bytes: compact, with sorted keys, and with numbers spelled as
-// in data. Empty data, null and {} become the empty string. CanonicalMetadata
-// returns a [FieldError] if data is not a JSON object, or if its compact form is
-// longer than [MaxMetadataBytes].
+// CanonicalMetadata returns the JSON object in data in canonical form: compact, with sorted
+// keys, and with numbers spelled as in data. Empty data, null and {} become the empty
+// string. CanonicalMetadata returns a [FieldError] if data is not a JSON object, or if its
+// compact form is longer than [MaxMetadataBytes].
 func CanonicalMetadata(data []byte) (string, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return "", nil
@@ -183,9 +176,9 @@ func CanonicalMetadata(data []byte) (string, error) {
 	return string(canonical), nil
 }
 
-// A payload is a result as bytes, without its key, revision and Voids. Of two results with the same
-// key and revision, every store keeps the result with the greater payload. The fields in order,
-// with their lengths in bytes:
+// A payload is a result as bytes, without its key, revision and Voids. Of two results with
+// the same key and revision, every store keeps the one with the greater payload. The fields
+// in order, with their lengths in bytes:
 //
 //	1  format, payloadFormat
 //	1  flags: retracted 0x80, assigned 0x01
@@ -197,10 +190,10 @@ func CanonicalMetadata(data []byte) (string, error) {
 //	8  if assigned, achieved_at, biased and complemented; else 0
 //	8  received_at, biased and complemented
 //
-// Biased means that the sign bit is inverted, so that signed numbers compare correctly
-// as bytes. Complemented means that all bits are inverted, so the earliest time is the
-// greatest. Counts and lengths are uvarints. The last 16 bytes, the trailer, are not
-// part of the content.
+// Biased means that the sign bit is inverted, so that signed numbers compare correctly as
+// bytes. Complemented means that all bits are inverted, so the earliest time is the
+// greatest. Counts and lengths are uvarints. The last 16 bytes, the trailer, are not part
+// of the content.
 const (
 	payloadFormat  = 1
 	flagRetracted  = 0x80
@@ -208,7 +201,7 @@ const (
 	payloadTrailer = 16
 )
 
-// AppendPayload appends the payload of r to dst. The payload has every field of r except ResultKey,
+// AppendPayload appends the payload of r to dst. It has every field of r except ResultKey,
 // Revision, Voids, VoidOnly and Amends.
 func (r *MatchResult) AppendPayload(dst []byte) []byte {
 	var flags byte
@@ -238,8 +231,8 @@ func (r *MatchResult) AppendPayload(dst []byte) []byte {
 	return binary.BigEndian.AppendUint64(dst, ^biased(r.ReceivedAt.UnixMicro()))
 }
 
-// DecodePayload returns the result with the given key, revision and payload. It
-// returns [ErrFormat] for bytes that [MatchResult.AppendPayload] cannot produce.
+// DecodePayload returns the result with the given key, revision and payload. It returns
+// [ErrFormat] for bytes that [MatchResult.AppendPayload] cannot produce.
 func DecodePayload(key ResultKey, revision int64, payload []byte) (MatchResult, error) {
 	d := decoder{b: payload}
 	r := MatchResult{ResultKey: key, Revision: revision}
@@ -275,9 +268,8 @@ func DecodePayload(key ResultKey, revision int64, payload []byte) (MatchResult, 
 	return r, nil
 }
 
-// compareContent compares two results with the same key and revision. The greater
-// result stands. compareContent also reports whether the contents are the same. Results
-// with the same content may still differ in assigned or received time.
+// compareContent compares two results with the same key and revision; the greater stands.
+// same means that they differ at most in assigned or received time.
 func compareContent(x, y *MatchResult) (cmp int, same bool) {
 	px, py := x.AppendPayload(nil), y.AppendPayload(nil)
 	same = bytes.Equal(px[:len(px)-payloadTrailer], py[:len(py)-payloadTrailer])
@@ -285,8 +277,8 @@ func compareContent(x, y *MatchResult) (cmp int, same bool) {
 }
 
 // Normalize returns r in the form in which stores keep it. Trailing zeros of the
-// tie-breakers are removed, because missing tie-breakers are 0. Times are truncated to
-// microseconds. A retraction loses its content.
+// tie-breakers are removed, times are truncated to microseconds, and a retraction loses its
+// content.
 func (r MatchResult) Normalize() MatchResult {
 	if r.Retracted {
 		return MatchResult{ResultKey: r.ResultKey, Revision: r.Revision, Retracted: true,

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // embeds the time zone database in the binary
+	_ "time/tzdata" // embeds the time zone database
 )
 
 // ErrSeasonNotFound means that a board has no season at a time or with an id.
 var ErrSeasonNotFound = errors.New("season not found")
 
-// SeasonID identifies a season within its board: 1 to 64 bytes of printable UTF-8.
-// The board's schedule determines its form:
+// SeasonID identifies a season within its board: 1 to 64 bytes of printable UTF-8. The
+// board's schedule determines its form:
 //
 //	None      all       [SeasonAll]
 //	Daily     20261120  year, month, day
@@ -32,14 +32,11 @@ type SeasonID string
 // SeasonAll is the only season of a board without a schedule.
 const SeasonAll SeasonID = "all"
 
-// SeasonLatest is the id with which a read selects the newest season with entries. Only
-// an explicit window may have this text as its id.
+// SeasonLatest is the id with which a read selects the newest season with entries.
 const SeasonLatest SeasonID = "latest"
 
 const maxSeasonIDBytes = 64
 
-// validate returns a [FieldError] for the given field if id breaks the limits of season
-// ids. It does not check whether a season with the id exists: see [Schedule.ByID].
 func (id SeasonID) validate(field string) error {
 	if id == "" || len(id) > maxSeasonIDBytes {
 		return fieldErrorf(field, "is %d bytes long, 1 to %d are allowed", len(id), maxSeasonIDBytes)
@@ -47,8 +44,8 @@ func (id SeasonID) validate(field string) error {
 	return checkPrintable(field, string(id))
 }
 
-// Season is a span of time, [Start, End) in UTC. Each season of a board has results and standings
-// of its own. The Start of [SeasonAll] is zero. Its End is zero too, if it has no early end.
+// Season is a span of time, [Start, End) in UTC. The Start of [SeasonAll] is zero, and its
+// End too, unless it has an early end.
 type Season struct {
 	ID    SeasonID  `json:"id"`
 	Start time.Time `json:"start,omitzero"`
@@ -95,34 +92,32 @@ const (
 	MaxDays = 31
 )
 
-// Schedule divides time into a board's seasons. Daily, weekly, monthly and yearly seasons follow
-// one another without a gap. Only the seasons of a rolling schedule overlap. The seasons of rolling
+// Schedule divides time into a board's seasons. Daily, weekly, monthly and yearly seasons
+// follow one another without a gap. Only rolling seasons overlap. The seasons of rolling
 // and explicit schedules are called windows.
 //
-// A calendar season (daily, weekly, monthly or yearly) begins at the first instant at which the
-// calendar in TimeZone shows the season's first day or a later day. The season ends when the next
-// season begins. This has three consequences:
+// A daily, weekly, monthly or yearly season begins at the first instant at which the
+// calendar in TimeZone shows the season's first day or a later day. It ends when the next
+// season begins. Therefore:
 //   - If clocks skip midnight, the season begins at the instant after the skipped time.
-//   - If clocks show midnight twice, the season begins at the first of these two midnights.
+//   - If clocks show midnight twice, the season begins at the first of them.
 //   - If a time zone skipped a day, that day has no season.
 type Schedule struct {
 	Kind     ScheduleKind `json:"schedule"`
 	TimeZone string       `json:"time_zone,omitempty"` // an IANA name; empty is UTC
 	// Grace is how long a season still accepts late results after its end.
 	Grace time.Duration `json:"grace,omitempty"`
-	// Days is the length of the windows of a rolling schedule, MinDays to MaxDays. A day that the time
-	// zone skipped counts as a day of the window. In other schedules, Days is 0.
+	// Days is the length of the windows of a rolling schedule, MinDays to MaxDays, and else
+	// 0. A day that the time zone skipped counts.
 	Days int `json:"days,omitempty"`
-	// Windows are the seasons of an explicit schedule, in order of time. There may be
-	// gaps between them.
+	// Windows are the seasons of an explicit schedule, in order of time, maybe with gaps.
 	Windows []Season `json:"windows,omitempty"`
 	// Ends are the early ends of seasons, ordered by season. Only [Schedule.EndEarly]
 	// changes them.
 	Ends []EarlyEnd `json:"ends,omitempty"`
 }
 
-// Validate returns nil if s is valid. Otherwise it returns all faults, joined by
-// [errors.Join], each a [FieldError].
+// Validate returns all faults of s, joined by [errors.Join], each a [FieldError].
 func (s Schedule) Validate() error {
 	var errs []error
 	if s.Kind < None || s.Kind > Rolling {
@@ -169,8 +164,8 @@ func (s Schedule) Validate() error {
 	return errors.Join(errs...)
 }
 
-// validateNew returns an error if a window of s has an id that a new window must not have. It
-// accepts the ids of all windows of the previous schedule.
+// validateNew returns an error if a window of s that previous does not have has an id that
+// is not allowed for new windows.
 func (s Schedule) validateNew(previous Schedule) error {
 	var errs []error
 	for i, w := range s.Windows {
@@ -182,10 +177,10 @@ func (s Schedule) validateNew(previous Schedule) error {
 	return errors.Join(errs...)
 }
 
-// At returns the season that contains t. In a rolling schedule, it returns the window whose
-// last day contains t. If a season ended early, At also returns it for the time from its
-// early end to its scheduled end. Errors: [ErrSeasonNotFound] if no explicit window contains
-// t, or if t is outside the years 1 to 9999; a [FieldError] if the time zone is unknown.
+// At returns the season that contains t; in a rolling schedule, the window whose last day
+// contains t. If a season ended early, At also returns it for the time until its scheduled
+// end. Errors: [ErrSeasonNotFound] if no explicit window contains t, or if t is outside the
+// years 1 to 9999; a [FieldError] if the time zone is unknown.
 func (s Schedule) At(t time.Time) (Season, error) {
 	season, err := s.scheduledAt(t)
 	return s.withEarlyEnd(season), err
@@ -225,8 +220,8 @@ func (s Schedule) scheduledAt(t time.Time) (Season, error) {
 	return s.widen(season, first, loc), nil
 }
 
-// If s is not rolling, widen returns season unchanged. In a rolling schedule, season is one day,
-// and widen returns the window that ends with this day. No window begins before the year 1.
+// widen returns, in a rolling schedule, the window that ends with the given day, and else
+// season unchanged. No window begins before the year 1.
 func (s Schedule) widen(season Season, day time.Time, loc *time.Location) Season {
 	if s.Kind == Rolling {
 		first := day.AddDate(0, 0, 1-s.Days)
@@ -242,7 +237,7 @@ func outsideYearsError(t time.Time) error {
 	return fmt.Errorf("%s is outside the years 1 to 9999: %w", t.UTC().Format(time.RFC3339), ErrSeasonNotFound)
 }
 
-// outsideWindowsError returns the error for a time t that no window of s contains. Parameter
+// outsideWindowsError returns the error for a time t that no window of s contains.
 // following is the index of the first window after t.
 func (s Schedule) outsideWindowsError(t time.Time, following int) error {
 	var nearest []string
@@ -260,8 +255,8 @@ func (s Schedule) outsideWindowsError(t time.Time, following int) error {
 	return fmt.Errorf("no season at %s, %s: %w", t.UTC().Format(time.RFC3339), strings.Join(nearest, ", "), ErrSeasonNotFound)
 }
 
-// ByID returns the season with an id. Errors: [ErrSeasonNotFound] if the schedule
-// has no such season; a [FieldError] if the time zone is unknown.
+// ByID returns the season with an id. Errors: [ErrSeasonNotFound]; a [FieldError] if the
+// time zone is unknown.
 func (s Schedule) ByID(id SeasonID) (Season, error) {
 	season, err := s.scheduledByID(id)
 	return s.withEarlyEnd(season), err
@@ -298,9 +293,8 @@ func (s Schedule) scheduledByID(id SeasonID) (Season, error) {
 	return s.widen(season, first, loc), nil
 }
 
-// Begins returns the time from which a season of s is the current season. In a rolling schedule, a
-// window is the current season on its last day, so Begins returns the start of this day. In other
-// schedules, Begins returns the start of the season.
+// Begins returns the time from which a season of s is the current season: its start, or in
+// a rolling schedule the start of its last day.
 func (s Schedule) Begins(season Season) time.Time {
 	day, ok := s.Kind.parse(season.ID)
 	loc, err := location(s.TimeZone)
@@ -310,9 +304,9 @@ func (s Schedule) Begins(season Season) time.Time {
 	return dayStart(day, loc)
 }
 
-// Previous returns the season before the given season. In a rolling schedule, this is the window
-// whose last day is the previous day. Previous returns false if there is no earlier season, or if s
-// does not have the given season.
+// Previous returns the season before the given season; in a rolling schedule, the window
+// that ends a day earlier. It returns false if there is no earlier season, or if s does not
+// have the given season.
 func (s Schedule) Previous(season Season) (Season, bool) {
 	if s.Kind == Explicit {
 		for i, w := range s.Windows {
@@ -332,8 +326,7 @@ func (s Schedule) Previous(season Season) (Season, bool) {
 
 func (s Season) inUTC() Season { return Season{s.ID, s.Start.UTC(), s.End.UTC()} }
 
-// noWindowError returns the error for an id that no window has. The error names the two
-// windows whose ids are nearest to id in alphabetical order.
+// noWindowError names the two windows whose ids are nearest to id in alphabetical order.
 func (s Schedule) noWindowError(id SeasonID) error {
 	const count = 2
 	ids := make([]SeasonID, len(s.Windows))
@@ -357,10 +350,9 @@ func notFoundError(id SeasonID, want string) error {
 	return fmt.Errorf("no season %.64q, want %s: %w", string(id), want, ErrSeasonNotFound)
 }
 
-// In the functions below, a day is a calendar day in no particular time zone. It is
-// represented by its midnight in UTC. A rolling window is represented by its last day.
+// In the functions below, a day is a calendar day in no particular time zone, represented
+// by its midnight in UTC. A rolling window is represented by its last day.
 
-// firstDay returns the first day of the season that contains day.
 func (k ScheduleKind) firstDay(day time.Time) time.Time {
 	switch k {
 	case Yearly:
@@ -374,8 +366,6 @@ func (k ScheduleKind) firstDay(day time.Time) time.Time {
 	}
 }
 
-// nextFirstDay returns the first day of the season that follows the season with the given
-// first day.
 func (k ScheduleKind) nextFirstDay(first time.Time) time.Time {
 	switch k {
 	case Yearly:
@@ -389,12 +379,12 @@ func (k ScheduleKind) nextFirstDay(first time.Time) time.Time {
 	}
 }
 
-// season returns the season with the given first day.
 func (k ScheduleKind) season(first time.Time, loc *time.Location) Season {
 	return Season{k.id(first), dayStart(first, loc), dayStart(k.nextFirstDay(first), loc)}
 }
 
-// year returns the year in the id of the season with the given first day.
+// year returns the year in the id of the season, which in ISO 8601 weeks may differ from
+// the year of the day.
 func (k ScheduleKind) year(first time.Time) int {
 	if k == Weekly {
 		year, _ := first.ISOWeek()
@@ -411,14 +401,13 @@ var seasonForms = map[ScheduleKind]string{
 	Rolling: "the last day of a window as YYYYMMDD",
 }
 
-// The ids of years, months and days, as layouts of package time.
+// The layouts of ids for package time.
 const (
 	yearLayout  = "2006"
 	monthLayout = "200601"
 	dayLayout   = "20060102"
 )
 
-// id returns the id of the season with the given first day.
 func (k ScheduleKind) id(first time.Time) SeasonID {
 	switch k {
 	case Yearly:
@@ -433,8 +422,8 @@ func (k ScheduleKind) id(first time.Time) SeasonID {
 	}
 }
 
-// parse returns the first day of the season with an id. It returns false if there is
-// no such season in the years 1 to 9999.
+// parse returns the first day of the season with an id. It returns false if there is no
+// such season in the years 1 to 9999.
 func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 	switch k {
 	case Yearly:
@@ -460,11 +449,10 @@ func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 // maxOffset is greater than every offset from UTC that a time zone has had.
 const maxOffset = 25 * time.Hour
 
-// dayStart returns the first instant, in UTC, at which the calendar in loc shows the
-// given day or a later day. It examines the periods of constant offset one after another.
-// It stops at the period that contains midnight, or that begins with a jump past midnight.
-// [time.Date] is unsuitable, because its result for a skipped or repeated midnight is
-// unspecified.
+// dayStart returns the first instant, in UTC, at which the calendar in loc shows the given
+// day or a later day. It examines the periods of constant offset in turn. It stops at the
+// period that contains midnight, or that begins with a jump past midnight. [time.Date] is
+// unsuitable: its result for a skipped or repeated midnight is unspecified.
 func dayStart(day time.Time, loc *time.Location) time.Time {
 	start := day.Add(-maxOffset).In(loc)
 	for {
@@ -475,10 +463,9 @@ func dayStart(day time.Time, loc *time.Location) time.Time {
 		}
 		_, end := start.ZoneBounds()
 		if !end.IsZero() && !end.After(start) {
-			// ZoneBounds has a bug in leap years after the last change in the zone's
-			// data: it returns the start of December 31, in UTC, as the end of the
-			// year's last period. If start is on December 31, this end is not after
-			// start. The correct end is the end of the year in UTC.
+			// ZoneBounds has a bug in leap years after the last change in the zone's data:
+			// it returns the start of December 31, in UTC, as the end of the year's last
+			// period. The correct end is the end of the year in UTC.
 			end = start.Truncate(24 * time.Hour).Add(24 * time.Hour)
 		}
 		if end.IsZero() || midnight.Before(end) {
@@ -488,12 +475,11 @@ func dayStart(day time.Time, loc *time.Location) time.Time {
 	}
 }
 
-// locations caches time zones by name, because loading a time zone reads a file.
 var locations sync.Map // string to *time.Location
 
 // location returns the time zone with an IANA name; the empty name is UTC. It returns a
-// [FieldError] for unknown names, for the machine's local zone ("Local", "localtime"),
-// and for zones with leap seconds ("right/…"), which some machines lack.
+// [FieldError] for unknown names, for the machine's local zone ("Local", "localtime"), and
+// for zones with leap seconds ("right/…"), which some machines lack.
 func location(name string) (*time.Location, error) {
 	if name == "" || name == "UTC" {
 		return time.UTC, nil

@@ -16,7 +16,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// newRand returns a source of random numbers. seed.New chooses the seed and logs it.
 func newRand(t testing.TB) *rand.Rand {
 	t.Helper()
 	return rand.New(rand.NewPCG(seed.New(t), 0))
@@ -36,9 +35,9 @@ func window(t *testing.T, id SeasonID, start, end string) Season {
 	return Season{id, utc(t, start), utc(t, end)}
 }
 
-// oddZones are time zones whose history has every kind of irregularity: midnights and
-// days that were skipped or repeated, changes of half an hour, changes at short notice,
-// and offsets that are not whole minutes.
+// oddZones have every kind of irregularity: midnights and days that were skipped or
+// repeated, changes of half an hour or at short notice, and offsets that are not whole
+// minutes.
 var oddZones = []string{
 	"", "UTC", "Europe/Berlin", "Europe/London", "Europe/Dublin", "Europe/Lisbon", "Europe/Moscow",
 	"America/New_York", "America/Los_Angeles", "America/St_Johns", "America/Sao_Paulo", "America/Havana",
@@ -254,8 +253,7 @@ func TestNoSeasonOutsideTheYears1To9999(t *testing.T) {
 	}
 }
 
-// TestSeasonInvariants checks the seasons of random instants: At, ByID and Previous
-// must agree.
+// At, ByID and Previous must agree for random instants.
 func TestSeasonInvariants(t *testing.T) {
 	rng := newRand(t)
 	start, end := time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC).Unix(), time.Date(9999, 12, 20, 0, 0, 0, 0, time.UTC).Unix()
@@ -298,7 +296,6 @@ func TestSeasonInvariants(t *testing.T) {
 	}
 }
 
-// A rolling window consists of Schedule.Days days.
 func TestRollingWindows(t *testing.T) {
 	for _, tt := range []struct {
 		name, zone string
@@ -340,9 +337,9 @@ func TestRollingWindows(t *testing.T) {
 	}
 }
 
-// TestSeasonAgainstTheClock reads a clock before and after changes of offset in oddZones: every
-// minute near midnight, every ten minutes otherwise. The season must have the latest date that the
-// clock has shown so far. Each run selects a quarter of the changes at random.
+// The test reads a clock before and after changes of offset: every minute near midnight,
+// every ten minutes otherwise. The season must have the latest date that the clock has
+// shown so far. Each run selects a quarter of the changes at random.
 func TestSeasonAgainstTheClock(t *testing.T) {
 	ticks, rng := 0, newRand(t)
 	for _, zone := range oddZones {
@@ -359,8 +356,8 @@ func TestSeasonAgainstTheClock(t *testing.T) {
 			for tick := at.Add(-50 * time.Hour); tick.Before(at.Add(25 * time.Hour)); ticks++ {
 				year, month, day := tick.In(loc).Date()
 				latest = max(latest, year*10_000+int(month)*100+day)
-				// The clock may have shown a later date before the first reading. The readings
-				// of the first day therefore only serve to find the latest date.
+				// The clock may have shown a later date before the first reading, so the
+				// first day is not checked.
 				checked := !tick.Before(at.Add(-25 * time.Hour))
 				if checked && (seasonDate == 0 || !season.Contains(tick)) {
 					if season, err = daily.At(tick); err != nil {
@@ -387,11 +384,10 @@ func TestSeasonAgainstTheClock(t *testing.T) {
 }
 
 // transitions returns, for each change of loc's offset from 1840 to 2045, an instant at
-// most one day after the change. It finds the changes by reading the clock once per
-// day.
+// most one day after the change.
 func transitions(loc *time.Location) []time.Time {
 	var list []time.Time
-	offset := func(at time.Time) time.Duration { // the offset of the clock from UTC
+	offset := func(at time.Time) time.Duration { // from UTC
 		l := at.In(loc)
 		return time.Date(l.Year(), l.Month(), l.Day(), l.Hour(), l.Minute(), l.Second(), 0, time.UTC).Sub(at)
 	}

@@ -7,13 +7,15 @@ import (
 	"time"
 )
 
-// RankKey is a score followed by its tie-breakers, as bytes. Of two rank keys of one board, the
-// smaller ranks better. Users with equal rank keys share a rank. All rank keys of a board have the
-// same length, [Board.RankKeyBytes]. The RankKey of a user without a standing is empty.
+// RankKey is a score followed by its tie-breakers, as bytes. Of two rank keys of one board,
+// the smaller ranks better. Users with equal rank keys share a rank. All rank keys of a
+// board have the same length, [Board.RankKeyBytes]. The RankKey of a user without a
+// standing is empty.
 type RankKey string
 
-// SortKey is a rank key, then achieved_at, then the user id. A ladder's standings are ordered by
-// sort key, the smallest first. No two standings of a ladder have equal sort keys.
+// SortKey is a rank key, then achieved_at, then the user id. The standings of a ladder are
+// ordered by sort key, the smallest first. No two standings of a ladder have equal sort
+// keys.
 type SortKey string
 
 const columnBytes = 8
@@ -35,8 +37,7 @@ func columnValue(order Order, b string) int64 {
 	return unbiased(u)
 }
 
-// rankKey appends the tie-breakers to the bytes of the score, which must already be
-// in b's order.
+// rankKey appends the tie-breakers to the bytes of the score, which must be in b's order.
 func (b *Board) rankKey(score []byte, ties []int64) RankKey {
 	for i, tb := range b.TieBreakers {
 		var v int64
@@ -48,7 +49,6 @@ func (b *Board) rankKey(score []byte, ties []int64) RankKey {
 	return RankKey(score)
 }
 
-// scoreBytes returns the length of the score in a rank key of b.
 func (b *Board) scoreBytes() int {
 	if b.Policy == Decay {
 		return decayKeyLen
@@ -59,7 +59,6 @@ func (b *Board) scoreBytes() int {
 // RankKeyBytes returns the length of b's rank keys in bytes.
 func (b *Board) RankKeyBytes() int { return b.scoreBytes() + columnBytes*len(b.TieBreakers) }
 
-// decayBytes returns d's bytes in b's order.
 func (b *Board) decayBytes(d decaySum) []byte {
 	key := d.appendKey(make([]byte, 0, b.RankKeyBytes()))
 	if b.Order == HigherFirst {
@@ -74,11 +73,11 @@ func invert(b []byte) {
 	}
 }
 
-// ScorePrefix returns the first bytes of all rank keys with the score s. A rank key
-// smaller than these bytes ranks strictly better than every standing with the score s.
+// ScorePrefix returns the first bytes of all rank keys with the score s. A smaller rank key
+// ranks better than every standing with this score.
 //
-// On decay boards, s is a rounded score at the time t. The result separates the keys for which
-// ScoreOf returns a better score than s at that time from the other keys. Other boards ignore t.
+// On decay boards, s is a rounded score at the time t. The result is greater than exactly
+// those keys for which ScoreOf returns a better score than s at t. Other boards ignore t.
 func (b *Board) ScorePrefix(s Score, t time.Time) RankKey {
 	if b.Policy != Decay {
 		return RankKey(appendColumn(nil, b.Order, int64(s)))
@@ -87,9 +86,10 @@ func (b *Board) ScorePrefix(s Score, t time.Time) RankKey {
 	if b.Order == LowerFirst {
 		return RankKey(decayBound(int64(s), at, halfLife))
 	}
-	// Every key with a higher score than s is at least decayBound(s+1). All keys have the same
-	// length, so every other key is at most this bound minus 1. Rank keys are the complements of
-	// keys. So exactly those below the complement of the bound minus 1 have a better score than s.
+	// Every key with a higher score than s is at least decayBound(s+1). All keys have the
+	// same length, so every other key is at most this bound minus 1. Rank keys are the
+	// complements of keys: exactly those below the complement of the bound minus 1 have a
+	// better score than s.
 	key := decayBound(int64(s)+1, at, halfLife)
 	for i := len(key) - 1; i >= 0; i-- {
 		if key[i]--; key[i] != 0xff {
@@ -100,8 +100,8 @@ func (b *Board) ScorePrefix(s Score, t time.Time) RankKey {
 	return RankKey(key)
 }
 
-// ScoreOf returns the score in k, which must be a rank key of b. On decay boards it returns
-// the score at the time t, rounded to an integer. Other boards ignore t.
+// ScoreOf returns the score in k, a rank key of b. On decay boards it is the score at the
+// time t, rounded to an integer. Other boards ignore t.
 func (b *Board) ScoreOf(k RankKey, t time.Time) Score {
 	if b.Policy == Decay {
 		key := []byte(k[:decayKeyLen])
@@ -113,8 +113,7 @@ func (b *Board) ScoreOf(k RankKey, t time.Time) Score {
 	return Score(columnValue(b.Order, string(k[:columnBytes])))
 }
 
-// TieBreakersOf returns the values of b's tie-breakers in k, which must be a rank key
-// of b.
+// TieBreakersOf returns the values of b's tie-breakers in k, a rank key of b.
 func (b *Board) TieBreakersOf(k RankKey) []int64 {
 	if len(b.TieBreakers) == 0 {
 		return nil
@@ -135,9 +134,8 @@ func MakeSortKey(k RankKey, achievedAt time.Time, user UserID) SortKey {
 	return SortKey(append(b, user...))
 }
 
-// Split returns the arguments from which [MakeSortKey] made k. rankKeyBytes is the
-// length of the board's rank keys. Split returns [ErrFormat] if k is too short or its
-// user id is invalid.
+// Split is the inverse of [MakeSortKey]. rankKeyBytes is the length of the board's rank
+// keys. Split returns [ErrFormat] if k is too short or its user id is invalid.
 func (k SortKey) Split(rankKeyBytes int) (RankKey, time.Time, UserID, error) {
 	if len(k) < rankKeyBytes+columnBytes {
 		return "", time.Time{}, "", fmt.Errorf("leaderboard: sort key of %d bytes: %w", len(k), ErrFormat)
@@ -150,31 +148,28 @@ func (k SortKey) Split(rankKeyBytes int) (RankKey, time.Time, UserID, error) {
 	return RankKey(k[:rankKeyBytes]), time.UnixMicro(micros).UTC(), user, nil
 }
 
-// Entry is one user's score in one season, without ranks. An entry has a place in the
+// Entry is one user's score in one season, without ranks. A ranked entry has a place in the
 // overall ladder and in the ladder of each of its divisions.
 type Entry struct {
 	SeasonKey
 	User UserID
-	// Key is empty if the user has no result that counts.
+	// Key is empty if no result of the user counts.
 	Key RankKey
-	// AchievedAt is when the user reached the score: the event time of Match.
+	// AchievedAt is the event time of Match.
 	AchievedAt time.Time
-	// Match is the match of the deciding result. If Board.AddsUp is true, the deciding result is the
-	// last result that changed the sum or a tie-breaker. If no result changed any of these, the
-	// deciding result is the first result. If Board.AddsUp is false, the deciding result is the result
-	// whose score is the entry's score.
-	Match MatchID
-	// Metadata is the metadata of the deciding result.
+	// Match is the match of the deciding result. If Board.AddsUp is false, this is the
+	// result whose score is the entry's score. If AddsUp is true, it is the last result
+	// that changed the sum or a tie-breaker, or else the first result.
+	Match    MatchID
 	Metadata string
-	// Divisions are the user's divisions: at most one for each element of Board.Divisions, in the same
+	// Divisions has at most one division for each element of Board.Divisions, in the same
 	// order.
 	Divisions []Division
 	// Results is the number of results that count.
 	Results int64
-	// Hidden means that a ban keeps the entry out of every ladder.
-	Hidden bool
-	// Version grows with every change of the entry, and may grow without a change. If two entries of
-	// one season and user have equal versions, the entries are equal.
+	Hidden  bool
+	// Version grows with every change of the entry, and may grow without a change. If two
+	// entries of one season and user have equal versions, the entries are equal.
 	Version uint64
 }
 
@@ -184,8 +179,8 @@ func (e *Entry) Ranked() bool { return e.Key != "" && !e.Hidden }
 // SortKey returns e's sort key.
 func (e *Entry) SortKey() SortKey { return MakeSortKey(e.Key, e.AchievedAt, e.User) }
 
-// Ranks are a standing's ranks by each [Method], counted from 1. The ordinal rank is
-// also the standing's position in the ladder.
+// Ranks are a standing's ranks by each [Method], counted from 1. The ordinal rank is also
+// the position in the ladder.
 type Ranks struct{ Competition, Dense, Ordinal int64 }
 
 // By returns the rank by method m.
@@ -200,9 +195,8 @@ func (r Ranks) By(m Method) int64 {
 	}
 }
 
-// RankAmongOthers returns the competition rank of the rank key k among all users except one.
-// Parameter rank is the rank of k among all users. Parameter own is the rank key of the excluded
-// user. own is empty if the excluded user has no standing.
+// RankAmongOthers returns the competition rank of k among all users except one. rank is the
+// rank of k among all users. own is the rank key of the excluded user, or empty.
 func RankAmongOthers(rank int64, k, own RankKey) int64 {
 	if own != "" && own < k {
 		return rank - 1
@@ -210,9 +204,9 @@ func RankAmongOthers(rank int64, k, own RankKey) int64 {
 	return rank
 }
 
-// PersonalBest reports whether a result is better than all earlier results of its user in
-// the season. Parameter o is the result's outcome. If the board's policy is not Best, or if
-// the Apply did not change the stored result, ok is false, and best has no meaning.
+// PersonalBest reports whether the result with the outcome o is better than all earlier
+// results of its user in the season. If the board's policy is not Best, or if the Apply did
+// not change the stored result, ok is false, and best has no meaning.
 func (b *Board) PersonalBest(o *Outcome) (best, ok bool) {
 	return o.After != "" && (o.Before == "" || o.After < o.Before), b.Policy == Best && o.Changed()
 }
@@ -228,9 +222,8 @@ type Standing struct {
 // SortKey returns s's sort key.
 func (s *Standing) SortKey() SortKey { return MakeSortKey(s.Key, s.AchievedAt, s.User) }
 
-// RankAfter sets s.Ranks. The standing previous must directly precede s in the ladder. If s is at
-// the top, previous is the zero Standing. Only RankAfter implements the rules of the ranking
-// methods.
+// RankAfter sets s.Ranks. previous must directly precede s in the ladder, or be the zero
+// Standing if s is at the top.
 func (s *Standing) RankAfter(previous *Standing) {
 	s.Ranks.Ordinal = previous.Ranks.Ordinal + 1
 	if previous.Ranks.Ordinal > 0 && previous.Key == s.Key {
@@ -240,9 +233,9 @@ func (s *Standing) RankAfter(previous *Standing) {
 	s.Ranks.Competition, s.Ranks.Dense = s.Ranks.Ordinal, previous.Ranks.Dense+1
 }
 
-// AssignRanks yields the standings of entries with their ranks. The entries must be in standing
-// order and begin at the top of the ladder. If entries yields an error, AssignRanks yields the
-// error and stops.
+// AssignRanks yields the standings of entries with their ranks. The entries must be in
+// standing order and begin at the top of the ladder. AssignRanks yields an error of entries
+// and stops.
 func AssignRanks(entries iter.Seq2[Entry, error]) iter.Seq2[Standing, error] {
 	return func(yield func(Standing, error) bool) {
 		var previous Standing

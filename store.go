@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// Store keeps boards, canonical match results, and the entries that follow from the results. It is
-// durable. Every implementation passes storagetest.Run.
+// Store keeps boards, match results and the entries that follow from the results. Every
+// implementation passes storagetest.Run.
 //
-// Methods are safe for concurrent use, stop when ctx is done, and never log. A write that returns
-// nil is durable, and every call may be repeated. Any method may return [ErrUnavailable]. If a
-// write returns ErrUnavailable, the write may or may not have taken effect. Stored instants have a
-// resolution of one microsecond. The sequences of BansEnding and RankChanges may yield several
-// errors, and elements after an error. Every other sequence yields at most one error, as its last
-// element.
+// Methods are safe for concurrent use, stop when ctx is done, and never log. A write that
+// returns nil is durable. Every call may be repeated. Any method may return
+// [ErrUnavailable]: a write may or may not have taken effect then. Stored instants have a
+// resolution of one microsecond.
+//
+// A sequence yields at most one error, as its last element. BansEnding and RankChanges may
+// yield several errors, and elements after an error.
 type Store interface {
 	BoardStore
 	ResultStore
@@ -32,24 +33,23 @@ type Store interface {
 
 // BoardStore is the part of [Store] that keeps boards.
 type BoardStore interface {
-	// CreateBoard stores a new board, which must be valid. If a board with the same id exists,
-	// CreateBoard changes nothing. It then returns nil if the two boards are the same
-	// ([Board.SameAs]), and [ErrBoardExists] otherwise.
+	// CreateBoard stores a new board, which must be valid. If a board has the id,
+	// CreateBoard changes nothing: it returns nil if the two are the same ([Board.SameAs]),
+	// and [ErrBoardExists] otherwise.
 	CreateBoard(ctx context.Context, b Board) error
-	// Board returns the board with an id, or [ErrBoardNotFound]. The caller may modify
-	// the returned board.
+	// Board returns the board with an id, or [ErrBoardNotFound]. The caller may modify the
+	// returned board.
 	Board(ctx context.Context, id BoardID) (Board, error)
 	// Boards returns all boards, ordered by id.
 	Boards(ctx context.Context) ([]Board, error)
-	// AmendBoard calls the function edit with a copy of the board. It passes the edited copy to
-	// [Board.Amend], stores the resulting board and returns it. If a concurrent AmendBoard stores the
-	// board first, AmendBoard calls edit again with the newer board. No amendment is lost. Errors:
-	// [ErrBoardNotFound], the error of edit, and the errors of [Board.Amend].
+	// AmendBoard edits a copy of the board, passes the copy to [Board.Amend], and stores
+	// and returns the result. If a concurrent AmendBoard stores the board first, AmendBoard
+	// calls edit again with the newer board. Errors: [ErrBoardNotFound], those of edit and
+	// of [Board.Amend].
 	AmendBoard(ctx context.Context, id BoardID, edit func(*Board) error) (Board, error)
-	// DeleteBoard removes a board and all of its data. A board created later with the
-	// same id starts empty. If deletedAt is not zero, the later board rejects each
-	// result that was received at deletedAt or earlier, with [ReasonDeleted]. Errors:
-	// [ErrBoardNotFound].
+	// DeleteBoard removes a board and all of its data. A later board with the same id
+	// starts empty. If deletedAt is not zero, the later board rejects results received at
+	// deletedAt or earlier, with [ReasonDeleted]. Errors: [ErrBoardNotFound].
 	DeleteBoard(ctx context.Context, id BoardID, deletedAt time.Time) error
 }
 
@@ -57,24 +57,24 @@ type BoardStore interface {
 type Outcome struct {
 	Status Status
 	Reason Reason // set if Status is Rejected
-	// Repeated means that the store refused the same result before, and that this
-	// refusal is the reason. It is set only if Status is Rejected.
+	// Repeated means that the store refused the same result before. It is set only if
+	// Status is Rejected.
 	Repeated bool
-	// Stands means that this result stands although its status is Conflict. If Status is
-	// Conflict and Stands is false, the result that was stored before stands.
+	// Stands means that this result stands although its status is Conflict. Otherwise, at a
+	// Conflict, the stored result stands.
 	Stands bool
 	// Before and After are the user's rank keys directly before and directly after this
-	// result: later results of the same Apply do not affect them. Each is empty if no
-	// result of the user counts at that point.
+	// result. Later results of the same Apply do not affect them. Each is empty if no
+	// result of the user counts then.
 	Before, After RankKey
-	// Entry is the user's entry in the result's season after the whole Apply. Its Key
-	// is empty if the user has no result that counts.
+	// Entry is the user's entry in the result's season after the whole Apply. Its Key is
+	// empty if no result of the user counts.
 	Entry Entry
-	// Linked are the effects of the match on linked boards, ordered by board and season. Stores leave
-	// Linked empty. The service sets Linked when it has applied the result to the linked boards.
+	// Linked are the effects on linked boards, ordered by board and season. The service
+	// sets Linked; stores leave it empty.
 	Linked []LinkedEffect
-	// Err is set if the store failed on this result only. The other fields are then
-	// zero. The result may or may not have taken effect. The caller may apply it again.
+	// Err is set if the store failed on this result only. The other fields are then zero.
+	// The result may or may not have taken effect. The caller may apply it again.
 	Err error
 }
 
@@ -83,14 +83,14 @@ func (o *Outcome) Changed() bool {
 	return o.Err == nil && (o.Status == Applied || o.Status == Conflict && o.Stands)
 }
 
-// Change is a user's entry in a season before and after a write. Before and After
-// both have the season key and the user, even if one of them has no Key.
+// Change is a user's entry in a season before and after a write. Both have the season key
+// and the user, even without a Key.
 type Change struct{ Before, After Entry }
 
 // LinkedEffect is the effect of a match of a source on a season of a linked board.
 type LinkedEffect struct {
-	// Change is the user's entry in this season before and after all results that were
-	// applied together. If these results did not change the entry, Before equals After.
+	// Change is the effect of all results that were applied together. Before equals After
+	// if they did not change the entry.
 	Change
 	// Skipped is the reason why the season does not count the result that stands on the
 	// source. It is set only if the result came too late for the season.
@@ -109,8 +109,7 @@ type EntryKey struct {
 	User UserID
 }
 
-// Record is everything that a store keeps about one match result. A result that was
-// always refused has a Record too.
+// Record is everything that a store keeps about one match result.
 type Record struct {
 	// Result is the result that stands. It is nil if every result was refused.
 	Result *MatchResult
@@ -124,9 +123,9 @@ type MatchRecord struct {
 	Record
 }
 
-// Reservation is a caller's right to submit one revision of a match result. If Key has a board and
-// a season only, it is the right to seal, amend or delete the season. If Key has a board only, it
-// is the right to finish a change of the board's divisions.
+// Reservation is a caller's right to submit one revision of a match result. A Key with only
+// a board and a season is the right to seal, amend or delete the season. A Key with only a
+// board is the right to finish a change of the board's divisions.
 type Reservation struct {
 	Key      ResultKey
 	Revision int64
@@ -135,29 +134,28 @@ type Reservation struct {
 	Until    time.Time // when the reservation ends, from At to an hour later
 }
 
-// Grants reports whether r may replace the stored reservation with the same Key. It returns true in
-// three cases: the stored reservation has a lower revision, it has ended, or it has the holder and
-// the revision of r.
+// Grants reports whether r may replace the stored reservation with the same Key: the stored
+// one has a lower revision, has ended, or has the holder and the revision of r.
 func (r *Reservation) Grants(stored *Reservation) bool {
 	return r.Revision > stored.Revision || !stored.Until.After(r.At) || r.Holder == stored.Holder && r.Revision == stored.Revision
 }
 
 // ResultStore is the part of [Store] that keeps canonical match results.
 type ResultStore interface {
-	// If the store has no reservation with the same Key, or if r may replace the stored reservation
-	// (see [Reservation.Grants]), Reserve stores r and returns true. Otherwise Reserve returns false.
-	// Of several concurrent calls for one revision, one returns true. Apply ignores reservations. A
-	// store that only one process can use need not keep them after Close.
+	// Reserve stores r and returns true if no reservation has its Key, or if r may replace
+	// the stored one ([Reservation.Grants]). Of several concurrent calls for one revision,
+	// one returns true. Apply ignores reservations. A store that only one process can use
+	// need not keep them after Close.
 	Reserve(ctx context.Context, r Reservation) (bool, error)
 
-	// Apply merges results into the stored results by [Board.Merge] and updates the entries of their
-	// users. b must be a board as the store returned it. All results must be of b, have a season, and
-	// have valid ids and revisions. The results may be of many users and seasons. Apply merges one
-	// user's results in the given order.
+	// Apply merges results into the stored results by [Board.Merge] and updates the entries
+	// of their users. b must be a board as the store returned it. All results must be of b,
+	// have a season, and have valid ids and revisions. They may be of many users and
+	// seasons. Apply merges one user's results in the given order.
 	//
-	// The results and the entry of one user change atomically, for readers and after a crash. Apply
-	// returns an error only if it applied none of the results. Errors: [ErrBoardNotFound] if b was
-	// deleted, even if a new board has the same id.
+	// The results and the entry of one user change atomically, for readers and after a
+	// crash. Apply returns an error only if it applied none of the results. Errors:
+	// [ErrBoardNotFound] if b was deleted, even if a new board has the same id.
 	Apply(ctx context.Context, b *Board, results []MatchResult) (ApplyReport, error)
 	// Result returns the record of a match result, or [ErrResultNotFound].
 	Result(ctx context.Context, key ResultKey) (Record, error)
@@ -171,37 +169,38 @@ type ResultStore interface {
 	Users(ctx context.Context, s SeasonKey) iter.Seq2[UserID, error]
 	// HasUsers reports whether Users yields any user. Its cost does not grow with the number of users.
 	HasUsers(ctx context.Context, s SeasonKey) (bool, error)
-	// UnregisteredUsers yields, for every season, the users whom Users omits although they have a
-	// [Record] there. It yields each of them once per season, in any order. Only damaged data has
-	// such users. After a Recount of such a user, Users yields the user. UnregisteredUsers reads
-	// every result in the store.
+	// UnregisteredUsers yields, for every season, the users whom Users omits although they
+	// have a [Record] there. Each is yielded once per season, in any order. Only damaged
+	// data has such users. A Recount of such a user makes Users yield the user.
+	// UnregisteredUsers reads every result in the store.
 	UnregisteredUsers(ctx context.Context) iter.Seq2[EntryKey, error]
 }
 
-// MatchStore is the part of [Store] that keeps the states of matches, on boards whose
-// [Board].Matches is true. On such a board, Apply gives each result the Voids of its match.
+// MatchStore keeps the states of matches, on boards whose [Board].Matches is true. On such
+// a board, Apply gives each result the Voids of its match.
 type MatchStore interface {
 	// SetMatch merges the state of a match into the stored state by [MergeMatch], and
 	// returns the merged state. It does not change stored results: the caller must then
 	// apply a VoidOnly result for each user whom MatchUsers yields. Each result that Apply
 	// stores after SetMatch gets the new Voids.
 	//
-	// The deletion of a season also deletes the states of its matches. If the last deletion of the
-	// season, or of a board with the board's id, deletes m, SetMatch changes nothing and returns the
-	// stored state: see [MatchState.DeletedBy]. Errors: [ErrBoardNotFound], as in Apply.
+	// The deletion of a season also deletes the states of its matches. If the last deletion
+	// of the season or board deletes m ([MatchState.DeletedBy]), SetMatch changes nothing
+	// and returns the stored state. Errors: [ErrBoardNotFound], as in Apply.
 	SetMatch(ctx context.Context, b *Board, m MatchState) (MatchState, error)
-	// Match returns the state of a match. If the state was never set, only the MatchKey is set.
+	// Match returns the state of a match. If the state was never set, only the MatchKey is
+	// set.
 	Match(ctx context.Context, key MatchKey) (MatchState, error)
 	// Matches yields the states of a season that were set, ordered by match id.
 	Matches(ctx context.Context, s SeasonKey) iter.Seq2[MatchState, error]
-	// MatchUsers yields each user with a result of a match, and maybe other users, in any order.
-	// MatchUsers may miss the result of a concurrent Apply. If MatchUsers began after SetMatch, this
-	// Apply gives its result the new Voids.
+	// MatchUsers yields each user with a result of a match, and maybe other users, in any
+	// order. It may miss the result of a concurrent Apply. If MatchUsers began after
+	// SetMatch, that Apply sets the new Voids.
 	MatchUsers(ctx context.Context, key MatchKey) iter.Seq2[UserID, error]
 }
 
-// OrphanRow is a ladder row that does not follow from its user's entry. For example,
-// the entry has another sort key, or the user has no entry.
+// OrphanRow is a ladder row that does not follow from its user's entry. For example, the
+// entry has another sort key, or the user has no entry.
 type OrphanRow struct {
 	Division Division
 	User     UserID
@@ -210,75 +209,73 @@ type OrphanRow struct {
 
 // EntryStore is the part of [Store] that keeps entries.
 type EntryStore interface {
-	// Entry returns a user's entry, even if the entry is hidden. It returns
-	// [ErrEntryNotFound] if the user has no result that counts.
+	// Entry returns a user's entry, even if it is hidden. It returns [ErrEntryNotFound] if
+	// no result of the user counts.
 	Entry(ctx context.Context, s SeasonKey, user UserID) (Entry, error)
-	// Entries yields the ranked entries of a ladder in standing order. It begins after
-	// the given sort key, or at the top if the key is empty. It yields each entry once,
-	// with one exception: if an entry moves while Entries runs, Entries may yield that
-	// entry twice or not at all.
+	// Entries yields the ranked entries of a ladder in standing order. It begins after the
+	// given sort key, or at the top if the key is empty. It yields each entry once. An
+	// entry that moves meanwhile may come twice or not at all.
 	Entries(ctx context.Context, l Ladder, after SortKey) iter.Seq2[Entry, error]
-	// Scan yields every entry of a season whose user belongs to a part, hidden entries too, in any
-	// order. It yields one entry for each user. If an entry changes while Scan runs, Scan yields
-	// either the old or the new entry. Scan may read ahead: entries that it yields late may be as old
-	// as the call. The caller may write to the store between two entries.
+	// Scan yields every entry of a season whose user belongs to a part, hidden entries too,
+	// in any order. It yields one entry for each user. Of an entry that changes meanwhile,
+	// Scan yields the old or the new state. Late entries may be as old as the call. The
+	// caller may write to the store between two entries.
 	Scan(ctx context.Context, s SeasonKey, part Part) iter.Seq2[Entry, error]
-	// OrphanRows yields each [OrphanRow] of a season's ladders once, in any order.
-	// Orphan rows are caused by damage, or by a process that died during a write.
-	// OrphanRows may also yield the row of an entry that moves while OrphanRows runs.
-	// Entries may omit orphan rows. A Recount of the user removes them.
+	// OrphanRows yields each [OrphanRow] of a season's ladders once, in any order. Damage
+	// or the death of a process during a write causes orphan rows. OrphanRows may also
+	// yield the row of an entry that moves meanwhile. Entries may omit orphan rows. A
+	// Recount of the user removes them.
 	OrphanRows(ctx context.Context, s SeasonKey) iter.Seq2[OrphanRow, error]
-	// Recount computes a user's entry from the canonical results only and repairs the user's rows in
-	// every ladder. It follows the stored board, even if b is an older version of the board. It
-	// returns the stored entry as Before and the computed entry as After. If the data was not damaged,
-	// Before and After are equal, with one exception: an early end of the season does not change
-	// entries. The caller must then call Recount for each user with results that no longer count.
-	// Errors: [ErrBoardNotFound], as in Apply.
+	// Recount computes a user's entry from the canonical results only and repairs the
+	// user's rows in every ladder. It follows the stored board, even if b is older. It
+	// returns the stored entry as Before and the computed entry as After. Both are equal if
+	// the data was not damaged, unless the season was ended early. That does not change
+	// entries: the caller must call Recount for each user with results that no longer
+	// count. Errors: [ErrBoardNotFound], as in Apply.
 	Recount(ctx context.Context, b *Board, season SeasonID, user UserID) (Change, error)
-	// After AmendBoard has changed the divisions of a board, StartRecount makes each season of the
-	// board follow the divisions of b. A sealed season keeps the divisions that it follows.
-	// StartRecount returns the seasons of the board that follow the divisions of b.
+	// StartRecount follows an AmendBoard that changed the board's divisions. It makes each
+	// season of the board follow the divisions of b, except sealed seasons. It returns the
+	// seasons that follow the divisions of b.
 	//
-	// Entries that are created after StartRecount follow the new divisions. An older entry
-	// follows them after a Recount of its user. A call of Users that begins after
-	// StartRecount yields all users with older entries. Errors: [ErrBoardNotFound], as in
-	// Apply.
+	// Entries created after StartRecount follow the new divisions. An older entry follows
+	// them after a Recount of its user. A Users that begins after StartRecount yields all
+	// users with older entries. Errors: [ErrBoardNotFound], as in Apply.
 	StartRecount(ctx context.Context, b *Board) ([]SeasonID, error)
 }
 
 // UserStore is the part of [Store] that concerns users on all boards.
 type UserStore interface {
-	// SetBan merges the state of a ban into the stored state by [MergeBan]. While Banned is set, the
-	// user's entries are hidden, later entries too. A ban on one board hides the entries on this board
-	// and on the boards that are linked to it. Other bans hide the entries on every board. The store
-	// still accepts and counts the user's results.
+	// SetBan merges the state of a ban into the stored state by [MergeBan]. While Banned is
+	// set, the user's entries are hidden, later entries too. A ban on one board hides the
+	// entries on this board and on the boards linked to it. Other bans hide the entries on
+	// every board. The user's results are still accepted and counted.
 	//
-	// SetBan returns the changed entries. Some of these entries may have changed in their Version
-	// only. If a board is deleted, its bans stay: they apply to a later board with the same id.
+	// SetBan returns the changed entries; in some, only the Version may have changed. Bans
+	// outlive the deletion of their board, and apply to a later board with the same id.
 	SetBan(ctx context.Context, ban Ban) ([]Change, error)
-	// UserBans returns the bans of a user, lifted bans too: first the ban on every board, then the
-	// bans on single boards, ordered by board. Older versions of the service, which did not store
-	// revisions, deleted lifted bans, so UserBans lacks these.
+	// UserBans returns the bans of a user, lifted bans too: first the ban on every board,
+	// then those on single boards, ordered by board. Lifted bans without a revision, from
+	// older versions of the service, may be missing.
 	UserBans(ctx context.Context, user UserID) ([]Ban, error)
-	// Bans yields the bans of all users, lifted bans too. It begins after the given
-	// key, or with the first ban if the key is empty. The order of users depends on the
-	// store. The bans of one user are consecutive, in the order of UserBans.
+	// Bans yields the bans of all users, lifted bans too. It begins after the given key, or
+	// with the first ban if the key is empty. The order of users depends on the store. The
+	// bans of one user are consecutive, in the order of UserBans.
 	Bans(ctx context.Context, after BanKey) iter.Seq2[Ban, error]
-	// BansEnding yields the bans whose Until is set and before the given time, lifted
-	// bans too, ordered by Until. In place of a damaged ban, it yields [ErrFormat] and
-	// continues with the next ban.
+	// BansEnding yields the bans whose Until is set and before the given time, lifted bans
+	// too, ordered by Until. In place of a damaged ban, it yields [ErrFormat] and
+	// continues.
 	BansEnding(ctx context.Context, before time.Time) iter.Seq2[Ban, error]
-	// Erase removes all data of a user: results, refusals, entries, final standings and their
-	// marks, bans, and the details of acts. Afterwards the store rejects each result of the
-	// user that was received at erasedAt or earlier. To recognize such results, the store
-	// keeps a value from which the user's id cannot be read.
+	// Erase removes all data of a user: results, refusals, entries, final standings and
+	// their marks, bans, and the details of acts. Afterwards the store rejects each result
+	// of the user received at erasedAt or earlier. For this, the store keeps a value from
+	// which the id cannot be read.
 	//
-	// If the user submits results again, the new entries have greater versions than the
-	// erased entries. In final standings, the other users keep their ranks. Erase
-	// returns the changed entries; their After has no Key.
+	// The user's later entries have greater versions than the erased ones. In final
+	// standings, the other users keep their ranks. Erase returns the changed entries; their
+	// After has no Key.
 	Erase(ctx context.Context, user UserID, erasedAt time.Time) ([]Change, error)
-	// UserSeasons returns the seasons in which a user has a [Record], ordered by
-	// board and season.
+	// UserSeasons returns the seasons in which a user has a [Record], ordered by board and
+	// season.
 	UserSeasons(ctx context.Context, user UserID) ([]SeasonKey, error)
 }
 
@@ -288,8 +285,8 @@ type Amendment struct {
 	Reason string    `json:"reason"` // such as "late correction"; it must not name a user
 }
 
-// FinalMark means that the final standings of a sealed season may lack a change of a user's entry.
-// See [SeasonStore].MarkFinal.
+// FinalMark means that the final standings of a sealed season may lack a change of a user's
+// entry. See [SeasonStore].MarkFinal.
 type FinalMark struct {
 	SeasonKey
 	User   UserID
@@ -303,91 +300,94 @@ type SeasonRecord struct {
 	SealedAt   time.Time // zero if the season is not sealed
 	Amendments []Amendment
 	// Rules determines the board's divisions that the season's entries follow: see
-	// [Board.Rules]. In a sealed season, it does not change. It has no meaning if the store
-	// has no data of the season.
+	// [Board.Rules]. In a sealed season, it does not change. It has no meaning without data
+	// of the season.
 	Rules int `json:",omitzero"`
 }
 
 // SeasonStore is the part of [Store] that keeps seasons and their final standings.
 type SeasonStore interface {
-	// Seasons returns the seasons of a board that have a [Record] or are sealed,
-	// ordered by id.
+	// Seasons returns the seasons of a board that have a [Record] or are sealed, ordered by
+	// id.
 	Seasons(ctx context.Context, id BoardID) ([]SeasonRecord, error)
-	// SeasonIDs returns the ids of the seasons that Seasons returns, and maybe ids of other seasons,
+	// SeasonIDs returns the ids of the seasons that Seasons returns, and maybe others,
 	// ordered by id. It costs less than Seasons.
 	SeasonIDs(ctx context.Context, id BoardID) ([]SeasonID, error)
-	// Season returns the state of a season. If the store has no data of the season,
-	// only the SeasonKey is set.
+	// Season returns the state of a season. Without data of the season, only the SeasonKey
+	// is set.
 	Season(ctx context.Context, s SeasonKey) (SeasonRecord, error)
-	// ChangedAt returns the time of the last change of a season's entries. This is the latest of these
-	// times: ReceivedAt of each result that Apply stored, At of each ban that SetBan stored, and the
-	// time of each Erase that removed an entry. ChangedAt returns the zero time if there was no
-	// change, or if the store does not keep this time.
+	// ChangedAt returns the time of the last change of a season's entries, the latest of:
+	//   - ReceivedAt of each result that Apply stored
+	//   - At of each ban that SetBan stored
+	//   - the time of each Erase that removed an entry
+	//
+	// It returns the zero time if there was no change, or if the store does not keep this
+	// time.
 	ChangedAt(ctx context.Context, s SeasonKey) (time.Time, error)
-	// DeletedAt returns the time of the last deletion of a season, or of a board with the id of its
-	// board, whichever is later. It returns the zero time if there was no such deletion.
+	// DeletedAt returns the time of the last deletion of a season, or of a board with its
+	// board's id, whichever is later. It returns the zero time without such a deletion.
 	DeletedAt(ctx context.Context, s SeasonKey) (time.Time, error)
-	// Seal computes the final standings of each of a season's ladders from the current entries, and
-	// sets SealedAt. If the season is already sealed, Seal changes nothing and returns the season's
-	// record. Of several concurrent calls, one seals the season.
+	// Seal computes the final standings of each ladder of a season from the current
+	// entries, and sets SealedAt. If the season is already sealed, Seal changes nothing and
+	// returns the season's record. Of several concurrent calls, one seals the season.
 	//
 	// The caller must make sure that the season is closed. Errors: [ErrBoardNotFound], as
 	// in Apply.
 	Seal(ctx context.Context, b *Board, season SeasonID, sealedAt time.Time) (SeasonRecord, error)
-	// MarkFinal writes a [FinalMark] for each of users, whose entries the caller has changed in a
-	// season that may be sealed. The caller must call MarkFinal before it acknowledges the change. As
-	// long as the marks exist, an Amend for these users is due. MarkFinal itself does not amend the
-	// season.
+	// MarkFinal writes a [FinalMark] for each of users, whose entries the caller has
+	// changed in a season that may be sealed. The caller must call MarkFinal before it
+	// acknowledges the change. While the marks exist, an Amend for these users is due.
 	//
-	// If the season is not sealed, MarkFinal returns [ErrNotSealed]. A concurrent Seal may still be
-	// running then. If that Seal returns after MarkFinal, its final standings include all changes
-	// made before the call of MarkFinal, or MarkFinal has written marks.
+	// If the season is not sealed, MarkFinal returns [ErrNotSealed]. If a concurrent Seal
+	// returns after MarkFinal, its final standings include all changes made before the call
+	// of MarkFinal, or MarkFinal has written marks.
 	MarkFinal(ctx context.Context, b *Board, season SeasonID, users []UserID, reason string) error
-	// FinalMarks yields the marks that RemoveFinalMarks has not removed, in any order. If several
-	// regions share the data, each region has its own marks. The marks of a deleted season may remain.
+	// FinalMarks yields the marks that RemoveFinalMarks has not removed, in any order. If
+	// several regions share the data, each region has its own marks. Marks of a deleted
+	// season may remain.
 	FinalMarks(ctx context.Context) iter.Seq2[FinalMark, error]
-	// RemoveFinalMarks removes marks that FinalMarks has yielded. RemoveFinalMarks does not remove
-	// later marks of the same users.
+	// RemoveFinalMarks removes marks that FinalMarks has yielded. Later marks of the same
+	// users stay.
 	RemoveFinalMarks(ctx context.Context, marks []FinalMark) error
-	// Amend replaces the final standings of a sealed season by the standings of the current entries.
-	// It appends the amendment to the season's record, if the record does not contain it yet. Readers
-	// see either the old or the new standings, never a mixture.
+	// Amend replaces the final standings of a sealed season by the standings of the current
+	// entries. It appends the amendment to the season's record, if it is not there yet.
+	// Readers see either the old or the new standings, never a mixture.
 	//
-	// If users is not empty, only the entries of these users have changed. Amend may
-	// then cost less. If their final standings already agree with their entries, Amend changes
-	// nothing, and appends no amendment. But another call of Amend may be running that has read older
-	// entries: it then reads the entries again.
+	// If users is not empty, only the entries of these users have changed, and Amend may
+	// cost less. If their final standings agree with their entries, Amend changes nothing
+	// and appends no amendment. A concurrent Amend that has read older entries then reads
+	// the entries again.
 	//
-	// If the season is not sealed, Amend returns [ErrNotSealed]. A concurrent Seal may still be
-	// running then. If that Seal returns after Amend, its final standings include all changes made
-	// before the call of Amend.
+	// If the season is not sealed, Amend returns [ErrNotSealed]. If a concurrent Seal
+	// returns after Amend, its final standings include all changes made before the call of
+	// Amend.
 	Amend(ctx context.Context, b *Board, season SeasonID, amendment Amendment, users []UserID) (SeasonRecord, error)
-	// FinalStandings returns up to n final standings, beginning at a position, and the total number of
-	// final standings. Positions count from 1. Errors: [ErrNotSealed].
+	// FinalStandings returns up to n final standings, beginning at a position from 1, and
+	// their total number. Errors: [ErrNotSealed].
 	FinalStandings(ctx context.Context, l Ladder, position int64, n int) ([]Standing, int64, error)
 	// FinalLookup returns the final standings of users, in the order given, and the total
 	// number. For a user without a final standing, Key is empty. Errors: [ErrNotSealed].
 	FinalLookup(ctx context.Context, l Ladder, users []UserID) ([]Standing, int64, error)
-	// FinalAround returns a user's final standing with its neighbors, as [Ranker].Around does, and the
-	// total number. Erased users keep their positions: above, below and NotWorse count erased users
-	// too. Errors: [ErrNotSealed], [ErrEntryNotFound].
+	// FinalAround returns a user's final standing with its neighbors, as [Ranker].Around
+	// does, and the total number. Erased users keep their positions: above, below and
+	// NotWorse count them too. Errors: [ErrNotSealed], [ErrEntryNotFound].
 	FinalAround(ctx context.Context, l Ladder, user UserID, above, below int) (Neighborhood, int64, error)
-	// FinalAfter returns up to n final standings that follow a sort key, and the total number. The key
-	// may also be a rank key or a prefix of a rank key. FinalAfter then also returns the counts of the
+	// FinalAfter returns up to n final standings that follow a sort key, and the total
+	// number. If the key is a rank key or a prefix of one, FinalAfter also counts the
 	// standings with better rank keys. Errors: [ErrNotSealed].
 	FinalAfter(ctx context.Context, l Ladder, after SortKey, n int) ([]Standing, Counts, int64, error)
-	// DeleteSeason removes all data of a season. If the store has no data of the season, DeleteSeason
-	// returns nil. If deletedAt is not zero and the board exists, the season afterwards rejects each
-	// result that was received at deletedAt or earlier, with [ReasonDeleted].
+	// DeleteSeason removes all data of a season, if there is any. If deletedAt is not zero
+	// and the board exists, the season then rejects results received at deletedAt or
+	// earlier, with [ReasonDeleted].
 	DeleteSeason(ctx context.Context, s SeasonKey, deletedAt time.Time) error
-	// FinishDeletions removes the data that interrupted calls of DeleteSeason and DeleteBoard have
-	// left. A store may require that some time has passed since such a call. Before FinishDeletions
-	// has removed these data, no other method returns them.
+	// FinishDeletions removes the data that interrupted calls of DeleteSeason and
+	// DeleteBoard have left. No other method returns such data. A store may require that
+	// some time has passed since such a call.
 	FinishDeletions(ctx context.Context) error
 }
 
-// RankChange is a change in the store that no result causes: a SetBan or an Erase of a user,
-// the deletion of a season, or a StartRecount of a board in another region.
+// RankChange is a change in the store that no result causes: a SetBan or an Erase of a
+// user, the deletion of a season, or a StartRecount of a board in another region.
 type RankChange struct {
 	ID      string      // identifies the change
 	User    UserID      // the user of a SetBan or an Erase; empty in other changes
@@ -396,19 +396,19 @@ type RankChange struct {
 	Data    string      // used by the store only
 }
 
-// RankChangeStore is the part of [Store] that keeps the changes that an index may lack. This
-// may be the index of another region, or an index that was unavailable during the change.
+// RankChangeStore is the part of [Store] that keeps the changes that an index may lack: an
+// index of another region, or one that was unavailable during the change.
 type RankChangeStore interface {
-	// RankChanges yields the changes that FinishRankChange has not removed, in any order. Each region
-	// has its own list of the changes that were made in all regions. If a store has one process and
-	// one index, and both end together, RankChanges yields no changes.
+	// RankChanges yields the changes that FinishRankChange has not removed, in any order.
+	// Each region has its own list of the changes of all regions. A store whose one process
+	// also holds the one index yields no changes.
 	RankChanges(ctx context.Context) iter.Seq2[RankChange, error]
-	// FinishRankChange completes a SetBan or an Erase that was interrupted, or that another region
-	// began. It calls update with the user's entries in all seasons that the change concerns. An entry
-	// without a Key means that the user has no entry. For other changes, update gets no entries. If
-	// the change is a StartRecount, FinishRankChange repeats it, and update must recount the users. If
-	// update returns nil, FinishRankChange removes the change. Otherwise it returns the error of
-	// update.
+	// FinishRankChange completes a SetBan or an Erase that was interrupted, or that another
+	// region began. It calls update with the user's entries in all seasons of the change.
+	// An entry without a Key means that the user has no entry. For other changes, update
+	// gets no entries. FinishRankChange repeats a StartRecount, and update must recount the
+	// users. If update returns nil, FinishRankChange removes the change; otherwise it
+	// returns that error.
 	FinishRankChange(ctx context.Context, c RankChange, update func([]Entry) error) error
 }
 
@@ -425,8 +425,8 @@ type APIKey struct {
 	// BoardPrefixes. If both are empty, it is valid for all boards.
 	Boards        []BoardID `json:"boards,omitempty"`
 	BoardPrefixes []string  `json:"board_prefixes,omitempty"`
-	// Insecure means that the key was created on a server that requires no keys, so any caller may
-	// have created the key. Servers that require keys refuse this key.
+	// Insecure means that a server that requires no keys created the key. Servers that
+	// require keys refuse it.
 	Insecure bool `json:"insecure,omitempty"`
 }
 
@@ -442,15 +442,14 @@ type APIKeyStore interface {
 	DeleteAPIKey(ctx context.Context, id string) error
 }
 
-// AuditStore is the part of [Store] that keeps the audit log. The log is append-only,
-// with one exception: [UserStore].Erase removes the ActDetail of the acts that concern
-// the user.
+// AuditStore is the part of [Store] that keeps the audit log. The log is append-only, but
+// [UserStore].Erase removes the ActDetail of the acts that concern the user.
 type AuditStore interface {
-	// AppendAct appends an act. Appending an equal act again changes nothing. If the
-	// user of the act was erased at the time of the act or later, AppendAct stores the
-	// act without its ActDetail.
+	// AppendAct appends an act. Appending an equal act again changes nothing. If the user
+	// of the act was erased at the time of the act or later, AppendAct stores the act
+	// without its ActDetail.
 	AppendAct(ctx context.Context, a Act) error
-	// Acts yields the acts, ordered by [ActKey.Compare]: the newest first. It begins
-	// after the act with the given key, or with the newest act if the key is empty.
+	// Acts yields the acts, the newest first ([ActKey.Compare]). It begins after the act
+	// with the given key, or with the newest act if the key is empty.
 	Acts(ctx context.Context, after ActKey) iter.Seq2[Act, error]
 }

@@ -7,10 +7,8 @@ import (
 	"time"
 )
 
-// Tally is a summary of one user's results in one season. [Board.Entry] computes the user's entry
-// from the tally. A Tally depends on the set of results, not on their order. [Board.Add] extends a
-// tally by one result, and [Board.Count] computes a tally from all results. The zero Tally
-// summarizes no results. A Tally is immutable.
+// Tally is an immutable summary of one user's results in one season. It depends on the set
+// of results, not on their order. The zero Tally summarizes no results.
 type Tally struct {
 	results int64   // the number of results that count
 	score   Score   // the score of the deciding result, or the sum of points; unused on decay boards
@@ -23,13 +21,13 @@ type Tally struct {
 	metadata   string
 	changed    bool // the deciding result changed the sum or a tie-breaker; unused if Board.AddsUp is false
 
-	// attributes has one element for each of Board.talliedAttributes, in the same order. If no result
-	// has such an attribute, attributes is empty. After new divisions were added to the board,
-	// attributes may be shorter than talliedAttributes.
+	// attributes has one element for each of Board.talliedAttributes, in the same order. It
+	// is empty if no result has such an attribute, and may be shorter after new divisions
+	// were added to the board.
 	attributes []attribute
 }
 
-// attribute is a user's value of one of Board.talliedAttributes: the value in the latest result
+// attribute is a user's value of one of Board.talliedAttributes, from the latest result
 // that has the attribute.
 type attribute struct {
 	value      string // empty if no result has the attribute
@@ -37,8 +35,7 @@ type attribute struct {
 	match      MatchID
 }
 
-// isLater reports whether the result (achievedAt, match) comes after the result (otherAt,
-// otherMatch). Results are ordered by event time, then by match id.
+// isLater orders results by event time, then by match id.
 func isLater(achievedAt time.Time, match MatchID, otherAt time.Time, otherMatch MatchID) bool {
 	if c := achievedAt.Compare(otherAt); c != 0 {
 		return c > 0
@@ -46,8 +43,8 @@ func isLater(achievedAt time.Time, match MatchID, otherAt time.Time, otherMatch 
 	return match > otherMatch
 }
 
-// Add returns t extended by r. t must not include a result of r's match yet. A result
-// that b does not count ([Board.Counts]) changes nothing.
+// Add returns t extended by r. t must not include a result of r's match yet. A result that
+// b does not count ([Board.Counts]) changes nothing.
 func (b *Board) Add(t Tally, r *MatchResult) Tally {
 	if !b.Counts(r) {
 		return t
@@ -66,8 +63,7 @@ func (b *Board) Add(t Tally, r *MatchResult) Tally {
 	return t
 }
 
-// decides reports whether r becomes the deciding result of t. The tally t must already have a
-// deciding result.
+// decides reports whether r becomes the deciding result of t, which must have one already.
 func (b *Board) decides(t *Tally, r *MatchResult) bool {
 	if b.Policy == Latest {
 		return isLater(r.AchievedAt, r.Match, t.achievedAt, t.match)
@@ -83,8 +79,7 @@ func (b *Board) scoreKey(s Score, ties []int64) RankKey {
 	return b.rankKey(appendColumn(make([]byte, 0, b.RankKeyBytes()), b.Order, int64(s)), ties)
 }
 
-// addPoints adds the points and tie-breakers of r to the sums of t. It also determines the
-// deciding result: see [Entry].Match.
+// addPoints adds r to the sums of t, and determines the deciding result: see [Entry].Match.
 func (b *Board) addPoints(t Tally, r *MatchResult) Tally {
 	changesSum := r.Score != 0
 	if b.Policy == Decay {
@@ -116,8 +111,6 @@ func (b *Board) addPoints(t Tally, r *MatchResult) Tally {
 	return t
 }
 
-// addAttributes returns values with the attributes of r. A value in a later result replaces
-// the value in an earlier result.
 func (b *Board) addAttributes(values []attribute, r *MatchResult) []attribute {
 	if len(r.Attributes) == 0 {
 		return values
@@ -138,8 +131,8 @@ func (b *Board) addAttributes(values []attribute, r *MatchResult) []attribute {
 	return values
 }
 
-// Count returns the tally of results. The results may be in any order, with at most one
-// per match. Count returns the first error that results yields.
+// Count returns the tally of results, in any order, at most one per match. It returns the
+// first error that results yields.
 func (b *Board) Count(results iter.Seq2[MatchResult, error]) (Tally, error) {
 	var t Tally
 	for r, err := range results {
@@ -151,8 +144,7 @@ func (b *Board) Count(results iter.Seq2[MatchResult, error]) (Tally, error) {
 	return t, nil
 }
 
-// RankKey returns the rank key of a user whose tally is t. The rank key is empty if no result
-// counts.
+// RankKey returns the rank key of a user whose tally is t. It is empty if no result counts.
 func (b *Board) RankKey(t *Tally) RankKey {
 	switch {
 	case t.results == 0:
@@ -163,8 +155,8 @@ func (b *Board) RankKey(t *Tally) RankKey {
 	return b.scoreKey(min(max(t.score, -MaxScore), MaxScore), t.ties)
 }
 
-// Entry returns the entry of a user whose tally is t. The store must fill in the
-// entry's Hidden and Version.
+// Entry returns the entry of a user whose tally is t. The store must set its Hidden and
+// Version.
 func (b *Board) Entry(t *Tally, season SeasonID, user UserID) Entry {
 	e := Entry{SeasonKey: SeasonKey{b.ID, season}, User: user, Key: b.RankKey(t)}
 	if e.Key == "" {
@@ -177,8 +169,8 @@ func (b *Board) Entry(t *Tally, season SeasonID, user UserID) Entry {
 
 const tallyFormat = 1
 
-// AppendBinary appends t to dst as bytes for a store. Equal tallies have equal bytes.
-// AppendBinary implements [encoding.BinaryAppender]. Its error is always nil.
+// AppendBinary implements [encoding.BinaryAppender]. Equal tallies have equal bytes. The
+// error is always nil.
 func (t *Tally) AppendBinary(dst []byte) ([]byte, error) {
 	dst = append(dst, tallyFormat)
 	dst = binary.AppendUvarint(dst, uint64(t.results))
@@ -205,8 +197,8 @@ func (t *Tally) AppendBinary(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// UnmarshalBinary sets t to the tally that AppendBinary wrote as data. It returns
-// [ErrFormat] if data is not an encoded tally.
+// UnmarshalBinary is the inverse of AppendBinary. It returns [ErrFormat] if data is not an
+// encoded tally.
 func (t *Tally) UnmarshalBinary(data []byte) error {
 	d := decoder{b: data}
 	if d.byte() != tallyFormat {
