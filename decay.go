@@ -402,11 +402,10 @@ const (
 	maxDecayBytes = 67
 )
 
-// appendBinary appends d as bytes. Equal sets of terms have equal bytes. A sum without terms has no
-// bytes. The encoding of a sum with terms is the block as a varint, then the newer part, then the
-// older part. A part is encoded as a length in one byte, then an integer of that many bytes. The
-// integer is in two's complement, most significant byte first, in the shortest form. The integer 0
-// has the length 0.
+// appendBinary appends d as bytes; equal sets of terms have equal bytes. A sum without
+// terms has no bytes. Other sums have the block as a varint, then the newer and the older
+// part. A part is a length in one byte, then an integer in two's complement, most
+// significant byte first, in the shortest form. The integer 0 has the length 0.
 func (d decaySum) appendBinary(dst []byte) []byte {
 	if d.decayParts == nil {
 		return dst

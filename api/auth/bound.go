@@ -25,7 +25,6 @@ const (
 	prefixesClaim = "board_prefixes"
 )
 
-// boundOf returns the bound of a key.
 func boundOf(k *leaderboard.APIKey) Bound { return Bound{k.Boards, k.BoardPrefixes} }
 
 // AllBoards reports whether b has all boards.
@@ -39,10 +38,9 @@ func (b Bound) Allows(id leaderboard.BoardID) bool {
 		})
 }
 
-// boundClaims returns the bound of a token. The claims boards and board_prefixes of a token are
-// lists, as the same fields of a key are. A token with neither claim has all boards. If a claim is
-// invalid, boundClaims returns an error. It also returns an error if a token has one of the claims,
-// but no board and no prefix: the zero Bound would give the token all boards by mistake.
+// boundClaims returns the bound of a token, from the lists in its claims boards and
+// board_prefixes. A token with neither claim has all boards. Claims without any board or
+// prefix are an error, because the zero Bound has all boards.
 func boundClaims(t jwt.Token) (Bound, error) {
 	if !t.Has(boardsClaim) && !t.Has(prefixesClaim) {
 		return Bound{}, nil
@@ -65,8 +63,7 @@ func boundClaims(t jwt.Token) (Bound, error) {
 	return b, CheckBoards(b.boards, b.prefixes)
 }
 
-// textsClaim returns the texts in a claim that is a list. It returns nil if the token does
-// not have the claim.
+// textsClaim returns the texts in a claim that is a list, or nil without the claim.
 func textsClaim(t jwt.Token, name string) ([]string, error) {
 	if !t.Has(name) {
 		return nil, nil
@@ -96,8 +93,8 @@ func (e *BoardError) Error() string {
 	return fmt.Sprintf("the key or token is not for board %q", string(e.Board))
 }
 
-// CheckBoards returns an error unless a key may have these boards and prefixes. The
-// error joins a [leaderboard.FieldError] for each fault.
+// CheckBoards returns an error unless a key may have these boards and prefixes. The error
+// joins a [leaderboard.FieldError] for each fault.
 func CheckBoards(boards []leaderboard.BoardID, prefixes []string) error {
 	if n := len(boards) + len(prefixes); n > maxBoards {
 		return &leaderboard.FieldError{Field: "boards", Problem: fmt.Sprintf("has %d values together with board_prefixes, at most %d are allowed", n, maxBoards)}
@@ -112,9 +109,8 @@ func CheckBoards(boards []leaderboard.BoardID, prefixes []string) error {
 	return errors.Join(errs...)
 }
 
-// checkBoard checks the i-th id or prefix of a field. repeated states whether an earlier
-// value of the field is equal. A prefix must be a valid id, because no id of a board begins
-// with a text that breaks the limits of ids.
+// checkBoard checks the i-th id or prefix of a field. repeated means that an earlier value
+// is equal. A prefix must itself be a valid id.
 func checkBoard(field string, i int, id leaderboard.BoardID, repeated bool) error {
 	field = fmt.Sprintf("%s[%d]", field, i)
 	var invalid *leaderboard.FieldError

@@ -1,5 +1,5 @@
-// Package auth identifies callers by API key or JSON web token, checks their
-// scopes, and limits their rates.
+// Package auth identifies callers by API key or JSON web token, checks their scopes, and
+// limits their rates.
 package auth
 
 import (
@@ -30,18 +30,17 @@ type Caller struct {
 // ErrUnauthenticated means that a call needs valid credentials and has none.
 var ErrUnauthenticated = errors.New("valid credentials are required: Authorization: Bearer KEY")
 
-// ScopeError means that a caller's scope does not include the scope that the
-// method needs.
+// ScopeError means that a caller's scope does not include the scope that the method needs.
 type ScopeError struct{ Need Scope }
 
 func (e *ScopeError) Error() string { return fmt.Sprintf("the %s scope is required", e.Need) }
 
 const (
-	// keyTTL is how long an API key is cached after it was read from the store. After this
-	// time at the latest, every server that can read the store refuses a revoked key.
+	// keyTTL is how long a cached API key is used without another read. A server that can
+	// read the store refuses a revoked key after this time at the latest.
 	keyTTL = 5 * time.Second
-	// keyGrace is how long after its last read a cached key stays valid, if this server cannot
-	// read the store. If another server revokes the key meanwhile, this server still accepts it.
+	// keyGrace is how long after its last read a cached key stays valid while the store is
+	// unavailable, even if another server has revoked it.
 	keyGrace = time.Hour
 	// cachedKeyTimeout bounds the wait for the store if the cache has the key.
 	cachedKeyTimeout = time.Second
@@ -49,7 +48,6 @@ const (
 	maxCachedKeys = 10_000
 )
 
-// cachedKey is an API key as the store returned it.
 type cachedKey struct {
 	leaderboard.APIKey
 	loadedAt    time.Time
@@ -58,19 +56,18 @@ type cachedKey struct {
 
 // Options are the settings of a [Guard].
 type Options struct {
-	// Open is the scope of callers without credentials. If Open is [Admin], the
-	// guard ignores credentials.
+	// Open is the scope of callers without credentials. If it is [Admin], the guard ignores
+	// credentials.
 	Open Scope
-	// JWT describes the accepted JSON web tokens. If JWT.Algorithm is empty, the guard
-	// accepts no tokens.
+	// JWT describes the accepted JSON web tokens. Without JWT.Algorithm, the guard accepts
+	// none.
 	JWT    JWT
 	Limits Limits
-	// Now is the clock.
-	Now func() time.Time
+	Now    func() time.Time
 }
 
-// Guard identifies callers and decides whether their calls may proceed. Its
-// methods are safe for concurrent use.
+// Guard identifies callers and decides whether their calls may proceed. Its methods are
+// safe for concurrent use.
 type Guard struct {
 	keys       leaderboard.APIKeyStore
 	options    Options
@@ -79,14 +76,13 @@ type Guard struct {
 	byKey      *buckets
 	byUser     *buckets
 	byPeer     *buckets
-	// invalid limits the invalid credentials from one address. If an address sends too many invalid
-	// credentials, the guard refuses its calls before it checks their credentials.
+	// invalid limits the invalid credentials from one address. Above the limit, the guard
+	// refuses calls before it checks their credentials.
 	invalid *buckets
 }
 
-// NewGuard returns a guard for the API keys in keys. If o.JWT accepts JSON web tokens,
-// NewGuard also reads the keys that verify the tokens. It returns an error if it cannot
-// read these keys, or if a setting in o.JWT is invalid.
+// NewGuard returns a guard for the API keys in keys. It returns an error if it cannot read
+// the keys of o.JWT, or if a setting of o.JWT is invalid.
 func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Guard, error) {
 	cached, err := lru.New[[32]byte, cachedKey](maxCachedKeys)
 	if err != nil {
@@ -104,11 +100,10 @@ func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Gu
 	return g, nil
 }
 
-// Admit identifies the caller by the values of the Authorization header, and checks
-// that the caller has the scope that the method needs: parameter required. Admit also
-// counts the call against the caller's rate. The server must call Admit once per call,
-// before it reads the body of the call. peer is the address of the caller and may be nil. Behind
-// a trusted proxy, it should be the address of the proxy's client.
+// Admit identifies the caller by the values of the Authorization header, checks that the
+// caller has the scope required, and counts the call against the caller's rate. The server
+// must call Admit once per call, before it reads the body. peer is the address of the
+// caller, or nil. Behind a trusted proxy, it should be the address of the proxy's client.
 // Errors: [ErrUnauthenticated], [*ScopeError], [*RateError], and errors of the store.
 func (g *Guard) Admit(ctx context.Context, peer net.Addr, authorization []string, required Scope) (Caller, error) {
 	c, err := g.authenticate(ctx, peer, authorization)
@@ -119,8 +114,7 @@ func (g *Guard) Admit(ctx context.Context, peer net.Addr, authorization []string
 	return c, g.authorize(c, err, peer, required)
 }
 
-// checkInvalidRate returns a [*RateError] if too many invalid credentials came from the
-// address peer. It must be called before other credentials from peer are checked.
+// checkInvalidRate returns a [*RateError] if too many invalid credentials came from peer.
 func (g *Guard) checkInvalidRate(peer net.Addr) error {
 	if wait := g.invalid.wait(PeerKey(peer), g.options.Now()); wait > 0 {
 		return &RateError{"calls with invalid credentials", g.options.Limits.PerPeer, wait}
@@ -128,8 +122,8 @@ func (g *Guard) checkInvalidRate(peer net.Addr) error {
 	return nil
 }
 
-// authenticate returns the caller with the given values of the Authorization
-// header. It refuses invalid credentials even for methods that need no credentials.
+// authenticate returns the caller with the given values of the Authorization header. It
+// refuses invalid credentials even for methods that need none.
 func (g *Guard) authenticate(ctx context.Context, peer net.Addr, authorization []string) (Caller, error) {
 	if len(authorization) == 0 || g.options.Open == Admin {
 		return Caller{Scope: g.options.Open}, nil
@@ -169,8 +163,8 @@ func (g *Guard) authenticate(ctx context.Context, peer net.Addr, authorization [
 }
 
 // Recheck returns [ErrUnauthenticated] if the credentials of an admitted caller have
-// expired or were revoked. The server of a stream must call Recheck from time to time.
-// While the store is unavailable, Recheck finds no revocation.
+// expired or were revoked. The server of a stream must call it from time to time. While the
+// store is unavailable, Recheck finds no revocation.
 func (g *Guard) Recheck(ctx context.Context, c Caller) error {
 	if !c.ExpiresAt.IsZero() && !g.options.Now().Before(c.ExpiresAt) {
 		return ErrUnauthenticated
@@ -185,7 +179,7 @@ func (g *Guard) Recheck(ctx context.Context, c Caller) error {
 }
 
 // key returns the API key with the given hash. While the store is unavailable, a cached key
-// remains valid for keyGrace. Requests that need only the rank index then still succeed.
+// remains valid for keyGrace.
 func (g *Guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
 	cached, ok := g.cachedKeys.Get(hash)
 	if ok && g.options.Now().Before(cached.refreshFrom) {
@@ -217,8 +211,7 @@ func (g *Guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, err
 func (g *Guard) Forget() { g.cachedKeys.Purge() }
 
 // authorize counts a call against the caller's rate, and returns nil if the caller has the
-// scope that the method needs: parameter required. authErr is the error that authenticate
-// returned for the call.
+// scope required. authErr is the error of authenticate.
 func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, required Scope) error {
 	if errors.Is(authErr, ErrUnauthenticated) {
 		g.invalid.take(PeerKey(peer), g.options.Now())
@@ -241,9 +234,9 @@ func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, required Scope
 	return &ScopeError{min(required, Admin)}
 }
 
-// TakeUsers counts results against the rates of their users. The map has the number of
-// results by user id. If a user exceeds the rate, TakeUsers counts no results of any
-// user, and returns a [*RateError] about the user with the longest wait.
+// TakeUsers counts results, by user id, against the rates of their users. If a user exceeds
+// the rate, TakeUsers counts nothing, and returns a [*RateError] about the user with the
+// longest wait.
 func (g *Guard) TakeUsers(results map[string]int) error {
 	if user, wait := g.byUser.takeAll(results, g.options.Now()); wait > 0 {
 		return &RateError{fmt.Sprintf("results of user %q", user), g.options.Limits.PerUser, wait}
@@ -251,8 +244,7 @@ func (g *Guard) TakeUsers(results map[string]int) error {
 	return nil
 }
 
-// CheckLoopback returns an error unless every listen address is on the loopback
-// interface. A server that requires no credentials may listen on this interface only.
+// CheckLoopback returns an error unless every listen address is on the loopback interface.
 func CheckLoopback(addresses ...string) error {
 	for _, address := range addresses {
 		host, _, err := net.SplitHostPort(address)

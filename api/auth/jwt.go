@@ -29,28 +29,28 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// JWT describes the JSON web tokens that are accepted besides API keys. Exactly one
-// of Secret, PublicKey and JWKS is set. A token must not be expired. The scopes of a
-// token are in its claim "scope", separated by spaces, or in its claim "scopes", a
-// list. A token with neither claim has the scope read. The claims "boards" and
-// "board_prefixes" bind a token to boards, as the fields of a key do.
+// JWT describes the JSON web tokens that are accepted besides API keys. Exactly one of
+// Secret, PublicKey and JWKS is set. Tokens must expire. Their scopes are in the claim
+// "scope", separated by spaces, or in the list "scopes"; without both, the scope is read.
+// The claims "boards" and "board_prefixes" bind a token to boards, as the fields of a key
+// do.
 type JWT struct {
-	// Algorithm is the only algorithm that is accepted: HS256, HS384, HS512, RS256, RS384,
-	// RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA.
+	// Algorithm is the only accepted algorithm: HS256, HS384, HS512, RS256, RS384, RS512,
+	// PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA.
 	Algorithm string
 	Secret    secret.Text // for HS…, at least 32 bytes
 	PublicKey string      // a file with a PEM public key or certificate
 	JWKS      string      // an https URL, or a file, with a JSON web key set
 	Issuer    string      // the required iss claim
 	Audience  string      // the required value in the aud claim
-	// Leeway is the greatest tolerated difference between the clocks of the issuer and
-	// of the server. Default 30 s.
+	// Leeway is the tolerated difference between the clocks of issuer and server. Default
+	// 30 s.
 	Leeway time.Duration
-	// Refresh is how often JWKS is reloaded. Default 10 minutes. A token with an
-	// unknown key id causes an immediate reload, at most every 10 s.
+	// Refresh is how often JWKS is reloaded. Default 10 minutes. An unknown key id causes
+	// an immediate reload, at most every 10 s.
 	Refresh time.Duration
-	// MaxLifetime bounds the time from the issue of a token (iat) to its expiry (exp),
-	// and also the time from now to its expiry. If MaxLifetime is 0, there is no bound.
+	// MaxLifetime bounds the time from the issue of a token (iat), and from now, to its
+	// expiry (exp). 0 means no bound.
 	MaxLifetime time.Duration
 }
 
@@ -77,8 +77,7 @@ type verifier struct {
 	triedAt  time.Time // when the latest load began
 }
 
-// newVerifier returns a verifier. It reads the keys, so that an invalid setting is
-// found when the server starts.
+// newVerifier reads the keys, so that an invalid setting is found when the server starts.
 func newVerifier(ctx context.Context, o JWT, now func() time.Time) (*verifier, error) {
 	alg, ok := jwa.LookupSignatureAlgorithm(o.Algorithm)
 	if !ok || alg == jwa.NoSignature() {
@@ -127,7 +126,6 @@ func newVerifier(ctx context.Context, o JWT, now func() time.Time) (*verifier, e
 	return v, nil
 }
 
-// verifiesWith reports whether an algorithm can verify signatures with key.
 func verifiesWith(algorithm string, key crypto.PublicKey) bool {
 	switch key.(type) {
 	case *rsa.PublicKey:
@@ -140,8 +138,7 @@ func verifiesWith(algorithm string, key crypto.PublicKey) bool {
 	return false
 }
 
-// onlyHTTPS returns an error for a redirect to a scheme other than https, and for the
-// fourth redirect.
+// onlyHTTPS refuses redirects to other schemes than https, and the fourth redirect.
 func onlyHTTPS(req *http.Request, via []*http.Request) error {
 	if req.URL.Scheme != "https" || len(via) > 3 {
 		return fmt.Errorf("auth: jwt.jwks: redirected to %s", req.URL.Redacted())
@@ -175,14 +172,12 @@ func readPublicKey(file string) (crypto.PublicKey, error) {
 	return nil, fmt.Errorf("auth: jwt.public_key: %s: the PEM block is a %s; a PUBLIC KEY or CERTIFICATE is needed", file, block.Type)
 }
 
-// looksLikeJWT reports whether a token has the form of a JWT: three parts separated by
-// dots, and the first part begins with eyJ, the base64 form of {". API keys contain no
-// dots.
+// looksLikeJWT reports whether a token has three parts separated by dots, and begins with
+// eyJ, the base64 form of {". API keys contain no dots.
 func looksLikeJWT(token string) bool {
 	return strings.HasPrefix(token, "eyJ") && strings.Count(token, ".") == 2
 }
 
-// verify returns the caller that a token identifies, or an error if the token is not valid.
 func (v *verifier) verify(ctx context.Context, token string) (Caller, error) {
 	if err := checkForm(token); err != nil {
 		return Caller{}, err
@@ -212,7 +207,6 @@ func (v *verifier) verify(ctx context.Context, token string) (Caller, error) {
 	return c, nil
 }
 
-// shortLived reports whether the lifetime of a token is within MaxLifetime.
 func (v *verifier) shortLived(t jwt.Token) bool {
 	if v.o.MaxLifetime == 0 {
 		return true
@@ -255,8 +249,8 @@ func checkForm(token string) error {
 	return nil
 }
 
-// scopesClaim returns the scopes in a token's claim "scope" or "scopes". It returns
-// false if the token has neither claim.
+// scopesClaim returns the scopes in a token's claim "scope" or "scopes", or false if the
+// token has neither.
 func scopesClaim(t jwt.Token) ([]string, bool) {
 	for _, name := range []string{"scope", "scopes"} {
 		var claim any
@@ -319,9 +313,9 @@ func (v *verifier) FetchKeys(ctx context.Context, sink jws.KeySink, sig *jws.Sig
 	return nil
 }
 
-// keySet returns the keys of the JWKS. If the loaded keys are older than Refresh, keySet starts to
-// reload them in the background and returns the old keys. If urgent is set, keySet reloads keys of
-// any age, and waits. Reloads begin at least minRefresh apart, also while reloads fail. If a reload
+// keySet returns the keys of the JWKS. If they are older than Refresh, keySet reloads them
+// in the background and returns the old ones. If urgent is set, it reloads keys of any age,
+// and waits. Reloads begin at least minRefresh apart, even after failures. If a reload
 // fails, the old keys remain.
 func (v *verifier) keySet(ctx context.Context, urgent bool) (jwk.Set, error) {
 	v.mu.Lock()
@@ -341,8 +335,7 @@ func (v *verifier) keySet(ctx context.Context, urgent bool) (jwk.Set, error) {
 	return set, nil
 }
 
-// refresh reads the keys of the JWKS again, and returns them. If it cannot read them, it
-// returns the old keys, if there are any.
+// refresh reads the JWKS, and returns the old keys if that fails.
 func (v *verifier) refresh(ctx context.Context) (jwk.Set, error) {
 	set, err := v.readJWKS(ctx)
 	v.mu.Lock()

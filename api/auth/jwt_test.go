@@ -32,7 +32,7 @@ import (
 
 var tokenNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// sign returns a player's token that is valid at tokenNow and signed with key.
+// sign returns a player's token that is valid at tokenNow.
 func sign(t testing.TB, alg jwa.SignatureAlgorithm, key any) string {
 	t.Helper()
 	token, err := jwt.NewBuilder().Issuer("https://id.example").Audience([]string{"leaderboard"}).Subject("player-7").
@@ -47,7 +47,6 @@ func sign(t testing.TB, alg jwa.SignatureAlgorithm, key any) string {
 	return string(signed)
 }
 
-// writePublicPEM writes the public key to a new file in PEM form and returns its path.
 func writePublicPEM(t testing.TB, key any) string {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(key)
@@ -66,8 +65,7 @@ func writeFile(t testing.TB, name string, data []byte) string {
 	return path
 }
 
-// settings returns settings that accept the tokens of sign, after the function change has
-// changed these settings.
+// settings returns settings that accept the tokens of sign, edited by change.
 func settings(change func(*JWT)) JWT {
 	o := JWT{Issuer: "https://id.example", Audience: "leaderboard"}
 	change(&o)
@@ -112,8 +110,7 @@ func TestJWTAlgorithms(t *testing.T) {
 			if err != nil || c.ID != "jwt:player-7" || c.Scope != Read {
 				t.Errorf("a player's token: caller %+v, error %v; want jwt:player-7 with scope read", c, err)
 			}
-			// Signatures by a wrong key or a wrong algorithm are refused. A wrong
-			// algorithm is refused even if the key is right.
+			// Refuse a wrong key, and a wrong algorithm even with the right key.
 			other := []byte(strings.Repeat("x", 64))
 			for _, wrong := range []struct {
 				alg jwa.SignatureAlgorithm
@@ -156,7 +153,7 @@ func TestJWTSettings(t *testing.T) {
 	private := writeFile(t, "private.pem", pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rsaKey)}))
 	for name, tt := range map[string]struct {
 		o    JWT
-		text string // the error contains it
+		text string // part of the error
 	}{
 		"the algorithm none":        {settings(func(o *JWT) { o.Algorithm, o.Secret = "none", long }), "unknown"},
 		"an unknown algorithm":      {settings(func(o *JWT) { o.Algorithm, o.Secret = "HS1", long }), "unknown"},
@@ -181,7 +178,7 @@ func TestJWTSettings(t *testing.T) {
 	}
 }
 
-// keySetJSON returns a JWKS with the public parts of keys, which are given by key id.
+// keySetJSON returns a JWKS with the public parts of keys, by key id.
 func keySetJSON(t testing.TB, keys map[string]*ecdsa.PrivateKey) []byte {
 	t.Helper()
 	set := jwk.NewSet()
@@ -204,8 +201,7 @@ func keySetJSON(t testing.TB, keys map[string]*ecdsa.PrivateKey) []byte {
 	return data
 }
 
-// signWithID returns a token that key signed. If id is not empty, the token's header has it as
-// the key id.
+// signWithID returns a token with the key id, if id is not empty.
 func signWithID(t testing.TB, id string, key *ecdsa.PrivateKey) string {
 	t.Helper()
 	token, err := jwt.NewBuilder().Issuer("https://id.example").Audience([]string{"leaderboard"}).Subject("p").Expiration(tokenNow.Add(10 * time.Hour)).Build()
@@ -225,8 +221,8 @@ func signWithID(t testing.TB, id string, key *ecdsa.PrivateKey) string {
 	return string(signed)
 }
 
-// A JWKS is reloaded when it is older than Refresh, and immediately for an unknown
-// key id, but at most every minRefresh. If a reload fails, the old keys remain.
+// A JWKS is reloaded when it is older than Refresh, and immediately for an unknown key id,
+// but at most every minRefresh. If a reload fails, the old keys remain.
 func TestJWKSRefresh(t *testing.T) {
 	oldKey, newKey := newECKey(t), newECKey(t)
 	var served atomic.Value
@@ -280,7 +276,6 @@ func TestJWKSRefresh(t *testing.T) {
 	})
 }
 
-// waitFor waits until ok is true.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(time.Minute)
@@ -302,8 +297,7 @@ func signRaw(secret []byte, header, claims string) string {
 	return signed + "." + b64(mac.Sum(nil))
 }
 
-// The server accepts only tokens that have exactly the form of RFC 7519, and whose lifetime
-// is at most the maximum.
+// Tokens must have exactly the form of RFC 7519, and a lifetime of at most the maximum.
 func TestJWTForm(t *testing.T) {
 	key := []byte(strings.Repeat("s", 32))
 	o := settings(func(o *JWT) { o.Algorithm, o.Secret, o.MaxLifetime = "HS256", secret.Text(key), 24*time.Hour })
@@ -343,7 +337,6 @@ func TestJWTForm(t *testing.T) {
 	}
 }
 
-// A key for encryption in the JWKS verifies no signature.
 func TestJWKSKeysForEncryption(t *testing.T) {
 	key := newECKey(t)
 	for use, want := range map[string]bool{"sig": true, "enc": false, "": true} {
@@ -390,7 +383,6 @@ func TestJWKSFile(t *testing.T) {
 	}
 }
 
-// A redirect to http is not followed.
 func TestJWKSRedirect(t *testing.T) {
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Write(keySetJSON(t, map[string]*ecdsa.PrivateKey{"k": newECKey(t)}))

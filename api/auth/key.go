@@ -12,13 +12,12 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// keyPrefix begins every API key that the service creates. Secret scanners recognize leaked keys by
-// this prefix.
+// Secret scanners recognize leaked keys by this prefix.
 const keyPrefix = "lbk_"
 
-// NewKey creates an API key from 256 random bits. It returns the secret, which the
-// client sends, and the [leaderboard.APIKey] for the store, which contains only a hash
-// of the secret. The caller must check scopes with [CheckScopes].
+// NewKey creates an API key from 256 random bits. It returns the secret for the client, and
+// the [leaderboard.APIKey] for the store, which has only a hash of the secret. The caller
+// must check scopes with [CheckScopes].
 func NewKey(name string, scopes []string, now time.Time) (secret.Text, leaderboard.APIKey) {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -26,8 +25,7 @@ func NewKey(name string, scopes []string, now time.Time) (secret.Text, leaderboa
 	return text, KeyFrom(text, name, scopes, now)
 }
 
-// KeyFrom returns an API key for a secret that the caller chose. Equal secrets give
-// equal key ids.
+// KeyFrom returns an API key for a given secret. Equal secrets give equal key ids.
 func KeyFrom(text secret.Text, name string, scopes []string, now time.Time) leaderboard.APIKey {
 	hash := hashKey(text)
 	return leaderboard.APIKey{
@@ -35,12 +33,12 @@ func KeyFrom(text secret.Text, name string, scopes []string, now time.Time) lead
 	}
 }
 
-// ConfiguredKeyID is the id of the admin key from the configuration. A store has at
-// most one key with this id, so a newly configured key replaces the old one.
+// ConfiguredKeyID is the id of the admin key from the configuration. A newly configured key
+// replaces the old one.
 const ConfiguredKeyID = "admin-key"
 
-// IsAdmin reports whether k allows every call, at the time now, on a server that
-// requires keys.
+// IsAdmin reports whether k allows every call, at the time now, on a server that requires
+// keys.
 func IsAdmin(k *leaderboard.APIKey, now time.Time) bool {
 	return highestScope(k.Scopes) == Admin && boundOf(k).AllBoards() && !k.Insecure && !expired(k, now)
 }
@@ -49,8 +47,7 @@ func expired(k *leaderboard.APIKey, now time.Time) bool {
 	return !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt)
 }
 
-// hashKey returns the SHA-256 of an API key. The store keeps only this hash. A slow
-// hash would not add security, because a key has 256 random bits.
+// A slow hash would not add security, because a key has 256 random bits.
 func hashKey(text secret.Text) [32]byte {
 	return sha256.Sum256([]byte(strings.TrimSpace(string(text))))
 }

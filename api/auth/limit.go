@@ -13,22 +13,20 @@ import (
 
 // Rate is the rate of a token bucket. The zero Rate means no limit.
 type Rate struct {
-	PerSecond float64 // tokens that are added per second; 0 means no limit
-	Burst     int     // size of the bucket in tokens; 0 means PerSecond, rounded up
+	PerSecond float64 // tokens per second; 0 means no limit
+	Burst     int     // tokens in a full bucket; 0 means PerSecond, rounded up
 }
 
 // Limits are the rates that callers must not exceed.
 type Limits struct {
 	PerKey  Rate // calls with one API key, or of one JWT subject
 	PerUser Rate // results for one user, from all callers
-	// PerPeer limits calls without valid credentials from one IPv4 address or IPv6 /64. The
-	// address is the argument peer of [Guard.Admit].
+	// PerPeer limits calls without valid credentials from one IPv4 address or IPv6 /64.
 	PerPeer Rate
 }
 
-// buckets is a set of token buckets by key. If there are more than maxBuckets, the least recently
-// used bucket is evicted. If the key of an evicted bucket is used again, the key gets a new bucket,
-// which is full.
+// buckets is a set of token buckets by key. Above maxBuckets, the least recently used
+// bucket is evicted; its key then starts with a full bucket. nil buckets limit nothing.
 type buckets struct {
 	limit rate.Limit
 	burst int
@@ -37,8 +35,6 @@ type buckets struct {
 
 const maxBuckets = 1 << 16
 
-// newBuckets returns buckets with the rate r. If r means no limit, newBuckets returns
-// nil. The methods take, wait and takeAll accept nil buckets, and then limit nothing.
 func newBuckets(r Rate) *buckets {
 	if r.PerSecond <= 0 {
 		return nil
@@ -54,10 +50,9 @@ func newBuckets(r Rate) *buckets {
 	return &buckets{rate.Limit(r.PerSecond), burst, byKey}
 }
 
-// reserve takes n tokens from a key's bucket. If n is greater than the size of a bucket, reserve
-// takes a full bucket. If the bucket has too few tokens, reserve takes no tokens and returns the
-// time until the bucket has enough. The method CancelAt of the returned reservation puts the tokens
-// back. b must not be nil.
+// reserve takes n tokens, at most a full bucket. If the bucket has too few, reserve takes
+// none and returns the time until it has enough. CancelAt of the reservation puts the
+// tokens back. b must not be nil.
 func (b *buckets) reserve(key string, n int, now time.Time) (*rate.Reservation, time.Duration) {
 	l, ok := b.byKey.Get(key)
 	if !ok {
@@ -74,8 +69,8 @@ func (b *buckets) reserve(key string, n int, now time.Time) (*rate.Reservation, 
 	return r, wait
 }
 
-// take takes one token from a key's bucket, and returns 0. If the bucket is empty, take returns the
-// time until the bucket has a token.
+// take takes one token and returns 0. If the bucket is empty, it returns the time until the
+// bucket has a token.
 func (b *buckets) take(key string, now time.Time) time.Duration {
 	if b == nil {
 		return 0
@@ -97,11 +92,10 @@ func (b *buckets) wait(key string, now time.Time) time.Duration {
 	return time.Duration(max(0, missing) / float64(b.limit) * float64(time.Second))
 }
 
-// takeAll takes tokens from the buckets of several keys; tokens has the number by key. If one
-// bucket has too few tokens, takeAll takes no tokens from any bucket, and returns the key with the
-// longest wait and this wait. If the number for a key is greater than the size of a bucket, a full
-// bucket is enough: its number of tokens then becomes negative. Otherwise, takeAll would always
-// refuse such a large batch.
+// takeAll takes a number of tokens from the bucket of each key. If one bucket has too few,
+// takeAll takes none, and returns the key with the longest wait and this wait. For more
+// tokens than a bucket can hold, a full bucket is enough: its number of tokens becomes
+// negative.
 func (b *buckets) takeAll(tokens map[string]int, now time.Time) (slowest string, longest time.Duration) {
 	if b == nil {
 		return "", 0
@@ -136,7 +130,7 @@ func (b *buckets) takeAll(tokens map[string]int, now time.Time) (slowest string,
 
 // RateError means that a caller exceeded a rate.
 type RateError struct {
-	What string // what was too many, such as "calls with this key"
+	What string // such as "calls with this key"
 	Rate Rate
 	Wait time.Duration // until the call can succeed
 }

@@ -44,7 +44,6 @@ func TestBuckets(t *testing.T) {
 	if wait := b.take("k", now.Add(400*time.Millisecond)); wait != 0 {
 		t.Errorf("400 ms after the bucket was empty: wait %v, want 0", wait)
 	}
-	// The number of buckets is bounded.
 	for i := range maxBuckets + 10 {
 		b.take("k"+strings.Repeat("x", i%3)+strconv.Itoa(i), now)
 	}

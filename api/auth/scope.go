@@ -16,8 +16,7 @@ const (
 	Read                // for players: read rankings
 	Submit              // for game servers: submit and retract results
 	Admin               // for operators: call every method
-	// Nobody is a scope that no caller has. A method that needs it is always
-	// refused.
+	// Nobody is a scope that no caller has.
 	Nobody
 )
 
@@ -25,8 +24,8 @@ var scopeNames = [...]string{Public: "", Read: "read", Submit: "submit", Admin: 
 
 func (s Scope) String() string { return scopeNames[s] }
 
-// CheckScopes returns a [leaderboard.FieldError] unless names contains at least one
-// name, and each name is read, submit or admin.
+// CheckScopes returns a [leaderboard.FieldError] unless names has at least one name, and
+// each is read, submit or admin.
 func CheckScopes(names []string) error {
 	if len(names) == 0 {
 		return &leaderboard.FieldError{Field: "scopes", Problem: "is required: one or more of read, submit and admin"}
@@ -39,7 +38,7 @@ func CheckScopes(names []string) error {
 	return nil
 }
 
-// parseScope returns the scope with a name, or Public if the name is unknown.
+// parseScope returns Public if the name is unknown.
 func parseScope(name string) Scope {
 	for s := Read; s <= Admin; s++ {
 		if scopeNames[s] == name {
@@ -49,8 +48,7 @@ func parseScope(name string) Scope {
 	return Public
 }
 
-// highestScope returns the highest of the named scopes. It ignores unknown names,
-// because a JWT may contain scopes of other services.
+// highestScope ignores unknown names, because a JWT may have scopes of other services.
 func highestScope(names []string) Scope {
 	best := Public
 	for _, name := range names {

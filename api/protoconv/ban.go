@@ -13,7 +13,7 @@ func FromBan(b *leaderboard.Ban) *pb.Ban {
 	}
 }
 
-// ToBan converts a message to a ban. It returns a [leaderboard.FieldError] if a time is
+// ToBan is the inverse of [FromBan]. It returns a [leaderboard.FieldError] if a time is
 // invalid.
 func ToBan(b *pb.Ban) (leaderboard.Ban, error) {
 	at, err := ToTime("at", b.GetAt())

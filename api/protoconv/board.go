@@ -14,8 +14,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// ToBoard converts a message to a board. A nil message is an empty message. ToBoard
-// does not check limits. Its error joins a [leaderboard.FieldError] for each fault.
+// ToBoard converts a message to a board. A nil message is an empty message. ToBoard does
+// not check limits. Its error joins a [leaderboard.FieldError] for each fault.
 func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 	if b == nil {
 		b = &pb.Board{}
@@ -57,10 +57,9 @@ func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 	return board, errors.Join(errs...)
 }
 
-// toEnum converts an enum value of a message to the number of the same value in the
-// root package. The root package numbers its values from 0. Messages number them from
-// 1; their value 0 (unspecified) means the first value. If the message has an unknown
-// number, toEnum returns an error that names field.
+// toEnum converts an enum value of a message to the same value in the root package. There,
+// values count from 0; in messages from 1, and 0 means the first value. For an unknown
+// number, toEnum returns an error about field.
 func toEnum(field string, v protoreflect.Enum) (int, error) {
 	if v.Descriptor().Values().ByNumber(v.Number()) == nil {
 		return 0, &leaderboard.FieldError{Field: field, Problem: fmt.Sprintf("%d is not %s", v.Number(), EnumNames(v.Descriptor()))}
@@ -70,8 +69,8 @@ func toEnum(field string, v protoreflect.Enum) (int, error) {
 
 func fromOrder(o leaderboard.Order) pb.Board_Order { return pb.Board_HIGHER_FIRST + pb.Board_Order(o) }
 
-// FromBoard converts a board to a message. It also sets the fields that only the server sets, such as
-// created_at; ToBoard ignores them.
+// FromBoard converts a board to a message, with the fields that only the server sets and
+// that ToBoard ignores.
 func FromBoard(b *leaderboard.Board) *pb.Board {
 	board := &pb.Board{
 		BoardId: string(b.ID), Title: b.Title,
@@ -111,8 +110,8 @@ func FromBoard(b *leaderboard.Board) *pb.Board {
 	return board
 }
 
-// toDuration converts a duration. AsDuration returns the nearest [time.Duration] if the value of a
-// message is too large, so toDuration compares its result with the message.
+// AsDuration returns the nearest [time.Duration] if the value is too large, so toDuration
+// compares it with the message.
 func toDuration(field string, d *durationpb.Duration) (time.Duration, error) {
 	if d != nil && (d.CheckValid() != nil || durationpb.New(d.AsDuration()).AsDuration() != d.AsDuration() || d.AsDuration().Seconds() < float64(d.Seconds)-1) {
 		return 0, &leaderboard.FieldError{Field: field, Problem: "is not a valid duration of at most 292 years"}
@@ -127,8 +126,7 @@ func duration(d time.Duration) *durationpb.Duration {
 	return durationpb.New(d)
 }
 
-// EnumNames lists the values of an enum for error messages. It omits the value 0, which
-// means an absent field.
+// EnumNames lists the values of an enum for error messages, without the value 0.
 func EnumNames(ed protoreflect.EnumDescriptor) string {
 	var names []string
 	for i := 1; i < ed.Values().Len(); i++ {

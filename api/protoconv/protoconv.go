@@ -1,6 +1,5 @@
 // Package protoconv converts between the types of package leaderboard and the protobuf
-// messages of the API and of Kafka. It sets the defaults of absent fields. It leaves the
-// check of most limits to the methods of package leaderboard.
+// messages of the API and of Kafka. Package leaderboard checks most limits.
 package protoconv
 
 import (
@@ -23,7 +22,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// Timestamp converts t to a message. It returns nil for the zero time.
+// Timestamp returns nil for the zero time.
 func Timestamp(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
@@ -31,9 +30,8 @@ func Timestamp(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// ToTime converts a message to a time. It returns the zero time for nil. It returns a
-// [leaderboard.FieldError] about field if t is outside the years 1 to 9999 or is the
-// zero time.
+// ToTime returns the zero time for nil. It returns a [leaderboard.FieldError] about field
+// if t is outside the years 1 to 9999 or is the zero time.
 func ToTime(field string, t *timestamppb.Timestamp) (time.Time, error) {
 	if t == nil {
 		return time.Time{}, nil
@@ -44,8 +42,8 @@ func ToTime(field string, t *timestamppb.Timestamp) (time.Time, error) {
 	return t.AsTime(), nil
 }
 
-// ToResult converts a message to a match result on the board b. It does not set the
-// season. Its error joins a [leaderboard.FieldError] for each fault.
+// ToResult converts a message to a match result on the board b, without the season. Its
+// error joins a [leaderboard.FieldError] for each fault.
 func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, error) {
 	result := leaderboard.MatchResult{
 		ResultKey:   leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID}, User: leaderboard.UserID(r.GetUserId()), Match: leaderboard.MatchID(r.GetMatchId())},
@@ -53,8 +51,8 @@ func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, erro
 		TieBreakers: r.GetTieBreakers(),
 		Attributes:  r.GetAttributes(),
 	}
-	// Board.Check also checks the user, but later. Because of this check, one error
-	// can name the user and other faults together.
+	// Board.Check checks the user later. Here, one error names the user with the other
+	// faults.
 	errs := []error{result.User.Validate()}
 	if id := r.GetBoardId(); id != "" && id != string(b.ID) {
 		errs = append(errs, &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("is %.128q, but the request is for board %q", id, b.ID)})
@@ -82,12 +80,12 @@ func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, erro
 // MaxMetadataDepth bounds the nesting of metadata. A flat object has depth 1.
 const MaxMetadataDepth = 32
 
-// TooDeep is the Problem of a [leaderboard.FieldError] about metadata that is nested
-// deeper than MaxMetadataDepth.
+// TooDeep is the Problem of a [leaderboard.FieldError] about metadata that is nested deeper
+// than MaxMetadataDepth.
 var TooDeep = fmt.Sprintf("is nested more than %d deep", MaxMetadataDepth)
 
-// toMetadata returns metadata in canonical form. Encoding large metadata takes much
-// time and memory, so toMetadata first rejects metadata that is too deep or too long.
+// toMetadata returns metadata in canonical form. It first rejects metadata that is too deep
+// or too long, because encoding would take much time and memory.
 func toMetadata(s *structpb.Struct) (string, error) {
 	var problem string
 	switch {
@@ -95,9 +93,8 @@ func toMetadata(s *structpb.Struct) (string, error) {
 		return "", nil
 	case deeper(structpb.NewStructValue(s), MaxMetadataDepth):
 		problem = TooDeep
-	// A message is at most six times as long as its JSON. For example, each 0 of a long
-	// list takes 2 bytes in JSON and 11 bytes in the message. A message that is more than
-	// eight times as long as allowed JSON is therefore too long.
+	// A message is at most six times as long as its JSON: each 0 of a long list takes 2
+	// bytes in JSON and 11 bytes in the message.
 	case proto.Size(s) > 8*leaderboard.MaxMetadataBytes:
 		problem = fmt.Sprintf("is longer than the %d bytes of compact JSON that are allowed", leaderboard.MaxMetadataBytes)
 	default:
@@ -110,12 +107,12 @@ func toMetadata(s *structpb.Struct) (string, error) {
 	return "", &leaderboard.FieldError{Field: "metadata", Problem: problem}
 }
 
-// MaxNumberBytes is the maximum length of a JSON number. The limit is needed because the
-// time to parse a number exactly grows with the square of its length.
+// MaxNumberBytes is the maximum length of a JSON number. The time to parse a number exactly
+// grows with the square of its length.
 const MaxNumberBytes = 64
 
-// NumberProblem returns the reason why metadata cannot contain a number, or "" if it
-// can. Messages store numbers as doubles, so the number must be exactly a double.
+// NumberProblem returns the reason why metadata cannot contain a number, or "". Messages
+// store numbers as doubles, so the number must be exactly a double.
 func NumberProblem(number json.Number) string {
 	if isDouble(string(number)) {
 		return ""
@@ -123,8 +120,8 @@ func NumberProblem(number json.Number) string {
 	return fmt.Sprintf("%.40q cannot be stored exactly, because it is not a double-precision number: send it as a string", string(number))
 }
 
-// isDouble reports whether a JSON number equals the shortest decimal number that parses to the same
-// double. So 0.1 is a double, although no double is exactly one tenth.
+// isDouble reports whether a JSON number equals the shortest decimal number that parses to
+// the same double. So 0.1 is a double.
 func isDouble(number string) bool {
 	if len(number) <= 15 && !strings.ContainsAny(number, "eE") {
 		return true // a double holds any 15 digits
@@ -142,7 +139,6 @@ func isDouble(number string) bool {
 	return ok1 && ok2 && exact.Cmp(shortest) == 0
 }
 
-// deeper reports whether v is nested more than depth levels deep.
 func deeper(v *structpb.Value, depth int) bool {
 	var inside iter.Seq[*structpb.Value]
 	switch kind := v.GetKind().(type) {
@@ -164,8 +160,8 @@ func deeper(v *structpb.Value, depth int) bool {
 	return false
 }
 
-// FromResult is the inverse of [ToResult]. The message of a retraction has only the
-// user, the match and the revision.
+// FromResult is the inverse of [ToResult]. The message of a retraction has only the user,
+// the match and the revision.
 func FromResult(b *leaderboard.Board, r *leaderboard.MatchResult) *pb.Result {
 	result := &pb.Result{UserId: string(r.User), MatchId: string(r.Match), Revision: r.Revision}
 	if r.Retracted {
@@ -206,10 +202,10 @@ var statuses = map[leaderboard.Status]pb.Outcome_Status{
 	leaderboard.Accepted:   pb.Outcome_ACCEPTED,
 }
 
-// FromStatus converts the status of an outcome to its enum value in messages.
+// FromStatus converts the status of an outcome.
 func FromStatus(s leaderboard.Status) pb.Outcome_Status { return statuses[s] }
 
-// ToStatus is the inverse of [FromStatus]. It reports false for an unknown status.
+// ToStatus is the inverse of [FromStatus]. It returns false for an unknown status.
 func ToStatus(s pb.Outcome_Status) (leaderboard.Status, bool) {
 	for status, message := range statuses {
 		if message == s {
@@ -227,11 +223,10 @@ var resultStatuses = map[leaderboard.Status]pb.GetResultResponse_Status{
 	leaderboard.Rejected:   pb.GetResultResponse_REJECTED,
 }
 
-// FromResultStatus converts the status of a stored result to its enum value in the
-// response of GetResult.
+// FromResultStatus converts the status of a stored result for GetResult.
 func FromResultStatus(s leaderboard.Status) pb.GetResultResponse_Status { return resultStatuses[s] }
 
-// FromAPIKey converts an API key to a message. The message has no hash.
+// FromAPIKey converts an API key to a message without the hash.
 func FromAPIKey(k *leaderboard.APIKey) *pb.Key {
 	key := &pb.Key{
 		KeyId: k.ID, Name: k.Name, Scopes: k.Scopes, CreatedAt: Timestamp(k.CreatedAt), ExpiresAt: Timestamp(k.ExpiresAt),

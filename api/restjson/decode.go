@@ -31,11 +31,10 @@ const (
 // BodyField is the field name in errors about a whole body.
 const BodyField = "body"
 
-// Decode decodes the JSON body of a REST request into m. An empty body is an empty
-// message. Decode is stricter than protojson: it requires strict JSON syntax, and
-// bounds the number of values, the depth of metadata and the length of numbers. Its
-// error is a [leaderboard.FieldError], which names the invalid field. After an error,
-// m is empty.
+// Decode decodes the JSON body of a REST request into m. An empty body is an empty message.
+// Decode is stricter than protojson: it requires strict JSON syntax, and bounds the number
+// of values, the depth of metadata and the length of numbers. Its error is a
+// [leaderboard.FieldError] that names the invalid field; m is then empty.
 func Decode(data []byte, m proto.Message) error {
 	proto.Reset(m)
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -49,14 +48,12 @@ func Decode(data []byte, m proto.Message) error {
 	return err
 }
 
-// decoder reads a body in one pass.
 type decoder struct {
 	scanner
 	values int    // the number of values read so far
 	path   []step // from the body to the value that is being read
 }
 
-// step is one step of a path: into a field of an object, or into an element of a list.
 type step struct {
 	name  string
 	index int // -1 for a field
@@ -67,7 +64,6 @@ func (d *decoder) enterElement(index int)  { d.path = append(d.path, step{"", in
 func (d *decoder) leave()                  { d.path = d.path[:len(d.path)-1] }
 func (d *decoder) fault(text string) error { return fault(d.path, text) }
 
-// fault returns the error about a problem of the value at path.
 func fault(path []step, problem string) error {
 	var field strings.Builder
 	for i, s := range path {
@@ -83,7 +79,6 @@ func fault(path []step, problem string) error {
 	return &leaderboard.FieldError{Field: cmp.Or(field.String(), BodyField), Problem: problem}
 }
 
-// syntaxError returns the error about invalid JSON at the current position.
 func (d *decoder) syntaxError() error {
 	return fault(nil, fmt.Sprintf("is not valid JSON at byte %d", d.pos))
 }
@@ -113,7 +108,6 @@ func (d *decoder) nextKind() (kind, error) {
 	return d.peek(), nil
 }
 
-// readMessage reads a value of kind k into m.
 func (d *decoder) readMessage(k kind, m protoreflect.Message) error {
 	switch m := m.Interface().(type) {
 	case *structpb.Struct:
@@ -160,7 +154,7 @@ func fieldNames(md protoreflect.MessageDescriptor) string {
 }
 
 // readWellKnown reads a string into m, a message whose JSON form is a string. problem is
-// the text of the error if the value is not such a string.
+// the error text for other values.
 func (d *decoder) readWellKnown(k kind, m proto.Message, problem string) error {
 	if k != '"' {
 		return d.fault(problem)
@@ -175,7 +169,7 @@ func (d *decoder) readWellKnown(k kind, m proto.Message, problem string) error {
 	return nil
 }
 
-// readField reads the next value into the field fd of m. null leaves the field unset.
+// null leaves the field unset.
 func (d *decoder) readField(fd protoreflect.FieldDescriptor, m protoreflect.Message) error {
 	k, err := d.nextKind()
 	switch {
@@ -230,8 +224,7 @@ func (d *decoder) readList(fd protoreflect.FieldDescriptor, list protoreflect.Li
 	})
 }
 
-// readMap reads an object into values. fd describes the values of the map, which must
-// be scalars.
+// fd describes the values of the map, which must be scalars.
 func (d *decoder) readMap(fd protoreflect.FieldDescriptor, values protoreflect.Map) error {
 	return d.readMembers(func(name string) error {
 		key := protoreflect.ValueOfString(name).MapKey()
@@ -256,8 +249,8 @@ func (d *decoder) readMap(fd protoreflect.FieldDescriptor, values protoreflect.M
 	})
 }
 
-// checkMembers returns an error if an object with n members must not have another member. The last
-// step of d.path is that member.
+// checkMembers returns an error if an object with n members must not have another one, the
+// last step of d.path.
 func (d *decoder) checkMembers(n int) error {
 	if n == MaxElements {
 		return fault(d.path[:len(d.path)-1], tooMany)
@@ -267,8 +260,8 @@ func (d *decoder) checkMembers(n int) error {
 
 var tooMany = fmt.Sprintf("more than %d given", MaxElements)
 
-// readElements reads a list. It calls readElement for every element; readElement must read
-// the element.
+// readElements calls readElement for every element of a list; readElement must read the
+// element.
 func (d *decoder) readElements(readElement func() error) error {
 	d.pos++ // the bracket
 	for i := 0; ; i++ {
@@ -286,8 +279,8 @@ func (d *decoder) readElements(readElement func() error) error {
 	}
 }
 
-// readMembers reads an object. It calls readValue with every member's name; readValue must
-// read the member's value.
+// readMembers calls readValue with every member's name; readValue must read the member's
+// value.
 func (d *decoder) readMembers(readValue func(name string) error) error {
 	d.pos++ // the brace
 	for first := true; ; first = false {
@@ -316,7 +309,7 @@ func (d *decoder) readMembers(readValue func(name string) error) error {
 }
 
 // hasMore reports whether a list or an object has another element. It reads the comma
-// before that element, or the end if there is no other element.
+// before that element, or the end.
 func (d *decoder) hasMore(end byte, first bool) (bool, error) {
 	switch {
 	case d.skip(end):
@@ -327,7 +320,6 @@ func (d *decoder) hasMore(end byte, first bool) (bool, error) {
 	return false, d.syntaxError()
 }
 
-// textError returns the error about a string with the given fault.
 func (d *decoder) textError(bad textFault) error {
 	switch bad {
 	case badUTF8:
@@ -338,7 +330,7 @@ func (d *decoder) textError(bad textFault) error {
 	return d.syntaxError()
 }
 
-// readScalar reads a value of kind k as a value of fd. fd must not be a message.
+// readScalar reads a value of kind k as a value of fd, which must not be a message.
 func (d *decoder) readScalar(k kind, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	none := protoreflect.Value{}
 	if k == 0 {
@@ -379,8 +371,7 @@ func (d *decoder) readScalar(k kind, fd protoreflect.FieldDescriptor) (protorefl
 	return d.integerValue(k, text, fd)
 }
 
-// enumValue returns the value of the enum field fd whose name or number is text. It accepts
-// numbers because protojson does.
+// enumValue accepts a name or, as protojson does, a number.
 func (d *decoder) enumValue(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	switch k {
 	case '"':
@@ -396,7 +387,7 @@ func (d *decoder) enumValue(k kind, text string, fd protoreflect.FieldDescriptor
 }
 
 // integerValue parses an integer value of fd. text is a JSON number as written, or the
-// content of a JSON string. For values of other JSON kinds, integerValue returns an error.
+// content of a JSON string. Other JSON kinds are an error.
 func (d *decoder) integerValue(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	switch k {
 	case 't':
@@ -419,15 +410,14 @@ func (d *decoder) integerValue(k kind, text string, fd protoreflect.FieldDescrip
 	return protoreflect.ValueOfInt64(n), nil
 }
 
-// IntegerProblem returns the reason why text is not a valid integer of the field fd, or
-// "" if text is valid.
+// IntegerProblem returns the reason why text is not a valid integer of the field fd, or "".
 func IntegerProblem(fd protoreflect.FieldDescriptor, text string) string {
 	_, problem := parseInteger(fd, text)
 	return problem
 }
 
-// parseInteger parses an integer value of fd. If text is not valid, problem is the
-// reason. 1e3 and 5.0 are valid integers, 5.00000000000000000001 is not.
+// parseInteger accepts 1e3 and 5.0, but not 5.00000000000000000001. problem is the reason
+// why text is not valid.
 func parseInteger(fd protoreflect.FieldDescriptor, text string) (n int64, problem string) {
 	bits, limits := integerSize(fd)
 	if len(text) > protoconv.MaxNumberBytes {
@@ -455,8 +445,8 @@ func notInteger(text string, fd protoreflect.FieldDescriptor) string {
 	return fmt.Sprintf("%.40q is not an integer %s", text, limits)
 }
 
-// integerSize returns the number of bits of an integer or enum field, and its limits
-// as a text for errors.
+// integerSize returns the number of bits of an integer or enum field, and its limits as a
+// text.
 func integerSize(fd protoreflect.FieldDescriptor) (bits int, limits string) {
 	switch fd.Kind() {
 	case protoreflect.Int32Kind, protoreflect.EnumKind:
@@ -465,8 +455,8 @@ func integerSize(fd protoreflect.FieldDescriptor) (bits int, limits string) {
 	return 64, "within ±2^53"
 }
 
-// readMetadataObject reads an object into s. depth is the nesting level of the object: 1
-// for the whole metadata. root is the number of steps in the path of the whole metadata.
+// readMetadataObject reads an object into s. depth is its nesting level: 1 for the whole
+// metadata. root is the number of steps in the path of the whole metadata.
 func (d *decoder) readMetadataObject(s *structpb.Struct, root, depth int) error {
 	s.Fields = map[string]*structpb.Value{}
 	return d.readMembers(func(name string) error {
@@ -482,9 +472,8 @@ func (d *decoder) readMetadataObject(s *structpb.Struct, root, depth int) error 
 	})
 }
 
-// readMetadata reads a value of any kind inside metadata. depth is the number of lists and
-// objects around the value. root is the number of steps in the path of the whole
-// metadata.
+// readMetadata reads a value inside metadata. depth is the number of lists and objects
+// around it.
 func (d *decoder) readMetadata(root, depth int) (*structpb.Value, error) {
 	k, err := d.nextKind()
 	if err != nil {

@@ -1,13 +1,12 @@
-// Package restjson decodes and encodes the messages of the API as JSON for REST
-// clients. It limits the number of values that it decodes, and its errors name fields.
+// Package restjson decodes and encodes the messages of the API as JSON for REST clients.
 //
 // The JSON follows the JSON mapping of protocol buffers, with these differences:
 //
-//   - A 64-bit integer is a number, not a string. Every integer of the API is within
-//     ±2^53, where JSON numbers are exact.
+//   - A 64-bit integer is a number, not a string. Every integer of the API is within ±2^53,
+//     where JSON numbers are exact.
 //   - A field has its name from the proto file, such as user_id.
-//   - A field that is not set has its zero value. It is absent only if it is a
-//     message, a map, declared optional, or a list with the option omit_empty.
+//   - A field that is not set has its zero value. It is absent only if it is a message, a
+//     map, declared optional, or a list with the option omit_empty.
 package restjson
 
 import (
@@ -54,8 +53,8 @@ func appendMessage(dst []byte, m protoreflect.Message) ([]byte, error) {
 		return appendFields(dst, inner.ProtoReflect(), ',')
 	}
 	if strings.HasPrefix(string(m.Descriptor().FullName()), "google.protobuf.") {
-		// The JSON mapping defines a special form for each of the other well-known types,
-		// such as Struct and Duration. protojson writes these forms.
+		// Well-known types such as Struct and Duration have special forms, which protojson
+		// writes.
 		b, err := protojson.Marshal(m.Interface())
 		if err != nil {
 			return nil, err
@@ -67,11 +66,10 @@ func appendMessage(dst []byte, m protoreflect.Message) ([]byte, error) {
 	return appendFields(dst, m, '{')
 }
 
-// appendFields appends the fields of m and a closing brace. The byte open precedes the
-// first field.
+// appendFields appends the fields of m and a closing brace. open precedes the first field.
 func appendFields(dst []byte, m protoreflect.Message, open byte) ([]byte, error) {
 	fields := m.Descriptor().Fields()
-	ofAPI := m.Descriptor().ParentFile().Package() == apiPackage // all other messages are error details; their empty fields are omitted
+	ofAPI := m.Descriptor().ParentFile().Package() == apiPackage // other messages are error details; their empty fields are omitted
 	for i := range fields.Len() {
 		fd := fields.Get(i)
 		if !m.Has(fd) && (!ofAPI || fd.HasPresence() || fd.IsMap() || omitEmpty[fd.FullName()]) {
@@ -91,13 +89,11 @@ func appendFields(dst []byte, m protoreflect.Message, open byte) ([]byte, error)
 	return append(dst, '}'), nil
 }
 
-// jsonName returns the JSON name of a field: its name in the proto file. fd.JSONName
-// would return a lowerCamelCase name for fields of error details, because only the
-// proto files of this API set json_name to the field's name.
+// fd.JSONName would return lowerCamelCase for error details, because only the proto files
+// of this API set json_name.
 func jsonName(fd protoreflect.FieldDescriptor) string { return string(fd.Name()) }
 
-// omitEmpty maps the full name of each field of the API to whether the field has the
-// option omit_empty.
+// omitEmpty reports, by the full name of a field, whether it has the option omit_empty.
 var omitEmpty = func() map[protoreflect.FullName]bool {
 	names := map[protoreflect.FullName]bool{}
 	var walk func(protoreflect.MessageDescriptors)
@@ -117,9 +113,9 @@ var omitEmpty = func() map[protoreflect.FullName]bool {
 	return names
 }()
 
-const apiPackage = "leaderboard.v1" // the proto package of apiFiles
+const apiPackage = "leaderboard.v1"
 
-// apiFiles are the proto files whose messages REST clients send and receive.
+// apiFiles have the messages that REST clients send and receive.
 var apiFiles = []protoreflect.FileDescriptor{
 	pb.File_leaderboard_v1_types_proto,
 	pb.File_leaderboard_v1_leaderboard_service_proto,

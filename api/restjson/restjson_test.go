@@ -28,10 +28,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// noon is the time in messages of these tests.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// messages returns every message that a client may send or receive.
 func messages() []protoreflect.MessageDescriptor {
 	var all []protoreflect.MessageDescriptor
 	for _, file := range apiFiles {
@@ -116,8 +114,7 @@ func randomScalar(rng *rand.Rand, fd protoreflect.FieldDescriptor) protoreflect.
 	}
 }
 
-// protojson decodes the JSON that Append writes to the same message. protojson accepts 64-bit
-// integers as numbers, although protojson itself writes such integers as strings.
+// protojson accepts 64-bit integers as numbers, but writes them as strings.
 func TestJSONIsReadByProtojson(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))
@@ -184,7 +181,6 @@ func TestJSONShape(t *testing.T) {
 	}
 }
 
-// JSON names are snake_case: every field's JSON name is its own name.
 func TestJSONNamesAreFieldNames(t *testing.T) {
 	var walk func(md protoreflect.MessageDescriptor)
 	walk = func(md protoreflect.MessageDescriptor) {
@@ -207,8 +203,8 @@ func TestJSONNamesAreFieldNames(t *testing.T) {
 	}
 }
 
-// Decode and protojson decode a body to the same message, or both refuse the body. Decode may
-// refuse more bodies: the problem then matches the pattern stricter. Errors of Decode name a field.
+// Decode and protojson decode a body to the same message, or both refuse it. Decode may
+// refuse more bodies, with a problem that stricter matches.
 func TestDecodeAgreesWithProtojson(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))
@@ -223,7 +219,7 @@ func TestDecodeAgreesWithProtojson(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		broken := breakJSON(rng, string(data)) // may return the text unchanged
+		broken := breakJSON(rng, string(data)) // may be unchanged
 		if !checkDecode(t, []byte(broken), m.ProtoReflect().Descriptor()) {
 			refusals++
 		}
@@ -236,7 +232,6 @@ func TestDecodeAgreesWithProtojson(t *testing.T) {
 	}
 }
 
-// breakJSON returns s after up to two random edits.
 func breakJSON(rng *rand.Rand, s string) string {
 	for range rng.IntN(3) {
 		i := rng.IntN(len(s))
@@ -254,11 +249,9 @@ func breakJSON(rng *rand.Rand, s string) string {
 	return s
 }
 
-// stricter matches the problems for which Decode refuses a body that protojson accepts.
 var stricter = regexp.MustCompile(`stored exactly|is longer than|nested more|more than|[eE].* is not an integer`)
 
-// checkDecode compares Decode with protojson as TestDecodeAgreesWithProtojson describes.
-// It reports whether Decode accepts data.
+// checkDecode compares Decode with protojson, and reports whether Decode accepts data.
 func checkDecode(t *testing.T, data []byte, md protoreflect.MessageDescriptor) bool {
 	t.Helper()
 	want, got := newMessage(t, md), newMessage(t, md)
@@ -285,8 +278,7 @@ func checkDecode(t *testing.T, data []byte, md protoreflect.MessageDescriptor) b
 	return err == nil
 }
 
-// Decode accepts a body that reaches a bound, and refuses a body that exceeds a bound.
-// After an error the message is empty.
+// Decode accepts a body that reaches a bound, and refuses a body that exceeds it.
 func TestBounds(t *testing.T) {
 	nested := func(depth int) string {
 		return `{"metadata":{"k":` + strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1) + `}}`

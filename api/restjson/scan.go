@@ -12,12 +12,10 @@ type scanner struct {
 	pos  int
 }
 
-// kind is the kind of a value: '{' for an object, '[' for a list, '"' for a string,
-// '0' for a number, 't' for true, 'f' for false and 'n' for null. The kind 0 means
-// that no valid value follows.
+// kind is the first byte of an object, a list, a string, true, false or null; '0' for a
+// number; and 0 if no valid value follows.
 type kind byte
 
-// peek skips white space and returns the kind of the next value.
 func (s *scanner) peek() kind {
 	s.skipSpace()
 	if s.pos == len(s.data) {
@@ -49,8 +47,8 @@ func (s *scanner) skipSpace() {
 	}
 }
 
-// skip skips white space, and then c if it is the next byte. It reports whether it
-// skipped c.
+// skip skips white space, and then c if it is the next byte. It reports whether it skipped
+// c.
 func (s *scanner) skip(c byte) bool {
 	s.skipSpace()
 	if s.pos == len(s.data) || s.data[s.pos] != c {
@@ -60,7 +58,6 @@ func (s *scanner) skip(c byte) bool {
 	return true
 }
 
-// readNumber reads a number, and returns it as written.
 func (s *scanner) readNumber() (text string, ok bool) {
 	n := numberLen(s.data[s.pos:])
 	text = string(s.data[s.pos : s.pos+n])
@@ -68,8 +65,7 @@ func (s *scanner) readNumber() (text string, ok bool) {
 	return text, n > 0
 }
 
-// numberLen returns the length of the JSON number at the start of b, or 0 if b does not
-// begin with a number.
+// numberLen returns the length of the JSON number at the start of b, or 0 without a number.
 func numberLen[T string | []byte](b T) int {
 	i := 0
 	digits := func() bool {
@@ -104,18 +100,17 @@ func numberLen[T string | []byte](b T) int {
 	return i
 }
 
-// textFault is a fault of a JSON string.
 type textFault int8
 
 const (
 	noFault      textFault = iota
-	badSyntax              // the string is not valid JSON
-	badUTF8                // the string is not valid UTF-8
-	badSurrogate           // the string has an escaped half of a surrogate pair without the other half
+	badSyntax              // not valid JSON
+	badUTF8                // not valid UTF-8
+	badSurrogate           // one half of an escaped surrogate pair without the other
 )
 
-// readText reads a string that begins at s.pos. If the fault is badSurrogate, the
-// returned text has U+FFFD for each single half of a surrogate pair.
+// readText reads a string that begins at s.pos. At badSurrogate, the text has U+FFFD for
+// each single half of a surrogate pair.
 func (s *scanner) readText() (string, textFault) {
 	s.pos++ // the quotation mark
 	start, ascii := s.pos, true
@@ -171,8 +166,8 @@ func (s *scanner) readEscapedText(start int) (string, textFault) {
 	return "", badSyntax
 }
 
-// readEscape reads the rest of an escape after its backslash. It joins the two halves of
-// a surrogate pair, and returns a single half unchanged.
+// readEscape reads the rest of an escape after its backslash. It joins the two halves of a
+// surrogate pair, and returns a single half unchanged.
 func (s *scanner) readEscape() (rune, bool) {
 	if s.pos == len(s.data) {
 		return 0, false
@@ -212,7 +207,6 @@ func (s *scanner) readEscape() (rune, bool) {
 	return 0, false
 }
 
-// readHex reads the four digits of a \u escape.
 func (s *scanner) readHex() (rune, bool) {
 	if len(s.data)-s.pos < 4 {
 		return 0, false

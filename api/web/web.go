@@ -14,14 +14,13 @@ import (
 //go:embed index.html
 var html string
 
-// policy is the Content-Security-Policy of the page, without frame-ancestors. It allows
-// only the page's own style and script, by their hashes, so that injected markup cannot
-// run.
+// policy is the page's Content-Security-Policy without frame-ancestors. It allows only the
+// page's own style and script, by their hashes, so that injected markup cannot run.
 var policy = "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'" +
 	"; style-src " + hashOf("style") + "; script-src " + hashOf("script")
 
-// hashOf returns the hash of an element of the page, in the form that the policy needs.
-// The page has only one element with this name.
+// hashOf returns the hash of an element of the page, in the form that the policy needs. The
+// page has only one element with this name.
 func hashOf(element string) string {
 	_, rest, _ := strings.Cut(html, "<"+element+">")
 	content, _, _ := strings.Cut(rest, "</"+element+">")
@@ -30,8 +29,7 @@ func hashOf(element string) string {
 }
 
 // Page returns a handler that writes the page and its Content-Security-Policy.
-// frameAncestors is the value of the policy's directive frame-ancestors: the origins
-// whose pages may show the page in a frame.
+// frameAncestors has the origins whose pages may show the page in a frame.
 func Page(frameAncestors string) http.Handler {
 	policy := policy + "; frame-ancestors " + frameAncestors
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
