@@ -1,5 +1,5 @@
-// Package backup makes, prunes and restores backups of the embedded store. It makes
-// backups on request and on a schedule. For this package, a store is a folder of files.
+// Package backup makes, prunes and restores backups of the embedded store. For this
+// package, a store is a folder of files.
 package backup
 
 import (
@@ -14,16 +14,14 @@ import (
 	"time"
 )
 
-// Folder makes backups of one store in one folder. Its methods are safe for concurrent
-// use.
+// Folder makes backups of one store in one folder. Its methods are safe for concurrent use.
 type Folder struct {
 	Path string
 	// Copy copies the running store to the folder dir, which must not exist.
 	Copy func(ctx context.Context, dir string) error
 	// Check reads a copy from start to end. It returns an error if the copy is damaged.
 	Check func(ctx context.Context, dir string) error
-	// Now is the clock.
-	Now func() time.Time
+	Now   func() time.Time
 
 	mu sync.Mutex
 }
@@ -31,7 +29,7 @@ type Folder struct {
 // ErrExists means that a backup with the name exists.
 var ErrExists = errors.New("backup: a backup with this name exists already")
 
-// partialSuffix is the suffix of the name of a backup that is being made or deleted.
+// partialSuffix ends the name of a backup that is being made or deleted.
 const partialSuffix = ".partial"
 
 // Reserved reports whether a name has the form of the names of scheduled or partial
@@ -41,17 +39,17 @@ func Reserved(name string) bool {
 	return err == nil || strings.HasSuffix(name, partialSuffix)
 }
 
-// Make makes a backup with a name, which must be a plain file name and not [Reserved].
-// The backup gets this name after it is complete and durable. Errors: [ErrExists].
-// After any other error, the backup is missing or not durable.
+// Make makes a backup with a name, which must be a plain file name and not [Reserved]. The
+// backup gets this name after it is complete and durable. Errors: [ErrExists]. After any
+// other error, the backup is missing or not durable.
 func (f *Folder) Make(ctx context.Context, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.make(ctx, name, func(context.Context, string) error { return nil })
 }
 
-// make is like Make, but it also calls check with the copy, before the copy gets its name. The
-// caller must hold f.mu.
+// make also calls check with the copy, before the copy gets its name. The caller must hold
+// f.mu.
 func (f *Folder) make(ctx context.Context, name string, check func(context.Context, string) error) (err error) {
 	path := filepath.Join(f.Path, name)
 	if _, err := os.Lstat(path); err == nil {
@@ -61,7 +59,7 @@ func (f *Folder) make(ctx context.Context, name string, check func(context.Conte
 		return fmt.Errorf("backup: %w", err)
 	}
 	dir := path + partialSuffix
-	if err := os.RemoveAll(dir); err != nil { // a killed process may have left this folder
+	if err := os.RemoveAll(dir); err != nil { // of a killed process
 		return fmt.Errorf("backup: %w", err)
 	}
 	defer func() {
@@ -84,7 +82,6 @@ func (f *Folder) make(ctx context.Context, name string, check func(context.Conte
 	return syncFolder(f.Path)
 }
 
-// scheduledLayout is the form of the names of scheduled backups. The time is in UTC.
 const scheduledLayout = "auto-20060102T150405Z"
 
 // Scheduled returns the times of the scheduled backups, oldest first.
@@ -107,20 +104,20 @@ func (f *Folder) Scheduled() ([]time.Time, error) {
 type Outcome struct {
 	Name   string
 	Err    error    // if not nil, the backup failed and no other backup was deleted
-	Pruned []string // the names of the old backups that were deleted
-	// PruneErr is the error of deleting old backups. Even if it is not nil, the new backup is
-	// complete.
+	Pruned []string // the names of the deleted backups
+	// PruneErr is the error of deleting old backups. The new backup is complete
+	// nevertheless.
 	PruneErr error
 }
 
 // retryDelay is the longest time until a failed backup is retried.
 const retryDelay = 10 * time.Minute
 
-// Run makes scheduled backups until ctx is done. A backup is due when the newest scheduled backup
-// is as old as interval. Run checks each new backup. If the check succeeds, Run deletes the oldest
-// scheduled backups, so that n scheduled backups are left. If the check fails, Run deletes only
-// the new backup. After each attempt, Run calls the function report. When Run starts, it deletes
-// the partial scheduled backups that a killed process left. Run must not be called more than once.
+// Run makes scheduled backups until ctx is done. A backup is due when the newest one is as
+// old as interval. Run checks each new backup. If the check succeeds, Run deletes the
+// oldest scheduled backups down to n; otherwise it deletes the new one. Run calls report
+// after each attempt. At its start, it deletes partial scheduled backups. Run must not be
+// called more than once.
 func (f *Folder) Run(ctx context.Context, interval time.Duration, n int, report func(Outcome)) {
 	f.removePartial()
 	wait := f.untilNext(interval)
@@ -143,7 +140,6 @@ func (f *Folder) Run(ctx context.Context, interval time.Duration, n int, report 
 	}
 }
 
-// untilNext returns the time until the next scheduled backup.
 func (f *Folder) untilNext(interval time.Duration) time.Duration {
 	times, err := f.Scheduled()
 	if err != nil || len(times) == 0 {
@@ -163,8 +159,8 @@ func (f *Folder) runOnce(ctx context.Context, n int) Outcome {
 	return o
 }
 
-// prune deletes the oldest scheduled backups, so that n are left. It never deletes the
-// backup with the name newest, although it is not the newest if the clock was moved back.
+// prune deletes the oldest scheduled backups down to n, but never the backup newest, which
+// looks old if the clock was moved back.
 func (f *Folder) prune(n int, newest string) (pruned []string, err error) {
 	times, err := f.Scheduled()
 	if err != nil {
@@ -190,7 +186,7 @@ func (f *Folder) prune(n int, newest string) (pruned []string, err error) {
 	return pruned, nil
 }
 
-// removePartial removes the partial scheduled backups that a killed process left.
+// removePartial removes the partial scheduled backups of a killed process.
 func (f *Folder) removePartial() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

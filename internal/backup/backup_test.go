@@ -15,7 +15,6 @@ import (
 	"time"
 )
 
-// newFolder returns a folder of backups. The store has one file.
 func newFolder(t *testing.T) *Folder {
 	return &Folder{
 		Path:  filepath.Join(t.TempDir(), "backups"),
@@ -40,7 +39,6 @@ func checkStore(dir string) error {
 	return err
 }
 
-// fileNames returns the names of the files and folders in dir.
 func fileNames(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -110,7 +108,6 @@ func TestScheduleMakesAndPrunes(t *testing.T) {
 		if got, want := fileNames(t, f.Path), []string{at(2 * time.Hour), at(3 * time.Hour), "by-hand"}; !slices.Equal(got, want) {
 			t.Errorf("the folder has %v, want %v", got, want)
 		}
-		// After a restart, the schedule waits until the next backup is due.
 		if got := runSchedule(t, f, time.Hour, 2, 58*time.Minute); len(got) != 0 {
 			t.Errorf("58 minutes after the restart, the schedule made the backups %v, want none", got)
 		}
@@ -135,7 +132,7 @@ func TestPruningKeepsTheLastGoodBackup(t *testing.T) {
 		} {
 			f.Copy = damage
 			failures := runSchedule(t, f, time.Hour, 1, 3*time.Hour)
-			if len(failures) < 5 { // a failed backup is retried after 10 minutes, not after an hour
+			if len(failures) < 5 { // a failed backup is retried after 10 minutes
 				t.Errorf("%s: %d attempts in three hours, want at least 5", name, len(failures))
 			}
 			for _, o := range failures {
@@ -172,8 +169,7 @@ func TestScheduleAfterTheClockMovedBack(t *testing.T) {
 	})
 }
 
-// newRestoration returns a restoration that replaces the content of a data folder with a
-// backup of another store.
+// newRestoration returns a restoration of a data folder with content from another store.
 func newRestoration(t *testing.T) *Restoration {
 	t.Helper()
 	dir := t.TempDir()
@@ -191,7 +187,7 @@ func newRestoration(t *testing.T) *Restoration {
 	return r
 }
 
-// readTree returns the content of each file in dir and its subfolders, by the file's path.
+// readTree returns the content of each file under dir, by its path.
 func readTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -246,8 +242,6 @@ func TestRestoreSwapsTheFolders(t *testing.T) {
 	}
 }
 
-// swapByRenames returns the path of the former content. If the second rename fails, the
-// folder keeps its content.
 func TestSwapByRenamesLosesNoContent(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
@@ -269,8 +263,7 @@ func TestSwapByRenamesLosesNoContent(t *testing.T) {
 	}
 }
 
-// In this test, Restore fails after the swap, and the former content cannot get its new name. Restore
-// still returns the path of the former content.
+// Restore fails after the swap, and the former content cannot get its new name.
 func TestRestoreKeepsTheFormerContent(t *testing.T) {
 	r := newRestoration(t)
 	if err := writeStore(r.Data+".replaced-19700101T000000Z", "in the way"); err != nil {

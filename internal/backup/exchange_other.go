@@ -2,6 +2,6 @@
 
 package backup
 
-// exchange replaces the folder b with a, on the same file system. It returns the new path of
-// the former content of b.
+// exchange replaces the folder b with a. It returns the new path of the former content of
+// b.
 func exchange(a, b string) (former string, err error) { return swapByRenames(a, b) }

@@ -15,21 +15,18 @@ import (
 type Restoration struct {
 	From string // the folder of the backup
 	Data string // the folder that becomes a copy of the backup
-	// Replace allows Data to have content. Restore moves the content to a folder beside
-	// Data.
+	// Replace allows Data to have content, which Restore moves to a folder beside Data.
 	Replace bool
-	// Carry lists the names of files and folders in Data that are not part of the store.
-	// They stay in Data.
+	// Carry lists the names in Data that are not part of the store. They stay in Data.
 	Carry []string
-	// Drop lists the names of files in the backup that are not part of the store. They
-	// are not restored.
+	// Drop lists the names in the backup that are not part of the store. They are not
+	// restored.
 	Drop []string
 	// Check reads a store from start to end. It returns an error if the store is damaged.
 	Check func(ctx context.Context, dir string) error
-	// Lock locks a folder. It returns an error if another process uses the folder.
+	// Lock returns an error if another process uses the folder.
 	Lock func(dir string) (io.Closer, error)
-	// Now is the clock.
-	Now func() time.Time
+	Now  func() time.Time
 }
 
 var (
@@ -39,13 +36,11 @@ var (
 	ErrInUse = errors.New("backup: another process uses the folder")
 )
 
-// Restore copies the backup, checks the copy, and then swaps the copy with Data. The swap is
-// atomic if the file system supports it. Restore moves the former content to a folder beside
-// Data, except the files in Carry. It returns the path of that folder, or "" if Data had no
-// content. Errors: [ErrNotEmpty], [ErrInUse].
-//
-// Data does not change until the swap. If Restore fails after the swap, it returns an error
-// and the path of the former content.
+// Restore copies the backup, checks the copy, and swaps it with Data, atomically if the
+// file system supports it. Data does not change before the swap. Restore moves the former
+// content, except Carry, to a folder beside Data and returns its path, or "" if Data had no
+// content. After the swap, it returns this path even with an error. Errors: [ErrNotEmpty],
+// [ErrInUse].
 func (r *Restoration) Restore(ctx context.Context) (former string, err error) {
 	data, err := filepath.Abs(r.Data)
 	if err != nil {
@@ -102,8 +97,8 @@ func (r *Restoration) Restore(ctx context.Context) (former string, err error) {
 	return r.finish(aside, data)
 }
 
-// fill copies the backup to the folder staged, checks the copy, and removes the files in Drop
-// from it.
+// fill copies the backup to the folder staged, checks the copy, and removes the files in
+// Drop.
 func (r *Restoration) fill(ctx context.Context, staged string) error {
 	if err := copyFolder(ctx, r.From, staged); err != nil {
 		return fmt.Errorf("copy the backup: %w", err)
@@ -119,31 +114,29 @@ func (r *Restoration) fill(ctx context.Context, staged string) error {
 	return nil
 }
 
-// finish completes a restore after the swap, when the folder aside contains the former
-// content. It renames this folder, moves the files in Carry back to data, and makes the swap
-// durable. It returns the new path of the former content, even if it returns an error.
+// finish completes a restore after the swap, when the folder aside has the former content.
+// It renames this folder, moves the files in Carry back to data, and makes the swap
+// durable. It returns the new path of the former content, even with an error.
 func (r *Restoration) finish(aside, data string) (former string, err error) {
 	former = data + ".replaced-" + r.Now().UTC().Format("20060102T150405Z")
 	if err := os.Rename(aside, former); err != nil {
 		former = aside
 	}
 	for _, name := range r.Carry {
-		// Ignore errors: a file that cannot be moved stays in former, whose path the caller
-		// reports.
+		// A file that cannot be moved stays in former, whose path the caller reports.
 		_ = os.Rename(filepath.Join(former, name), filepath.Join(data, name))
 	}
 	return former, errors.Join(syncFolder(data), syncFolder(filepath.Dir(data)))
 }
 
-// mountAdvice adds to an error what to do if data is a mount point, which cannot be renamed.
+// A mount point cannot be renamed.
 func mountAdvice(err error, data string) error {
 	return fmt.Errorf("%w; if %s is a mount point, restore to a folder inside it with --data", err, data)
 }
 
 // swapByRenames replaces the folder b with a by two renames, for systems without an atomic
 // swap. It returns the new path of the former content of b. If the second rename fails,
-// swapByRenames moves the former content back to b. If this move fails too, the error names the
-// folder that has the former content.
+// swapByRenames moves the content back. If that fails too, the error names its folder.
 func swapByRenames(a, b string) (former string, err error) {
 	former = a + ".swap"
 	if err := os.Rename(b, former); err != nil {
@@ -158,8 +151,8 @@ func swapByRenames(a, b string) (former string, err error) {
 	return former, nil
 }
 
-// copyFolder copies the content of a folder durably to an existing empty folder. It
-// makes no hard links, because a store may append to its files.
+// copyFolder copies the content of a folder durably to an existing empty folder. It makes
+// no hard links, because a store may append to its files.
 func copyFolder(ctx context.Context, src, dst string) error {
 	entries, err := os.ReadDir(src)
 	if err != nil {
@@ -193,7 +186,7 @@ func copyFile(src, dst string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = source.Close() }() // nothing was written to source
+	defer func() { _ = source.Close() }()
 	target, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

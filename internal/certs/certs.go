@@ -1,6 +1,5 @@
-// Package certs reads certificates from PEM files, for the server's listeners and for
-// its connections to other servers. If the modification time or the size of a file changes, package
-// certs reads the file again. So the server needs no restart after the renewal of a certificate.
+// Package certs reads certificates from PEM files. It reads a file again if the file's
+// modification time or size changes, so a renewed certificate needs no restart.
 package certs
 
 import (
@@ -22,7 +21,6 @@ type File[T any] struct {
 	value  T
 }
 
-// stamp identifies a version of a file. Two versions with equal stamps look like one.
 type stamp struct {
 	modified time.Time
 	size     int64
@@ -54,7 +52,6 @@ func Pool(path string) (*File[*x509.CertPool], error) {
 	}, path)
 }
 
-// open returns a File with the value that parse reads from the files at paths.
 func open[T any](parse func() (T, error), paths ...string) (*File[T], error) {
 	f := &File[T]{paths: paths, parse: parse}
 	stamps := f.stat()
@@ -66,12 +63,12 @@ func open[T any](parse func() (T, error), paths ...string) (*File[T], error) {
 	return f, nil
 }
 
-// Current returns the content of the files. If the files are not valid, for example
-// while a renewal writes them, Current returns their last valid content.
+// Current returns the content of the files. If the files are not valid, for example during
+// a renewal, Current returns their last valid content.
 func (f *File[T]) Current() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	stamps := f.stat() // call stat before parse: if a file changes in between, the next call reads the file again
+	stamps := f.stat() // before parse: if a file changes in between, the next call reads it again
 	for i := range stamps {
 		if stamps[i] != f.stamps[i] {
 			if value, err := f.parse(); err == nil {
@@ -83,7 +80,7 @@ func (f *File[T]) Current() T {
 	return f.value
 }
 
-// stat returns the stamps of the files. The stamp of a missing file is zero.
+// The stamp of a missing file is zero.
 func (f *File[T]) stat() []stamp {
 	stamps := make([]stamp, len(f.paths))
 	for i, path := range f.paths {

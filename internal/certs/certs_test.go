@@ -31,7 +31,7 @@ func issue(t *testing.T, a *authority.Authority, name string, hosts ...string) a
 	return p
 }
 
-// replaceFile copies the file src to the file dst, with a later modification time.
+// replaceFile copies src to dst, with a later modification time.
 func replaceFile(t *testing.T, src, dst string) {
 	t.Helper()
 	text, err := os.ReadFile(src)
@@ -47,8 +47,8 @@ func replaceFile(t *testing.T, src, dst string) {
 	}
 }
 
-// serve accepts TLS connections and writes "hello" to each. If clients is not nil,
-// serve requires client certificates of that authority.
+// serve accepts TLS connections and writes "hello" to each. If clients is not nil, it
+// requires client certificates of that authority.
 func serve(t *testing.T, pair authority.Pair, clients *authority.Authority) (addr string) {
 	t.Helper()
 	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
@@ -80,8 +80,8 @@ func serve(t *testing.T, pair authority.Pair, clients *authority.Authority) (add
 	return l.Addr().String()
 }
 
-// greet connects to addr, with name as the server's host name. It returns the error of
-// the TLS handshake or of reading the server's "hello".
+// greet connects to addr, with name as the server's host name. It returns the error of the
+// TLS handshake or of reading "hello".
 func greet(t *testing.T, h certs.Handshake, addr, name string) error {
 	t.Helper()
 	plain, err := net.Dial("tcp", addr)
@@ -104,7 +104,6 @@ func greet(t *testing.T, h certs.Handshake, addr, name string) error {
 	return err
 }
 
-// newHandshake returns the handshake of c, whose settings begin with redis.tls.
 func newHandshake(t *testing.T, c certs.Client) certs.Handshake {
 	t.Helper()
 	c.Setting = "redis.tls"
@@ -115,8 +114,7 @@ func newHandshake(t *testing.T, c certs.Client) certs.Handshake {
 	return h
 }
 
-// A client accepts only a certificate that has the server's name and is signed by the
-// configured authority. Each error is one line and names the setting to correct.
+// Each error is one line and names the setting to correct.
 func TestClientVerifiesTheServer(t *testing.T) {
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "other")
 	server, client, stranger := issue(t, ca, "server", "127.0.0.1", "db.example"), issue(t, ca, "client"), issue(t, other, "stranger")
@@ -141,7 +139,7 @@ func TestClientVerifiesTheServer(t *testing.T) {
 		client certs.Client
 		addr   string
 		host   string
-		want   string // a part of the error; empty means no error
+		want   string // part of the error
 	}{
 		{"an IP address in the certificate", certs.Client{CA: ca.File}, oneWay, "127.0.0.1", ""},
 		{"a name in the certificate", certs.Client{CA: ca.File}, oneWay, "db.example", ""},
@@ -169,8 +167,7 @@ func TestClientVerifiesTheServer(t *testing.T) {
 	}
 }
 
-// If certificate files change, a client uses the new content from its next connection on. While a
-// file is incomplete or missing, the client uses the last valid content.
+// While a file is incomplete or missing, the client uses the last valid content.
 func TestFilesAreReadAgain(t *testing.T) {
 	old, renewed := newAuthority(t, "old"), newAuthority(t, "renewed")
 	pair := issue(t, old, "client")

@@ -14,14 +14,14 @@ import (
 type Client struct {
 	// Setting is the prefix of the settings that errors name, such as "redis.tls".
 	Setting string
-	// CA is the path of the authorities that sign the servers' certificates. If it is
-	// empty, connections use the authorities of the system.
+	// CA is the path of the authorities that sign the servers' certificates. Empty means
+	// the authorities of the system.
 	CA string
-	// Cert and Key are the paths of the client certificate and its private key. If they
-	// are empty, the client has no certificate.
+	// Cert and Key are the paths of the client certificate and its private key. They may be
+	// empty.
 	Cert, Key string
-	// ServerName is the name that server certificates must have. If it is empty, a
-	// certificate must have the host name or the IP address that is dialed.
+	// ServerName is the name that server certificates must have. Empty means the host name
+	// or the IP address that is dialed.
 	ServerName string
 }
 
@@ -29,7 +29,7 @@ type Client struct {
 // handshake fails, it closes the connection.
 type Handshake func(ctx context.Context, conn net.Conn, addr string) (net.Conn, error)
 
-// Dial returns a function that connects and performs the TLS handshake, both within the timeout.
+// Dial returns a function that connects and performs the handshake, both within timeout.
 func (h Handshake) Dial(timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -42,8 +42,8 @@ func (h Handshake) Dial(timeout time.Duration) func(ctx context.Context, network
 	}
 }
 
-// Handshake reads the files and returns a function that performs TLS handshakes. If a
-// file changes, the function reads it again.
+// Handshake reads the files and returns a function that performs TLS handshakes. The
+// function reads changed files again.
 func (c Client) Handshake() (Handshake, error) {
 	pool := func() *x509.CertPool { return nil }
 	if c.CA != "" {
@@ -101,7 +101,6 @@ func (c Client) withAdvice(addr string, err error) error {
 	return &tlsError{"TLS with " + addr + ": " + err.Error() + advice, err}
 }
 
-// tlsError is a TLS error with advice.
 type tlsError struct {
 	text string
 	err  error
@@ -109,8 +108,8 @@ type tlsError struct {
 
 func (e *tlsError) Error() string { return e.text }
 
-// Unwrap returns a list of one error. errors.Is and errors.As search the list, but errors.Unwrap
-// ignores it. So a driver that calls errors.Unwrap does not lose the advice.
+// Unwrap returns a list of one error: errors.Is and errors.As search the list, but
+// errors.Unwrap ignores it. A driver that calls errors.Unwrap then keeps the advice.
 func (e *tlsError) Unwrap() []error { return []error{e.err} }
 
 func (e *tlsError) Timeout() bool {
@@ -120,15 +119,14 @@ func (e *tlsError) Timeout() bool {
 
 func (e *tlsError) Temporary() bool { return false }
 
-// isAlert reports whether err is a TLS alert that the server sent.
+// isAlert reports whether the server sent err as a TLS alert.
 func isAlert(err error) bool {
 	op := (*net.OpError)(nil)
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-// clientConn adds advice to the server's TLS alerts. In TLS 1.3, the client's handshake may
-// succeed before the server refuses the client's certificate. In this case, Read or Write returns
-// the alert.
+// clientConn adds advice to the server's TLS alerts. In TLS 1.3, the server may refuse the
+// client's certificate after the client's handshake. Read or Write then returns the alert.
 type clientConn struct {
 	*tls.Conn
 	withAdvice func(error) error

@@ -1,5 +1,4 @@
-// Package cli contains the parts of commands that need no server: streams, usage
-// errors, help, tables, progress bars, and the text form of scores.
+// Package cli contains the parts of commands that need no server.
 package cli
 
 import (
@@ -35,14 +34,13 @@ func IsTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Colors reports whether output to stdout may have colors: stdout must be a terminal
-// that supports colors, and NO_COLOR must be unset or empty.
+// Colors reports whether stdout may have colors: it must be a terminal that supports
+// colors, and NO_COLOR must be unset or empty.
 func (a *App) Colors() bool {
 	return IsTerminal(a.Stdout) && a.Getenv("NO_COLOR") == "" && a.Getenv("TERM") != "dumb"
 }
 
-// terminalSize returns the columns and rows of stdout, or 80 and 24 if stdout is
-// not a terminal.
+// terminalSize returns 80 and 24 if stdout is not a terminal.
 func (a *App) terminalSize() (columns, rows int) {
 	if file, ok := a.Stdout.(*os.File); ok {
 		if columns, rows, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 && rows > 0 {
@@ -52,9 +50,9 @@ func (a *App) terminalSize() (columns, rows int) {
 	return 80, 24
 }
 
-// Confirm asks the user to confirm an operation that cannot be undone. It returns nil if
-// the user types the word, and otherwise an error. If yes is true, Confirm returns nil and
-// does not ask. If yes is false and stdin is not a terminal, it returns a [UsageError].
+// Confirm asks the user to type word, and returns an error for another answer. If yes is
+// true, Confirm does not ask. If yes is false and stdin is not a terminal, Confirm returns
+// a [UsageError].
 func (a *App) Confirm(yes bool, question, word string) error {
 	if yes {
 		return nil

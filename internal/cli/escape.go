@@ -15,27 +15,26 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// Text from servers and files, such as ids and titles, may contain control characters
-// that a terminal executes: escape sequences, line breaks, and marks that reverse the
-// direction of text. The functions of this file escape such characters. Commands must
-// print text from servers and files with these functions, not with package fmt.
+// Text from servers and files, such as ids and titles, may contain control characters that
+// a terminal executes. Commands must print such text with the functions of this file, which
+// escape these characters, not with package fmt.
 
-// harmless reports whether r is a character that cannot control a terminal. Graphic characters are
-// harmless. The two joiners, which emoji and some scripts need, are harmless too.
+// harmless reports whether r cannot control a terminal: graphic characters, and the two
+// joiners, which emoji and some scripts need.
 func harmless(r rune) bool {
 	const zeroWidthNonJoiner, zeroWidthJoiner = '\u200c', '\u200d'
 	return unicode.IsGraphic(r) || r == zeroWidthNonJoiner || r == zeroWidthJoiner
 }
 
-// Escape replaces each character in text that is not [harmless], and each byte that is not UTF-8,
+// Escape replaces each character that is not [harmless], and each byte that is not UTF-8,
 // by its Go escape sequence, such as \x1b, \n or \u202e.
 func Escape(text string) string { return escape(text, "", goEscape) }
 
 // EscapeLines is like [Escape], but it keeps line breaks.
 func EscapeLines(text string) string { return escape(text, "\n", goEscape) }
 
-// EscapeJSON replaces each control character in the strings of a JSON text by its \u
-// sequence. The text still encodes the same value.
+// EscapeJSON replaces each character of a JSON text that is not [harmless] by its \u
+// sequence, except line breaks. The text still encodes the same value.
 func EscapeJSON(text []byte) []byte {
 	return []byte(escape(string(text), "\n", func(r rune, _ string) string {
 		if high, low := utf16.EncodeRune(r); high != utf8.RuneError {
@@ -45,8 +44,7 @@ func EscapeJSON(text []byte) []byte {
 	}))
 }
 
-// escape replaces each character of text that is neither harmless nor in exceptions by the result
-// of replace.
+// escape replaces each character that is neither harmless nor in exceptions.
 func escape(text, exceptions string, replace func(r rune, original string) string) string {
 	var b strings.Builder
 	done := 0 // b has the escaped form of text[:done]
@@ -66,7 +64,6 @@ func escape(text, exceptions string, replace func(r rune, original string) strin
 	return b.String()
 }
 
-// goEscape returns the Go escape sequence of a character.
 func goEscape(_ rune, original string) string {
 	q := strconv.QuoteToASCII(original)
 	return q[1 : len(q)-1]
@@ -129,11 +126,10 @@ func escapeValue(v any) any {
 // styled is a text with escape sequences of this program, such as colors.
 type styled string
 
-// Styled marks a text as harmless, so that its escape sequences are printed unchanged. The text
-// must not come from a server or a file.
+// Styled marks a text to be printed unchanged, such as colors. The text must not come from
+// a server or a file.
 func Styled(text string) any { return styled(text) }
 
-// escapingTable escapes its cells.
 type escapingTable struct{ table.Writer }
 
 // AppendRow adds a row.

@@ -8,8 +8,8 @@ import (
 	"runtime"
 )
 
-// OpenToOthers reports whether users other than the owner may read, change or enter a file or
-// folder. It also returns the permissions, such as 0755. It reports false if nothing
+// OpenToOthers reports whether other users than the owner may read, change or enter a file
+// or folder. It also returns the permissions, such as 0755. It returns false if nothing
 // exists at the path, and on Windows, where Go cannot read these permissions.
 func OpenToOthers(path string) (permissions string, open bool) {
 	info, err := os.Stat(path)
@@ -20,9 +20,8 @@ func OpenToOthers(path string) (permissions string, open bool) {
 	return fmt.Sprintf("%04o", mode), mode&0o077 != 0
 }
 
-// CreatePrivate creates a file that only its owner may read and write. It first removes
-// any file or symbolic link at the path, so it neither keeps old permissions nor
-// follows a link.
+// CreatePrivate creates a file that only its owner may read and write. It first removes any
+// file or symbolic link at the path.
 func CreatePrivate(path string) (*os.File, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

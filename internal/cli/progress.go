@@ -14,14 +14,14 @@ type Progress struct {
 	app   *App
 	title string
 	bar   *progressbar.ProgressBar // nil while nothing is shown
-	label string                   // the label of bar
+	label string
 }
 
 // NewProgress returns a progress whose bars are labeled with title.
 func (a *App) NewProgress(title string) *Progress { return &Progress{app: a, title: title} }
 
-// Show shows the number of completed steps for a board's season. If the board or season
-// changes, Show begins a new bar.
+// Show shows the number of completed steps for a board's season, in a new bar for each
+// season.
 func (p *Progress) Show(board, season string, done int64) {
 	if !IsTerminal(p.app.Stderr) {
 		return
@@ -42,8 +42,8 @@ func (p *Progress) End() {
 	}
 }
 
-// NewBar starts a progress bar on stderr. If stderr is not a terminal, the bar is not
-// shown. A total of -1 means that the total is unknown. If bytes is true, the bar counts bytes.
+// NewBar starts a progress bar on stderr, if stderr is a terminal. A total of -1 means
+// unknown. If bytes is true, the bar counts bytes.
 func (a *App) NewBar(label string, total int64, bytes bool) *progressbar.ProgressBar {
 	out := io.Discard
 	if IsTerminal(a.Stderr) {
@@ -56,8 +56,8 @@ func (a *App) NewBar(label string, total int64, bytes bool) *progressbar.Progres
 		progressbar.OptionClearOnFinish())
 }
 
-// Screen shows a text that changes. On a terminal, each text replaces the previous
-// text. Elsewhere, Screen writes the texts one after another.
+// Screen shows a text that changes. On a terminal, each text replaces the previous one.
+// Elsewhere, Screen writes the texts one after another.
 type Screen struct {
 	app   *App
 	lines int // the number of lines of the text that is shown
@@ -72,8 +72,8 @@ func (s *Screen) InPlace() bool { return IsTerminal(s.app.Stdout) }
 // Size returns the columns and rows of the screen.
 func (s *Screen) Size() (columns, rows int) { return s.app.terminalSize() }
 
-// Draw shows text. Each line of the text must end in "\n". The caller must [Escape] the
-// parts that come from servers and files.
+// Draw shows text. Each line must end in "\n". The caller must [Escape] the parts that come
+// from servers and files.
 func (s *Screen) Draw(text string) {
 	if !s.InPlace() {
 		fmt.Fprintln(s.app.Stdout, text)
@@ -84,7 +84,7 @@ func (s *Screen) Draw(text string) {
 	s.lines = strings.Count(text, "\n")
 }
 
-// Clear removes the text that is shown.
+// Clear removes the shown text.
 func (s *Screen) Clear() {
 	if s.lines > 0 {
 		fmt.Fprintf(s.app.Stdout, "\x1b[%dA\x1b[J", s.lines)
@@ -92,5 +92,5 @@ func (s *Screen) Clear() {
 	}
 }
 
-// Keep leaves the shown text on the screen. The next text appears below it.
+// Keep leaves the shown text on the screen, above the next text.
 func (s *Screen) Keep() { s.lines = 0 }

@@ -10,9 +10,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// NewTable returns an empty table with a header, in the style of all commands. Parameter
-// rightAligned has the names of the columns that are aligned to the right: columns of numbers.
-// The table escapes its cells: see [Escape] and [Styled].
+// NewTable returns an empty table with a header. rightAligned has the names of the columns
+// of numbers. The table escapes its cells: see [Escape] and [Styled].
 func NewTable(header table.Row, rightAligned ...string) table.Writer {
 	t := table.NewWriter()
 	t.SetStyle(table.Style{
@@ -34,9 +33,8 @@ func NewTable(header table.Row, rightAligned ...string) table.Writer {
 // WriteTable writes t to w.
 func WriteTable(w io.Writer, t table.Writer) { fmt.Fprintln(w, t.Render()) }
 
-// Fold breaks line into lines of at most columns columns. It breaks only at separators: a line
-// break replaces the separator. If the text between two separators is longer than columns, this
-// text gets a line of its own.
+// Fold breaks line into lines of at most columns columns. A line break replaces a
+// separator. A longer text between two separators gets a line of its own.
 func Fold(line, separator string, columns int) string {
 	var folded strings.Builder
 	width := 0

@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// Unit is the unit of a board's scores and the number of their decimals. It determines
-// how a score is written as text.
+// Unit is the unit of a board's scores and the number of their decimals.
 type Unit struct {
 	Name     string
 	Decimals int
 }
 
-// clock reports whether scores are times, which are written in seconds or as h:mm:ss. It also
-// returns the number of decimals of the written form.
+// clock reports whether scores are times, which are written in seconds or as h:mm:ss. It
+// also returns the number of decimals of this form.
 func (u Unit) clock() (places int, ok bool) {
 	if u.Name == "ms" {
 		return u.Decimals + 3, true
@@ -33,9 +32,8 @@ func (u Unit) Header() string {
 	return u.Name
 }
 
-// Format returns a score with the unit's decimals: 1234 with 2 decimals is 12.34.
-// Times of a minute or more are clock times: 7717 s is 2:08:37, 83456 ms is
-// 1:23.456.
+// Format returns a score with the unit's decimals: 1234 with 2 decimals is 12.34. Times of
+// a minute or more are clock times: 7717 s is 2:08:37, 83456 ms is 1:23.456.
 func (u Unit) Format(score int64) string {
 	sign, magnitude := "", uint64(score)
 	if score < 0 {
@@ -60,8 +58,7 @@ func (u Unit) Format(score int64) string {
 	return sign + digits + fraction
 }
 
-// FormatWithUnit returns the score followed by its unit. A clock time is returned
-// without a unit.
+// FormatWithUnit returns the score followed by its unit, or a clock time without a unit.
 func (u Unit) FormatWithUnit(score int64) string {
 	switch s := u.Format(score); {
 	case u.Name == "", strings.Contains(s, ":"):
@@ -73,9 +70,9 @@ func (u Unit) FormatWithUnit(score int64) string {
 	}
 }
 
-// Parse reads a score as [Unit.Format] writes it. There is one exception: if the unit is ms, a text
-// without a colon is in milliseconds, although Format writes seconds. The text may have fewer
-// decimals than the unit, but not more. The error describes the fault in the text.
+// Parse is the inverse of [Unit.Format], except that with the unit ms, a text without a
+// colon is in milliseconds. The text may have fewer decimals than the unit, but not more.
+// The error describes the fault in the text.
 func (u Unit) Parse(s string) (int64, error) {
 	places := u.Decimals
 	digits, fraction, _ := strings.Cut(strings.TrimPrefix(s, "-"), ".")

@@ -18,18 +18,16 @@ func (e *UsageError) Unwrap() error { return e.Err }
 // Usagef returns a [UsageError] with the text of [fmt.Errorf].
 func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
-// connectionFlag annotates the flags that [MarkConnection] marks.
 const connectionFlag = "connection"
 
-// MarkConnection marks the flags of f as flags of the connection to a server. The help
-// of a command lists these flags after the command's own flags.
+// MarkConnection marks flags of the connection to a server. The help of a command lists
+// them after the command's own flags.
 func MarkConnection(f *pflag.FlagSet) {
 	f.VisitAll(func(fl *pflag.Flag) { fl.Annotations = map[string][]string{connectionFlag: nil} })
 }
 
-// SetUp prepares a root command. The command then uses the app's streams and prints its help
-// in the format of this package. For a wrong flag or an unknown command, it returns a
-// [UsageError].
+// SetUp makes a root command use the app's streams and the help of this package. For a
+// wrong flag or an unknown command, the command returns a [UsageError].
 func (a *App) SetUp(root *cobra.Command) {
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
@@ -48,12 +46,9 @@ func (a *App) SetUp(root *cobra.Command) {
 	}
 }
 
-// maxColumns is the greatest width of the lists of flags in columns. Longer lines are hard to
-// read.
+// Longer lines are hard to read.
 const maxColumns = 120
 
-// usage writes the help of a command. It wraps the lists of flags to the terminal's width, at most
-// maxColumns.
 func (a *App) usage(cmd *cobra.Command) error {
 	out := cmd.OutOrStderr()
 	fmt.Fprint(out, "Usage:\n")
@@ -155,8 +150,7 @@ func childNames(cmd *cobra.Command) string {
 // Exactly accepts one argument for each of names.
 func Exactly(names ...string) cobra.PositionalArgs { return Between(len(names), names...) }
 
-// Between accepts one argument for each of names. The first n of these arguments are
-// required. The others are optional.
+// Between accepts one argument for each of names, of which the first n are required.
 func Between(n int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

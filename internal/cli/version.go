@@ -5,18 +5,17 @@ import (
 	"runtime/debug"
 )
 
-// release is the version of a release build, which the linker sets.
+// The linker sets release in release builds.
 var release string
 
 // Version describes the commit from which a binary was built, and the Go toolchain.
 type Version struct {
-	// Version is the version of the release. Outside a release build, it is the module's
-	// version: a tag, or a pseudo-version with the time and the hash of the commit. If the
-	// build recorded no version, it is "devel".
+	// Version is the release, or else the module's version: a tag, or a pseudo-version with
+	// the time and the hash of the commit. It is "devel" if the build recorded none.
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // commit hash
 	Time     string `json:"time,omitempty"`     // of the commit, in RFC 3339
-	Modified bool   `json:"modified"`           // the build contains changes that are not committed
+	Modified bool   `json:"modified"`           // the build contains uncommitted changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
@@ -31,7 +30,7 @@ func ReadVersion() Version {
 	return v
 }
 
-// versionOf returns the version in a binary's build information, which may be nil.
+// versionOf returns the version in info, which may be nil.
 func versionOf(info *debug.BuildInfo) Version {
 	v := Version{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info == nil {

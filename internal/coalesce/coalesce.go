@@ -11,18 +11,17 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Group merges concurrent requests for the same key into one call. While a call for a
-// key is running, new requests for that key wait. The next call handles all waiting requests, or
-// the first MaxBatch of them. So a busy key causes fewer and larger calls, and a request for an
-// idle key is never delayed.
+// Group merges concurrent requests for the same key into one call. While a call for a key
+// is running, new requests for that key wait. The next call handles all of them, or the
+// first MaxBatch. A request for an idle key is not delayed.
 //
-// Exported fields must be set before the first call of Do. A Group is safe for
-// concurrent use.
+// Exported fields must be set before the first call of Do. A Group is safe for concurrent
+// use.
 type Group[K comparable, T any] struct {
-	// Call handles a batch of requests for one key. If Call returns an error other than
-	// [leaderboard.ErrUnavailable] for several requests, each request of the batch is retried
-	// alone. So a faulty request does not fail the other requests. The context of a call is never done.
-	// It has the values of the context of the first request in the batch.
+	// Call handles a batch of requests for one key. If it returns an error other than
+	// [leaderboard.ErrUnavailable] for several requests, each request is retried alone. The
+	// context of a call is never done. It has the values of the context of the first
+	// request in the batch.
 	Call func(ctx context.Context, key K, batch []T) error
 	// MaxBatch is the largest number of requests in one call. Zero means no limit.
 	MaxBatch int
@@ -32,15 +31,14 @@ type Group[K comparable, T any] struct {
 }
 
 type request[T any] struct {
-	ctx   context.Context // the caller's context
+	ctx   context.Context
 	value T
 	done  chan error
 }
 
-// Do adds a value to the next call for a key, and waits. It returns the error of that
-// call or, if the value is retried alone, the error of the retry. If ctx is done before
-// the call ends, Do returns the error of ctx, but the call still handles the value. So if value is
-// a pointer, the caller must not use its target after an error.
+// Do adds a value to the next call for a key, and returns the error of that call or of the
+// retry. If ctx is done first, Do returns the error of ctx, but the call still handles the
+// value. After an error, the caller must therefore not use the target of a pointer value.
 func (g *Group[K, T]) Do(ctx context.Context, key K, value T) error {
 	r := request[T]{ctx, value, make(chan error, 1)}
 	g.mu.Lock()
@@ -60,7 +58,6 @@ func (g *Group[K, T]) Do(ctx context.Context, key K, value T) error {
 	}
 }
 
-// run handles the waiting requests for key until none is left.
 func (g *Group[K, T]) run(key K) {
 	for {
 		g.mu.Lock()

@@ -14,8 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// recorder records batches. Its method call takes a second, and returns the error of the function
-// fail, or nil if fail is nil.
+// recorder records batches. Its method call takes a second, and returns the error of fail,
+// if set.
 type recorder struct {
 	mu      sync.Mutex
 	batches [][]int
@@ -33,14 +33,14 @@ func (r *recorder) call(_ context.Context, _ string, batch []int) error {
 	return r.fail(batch)
 }
 
-// run makes five requests for one key, with the values 0 to 4. Requests 1 to 4 arrive
-// while the call for request 0 is running. It returns the errors of the five requests.
+// run makes five requests for one key, with the values 0 to 4. Requests 1 to 4 arrive while
+// the call for request 0 is running.
 func (r *recorder) run(t *testing.T, g *Group[string, int]) []error {
 	errs := make([]error, 5)
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() { errs[i] = g.Do(t.Context(), "key", i) })
-		synctest.Wait() // wait until the group has request i
+		synctest.Wait() // until the group has request i
 	}
 	wg.Wait()
 	return errs
@@ -101,8 +101,7 @@ func TestBatchIsNotRetriedIfTheStoreIsUnavailable(t *testing.T) {
 	})
 }
 
-// The trace of a request is a value of its context. So a call must get the context of a request in
-// its own batch, not the context of the request that found the key idle.
+// The trace of a request is a value of its context.
 func TestCallHasTheContextOfItsFirstRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type caller struct{}

@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// JWT contains the settings of JSON Web Tokens. If Algorithm is set, the server accepts
-// tokens in addition to API keys.
+// JWT contains the settings of JSON Web Tokens. If Algorithm is empty, the server accepts
+// API keys only.
 type JWT struct {
 	Algorithm   string        `key:"algorithm" unit:"HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA" help:"Algorithm of tokens. If empty, the server accepts API keys only."`
 	Secret      secret.Text   `key:"secret" unit:"text" help:"Secret for HS256, HS384 or HS512, at least 32 bytes."`
@@ -23,8 +23,8 @@ type JWT struct {
 	MaxLifetime time.Duration `key:"max_lifetime" unit:"duration" help:"Maximum time from the claim iat (if missing, from now) to the claim exp. 0 is unlimited."`
 }
 
-// Limits contains the limits for callers. A rate and a burst with the same prefix are
-// the parameters of one token bucket.
+// Limits contains the limits for callers. A rate and a burst with the same prefix are one
+// token bucket.
 type Limits struct {
 	KeyRate        float64 `key:"key_rate" unit:"calls per second" help:"Rate limit of each API key, and each subject of tokens."`
 	KeyBurst       int     `key:"key_burst" unit:"calls" help:"Calls that a key may make at once."`
@@ -76,7 +76,6 @@ func (j *JWT) validate(v *validator) {
 	}
 }
 
-// algorithms are the values of jwt.algorithm.
 var algorithms = []string{"HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 
 const (
@@ -84,7 +83,6 @@ const (
 	minRefresh     = 10 * time.Second // the server reloads jwt.jwks at most this often
 )
 
-// validateJWKS checks that JWKS is an https URL or a file.
 func (j *JWT) validateJWKS(v *validator) {
 	if !strings.Contains(j.JWKS, "://") {
 		v.checkReadable("jwt.jwks", j.JWKS)

@@ -86,9 +86,9 @@ func (c *Config) ConsumerGroup() string {
 	return c.Kafka.Group + "-" + c.Region
 }
 
-// The forms of names. The name of a topic that is mirrored from another region is that region, a
-// dot and the name of the topic. A region and a topic prefix therefore have no dot. Their lengths
-// are limited, because Kafka accepts at most 249 characters in the name of a topic.
+// A topic that is mirrored from another region is named by that region, a dot and the
+// topic. A region and a topic prefix therefore have no dot. Kafka accepts at most 249
+// characters in a name.
 var (
 	regionForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,50}$`)
 	prefixForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,150}$`)
@@ -97,15 +97,14 @@ var (
 	memberForm   = regexp.MustCompile(`^[A-Za-z0-9._-]{0,249}$`)
 )
 
-// Distributed reports whether the server uses Cassandra, Redis and Kafka instead of
-// an embedded store.
+// Distributed reports whether the server uses Cassandra, Redis and Kafka instead of an
+// embedded store.
 func (c *Config) Distributed() bool { return len(c.Cassandra.Hosts) > 0 }
 
 // Has reports whether Roles contains role. Only a distributed server uses roles.
 func (c *Config) Has(role string) bool { return slices.Contains(c.Roles, role) }
 
-// ServesAPI reports whether the server answers the API. Other servers answer health
-// probes only.
+// ServesAPI reports whether the server answers the API, and not health probes only.
 func (c *Config) ServesAPI() bool { return !c.Distributed() || c.Has(RoleAPI) }
 
 func (c *Config) validateCluster(v *validator) {
@@ -136,8 +135,8 @@ func (c *Config) validateCluster(v *validator) {
 }
 
 // validateServers checks the addresses of Cassandra, Redis and Kafka. All three are
-// required if any setting of a distributed server is set. Without this rule, a distributed server
-// whose variables for the addresses are empty by mistake would start with an empty embedded store.
+// required if any setting of a distributed server is set: with empty addresses, the server
+// would start with an empty embedded store.
 func (c *Config) validateServers(v *validator) {
 	const required = "cassandra.hosts, redis.addresses and kafka.brokers"
 	addresses := map[string][]string{"cassandra.hosts": c.Cassandra.Hosts, "redis.addresses": c.Redis.Addresses, "kafka.brokers": c.Kafka.Brokers}
@@ -183,8 +182,8 @@ func (c *Config) validateServers(v *validator) {
 	}
 }
 
-// splitAddress returns the port of an address in the form host:port. It reports whether
-// the address has this form, with a port between 1 and 65535.
+// splitAddress returns the port of an address host:port, and false unless the port is 1 to
+// 65535.
 func splitAddress(address string) (port string, ok bool) {
 	host, port, err := net.SplitHostPort(address)
 	n, portErr := strconv.ParseUint(port, 10, 16)
@@ -192,10 +191,8 @@ func splitAddress(address string) (port string, ok bool) {
 	return port, err == nil && portErr == nil && n > 0 && !invalid
 }
 
-// mechanisms are the SASL mechanisms that Kafka's clients support.
 var mechanisms = []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
 
-// validateConnections checks the settings of the connections to the servers.
 func (c *Config) validateConnections(v *validator) {
 	c.Cassandra.TLS.validate(v, "cassandra.tls")
 	c.Redis.TLS.validate(v, "redis.tls")

@@ -1,7 +1,7 @@
-// Package config contains every setting of a server in one struct, [Config]. It loads
-// the values from defaults, a file, the environment and flags. The tags of a field
-// define the key, the unit and the help of the setting. The names of the environment
-// variable and of the flag follow from the key.
+// Package config contains every setting of a server in one struct, [Config]. It loads the
+// values from defaults, a file, the environment and flags. The tags of a field define the
+// key, the unit and the help of the setting. The names of the environment variable and of
+// the flag follow from the key.
 package config
 
 import (
@@ -19,10 +19,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// Config contains every setting of a server. [Default] returns the defaults and [Load]
-// the effective values. docs/configuration.md is generated from this struct. To add a
-// setting, add a field with tags, and a default in [Default]. To add a group, add a
-// field whose type is a struct of such fields.
+// Config contains every setting of a server. docs/configuration.md is generated from this
+// struct. To add a setting, add a field with tags, and a default in [Default]. To add a
+// group, add a field whose type is a struct of such fields.
 type Config struct {
 	Data         string      `key:"data" unit:"path" help:"Folder of the embedded store."`
 	HTTP         string      `key:"http" unit:"host:port" help:"Listen address of REST and the web page."`
@@ -66,7 +65,7 @@ type TLS struct {
 	ClientCA string `key:"client_ca" unit:"path" help:"If set, every client must present a certificate of these authorities."`
 }
 
-// Log contains the settings of the log. The server writes the log to standard error.
+// Log contains the settings of the log on standard error.
 type Log struct {
 	Level  string `key:"level" unit:"debug, info, warn or error" help:"Lowest logged level."`
 	Format string `key:"format" unit:"auto, text or json" help:"Format: auto is text on a terminal, JSON elsewhere."`
@@ -97,8 +96,7 @@ func Default() Config {
 	}
 }
 
-// Validate returns all errors of c, joined. Each error begins with the key of the
-// setting.
+// Validate returns all errors of c, joined. Each begins with the key of the setting.
 func (c *Config) Validate() error {
 	v := validator{}
 	c.validateFolders(&v)
@@ -129,8 +127,7 @@ func (c *Config) Validate() error {
 	return v.err()
 }
 
-// validateFolders checks the folders of an embedded server. A distributed server does not use
-// them, but data must not be empty.
+// A distributed server does not use the folders, but data must not be empty.
 func (c *Config) validateFolders(v *validator) {
 	if c.Data == "" {
 		v.errorf("data", "is empty; set it to a folder")
@@ -152,8 +149,7 @@ func (c *Config) validateAdminKey(v *validator) {
 	}
 }
 
-// minBackupEvery limits the load of backups. It must be at least a second, because the
-// names of backups contain the time in seconds.
+// Backups load the server, and their names contain the time in seconds.
 const minBackupEvery = time.Minute
 
 func (c *Config) validateBackups(v *validator) {
@@ -184,14 +180,12 @@ func (c *Config) KeyFile() string {
 	return c.FirstKeyFile
 }
 
-// DefaultKeyFile is the default file name of the first admin key, inside the folder
-// Data.
+// DefaultKeyFile is the default file name of the first admin key, in Data.
 const DefaultKeyFile = "admin-key"
 
-// DefaultBackups is the default name of the folder of backups, inside the folder Data.
+// DefaultBackups is the default name of the folder of backups, in Data.
 const DefaultBackups = "backups"
 
-// minAdminKeyBytes is the minimum length of an admin key that an operator chooses.
 const minAdminKeyBytes = 16
 
 // SlogLevel returns Level as a [slog.Level].
@@ -201,10 +195,8 @@ func (l Log) SlogLevel() slog.Level {
 	return level
 }
 
-// validator collects errors about settings.
 type validator struct{ errs []error }
 
-// errorf adds an error about the setting with the given key.
 func (v *validator) errorf(key, format string, args ...any) {
 	v.errs = append(v.errs, fmt.Errorf("%s: "+format, append([]any{key}, args...)...))
 }
@@ -221,22 +213,20 @@ func (v *validator) checkOneOf(key, value string, allowed ...string) {
 	}
 }
 
-// checkRange checks that n is at least low and at most high.
 func (v *validator) checkRange(key string, n, low, high int) {
 	if n < low || n > high {
 		v.errorf(key, "%d is not between %d and %d", n, low, high)
 	}
 }
 
-// checkForm checks the form of a value.
 func (v *validator) checkForm(key, value string, form *regexp.Regexp, description string) {
 	if !form.MatchString(value) {
 		v.errorf(key, "%q must be %s", value, description)
 	}
 }
 
-// checkReadable reports whether the file path can be read. If it cannot be read, checkReadable adds
-// an error. If path is empty, checkReadable returns false and adds no error.
+// checkReadable reports whether a file can be read, and otherwise adds an error. If path is
+// empty, it returns false and adds no error.
 func (v *validator) checkReadable(key, path string) bool {
 	if path == "" {
 		return false
@@ -248,8 +238,8 @@ func (v *validator) checkReadable(key, path string) bool {
 	return true
 }
 
-// checkPair checks the files of a certificate and its key. prefix is the group of the settings
-// cert and key.
+// checkPair checks a certificate and its key. prefix is the group of the settings cert and
+// key.
 func (v *validator) checkPair(prefix, cert, key string) {
 	if (cert == "") != (key == "") {
 		v.errorf(prefix+".cert", "and %s.key must be set together, but one of them is empty", prefix)
@@ -263,7 +253,6 @@ func (v *validator) checkPair(prefix, cert, key string) {
 	}
 }
 
-// checkAuthorities checks a file of certificate authorities.
 func (v *validator) checkAuthorities(key, path string) {
 	if !v.checkReadable(key, path) {
 		return
@@ -273,8 +262,8 @@ func (v *validator) checkAuthorities(key, path string) {
 	}
 }
 
-// checkFolder checks that path is a folder, or that a folder can be created there. It cannot be
-// created if path or one of its parents is a file.
+// checkFolder checks that path is a folder, or that a folder can be created there: neither
+// path nor one of its parents is a file.
 func (v *validator) checkFolder(key, path string) {
 	for path != "" {
 		if info, err := os.Stat(path); err == nil {

@@ -57,8 +57,7 @@ func TestFlagsOverrideEnvironmentOverridesFile(t *testing.T) {
 	}
 }
 
-// A value keeps the text that it has in the file, even if YAML reads this text as a number, a
-// boolean or a date.
+// YAML would read these texts as a number, a boolean or a date.
 func TestFileKeepsTheTextOfValues(t *testing.T) {
 	got, err := load(t, "data: 007\nadmin_key: 12345678901234567890\nbackup_dir: 2026-01-01\nfirst_key_file: 0x10\njwt: &j {leeway: 1m}\nlimits.key_rate: 1e3\ntrusted_proxies: []\n", nil)
 	if err != nil {
@@ -185,8 +184,7 @@ func TestLoadReportsAllErrors(t *testing.T) {
 	}
 }
 
-// Names of the maximum length and addresses in all forms are valid. An admin key may end
-// with the line break of a file.
+// Names may have the maximum length. An admin key may end with the line break of a file.
 func TestUnusualValuesAreValid(t *testing.T) {
 	_, err := load(t, "cassandra: {hosts: ['a:9042', b, '::1', '[::1]:9042', 10.0.0.1], data_center: d}\nredis: {addresses: ['[::1]:1', 'r.example:65535']}\nkafka: {brokers: 'k_1:1'}\n",
 		[]string{"LEADERBOARD_ADMIN_KEY=0123 456789abcdef\n"}, "--region="+strings.Repeat("x", 50), "--kafka-topic-prefix="+strings.Repeat("x", 150), "--kafka-group="+strings.Repeat("x", 190),
@@ -263,7 +261,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// If the environment or a flag has the text form of a setting's default, Load returns the default.
+// If the environment or a flag has the text form of a default, Load returns the default.
 func TestSettingsRoundTrip(t *testing.T) {
 	defaults := Default()
 	for _, s := range defaults.Settings() {
@@ -296,8 +294,7 @@ func TestShortDuration(t *testing.T) {
 	}
 }
 
-// docs/configuration.md is generated from the struct, the only source of names, units,
-// defaults and help. Update it with: go test ./internal/config -update
+// Update docs/configuration.md with: go test ./internal/config -update
 func TestDocumentationMatchesTheStruct(t *testing.T) {
 	const path = "../../docs/configuration.md"
 	want := documentation()
@@ -377,7 +374,7 @@ of 0 is unlimited, a burst of 0 is what the rate allows in one second, and the o
 				shared[rest] = text
 				group, key = "cassandra, redis and kafka", "`*."+rest+"`"
 			case shared[rest] == text:
-				continue // the line of Cassandra's setting describes this setting too
+				continue // Cassandra's line describes this setting too
 			}
 		}
 		if !slices.Contains(groups, group) {

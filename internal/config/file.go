@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// loadFile applies the settings of a YAML file. A value keeps the text that it has in the file: 007
-// remains 007, although YAML reads 007 as the number 7.
+// loadFile applies the settings of a YAML file. A value keeps its text: 007 remains 007,
+// although YAML reads the number 7.
 func (l *loader) loadFile(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -32,8 +32,8 @@ func (l *loader) loadFile(path string) error {
 	return nil
 }
 
-// collect adds the values in a group of settings to values, by key. Parameter prefix is the
-// prefix of these keys.
+// collect adds the values in a group of settings to values, by key. prefix begins these
+// keys.
 func (l *loader) collect(path, prefix string, group *yaml.Node, values map[string]any) {
 	for i := 0; i+1 < len(group.Content); i += 2 {
 		key, node := prefix+group.Content[i].Value, resolveAlias(group.Content[i+1])
@@ -74,7 +74,6 @@ func content(node *yaml.Node) any {
 	return list
 }
 
-// resolveAlias returns the node to which an alias refers. It returns any other node unchanged.
 func resolveAlias(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode {
 		return node.Alias

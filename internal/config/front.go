@@ -16,7 +16,7 @@ type Web struct {
 }
 
 func (c *Config) validateAddresses(v *validator) {
-	keys := map[string]string{} // the key of the setting, by address
+	keys := map[string]string{} // setting by address
 	for _, a := range []struct{ key, address string }{{"http", c.HTTP}, {"grpc", c.GRPC}, {"admin", c.Admin}} {
 		if a.key == "admin" && a.address == "" {
 			continue
@@ -57,8 +57,7 @@ func (c *Config) ProxyPrefixes() []netip.Prefix {
 	return prefixes
 }
 
-// parsePrefix parses a network or an IP address. For an IP address, it returns the
-// network that contains only this address.
+// parsePrefix parses a network, or an IP address as a network of one address.
 func parsePrefix(text string) (netip.Prefix, error) {
 	if ip, err := netip.ParseAddr(text); err == nil {
 		return ip.Unmap().Prefix(ip.Unmap().BitLen())
@@ -86,8 +85,8 @@ func (w *Web) validate(v *validator, insecure bool) {
 	}
 }
 
-// isOrigin reports whether text is an origin as browsers write it: https or http, a host and an
-// optional port, in lower case.
+// isOrigin reports whether text is an origin as browsers write it: https or http, a host
+// and an optional port, in lower case.
 func isOrigin(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.Scheme+"://"+u.Host == text &&

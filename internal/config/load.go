@@ -13,18 +13,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// clientEnv lists the environment variables of the client commands: the server's
-// address, the caller's key, and the certificate authorities. They are not settings of
-// a server.
+// The client commands use these variables, which are not settings of a server.
 var clientEnv = []string{EnvPrefix + "SERVER", EnvPrefix + "KEY", EnvPrefix + "CA"}
 
-// fileEnv is the environment variable with the path of the configuration file. The flag
-// --config overrides it.
+// The flag --config overrides fileEnv.
 const fileEnv = EnvPrefix + "CONFIG"
 
-// ignoredPrefixes lists the prefixes of variables that are not settings. Kubernetes sets
-// the variables with the first two prefixes for a service called leaderboard. The tests of
-// this project use the variables with the other prefixes.
+// ignoredPrefixes begin variables that are not settings: Kubernetes sets the first two for
+// a service called leaderboard, the tests of this project the others.
 var ignoredPrefixes = []string{EnvPrefix + "SERVICE_", EnvPrefix + "PORT", EnvPrefix + "TEST_", EnvPrefix + "DATASETS"}
 
 // AddFlags adds --config and a flag for each setting that is not secret.
@@ -44,8 +40,8 @@ func AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// usage returns the help of a flag: the first sentence of the setting's help. If the
-// unit lists several values or forms, usage appends the unit.
+// usage returns the first sentence of the setting's help. If the unit lists several values
+// or forms, usage appends the unit.
 func (s Setting) usage() string {
 	first, _, _ := strings.Cut(strings.TrimSuffix(s.Help, "."), ". ")
 	if second := first[1:2]; second == strings.ToLower(second) { // keep an abbreviation such as TLS unchanged
@@ -57,8 +53,7 @@ func (s Setting) usage() string {
 	return first
 }
 
-// flagValue contains the text of a flag. [Load] parses the text later, so that it can
-// report the errors of all sources at once.
+// [Load] parses text later, to report the errors of all sources at once.
 type flagValue struct{ text, unit string }
 
 func (v *flagValue) String() string     { return v.text }
@@ -76,8 +71,8 @@ type Effective struct {
 	sources map[string]string // by key
 }
 
-// Source returns the source of the value of the setting key: "default", or the name of
-// a file, an environment variable or a flag.
+// Source returns the source of the value of the setting key: "default", or the name of a
+// file, an environment variable or a flag.
 func (e *Effective) Source(key string) string {
 	if s, ok := e.sources[key]; ok {
 		return s
@@ -86,10 +81,10 @@ func (e *Effective) Source(key string) string {
 }
 
 // Load returns the effective settings. The file overrides the defaults, the environment
-// overrides the file, and the flags given in fs override the environment. The error
-// joins the errors about unknown settings, the errors about unreadable values, and the errors of
-// [Config.Validate]. If a group has an unknown setting or an unreadable value, Load omits the
-// errors of Validate about this group.
+// overrides the file, and the flags given in fs override the environment. The error joins
+// the errors about unknown settings, about unreadable values, and of [Config.Validate]. For
+// a group with an unknown setting or an unreadable value, Load omits the errors of
+// Validate.
 func Load(fs *pflag.FlagSet, environ []string) (Effective, error) {
 	l := loader{Effective: Effective{Config: Default(), sources: map[string]string{}}}
 	l.settings = l.Config.Settings()
@@ -116,7 +111,7 @@ type loader struct {
 	errs     []error
 }
 
-// applyLayer sets each setting whose key is in values. The function name returns the source of a
+// applyLayer sets each setting whose key is in values. name returns the source of a
 // setting's value.
 func (l *loader) applyLayer(values map[string]any, name func(Setting) string) {
 	for _, s := range l.settings {
@@ -131,8 +126,7 @@ func (l *loader) applyLayer(values map[string]any, name func(Setting) string) {
 	}
 }
 
-// addSources adds the source of the setting's value to each error in err, unless the value is the
-// default.
+// addSources adds to each error in err the source of the value, unless it is the default.
 func (l *loader) addSources(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -149,9 +143,8 @@ func (l *loader) addSources(err error) error {
 	return errors.Join(errs...)
 }
 
-// omitFaultyGroups returns err without the errors about groups of settings that already
-// have an error in l. A misspelled or unreadable setting keeps its default, which may
-// not fit the other settings of its group.
+// omitFaultyGroups returns err without the errors about groups that already have an error
+// in l. A misspelled or unreadable setting keeps its default, which may not fit its group.
 func (l *loader) omitFaultyGroups(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -228,13 +221,11 @@ func lookup(environ []string, name string) string {
 	return ""
 }
 
-// nearest returns the candidate with the smallest edit distance from name.
 func nearest(name string, candidates []string) string {
 	return slices.MinFunc(candidates, func(x, y string) int { return editDistance(name, x) - editDistance(name, y) })
 }
 
-// editDistance returns the edit distance of a and b: the number of bytes to insert, delete or
-// replace.
+// editDistance returns the number of bytes to insert, delete or replace.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -29,8 +29,6 @@ type Setting struct {
 // Settings returns every setting of c, in the order of the struct.
 func (c *Config) Settings() []Setting { return walk(nil, "", reflect.ValueOf(c).Elem()) }
 
-// walk appends the settings of a group to settings. Parameter prefix is the prefix of their
-// keys.
 func walk(settings []Setting, prefix string, group reflect.Value) []Setting {
 	for i := range group.NumField() {
 		field, tag := group.Field(i), group.Type().Field(i).Tag
@@ -80,8 +78,8 @@ func shortDuration(d time.Duration) string {
 	return s
 }
 
-// set gives the setting a value from a file, the environment or a flag: a string, a
-// []string, nil for no value, or an error about the value.
+// set sets the value to a string, a []string, nil for no value, or an error about the
+// value.
 func (s Setting) set(raw any) error {
 	var text string
 	switch raw := raw.(type) {
@@ -120,8 +118,7 @@ func (s Setting) set(raw any) error {
 	panic("config: setting " + s.Key + " has an unsupported type")
 }
 
-// parse sets dst to the value that f parses from text. Parameter want describes the valid
-// texts, for the error.
+// want describes the valid texts, for the error.
 func parse[T any](dst *T, text, want string, f func(string) (T, error)) error {
 	v, err := f(text)
 	if err != nil {
@@ -131,7 +128,7 @@ func parse[T any](dst *T, text, want string, f func(string) (T, error)) error {
 	return nil
 }
 
-// splitList splits a comma-separated list. It drops empty elements.
+// splitList drops empty elements.
 func splitList(text string) []string {
 	var list []string
 	for part := range strings.SplitSeq(text, ",") {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Bytes is a size in bytes. Its text form is a number, alone or with a unit: 64KiB,
-// 256MiB, 2GiB.
+// Bytes is a size in bytes. Its text form is a number, alone or with a unit: 64KiB, 256MiB,
+// 2GiB.
 type Bytes int64
 
 var byteUnits = []struct {

@@ -1,5 +1,4 @@
-// Package finals answers queries of the final standings of a ladder. The store provides a function
-// that reads standings by position.
+// Package finals answers queries of the final standings of a ladder from reads by position.
 package finals
 
 import (
@@ -9,8 +8,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Ladder is the final standings of a ladder at one moment. A position is an ordinal rank. If a user
-// is erased, the other users keep their ranks, so the positions then have a gap.
+// Ladder is the final standings of a ladder at one moment. A position is an ordinal rank.
+// The position of an erased user is a gap.
 type Ladder struct {
 	// Last is at least the greatest position.
 	Last int64
@@ -18,9 +17,8 @@ type Ladder struct {
 	From func(ctx context.Context, position int64, n int) ([]leaderboard.Standing, error)
 }
 
-// lastBefore returns the last standing for which reached is false. If there is no such
-// standing, the Key of the returned standing is empty. If reached is true for a standing, it must
-// be true for all later standings.
+// lastBefore returns the last standing for which reached is false, or a standing with an
+// empty Key. If reached is true for a standing, it must be true for all later standings.
 func (l Ladder) lastBefore(ctx context.Context, reached func(*leaderboard.Standing) bool) (last leaderboard.Standing, err error) {
 	low, high := int64(0), l.Last+1 // reached is false up to low, and true from high on
 	for low+1 < high {
@@ -39,8 +37,8 @@ func (l Ladder) lastBefore(ctx context.Context, reached func(*leaderboard.Standi
 	return last, nil
 }
 
-// After returns up to n standings that follow a sort key. If the key is a rank key or a prefix of a
-// rank key, After also returns the counts of the standings with better rank keys.
+// After returns up to n standings that follow a sort key. If the key is a rank key or a
+// prefix of one, After also counts the standings with better rank keys.
 func (l Ladder) After(ctx context.Context, key leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, error) {
 	last, err := l.lastBefore(ctx, func(st *leaderboard.Standing) bool { return st.SortKey() > key })
 	if err != nil {
@@ -53,9 +51,9 @@ func (l Ladder) After(ctx context.Context, key leaderboard.SortKey, n int) ([]le
 	return page[:min(n, len(page))], Better(&last, page), nil
 }
 
-// Better returns the counts of the standings whose rank keys are better than a key. The key is a rank
-// key or a prefix of one. The caller gives the key's neighbors instead of the key: last is the last
-// standing before it, or empty. The first standing after it is page[0]; page may be empty.
+// Better counts the standings with better rank keys than a rank key or a prefix of one.
+// last is the last standing before the key, or empty. page begins with the first standing
+// after it; page may be empty.
 func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard.Counts {
 	if len(page) == 0 {
 		return leaderboard.Counts{Standings: last.Ranks.Ordinal, Distinct: last.Ranks.Dense}
@@ -63,8 +61,8 @@ func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard
 	return leaderboard.Counts{Standings: page[0].Ranks.Competition - 1, Distinct: page[0].Ranks.Dense - 1}
 }
 
-// Around returns st and its neighbors: the standings in the above positions before st and in the
-// below positions after st. A gap counts as a position.
+// Around returns st and its neighbors: the standings in the above positions before st and
+// in the below positions after st. A gap counts as a position.
 func (l Ladder) Around(ctx context.Context, st *leaderboard.Standing, above, below int) (leaderboard.Neighborhood, error) {
 	low := max(st.Ranks.Ordinal-int64(above), 1)
 	high := st.Ranks.Ordinal + int64(below)

@@ -1,5 +1,5 @@
-// Package secret contains a type for passwords and keys. Logs, JSON and the output of
-// package fmt show a placeholder in place of the text.
+// Package secret contains a type for passwords and keys that logs, JSON and package fmt do
+// not show.
 package secret
 
 import (
@@ -8,11 +8,10 @@ import (
 	"strconv"
 )
 
-// Text is a key or a password. If a Text is printed, marshaled or logged, a placeholder
-// appears in its place. Convert it to string to use its value.
+// Text is a key or a password. If it is printed, marshaled or logged, a placeholder appears
+// in its place. Convert it to string to use its value.
 type Text string
 
-// hidden is the placeholder of a Text that is not empty.
 const hidden = "[hidden]"
 
 // String returns "[hidden]", or "" if t is empty.
@@ -32,9 +31,8 @@ func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 // LogValue returns the placeholder for package slog.
 func (t Text) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// Format writes the placeholder for every verb, including %x. There are two cases in which package
-// fmt does not call Format: the verb %p, which go vet rejects for a Text, and a Text in an
-// unexported field of a struct.
+// Format writes the placeholder for every verb, including %x. Package fmt does not call it
+// for %p, and for a Text in an unexported field of a struct.
 func (t Text) Format(f fmt.State, verb rune) {
 	if verb == 'v' && f.Flag('#') {
 		_, _ = f.Write([]byte(t.GoString()))
