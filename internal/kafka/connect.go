@@ -15,9 +15,10 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// ErrRejected means that brokers refuse the credentials, or that the TLS handshake with
-// the brokers fails. [errors.Is] treats it as a [leaderboard.ErrUnavailable] too. A retry
-// can succeed only after an operator has corrected the settings or the brokers.
+// ErrRejected means that the brokers refuse the credentials or the certificate of this
+// client, or that their certificate is not valid. [errors.Is] treats it as a
+// [leaderboard.ErrUnavailable] too. A retry can succeed only after an operator has
+// corrected the settings or the brokers.
 var ErrRejected error = rejectedError{}
 
 type rejectedError struct{}
@@ -26,9 +27,10 @@ func (rejectedError) Error() string { return "the brokers reject this client" }
 
 func (rejectedError) Is(target error) bool { return target == leaderboard.ErrUnavailable }
 
-// ConnectError describes err, the error of connecting to brokers with the configuration
-// c. The result is one line that names the brokers and, if known, the settings to correct. It
-// wraps [ErrRejected] or an error that [Unavailable] returns. If err is nil, the result is nil.
+// ConnectError describes err, the error of connecting to brokers with the configuration c.
+// The result is one line that names the brokers and, if known, the settings to correct. It
+// wraps [ErrRejected] or an error that [Unavailable] returns. If err is nil, the result is
+// nil.
 func ConnectError(brokers []string, c *sarama.Config, err error) error {
 	if err == nil {
 		return nil
@@ -56,9 +58,8 @@ func ConnectError(brokers []string, c *sarama.Config, err error) error {
 	return fmt.Errorf("%s: %w", address, Unavailable(err))
 }
 
-// cause returns the error of one broker that caused err. The error err must be an
-// [sarama.ErrOutOfBrokers]. If err does not contain the error of a broker, cause
-// connects to the first broker to get its error.
+// cause returns the error of one broker that caused err, an [sarama.ErrOutOfBrokers]. If
+// err does not contain one, cause connects to the first broker to get its error.
 func cause(brokers []string, c *sarama.Config, err error) error {
 	if wrapped, ok := errors.Unwrap(err).(interface{ Unwrap() []error }); ok {
 		return wrapped.Unwrap()[0]
@@ -67,7 +68,7 @@ func cause(brokers []string, c *sarama.Config, err error) error {
 	if connErr := b.Open(c); connErr != nil {
 		return err
 	}
-	defer func() { _ = b.Close() }() // an error of Close does not matter
+	defer func() { _ = b.Close() }()
 	if _, connErr := b.Connected(); connErr != nil {
 		return fmt.Errorf("%s: %w", brokers[0], connErr)
 	}
@@ -81,7 +82,6 @@ func (d dialer) Dial(network, addr string) (net.Conn, error) {
 	return d(context.Background(), network, addr)
 }
 
-// scramClient performs SCRAM authentication, which does not send the password.
 type scramClient struct {
 	mechanism    string
 	conversation *scram.ClientConversation

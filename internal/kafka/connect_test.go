@@ -30,9 +30,8 @@ func startSecured(t *testing.T, ca *authority.Authority, opts ...kfake.Opt) []st
 	return fake(t, append(opts, kfake.TLS(config))...)
 }
 
-// A client with correct credentials connects. For wrong credentials, the error is one
-// line that names the brokers and the setting. The brokers of this test close the
-// connection if credentials are wrong. Real brokers answer with an error.
+// Each error is one line that names the brokers and the setting. For wrong credentials,
+// these brokers close the connection; real brokers answer with an error.
 func TestConnectWithCredentials(t *testing.T) {
 	ca, err := authority.New(t.TempDir(), "ca")
 	if err != nil {
@@ -56,7 +55,7 @@ func TestConnectWithCredentials(t *testing.T) {
 		brokers  []string
 		options  kafka.Options
 		tls      *certs.Client
-		want     string // a part of the error; empty means no error
+		want     string // part of the error
 		rejected bool
 		timeout  time.Duration // of a TLS handshake; 0 means a minute
 	}{

@@ -1,5 +1,5 @@
-// Package kafka contains the code that all Kafka clients of the service share: their
-// configuration, the topics, the form of messages, and retries.
+// Package kafka contains what all Kafka clients of the service share: their configuration,
+// the topics, the form of messages, and retries.
 package kafka
 
 import (
@@ -16,20 +16,19 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Options are the settings of the connections to the brokers. With the zero value,
-// connections have no TLS and no credentials.
+// Options are the settings of the connections to the brokers. The zero value has no TLS and
+// no credentials.
 type Options struct {
-	// Mechanism is the SASL mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. If
-	// Username is empty, the client does not authenticate, and Mechanism has no effect.
+	// Mechanism is the SASL mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. If Username
+	// is empty, the client does not authenticate.
 	Mechanism, Username, Password string
-	// Dial connects to a broker with TLS, within a timeout. If it is nil, connections
-	// have no TLS.
+	// Dial connects to a broker with TLS, within a timeout. If it is nil, connections have
+	// no TLS.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Rack is the rack of the client. If it is set, brokers may let consumers read from
-	// a replica of the same rack.
+	// Rack is the rack of the client. Brokers may let consumers read from a replica there.
 	Rack string
-	// ConnectTimeout is the longest time to connect to a broker if Dial is nil. Default
-	// 5 s.
+	// ConnectTimeout is the longest time to connect to a broker if Dial is nil. Default 5
+	// s.
 	ConnectTimeout time.Duration
 	// Timeout is the longest wait for an answer of a broker. Default 30 s.
 	Timeout time.Duration
@@ -37,10 +36,9 @@ type Options struct {
 
 // Config returns the configuration that all clients have in common.
 //
-// The murmur2 hash of a message's key determines the partition, as in Java clients and
-// in librdkafka with murmur2_random. All producers therefore write the results of a
-// user to the same partition. All in-sync replicas acknowledge a message, and the
-// idempotent producer writes it once.
+// The murmur2 hash of a message's key determines the partition, as in Java clients and in
+// librdkafka with murmur2_random. All producers therefore write the results of a user to
+// the same partition.
 func (o Options) Config(clientID string) *sarama.Config {
 	c := sarama.NewConfig()
 	c.ClientID = clientID
@@ -73,15 +71,15 @@ func (o Options) Config(clientID string) *sarama.Config {
 	return c
 }
 
-// PartitionOf returns the partition that producers with [Options.Config] choose for key. The
-// topic has n partitions, numbered from 0.
+// PartitionOf returns the partition, 0 to n-1, that producers with [Options.Config] choose
+// for key.
 func PartitionOf(key []byte, n int32) (int32, error) {
 	return sarama.NewMurmur2Partitioner("").Partition(&sarama.ProducerMessage{Key: sarama.ByteEncoder(key)}, n)
 }
 
-// Unavailable wraps an error of the Kafka client in [leaderboard.ErrUnavailable].
-// If a retry cannot succeed, for example because a message is too large, Unavailable
-// returns err unchanged.
+// Unavailable wraps an error of the Kafka client in [leaderboard.ErrUnavailable]. If a
+// retry cannot succeed, for example because a message is too large, it returns err
+// unchanged.
 func Unavailable(err error) error {
 	for _, permanent := range []error{sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidRecord, sarama.ErrInvalidTopic} {
 		if errors.Is(err, permanent) {
@@ -94,10 +92,9 @@ func Unavailable(err error) error {
 	return fmt.Errorf("%w: %w", leaderboard.ErrUnavailable, err)
 }
 
-// Retry calls f until f returns nil. The interval between two calls grows to about
-// 10 s. If notify is not nil, Retry calls it after each failure, with the error and the
-// time until the next call. If ctx is done before f succeeds, Retry stops and
-// returns the error of ctx.
+// Retry calls f until f returns nil. The interval between two calls grows to about 10 s.
+// After each failure, Retry calls notify, unless it is nil, with the error and the time
+// until the next call. If ctx is done first, Retry returns its error.
 func Retry(ctx context.Context, f func() error, notify func(err error, wait time.Duration)) error {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.MaxInterval = 10 * time.Second

@@ -24,7 +24,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
 
-// partitionOf returns the partition, out of n, that producers with Config choose.
 func partitionOf(t *testing.T, key string, n int32) int32 {
 	t.Helper()
 	p, err := kafka.Options{}.Config("test").Producer.Partitioner("topic").Partition(&sarama.ProducerMessage{Key: sarama.StringEncoder(key)}, n)
@@ -34,9 +33,8 @@ func partitionOf(t *testing.T, key string, n int32) int32 {
 	return p
 }
 
-// Keys have the partitions that Java clients choose. The hashes are from UtilsTest, a
-// test of the Java client. The Java client clears the sign bit of a hash before the
-// modulo operation.
+// The hashes are from UtilsTest, a test of the Java client. The Java client clears the sign
+// bit of a hash before the modulo operation.
 func TestPartitionsMatchJavaClients(t *testing.T) {
 	for key, hash := range map[string]int32{
 		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "a-little-bit-longer-string": -1486304829,
@@ -53,8 +51,6 @@ func TestPartitionsMatchJavaClients(t *testing.T) {
 	}
 }
 
-// librdkafka with partitioner=murmur2 and producers with Config choose the same
-// partition for every key.
 func TestPartitionsMatchLibrdkafka(t *testing.T) {
 	brokers := cluster.Kafka(t, 1)
 	const n = 7
@@ -103,7 +99,6 @@ func TestPartitionsMatchLibrdkafka(t *testing.T) {
 	}
 }
 
-// Retry calls f until f succeeds. After each failure it calls notify.
 func TestRetryUntilSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, failures := 0, 0
@@ -123,7 +118,6 @@ func TestRetryUntilSuccess(t *testing.T) {
 	})
 }
 
-// Once the context is done, Retry does not call f.
 func TestRetryStopsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -142,8 +136,7 @@ func TestRetryStopsWithItsContext(t *testing.T) {
 	})
 }
 
-// A consumer names its rack in its fetch requests, so that a broker can direct it to a
-// replica in the rack.
+// A broker can then direct a consumer to a replica in its rack.
 func TestFetchesNameTheRack(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "results"))
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ContentType is the header with the encoding of a message's value: [Protobuf] or
-// [JSON]. If a message lacks the header, the encoding is [Protobuf].
+// ContentType is the header with the encoding of a message's value: [Protobuf], which is
+// the default, or [JSON].
 const (
 	ContentType = "content-type"
 	Protobuf    = "application/x-protobuf"
@@ -25,7 +25,7 @@ func NewMessage(topic, key string, value proto.Message) (*sarama.ProducerMessage
 	}, nil
 }
 
-// Header returns the value of m's first header with key, or "" if m has no such header.
+// Header returns the value of m's first header with key, or "".
 func Header(m *sarama.ConsumerMessage, key string) string {
 	for _, h := range m.Headers {
 		if string(h.Key) == key {

@@ -9,11 +9,10 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Risks returns a line for each topic setting that could make Kafka lose results. The line
-// also states how to correct the setting. If o.ReplicationFactor is not 0, Risks also reports
-// existing topics with fewer replicas than this number. If this number is 1, Risks also reports
-// missing topics, because these topics would get one replica. Errors: [leaderboard.ErrUnavailable],
-// [ErrRejected]. A retry cannot correct other errors.
+// Risks returns a line for each topic setting that could make Kafka lose results, with the
+// correction. If o.ReplicationFactor is not 0, Risks also reports topics with fewer
+// replicas. If it is 1, Risks also reports missing topics. Errors:
+// [leaderboard.ErrUnavailable], [ErrRejected]. A retry cannot correct other errors.
 func Risks(brokers []string, c *sarama.Config, o TopicOptions) (risks []string, err error) {
 	admin, existing, err := listTopics(brokers, c)
 	if err != nil {
@@ -67,7 +66,6 @@ func topicSettings(admin sarama.ClusterAdmin, o TopicOptions, existing map[strin
 	return settings, nil
 }
 
-// risksOf returns the risks of an existing topic.
 func (o TopicOptions) risksOf(topic string, replicas int, settings map[string]string) (risks []string) {
 	add := func(format string, args ...any) {
 		risks = append(risks, fmt.Sprintf("topic %q "+format, append([]any{topic}, args...)...))

@@ -13,45 +13,42 @@ import (
 
 // Topics contains the names of the topics of one service.
 type Topics struct {
-	// Prefix is the prefix of every topic name. With different prefixes, several
-	// services can share a Kafka cluster. It must not contain a dot.
+	// Prefix is the prefix of every topic name, for services that share a Kafka cluster. It
+	// must not contain a dot.
 	Prefix string
 }
 
-// Results returns the name of the topic for match results. The name of a topic mirrored
-// from another region is the region's name, a dot and this name.
+// Results returns the name of the topic for match results. A topic mirrored from another
+// region is named by the region, a dot and this name.
 func (t Topics) Results() string { return t.Prefix + "match-results" }
 
-// DeadLetters returns the name of the topic for messages that are not valid match results, or that
-// can never be applied.
+// DeadLetters returns the name of the topic for messages that are not valid match results,
+// or that can never be applied.
 func (t Topics) DeadLetters() string { return t.Prefix + "match-results.dlq" }
 
-// Updates returns the name of the topic on which consumers publish the outcome of each result.
+// Updates returns the name of the topic on which consumers publish the outcome of each
+// result.
 func (t Topics) Updates() string { return t.Prefix + "leaderboard-updates" }
 
-// TopicOptions are the names of topics, the settings with which [EnsureTopics] creates them, and
-// the settings that [Risks] requires.
+// TopicOptions are the settings with which [EnsureTopics] creates topics, and which [Risks]
+// requires.
 type TopicOptions struct {
 	Topics
-	// Partitions is the number of partitions of every topic. Choose a number that never has to
-	// grow: if partitions were added, users would move to other partitions. Mirrored topics must
-	// have the same number of partitions.
+	// Partitions is the number of partitions of every topic. It must never grow: users
+	// would move to other partitions. Mirrored topics must have the same number.
 	Partitions int
 	// ReplicationFactor is the number of replicas of every partition. A majority of the
-	// replicas must acknowledge a message, for example 2 of 3.
+	// replicas must acknowledge a message.
 	ReplicationFactor int
 	// Retention is how long Kafka keeps messages. It must exceed the longest outage.
 	Retention time.Duration
 }
 
-// minInSync returns how many replicas must acknowledge a message: a majority.
 func (o TopicOptions) minInSync() int { return o.ReplicationFactor/2 + 1 }
 
-// names returns the names of all topics.
 func (t Topics) names() []string { return []string{t.Results(), t.DeadLetters(), t.Updates()} }
 
-// listTopics returns the topics of a cluster by name, and a client, which the caller must
-// close.
+// The caller must close the returned client.
 func listTopics(brokers []string, c *sarama.Config) (sarama.ClusterAdmin, map[string]sarama.TopicDetail, error) {
 	admin, err := sarama.NewClusterAdmin(brokers, c)
 	if err != nil {
@@ -64,8 +61,8 @@ func listTopics(brokers []string, c *sarama.Config) (sarama.ClusterAdmin, map[st
 	return admin, existing, nil
 }
 
-// EnsureTopics creates the missing topics, waits until each of their partitions has a leader, and
-// returns their names. It does not change existing topics: see [Risks].
+// EnsureTopics creates the missing topics, waits until each of their partitions has a
+// leader, and returns their names. It does not change existing topics: see [Risks].
 func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o TopicOptions) (created []string, err error) {
 	admin, existing, err := listTopics(brokers, c)
 	if err != nil {
@@ -79,8 +76,8 @@ func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o Top
 		}
 		config := map[string]*string{"retention.ms": &retention, "min.insync.replicas": &inSync, "cleanup.policy": &cleanup}
 		if topic == o.Results() {
-			// A consumer compares the times in a result with the time of its message, because the
-			// producer's clock may be wrong. So the broker must set the time of the message.
+			// A consumer compares the times in a result with the time of its message. The
+			// broker must set that time, because the producer's clock may be wrong.
 			config["message.timestamp.type"] = new("LogAppendTime")
 		}
 		err := admin.CreateTopic(topic, &sarama.TopicDetail{
@@ -97,7 +94,6 @@ func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o Top
 	return created, awaitLeaders(ctx, brokers, c, created)
 }
 
-// awaitLeaders waits until every partition of topics has a leader that answers.
 func awaitLeaders(ctx context.Context, brokers []string, c *sarama.Config, topics []string) (err error) {
 	if len(topics) == 0 {
 		return nil
@@ -113,8 +109,7 @@ func awaitLeaders(ctx context.Context, brokers []string, c *sarama.Config, topic
 	return err
 }
 
-// checkLeaders requests the newest offset of every partition. Only the leader of a
-// partition can answer.
+// Only the leader of a partition can return its newest offset.
 func checkLeaders(client sarama.Client, topics []string) error {
 	if err := client.RefreshMetadata(topics...); err != nil {
 		return fmt.Errorf("kafka: topics: %w", Unavailable(err))

@@ -25,7 +25,6 @@ func fake(t *testing.T, opts ...kfake.Opt) []string {
 	return c.ListenAddrs()
 }
 
-// EnsureTopics creates missing topics and does not change existing topics.
 func TestEnsureTopics(t *testing.T) {
 	brokers := cluster.Kafka(t, 1)
 	o := kafka.TopicOptions{Topics: kafka.Topics{Prefix: "producer-" + rand.Text() + "-"}, Partitions: 1, ReplicationFactor: 1, Retention: time.Hour}
@@ -50,8 +49,8 @@ func TestEnsureTopics(t *testing.T) {
 	}
 }
 
-// The safety of results depends on some settings of a topic. EnsureTopics sets these settings on
-// each new topic, so that the defaults of the brokers have no effect.
+// EnsureTopics sets the settings on which the safety of results depends, so the defaults of
+// the brokers have no effect.
 func TestSettingsOfNewTopics(t *testing.T) {
 	brokers := fake(t, kfake.BrokerConfigs(map[string]string{"log.cleanup.policy": "compact", "log.retention.ms": "1000", "min.insync.replicas": "1"}))
 	o := kafka.TopicOptions{Partitions: 1, ReplicationFactor: 3, Retention: time.Hour}
@@ -61,8 +60,8 @@ func TestSettingsOfNewTopics(t *testing.T) {
 	checkSettings(t, brokers, o, map[string]string{"cleanup.policy": "delete", "retention.ms": "3600000", "min.insync.replicas": "2"})
 }
 
-// checkSettings checks that every topic has the settings want. A default of the brokers does not
-// count as a setting of a topic.
+// checkSettings checks that every topic itself has the settings want. Defaults of the
+// brokers do not count.
 func checkSettings(t *testing.T, brokers []string, o kafka.TopicOptions, want map[string]string) {
 	t.Helper()
 	admin, err := sarama.NewClusterAdmin(brokers, kafka.Options{}.Config("test"))
@@ -87,14 +86,13 @@ func checkSettings(t *testing.T, brokers []string, o kafka.TopicOptions, want ma
 	}
 }
 
-// Risks reports exactly the settings that could make Kafka lose results.
 func TestRisks(t *testing.T) {
 	const day = "86400000"
 	safe := map[string]string{"min.insync.replicas": "2", "retention.ms": day, "cleanup.policy": "delete"}
 	tests := []struct {
 		name     string
 		replicas int
-		settings map[string]string // the settings that differ from safe
+		settings map[string]string // other than in safe
 		factor   int
 		want     []string // parts of the risks of the topic match-results
 	}{
@@ -146,8 +144,6 @@ func TestRisks(t *testing.T) {
 	}
 }
 
-// For missing topics, Risks checks the replication factor of the options. If this factor is 0,
-// missing topics are no risk.
 func TestRisksOfMissingTopics(t *testing.T) {
 	brokers := fake(t)
 	for factor, want := range map[int]int{0: 0, 1: 3, 2: 0, 3: 0} {

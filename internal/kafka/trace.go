@@ -11,14 +11,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// InjectTrace sets the headers traceparent and tracestate of m to the span of ctx, as W3C
-// Trace Context defines them. If ctx has no span, InjectTrace does not change m.
+// InjectTrace sets the headers traceparent and tracestate of m to the span of ctx, if there
+// is one, as W3C Trace Context defines them.
 func InjectTrace(ctx context.Context, m *sarama.ProducerMessage) {
 	propagation.TraceContext{}.Inject(ctx, producerHeaders{m})
 }
 
-// TraceOf returns the span that the headers of m name. If the headers name no span, the returned
-// span is not valid.
+// TraceOf returns the span that the headers of m name. Without one, the returned span is
+// not valid.
 func TraceOf(m *sarama.ConsumerMessage) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), consumerHeaders{m}))
 }
@@ -29,8 +29,8 @@ func TraceAttributes(operation, topic string, n int) trace.SpanStartEventOption 
 		attribute.String("messaging.destination.name", topic), attribute.Int("messaging.batch.message_count", n))
 }
 
-// TraceSend begins a span of sending n messages to a topic. If ctx has no sampled span, TraceSend
-// does nothing. The caller must call end with the error of sending.
+// TraceSend begins a span of sending n messages to a topic, unless ctx has no sampled span.
+// The caller must call end with the error of sending.
 func TraceSend(ctx context.Context, topic string, n int) (_ context.Context, end func(error)) {
 	tracer := observe.Tracer(ctx)
 	if tracer == nil {
@@ -43,10 +43,9 @@ func TraceSend(ctx context.Context, topic string, n int) (_ context.Context, end
 	}
 }
 
-// producerHeaders implements [propagation.TextMapCarrier] for a message to send.
 type producerHeaders struct{ *sarama.ProducerMessage }
 
-// Set appends a header. It need not replace a header, because InjectTrace sets each header once.
+// InjectTrace sets each header once, so Set need not replace a header.
 func (h producerHeaders) Set(key, value string) {
 	h.Headers = append(h.Headers, sarama.RecordHeader{Key: []byte(key), Value: []byte(value)})
 }
@@ -54,7 +53,6 @@ func (h producerHeaders) Set(key, value string) {
 func (producerHeaders) Get(string) string { return "" }
 func (producerHeaders) Keys() []string    { return nil }
 
-// consumerHeaders implements [propagation.TextMapCarrier] for a message that was read.
 type consumerHeaders struct{ *sarama.ConsumerMessage }
 
 func (h consumerHeaders) Get(key string) string { return Header(h.ConsumerMessage, key) }

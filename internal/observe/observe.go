@@ -18,8 +18,8 @@ import (
 
 const namespace = "leaderboard"
 
-// SecondsBuckets returns the boundaries of histograms of durations, in seconds: 0.1 ms
-// to 10 s. One boundary is 50 ms, within which 95 % of results should become visible.
+// SecondsBuckets returns the boundaries of histograms of durations, in seconds. One of them
+// is 50 ms, within which 95 % of results should become visible.
 func SecondsBuckets() []float64 {
 	return []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
 }
@@ -34,8 +34,7 @@ const (
 	failed      = "failed"      // any other error
 )
 
-// outcome returns the label of an error. The label of an error that wraps both a
-// timeout and ErrUnavailable is timeout.
+// An error that wraps both a timeout and ErrUnavailable is a timeout.
 func outcome(err error) string {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
@@ -56,8 +55,7 @@ func outcome(err error) string {
 	return failed
 }
 
-// calls measures the calls of the methods of one contract. It also traces the calls that a sampled
-// request causes.
+// calls measures and traces the calls of the methods of one contract.
 type calls struct {
 	subsystem string
 	seconds   *prometheus.HistogramVec
@@ -80,7 +78,6 @@ func newCalls(reg prometheus.Registerer, subsystem, contract string) calls {
 	}
 }
 
-// call is a call in progress.
 type call struct {
 	calls
 	method string
@@ -88,8 +85,8 @@ type call struct {
 	span   trace.Span // nil if the call is not traced
 }
 
-// begin begins a call. If the call concerns no board in particular, board is empty. The
-// caller must pass the returned context on, and call end when the call ends.
+// begin begins a call. board may be empty. The caller must pass the returned context on,
+// and call end when the call ends.
 func (c calls) begin(ctx context.Context, method string, board leaderboard.BoardID) (context.Context, call) {
 	running := call{calls: c, method: method, start: time.Now()}
 	c.running.WithLabelValues(method).Inc()
@@ -102,7 +99,6 @@ func (c calls) begin(ctx context.Context, method string, board leaderboard.Board
 	return ctx, running
 }
 
-// end ends a call with the error that err points to.
 func (c call) end(err *error) {
 	c.calls.running.WithLabelValues(c.method).Dec()
 	c.seconds.WithLabelValues(c.method, outcome(*err)).Observe(time.Since(c.start).Seconds())
@@ -112,8 +108,8 @@ func (c call) end(err *error) {
 	}
 }
 
-// sequence returns the sequence that the function open returns. It measures each reading of the
-// sequence as one call, which begins when the caller begins to read.
+// sequence measures each reading of the sequence of open as one call, from the begin of the
+// reading on.
 func sequence[T any](ctx context.Context, c calls, method string, board leaderboard.BoardID, open func(context.Context) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var err error

@@ -20,7 +20,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// registries are the registries of all stores or indexes of a suite.
 type registries struct {
 	mu  sync.Mutex
 	all []*prometheus.Registry
@@ -33,8 +32,8 @@ func (r *registries) open() *prometheus.Registry {
 	return r.all[len(r.all)-1]
 }
 
-// series returns the values of a metric by the values of its labels, which are ordered
-// by their names and joined with a space. The value of a histogram is its count.
+// series returns the values of a metric by the values of its labels, ordered by label name
+// and joined with a space. The value of a histogram is its count.
 func series(t *testing.T, reg prometheus.Gatherer, metric string) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -60,9 +59,8 @@ func series(t *testing.T, reg prometheus.Gatherer, metric string) map[string]flo
 	return values
 }
 
-// check fails the test if a method of the contract has no successful call that is measured
-// under the name of the method. The methods in unmeasured need no such call. check also fails the
-// test if a call is still counted as running.
+// check fails the test if a method of the contract has no successful measured call, unless
+// it is in unmeasured, or if a call still counts as running.
 func (r *registries) check(t *testing.T, contract reflect.Type, subsystem string, unmeasured ...string) {
 	t.Helper()
 	measured := map[string]bool{}

@@ -13,9 +13,8 @@ import (
 // Instrumentation is the name under which this module records spans.
 const Instrumentation = "github.com/open-leaderboard/leaderboard"
 
-// Tracer returns a tracer that starts children of the span of ctx. If ctx has no span, or if the
-// span is not sampled, Tracer returns nil. So the service records no span for work that no sampled
-// request caused.
+// Tracer returns a tracer that starts children of the span of ctx, or nil if ctx has no
+// sampled span.
 func Tracer(ctx context.Context) trace.Tracer {
 	span := trace.SpanFromContext(ctx)
 	if !span.SpanContext().IsSampled() {
@@ -24,9 +23,9 @@ func Tracer(ctx context.Context) trace.Tracer {
 	return span.TracerProvider().Tracer(Instrumentation)
 }
 
-// Fail sets the attribute outcome of span. If the outcome of err is timeout, unavailable or
-// failed, Fail also marks span as failed. The span does not have the text of err, because
-// this text may name a user.
+// Fail sets the attribute outcome of span. If the outcome is timeout, unavailable or
+// failed, Fail marks span as failed. The span does not get the text of err, which may name
+// a user.
 func Fail(span trace.Span, err error) {
 	result := outcome(err)
 	span.SetAttributes(attribute.String("outcome", result))
@@ -36,8 +35,7 @@ func Fail(span trace.Span, err error) {
 	}
 }
 
-// boardAttribute returns the attribute of spans that names a board. No attribute names a
-// user.
+// No attribute names a user.
 func boardAttribute(id leaderboard.BoardID) attribute.KeyValue {
 	return attribute.String("leaderboard.board", string(id))
 }

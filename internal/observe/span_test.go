@@ -18,7 +18,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// callTraced calls f in a sampled span, and returns the spans below that span.
+// callTraced returns the spans of f below a sampled span.
 func callTraced(t *testing.T, f func(context.Context)) tracetest.SpanStubs {
 	t.Helper()
 	spans := tracetest.NewInMemoryExporter()
@@ -34,8 +34,7 @@ func callTraced(t *testing.T, f func(context.Context)) tracetest.SpanStubs {
 	})
 }
 
-// A span has the method, the board and the outcome. The text of an error may name a user,
-// so the span does not have it.
+// The text of an error may name a user, so the span does not have it.
 func TestCallsAreTraced(t *testing.T) {
 	disk := errors.New("disk of user mallory")
 	got := []string{}
@@ -70,7 +69,6 @@ func TestCallsAreTraced(t *testing.T) {
 	}
 }
 
-// Work that no sampled request caused begins no trace.
 func TestUnsampledCallsAreNotTraced(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	provider := trace.NewTracerProvider(trace.WithSyncer(spans), trace.WithSampler(trace.NeverSample()))
@@ -90,7 +88,6 @@ func TestUnsampledCallsAreNotTraced(t *testing.T) {
 	}
 }
 
-// If a call is not traced, measuring the call allocates nothing.
 func TestUntracedCallsAllocateNothing(t *testing.T) {
 	plain := memory.New()
 	measured := observe.Index(plain, prometheus.NewRegistry())

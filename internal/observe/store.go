@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Store returns a store that measures and traces the calls of s, with metrics of reg. The outcome
-// of an Apply is that of its error, or else of the first result that failed.
+// Store returns a store that measures and traces the calls of s, with metrics of reg. The
+// outcome of an Apply is that of its error, or else of the first result that failed.
 func Store(s leaderboard.Store, reg prometheus.Registerer) leaderboard.Store {
 	return &store{inner: s, calls: newCalls(reg, "store", "store")}
 }

@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 )
 
-// csvReader reads CSV with a header.
 type csvReader struct {
 	*splitter
 	names  []string
@@ -58,13 +57,11 @@ func newCSVReader(r io.Reader, delimiter byte) (*csvReader, error) {
 	return c, nil
 }
 
-// reset replaces the csv.Reader by a new csv.Reader, which has no buffered input.
 func (c *csvReader) reset() {
 	c.csv = csv.NewReader(&c.feed)
 	c.csv.Comma, c.csv.FieldsPerRecord, c.csv.ReuseRecord = rune(c.delimiter), -1, true
 }
 
-// csvFields is a row with its fields.
 type csvFields struct {
 	Record
 	fields []string

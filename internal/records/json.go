@@ -38,8 +38,7 @@ func (j *jsonReader) Next() (Record, error) {
 	}
 }
 
-// jsonFields parses a JSON object and returns the function that looks up its fields, for
-// Record.Column.
+// jsonFields parses a JSON object and returns the function for Record.Column.
 func jsonFields(raw []byte) (func(string) (Value, bool), error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &object); err != nil || object == nil {
@@ -48,9 +47,8 @@ func jsonFields(raw []byte) (func(string) (Value, bool), error) {
 	return func(name string) (Value, bool) { return jsonField(object, name) }, nil
 }
 
-// jsonField returns the field of object with the given name. If object has no such field,
-// and the name contains a dot, the part before the dot names a nested object. jsonField then
-// looks up the part after the dot in the nested object.
+// jsonField returns the field of object with the given name. Otherwise, it splits the name
+// at its first dot, and looks up the rest in the object that the first part names.
 func jsonField(object map[string]json.RawMessage, name string) (Value, bool) {
 	value, ok := object[name]
 	if !ok {
@@ -72,8 +70,8 @@ func jsonField(object map[string]json.RawMessage, name string) (Value, bool) {
 			return Value{}, false
 		}
 		if strings.ContainsRune(text, utf8.RuneError) && !bytes.ContainsRune(value, utf8.RuneError) {
-			// Either the value has an escaped U+FFFD, or encoding/json has replaced an escaped
-			// lone surrogate by U+FFFD. jsonField refuses both.
+			// The value has an escaped U+FFFD, or an escaped lone surrogate, which
+			// encoding/json replaces by U+FFFD. Refuse both.
 			return Value{Err: errNotUTF8}, true
 		}
 		return Value{Text: text}, true

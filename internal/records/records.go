@@ -1,6 +1,5 @@
 // Package records reads CSV and newline-delimited JSON record by record, in constant
-// memory. If a record is malformed, its Err is set, and reading continues at the next
-// line.
+// memory. Reading continues after a malformed record.
 package records
 
 import (
@@ -13,20 +12,19 @@ import (
 	"strings"
 )
 
-// maxBytes is the greatest length of a record in bytes. Every result that a server
-// accepts is much shorter.
+// maxBytes is the greatest length of a record. Every result that a server accepts is much
+// shorter.
 const maxBytes = 1 << 20
 
 // Record is one row of CSV or one line of JSON.
 type Record struct {
-	Line int64  // the number of the line where the record begins, from 1
-	Raw  []byte // the record's bytes without the line end; valid until the next call of Next
-	// Err describes the fault of a malformed record. If Err is not nil, the caller must
-	// not call Column.
+	Line int64  // the line where the record begins, from 1
+	Raw  []byte // without the line end; valid until the next call of Next
+	// Err is the fault of a malformed record. The caller must then not call Column.
 	Err error
-	// Column returns the value of a column or field. It returns false if the value is
-	// absent, null or empty. A name with dots, such as "race.id", selects a field of a
-	// nested JSON object. The caller must not call Column after the next call of Next.
+	// Column returns the value of a column or field, or false if the value is absent, null
+	// or empty. A name with dots, such as "race.id", selects a field of a nested JSON
+	// object. The caller must not call Column after the next call of Next.
 	Column func(name string) (Value, bool)
 }
 
@@ -41,8 +39,8 @@ type Value struct {
 
 // Reader reads records. It is not safe for concurrent use.
 type Reader interface {
-	// Next returns the next record. Errors: io.EOF after the last record, and [BrokenError] if the
-	// input cannot be read to its end.
+	// Next returns the next record. Errors: io.EOF after the last record, and [BrokenError]
+	// if the input cannot be read to its end.
 	Next() (Record, error)
 	// Offset returns the position of the next record in the decompressed input.
 	Offset() int64
@@ -52,13 +50,13 @@ type Reader interface {
 
 // Options describe the format of an input. The zero value infers the format.
 type Options struct {
-	// Name is the name of the file. If Format is empty, the extension of Name decides
-	// the format. If the extension is unknown, the content decides.
+	// Name is the name of the file. If Format is empty, the extension of Name decides the
+	// format, or else the content.
 	Name string
 	// Format is "csv" or "ndjson".
 	Format string
-	// Delimiter separates the columns of CSV. 0 means a tab if Name ends in .tsv, and a
-	// comma otherwise.
+	// Delimiter separates the columns of CSV. 0 means a tab if Name ends in .tsv or
+	// .tsv.gz, and a comma otherwise.
 	Delimiter byte
 }
 
@@ -70,8 +68,8 @@ var (
 	errUTF16      = errors.New("the input is UTF-16; save it as UTF-8")
 )
 
-// Open returns a reader of the records in r. The input may be compressed with gzip. If
-// the format is CSV, Open reads the header.
+// Open returns a reader of the records in r, which may be compressed with gzip. If the
+// format is CSV, Open reads the header.
 func Open(r io.Reader, o Options) (Reader, error) {
 	r, err := Decompress(r)
 	if err != nil {
@@ -104,8 +102,8 @@ func Open(r io.Reader, o Options) (Reader, error) {
 	return newCSVReader(r, delimiter)
 }
 
-// detect returns the format of r: JSON if r begins with a brace, and CSV otherwise. It
-// also returns a reader of the whole content.
+// detect returns "ndjson" if r begins with a brace, and else "csv". It also returns a
+// reader of the whole content.
 func detect(r io.Reader) (format string, content io.Reader, err error) {
 	var first [512]byte
 	n, err := io.ReadFull(r, first[:])
@@ -119,8 +117,8 @@ func detect(r io.Reader) (format string, content io.Reader, err error) {
 	return format, io.MultiReader(bytes.NewReader(first[:n]), r), nil
 }
 
-// Decompress returns a reader of the content of r. If r is compressed with gzip, the
-// content is decompressed. If r is UTF-16, Decompress returns an error.
+// Decompress returns a reader of the content of r, which may be compressed with gzip. If r
+// begins with a byte order mark of UTF-16, Decompress returns an error.
 func Decompress(r io.Reader) (io.Reader, error) {
 	var magic [2]byte
 	n, err := io.ReadFull(r, magic[:])
@@ -145,7 +143,6 @@ func (e *BrokenError) Error() string {
 }
 func (e *BrokenError) Unwrap() error { return e.Err }
 
-// isBroken reports whether err is or wraps a [BrokenError].
 func isBroken(err error) bool {
 	var broken *BrokenError
 	return errors.As(err, &broken)

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// readRows reads an input to its end. It returns a text for each record: the number of
-// its line, then the values of columns or the record's error.
+// readRows returns a text for each record: the number of its line, then the values of
+// columns or the record's error.
 func readRows(t *testing.T, r Reader, columns ...string) []string {
 	t.Helper()
 	var rows []string
@@ -169,7 +169,6 @@ func TestTruncatedInputIsBroken(t *testing.T) {
 	}
 }
 
-// repeatedLine is an input of about n bytes that consists of copies of line.
 type repeatedLine struct {
 	line     string
 	position int // in line
@@ -229,7 +228,6 @@ func FuzzCSV(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// If encoding/csv reads the whole input, the reader must return the same records.
 		std := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(input, byteOrderMark)))
 		std.Comma, std.FieldsPerRecord = rune(delimiter), -1
 		all, stdErr := std.ReadAll()
@@ -270,7 +268,6 @@ func FuzzJSON(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Each line that is not blank is one record.
 		var want []string
 		for line := range bytes.SplitSeq(bytes.TrimPrefix(input, byteOrderMark), []byte("\n")) {
 			if line = bytes.TrimSpace(line); len(line) > 0 {

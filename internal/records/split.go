@@ -7,16 +7,15 @@ import (
 	"slices"
 )
 
-// splitter splits an input into records. A record ends at a line end. In CSV, a line end
-// inside quotes does not end the record.
+// splitter splits an input into records. A record ends at a line end outside quotes of CSV.
 type splitter struct {
 	r         io.Reader
-	delimiter byte // the delimiter of CSV; 0 for JSON
+	delimiter byte // of CSV; 0 for JSON
 	buf       []byte
 	start     int // buf[:start] has been returned
 	err       error
-	offset    int64 // the offset of buf[start] in the input
-	line      int64 // the number of the line of buf[start]
+	offset    int64 // of buf[start] in the input
+	line      int64 // of buf[start]
 }
 
 func newSplitter(r io.Reader, delimiter byte) (*splitter, error) {
@@ -32,7 +31,8 @@ func newSplitter(r io.Reader, delimiter byte) (*splitter, error) {
 	return s, nil
 }
 
-// fill reads more of the input. It returns false at the end of the input, or after an error.
+// fill reads more of the input. It returns false at the end of the input, or after an
+// error.
 func (s *splitter) fill() bool {
 	if s.err != nil {
 		return false
@@ -56,12 +56,12 @@ const (
 	afterQuote // after a quote inside a quoted field; that quote may end the field
 )
 
-// next returns a record with its line end, and the number of the record's first line. If err is
-// errTooLong or errOpenQuote, the next call continues after the record's first line. Other errors:
+// next returns a record with its line end, and the number of its first line. After
+// errTooLong and errOpenQuote, the next call continues after this line. Other errors:
 // io.EOF at the end of the input, and [BrokenError].
 func (s *splitter) next() (rec []byte, line int64, err error) {
 	line = s.line
-	state, firstLine := fieldStart, -1 // firstLine is the length of the record's first line, or -1 until its end is found
+	state, firstLine := fieldStart, -1 // the length of the record's first line, or -1 until its end is found
 	for i := 0; ; i++ {
 		for s.start+i == len(s.buf) {
 			if !s.fill() {
@@ -98,8 +98,8 @@ func (s *splitter) next() (rec []byte, line int64, err error) {
 	}
 }
 
-// lastRecord returns the last record, whose line end may be missing. Parameter open is
-// true if the input ends inside quotes.
+// lastRecord returns the last record, whose line end may be missing. open means that the
+// input ends inside quotes.
 func (s *splitter) lastRecord(line int64, open bool, firstLine int) ([]byte, int64, error) {
 	switch {
 	case !errors.Is(s.err, io.EOF):
@@ -112,7 +112,6 @@ func (s *splitter) lastRecord(line int64, open bool, firstLine int) ([]byte, int
 	return s.consume(len(s.buf) - s.start), line, nil
 }
 
-// consume returns the next n bytes and advances past them.
 func (s *splitter) consume(n int) []byte {
 	b := s.buf[s.start : s.start+n]
 	s.start += n

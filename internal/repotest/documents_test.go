@@ -9,10 +9,9 @@ import (
 	"testing"
 )
 
-// If a document contains the name of a test, such as `TestX`, that test must exist.
 func TestDocumentsNameExistingTests(t *testing.T) {
 	root := os.DirFS("../..")
-	named := map[string][]string{} // the documents that name a test, by its name
+	named := map[string][]string{} // documents by the test that they name
 	declared := map[string]bool{}
 	inDocument, inCode := regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`"), regexp.MustCompile(`(?m)^func (Test[A-Z][A-Za-z0-9]*)\(`)
 	if err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
@@ -53,8 +52,8 @@ func TestDocumentsNameExistingTests(t *testing.T) {
 	}
 }
 
-// The newest section Upgrading of the CHANGELOG must name the oldest build that can run beside the
-// current build. TestRollingUpgrade upgrades from this oldest build, the commit oldCommit.
+// The newest section Upgrading of the CHANGELOG must name the commit oldCommit, from which
+// TestRollingUpgrade upgrades.
 func TestChangelogNamesTheOldestBuild(t *testing.T) {
 	read := func(path string) string {
 		text, err := os.ReadFile(filepath.Join(root, path))

@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// go.mod defines the Go version. Container images must have the same version. Workflows
-// must read the version from go.mod. The other modules must build with this version: their go.mod
-// files must not name a toolchain, and must not need a newer Go version.
+// Container images must have the Go version of go.mod, workflows must read it from there,
+// and the other modules must build with it.
 func TestGoVersionHasOnePlace(t *testing.T) {
 	read := func(name string) string {
 		data, err := os.ReadFile(filepath.Join(root, name))

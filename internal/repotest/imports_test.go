@@ -21,7 +21,6 @@ type pkg struct {
 	Standard     bool
 }
 
-// packages returns the packages of the module by import path.
 func packages(t *testing.T) map[string]pkg {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports,Standard", module+"/...").Output()
@@ -48,11 +47,8 @@ func shortPath(path string) string {
 	return strings.TrimPrefix(path, module+"/")
 }
 
-// isInside reports whether path is a package of this module.
 func isInside(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
 
-// isStandard reports whether path is in the standard library: its first element contains
-// no dot.
 func isStandard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".")
@@ -63,13 +59,10 @@ func isUnder(p string, dirs ...string) bool {
 	return slices.ContainsFunc(dirs, func(d string) bool { return p == d || strings.HasPrefix(p, d+"/") })
 }
 
-// Imports must point inward, toward the root package. The root package imports the
-// standard library only.
 func TestImportsPointInward(t *testing.T) {
-	// The map allowed has, for each part of the module, the packages of the module that
-	// the part may import. A package belongs to the part with the longest matching path.
-	// The packages cmd/leaderboard and test may import everything. The packages inside
-	// cmd/leaderboard are clients and import no code of the server.
+	// allowed has, for each part of the module, the packages of the module that it may
+	// import. A package belongs to the part with the longest matching path. cmd/leaderboard
+	// and test may import everything; the packages inside cmd/leaderboard are clients.
 	allowed := map[string][]string{
 		".":                   {},
 		"internal/certs":      {},
@@ -137,8 +130,7 @@ func TestImportsPointInward(t *testing.T) {
 	}
 }
 
-// Each rule forbids some packages to depend on other packages, directly or through further
-// packages. The rules also apply to the tests of a package.
+// The rules also forbid indirect imports, and imports in tests.
 func TestForbiddenImports(t *testing.T) {
 	rules := []struct {
 		rule     string
@@ -170,9 +162,8 @@ func TestForbiddenImports(t *testing.T) {
 	}
 }
 
-// dependencies returns, for each package of the module, the other packages of the module
-// that the package and its tests depend on. It includes indirect dependencies. All paths
-// are as shortPath returns them.
+// dependencies returns, by shortPath, the other packages of the module that each package
+// and its tests depend on, directly or not.
 func dependencies(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-deps", "-test", "-f", `{{.ImportPath}}{{"\t"}}{{join .Deps ","}}`, module+"/...").Output()
@@ -198,15 +189,14 @@ func dependencies(t *testing.T) map[string]map[string]bool {
 	return all
 }
 
-// testedPackage returns the path of the package that a path of "go list -test" stands for.
-// The test of the package x adds the paths "x [x.test]", "x_test [x.test]" and "x.test".
+// testedPackage returns the package x for the paths "x [x.test]", "x_test [x.test]" and
+// "x.test" of "go list -test".
 func testedPackage(path string) string {
 	path, _, _ = strings.Cut(path, " ")
 	return strings.TrimSuffix(strings.TrimSuffix(path, ".test"), "_test")
 }
 
-// Only the listed parts of the module may import a driver. The field tests lists further parts,
-// which may import the driver in tests only.
+// tests lists further parts of the module, which may import the driver in tests only.
 func TestDriversHaveOnePlace(t *testing.T) {
 	places := map[string]struct{ code, tests []string }{
 		"github.com/cockroachdb/pebble": {code: []string{"storage/pebble", "test"}},
@@ -215,9 +205,9 @@ func TestDriversHaveOnePlace(t *testing.T) {
 		"github.com/IBM/sarama":         {code: []string{"consumer", "producer", "internal/kafka", "test"}},
 		"google.golang.org/grpc":        {code: []string{"api", "cmd", "test"}},
 		"github.com/grpc-ecosystem":     {code: []string{"api"}},
-		// The fake brokers of the tests. Tests of cmd run "leaderboard topics" with them.
+		// fake brokers; tests of cmd run "leaderboard topics" with them
 		"github.com/twmb/franz-go": {tests: []string{"consumer", "producer", "internal/kafka", "test", "cmd/leaderboard"}},
-		// Only tests simulate network faults (toxiproxy) and check histories (porcupine).
+		// faults of the network, and checks of histories
 		"github.com/Shopify/toxiproxy":      {tests: []string{"test"}},
 		"github.com/anishathalye/porcupine": {tests: []string{"test"}},
 	}

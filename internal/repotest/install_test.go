@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Users can install the program with the command go install PATH@VERSION. The command rejects a
-// go.mod with the directive replace or exclude, and a package whose name is not main.
+// go install PATH@VERSION rejects a go.mod with the directive replace or exclude, and a
+// package whose name is not main.
 func TestProgramInstallsFromItsPath(t *testing.T) {
 	output := func(args ...string) []byte {
 		cmd := exec.Command("go", args...)

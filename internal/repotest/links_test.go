@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Every relative link in a document must name an existing file or folder. If the link
-// names a heading of a document, the document must have that heading.
+// A link must name an existing file, folder or heading.
 func TestLinksOfDocuments(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	links := 0
@@ -48,8 +47,8 @@ func prose(t *testing.T, name string) string {
 	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(string(text), "")
 }
 
-// anchors returns the anchors that GitHub gives the headings of a document: the heading
-// in lower case, without punctuation, with hyphens for spaces.
+// anchors returns the anchors that GitHub gives the headings of a document: the heading in
+// lower case, without punctuation, with hyphens for spaces.
 func anchors(t *testing.T, name string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}

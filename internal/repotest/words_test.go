@@ -14,11 +14,9 @@ import (
 	"unicode"
 )
 
-// root is the path of the repository's root, relative to this package.
 const root = "../.."
 
-// trackedFiles returns the files of the repository whose names have one of the given
-// endings, or all files if no ending is given.
+// trackedFiles returns the files with one of the given endings, or all files.
 func trackedFiles(t *testing.T, endings ...string) []string {
 	t.Helper()
 	out, err := exec.Command("git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard").Output()
@@ -41,9 +39,8 @@ func trackedFiles(t *testing.T, endings ...string) []string {
 	return files
 }
 
-// retired lists the retired words, in all their forms, with their replacement. In the folders and
-// files of the field allow, the words have another meaning, which the comment beside the field
-// states.
+// retired lists the retired words with their replacement. In the folders and files of
+// allow, the words have the meaning in the comment beside.
 var retired = []struct {
 	words       string
 	replacement string
@@ -66,15 +63,13 @@ var retired = []struct {
 	{"world worlds", "app", nil},
 	{"explain explains explained", "body errors, or the action", nil},
 	{"wire", "protoconv", nil},
-	{"pause pauses paused pausing", "cooldown", []string{"test/cluster", "test/faults"}}, // there, a test suspends a process
-	{"letter letters", "deadLetter", []string{"cache/redis/read.go"}},                    // there, letters name the counts of a reply
+	{"pause pauses paused pausing", "cooldown", []string{"test/cluster", "test/faults"}}, // a test suspends a process
+	{"letter letters", "deadLetter", []string{"cache/redis/read.go"}},                    // the counts of a reply
 }
 
-// compounds are names of two words that contain a retired word and have a meaning of their
-// own in the field.
+// compounds contain a retired word but have a meaning of their own.
 var compounds = strings.NewReplacer("dead letters", "", "dead letter", "")
 
-// retiredWords returns the retired words of a name in a file, with their replacements.
 func retiredWords(name, file string) map[string]string {
 	found := map[string]string{}
 	for w := range strings.FieldsSeq(compounds.Replace(strings.Join(words(name), " "))) {
@@ -87,15 +82,14 @@ func retiredWords(name, file string) map[string]string {
 	return found
 }
 
-// retiredWhole is a map from retired names to their replacements. A longer name may contain a
-// retired name.
+// A longer name may contain a name of retiredWhole.
 var retiredWhole = map[string]string{
 	"Ask": "Do", "Most": "MaxBatch", "Number": "AssignRanks", "Succeed": "RankAfter",
 	"Fine": "Up", "Refuses": "Refuse", "Hangs": "Hang", "atOnce": "batch limit",
 }
 
-// words returns the words of an identifier in lower case: http and server for
-// HTTPServer, row and key for row_key.
+// words returns the words of an identifier in lower case: http and server for HTTPServer,
+// row and key for row_key.
 func words(name string) []string {
 	var all []string
 	runes := []rune(name)
@@ -115,8 +109,7 @@ func words(name string) []string {
 	return append(all, strings.ToLower(strings.Trim(string(runes[start:]), "_")))
 }
 
-// No file and no declaration may use a retired name. Formats on disk and on the wire keep their
-// names. In the code, these names are strings, which the test does not check.
+// The test does not check strings, so formats on disk and on the wire keep their names.
 func TestRetiredNames(t *testing.T) {
 	for _, name := range trackedFiles(t) {
 		stem, _, _ := strings.Cut(filepath.Base(name), ".")
@@ -179,8 +172,7 @@ func TestRetiredNames(t *testing.T) {
 	}
 }
 
-// phrases is a map from the phrases that comments and documents must not contain to their
-// replacements.
+// phrases maps forbidden phrases to their replacements.
 var phrases = map[*regexp.Regexp]string{
 	regexp.MustCompile(`(?i)\bsays\s+whether\b`):                 "reports whether",
 	regexp.MustCompile(`(?i)\b(is|are|was|were|been) told\b`):    "is notified, or names who reports what",
@@ -188,8 +180,6 @@ var phrases = map[*regexp.Regexp]string{
 	regexp.MustCompile(`(?i)\b(goes|go|does|do|done) without\b`): "what is omitted, or who falls back to what",
 }
 
-// Comments and documents must not contain a retired phrase. The CHANGELOG is not
-// checked.
 func TestRetiredPhrases(t *testing.T) {
 	lineStart := regexp.MustCompile(`(?m)^\s*(//|--|#)\s?|\n`)
 	for _, name := range trackedFiles(t, ".go", ".proto", ".md", ".cql", ".lua", ".sh", ".yml", ".yaml", ".html", ".json", ".tmpl") {
