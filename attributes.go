@@ -8,11 +8,10 @@ import (
 	"strings"
 )
 
+// The values and the limit of Board.AcceptedAttributes.
 const (
-	// AnyAttribute in Board.AcceptedAttributes means that submitted results may have any
-	// attribute.
-	AnyAttribute = "*"
-	// MaxAcceptedAttributes is the largest number of Board.AcceptedAttributes.
+	// AnyAttribute as an accepted attribute means all.
+	AnyAttribute          = "*"
 	MaxAcceptedAttributes = 64
 )
 
@@ -44,8 +43,7 @@ func (b *Board) equalByDefault(o *Board) bool {
 	return !b.StrictSubmits && len(b.AcceptedAttributes) == 0 && (len(o.AcceptedAttributes) == 0 || slices.Contains(o.AcceptedAttributes, AnyAttribute))
 }
 
-// comparedAttributes returns the AcceptedAttributes of b and of o that SameAs compares. If
-// equalByDefault is true for b and o, in either order, both lists are empty.
+// comparedAttributes returns the AcceptedAttributes of b and of o that SameAs compares.
 func (b *Board) comparedAttributes(o *Board) (x, y []string) {
 	isKept := func(name string) bool {
 		return slices.Contains(b.KeptAttributes, name) || slices.Contains(o.KeptAttributes, name)
@@ -56,16 +54,15 @@ func (b *Board) comparedAttributes(o *Board) (x, y []string) {
 	return slices.DeleteFunc(slices.Clone(b.AcceptedAttributes), isKept), slices.DeleteFunc(slices.Clone(o.AcceptedAttributes), isKept)
 }
 
-// AcceptsAny reports whether results that are submitted to b may have any attribute:
-// AcceptedAttributes has [AnyAttribute], or b has neither AcceptedAttributes nor
-// StrictSubmits. It is false if b is linked.
+// AcceptsAny reports whether submitted results may have any attribute. It is false if b is
+// linked.
 func (b *Board) AcceptsAny() bool {
 	return b.Source == nil && (slices.Contains(b.AcceptedAttributes, AnyAttribute) || !b.StrictSubmits && len(b.AcceptedAttributes) == 0)
 }
 
-// Accept adds names to AcceptedAttributes and to KeptAttributes, except names that
-// AcceptedAttributes or [Board.Attributes] have. If b is linked or accepts any attribute,
-// Accept adds nothing. It adds no more than MaxAcceptedAttributes allows.
+// Accept adds names to AcceptedAttributes and to KeptAttributes, unless the board has them
+// already. If b is linked or accepts any attribute, it adds nothing. It stops at
+// MaxAcceptedAttributes.
 func (b *Board) Accept(names []string) {
 	if b.Source != nil || b.AcceptsAny() {
 		return
@@ -78,8 +75,8 @@ func (b *Board) Accept(names []string) {
 	}
 }
 
-// Declared returns the attributes that b uses: those of its divisions, removed ones
-// included, and on a linked board those of Source.Match.
+// Declared returns the attributes of b's divisions, removed ones included, and on a linked
+// board those of Source.Match.
 func (b *Board) Declared() []string {
 	if b.Source == nil {
 		return b.talliedAttributes()
@@ -87,8 +84,8 @@ func (b *Board) Declared() []string {
 	return slices.Concat(b.talliedAttributes(), slices.Sorted(maps.Keys(b.Source.Match)))
 }
 
-// declares reports whether b uses an attribute, or accepts it in submitted results. Removed
-// divisions count, because stored results and game servers may still have their attributes.
+// declares reports whether b uses or accepts an attribute. Removed divisions count, because
+// stored results and game servers may still have their attributes.
 func (b *Board) declares(attribute string) bool {
 	matched := false
 	if b.Source != nil {

@@ -9,8 +9,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// On a strict board, each attribute must be declared, and each tie-breaker in which lower
-// values are better must be given.
 func TestCheckSubmit(t *testing.T) {
 	ties := []leaderboard.TieBreaker{{Name: "wins"}, {Name: "falls", Order: leaderboard.LowerFirst}}
 	lax := leaderboard.Board{ID: "b", Divisions: []string{"gender", "gender+age"}, TieBreakers: ties}
@@ -111,9 +109,7 @@ func TestKeptAttributesAreNoDifference(t *testing.T) {
 	}
 }
 
-// A board that is not strict and has no accepted attributes accepts any attribute. SameAs
-// treats it as equal to a board with AnyAttribute, and to a strict board without accepted
-// attributes.
+// Earlier builds created boards without StrictSubmits.
 func TestBoardsOfEarlierBuildsAcceptAllAttributes(t *testing.T) {
 	lax := leaderboard.Board{ID: "b", CreatedAt: time.Now()}
 	strict := leaderboard.Board{ID: "b", StrictSubmits: true}

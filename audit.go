@@ -11,12 +11,10 @@ const SystemActor = "system"
 
 // Act is a record of an administrative act.
 type Act struct {
-	// ID and At identify the act.
 	ID string `json:"id"`
-	// At is the time of the act. For acts of SystemActor it is when the act was due.
+	// At is the time of the act, or for acts of SystemActor when the act was due.
 	At time.Time `json:"at"`
-	// Actor is the administrator, or SystemActor. It is empty if the administrator is
-	// unknown.
+	// Actor is the administrator, SystemActor, or empty if unknown.
 	Actor     string   `json:"actor,omitempty"`
 	RequestID string   `json:"request_id,omitempty"`
 	Action    string   `json:"action"` // such as "board.update"
@@ -25,7 +23,7 @@ type Act struct {
 	// Failed means that the act returned an error, so its effect is unknown. The service
 	// records an act before performing it, and a failure as a second record.
 	Failed bool `json:"failed,omitempty"`
-	// Erased means that the act concerned a user whose data has since been erased.
+	// Erased means that the user of the act has since been erased.
 	Erased bool `json:"erased,omitempty"`
 	ActDetail
 }
@@ -40,19 +38,19 @@ type ActDetail struct {
 	After  string `json:"after,omitempty"`
 }
 
-// Redacted returns a copy of a whose ActDetail is empty and whose Erased is true.
+// Redacted returns a copy of a without ActDetail, with Erased set.
 func (a Act) Redacted() Act {
 	a.ActDetail, a.Erased = ActDetail{}, true
 	return a
 }
 
-// ActKey identifies an act. The audit log is ordered by this key.
+// ActKey identifies an act and orders the audit log.
 type ActKey struct {
 	At time.Time
 	ID string
 }
 
-// Key returns the key of a.
+// Key identifies the act.
 func (a *Act) Key() ActKey { return ActKey{a.At, a.ID} }
 
 // Compare orders acts by time, the newest first, then by id.

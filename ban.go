@@ -20,12 +20,11 @@ type Ban struct {
 	Revision int64 `json:",omitempty"`
 	Banned   bool
 	Reason   string // for operators, at most 256 bytes
-	// Actor is the administrator who set this state, if known.
-	Actor string `json:",omitempty"`
-	At    time.Time
-	// Until is when the ban ends; zero means never. The store does not end the ban itself:
-	// see [UserStore].BansEnding. After the end, Until stays set until the ranks include
-	// the user again.
+	Actor    string `json:",omitempty"`
+	At       time.Time
+	// Until is when the ban ends; zero means never. The store does not end the ban: see
+	// [UserStore].BansEnding. After the end, Until stays set until the ranks include the
+	// user again.
 	Until time.Time `json:",omitzero"`
 }
 
@@ -34,7 +33,7 @@ type BanKey struct {
 	Board BoardID
 }
 
-// Key returns the key of b.
+// Key identifies the ban.
 func (b *Ban) Key() BanKey { return BanKey{b.User, b.Board} }
 
 // InForce reports whether b hides the user at the time t.
@@ -42,16 +41,16 @@ func (b *Ban) InForce(t time.Time) bool {
 	return b.Banned && (b.Until.IsZero() || t.Before(b.Until))
 }
 
-// Concerns reports whether b is a ban on the given board, on its source, or on every board.
+// Concerns reports whether b is a ban on the board, on its source, or on every board.
 func (b *Ban) Concerns(board *Board) bool {
 	return b.Board == "" || b.Board == board.ID || board.Source != nil && b.Board == board.Source.Board
 }
 
-// Hides reports whether b hides the user's entries on a board. It ignores b.Until.
+// Hides reports whether b hides the user's entries on a board, regardless of b.Until.
 func (b *Ban) Hides(board *Board) bool { return b.Banned && b.Concerns(board) }
 
-// Compare orders the states of one user and board. Revision decides, then Banned, then
-// Until, of which zero is the latest. The other fields decide the remaining ties.
+// Compare orders the states of one user and board by Revision, then Banned, then Until, of
+// which zero is the latest. The other fields decide the remaining ties.
 func (b *Ban) Compare(o *Ban) int {
 	return cmp.Or(
 		cmp.Compare(b.Revision, o.Revision), compareBool(b.Banned, o.Banned),

@@ -12,29 +12,23 @@ import (
 	"time"
 )
 
-// Score is a number of its board's units, multiplied by 10 to the power of
-// [Board].Decimals. With the unit "EUR" and 2 decimals, the score 1234 is 12.34 EUR. Its
-// magnitude is at most [MaxScore].
+// Score is a number of its board's units times 10^[Board].Decimals. With the unit "EUR" and
+// 2 decimals, 1234 is 12.34 EUR. Its magnitude is at most [MaxScore].
 type Score int64
 
+// The limits and defaults of boards and scores.
 const (
-	// MaxScore is the largest magnitude of a score, of points and of a tie-breaker. JSON
-	// clients and Redis hold integers exactly up to 2^53.
-	MaxScore Score = 1 << 53
-	// MaxTieBreakers is the largest number of a board's tie-breakers.
-	MaxTieBreakers = 24
-	// MaxDivisions is the largest number of a board's divisions, crossed ones included.
-	MaxDivisions = 8
-	// MaxDecimals is the largest number of decimals that a board displays.
-	MaxDecimals = 9
-	// MaxTitleBytes is the largest length of a board's title.
+	// MaxScore also bounds points and tie-breakers. JSON clients and Redis hold integers
+	// exactly up to 2^53.
+	MaxScore       Score = 1 << 53
+	MaxTieBreakers       = 24
+	// MaxDivisions includes crossed divisions.
+	MaxDivisions  = 8
+	MaxDecimals   = 9
 	MaxTitleBytes = 256
-	// MaxUnitBytes is the largest length of a board's unit.
-	MaxUnitBytes = 32
-	// MinHalfLife is the shortest half-life of a decay board.
-	MinHalfLife = time.Second
-	// MaxHalfLife is the longest half-life of a decay board.
-	MaxHalfLife = 100 * 365 * 24 * time.Hour
+	MaxUnitBytes  = 32
+	MinHalfLife   = time.Second
+	MaxHalfLife   = 100 * 365 * 24 * time.Hour
 	// DefaultGrace is the [Schedule].Grace of a board whose creator set none.
 	DefaultGrace = 24 * time.Hour
 )
@@ -53,25 +47,24 @@ type Policy int8
 
 // The policies.
 const (
-	Best   Policy = iota // the entry is the best result
-	Sum                  // the entry is the sum of the results' points
-	Latest               // the entry is the result with the latest event time
-	Decay                // the entry is the sum of the results' points, which halve with each half-life
+	Best   Policy = iota // the best result
+	Sum                  // the sum of the results' points
+	Latest               // the result with the latest event time
+	Decay                // the sum of the results' points, which halve with each half-life
 )
 
-// Method is a way to number ranks when standings have the same rank key. See
+// Method is a way to number ranks of standings with the same rank key. See
 // https://en.wikipedia.org/wiki/Ranking.
 type Method int8
 
-// The methods. Each comment shows the ranks of four standings, of which the second and the
-// third have the same rank key.
+// In the comments, the second and the third of four standings have the same rank key.
 const (
 	// Competition gives 1-2-2-4: 1 plus the number of standings with a better rank key.
 	Competition Method = iota
 	// Dense gives 1-2-2-3: 1 plus the number of distinct better rank keys.
 	Dense
-	// Ordinal gives 1-2-3-4: the position in the ladder. Standings with the same rank key
-	// are ordered by achieved_at, the earliest first, then by user id.
+	// Ordinal gives 1-2-3-4: the position in the ladder. achieved_at, the earliest first,
+	// then the user id orders standings with the same rank key.
 	Ordinal
 )
 
@@ -120,15 +113,13 @@ func parseEnum[E ~int8](field string, names []string, text []byte, dst *E) error
 }
 
 // TieBreaker is an integer column of a board. Standings with equal scores rank by the first
-// tie-breaker, then by the second, and so on.
+// tie-breaker, then by the next.
 type TieBreaker struct {
 	Name  string `json:"name"`
 	Order Order  `json:"order"`
 }
 
-// Board is a ranking with its rules. Order, Policy, HalfLife, TieBreakers, Floor, Matches,
-// Source and the Kind, Days and TimeZone of Season are fixed. [Board.Amend] can change the
-// other settings.
+// Board is a ranking with its rules. [Board.Amend] lists the settings that may change.
 type Board struct {
 	ID    BoardID `json:"board_id"`
 	Title string  `json:"title,omitempty"` // for display, at most MaxTitleBytes

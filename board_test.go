@@ -14,8 +14,7 @@ import (
 
 func scoreOf(s Score) *Score { return &s }
 
-// race returns a valid board with the policy Best and almost every setting that Best
-// allows.
+// race returns a valid board with almost every setting that Best allows.
 func race() Board {
 	return Board{
 		ID: "marathon", Title: "Marathon", Order: LowerFirst, Policy: Best,
@@ -64,7 +63,7 @@ func TestBoardValidate(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*Board)
-		fields string // the invalid fields, in any order
+		fields string // in any order
 	}{
 		{"valid", func(*Board) {}, ""},
 		{"no id", func(b *Board) { b.ID = "" }, "board_id"},
@@ -221,7 +220,6 @@ func TestClosesAt(t *testing.T) {
 	if closedBefore, closedThen := b.Closed(november, closes.Add(-1)), b.Closed(november, closes); closedBefore || !closedThen {
 		t.Errorf("Closed = %v before the end of the grace and %v at its end, want false, then true", closedBefore, closedThen)
 	}
-	// A new board accepts results of old seasons until its own grace has passed.
 	old, err := b.Season.ByID("187211")
 	if err != nil {
 		t.Fatal(err)

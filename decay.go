@@ -29,9 +29,9 @@ import (
 // count depends on the latest of all terms only, not on the order of arrival.
 const decayBlock = 256
 
-// decaySum is a user's sum V. It is immutable. The zero decaySum has no terms.
+// decaySum is a user's sum V. It is immutable.
 type decaySum struct {
-	*decayParts // nil if no term has points; never modified once set
+	*decayParts // nil if no term has points
 }
 
 // decayParts contains a sum as two parts, one for each block. The unit of a part is
@@ -47,8 +47,7 @@ type decayParts struct {
 // terms than one user can have.
 type int576 [9]uint64
 
-// add returns d extended by p points at the time t, in Unix microseconds. h is the
-// half-life in microseconds, at least 10^6.
+// t is in Unix microseconds. h is the half-life in microseconds, at least 10^6.
 func (d decaySum) add(p, t, h int64) decaySum {
 	if p == 0 {
 		return d
@@ -126,8 +125,7 @@ func floorDiv(a, b int64) (q, r int64) {
 type fraction [4]uint64
 
 // exp2 returns 2^(r/h) - 1 for 0 <= r < h. For r = 0 the result is exact. Otherwise it is
-// too small by at most 2^-245. exp2 uses integers only, so the result is the same on every
-// machine.
+// too small by at most 2^-245. It uses integers only, so it is the same on every machine.
 //
 // If r/h is 0.d1d2d3… in base 256, then 2^(r/h) is the product of 2^(d1/256), 2^(d2/256^2),
 // and so on. digitPowers has the factors. See Muller, "Elementary Functions: Algorithms and
@@ -203,9 +201,9 @@ const (
 	decayPositive = 0x81
 )
 
-// appendKey appends the key of d, decayKeyLen bytes. The smaller of two sums has the
-// smaller key. Only sums with the same sign, exponent and first 160 bits of the mantissa
-// have equal keys. The key of a zero sum is that of a sum without terms.
+// appendKey appends the key of d, decayKeyLen bytes. Of two sums, the smaller has the
+// smaller key, or an equal key if the sign, the exponent and the first 160 bits of the
+// mantissa are equal.
 //
 // The key begins with a byte for the sign. A sum that is not zero equals ±f·2^x, with the
 // mantissa f, 1/2 <= f < 1, and the exponent x. The next 8 bytes are x, mapped by [biased].
@@ -267,9 +265,9 @@ func (d decaySum) appendKey(dst []byte) []byte {
 	return append(dst, key[:]...)
 }
 
-// decayScore returns how many points the sum with the given key is worth at the time t. t
-// and the half-life h are in microseconds. The value is rounded to the nearest integer, a
-// half away from zero, and limited to ±[MaxScore].
+// decayScore returns how many points the sum with the given key is worth at the time t,
+// rounded to the nearest integer, a half away from zero, and limited to ±[MaxScore]. t and
+// the half-life h are in microseconds.
 //
 // Keys are rounded towards zero, so a value halfway between two integers may be slightly
 // smaller. decayScore therefore first multiplies the value by 1 + 2^-110.
@@ -394,11 +392,10 @@ func (f fraction) plusOne() *big.Int {
 }
 
 const (
-	// maxDecayBlock bounds the magnitude of a block's number. If the half-life is one second, the
-	// earliest time in int64 microseconds reaches this bound.
+	// With a half-life of one second, the earliest time in int64 microseconds reaches
+	// maxDecayBlock.
 	maxDecayBlock = 1<<63/1_000_000/decayBlock + 1
-	// maxDecayBytes is the largest length of an encoded part in bytes. A part of this length can hold
-	// the sum of 2^66 terms of 2^53 points.
+	// A part of maxDecayBytes can hold the sum of 2^66 terms of 2^53 points.
 	maxDecayBytes = 67
 )
 
@@ -429,8 +426,7 @@ func (x *int576) appendBinary(dst []byte) []byte {
 	return append(append(dst, byte(len(short))), short...)
 }
 
-// decodeDecaySum is the inverse of appendBinary. It returns [ErrFormat] for bytes that
-// appendBinary cannot produce.
+// decodeDecaySum returns [ErrFormat] for bytes that appendBinary cannot produce.
 func decodeDecaySum(data []byte) (decaySum, error) {
 	if len(data) == 0 {
 		return decaySum{}, nil
@@ -458,8 +454,7 @@ func decodeDecaySum(data []byte) (decaySum, error) {
 	return sum, nil
 }
 
-// setBytes sets x to an integer of at most 72 bytes, in two's complement, most significant
-// byte first.
+// b has at most 72 bytes, in two's complement, most significant byte first.
 func (x *int576) setBytes(b []byte) {
 	var full [8 * len(x)]byte
 	if len(b) > 0 && b[0] >= 0x80 {

@@ -57,8 +57,7 @@ func oracleExponent(t, h int64) (e, remainder int64) {
 	return q.Int64(), r.Int64()
 }
 
-// oracleSum computes the sum V of terms by its definition in decay.go, as sum·2^exp. It
-// ignores the terms that are too old to count.
+// oracleSum computes V by its definition in decay.go, as sum·2^exp.
 func oracleSum(h int64, terms []term) (sum *big.Int, exp int64) {
 	latest := int64(math.MinInt64)
 	for _, x := range terms {
@@ -84,8 +83,7 @@ func oracleSum(h int64, terms []term) (sum *big.Int, exp int64) {
 	return sum, cut - 160
 }
 
-// oracleAt returns the sum of the values of terms at a time, and the sum of their
-// magnitudes.
+// oracleAt returns the sum of the values of terms at a time, and of their magnitudes.
 func oracleAt(at, h int64, terms []term) (sum, size *big.Float) {
 	sum, size = newFloat(), newFloat()
 	for _, x := range terms {
@@ -244,7 +242,7 @@ func TestExp2AgainstSeries(t *testing.T) {
 	}
 }
 
-// The sums must equal those of the oracle to the last bit, in any order of the terms.
+// The sums must equal those of the oracle, in any order of the terms.
 func TestDecaySumAgainstDefinition(t *testing.T) {
 	rng := newRand(t)
 	for range 800 {
@@ -336,7 +334,6 @@ func TestDecayKeepsTheTermsOfTwoBlocks(t *testing.T) {
 	}
 }
 
-// The order of two keys must be that of the exact sums and of the values in floating point.
 func TestDecayOrder(t *testing.T) {
 	rng := newRand(t)
 	near := 0
@@ -362,7 +359,6 @@ func TestDecayOrder(t *testing.T) {
 		y, yExp := oracleSum(h, b)
 		exp := min(xExp, yExp)
 		gap := new(big.Int).Sub(x.Lsh(x, uint(xExp-exp)), y.Lsh(y, uint(yExp-exp)))
-		// A key has 160 bits of the sum.
 		tie := got == 0 && gap.BitLen() <= x.BitLen()-159
 		if got != gap.Sign() && !tie {
 			t.Fatalf("half-life %d: keys of %v and %v compare as %d, want %d, as the exact sums", h, a, b, got, gap.Sign())
@@ -398,7 +394,7 @@ func TestDecayScoreAgainstReal(t *testing.T) {
 		off := newFloat().Sub(up, newFloat().SetInt64(want)) // distance from the value at which rounding changes
 		if off.Sign() < 0 {
 			inside++
-			want, _ = up.Int64() // rounded down
+			want, _ = up.Int64()
 			off.Sub(up, newFloat().SetInt64(want))
 			off.Sub(half, off.Abs(off.Sub(off, half)))
 		}
@@ -535,7 +531,6 @@ func FuzzDecodeDecaySum(f *testing.F) {
 	})
 }
 
-// decayScore must return a score within ±MaxScore even for an invalid key.
 func FuzzDecayScore(f *testing.F) {
 	f.Add(keyOf(sumTerms(1e6, term{5, 1e6})), int64(2e6), int64(1e6))
 	f.Add(bytes.Repeat([]byte{0xff}, decayKeyLen), int64(math.MinInt64), int64(1e6))

@@ -64,7 +64,7 @@ func (d Division) Parts() []Division {
 
 func attributesIn(name string) []string { return strings.Split(name, crossing) }
 
-// splitValues returns the values of a crossed division, or false if an escape is invalid.
+// splitValues returns false if an escape is invalid.
 func splitValues(s string) (values []string, ok bool) {
 	var value strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -83,9 +83,8 @@ func splitValues(s string) (values []string, ok bool) {
 	return append(values, value.String()), true
 }
 
-// ParseDivision is the inverse of [Division.String]. A value may contain any printable
-// character. The empty string is the overall board. ParseDivision returns a [FieldError]
-// for any other form.
+// ParseDivision is the inverse of [Division.String]. It returns a [FieldError] for an
+// invalid form.
 func ParseDivision(s string) (Division, error) {
 	if s == "" {
 		return Division{}, nil
@@ -120,7 +119,7 @@ func ParseDivision(s string) (Division, error) {
 func (d Division) Overall() bool { return d == Division{} }
 
 // String returns "attribute:value", or "attribute+attribute:value+value" with the
-// backslashes of [Division].Value. For the overall board, it returns the empty string.
+// backslashes of [Division].Value, or "" for the overall board.
 func (d Division) String() string {
 	if d.Overall() {
 		return ""
@@ -205,12 +204,12 @@ func (b *Board) validateDivisions() (errs []error) {
 // MaxDivisionChanges is the largest number of changes of a board's divisions.
 const MaxDivisionChanges = 30
 
-// Rules returns the number of changes of b's divisions. An entry stores the Rules of the
-// divisions that it follows: 0 is the list that b was created with.
+// Rules returns the number of changes of b's divisions. An entry follows the divisions with
+// certain Rules: 0 is the list that b was created with.
 func (b *Board) Rules() int { return len(b.PastDivisions) }
 
-// WithRules returns b with the divisions that it had after the given number of changes, or
-// b itself if there were not more changes.
+// WithRules returns b with the divisions after the given number of changes, or b itself if
+// there were not more.
 func (b *Board) WithRules(rules int) *Board {
 	if rules >= len(b.PastDivisions) {
 		return b
@@ -221,9 +220,8 @@ func (b *Board) WithRules(rules int) *Board {
 }
 
 // amendDivisions sets b's divisions to those of proposal, and b.Unfilled. Divisions that b
-// keeps stay in its order, before the new ones: another order alone is no change. If
-// proposal has no RecountLease, the recount has ended, and Unfilled has the new divisions
-// only.
+// keeps stay in its order, before the new ones: another order alone is no change. Without a
+// RecountLease, the recount has ended, and Unfilled has the new divisions only.
 func (b *Board) amendDivisions(proposal *Board) error {
 	if errs := proposal.validateDivisions(); errors.Join(errs...) != nil {
 		return errors.Join(errs...)
@@ -259,12 +257,12 @@ func (b *Board) amendDivisions(proposal *Board) error {
 	return nil
 }
 
-// IsFilling reports whether the ladders of the division name, an element of Divisions, may
-// lack users: see [Board].Unfilled.
+// IsFilling reports whether the ladders of the division name may lack users: see
+// [Board].Unfilled.
 func (b *Board) IsFilling(name string) bool { return slices.Contains(b.Unfilled, name) }
 
 // EveryDivision returns the elements that Divisions has or had, in the order in which they
-// were added. A change of the divisions only appends to this list.
+// were added.
 func (b *Board) EveryDivision() []string {
 	if len(b.PastDivisions) == 0 {
 		return b.Divisions
@@ -280,12 +278,10 @@ func (b *Board) EveryDivision() []string {
 	return all
 }
 
-// Attributes returns the attributes of b's divisions, each once, in the order of their
-// first use.
+// Attributes returns the attributes of b's divisions, each once, in the order of first use.
 func (b *Board) Attributes() []string { return attributesOf(b.Divisions) }
 
-// talliedAttributes returns the attributes whose values a tally keeps, in the order of
-// their first use in EveryDivision.
+// talliedAttributes are those whose values a tally keeps, in the order of first use.
 func (b *Board) talliedAttributes() []string { return attributesOf(b.EveryDivision()) }
 
 func attributesOf(divisions []string) []string {
@@ -304,8 +300,7 @@ func attributesOf(divisions []string) []string {
 }
 
 // divisionsOf returns the divisions of a user, in the order of b.Divisions. values has the
-// user's values of b.talliedAttributes, in the same order, and may be shorter. A missing
-// value is empty.
+// user's values of b.talliedAttributes, and may be shorter. A missing value is empty.
 func (b *Board) divisionsOf(values []attribute) []Division {
 	if len(values) == 0 {
 		return nil

@@ -12,13 +12,13 @@ const MaxEarlyEnds = 1000
 // EarlyEnd is the end of a season that an administrator ended before its time.
 type EarlyEnd struct {
 	ID SeasonID  `json:"id"`
-	At time.Time `json:"at"` // the season's end, in place of the scheduled end
+	At time.Time `json:"at"` // in place of the scheduled end
 	// DecidedAt is when the administrator ended the season, not before At. The season's
-	// grace begins then, because callers did not know of the early end before.
+	// grace begins then.
 	DecidedAt time.Time `json:"decided_at"`
 }
 
-// EarlyEnd returns the early end of a season, and reports whether the season has one.
+// EarlyEnd returns the early end of a season, if it has one.
 func (s *Schedule) EarlyEnd(id SeasonID) (EarlyEnd, bool) {
 	i, ok := s.findEnd(id)
 	if !ok {
@@ -32,9 +32,9 @@ func (s *Schedule) findEnd(id SeasonID) (int, bool) {
 }
 
 // EndEarly adds an early end to s, or replaces the season's early end. e.At must be after
-// the start of the season, before its end, and before its earlier early end. Errors:
-// [ErrSeasonNotFound] if s has no season e.ID; a [FieldError] if e.At is not in this range,
-// if s is rolling, or if s would have more than [MaxEarlyEnds] early ends.
+// the start of the season and before its present end. Errors: [ErrSeasonNotFound]; a
+// [FieldError] if e.At is not in this range, if s is rolling, or if s would have more than
+// [MaxEarlyEnds] early ends.
 func (s *Schedule) EndEarly(e EarlyEnd) error {
 	season, err := s.ByID(e.ID)
 	if err != nil {
@@ -79,8 +79,8 @@ func (s *Schedule) checkEnds(proposal *Schedule) error {
 	return nil
 }
 
-// After returns the first season of s that begins at t or later. It returns false if s has
-// no such season in the years 1 to 9999. s must not be rolling.
+// After returns the first season that begins at t or later. It returns false if there is
+// none in the years 1 to 9999. s must not be rolling.
 func (s *Schedule) After(t time.Time) (Season, bool) {
 	if s.Kind == Explicit {
 		for _, w := range s.Windows {
@@ -98,7 +98,7 @@ func (s *Schedule) After(t time.Time) (Season, bool) {
 }
 
 // EndedEarly reports whether the event time of r is at or after the early end of r's season
-// on b. Such a result does not count. For a retraction, EndedEarly returns false.
+// on b. For a retraction, it returns false.
 func (b *Board) EndedEarly(r *MatchResult) bool {
 	e, ok := b.Season.EarlyEnd(r.Season)
 	return ok && !r.Retracted && !r.AchievedAt.Before(e.At)

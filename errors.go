@@ -7,24 +7,22 @@ import (
 
 // Callers test for these errors with [errors.Is].
 var (
-	// ErrInvalid means that an argument is not allowed. Every [FieldError] wraps ErrInvalid.
+	// ErrInvalid means that an argument is not allowed.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrBoardNotFound means that no board has the id.
 	ErrBoardNotFound = errors.New("board not found")
 	// ErrBoardExists means that a different board has the same id: see [Board.SameAs].
 	ErrBoardExists = errors.New("board exists with other rules")
-	// ErrEntryNotFound means that the user has no entry, or that a ban hides the entry.
+	// ErrEntryNotFound means that the user has no entry, or that a ban hides it.
 	ErrEntryNotFound = errors.New("entry not found")
 	// ErrResultNotFound means that the store has no match result with the id.
 	ErrResultNotFound = errors.New("match result not found")
 	// ErrNotSealed means that the season has no final standings yet.
-	ErrNotSealed = errors.New("season is not sealed")
-	// ErrAPIKeyNotFound means that no API key has the id or the hash.
-	ErrAPIKeyNotFound = errors.New("api key not found")
-	// ErrRankUnavailable means that the rank index cannot answer now.
+	ErrNotSealed       = errors.New("season is not sealed")
+	ErrAPIKeyNotFound  = errors.New("api key not found")
 	ErrRankUnavailable = errors.New("rank unavailable")
-	// ErrUnavailable means that a server that the operation needs does not answer. The
-	// operation may or may not have taken effect. The caller may retry it.
+	// ErrUnavailable means that a needed server does not answer. The operation may or may
+	// not have taken effect. The caller may retry it.
 	ErrUnavailable = errors.New("temporarily unavailable")
 	// ErrFormat means that this version cannot read stored bytes.
 	ErrFormat = errors.New("unknown storage format")
@@ -33,8 +31,8 @@ var (
 // FieldError describes a field of an argument whose value is not allowed. It wraps
 // [ErrInvalid].
 type FieldError struct {
-	Field   string // the field's name in JSON, such as "user_id" or "season.time_zone"
-	Problem string // what is wrong with the value, and which values are allowed
+	Field   string // in JSON, such as "user_id" or "season.time_zone"
+	Problem string // what is wrong, and which values are allowed
 }
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }

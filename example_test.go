@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// laps ranks lap times: the lowest time wins. If two times are equal, more overtakes win.
+// laps ranks lap times: the lowest time wins, then the most overtakes.
 var laps = &leaderboard.Board{
 	ID:          "laps",
 	Order:       leaderboard.LowerFirst,
@@ -26,7 +26,6 @@ var laps = &leaderboard.Board{
 
 var start = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 
-// lap returns a result of the race: a lap time in milliseconds and a number of overtakes.
 func lap(user leaderboard.UserID, match leaderboard.MatchID, ms leaderboard.Score, overtakes int64) leaderboard.MatchResult {
 	return leaderboard.MatchResult{
 		ResultKey: leaderboard.ResultKey{
@@ -42,7 +41,6 @@ func lap(user leaderboard.UserID, match leaderboard.MatchID, ms leaderboard.Scor
 	}
 }
 
-// Validate reports every fault of a board at once. Each fault is a FieldError.
 func ExampleBoard_Validate() {
 	board := leaderboard.Board{ID: "coins", Policy: leaderboard.Sum, HalfLife: time.Hour, Decimals: 12}
 	err := board.Validate()
@@ -58,7 +56,6 @@ func ExampleBoard_Validate() {
 	// <nil>
 }
 
-// A schedule computes seasons from dates.
 func ExampleSchedule_At() {
 	season, err := laps.Season.At(start)
 	if err != nil {
@@ -68,7 +65,7 @@ func ExampleSchedule_At() {
 	fmt.Println(season.ID, season.Start.Format(time.DateOnly), season.End.Format(time.DateOnly))
 	fmt.Println("accepts late results until", laps.ClosesAt(season).Format(time.RFC3339))
 
-	next, _ := laps.Season.At(season.End) // the end of a season is the start of the next
+	next, _ := laps.Season.At(season.End)
 	fmt.Println("next:", next.ID)
 	// Output:
 	// 202611 2026-11-01 2026-12-01
@@ -76,7 +73,6 @@ func ExampleSchedule_At() {
 	// next: 202612
 }
 
-// An explicit schedule lists its seasons. A time outside all listed seasons has no season.
 func ExampleSchedule_At_explicit() {
 	cups := leaderboard.Schedule{Kind: leaderboard.Explicit, Windows: []leaderboard.Season{
 		{ID: "spring-cup", Start: start.AddDate(0, -8, 0), End: start.AddDate(0, -7, 0)},
@@ -119,8 +115,6 @@ func ExampleBoard_Merge() {
 	// revision 0: SUPERSEDED
 }
 
-// On this board the best result decides. The rank key contains the score and the
-// tie-breakers.
 func ExampleBoard_Entry() {
 	var tally leaderboard.Tally
 	for _, r := range []leaderboard.MatchResult{lap("ada", "race-1", 78123, 2), lap("ada", "race-2", 77900, 0)} {
@@ -139,7 +133,6 @@ func ExampleBoard_Entry() {
 	// rank key 800000000001304c7fffffffffffffff
 }
 
-// Rank keys compare as bytes: the smaller key ranks better.
 func ExampleRankKey() {
 	key := func(ms leaderboard.Score, overtakes int64) leaderboard.RankKey {
 		r := lap("ada", "race-1", ms, overtakes)
@@ -156,7 +149,6 @@ func ExampleRankKey() {
 	// better than every time of 78123: true
 }
 
-// AssignRanks gives the entries of a ladder their ranks, by all three methods.
 func ExampleAssignRanks() {
 	var entries []leaderboard.Entry
 	for _, r := range []leaderboard.MatchResult{

@@ -6,13 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// MaxIDBytes is the largest length of a board, user or match id and of a division value, in
-// bytes of UTF-8.
+// MaxIDBytes is the largest length of a board, user or match id and of a division value.
 const MaxIDBytes = 128
 
 type (
 	// BoardID identifies a board. Board, user and match ids have 1 to [MaxIDBytes] bytes of
-	// printable UTF-8. They compare byte by byte and have no inner structure.
+	// printable UTF-8, and compare byte by byte.
 	BoardID string
 	// UserID identifies a user. A user has the same id on all boards.
 	UserID string
@@ -44,11 +43,11 @@ func (id UserID) Validate() error { return checkID("user_id", string(id)) }
 // Validate returns a [FieldError] if id breaks the limits of ids.
 func (id MatchID) Validate() error { return checkID("match_id", string(id)) }
 
-// ValidateNew returns a [FieldError] if a new result must not name this user. Stored
-// results may.
+// ValidateNew returns a [FieldError] if new results must not name this user. Stored results
+// may.
 func (id UserID) ValidateNew() error { return checkNewID("user_id", string(id)) }
 
-// ValidateNew returns a [FieldError] if a new result must not have this id. Stored results
+// ValidateNew returns a [FieldError] if new results must not have this id. Stored results
 // may.
 func (id MatchID) ValidateNew() error { return checkNewID("match_id", string(id)) }
 
@@ -74,8 +73,6 @@ func visible(r rune) bool {
 	return r != ' ' && r != brailleBlank && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// checkID returns a [FieldError] unless s is 1 to MaxIDBytes bytes of printable UTF-8, as
-// [unicode.IsPrint] defines it.
 func checkID(field, s string) error {
 	switch {
 	case s == "":

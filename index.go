@@ -6,17 +6,15 @@ import (
 	"time"
 )
 
-// View describes the ladder at the moment of an answer of a [Ranker].
+// View describes the ladder at the moment of an answer.
 type View struct {
-	// Size is the number of standings in the ladder.
 	Size int64
 	// AsOf is the time of the season's last change that the answer includes: the greatest
 	// changedAt of the last Rebuild and of the Updates after it.
 	AsOf time.Time
 }
 
-// Counts are the numbers of standings in a ladder that rank strictly better than a rank
-// key.
+// Counts are the numbers of standings that rank strictly better than a rank key.
 type Counts struct {
 	Standings int64 // users
 	Distinct  int64 // different rank keys among these users
@@ -27,25 +25,23 @@ type Neighborhood struct {
 	Standings []Standing
 	// Of is the index of the user's standing in Standings.
 	Of int
-	// NotWorse is the number of standings of the whole ladder whose rank key is equal to
-	// the user's rank key or better.
+	// NotWorse is the number of standings of the ladder with the user's rank key or a
+	// better one.
 	NotWorse int64
 }
 
 // SurveyQuery is a question about a ladder as a whole.
 type SurveyQuery struct {
-	// Positions are positions in the ladder, counted from 1.
+	// Positions count from 1.
 	Positions []int64
-	// Percents select positions by a share of the ladder, from 0 to 100. In a ladder of n
-	// standings, percent p selects the position n-⌊n×p/100⌋, but at least 1. The standing
-	// there is better than about p percent of the standings.
+	// Percents are 0 to 100. In a ladder of n standings, percent p selects the position
+	// n-⌊n×p/100⌋, but at least 1, which is better than about p percent of the standings.
 	Percents []float64
 	// Keys are rank keys, or prefixes of rank keys: see [Ranker].Count.
 	Keys []RankKey
 }
 
-// PercentPosition returns the position that percent selects in a ladder of the given size:
-// see [SurveyQuery].Percents.
+// PercentPosition returns the position that percent selects: see [SurveyQuery].Percents.
 func PercentPosition(size int64, percent float64) int64 {
 	return max(size-int64(float64(size)*percent/100), 1)
 }
@@ -69,23 +65,22 @@ type Survey struct {
 // before the season is loaded, returns [ErrRankUnavailable].
 type Ranker interface {
 	// Standings returns the standings of users, in the order given. For a user without a
-	// standing in the ladder, Ranks is zero and Key is empty.
+	// standing, Ranks is zero and Key is empty.
 	Standings(ctx context.Context, l Ladder, users []UserID, methods ...Method) ([]Standing, View, error)
 	// Page returns up to n standings, beginning at a position from 1.
 	Page(ctx context.Context, l Ladder, position int64, n int, methods ...Method) ([]Standing, View, error)
-	// PageAfter returns up to n standings that follow a sort key. The ladder need not
-	// contain that key.
+	// PageAfter returns up to n standings that follow a sort key, which need not be in the
+	// ladder.
 	PageAfter(ctx context.Context, l Ladder, after SortKey, n int, methods ...Method) ([]Standing, View, error)
 	// Around returns a user's standing with up to above standings before it and up to below
-	// standings after it. It returns [ErrEntryNotFound] if the user has no standing in the
-	// ladder.
+	// standings after it. It returns [ErrEntryNotFound] if the user has no standing.
 	Around(ctx context.Context, l Ladder, user UserID, above, below int, methods ...Method) (Neighborhood, View, error)
 	// Count returns, for each key, the number of standings that rank strictly better. A key
 	// may also be a prefix of a rank key: see [Board.ScorePrefix]. If methods are given
 	// without [Dense], [Counts].Distinct has no meaning.
 	Count(ctx context.Context, l Ladder, keys []RankKey, methods ...Method) ([]Counts, View, error)
 	// Survey returns the rank keys at the positions and percents of q, and the counts of
-	// its keys, as Count does.
+	// its keys.
 	Survey(ctx context.Context, l Ladder, q SurveyQuery, methods ...Method) (Survey, View, error)
 }
 
@@ -125,7 +120,7 @@ type LogPosition struct {
 	// Partition names the partition and the present life of its topic. No other partition
 	// ever has the same name.
 	Partition string
-	// Offset is the offset of a message. -1 means that the position is unknown.
+	// -1 means unknown
 	Offset int64
 }
 
@@ -133,18 +128,18 @@ type LogPosition struct {
 type LogSession struct {
 	// Generation is that of the Kafka consumer group. It grows with each rebalance.
 	Generation int64
-	// Partitions is the number of all partitions of the log.
+	// of the whole log
 	Partitions int
 }
 
-// Doubt states that a season in an index may have lost its last Updates, because its server
-// has changed or restarted. Until [Index].Confirm removes the doubt, reads of the season
-// return [ErrRankUnavailable].
+// Doubt states that a season may have lost its last Updates, because its server has changed
+// or restarted. Until [Index].Confirm removes the doubt, reads of the season return
+// [ErrRankUnavailable].
 type Doubt struct {
 	SeasonKey
 	// Server identifies the server that has the season now.
 	Server string
-	// Confirmed is true if this process has already confirmed the season on this server,
+	// Confirmed means that this process has already confirmed the season on this server,
 	// and made all Updates since then there. It must still confirm partitions that it has
 	// received since then.
 	Confirmed bool
@@ -159,7 +154,7 @@ type Index interface {
 	Ranker
 
 	// Update moves the user of each entry to the place of its sort key, in the overall
-	// ladder and in the ladders of its divisions. It removes the user from all earlier
+	// ladder and in the ladders of its divisions, and removes the user from all earlier
 	// places. A user whose entry is not ranked has no place. Update ignores an entry whose
 	// Version is not greater than the user's version in the index. Updates may therefore be
 	// repeated, and may arrive in any order.
@@ -185,11 +180,11 @@ type Index interface {
 	// the parts of the users whose standings are lost, maybe for all users. scan must
 	// return the entries of exactly the users of the part.
 	Restore(ctx context.Context, b *Board, s SeasonKey, changedAt time.Time, scan func(Part) iter.Seq2[Entry, error]) error
-	// Synced reports whether the effect of every Update of the given seasons so far is in
-	// the index. Without arguments, it considers all seasons. It ignores Updates of seasons
-	// that every process treats as not loaded. A caller that can repeat an Update, even
-	// after a crash, must stay able to until Synced returns true. Otherwise the index may
-	// lack the Update for ever.
+	// Synced reports whether the effect of every Update of the given seasons, or of all
+	// seasons, so far is in the index. It ignores Updates of seasons that every process
+	// treats as not loaded. A caller that can repeat an Update, even after a crash, must
+	// stay able to until Synced returns true. Otherwise the index may lack the Update for
+	// ever.
 	Synced(seasons ...SeasonKey) bool
 	// Invalidate reports that a season lacks an Update, which another process could not
 	// make. This process then treats the season as not loaded until a Rebuild. Other
@@ -206,11 +201,10 @@ type Index interface {
 	// board, Confirm drops the season. If the server has changed again, Confirm does
 	// nothing.
 	Confirm(ctx context.Context, b *Board, d Doubt, positions []LogPosition, session LogSession) error
-	// Loaded reports whether the index contains a season: a Rebuild has loaded it, and
-	// since then it was neither lost nor dropped.
+	// Loaded reports whether a Rebuild has loaded a season that since then was neither lost
+	// nor dropped.
 	Loaded(ctx context.Context, s SeasonKey) (bool, error)
-	// Drop removes a season from the index.
 	Drop(ctx context.Context, s SeasonKey) error
-	// Close releases the index's resources. No method may be called after Close.
+	// Close releases resources. No method may be called after Close.
 	Close() error
 }

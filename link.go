@@ -13,12 +13,12 @@ import (
 const MaxLinks = 16
 
 // Source declares that a board is linked. Every result of the source whose attributes match
-// also counts on the linked board, under the latter's own policy, order, seasons and
-// divisions. Corrections, retractions, bans and erasures on the source have the same effect
-// on the linked board.
+// also counts on the linked board, under its own policy, order, seasons and divisions.
+// Corrections, retractions, bans and erasures on the source have the same effect on the
+// linked board.
 type Source struct {
 	Board BoardID `json:"board_id"`
-	// Match contains attributes with values. A result matches if it has all of them.
+	// Match has attributes with values. A result matches if it has all of them.
 	Match map[string]string `json:"match,omitempty"`
 	// TieBreakers has, for each tie-breaker of the linked board, the index of the source's
 	// tie-breaker with the same name. [Board.LinkTo] sets it.
@@ -34,7 +34,7 @@ func (s *Source) matches(r *MatchResult) bool {
 	return true
 }
 
-// validateSource checks the rules of a linked board that do not depend on the source.
+// validateSource checks the rules that do not depend on the source.
 func (b *Board) validateSource() []error {
 	s := b.Source
 	if s == nil && b.Season.Kind == Rolling {
@@ -67,8 +67,8 @@ func (b *Board) validateSource() []error {
 	return errs
 }
 
-// LinkTo sets b.Source.TieBreakers from b's source. It returns a [FieldError] if source is
-// linked itself, or lacks a tie-breaker of b.
+// LinkTo sets b.Source.TieBreakers. It returns a [FieldError] if source is linked itself,
+// or lacks a tie-breaker of b.
 func (b *Board) LinkTo(source *Board) error {
 	if source.Source != nil {
 		return fieldErrorf("source.board_id", "board %q is linked itself; link to its source %q instead", source.ID, source.Source.Board)
@@ -84,8 +84,7 @@ func (b *Board) LinkTo(source *Board) error {
 	return nil
 }
 
-// ResultTieBreakers returns the tie-breakers of r, a result of b, in the order of b's
-// tie-breakers. Missing values are 0.
+// ResultTieBreakers returns the tie-breakers of r, a result of b, in b's order.
 func (b *Board) ResultTieBreakers(r *MatchResult) []int64 {
 	if b.Source == nil || len(r.TieBreakers) == 0 {
 		return r.TieBreakers
@@ -124,8 +123,7 @@ func (b *Board) countsUnlessEnded(r *MatchResult) bool {
 
 // LinkedSeasons returns the seasons of the linked board b in which b counts r, or would
 // count r if its match were not void, ordered by their ends. r is a result of b or of b's
-// source. On a rolling board, these are the open windows that contain r's event time. On
-// other boards, there is at most one.
+// source. On a rolling board, these are the open windows that contain r's event time.
 func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 	if r.Retracted || b.Source == nil || !b.Source.matches(r) {
 		return nil
@@ -154,34 +152,32 @@ func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 // ids ends later.
 type RollingWindows struct {
 	// First and Opened are the first and the last open window. The service copies results
-	// only to the windows from First to Opened. First never changes.
+	// only to these windows and those between. First never changes.
 	First  SeasonID `json:"first,omitempty"`
 	Opened SeasonID `json:"opened,omitempty"`
 	// Filled is the last filled window: it and all open windows before it lack no result of
 	// the source. It is empty until the first fill has ended.
 	Filled SeasonID `json:"filled,omitempty"`
-	// Lease is the time until which only one process fills the windows after Filled. It is
-	// zero if no process fills windows.
+	// Until Lease, only one process fills the windows after Filled. It is zero if none
+	// does.
 	Lease time.Time `json:"lease,omitzero"`
 }
 
 // OpenWindows sets the open windows of the new rolling board b. Windows whose retention
-// ended before b.CreatedAt stay closed, so a long history of the source does not open a
-// window for each of its days.
+// ended before b.CreatedAt stay closed.
 func (b *Board) OpenWindows() error {
 	last, err := b.Season.At(b.CreatedAt.Add(MaxAhead))
 	b.Rolling = RollingWindows{Opened: last.ID}
-	// If At returns an error, the first window would be before the year 1. First then stays
-	// empty.
+	// At fails if the first window would be before the year 1. First then stays empty.
 	if first, err := b.Season.At(b.CreatedAt.Add(-b.Retention - b.Season.Grace)); err == nil {
 		b.Rolling.First = first.ID
 	}
 	return err
 }
 
-// NeedsWindow returns the window of the rolling board b up to which windows must be open
-// before r, a result of its source, is copied to b. Its last day is the day of r.AchievedAt
-// or of r.ReceivedAt, whichever is later. NeedsWindow returns "" if b does not count r.
+// NeedsWindow returns the last window of the rolling board b that must be open before r, a
+// result of its source, is copied to b: the later of the windows of r.AchievedAt and
+// r.ReceivedAt. It returns "" if b does not count r.
 func (b *Board) NeedsWindow(r *MatchResult) SeasonID {
 	if r.Retracted || !b.Source.matches(r) {
 		return ""
@@ -211,9 +207,9 @@ func (b *Board) FillingSeason(season SeasonID, now time.Time) bool {
 // season. Even if the season does not count r, r must replace an older revision there. The
 // same revision then stands on both boards, regardless of the order of arrival.
 //
-// Results of different seasons of the source may have the same match id. If the source has
-// seasons, the match id on b therefore begins with the season. The content stays the same,
-// because [Board.Merge] compares it: even the tie-breakers stay in the source's order
+// If the source has seasons, the match id on b begins with the season, because different
+// seasons may have equal match ids. The content stays the same, because [Board.Merge]
+// compares it. Even the tie-breakers stay in the source's order
 // ([Board.ResultTieBreakers]).
 //
 // A closed season of the source accepts only corrections and retractions by administrators.
@@ -227,8 +223,7 @@ func (b *Board) FromSource(source *Board, r *MatchResult, season SeasonID) Match
 	return out
 }
 
-// ToSource is the inverse of [Board.FromSource]: it returns the result of source from which
-// r was copied. r is a result of the linked board b.
+// ToSource is the inverse of [Board.FromSource]. r is a result of the linked board b.
 func (b *Board) ToSource(source *Board, r *MatchResult) (MatchResult, error) {
 	season, match := string(SeasonAll), string(r.Match)
 	if source.Season.Kind != None {
@@ -244,7 +239,7 @@ func (b *Board) ToSource(source *Board, r *MatchResult) (MatchResult, error) {
 	return out, nil
 }
 
-// linkedMatch returns the id that a match of b has on the boards linked to b. The ids of
+// linkedMatch returns the id of a match of b on the boards linked to b. The ids of
 // different results differ, because an escaped season has no slash.
 func (b *Board) linkedMatch(season SeasonID, match MatchID) MatchID {
 	if b.Season.Kind == None {

@@ -20,15 +20,15 @@ type MatchKey struct {
 // not depend on the order or the repetition of writes.
 type MatchState struct {
 	MatchKey
-	// Voids counts how often the match was voided or restored. If Voids is odd, the match
-	// is void.
+	// Voids counts how often the match was voided or restored. If it is odd, the match is
+	// void.
 	Voids int64
 	// Applied is the value of Voids that all results of the match have. If it is less than
 	// Voids, a process is still setting Voids in the results, or died before the end. A
 	// store of several regions keeps one Applied for each region.
 	Applied int64
 	Reason  string // for operators, at most 256 bytes
-	Actor   string // the administrator who set this state
+	Actor   string
 	At      time.Time
 }
 
@@ -46,14 +46,12 @@ func (m *MatchState) DeletedBy(deletedAt time.Time) bool {
 	return !deletedAt.IsZero() && !m.At.After(deletedAt)
 }
 
-// Compare orders the states of one match, regardless of Applied. Voids decides, then At,
-// Actor and Reason, in this order.
+// Compare orders the states of one match by Voids, At, Actor and Reason.
 func (m *MatchState) Compare(o *MatchState) int {
 	return cmp.Or(cmp.Compare(m.Voids, o.Voids), m.At.Compare(o.At), strings.Compare(m.Actor, o.Actor), strings.Compare(m.Reason, o.Reason))
 }
 
-// MergeMatch returns the greater of two states by [MatchState.Compare], with the greater
-// Applied.
+// MergeMatch returns the greater of two states, with the greater Applied.
 func MergeMatch(x, y MatchState) MatchState {
 	applied := max(x.Applied, y.Applied)
 	if x.Compare(&y) < 0 {

@@ -17,16 +17,16 @@ const (
 	// Superseded means that a higher revision stands.
 	Superseded
 	// Conflict means that the store already had different content under the same revision.
-	// The greater of the two contents stands, so the order of arrival does not matter.
+	// The greater of the two contents stands.
 	Conflict
 	// Rejected means that the result was refused for a [Reason]. A replay is rejected too,
 	// or superseded if a higher revision stands by then.
 	Rejected
 	// Accepted means that the result is durable in a log and will be applied from it.
 	Accepted
-	// Retracted means that the result was undone. Only queries return this status.
+	// Retracted means that the result was undone. Only queries return it.
 	Retracted
-	// Voided means that the match of the result is void. Only queries return this status.
+	// Voided means that the match of the result is void. Only queries return it.
 	Voided
 )
 
@@ -41,14 +41,14 @@ type Reason string
 const (
 	// ReasonFloor means that the sum would fall below the board's floor.
 	ReasonFloor Reason = "FLOOR"
-	// ReasonRange means that a sum would leave the range -2^53 to 2^53, or that the user
-	// would have more results in the season than the store can keep.
+	// ReasonRange means that a sum would leave ±2^53, or that the user would have more
+	// results in the season than the store can keep.
 	ReasonRange Reason = "OUT_OF_RANGE"
 	// ReasonClosed means that the season was closed when the result was received.
 	ReasonClosed Reason = "SEASON_CLOSED"
 	// ReasonEnded means that the event time is at or after the early end of the season.
 	ReasonEnded Reason = "SEASON_ENDED"
-	// ReasonErased means that the user's data was erased after the result was received.
+	// ReasonErased means that the user was erased after the result was received.
 	ReasonErased Reason = "USER_ERASED"
 	// ReasonDeleted means that the board, or the season, was deleted after the result was
 	// received.
@@ -57,8 +57,7 @@ const (
 	ReasonInvalid Reason = "INVALID"
 )
 
-// Refusal is the record of a rejected result. A replay of the result is refused again, even
-// if the board's settings have changed since.
+// Refusal is the record of a rejected result.
 type Refusal struct {
 	Revision   int64
 	Reason     Reason
@@ -81,12 +80,12 @@ func (r *MatchResult) ContentID() ContentID {
 
 // Known is what a store has about the match and the user of an arriving result.
 type Known struct {
-	Result   *MatchResult // the result of the match that stands; nil if no result stands
-	Refusals []Refusal    // the match's refusals, in any order
-	Tally    Tally        // the tally of the user's results in the season
-	ErasedAt time.Time    // the time of the user's last erasure, or zero
-	// DeletedAt is the time of the last deletion of the season, or of a board with the
-	// board's id, whichever is later, or zero.
+	Result   *MatchResult // the result of the match that stands, or nil
+	Refusals []Refusal    // of the match, in any order
+	Tally    Tally        // of the user's results in the season
+	ErasedAt time.Time    // the user's last erasure, or zero
+	// DeletedAt is the last deletion of the season, or of a board with the board's id, or
+	// zero.
 	DeletedAt time.Time
 }
 
@@ -108,8 +107,7 @@ type Decision struct {
 	Recount bool
 }
 
-// Merge decides whether r is applied. Only Merge implements the rules of revisions,
-// conflicts, floors and closed seasons. r must have valid ids and a valid revision.
+// Merge decides whether r is applied. r must have valid ids and a valid revision.
 //
 // For each [ResultKey], the greatest result stands, by revision, then by content. Therefore
 // neither the order of arrival nor repetition affects which result stands. This is a
@@ -141,8 +139,7 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 	return d
 }
 
-// mergeContent does the work of Merge for a result that is not VoidOnly. voids is the Voids
-// of the decision's Put.
+// voids is the Voids of the decision's Put.
 func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	r = r.Normalize()
 	d := Decision{Tally: known.Tally}
@@ -182,8 +179,8 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	}
 	r.Amends, r.Voids = false, voids
 	d.Put = &r
-	// The store must recount if known.Tally includes the stored result. The tally may
-	// include it even if the season ended early later. So the condition ignores early ends.
+	// The tally may include the stored result even if the season ended early later. So the
+	// condition ignores early ends.
 	if stored == nil || !b.countsUnlessEnded(stored) {
 		d.Tally = b.Add(known.Tally, &r)
 	} else {
@@ -193,16 +190,15 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 }
 
 // Outcome returns the outcome of a result with the decision d. before and after are the
-// user's rank keys directly before and after the result. The caller must set Outcome.Entry.
+// user's rank keys directly before and after it. The caller must set Outcome.Entry.
 func (d *Decision) Outcome(before, after RankKey) Outcome {
 	return Outcome{
 		Status: d.Status, Reason: d.Reason, Repeated: d.Repeated, Stands: d.Status == Conflict && d.Put != nil && !d.VoidsOnly, Before: before, After: after,
 	}
 }
 
-// isDeleted reports whether a deletion at deletedAt also deletes r. The results of a linked
-// board are the results of its source, so the deletion of an earlier board with the linked
-// board's id deletes none.
+// The results of a linked board are those of its source. The deletion of an earlier board
+// with the linked board's id therefore deletes none.
 func (b *Board) isDeleted(deletedAt time.Time, r *MatchResult) bool {
 	if deletedAt.IsZero() || b.Source != nil && !deletedAt.After(b.CreatedAt) {
 		return false
@@ -215,7 +211,6 @@ func (d Decision) reject(f *Refusal, reason Reason) Decision {
 	return d
 }
 
-// refusalReasonGiven adds the checks of the user's sums to RefusalReason.
 func (b *Board) refusalReasonGiven(known Known, r *MatchResult) Reason {
 	if reason := b.RefusalReason(r); reason != "" || !b.Counts(r) || !b.AddsUp() {
 		return reason

@@ -32,7 +32,6 @@ func retraction(match string, revision int64) MatchResult {
 	return r
 }
 
-// history stores the results of one user, as Merge decides.
 type history struct {
 	board    Board
 	rows     map[MatchID]MatchResult
@@ -180,15 +179,14 @@ func TestMergeClosedSeason(t *testing.T) {
 	}{
 		{receivedAt(result("m", 0, 5), end.Add(time.Hour-time.Microsecond)), Applied, 5},
 		{late, Rejected, 5},
-		{receivedAt(result("m", 0, 5), end.AddDate(1, 0, 0)), Duplicate, 5}, // a replay after the close of the season
+		{receivedAt(result("m", 0, 5), end.AddDate(1, 0, 0)), Duplicate, 5}, // a replay after the close
 		{receivedAt(result("m", 1, 6), end.Add(time.Hour)), Rejected, 5},
-		{receivedAt(retraction("m", 1), end.AddDate(0, 1, 0)), Applied, 0}, // a retraction after the close of the season
+		{receivedAt(retraction("m", 1), end.AddDate(0, 1, 0)), Applied, 0}, // after the close
 	} {
 		if d := h.apply(t, s.r); d.Status != s.status || h.score() != s.score {
 			t.Fatalf("%+v: %v, score %d; want %v, %d", s.r, d.Status, h.score(), s.status, s.score)
 		}
 	}
-	// A replay has the ReceivedAt of the original, and so the same outcome.
 	again := newHistory(b)
 	if d := again.apply(t, receivedAt(result("m", 0, 5), end)); d.Status != Applied {
 		t.Errorf("replay of the result that arrived in time: %v, want %v", d.Status, Applied)
@@ -297,8 +295,7 @@ func recount(b *Board, all []MatchResult) naiveEntry {
 	return n
 }
 
-// The test applies each result twice, in random orders. The entry must equal that of
-// recount.
+// Each result is applied twice, in random orders.
 func TestEntryIsIndependentOfOrder(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))
@@ -470,8 +467,6 @@ func TestCanonicalMetadata(t *testing.T) {
 	}
 }
 
-// Rank keys must compare like their scores and tie-breakers, which ScoreOf and
-// TieBreakersOf return.
 func TestRankKeyOrder(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 2))

@@ -12,15 +12,15 @@ import (
 	"unicode/utf8"
 )
 
+// The limits of match results.
 const (
 	// MaxRevision is the largest revision of a match result with content. Unix milliseconds
 	// stay below it until the year 2109. A retraction may have MaxRevision+1, so every
 	// result can be retracted.
 	MaxRevision = 1 << 42
-	// MaxMetadataBytes is the largest length of a result's metadata as compact JSON.
+	// MaxMetadataBytes is the largest length of metadata as compact JSON.
 	MaxMetadataBytes = 4096
-	// MaxAttributes is the largest number of attributes of one result.
-	MaxAttributes = 16
+	MaxAttributes    = 16
 	// MaxAhead is the longest time by which achieved_at may be in the future.
 	MaxAhead = 24 * time.Hour
 )
@@ -45,9 +45,9 @@ type MatchResult struct {
 	// Revision is 0 to MaxRevision, or MaxRevision+1 in a retraction. A correction or
 	// retraction has a higher revision than the result that it replaces.
 	Revision int64
-	// Retracted marks a retraction. It does not count and has no content.
+	// Retracted marks a retraction, which has no content.
 	Retracted bool
-	// Score is a score, or points if Board.AddsUp is true. Its unit is Board.Unit.
+	// Score is a score, or points if Board.AddsUp is true.
 	Score Score
 	// TieBreakers are in the board's order. Missing values are 0. If Board.AddsUp is true,
 	// tie-breakers are added up like points.
@@ -55,7 +55,7 @@ type MatchResult struct {
 	// AchievedAt is the event time, in whole microseconds. It determines the season. Among
 	// users with equal rank keys, the earlier AchievedAt comes first.
 	AchievedAt time.Time
-	// Assigned means that the caller gave no time, and the service set AchievedAt. A
+	// Assigned means that the service set AchievedAt, because the caller gave no time. A
 	// correction keeps Assigned, even if it changes AchievedAt. An assigned time is not
 	// part of the content: the same content with another one is a duplicate. The store
 	// keeps the earliest assigned time.
@@ -67,9 +67,8 @@ type MatchResult struct {
 	// determines whether the result is too late. A replay has the same ReceivedAt, and so
 	// the same outcome.
 	ReceivedAt time.Time
-	// Voids counts how often the match was voided or restored: see [MatchState]. If it is
-	// odd, the result does not count. Voids is not part of the content. Callers set it only
-	// in results of linked boards.
+	// Voids counts how often the match was voided or restored: see [MatchState]. It is not
+	// part of the content. Callers set it only in results of linked boards.
 	Voids int64 `json:",omitzero"`
 	// VoidOnly marks a MatchResult without content. Apply then only sets the Voids of the
 	// stored result, if there is one.
@@ -79,8 +78,7 @@ type MatchResult struct {
 	Amends bool `json:",omitzero"`
 }
 
-// Truncate returns t in UTC, rounded down to a microsecond, the resolution of every stored
-// instant.
+// Truncate returns t in UTC, rounded down to a microsecond.
 func Truncate(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
 
 // CheckKey returns all faults of r's user, match and revision, joined by [errors.Join],
@@ -142,8 +140,8 @@ func (b *Board) Check(r *MatchResult, now time.Time) error {
 
 // CanonicalMetadata returns the JSON object in data in canonical form: compact, with sorted
 // keys, and with numbers spelled as in data. Empty data, null and {} become the empty
-// string. CanonicalMetadata returns a [FieldError] if data is not a JSON object, or if its
-// compact form is longer than [MaxMetadataBytes].
+// string. It returns a [FieldError] if data is not a JSON object, or if its compact form is
+// longer than [MaxMetadataBytes].
 func CanonicalMetadata(data []byte) (string, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return "", nil
@@ -232,7 +230,7 @@ func (r *MatchResult) AppendPayload(dst []byte) []byte {
 }
 
 // DecodePayload returns the result with the given key, revision and payload. It returns
-// [ErrFormat] for bytes that [MatchResult.AppendPayload] cannot produce.
+// [ErrFormat] for bytes that AppendPayload cannot produce.
 func DecodePayload(key ResultKey, revision int64, payload []byte) (MatchResult, error) {
 	d := decoder{b: payload}
 	r := MatchResult{ResultKey: key, Revision: revision}
@@ -268,15 +266,15 @@ func DecodePayload(key ResultKey, revision int64, payload []byte) (MatchResult, 
 	return r, nil
 }
 
-// compareContent compares two results with the same key and revision; the greater stands.
-// same means that they differ at most in assigned or received time.
+// same means that x and y, which have the same key and revision, differ at most in assigned
+// or received time.
 func compareContent(x, y *MatchResult) (cmp int, same bool) {
 	px, py := x.AppendPayload(nil), y.AppendPayload(nil)
 	same = bytes.Equal(px[:len(px)-payloadTrailer], py[:len(py)-payloadTrailer])
 	return bytes.Compare(px, py), same
 }
 
-// Normalize returns r in the form in which stores keep it. Trailing zeros of the
+// Normalize returns r in the form in which stores keep it: trailing zeros of the
 // tie-breakers are removed, times are truncated to microseconds, and a retraction loses its
 // content.
 func (r MatchResult) Normalize() MatchResult {

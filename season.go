@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // embeds the time zone database
+	_ "time/tzdata"
 )
 
 // ErrSeasonNotFound means that a board has no season at a time or with an id.
@@ -24,7 +24,7 @@ var ErrSeasonNotFound = errors.New("season not found")
 //	Monthly   202611    year, month
 //	Yearly    2026      year
 //	Explicit            the window's own id
-//	Rolling   20261120  year, month, day: the window's last day
+//	Rolling   20261120  the window's last day
 //
 // Years are 1 to 9999.
 type SeasonID string
@@ -65,13 +65,13 @@ type ScheduleKind int8
 
 // The kinds of schedules.
 const (
-	None     ScheduleKind = iota // one season without a scheduled end
-	Daily                        // from midnight to midnight
-	Weekly                       // from Monday to Monday, numbered as in ISO 8601
-	Monthly                      // from the first day of a month to the first day of the next month
-	Explicit                     // the seasons listed in Schedule.Windows
-	Yearly                       // from January 1 to the next January 1
-	Rolling                      // one season for each day: the Schedule.Days days that end with this day
+	None ScheduleKind = iota // one season without a scheduled end
+	Daily
+	Weekly // numbered as in ISO 8601
+	Monthly
+	Explicit // the seasons listed in Schedule.Windows
+	Yearly
+	Rolling // one season for each day: the Schedule.Days days that end with it
 )
 
 var scheduleNames = []string{"NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT", "YEARLY", "ROLLING"}
@@ -92,9 +92,8 @@ const (
 	MaxDays = 31
 )
 
-// Schedule divides time into a board's seasons. Daily, weekly, monthly and yearly seasons
-// follow one another without a gap. Only rolling seasons overlap. The seasons of rolling
-// and explicit schedules are called windows.
+// Schedule divides time into a board's seasons. Only rolling seasons overlap, and only
+// explicit ones may have gaps between them. Both are called windows.
 //
 // A daily, weekly, monthly or yearly season begins at the first instant at which the
 // calendar in TimeZone shows the season's first day or a later day. It ends when the next
@@ -105,15 +104,14 @@ const (
 type Schedule struct {
 	Kind     ScheduleKind `json:"schedule"`
 	TimeZone string       `json:"time_zone,omitempty"` // an IANA name; empty is UTC
-	// Grace is how long a season still accepts late results after its end.
+	// Grace is how long a season accepts results after its end.
 	Grace time.Duration `json:"grace,omitempty"`
 	// Days is the length of the windows of a rolling schedule, MinDays to MaxDays, and else
 	// 0. A day that the time zone skipped counts.
 	Days int `json:"days,omitempty"`
-	// Windows are the seasons of an explicit schedule, in order of time, maybe with gaps.
+	// Windows are the seasons of an explicit schedule, in order of time.
 	Windows []Season `json:"windows,omitempty"`
-	// Ends are the early ends of seasons, ordered by season. Only [Schedule.EndEarly]
-	// changes them.
+	// Ends is ordered by season. Only [Schedule.EndEarly] changes it.
 	Ends []EarlyEnd `json:"ends,omitempty"`
 }
 
@@ -164,8 +162,7 @@ func (s Schedule) Validate() error {
 	return errors.Join(errs...)
 }
 
-// validateNew returns an error if a window of s that previous does not have has an id that
-// is not allowed for new windows.
+// validateNew checks the ids of the windows that previous does not have.
 func (s Schedule) validateNew(previous Schedule) error {
 	var errs []error
 	for i, w := range s.Windows {
@@ -208,8 +205,8 @@ func (s Schedule) scheduledAt(t time.Time) (Season, error) {
 	}
 	first := s.Kind.firstDay(time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, time.UTC))
 	season := s.Kind.season(first, loc)
-	// If clocks go back across midnight, the local clock shows the new day, then the
-	// previous day again. All times after the first midnight belong to the new day.
+	// If clocks go back across midnight, the new day comes before the rest of the previous
+	// day. All times after the first midnight belong to the new day.
 	for !t.Before(season.End) {
 		first = s.Kind.nextFirstDay(first)
 		season = s.Kind.season(first, loc)
@@ -237,7 +234,6 @@ func outsideYearsError(t time.Time) error {
 	return fmt.Errorf("%s is outside the years 1 to 9999: %w", t.UTC().Format(time.RFC3339), ErrSeasonNotFound)
 }
 
-// outsideWindowsError returns the error for a time t that no window of s contains.
 // following is the index of the first window after t.
 func (s Schedule) outsideWindowsError(t time.Time, following int) error {
 	var nearest []string
@@ -293,8 +289,8 @@ func (s Schedule) scheduledByID(id SeasonID) (Season, error) {
 	return s.widen(season, first, loc), nil
 }
 
-// Begins returns the time from which a season of s is the current season: its start, or in
-// a rolling schedule the start of its last day.
+// Begins returns the start of the season, or in a rolling schedule the start of its last
+// day.
 func (s Schedule) Begins(season Season) time.Time {
 	day, ok := s.Kind.parse(season.ID)
 	loc, err := location(s.TimeZone)
@@ -304,9 +300,8 @@ func (s Schedule) Begins(season Season) time.Time {
 	return dayStart(day, loc)
 }
 
-// Previous returns the season before the given season; in a rolling schedule, the window
-// that ends a day earlier. It returns false if there is no earlier season, or if s does not
-// have the given season.
+// Previous returns the season before the given one; in a rolling schedule, the window that
+// ends a day earlier. It returns false without an earlier season, or for a season not of s.
 func (s Schedule) Previous(season Season) (Season, bool) {
 	if s.Kind == Explicit {
 		for i, w := range s.Windows {
@@ -326,7 +321,7 @@ func (s Schedule) Previous(season Season) (Season, bool) {
 
 func (s Season) inUTC() Season { return Season{s.ID, s.Start.UTC(), s.End.UTC()} }
 
-// noWindowError names the two windows whose ids are nearest to id in alphabetical order.
+// noWindowError names the two windows whose ids are nearest in alphabetical order.
 func (s Schedule) noWindowError(id SeasonID) error {
 	const count = 2
 	ids := make([]SeasonID, len(s.Windows))
@@ -383,8 +378,7 @@ func (k ScheduleKind) season(first time.Time, loc *time.Location) Season {
 	return Season{k.id(first), dayStart(first, loc), dayStart(k.nextFirstDay(first), loc)}
 }
 
-// year returns the year in the id of the season, which in ISO 8601 weeks may differ from
-// the year of the day.
+// The year of an ISO 8601 week may differ from the year of its first day.
 func (k ScheduleKind) year(first time.Time) int {
 	if k == Weekly {
 		year, _ := first.ISOWeek()
@@ -401,7 +395,6 @@ var seasonForms = map[ScheduleKind]string{
 	Rolling: "the last day of a window as YYYYMMDD",
 }
 
-// The layouts of ids for package time.
 const (
 	yearLayout  = "2006"
 	monthLayout = "200601"
@@ -422,8 +415,8 @@ func (k ScheduleKind) id(first time.Time) SeasonID {
 	}
 }
 
-// parse returns the first day of the season with an id. It returns false if there is no
-// such season in the years 1 to 9999.
+// parse returns the first day of the season with an id, or false if no season in the years
+// 1 to 9999 has this id.
 func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 	switch k {
 	case Yearly:
@@ -451,8 +444,8 @@ const maxOffset = 25 * time.Hour
 
 // dayStart returns the first instant, in UTC, at which the calendar in loc shows the given
 // day or a later day. It examines the periods of constant offset in turn. It stops at the
-// period that contains midnight, or that begins with a jump past midnight. [time.Date] is
-// unsuitable: its result for a skipped or repeated midnight is unspecified.
+// period that contains midnight, or that begins with a jump past midnight. The result of
+// [time.Date] for a skipped or repeated midnight is unspecified.
 func dayStart(day time.Time, loc *time.Location) time.Time {
 	start := day.Add(-maxOffset).In(loc)
 	for {
@@ -463,9 +456,9 @@ func dayStart(day time.Time, loc *time.Location) time.Time {
 		}
 		_, end := start.ZoneBounds()
 		if !end.IsZero() && !end.After(start) {
-			// ZoneBounds has a bug in leap years after the last change in the zone's data:
-			// it returns the start of December 31, in UTC, as the end of the year's last
-			// period. The correct end is the end of the year in UTC.
+			// In leap years after the last change in the zone's data, ZoneBounds returns
+			// the start of December 31, in UTC, as the end of the year's last period. The
+			// correct end is the end of the year in UTC.
 			end = start.Truncate(24 * time.Hour).Add(24 * time.Hour)
 		}
 		if end.IsZero() || midnight.Before(end) {
@@ -477,9 +470,9 @@ func dayStart(day time.Time, loc *time.Location) time.Time {
 
 var locations sync.Map // string to *time.Location
 
-// location returns the time zone with an IANA name; the empty name is UTC. It returns a
-// [FieldError] for unknown names, for the machine's local zone ("Local", "localtime"), and
-// for zones with leap seconds ("right/…"), which some machines lack.
+// location returns the time zone with an IANA name; empty means UTC. It refuses the
+// machine's local zone ("Local", "localtime"), and zones with leap seconds ("right/…"),
+// which some machines lack.
 func location(name string) (*time.Location, error) {
 	if name == "" || name == "UTC" {
 		return time.UTC, nil

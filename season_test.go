@@ -35,9 +35,8 @@ func window(t *testing.T, id SeasonID, start, end string) Season {
 	return Season{id, utc(t, start), utc(t, end)}
 }
 
-// oddZones have every kind of irregularity: midnights and days that were skipped or
-// repeated, changes of half an hour or at short notice, and offsets that are not whole
-// minutes.
+// oddZones have midnights and days that were skipped or repeated, changes of half an hour
+// or at short notice, and offsets that are not whole minutes.
 var oddZones = []string{
 	"", "UTC", "Europe/Berlin", "Europe/London", "Europe/Dublin", "Europe/Lisbon", "Europe/Moscow",
 	"America/New_York", "America/Los_Angeles", "America/St_Johns", "America/Sao_Paulo", "America/Havana",
@@ -75,7 +74,6 @@ func TestSeasonAt(t *testing.T) {
 		{"a month with a change to summer time", "Europe/Berlin", Monthly, "2026-03-31T21:59:59Z", "202603", "2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z"},
 		{"a short day", "Europe/Berlin", Daily, "2026-03-29T10:00:00Z", "20260329", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"},
 		{"a long day", "Europe/Berlin", Daily, "2026-10-25T10:00:00Z", "20261025", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"},
-		// 00:00 became 01:00.
 		{"a skipped midnight, Brazil", "America/Sao_Paulo", Daily, "2018-11-04T03:00:00Z", "20181104", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"},
 		{"a skipped midnight, Lebanon", "Asia/Beirut", Daily, "2021-03-27T22:00:00Z", "20210328", "2021-03-27T22:00:00Z", "2021-03-28T21:00:00Z"},
 		{"a skipped midnight, Cuba", "America/Havana", Daily, "2024-03-10T05:00:00Z", "20240310", "2024-03-10T05:00:00Z", "2024-03-11T04:00:00Z"},
@@ -253,7 +251,6 @@ func TestNoSeasonOutsideTheYears1To9999(t *testing.T) {
 	}
 }
 
-// At, ByID and Previous must agree for random instants.
 func TestSeasonInvariants(t *testing.T) {
 	rng := newRand(t)
 	start, end := time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC).Unix(), time.Date(9999, 12, 20, 0, 0, 0, 0, time.UTC).Unix()
@@ -309,7 +306,6 @@ func TestRollingWindows(t *testing.T) {
 		{"two days across a year", "", 2, "2027-01-01T00:00:00Z", "20270101", "2026-12-31T00:00:00Z", "2027-01-02T00:00:00Z", "20261231"},
 		{"31 days with a leap day", "", 31, "2024-03-01T23:59:59Z", "20240301", "2024-01-31T00:00:00Z", "2024-03-02T00:00:00Z", "20240229"},
 		{"the end of summer time", "America/New_York", 3, "2026-11-02T12:00:00Z", "20261102", "2026-10-31T04:00:00Z", "2026-11-03T05:00:00Z", "20261101"},
-		// In Samoa, Saturday, December 31 followed Thursday, December 29.
 		{"a skipped day", "Pacific/Apia", 3, "2011-12-30T10:00:00Z", "20111231", "2011-12-29T10:00:00Z", "2011-12-31T10:00:00Z", "20111229"},
 		{"the first days of the year 1", "", 7, "0001-01-03T00:00:00Z", "00010103", "0001-01-01T00:00:00Z", "0001-01-04T00:00:00Z", "00010102"},
 	} {
@@ -337,9 +333,9 @@ func TestRollingWindows(t *testing.T) {
 	}
 }
 
-// The test reads a clock before and after changes of offset: every minute near midnight,
-// every ten minutes otherwise. The season must have the latest date that the clock has
-// shown so far. Each run selects a quarter of the changes at random.
+// The test reads a clock every minute near midnight, and every ten minutes otherwise,
+// around changes of offset. The season must have the latest date that the clock has shown
+// so far. Each run selects a quarter of the changes at random.
 func TestSeasonAgainstTheClock(t *testing.T) {
 	ticks, rng := 0, newRand(t)
 	for _, zone := range oddZones {
@@ -356,8 +352,7 @@ func TestSeasonAgainstTheClock(t *testing.T) {
 			for tick := at.Add(-50 * time.Hour); tick.Before(at.Add(25 * time.Hour)); ticks++ {
 				year, month, day := tick.In(loc).Date()
 				latest = max(latest, year*10_000+int(month)*100+day)
-				// The clock may have shown a later date before the first reading, so the
-				// first day is not checked.
+				// The clock may have shown a later date before the first reading.
 				checked := !tick.Before(at.Add(-25 * time.Hour))
 				if checked && (seasonDate == 0 || !season.Contains(tick)) {
 					if season, err = daily.At(tick); err != nil {
@@ -384,7 +379,7 @@ func TestSeasonAgainstTheClock(t *testing.T) {
 }
 
 // transitions returns, for each change of loc's offset from 1840 to 2045, an instant at
-// most one day after the change.
+// most one day after it.
 func transitions(loc *time.Location) []time.Time {
 	var list []time.Time
 	offset := func(at time.Time) time.Duration { // from UTC
@@ -407,7 +402,7 @@ func TestScheduleValidate(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		s      Schedule
-		fields []string // the invalid fields, in order
+		fields []string // in order
 	}{
 		{"no schedule", Schedule{}, nil},
 		{"monthly with a zone and grace", Schedule{Kind: Monthly, TimeZone: "America/Sao_Paulo", Grace: time.Hour}, nil},
@@ -488,7 +483,6 @@ func TestScheduleJSON(t *testing.T) {
 	}
 }
 
-// FuzzSeasonByID checks that ByID returns a season with the given id.
 func FuzzSeasonByID(f *testing.F) {
 	for _, id := range []string{"all", "202611", "20261120", "2026W47", "202613", "2025W53", "2026", "0000"} {
 		for kind := range scheduleNames {

@@ -8,14 +8,12 @@ import (
 )
 
 // RankKey is a score followed by its tie-breakers, as bytes. Of two rank keys of one board,
-// the smaller ranks better. Users with equal rank keys share a rank. All rank keys of a
-// board have the same length, [Board.RankKeyBytes]. The RankKey of a user without a
-// standing is empty.
+// the smaller ranks better. All rank keys of a board have the same length,
+// [Board.RankKeyBytes]. The RankKey of a user without a standing is empty.
 type RankKey string
 
 // SortKey is a rank key, then achieved_at, then the user id. The standings of a ladder are
-// ordered by sort key, the smallest first. No two standings of a ladder have equal sort
-// keys.
+// ordered by sort key, the smallest first.
 type SortKey string
 
 const columnBytes = 8
@@ -113,7 +111,7 @@ func (b *Board) ScoreOf(k RankKey, t time.Time) Score {
 	return Score(columnValue(b.Order, string(k[:columnBytes])))
 }
 
-// TieBreakersOf returns the values of b's tie-breakers in k, a rank key of b.
+// TieBreakersOf returns the tie-breakers in k, a rank key of b.
 func (b *Board) TieBreakersOf(k RankKey) []int64 {
 	if len(b.TieBreakers) == 0 {
 		return nil
@@ -134,8 +132,8 @@ func MakeSortKey(k RankKey, achievedAt time.Time, user UserID) SortKey {
 	return SortKey(append(b, user...))
 }
 
-// Split is the inverse of [MakeSortKey]. rankKeyBytes is the length of the board's rank
-// keys. Split returns [ErrFormat] if k is too short or its user id is invalid.
+// Split is the inverse of [MakeSortKey]. It returns [ErrFormat] if k is too short for
+// rankKeyBytes, the length of the board's rank keys, or if its user id is invalid.
 func (k SortKey) Split(rankKeyBytes int) (RankKey, time.Time, UserID, error) {
 	if len(k) < rankKeyBytes+columnBytes {
 		return "", time.Time{}, "", fmt.Errorf("leaderboard: sort key of %d bytes: %w", len(k), ErrFormat)
@@ -148,8 +146,7 @@ func (k SortKey) Split(rankKeyBytes int) (RankKey, time.Time, UserID, error) {
 	return RankKey(k[:rankKeyBytes]), time.UnixMicro(micros).UTC(), user, nil
 }
 
-// Entry is one user's score in one season, without ranks. A ranked entry has a place in the
-// overall ladder and in the ladder of each of its divisions.
+// Entry is one user's score in one season, without ranks.
 type Entry struct {
 	SeasonKey
 	User UserID
@@ -168,8 +165,8 @@ type Entry struct {
 	// Results is the number of results that count.
 	Results int64
 	Hidden  bool
-	// Version grows with every change of the entry, and may grow without a change. If two
-	// entries of one season and user have equal versions, the entries are equal.
+	// Version grows with every change of the entry, and may grow without a change. Entries
+	// of one season and user with equal versions are equal.
 	Version uint64
 }
 
@@ -205,8 +202,8 @@ func RankAmongOthers(rank int64, k, own RankKey) int64 {
 }
 
 // PersonalBest reports whether the result with the outcome o is better than all earlier
-// results of its user in the season. If the board's policy is not Best, or if the Apply did
-// not change the stored result, ok is false, and best has no meaning.
+// results of its user in the season. ok is false if the board's policy is not Best, or if
+// the Apply did not change the stored result.
 func (b *Board) PersonalBest(o *Outcome) (best, ok bool) {
 	return o.After != "" && (o.Before == "" || o.After < o.Before), b.Policy == Best && o.Changed()
 }
@@ -233,9 +230,8 @@ func (s *Standing) RankAfter(previous *Standing) {
 	s.Ranks.Competition, s.Ranks.Dense = s.Ranks.Ordinal, previous.Ranks.Dense+1
 }
 
-// AssignRanks yields the standings of entries with their ranks. The entries must be in
-// standing order and begin at the top of the ladder. AssignRanks yields an error of entries
-// and stops.
+// AssignRanks yields the standings of entries, which must be in standing order from the top
+// of the ladder. It yields an error of entries and stops.
 func AssignRanks(entries iter.Seq2[Entry, error]) iter.Seq2[Standing, error] {
 	return func(yield func(Standing, error) bool) {
 		var previous Standing

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Store keeps boards, match results and the entries that follow from the results. Every
+// Store keeps boards, match results and the entries that follow from them. Every
 // implementation passes storagetest.Run.
 //
 // Methods are safe for concurrent use, stop when ctx is done, and never log. A write that
@@ -27,25 +27,23 @@ type Store interface {
 	APIKeyStore
 	AuditStore
 
-	// Close releases the store's resources. No method may be called after Close.
+	// Close releases resources. No method may be called after Close.
 	Close() error
 }
 
-// BoardStore is the part of [Store] that keeps boards.
+// BoardStore keeps boards.
 type BoardStore interface {
-	// CreateBoard stores a new board, which must be valid. If a board has the id,
-	// CreateBoard changes nothing: it returns nil if the two are the same ([Board.SameAs]),
-	// and [ErrBoardExists] otherwise.
+	// CreateBoard stores a new board, which must be valid. If the id exists, CreateBoard
+	// changes nothing. It then returns nil if the boards are the same ([Board.SameAs]), and
+	// [ErrBoardExists] otherwise.
 	CreateBoard(ctx context.Context, b Board) error
-	// Board returns the board with an id, or [ErrBoardNotFound]. The caller may modify the
-	// returned board.
+	// Board returns a board, which the caller may modify. Errors: [ErrBoardNotFound].
 	Board(ctx context.Context, id BoardID) (Board, error)
 	// Boards returns all boards, ordered by id.
 	Boards(ctx context.Context) ([]Board, error)
-	// AmendBoard edits a copy of the board, passes the copy to [Board.Amend], and stores
-	// and returns the result. If a concurrent AmendBoard stores the board first, AmendBoard
-	// calls edit again with the newer board. Errors: [ErrBoardNotFound], those of edit and
-	// of [Board.Amend].
+	// AmendBoard edits a copy of the board, and stores and returns the result of
+	// [Board.Amend]. If a concurrent AmendBoard stores first, it calls edit again with the
+	// newer board. Errors: [ErrBoardNotFound], those of edit and of [Board.Amend].
 	AmendBoard(ctx context.Context, id BoardID, edit func(*Board) error) (Board, error)
 	// DeleteBoard removes a board and all of its data. A later board with the same id
 	// starts empty. If deletedAt is not zero, the later board rejects results received at
@@ -56,22 +54,19 @@ type BoardStore interface {
 // Outcome is the effect of an Apply on one of its results.
 type Outcome struct {
 	Status Status
-	Reason Reason // set if Status is Rejected
-	// Repeated means that the store refused the same result before. It is set only if
-	// Status is Rejected.
+	Reason Reason
+	// Repeated means that the store refused the same result before.
 	Repeated bool
-	// Stands means that this result stands although its status is Conflict. Otherwise, at a
-	// Conflict, the stored result stands.
+	// Stands means that this result stands although its status is Conflict.
 	Stands bool
 	// Before and After are the user's rank keys directly before and directly after this
-	// result. Later results of the same Apply do not affect them. Each is empty if no
-	// result of the user counts then.
+	// result, regardless of later results of the same Apply. Each is empty if no result of
+	// the user counts then.
 	Before, After RankKey
-	// Entry is the user's entry in the result's season after the whole Apply. Its Key is
-	// empty if no result of the user counts.
+	// Entry is the user's entry in the result's season after the whole Apply.
 	Entry Entry
-	// Linked are the effects on linked boards, ordered by board and season. The service
-	// sets Linked; stores leave it empty.
+	// Linked are the effects on linked boards, ordered by board and season. Stores leave it
+	// empty.
 	Linked []LinkedEffect
 	// Err is set if the store failed on this result only. The other fields are then zero.
 	// The result may or may not have taken effect. The caller may apply it again.
@@ -89,18 +84,16 @@ type Change struct{ Before, After Entry }
 
 // LinkedEffect is the effect of a match of a source on a season of a linked board.
 type LinkedEffect struct {
-	// Change is the effect of all results that were applied together. Before equals After
-	// if they did not change the entry.
+	// Change is the effect of all results that were applied together.
 	Change
-	// Skipped is the reason why the season does not count the result that stands on the
-	// source. It is set only if the result came too late for the season.
+	// Skipped is set if the result that stands on the source came too late for the season.
 	Skipped Reason
 }
 
 // ApplyReport is the answer to an Apply.
 type ApplyReport struct {
-	Outcomes []Outcome // one for each result, in the order of the results
-	Changes  []Change  // one for each user and season whose entry has a new Version
+	Outcomes []Outcome // for each result, in the order of the results
+	Changes  []Change  // for each user and season whose entry has a new Version
 }
 
 // EntryKey identifies an entry.
@@ -111,7 +104,7 @@ type EntryKey struct {
 
 // Record is everything that a store keeps about one match result.
 type Record struct {
-	// Result is the result that stands. It is nil if every result was refused.
+	// nil if every result was refused
 	Result *MatchResult
 	// Refusals are ordered by Revision, then by ReceivedAt.
 	Refusals []Refusal
@@ -123,15 +116,15 @@ type MatchRecord struct {
 	Record
 }
 
-// Reservation is a caller's right to submit one revision of a match result. A Key with only
-// a board and a season is the right to seal, amend or delete the season. A Key with only a
-// board is the right to finish a change of the board's divisions.
+// Reservation is a caller's right to submit one revision of a match result. A Key without
+// User and Match is the right to seal, amend or delete the season. A Key with only a board
+// is the right to finish a change of the board's divisions.
 type Reservation struct {
 	Key      ResultKey
 	Revision int64
 	Holder   string    // identifies the caller; no other caller uses it
 	At       time.Time // the present time
-	Until    time.Time // when the reservation ends, from At to an hour later
+	Until    time.Time // at most an hour after At
 }
 
 // Grants reports whether r may replace the stored reservation with the same Key: the stored
@@ -140,7 +133,7 @@ func (r *Reservation) Grants(stored *Reservation) bool {
 	return r.Revision > stored.Revision || !stored.Until.After(r.At) || r.Holder == stored.Holder && r.Revision == stored.Revision
 }
 
-// ResultStore is the part of [Store] that keeps canonical match results.
+// ResultStore keeps match results.
 type ResultStore interface {
 	// Reserve stores r and returns true if no reservation has its Key, or if r may replace
 	// the stored one ([Reservation.Grants]). Of several concurrent calls for one revision,
@@ -150,8 +143,8 @@ type ResultStore interface {
 
 	// Apply merges results into the stored results by [Board.Merge] and updates the entries
 	// of their users. b must be a board as the store returned it. All results must be of b,
-	// have a season, and have valid ids and revisions. They may be of many users and
-	// seasons. Apply merges one user's results in the given order.
+	// have a season, and have valid ids and revisions. Apply merges one user's results in
+	// the given order.
 	//
 	// The results and the entry of one user change atomically, for readers and after a
 	// crash. Apply returns an error only if it applied none of the results. Errors:
@@ -163,33 +156,32 @@ type ResultStore interface {
 	// match id.
 	Results(ctx context.Context, s SeasonKey, user UserID) iter.Seq2[MatchResult, error]
 	// Records yields the record of each of a user's matches in a season, ordered by match
-	// id. It begins after the given match, or with the first match if after is empty.
+	// id. It begins after the match after, or with the first match if after is empty.
 	Records(ctx context.Context, s SeasonKey, user UserID, after MatchID) iter.Seq2[MatchRecord, error]
 	// Users yields each user with a [Record] in the season once, in any order.
 	Users(ctx context.Context, s SeasonKey) iter.Seq2[UserID, error]
-	// HasUsers reports whether Users yields any user. Its cost does not grow with the number of users.
+	// HasUsers reports whether Users yields any user. Its cost does not grow with their
+	// number.
 	HasUsers(ctx context.Context, s SeasonKey) (bool, error)
-	// UnregisteredUsers yields, for every season, the users whom Users omits although they
-	// have a [Record] there. Each is yielded once per season, in any order. Only damaged
-	// data has such users. A Recount of such a user makes Users yield the user.
-	// UnregisteredUsers reads every result in the store.
+	// UnregisteredUsers yields the users whom Users omits although they have a [Record],
+	// once per season, in any order. Only damaged data has such users. After a Recount of
+	// such a user, Users yields the user. UnregisteredUsers reads every result in the
+	// store.
 	UnregisteredUsers(ctx context.Context) iter.Seq2[EntryKey, error]
 }
 
 // MatchStore keeps the states of matches, on boards whose [Board].Matches is true. On such
 // a board, Apply gives each result the Voids of its match.
 type MatchStore interface {
-	// SetMatch merges the state of a match into the stored state by [MergeMatch], and
-	// returns the merged state. It does not change stored results: the caller must then
-	// apply a VoidOnly result for each user whom MatchUsers yields. Each result that Apply
-	// stores after SetMatch gets the new Voids.
+	// SetMatch merges m into the stored state by [MergeMatch], and returns the merged
+	// state. Each result that Apply stores later gets the new Voids. For stored results,
+	// the caller must apply a VoidOnly result for each user whom MatchUsers yields.
 	//
 	// The deletion of a season also deletes the states of its matches. If the last deletion
 	// of the season or board deletes m ([MatchState.DeletedBy]), SetMatch changes nothing
 	// and returns the stored state. Errors: [ErrBoardNotFound], as in Apply.
 	SetMatch(ctx context.Context, b *Board, m MatchState) (MatchState, error)
-	// Match returns the state of a match. If the state was never set, only the MatchKey is
-	// set.
+	// Match returns the state of a match, or only the MatchKey if the state was never set.
 	Match(ctx context.Context, key MatchKey) (MatchState, error)
 	// Matches yields the states of a season that were set, ordered by match id.
 	Matches(ctx context.Context, s SeasonKey) iter.Seq2[MatchState, error]
@@ -199,27 +191,26 @@ type MatchStore interface {
 	MatchUsers(ctx context.Context, key MatchKey) iter.Seq2[UserID, error]
 }
 
-// OrphanRow is a ladder row that does not follow from its user's entry. For example, the
-// entry has another sort key, or the user has no entry.
+// OrphanRow is a ladder row that does not follow from its user's entry.
 type OrphanRow struct {
 	Division Division
 	User     UserID
 	Key      SortKey // the row's place
 }
 
-// EntryStore is the part of [Store] that keeps entries.
+// EntryStore keeps entries.
 type EntryStore interface {
 	// Entry returns a user's entry, even if it is hidden. It returns [ErrEntryNotFound] if
 	// no result of the user counts.
 	Entry(ctx context.Context, s SeasonKey, user UserID) (Entry, error)
-	// Entries yields the ranked entries of a ladder in standing order. It begins after the
-	// given sort key, or at the top if the key is empty. It yields each entry once. An
-	// entry that moves meanwhile may come twice or not at all.
+	// Entries yields the ranked entries of a ladder in standing order, after the given sort
+	// key, or from the top if the key is empty. It yields each entry once. An entry that
+	// moves meanwhile may come twice or not at all.
 	Entries(ctx context.Context, l Ladder, after SortKey) iter.Seq2[Entry, error]
 	// Scan yields every entry of a season whose user belongs to a part, hidden entries too,
-	// in any order. It yields one entry for each user. Of an entry that changes meanwhile,
-	// Scan yields the old or the new state. Late entries may be as old as the call. The
-	// caller may write to the store between two entries.
+	// once, in any order. Of an entry that changes meanwhile, Scan yields the old or the
+	// new state. Late entries may be as old as the call. The caller may write to the store
+	// between two entries.
 	Scan(ctx context.Context, s SeasonKey, part Part) iter.Seq2[Entry, error]
 	// OrphanRows yields each [OrphanRow] of a season's ladders once, in any order. Damage
 	// or the death of a process during a write causes orphan rows. OrphanRows may also
@@ -228,14 +219,14 @@ type EntryStore interface {
 	OrphanRows(ctx context.Context, s SeasonKey) iter.Seq2[OrphanRow, error]
 	// Recount computes a user's entry from the canonical results only and repairs the
 	// user's rows in every ladder. It follows the stored board, even if b is older. It
-	// returns the stored entry as Before and the computed entry as After. Both are equal if
-	// the data was not damaged, unless the season was ended early. That does not change
-	// entries: the caller must call Recount for each user with results that no longer
-	// count. Errors: [ErrBoardNotFound], as in Apply.
+	// returns the stored entry as Before and the computed entry as After. They differ only
+	// if the data was damaged, or after an early end of the season. After an early end, the
+	// caller must call Recount for each user with results that no longer count. Errors:
+	// [ErrBoardNotFound], as in Apply.
 	Recount(ctx context.Context, b *Board, season SeasonID, user UserID) (Change, error)
-	// StartRecount follows an AmendBoard that changed the board's divisions. It makes each
-	// season of the board follow the divisions of b, except sealed seasons. It returns the
-	// seasons that follow the divisions of b.
+	// StartRecount makes each season of the board follow the divisions of b, after
+	// AmendBoard has changed them, except sealed seasons. It returns the seasons that
+	// follow the divisions of b.
 	//
 	// Entries created after StartRecount follow the new divisions. An older entry follows
 	// them after a Recount of its user. A Users that begins after StartRecount yields all
@@ -243,23 +234,23 @@ type EntryStore interface {
 	StartRecount(ctx context.Context, b *Board) ([]SeasonID, error)
 }
 
-// UserStore is the part of [Store] that concerns users on all boards.
+// UserStore concerns users on all boards.
 type UserStore interface {
-	// SetBan merges the state of a ban into the stored state by [MergeBan]. While Banned is
-	// set, the user's entries are hidden, later entries too. A ban on one board hides the
-	// entries on this board and on the boards linked to it. Other bans hide the entries on
-	// every board. The user's results are still accepted and counted.
+	// SetBan merges ban into the stored state by [MergeBan]. While Banned is set, the
+	// user's entries are hidden, later entries too. A ban on one board also hides the
+	// entries on the boards linked to it. The user's results are still accepted and
+	// counted.
 	//
 	// SetBan returns the changed entries; in some, only the Version may have changed. Bans
 	// outlive the deletion of their board, and apply to a later board with the same id.
 	SetBan(ctx context.Context, ban Ban) ([]Change, error)
 	// UserBans returns the bans of a user, lifted bans too: first the ban on every board,
-	// then those on single boards, ordered by board. Lifted bans without a revision, from
-	// older versions of the service, may be missing.
+	// then those on single boards, ordered by board. Lifted bans without a revision may be
+	// missing.
 	UserBans(ctx context.Context, user UserID) ([]Ban, error)
-	// Bans yields the bans of all users, lifted bans too. It begins after the given key, or
-	// with the first ban if the key is empty. The order of users depends on the store. The
-	// bans of one user are consecutive, in the order of UserBans.
+	// Bans yields the bans of all users, lifted bans too, after the given key, or from the
+	// first ban if the key is empty. The order of users depends on the store. The bans of
+	// one user are consecutive, in the order of UserBans.
 	Bans(ctx context.Context, after BanKey) iter.Seq2[Ban, error]
 	// BansEnding yields the bans whose Until is set and before the given time, lifted bans
 	// too, ordered by Until. In place of a damaged ban, it yields [ErrFormat] and
@@ -282,16 +273,16 @@ type UserStore interface {
 // Amendment records why the final standings of a season were replaced.
 type Amendment struct {
 	At     time.Time `json:"at"`
-	Reason string    `json:"reason"` // such as "late correction"; it must not name a user
+	Reason string    `json:"reason"` // it must not name a user
 }
 
 // FinalMark means that the final standings of a sealed season may lack a change of a user's
-// entry. See [SeasonStore].MarkFinal.
+// entry: see [SeasonStore].MarkFinal.
 type FinalMark struct {
 	SeasonKey
 	User   UserID
 	ID     string // distinguishes the marks of a user
-	Reason string // the reason of the Amendment
+	Reason string // of the Amendment
 }
 
 // SeasonRecord is the state of a season in the store.
@@ -299,13 +290,12 @@ type SeasonRecord struct {
 	SeasonKey
 	SealedAt   time.Time // zero if the season is not sealed
 	Amendments []Amendment
-	// Rules determines the board's divisions that the season's entries follow: see
-	// [Board.Rules]. In a sealed season, it does not change. It has no meaning without data
-	// of the season.
+	// Rules determines the divisions that the season's entries follow: see [Board.Rules].
+	// In a sealed season, it does not change. It has no meaning without data of the season.
 	Rules int `json:",omitzero"`
 }
 
-// SeasonStore is the part of [Store] that keeps seasons and their final standings.
+// SeasonStore keeps seasons and their final standings.
 type SeasonStore interface {
 	// Seasons returns the seasons of a board that have a [Record] or are sealed, ordered by
 	// id.
@@ -316,23 +306,19 @@ type SeasonStore interface {
 	// Season returns the state of a season. Without data of the season, only the SeasonKey
 	// is set.
 	Season(ctx context.Context, s SeasonKey) (SeasonRecord, error)
-	// ChangedAt returns the time of the last change of a season's entries, the latest of:
+	// ChangedAt returns the time of the last change of a season's entries, or zero if there
+	// was none or the store does not keep it. It is the latest of:
 	//   - ReceivedAt of each result that Apply stored
 	//   - At of each ban that SetBan stored
 	//   - the time of each Erase that removed an entry
-	//
-	// It returns the zero time if there was no change, or if the store does not keep this
-	// time.
 	ChangedAt(ctx context.Context, s SeasonKey) (time.Time, error)
 	// DeletedAt returns the time of the last deletion of a season, or of a board with its
 	// board's id, whichever is later. It returns the zero time without such a deletion.
 	DeletedAt(ctx context.Context, s SeasonKey) (time.Time, error)
-	// Seal computes the final standings of each ladder of a season from the current
-	// entries, and sets SealedAt. If the season is already sealed, Seal changes nothing and
-	// returns the season's record. Of several concurrent calls, one seals the season.
-	//
-	// The caller must make sure that the season is closed. Errors: [ErrBoardNotFound], as
-	// in Apply.
+	// Seal computes the final standings of a season from the current entries, and sets
+	// SealedAt. If the season is already sealed, Seal changes nothing and returns the
+	// record. Of several concurrent calls, one seals the season. The caller must make sure
+	// that the season is closed. Errors: [ErrBoardNotFound], as in Apply.
 	Seal(ctx context.Context, b *Board, season SeasonID, sealedAt time.Time) (SeasonRecord, error)
 	// MarkFinal writes a [FinalMark] for each of users, whose entries the caller has
 	// changed in a season that may be sealed. The caller must call MarkFinal before it
@@ -349,7 +335,7 @@ type SeasonStore interface {
 	// RemoveFinalMarks removes marks that FinalMarks has yielded. Later marks of the same
 	// users stay.
 	RemoveFinalMarks(ctx context.Context, marks []FinalMark) error
-	// Amend replaces the final standings of a sealed season by the standings of the current
+	// Amend replaces the final standings of a sealed season by those of the current
 	// entries. It appends the amendment to the season's record, if it is not there yet.
 	// Readers see either the old or the new standings, never a mixture.
 	//
@@ -366,7 +352,7 @@ type SeasonStore interface {
 	// their total number. Errors: [ErrNotSealed].
 	FinalStandings(ctx context.Context, l Ladder, position int64, n int) ([]Standing, int64, error)
 	// FinalLookup returns the final standings of users, in the order given, and the total
-	// number. For a user without a final standing, Key is empty. Errors: [ErrNotSealed].
+	// number. For a user without one, Key is empty. Errors: [ErrNotSealed].
 	FinalLookup(ctx context.Context, l Ladder, users []UserID) ([]Standing, int64, error)
 	// FinalAround returns a user's final standing with its neighbors, as [Ranker].Around
 	// does, and the total number. Erased users keep their positions: above, below and
@@ -376,9 +362,9 @@ type SeasonStore interface {
 	// number. If the key is a rank key or a prefix of one, FinalAfter also counts the
 	// standings with better rank keys. Errors: [ErrNotSealed].
 	FinalAfter(ctx context.Context, l Ladder, after SortKey, n int) ([]Standing, Counts, int64, error)
-	// DeleteSeason removes all data of a season, if there is any. If deletedAt is not zero
-	// and the board exists, the season then rejects results received at deletedAt or
-	// earlier, with [ReasonDeleted].
+	// DeleteSeason removes all data of a season, if any. If deletedAt is not zero and the
+	// board exists, the season then rejects results received at deletedAt or earlier, with
+	// [ReasonDeleted].
 	DeleteSeason(ctx context.Context, s SeasonKey, deletedAt time.Time) error
 	// FinishDeletions removes the data that interrupted calls of DeleteSeason and
 	// DeleteBoard have left. No other method returns such data. A store may require that
@@ -386,18 +372,18 @@ type SeasonStore interface {
 	FinishDeletions(ctx context.Context) error
 }
 
-// RankChange is a change in the store that no result causes: a SetBan or an Erase of a
-// user, the deletion of a season, or a StartRecount of a board in another region.
+// RankChange is a SetBan or an Erase of a user, the deletion of a season, or a StartRecount
+// of a board in another region.
 type RankChange struct {
-	ID      string      // identifies the change
-	User    UserID      // the user of a SetBan or an Erase; empty in other changes
+	ID      string
+	User    UserID      // of a SetBan or an Erase, or empty
 	Seasons []SeasonKey // the deleted seasons, or the seasons of User
-	Board   BoardID     // the board of a StartRecount; empty in other changes
+	Board   BoardID     // of a StartRecount, or empty
 	Data    string      // used by the store only
 }
 
-// RankChangeStore is the part of [Store] that keeps the changes that an index may lack: an
-// index of another region, or one that was unavailable during the change.
+// RankChangeStore keeps the changes that an index may lack: an index of another region, or
+// one that was unavailable during the change.
 type RankChangeStore interface {
 	// RankChanges yields the changes that FinishRankChange has not removed, in any order.
 	// Each region has its own list of the changes of all regions. A store whose one process
@@ -415,7 +401,7 @@ type RankChangeStore interface {
 // APIKey is a caller's credential, without its secret.
 type APIKey struct {
 	ID        string    `json:"id"`
-	Name      string    `json:"name"`   // for operators
+	Name      string    `json:"name"`
 	Hash      [32]byte  `json:"hash"`   // SHA-256 of the secret
 	Scopes    []string  `json:"scopes"` // read, submit, admin
 	CreatedAt time.Time `json:"created_at"`
@@ -425,12 +411,12 @@ type APIKey struct {
 	// BoardPrefixes. If both are empty, it is valid for all boards.
 	Boards        []BoardID `json:"boards,omitempty"`
 	BoardPrefixes []string  `json:"board_prefixes,omitempty"`
-	// Insecure means that a server that requires no keys created the key. Servers that
-	// require keys refuse it.
+	// Insecure means that a server without keys created the key. Servers that require keys
+	// refuse it.
 	Insecure bool `json:"insecure,omitempty"`
 }
 
-// APIKeyStore is the part of [Store] that keeps API keys.
+// APIKeyStore keeps API keys.
 type APIKeyStore interface {
 	// PutAPIKey stores a key. It replaces any key with the same id.
 	PutAPIKey(ctx context.Context, k APIKey) error
@@ -442,14 +428,14 @@ type APIKeyStore interface {
 	DeleteAPIKey(ctx context.Context, id string) error
 }
 
-// AuditStore is the part of [Store] that keeps the audit log. The log is append-only, but
-// [UserStore].Erase removes the ActDetail of the acts that concern the user.
+// AuditStore keeps the audit log. The log is append-only, but [UserStore].Erase removes the
+// ActDetail of the acts that concern the user.
 type AuditStore interface {
 	// AppendAct appends an act. Appending an equal act again changes nothing. If the user
 	// of the act was erased at the time of the act or later, AppendAct stores the act
 	// without its ActDetail.
 	AppendAct(ctx context.Context, a Act) error
-	// Acts yields the acts, the newest first ([ActKey.Compare]). It begins after the act
-	// with the given key, or with the newest act if the key is empty.
+	// Acts yields the acts, the newest first ([ActKey.Compare]), after the act with the
+	// given key, or from the newest act if the key is empty.
 	Acts(ctx context.Context, after ActKey) iter.Seq2[Act, error]
 }

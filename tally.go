@@ -10,9 +10,9 @@ import (
 // Tally is an immutable summary of one user's results in one season. It depends on the set
 // of results, not on their order. The zero Tally summarizes no results.
 type Tally struct {
-	results int64   // the number of results that count
-	score   Score   // the score of the deciding result, or the sum of points; unused on decay boards
-	ties    []int64 // the tie-breakers of the deciding result, or their sums; missing values are 0
+	results int64   // that count
+	score   Score   // of the deciding result, or the sum of points; unused on decay boards
+	ties    []int64 // of the deciding result, or their sums; missing values are 0
 	decay   decaySum
 
 	// The deciding result: see [Entry].Match.
@@ -22,8 +22,7 @@ type Tally struct {
 	changed    bool // the deciding result changed the sum or a tie-breaker; unused if Board.AddsUp is false
 
 	// attributes has one element for each of Board.talliedAttributes, in the same order. It
-	// is empty if no result has such an attribute, and may be shorter after new divisions
-	// were added to the board.
+	// may be shorter after new divisions were added to the board.
 	attributes []attribute
 }
 
@@ -43,8 +42,7 @@ func isLater(achievedAt time.Time, match MatchID, otherAt time.Time, otherMatch 
 	return match > otherMatch
 }
 
-// Add returns t extended by r. t must not include a result of r's match yet. A result that
-// b does not count ([Board.Counts]) changes nothing.
+// Add returns t extended by r, if b counts r. t must not include a result of r's match yet.
 func (b *Board) Add(t Tally, r *MatchResult) Tally {
 	if !b.Counts(r) {
 		return t
@@ -63,7 +61,7 @@ func (b *Board) Add(t Tally, r *MatchResult) Tally {
 	return t
 }
 
-// decides reports whether r becomes the deciding result of t, which must have one already.
+// t must have a deciding result already.
 func (b *Board) decides(t *Tally, r *MatchResult) bool {
 	if b.Policy == Latest {
 		return isLater(r.AchievedAt, r.Match, t.achievedAt, t.match)
@@ -79,7 +77,6 @@ func (b *Board) scoreKey(s Score, ties []int64) RankKey {
 	return b.rankKey(appendColumn(make([]byte, 0, b.RankKeyBytes()), b.Order, int64(s)), ties)
 }
 
-// addPoints adds r to the sums of t, and determines the deciding result: see [Entry].Match.
 func (b *Board) addPoints(t Tally, r *MatchResult) Tally {
 	changesSum := r.Score != 0
 	if b.Policy == Decay {
@@ -144,7 +141,7 @@ func (b *Board) Count(results iter.Seq2[MatchResult, error]) (Tally, error) {
 	return t, nil
 }
 
-// RankKey returns the rank key of a user whose tally is t. It is empty if no result counts.
+// RankKey returns the rank key of a user with the tally t. It is empty if no result counts.
 func (b *Board) RankKey(t *Tally) RankKey {
 	switch {
 	case t.results == 0:
@@ -155,7 +152,7 @@ func (b *Board) RankKey(t *Tally) RankKey {
 	return b.scoreKey(min(max(t.score, -MaxScore), MaxScore), t.ties)
 }
 
-// Entry returns the entry of a user whose tally is t. The store must set its Hidden and
+// Entry returns the entry of a user with the tally t. The store must set its Hidden and
 // Version.
 func (b *Board) Entry(t *Tally, season SeasonID, user UserID) Entry {
 	e := Entry{SeasonKey: SeasonKey{b.ID, season}, User: user, Key: b.RankKey(t)}
@@ -169,8 +166,7 @@ func (b *Board) Entry(t *Tally, season SeasonID, user UserID) Entry {
 
 const tallyFormat = 1
 
-// AppendBinary implements [encoding.BinaryAppender]. Equal tallies have equal bytes. The
-// error is always nil.
+// AppendBinary implements [encoding.BinaryAppender]. Equal tallies have equal bytes.
 func (t *Tally) AppendBinary(dst []byte) ([]byte, error) {
 	dst = append(dst, tallyFormat)
 	dst = binary.AppendUvarint(dst, uint64(t.results))
