@@ -28,6 +28,7 @@ type Ban struct {
 	Until time.Time `json:",omitzero"`
 }
 
+// BanKey identifies a ban.
 type BanKey struct {
 	User  UserID
 	Board BoardID
