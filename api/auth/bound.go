@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxBoards is the maximum number of a key's boards and prefixes together.
+// maxBoards limits a key's boards and prefixes together.
 const maxBoards = 100
 
 // Bound is the set of boards that a caller may use. The zero Bound has all boards.
@@ -30,7 +30,7 @@ func boundOf(k *leaderboard.APIKey) Bound { return Bound{k.Boards, k.BoardPrefix
 // AllBoards reports whether b has all boards.
 func (b Bound) AllBoards() bool { return len(b.boards) == 0 && len(b.prefixes) == 0 }
 
-// Allows reports whether b has the board id. The comparison is case-sensitive.
+// Allows reports whether b has the board id.
 func (b Bound) Allows(id leaderboard.BoardID) bool {
 	return b.AllBoards() || slices.Contains(b.boards, id) ||
 		slices.ContainsFunc(b.prefixes, func(prefix string) bool {
@@ -38,9 +38,8 @@ func (b Bound) Allows(id leaderboard.BoardID) bool {
 		})
 }
 
-// boundClaims returns the bound of a token, from the lists in its claims boards and
-// board_prefixes. A token with neither claim has all boards. Claims without any board or
-// prefix are an error, because the zero Bound has all boards.
+// A token without the claims boards and board_prefixes has all boards. Empty claims are an
+// error, because the zero Bound has all boards.
 func boundClaims(t jwt.Token) (Bound, error) {
 	if !t.Has(boardsClaim) && !t.Has(prefixesClaim) {
 		return Bound{}, nil
@@ -63,7 +62,6 @@ func boundClaims(t jwt.Token) (Bound, error) {
 	return b, CheckBoards(b.boards, b.prefixes)
 }
 
-// textsClaim returns the texts in a claim that is a list, or nil without the claim.
 func textsClaim(t jwt.Token, name string) ([]string, error) {
 	if !t.Has(name) {
 		return nil, nil
@@ -82,8 +80,8 @@ func textsClaim(t jwt.Token, name string) ([]string, error) {
 	return texts, nil
 }
 
-// BoardError means that a caller may not use the board with the id Board. If Board is
-// empty, the caller may not make calls that concern all boards.
+// BoardError means that a caller may not use Board, or if it is empty, may not make calls
+// that concern all boards.
 type BoardError struct{ Board leaderboard.BoardID }
 
 func (e *BoardError) Error() string {
@@ -93,8 +91,8 @@ func (e *BoardError) Error() string {
 	return fmt.Sprintf("the key or token is not for board %q", string(e.Board))
 }
 
-// CheckBoards returns an error unless a key may have these boards and prefixes. The error
-// joins a [leaderboard.FieldError] for each fault.
+// CheckBoards joins a [leaderboard.FieldError] for each fault of a key's boards and
+// prefixes.
 func CheckBoards(boards []leaderboard.BoardID, prefixes []string) error {
 	if n := len(boards) + len(prefixes); n > maxBoards {
 		return &leaderboard.FieldError{Field: "boards", Problem: fmt.Sprintf("has %d values together with board_prefixes, at most %d are allowed", n, maxBoards)}
@@ -109,8 +107,7 @@ func CheckBoards(boards []leaderboard.BoardID, prefixes []string) error {
 	return errors.Join(errs...)
 }
 
-// checkBoard checks the i-th id or prefix of a field. repeated means that an earlier value
-// is equal. A prefix must itself be a valid id.
+// repeated means that an earlier value is equal. A prefix must itself be a valid id.
 func checkBoard(field string, i int, id leaderboard.BoardID, repeated bool) error {
 	field = fmt.Sprintf("%s[%d]", field, i)
 	var invalid *leaderboard.FieldError

@@ -6,7 +6,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Only damaged data has an empty prefix.
 func TestEmptyPrefixMatchesNoBoard(t *testing.T) {
 	if bound := boundOf(&leaderboard.APIKey{BoardPrefixes: []string{""}}); bound.AllBoards() || bound.Allows("cup") {
 		t.Error("a key with an empty prefix allows boards, want none")

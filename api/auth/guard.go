@@ -21,28 +21,27 @@ type Caller struct {
 	ID    string // "key:" and the key's id, or "jwt:" and the token's subject; empty without credentials
 	Scope Scope
 	Bound Bound
-	// ExpiresAt is when the credentials expire. It is zero if they never expire.
+	// ExpiresAt is zero if the credentials never expire.
 	ExpiresAt time.Time
 
-	key [32]byte // the hash of the API key; zero if the caller has none
+	key [32]byte // the hash of the API key, if any
 }
 
 // ErrUnauthenticated means that a call needs valid credentials and has none.
 var ErrUnauthenticated = errors.New("valid credentials are required: Authorization: Bearer KEY")
 
-// ScopeError means that a caller's scope does not include the scope that the method needs.
+// ScopeError means that a caller lacks the scope that the method needs.
 type ScopeError struct{ Need Scope }
 
 func (e *ScopeError) Error() string { return fmt.Sprintf("the %s scope is required", e.Need) }
 
 const (
-	// keyTTL is how long a cached API key is used without another read. A server that can
-	// read the store refuses a revoked key after this time at the latest.
+	// keyTTL is how long a cached API key is used without another read, so how long a
+	// revoked key stays valid.
 	keyTTL = 5 * time.Second
 	// keyGrace is how long after its last read a cached key stays valid while the store is
-	// unavailable, even if another server has revoked it.
-	keyGrace = time.Hour
-	// cachedKeyTimeout bounds the wait for the store if the cache has the key.
+	// unavailable, even if it was revoked.
+	keyGrace         = time.Hour
 	cachedKeyTimeout = time.Second
 
 	maxCachedKeys = 10_000
@@ -51,7 +50,7 @@ const (
 type cachedKey struct {
 	leaderboard.APIKey
 	loadedAt    time.Time
-	refreshFrom time.Time // from this time on, the guard reads the key from the store again
+	refreshFrom time.Time // when to read the key again
 }
 
 // Options are the settings of a [Guard].
@@ -59,8 +58,7 @@ type Options struct {
 	// Open is the scope of callers without credentials. If it is [Admin], the guard ignores
 	// credentials.
 	Open Scope
-	// JWT describes the accepted JSON web tokens. Without JWT.Algorithm, the guard accepts
-	// none.
+	// Without JWT.Algorithm, the guard accepts no JSON web tokens.
 	JWT    JWT
 	Limits Limits
 	Now    func() time.Time
@@ -72,17 +70,17 @@ type Guard struct {
 	keys       leaderboard.APIKeyStore
 	options    Options
 	cachedKeys *lru.Cache[[32]byte, cachedKey]
-	jwt        *verifier // nil if no JWT is accepted
+	jwt        *verifier
 	byKey      *buckets
 	byUser     *buckets
 	byPeer     *buckets
-	// invalid limits the invalid credentials from one address. Above the limit, the guard
-	// refuses calls before it checks their credentials.
+	// Above the limit invalid, the guard refuses calls of an address before it checks their
+	// credentials.
 	invalid *buckets
 }
 
-// NewGuard returns a guard for the API keys in keys. It returns an error if it cannot read
-// the keys of o.JWT, or if a setting of o.JWT is invalid.
+// NewGuard returns an error if it cannot read the keys of o.JWT, or if a setting of o.JWT
+// is invalid.
 func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Guard, error) {
 	cached, err := lru.New[[32]byte, cachedKey](maxCachedKeys)
 	if err != nil {
@@ -100,11 +98,11 @@ func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Gu
 	return g, nil
 }
 
-// Admit identifies the caller by the values of the Authorization header, checks that the
-// caller has the scope required, and counts the call against the caller's rate. The server
-// must call Admit once per call, before it reads the body. peer is the address of the
-// caller, or nil. Behind a trusted proxy, it should be the address of the proxy's client.
-// Errors: [ErrUnauthenticated], [*ScopeError], [*RateError], and errors of the store.
+// Admit identifies the caller by the values of the Authorization header, checks for the
+// scope required, and counts the call against the caller's rate. The server must call Admit
+// once per call, before it reads the body. peer is the address of the caller or of the
+// client of a trusted proxy, or nil. Errors: [ErrUnauthenticated], [*ScopeError],
+// [*RateError], and errors of the store.
 func (g *Guard) Admit(ctx context.Context, peer net.Addr, authorization []string, required Scope) (Caller, error) {
 	c, err := g.authenticate(ctx, peer, authorization)
 	var rate *RateError
@@ -114,7 +112,6 @@ func (g *Guard) Admit(ctx context.Context, peer net.Addr, authorization []string
 	return c, g.authorize(c, err, peer, required)
 }
 
-// checkInvalidRate returns a [*RateError] if too many invalid credentials came from peer.
 func (g *Guard) checkInvalidRate(peer net.Addr) error {
 	if wait := g.invalid.wait(PeerKey(peer), g.options.Now()); wait > 0 {
 		return &RateError{"calls with invalid credentials", g.options.Limits.PerPeer, wait}
@@ -122,8 +119,7 @@ func (g *Guard) checkInvalidRate(peer net.Addr) error {
 	return nil
 }
 
-// authenticate returns the caller with the given values of the Authorization header. It
-// refuses invalid credentials even for methods that need none.
+// authenticate refuses invalid credentials even for methods that need none.
 func (g *Guard) authenticate(ctx context.Context, peer net.Addr, authorization []string) (Caller, error) {
 	if len(authorization) == 0 || g.options.Open == Admin {
 		return Caller{Scope: g.options.Open}, nil
@@ -178,8 +174,7 @@ func (g *Guard) Recheck(ctx context.Context, c Caller) error {
 	return nil
 }
 
-// key returns the API key with the given hash. While the store is unavailable, a cached key
-// remains valid for keyGrace.
+// While the store is unavailable, a cached key remains valid for keyGrace.
 func (g *Guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
 	cached, ok := g.cachedKeys.Get(hash)
 	if ok && g.options.Now().Before(cached.refreshFrom) {
@@ -210,8 +205,7 @@ func (g *Guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, err
 // Forget empties the cache of API keys. Call it after revoking a key.
 func (g *Guard) Forget() { g.cachedKeys.Purge() }
 
-// authorize counts a call against the caller's rate, and returns nil if the caller has the
-// scope required. authErr is the error of authenticate.
+// authErr is the error of authenticate.
 func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, required Scope) error {
 	if errors.Is(authErr, ErrUnauthenticated) {
 		g.invalid.take(PeerKey(peer), g.options.Now())
@@ -235,8 +229,8 @@ func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, required Scope
 }
 
 // TakeUsers counts results, by user id, against the rates of their users. If a user exceeds
-// the rate, TakeUsers counts nothing, and returns a [*RateError] about the user with the
-// longest wait.
+// the rate, it counts nothing, and returns a [*RateError] about the user with the longest
+// wait.
 func (g *Guard) TakeUsers(results map[string]int) error {
 	if user, wait := g.byUser.takeAll(results, g.options.Now()); wait > 0 {
 		return &RateError{fmt.Sprintf("results of user %q", user), g.options.Limits.PerUser, wait}
@@ -244,7 +238,7 @@ func (g *Guard) TakeUsers(results map[string]int) error {
 	return nil
 }
 
-// CheckLoopback returns an error unless every listen address is on the loopback interface.
+// CheckLoopback returns an error unless every address is on the loopback interface.
 func CheckLoopback(addresses ...string) error {
 	for _, address := range addresses {
 		host, _, err := net.SplitHostPort(address)

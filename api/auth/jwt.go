@@ -29,22 +29,20 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// JWT describes the JSON web tokens that are accepted besides API keys. Exactly one of
-// Secret, PublicKey and JWKS is set. Tokens must expire. Their scopes are in the claim
-// "scope", separated by spaces, or in the list "scopes"; without both, the scope is read.
-// The claims "boards" and "board_prefixes" bind a token to boards, as the fields of a key
-// do.
+// JWT describes the accepted JSON web tokens. Exactly one of Secret, PublicKey and JWKS is
+// set. Tokens must expire. Their scopes are in the claim "scope", separated by spaces, or
+// in the list "scopes"; without both, the scope is read. The claims "boards" and
+// "board_prefixes" bind a token to boards, as the fields of a key do.
 type JWT struct {
-	// Algorithm is the only accepted algorithm: HS256, HS384, HS512, RS256, RS384, RS512,
-	// PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA.
+	// HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or
+	// EdDSA
 	Algorithm string
 	Secret    secret.Text // for HS…, at least 32 bytes
 	PublicKey string      // a file with a PEM public key or certificate
 	JWKS      string      // an https URL, or a file, with a JSON web key set
 	Issuer    string      // the required iss claim
 	Audience  string      // the required value in the aud claim
-	// Leeway is the tolerated difference between the clocks of issuer and server. Default
-	// 30 s.
+	// Leeway is the tolerated difference of the clocks. Default 30 s.
 	Leeway time.Duration
 	// Refresh is how often JWKS is reloaded. Default 10 minutes. An unknown key id causes
 	// an immediate reload, at most every 10 s.
@@ -63,21 +61,21 @@ const (
 	minSecretBytes = 32
 )
 
-// verifier checks tokens. It implements [jws.KeyProvider].
+// verifier implements [jws.KeyProvider].
 type verifier struct {
 	alg    jwa.SignatureAlgorithm
-	key    any // nil if the keys come from JWKS
+	key    any // nil with JWKS
 	o      JWT
 	now    func() time.Time
 	client *http.Client
 
 	mu       sync.Mutex
 	set      jwk.Set
-	loadedAt time.Time // when set was loaded
+	loadedAt time.Time
 	triedAt  time.Time // when the latest load began
 }
 
-// newVerifier reads the keys, so that an invalid setting is found when the server starts.
+// newVerifier reads the keys, so that the server does not start with an invalid setting.
 func newVerifier(ctx context.Context, o JWT, now func() time.Time) (*verifier, error) {
 	alg, ok := jwa.LookupSignatureAlgorithm(o.Algorithm)
 	if !ok || alg == jwa.NoSignature() {
@@ -138,7 +136,6 @@ func verifiesWith(algorithm string, key crypto.PublicKey) bool {
 	return false
 }
 
-// onlyHTTPS refuses redirects to other schemes than https, and the fourth redirect.
 func onlyHTTPS(req *http.Request, via []*http.Request) error {
 	if req.URL.Scheme != "https" || len(via) > 3 {
 		return fmt.Errorf("auth: jwt.jwks: redirected to %s", req.URL.Redacted())
@@ -172,8 +169,8 @@ func readPublicKey(file string) (crypto.PublicKey, error) {
 	return nil, fmt.Errorf("auth: jwt.public_key: %s: the PEM block is a %s; a PUBLIC KEY or CERTIFICATE is needed", file, block.Type)
 }
 
-// looksLikeJWT reports whether a token has three parts separated by dots, and begins with
-// eyJ, the base64 form of {". API keys contain no dots.
+// looksLikeJWT recognizes three parts separated by dots, and eyJ, the base64 form of {".
+// API keys contain no dots.
 func looksLikeJWT(token string) bool {
 	return strings.HasPrefix(token, "eyJ") && strings.Count(token, ".") == 2
 }
@@ -218,7 +215,7 @@ func (v *verifier) shortLived(t jwt.Token) bool {
 	return expires.Sub(v.now()) <= v.o.MaxLifetime+v.o.Leeway
 }
 
-// checkForm returns an error unless all of these conditions are met:
+// checkForm returns an error unless:
 //   - every part of the token is base64url;
 //   - the header and the claims are one JSON object each;
 //   - the header has no critical extensions;
@@ -249,8 +246,7 @@ func checkForm(token string) error {
 	return nil
 }
 
-// scopesClaim returns the scopes in a token's claim "scope" or "scopes", or false if the
-// token has neither.
+// scopesClaim returns false if the token has neither claim.
 func scopesClaim(t jwt.Token) ([]string, bool) {
 	for _, name := range []string{"scope", "scopes"} {
 		var claim any
@@ -275,7 +271,7 @@ func scopesClaim(t jwt.Token) ([]string, bool) {
 }
 
 // FetchKeys implements [jws.KeyProvider]: it passes the keys that may have made the
-// signature sig to sink. It returns an error if the algorithm of sig is not v.alg.
+// signature sig to sink.
 func (v *verifier) FetchKeys(ctx context.Context, sink jws.KeySink, sig *jws.Signature, _ *jws.Message) error {
 	if alg, ok := sig.ProtectedHeaders().Algorithm(); !ok || alg != v.alg {
 		return fmt.Errorf("auth: the jwt is not signed by %s", v.alg)
@@ -315,8 +311,7 @@ func (v *verifier) FetchKeys(ctx context.Context, sink jws.KeySink, sig *jws.Sig
 
 // keySet returns the keys of the JWKS. If they are older than Refresh, keySet reloads them
 // in the background and returns the old ones. If urgent is set, it reloads keys of any age,
-// and waits. Reloads begin at least minRefresh apart, even after failures. If a reload
-// fails, the old keys remain.
+// and waits. Reloads begin at least minRefresh apart, even after failures.
 func (v *verifier) keySet(ctx context.Context, urgent bool) (jwk.Set, error) {
 	v.mu.Lock()
 	set, now := v.set, v.now()
@@ -335,7 +330,7 @@ func (v *verifier) keySet(ctx context.Context, urgent bool) (jwk.Set, error) {
 	return set, nil
 }
 
-// refresh reads the JWKS, and returns the old keys if that fails.
+// refresh returns the old keys if it cannot read the JWKS.
 func (v *verifier) refresh(ctx context.Context) (jwk.Set, error) {
 	set, err := v.readJWKS(ctx)
 	v.mu.Lock()

@@ -32,7 +32,6 @@ import (
 
 var tokenNow = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// sign returns a player's token that is valid at tokenNow.
 func sign(t testing.TB, alg jwa.SignatureAlgorithm, key any) string {
 	t.Helper()
 	token, err := jwt.NewBuilder().Issuer("https://id.example").Audience([]string{"leaderboard"}).Subject("player-7").
@@ -65,7 +64,7 @@ func writeFile(t testing.TB, name string, data []byte) string {
 	return path
 }
 
-// settings returns settings that accept the tokens of sign, edited by change.
+// settings accept the tokens of sign.
 func settings(change func(*JWT)) JWT {
 	o := JWT{Issuer: "https://id.example", Audience: "leaderboard"}
 	change(&o)
@@ -178,7 +177,6 @@ func TestJWTSettings(t *testing.T) {
 	}
 }
 
-// keySetJSON returns a JWKS with the public parts of keys, by key id.
 func keySetJSON(t testing.TB, keys map[string]*ecdsa.PrivateKey) []byte {
 	t.Helper()
 	set := jwk.NewSet()
@@ -201,7 +199,6 @@ func keySetJSON(t testing.TB, keys map[string]*ecdsa.PrivateKey) []byte {
 	return data
 }
 
-// signWithID returns a token with the key id, if id is not empty.
 func signWithID(t testing.TB, id string, key *ecdsa.PrivateKey) string {
 	t.Helper()
 	token, err := jwt.NewBuilder().Issuer("https://id.example").Audience([]string{"leaderboard"}).Subject("p").Expiration(tokenNow.Add(10 * time.Hour)).Build()
@@ -221,8 +218,6 @@ func signWithID(t testing.TB, id string, key *ecdsa.PrivateKey) string {
 	return string(signed)
 }
 
-// A JWKS is reloaded when it is older than Refresh, and immediately for an unknown key id,
-// but at most every minRefresh. If a reload fails, the old keys remain.
 func TestJWKSRefresh(t *testing.T) {
 	oldKey, newKey := newECKey(t), newECKey(t)
 	var served atomic.Value
@@ -288,7 +283,6 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// signRaw returns a token with exactly this header and these claims, signed by HS256.
 func signRaw(secret []byte, header, claims string) string {
 	b64 := base64.RawURLEncoding.EncodeToString
 	signed := b64([]byte(header)) + "." + b64([]byte(claims))
@@ -297,7 +291,6 @@ func signRaw(secret []byte, header, claims string) string {
 	return signed + "." + b64(mac.Sum(nil))
 }
 
-// Tokens must have exactly the form of RFC 7519, and a lifetime of at most the maximum.
 func TestJWTForm(t *testing.T) {
 	key := []byte(strings.Repeat("s", 32))
 	o := settings(func(o *JWT) { o.Algorithm, o.Secret, o.MaxLifetime = "HS256", secret.Text(key), 24*time.Hour })

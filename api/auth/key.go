@@ -12,12 +12,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// Secret scanners recognize leaked keys by this prefix.
 const keyPrefix = "lbk_"
 
 // NewKey creates an API key from 256 random bits. It returns the secret for the client, and
-// the [leaderboard.APIKey] for the store, which has only a hash of the secret. The caller
-// must check scopes with [CheckScopes].
+// the [leaderboard.APIKey] for the store. The caller must check scopes with [CheckScopes].
 func NewKey(name string, scopes []string, now time.Time) (secret.Text, leaderboard.APIKey) {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -33,8 +31,7 @@ func KeyFrom(text secret.Text, name string, scopes []string, now time.Time) lead
 	}
 }
 
-// ConfiguredKeyID is the id of the admin key from the configuration. A newly configured key
-// replaces the old one.
+// ConfiguredKeyID is the id of the admin key from the configuration.
 const ConfiguredKeyID = "admin-key"
 
 // IsAdmin reports whether k allows every call, at the time now, on a server that requires

@@ -25,8 +25,8 @@ type Limits struct {
 	PerPeer Rate
 }
 
-// buckets is a set of token buckets by key. Above maxBuckets, the least recently used
-// bucket is evicted; its key then starts with a full bucket. nil buckets limit nothing.
+// buckets evicts the least recently used bucket above maxBuckets; its key then starts with
+// a full bucket. nil buckets limit nothing.
 type buckets struct {
 	limit rate.Limit
 	burst int
@@ -50,9 +50,9 @@ func newBuckets(r Rate) *buckets {
 	return &buckets{rate.Limit(r.PerSecond), burst, byKey}
 }
 
-// reserve takes n tokens, at most a full bucket. If the bucket has too few, reserve takes
-// none and returns the time until it has enough. CancelAt of the reservation puts the
-// tokens back. b must not be nil.
+// reserve takes n tokens, at most a full bucket. If the bucket has too few, it takes none
+// and returns the time until it has enough. CancelAt of the reservation puts the tokens
+// back. b must not be nil.
 func (b *buckets) reserve(key string, n int, now time.Time) (*rate.Reservation, time.Duration) {
 	l, ok := b.byKey.Get(key)
 	if !ok {

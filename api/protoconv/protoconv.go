@@ -1,5 +1,5 @@
 // Package protoconv converts between the types of package leaderboard and the protobuf
-// messages of the API and of Kafka. Package leaderboard checks most limits.
+// messages of the API and of Kafka.
 package protoconv
 
 import (
@@ -51,8 +51,7 @@ func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, erro
 		TieBreakers: r.GetTieBreakers(),
 		Attributes:  r.GetAttributes(),
 	}
-	// Board.Check checks the user later. Here, one error names the user with the other
-	// faults.
+	// Board.Check checks the user later. Here, one error names all faults.
 	errs := []error{result.User.Validate()}
 	if id := r.GetBoardId(); id != "" && id != string(b.ID) {
 		errs = append(errs, &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("is %.128q, but the request is for board %q", id, b.ID)})
@@ -80,12 +79,10 @@ func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, erro
 // MaxMetadataDepth bounds the nesting of metadata. A flat object has depth 1.
 const MaxMetadataDepth = 32
 
-// TooDeep is the Problem of a [leaderboard.FieldError] about metadata that is nested deeper
-// than MaxMetadataDepth.
+// TooDeep is the Problem of metadata that is nested deeper than MaxMetadataDepth.
 var TooDeep = fmt.Sprintf("is nested more than %d deep", MaxMetadataDepth)
 
-// toMetadata returns metadata in canonical form. It first rejects metadata that is too deep
-// or too long, because encoding would take much time and memory.
+// Encoding large metadata would take much time and memory.
 func toMetadata(s *structpb.Struct) (string, error) {
 	var problem string
 	switch {
@@ -93,8 +90,8 @@ func toMetadata(s *structpb.Struct) (string, error) {
 		return "", nil
 	case deeper(structpb.NewStructValue(s), MaxMetadataDepth):
 		problem = TooDeep
-	// A message is at most six times as long as its JSON: each 0 of a long list takes 2
-	// bytes in JSON and 11 bytes in the message.
+	// A message is at most 6 times as long as its JSON: 11 bytes for each 2 bytes of a list
+	// of zeros. A message above 8 times the limit is therefore too long.
 	case proto.Size(s) > 8*leaderboard.MaxMetadataBytes:
 		problem = fmt.Sprintf("is longer than the %d bytes of compact JSON that are allowed", leaderboard.MaxMetadataBytes)
 	default:
@@ -107,8 +104,8 @@ func toMetadata(s *structpb.Struct) (string, error) {
 	return "", &leaderboard.FieldError{Field: "metadata", Problem: problem}
 }
 
-// MaxNumberBytes is the maximum length of a JSON number. The time to parse a number exactly
-// grows with the square of its length.
+// MaxNumberBytes limits JSON numbers. The time to parse one exactly grows with the square
+// of its length.
 const MaxNumberBytes = 64
 
 // NumberProblem returns the reason why metadata cannot contain a number, or "". Messages
@@ -120,8 +117,8 @@ func NumberProblem(number json.Number) string {
 	return fmt.Sprintf("%.40q cannot be stored exactly, because it is not a double-precision number: send it as a string", string(number))
 }
 
-// isDouble reports whether a JSON number equals the shortest decimal number that parses to
-// the same double. So 0.1 is a double.
+// isDouble accepts a number that equals the shortest decimal number of its double. So 0.1
+// is a double.
 func isDouble(number string) bool {
 	if len(number) <= 15 && !strings.ContainsAny(number, "eE") {
 		return true // a double holds any 15 digits

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// MaxElements bounds the number of elements of a list or an object in a body.
+	// MaxElements bounds a list or an object in a body.
 	MaxElements = 5000
-	// MaxValues bounds the number of values in a body. A decoded value takes up to a
-	// hundred times as much memory as its JSON text.
+	// MaxValues bounds the values in a body. A decoded value takes up to a hundred times as
+	// much memory as its JSON text.
 	MaxValues = 100 * MaxElements
 )
 
@@ -50,8 +50,8 @@ func Decode(data []byte, m proto.Message) error {
 
 type decoder struct {
 	scanner
-	values int    // the number of values read so far
-	path   []step // from the body to the value that is being read
+	values int
+	path   []step // from the body to the current value
 }
 
 type step struct {
@@ -100,7 +100,6 @@ func (d *decoder) readBody(m protoreflect.Message) error {
 	return nil
 }
 
-// nextKind counts the next value and returns its kind.
 func (d *decoder) nextKind() (kind, error) {
 	if d.values++; d.values > MaxValues {
 		return 0, fault(nil, fmt.Sprintf("has more than %d values", MaxValues))
@@ -153,8 +152,7 @@ func fieldNames(md protoreflect.MessageDescriptor) string {
 	return strings.Join(names, ", ")
 }
 
-// readWellKnown reads a string into m, a message whose JSON form is a string. problem is
-// the error text for other values.
+// The JSON form of m is a string. problem is the error text for other values.
 func (d *decoder) readWellKnown(k kind, m proto.Message, problem string) error {
 	if k != '"' {
 		return d.fault(problem)
@@ -249,8 +247,8 @@ func (d *decoder) readMap(fd protoreflect.FieldDescriptor, values protoreflect.M
 	})
 }
 
-// checkMembers returns an error if an object with n members must not have another one, the
-// last step of d.path.
+// checkMembers returns an error if an object with n members must not have the last step of
+// d.path.
 func (d *decoder) checkMembers(n int) error {
 	if n == MaxElements {
 		return fault(d.path[:len(d.path)-1], tooMany)
@@ -260,8 +258,7 @@ func (d *decoder) checkMembers(n int) error {
 
 var tooMany = fmt.Sprintf("more than %d given", MaxElements)
 
-// readElements calls readElement for every element of a list; readElement must read the
-// element.
+// readElement must read one element.
 func (d *decoder) readElements(readElement func() error) error {
 	d.pos++ // the bracket
 	for i := 0; ; i++ {
@@ -279,8 +276,7 @@ func (d *decoder) readElements(readElement func() error) error {
 	}
 }
 
-// readMembers calls readValue with every member's name; readValue must read the member's
-// value.
+// readValue must read the value of one member.
 func (d *decoder) readMembers(readValue func(name string) error) error {
 	d.pos++ // the brace
 	for first := true; ; first = false {
@@ -308,8 +304,7 @@ func (d *decoder) readMembers(readValue func(name string) error) error {
 	}
 }
 
-// hasMore reports whether a list or an object has another element. It reads the comma
-// before that element, or the end.
+// hasMore also reads the comma before the next element, or the end.
 func (d *decoder) hasMore(end byte, first bool) (bool, error) {
 	switch {
 	case d.skip(end):
@@ -330,7 +325,7 @@ func (d *decoder) textError(bad textFault) error {
 	return d.syntaxError()
 }
 
-// readScalar reads a value of kind k as a value of fd, which must not be a message.
+// fd must not be a message.
 func (d *decoder) readScalar(k kind, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	none := protoreflect.Value{}
 	if k == 0 {
@@ -371,7 +366,7 @@ func (d *decoder) readScalar(k kind, fd protoreflect.FieldDescriptor) (protorefl
 	return d.integerValue(k, text, fd)
 }
 
-// enumValue accepts a name or, as protojson does, a number.
+// Numbers are valid because protojson accepts them.
 func (d *decoder) enumValue(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	switch k {
 	case '"':
@@ -386,8 +381,8 @@ func (d *decoder) enumValue(k kind, text string, fd protoreflect.FieldDescriptor
 	return protoreflect.Value{}, d.fault("must be " + protoconv.EnumNames(fd.Enum()))
 }
 
-// integerValue parses an integer value of fd. text is a JSON number as written, or the
-// content of a JSON string. Other JSON kinds are an error.
+// text is a JSON number as written, or the content of a JSON string. Other JSON kinds are
+// an error.
 func (d *decoder) integerValue(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	switch k {
 	case 't':
@@ -445,8 +440,6 @@ func notInteger(text string, fd protoreflect.FieldDescriptor) string {
 	return fmt.Sprintf("%.40q is not an integer %s", text, limits)
 }
 
-// integerSize returns the number of bits of an integer or enum field, and its limits as a
-// text.
 func integerSize(fd protoreflect.FieldDescriptor) (bits int, limits string) {
 	switch fd.Kind() {
 	case protoreflect.Int32Kind, protoreflect.EnumKind:
@@ -455,8 +448,7 @@ func integerSize(fd protoreflect.FieldDescriptor) (bits int, limits string) {
 	return 64, "within ±2^53"
 }
 
-// readMetadataObject reads an object into s. depth is its nesting level: 1 for the whole
-// metadata. root is the number of steps in the path of the whole metadata.
+// depth is the nesting level of s: 1 for the whole metadata, whose path has root steps.
 func (d *decoder) readMetadataObject(s *structpb.Struct, root, depth int) error {
 	s.Fields = map[string]*structpb.Value{}
 	return d.readMembers(func(name string) error {
@@ -472,8 +464,7 @@ func (d *decoder) readMetadataObject(s *structpb.Struct, root, depth int) error 
 	})
 }
 
-// readMetadata reads a value inside metadata. depth is the number of lists and objects
-// around it.
+// depth is the number of lists and objects around the value.
 func (d *decoder) readMetadata(root, depth int) (*structpb.Value, error) {
 	k, err := d.nextKind()
 	if err != nil {

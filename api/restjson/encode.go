@@ -66,7 +66,7 @@ func appendMessage(dst []byte, m protoreflect.Message) ([]byte, error) {
 	return appendFields(dst, m, '{')
 }
 
-// appendFields appends the fields of m and a closing brace. open precedes the first field.
+// open precedes the first field. The closing brace follows the last.
 func appendFields(dst []byte, m protoreflect.Message, open byte) ([]byte, error) {
 	fields := m.Descriptor().Fields()
 	ofAPI := m.Descriptor().ParentFile().Package() == apiPackage // other messages are error details; their empty fields are omitted
@@ -93,7 +93,6 @@ func appendFields(dst []byte, m protoreflect.Message, open byte) ([]byte, error)
 // of this API set json_name.
 func jsonName(fd protoreflect.FieldDescriptor) string { return string(fd.Name()) }
 
-// omitEmpty reports, by the full name of a field, whether it has the option omit_empty.
 var omitEmpty = func() map[protoreflect.FullName]bool {
 	names := map[protoreflect.FullName]bool{}
 	var walk func(protoreflect.MessageDescriptors)
@@ -188,8 +187,7 @@ func appendValue(dst []byte, fd protoreflect.FieldDescriptor, v protoreflect.Val
 	}
 }
 
-// appendString appends s as a JSON string. It replaces bytes that are not UTF-8 with
-// U+FFFD.
+// appendString replaces bytes that are not UTF-8 with U+FFFD.
 func appendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	for _, r := range s {

@@ -12,8 +12,7 @@ type scanner struct {
 	pos  int
 }
 
-// kind is the first byte of an object, a list, a string, true, false or null; '0' for a
-// number; and 0 if no valid value follows.
+// kind is the first byte of a value, '0' for every number, and 0 if no valid value follows.
 type kind byte
 
 func (s *scanner) peek() kind {
@@ -47,8 +46,7 @@ func (s *scanner) skipSpace() {
 	}
 }
 
-// skip skips white space, and then c if it is the next byte. It reports whether it skipped
-// c.
+// skip skips white space, then c, and reports whether it found c.
 func (s *scanner) skip(c byte) bool {
 	s.skipSpace()
 	if s.pos == len(s.data) || s.data[s.pos] != c {
@@ -65,7 +63,7 @@ func (s *scanner) readNumber() (text string, ok bool) {
 	return text, n > 0
 }
 
-// numberLen returns the length of the JSON number at the start of b, or 0 without a number.
+// numberLen returns 0 if b does not begin with a JSON number.
 func numberLen[T string | []byte](b T) int {
 	i := 0
 	digits := func() bool {
@@ -103,14 +101,13 @@ func numberLen[T string | []byte](b T) int {
 type textFault int8
 
 const (
-	noFault      textFault = iota
-	badSyntax              // not valid JSON
-	badUTF8                // not valid UTF-8
-	badSurrogate           // one half of an escaped surrogate pair without the other
+	noFault textFault = iota
+	badSyntax
+	badUTF8
+	badSurrogate // one half of an escaped surrogate pair without the other
 )
 
-// readText reads a string that begins at s.pos. At badSurrogate, the text has U+FFFD for
-// each single half of a surrogate pair.
+// At badSurrogate, the text has U+FFFD for each single half of a surrogate pair.
 func (s *scanner) readText() (string, textFault) {
 	s.pos++ // the quotation mark
 	start, ascii := s.pos, true
@@ -134,8 +131,7 @@ func (s *scanner) readText() (string, textFault) {
 	return "", badSyntax
 }
 
-// readEscapedText reads the rest of a string whose first escape is at s.pos. start is the
-// position after the opening quotation mark.
+// start is the position after the opening quotation mark.
 func (s *scanner) readEscapedText(start int) (string, textFault) {
 	text := append([]byte(nil), s.data[start:s.pos]...)
 	fault := noFault
@@ -166,8 +162,7 @@ func (s *scanner) readEscapedText(start int) (string, textFault) {
 	return "", badSyntax
 }
 
-// readEscape reads the rest of an escape after its backslash. It joins the two halves of a
-// surrogate pair, and returns a single half unchanged.
+// readEscape joins the two halves of a surrogate pair, and returns a single half unchanged.
 func (s *scanner) readEscape() (rune, bool) {
 	if s.pos == len(s.data) {
 		return 0, false

@@ -19,8 +19,7 @@ var html string
 var policy = "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'" +
 	"; style-src " + hashOf("style") + "; script-src " + hashOf("script")
 
-// hashOf returns the hash of an element of the page, in the form that the policy needs. The
-// page has only one element with this name.
+// hashOf returns the hash of an element, which the page has once, for the policy.
 func hashOf(element string) string {
 	_, rest, _ := strings.Cut(html, "<"+element+">")
 	content, _, _ := strings.Cut(rest, "</"+element+">")
@@ -28,8 +27,8 @@ func hashOf(element string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// Page returns a handler that writes the page and its Content-Security-Policy.
-// frameAncestors has the origins whose pages may show the page in a frame.
+// Page returns a handler that writes the page. frameAncestors has the origins whose pages
+// may show it in a frame.
 func Page(frameAncestors string) http.Handler {
 	policy := policy + "; frame-ancestors " + frameAncestors
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

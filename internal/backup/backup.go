@@ -17,9 +17,9 @@ import (
 // Folder makes backups of one store in one folder. Its methods are safe for concurrent use.
 type Folder struct {
 	Path string
-	// Copy copies the running store to the folder dir, which must not exist.
+	// Copy copies the running store to dir, which must not exist.
 	Copy func(ctx context.Context, dir string) error
-	// Check reads a copy from start to end. It returns an error if the copy is damaged.
+	// Check returns an error if a copy is damaged.
 	Check func(ctx context.Context, dir string) error
 	Now   func() time.Time
 
@@ -32,24 +32,21 @@ var ErrExists = errors.New("backup: a backup with this name exists already")
 // partialSuffix ends the name of a backup that is being made or deleted.
 const partialSuffix = ".partial"
 
-// Reserved reports whether a name has the form of the names of scheduled or partial
-// backups.
+// Reserved reports whether a name has the form of a scheduled or partial backup.
 func Reserved(name string) bool {
 	_, err := time.Parse(scheduledLayout, name)
 	return err == nil || strings.HasSuffix(name, partialSuffix)
 }
 
 // Make makes a backup with a name, which must be a plain file name and not [Reserved]. The
-// backup gets this name after it is complete and durable. Errors: [ErrExists]. After any
-// other error, the backup is missing or not durable.
+// backup gets this name after it is complete and durable. Errors: [ErrExists].
 func (f *Folder) Make(ctx context.Context, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.make(ctx, name, func(context.Context, string) error { return nil })
 }
 
-// make also calls check with the copy, before the copy gets its name. The caller must hold
-// f.mu.
+// check gets the copy before the copy gets its name. The caller must hold f.mu.
 func (f *Folder) make(ctx context.Context, name string, check func(context.Context, string) error) (err error) {
 	path := filepath.Join(f.Path, name)
 	if _, err := os.Lstat(path); err == nil {
@@ -59,7 +56,7 @@ func (f *Folder) make(ctx context.Context, name string, check func(context.Conte
 		return fmt.Errorf("backup: %w", err)
 	}
 	dir := path + partialSuffix
-	if err := os.RemoveAll(dir); err != nil { // of a killed process
+	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
 	defer func() {
@@ -104,20 +101,17 @@ func (f *Folder) Scheduled() ([]time.Time, error) {
 type Outcome struct {
 	Name   string
 	Err    error    // if not nil, the backup failed and no other backup was deleted
-	Pruned []string // the names of the deleted backups
-	// PruneErr is the error of deleting old backups. The new backup is complete
-	// nevertheless.
+	Pruned []string // the deleted backups
+	// PruneErr is the error of deleting old backups. The new backup is complete.
 	PruneErr error
 }
 
-// retryDelay is the longest time until a failed backup is retried.
 const retryDelay = 10 * time.Minute
 
-// Run makes scheduled backups until ctx is done. A backup is due when the newest one is as
-// old as interval. Run checks each new backup. If the check succeeds, Run deletes the
-// oldest scheduled backups down to n; otherwise it deletes the new one. Run calls report
-// after each attempt. At its start, it deletes partial scheduled backups. Run must not be
-// called more than once.
+// Run makes scheduled backups until ctx is done, whenever the newest one is as old as
+// interval. Run checks each new backup. If the check succeeds, Run deletes the oldest
+// scheduled backups down to n; otherwise it deletes the new one. It calls report after each
+// attempt. Run must not be called more than once.
 func (f *Folder) Run(ctx context.Context, interval time.Duration, n int, report func(Outcome)) {
 	f.removePartial()
 	wait := f.untilNext(interval)
@@ -186,15 +180,14 @@ func (f *Folder) prune(n int, newest string) (pruned []string, err error) {
 	return pruned, nil
 }
 
-// removePartial removes the partial scheduled backups of a killed process.
 func (f *Folder) removePartial() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	entries, _ := os.ReadDir(f.Path) // if the folder cannot be read, the next backup fails
+	entries, _ := os.ReadDir(f.Path)
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), partialSuffix)
 		if _, err := time.Parse(scheduledLayout, name); ok && err == nil {
-			_ = os.RemoveAll(filepath.Join(f.Path, e.Name())) // if this fails, the partial backup only takes space
+			_ = os.RemoveAll(filepath.Join(f.Path, e.Name()))
 		}
 	}
 }

@@ -82,7 +82,7 @@ func TestMakeLeavesCompleteBackupsOnly(t *testing.T) {
 	}
 }
 
-// runSchedule runs a schedule until timeout has passed, and returns the reported outcomes.
+// runSchedule returns the reported outcomes of a schedule until timeout.
 func runSchedule(t *testing.T, f *Folder, interval time.Duration, n int, timeout time.Duration) []Outcome {
 	t.Helper()
 	var outcomes []Outcome
@@ -132,7 +132,7 @@ func TestPruningKeepsTheLastGoodBackup(t *testing.T) {
 		} {
 			f.Copy = damage
 			failures := runSchedule(t, f, time.Hour, 1, 3*time.Hour)
-			if len(failures) < 5 { // a failed backup is retried after 10 minutes
+			if len(failures) < 5 {
 				t.Errorf("%s: %d attempts in three hours, want at least 5", name, len(failures))
 			}
 			for _, o := range failures {
@@ -169,7 +169,6 @@ func TestScheduleAfterTheClockMovedBack(t *testing.T) {
 	})
 }
 
-// newRestoration returns a restoration of a data folder with content from another store.
 func newRestoration(t *testing.T) *Restoration {
 	t.Helper()
 	dir := t.TempDir()
@@ -187,7 +186,6 @@ func newRestoration(t *testing.T) *Restoration {
 	return r
 }
 
-// readTree returns the content of each file under dir, by its path.
 func readTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -263,7 +261,6 @@ func TestSwapByRenamesLosesNoContent(t *testing.T) {
 	}
 }
 
-// Restore fails after the swap, and the former content cannot get its new name.
 func TestRestoreKeepsTheFormerContent(t *testing.T) {
 	r := newRestoration(t)
 	if err := writeStore(r.Data+".replaced-19700101T000000Z", "in the way"); err != nil {
@@ -305,7 +302,7 @@ func TestRestoreChecksBeforeItReplaces(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		prepare func(r *Restoration) error
-		want    error // nil means any error
+		want    error
 	}{
 		{"a data folder with content, without Replace", func(r *Restoration) error { r.Replace = false; return nil }, ErrNotEmpty},
 		{"a data folder in use", func(r *Restoration) error {

@@ -13,16 +13,15 @@ import (
 
 // Restoration describes how to restore a backup.
 type Restoration struct {
-	From string // the folder of the backup
-	Data string // the folder that becomes a copy of the backup
+	From string
+	Data string
 	// Replace allows Data to have content, which Restore moves to a folder beside Data.
 	Replace bool
 	// Carry lists the names in Data that are not part of the store. They stay in Data.
 	Carry []string
-	// Drop lists the names in the backup that are not part of the store. They are not
-	// restored.
+	// Drop lists the names in the backup that are not restored.
 	Drop []string
-	// Check reads a store from start to end. It returns an error if the store is damaged.
+	// Check returns an error if a store is damaged.
 	Check func(ctx context.Context, dir string) error
 	// Lock returns an error if another process uses the folder.
 	Lock func(dir string) (io.Closer, error)
@@ -97,8 +96,6 @@ func (r *Restoration) Restore(ctx context.Context) (former string, err error) {
 	return r.finish(aside, data)
 }
 
-// fill copies the backup to the folder staged, checks the copy, and removes the files in
-// Drop.
 func (r *Restoration) fill(ctx context.Context, staged string) error {
 	if err := copyFolder(ctx, r.From, staged); err != nil {
 		return fmt.Errorf("copy the backup: %w", err)
@@ -114,9 +111,9 @@ func (r *Restoration) fill(ctx context.Context, staged string) error {
 	return nil
 }
 
-// finish completes a restore after the swap, when the folder aside has the former content.
-// It renames this folder, moves the files in Carry back to data, and makes the swap
-// durable. It returns the new path of the former content, even with an error.
+// finish renames the folder aside, which has the former content, moves Carry back to data,
+// and makes the swap durable. It returns the new path of the former content, even with an
+// error.
 func (r *Restoration) finish(aside, data string) (former string, err error) {
 	former = data + ".replaced-" + r.Now().UTC().Format("20060102T150405Z")
 	if err := os.Rename(aside, former); err != nil {
@@ -134,9 +131,9 @@ func mountAdvice(err error, data string) error {
 	return fmt.Errorf("%w; if %s is a mount point, restore to a folder inside it with --data", err, data)
 }
 
-// swapByRenames replaces the folder b with a by two renames, for systems without an atomic
-// swap. It returns the new path of the former content of b. If the second rename fails,
-// swapByRenames moves the content back. If that fails too, the error names its folder.
+// swapByRenames replaces the folder b with a, without an atomic swap, and returns the new
+// path of the former content. If the second rename fails, it moves the content back. If
+// that fails too, the error names its folder.
 func swapByRenames(a, b string) (former string, err error) {
 	former = a + ".swap"
 	if err := os.Rename(b, former); err != nil {
@@ -151,8 +148,7 @@ func swapByRenames(a, b string) (former string, err error) {
 	return former, nil
 }
 
-// copyFolder copies the content of a folder durably to an existing empty folder. It makes
-// no hard links, because a store may append to its files.
+// copyFolder makes no hard links, because a store may append to its files.
 func copyFolder(ctx context.Context, src, dst string) error {
 	entries, err := os.ReadDir(src)
 	if err != nil {

@@ -63,8 +63,7 @@ func open[T any](parse func() (T, error), paths ...string) (*File[T], error) {
 	return f, nil
 }
 
-// Current returns the content of the files. If the files are not valid, for example during
-// a renewal, Current returns their last valid content.
+// Current returns the last valid content of the files, also while a renewal writes them.
 func (f *File[T]) Current() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -31,7 +31,6 @@ func issue(t *testing.T, a *authority.Authority, name string, hosts ...string) a
 	return p
 }
 
-// replaceFile copies src to dst, with a later modification time.
 func replaceFile(t *testing.T, src, dst string) {
 	t.Helper()
 	text, err := os.ReadFile(src)
@@ -47,8 +46,7 @@ func replaceFile(t *testing.T, src, dst string) {
 	}
 }
 
-// serve accepts TLS connections and writes "hello" to each. If clients is not nil, it
-// requires client certificates of that authority.
+// serve requires client certificates of clients, unless it is nil.
 func serve(t *testing.T, pair authority.Pair, clients *authority.Authority) (addr string) {
 	t.Helper()
 	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
@@ -80,8 +78,7 @@ func serve(t *testing.T, pair authority.Pair, clients *authority.Authority) (add
 	return l.Addr().String()
 }
 
-// greet connects to addr, with name as the server's host name. It returns the error of the
-// TLS handshake or of reading "hello".
+// greet returns the error of the TLS handshake or of reading the server's "hello".
 func greet(t *testing.T, h certs.Handshake, addr, name string) error {
 	t.Helper()
 	plain, err := net.Dial("tcp", addr)
@@ -114,7 +111,6 @@ func newHandshake(t *testing.T, c certs.Client) certs.Handshake {
 	return h
 }
 
-// Each error is one line and names the setting to correct.
 func TestClientVerifiesTheServer(t *testing.T) {
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "other")
 	server, client, stranger := issue(t, ca, "server", "127.0.0.1", "db.example"), issue(t, ca, "client"), issue(t, other, "stranger")
@@ -167,7 +163,6 @@ func TestClientVerifiesTheServer(t *testing.T) {
 	}
 }
 
-// While a file is incomplete or missing, the client uses the last valid content.
 func TestFilesAreReadAgain(t *testing.T) {
 	old, renewed := newAuthority(t, "old"), newAuthority(t, "renewed")
 	pair := issue(t, old, "client")

@@ -14,19 +14,17 @@ import (
 type Client struct {
 	// Setting is the prefix of the settings that errors name, such as "redis.tls".
 	Setting string
-	// CA is the path of the authorities that sign the servers' certificates. Empty means
-	// the authorities of the system.
+	// CA is the file of the accepted authorities. Empty means the system's.
 	CA string
-	// Cert and Key are the paths of the client certificate and its private key. They may be
-	// empty.
+	// Cert and Key are the files of the client certificate, or empty.
 	Cert, Key string
-	// ServerName is the name that server certificates must have. Empty means the host name
-	// or the IP address that is dialed.
+	// ServerName is the name that server certificates must have. Empty means the dialed
+	// host name or IP address.
 	ServerName string
 }
 
-// Handshake performs the TLS handshake on a connection to addr, as host:port. If the
-// handshake fails, it closes the connection.
+// Handshake performs the TLS handshake with addr, as host:port. If it fails, it closes
+// conn.
 type Handshake func(ctx context.Context, conn net.Conn, addr string) (net.Conn, error)
 
 // Dial returns a function that connects and performs the handshake, both within timeout.
@@ -42,8 +40,7 @@ func (h Handshake) Dial(timeout time.Duration) func(ctx context.Context, network
 	}
 }
 
-// Handshake reads the files and returns a function that performs TLS handshakes. The
-// function reads changed files again.
+// Handshake returns a function that performs TLS handshakes, and reads changed files again.
 func (c Client) Handshake() (Handshake, error) {
 	pool := func() *x509.CertPool { return nil }
 	if c.CA != "" {
@@ -81,7 +78,6 @@ func (c Client) Handshake() (Handshake, error) {
 	}, nil
 }
 
-// withAdvice adds to a TLS error the name of the setting that can correct it.
 func (c Client) withAdvice(addr string, err error) error {
 	wrongName, otherAuthority := x509.HostnameError{}, x509.UnknownAuthorityError{}
 	verification := (*tls.CertificateVerificationError)(nil)
@@ -108,8 +104,8 @@ type tlsError struct {
 
 func (e *tlsError) Error() string { return e.text }
 
-// Unwrap returns a list of one error: errors.Is and errors.As search the list, but
-// errors.Unwrap ignores it. A driver that calls errors.Unwrap then keeps the advice.
+// errors.Is and errors.As search a list, but errors.Unwrap ignores it. A driver that calls
+// errors.Unwrap then keeps the advice.
 func (e *tlsError) Unwrap() []error { return []error{e.err} }
 
 func (e *tlsError) Timeout() bool {
@@ -119,14 +115,13 @@ func (e *tlsError) Timeout() bool {
 
 func (e *tlsError) Temporary() bool { return false }
 
-// isAlert reports whether the server sent err as a TLS alert.
 func isAlert(err error) bool {
 	op := (*net.OpError)(nil)
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-// clientConn adds advice to the server's TLS alerts. In TLS 1.3, the server may refuse the
-// client's certificate after the client's handshake. Read or Write then returns the alert.
+// clientConn adds advice to TLS alerts. In TLS 1.3, the server may refuse the client's
+// certificate after the client's handshake. Read or Write then returns the alert.
 type clientConn struct {
 	*tls.Conn
 	withAdvice func(error) error

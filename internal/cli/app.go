@@ -18,7 +18,7 @@ type App struct {
 	Environ        []string // as os.Environ returns it
 }
 
-// Getenv returns the value of an environment variable, or "" if it is not set.
+// Getenv returns an environment variable, or "".
 func (a *App) Getenv(name string) string {
 	for _, e := range a.Environ {
 		if value, ok := strings.CutPrefix(e, name+"="); ok {
@@ -34,8 +34,8 @@ func IsTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Colors reports whether stdout may have colors: it must be a terminal that supports
-// colors, and NO_COLOR must be unset or empty.
+// Colors reports whether stdout is a terminal that supports colors, and NO_COLOR is not
+// set.
 func (a *App) Colors() bool {
 	return IsTerminal(a.Stdout) && a.Getenv("NO_COLOR") == "" && a.Getenv("TERM") != "dumb"
 }
@@ -50,9 +50,8 @@ func (a *App) terminalSize() (columns, rows int) {
 	return 80, 24
 }
 
-// Confirm asks the user to type word, and returns an error for another answer. If yes is
-// true, Confirm does not ask. If yes is false and stdin is not a terminal, Confirm returns
-// a [UsageError].
+// Confirm asks the user to type word, unless yes is true, and returns an error for another
+// answer. If it cannot ask, because stdin is not a terminal, it returns a [UsageError].
 func (a *App) Confirm(yes bool, question, word string) error {
 	if yes {
 		return nil

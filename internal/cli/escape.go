@@ -15,12 +15,11 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// Text from servers and files, such as ids and titles, may contain control characters that
-// a terminal executes. Commands must print such text with the functions of this file, which
-// escape these characters, not with package fmt.
+// Text from servers and files may contain control characters that a terminal executes.
+// Commands must print such text with the functions of this file, which escape these
+// characters.
 
-// harmless reports whether r cannot control a terminal: graphic characters, and the two
-// joiners, which emoji and some scripts need.
+// harmless allows two joiners, which emoji and some scripts need.
 func harmless(r rune) bool {
 	const zeroWidthNonJoiner, zeroWidthJoiner = '\u200c', '\u200d'
 	return unicode.IsGraphic(r) || r == zeroWidthNonJoiner || r == zeroWidthJoiner
@@ -44,7 +43,6 @@ func EscapeJSON(text []byte) []byte {
 	}))
 }
 
-// escape replaces each character that is neither harmless nor in exceptions.
 func escape(text, exceptions string, replace func(r rune, original string) string) string {
 	var b strings.Builder
 	done := 0 // b has the escaped form of text[:done]
@@ -101,7 +99,6 @@ func fprintf(w io.Writer, format string, args []any) {
 	fmt.Fprintf(w, format, escaped...)
 }
 
-// escapeValue returns v as escaped text, or v itself if its text form is harmless.
 func escapeValue(v any) any {
 	switch v := v.(type) {
 	case nil:
@@ -123,11 +120,10 @@ func escapeValue(v any) any {
 	return Escape(fmt.Sprint(v))
 }
 
-// styled is a text with escape sequences of this program, such as colors.
 type styled string
 
-// Styled marks a text to be printed unchanged, such as colors. The text must not come from
-// a server or a file.
+// Styled marks a text, such as colors, to be printed unchanged. It must not come from a
+// server or a file.
 func Styled(text string) any { return styled(text) }
 
 type escapingTable struct{ table.Writer }

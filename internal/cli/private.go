@@ -9,8 +9,8 @@ import (
 )
 
 // OpenToOthers reports whether other users than the owner may read, change or enter a file
-// or folder. It also returns the permissions, such as 0755. It returns false if nothing
-// exists at the path, and on Windows, where Go cannot read these permissions.
+// or folder, and returns its permissions, such as 0755. It returns false on Windows, where
+// Go cannot read these permissions.
 func OpenToOthers(path string) (permissions string, open bool) {
 	info, err := os.Stat(path)
 	if err != nil || runtime.GOOS == "windows" {
@@ -20,8 +20,8 @@ func OpenToOthers(path string) (permissions string, open bool) {
 	return fmt.Sprintf("%04o", mode), mode&0o077 != 0
 }
 
-// CreatePrivate creates a file that only its owner may read and write. It first removes any
-// file or symbolic link at the path.
+// CreatePrivate creates a file that only its owner may read and write, in place of any file
+// or symbolic link.
 func CreatePrivate(path string) (*os.File, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

@@ -20,8 +20,7 @@ type Progress struct {
 // NewProgress returns a progress whose bars are labeled with title.
 func (a *App) NewProgress(title string) *Progress { return &Progress{app: a, title: title} }
 
-// Show shows the number of completed steps for a board's season, in a new bar for each
-// season.
+// Show shows the number of completed steps, in a new bar for each season.
 func (p *Progress) Show(board, season string, done int64) {
 	if !IsTerminal(p.app.Stderr) {
 		return
@@ -57,10 +56,9 @@ func (a *App) NewBar(label string, total int64, bytes bool) *progressbar.Progres
 }
 
 // Screen shows a text that changes. On a terminal, each text replaces the previous one.
-// Elsewhere, Screen writes the texts one after another.
 type Screen struct {
 	app   *App
-	lines int // the number of lines of the text that is shown
+	lines int // of the shown text
 }
 
 // NewScreen returns a screen on stdout.
@@ -72,8 +70,8 @@ func (s *Screen) InPlace() bool { return IsTerminal(s.app.Stdout) }
 // Size returns the columns and rows of the screen.
 func (s *Screen) Size() (columns, rows int) { return s.app.terminalSize() }
 
-// Draw shows text. Each line must end in "\n". The caller must [Escape] the parts that come
-// from servers and files.
+// Draw shows text, whose lines must end in "\n". The caller must [Escape] the parts that
+// come from servers and files.
 func (s *Screen) Draw(text string) {
 	if !s.InPlace() {
 		fmt.Fprintln(s.app.Stdout, text)
@@ -92,5 +90,5 @@ func (s *Screen) Clear() {
 	}
 }
 
-// Keep leaves the shown text on the screen, above the next text.
+// Keep leaves the shown text above the next text.
 func (s *Screen) Keep() { s.lines = 0 }

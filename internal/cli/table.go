@@ -10,8 +10,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// NewTable returns an empty table with a header. rightAligned has the names of the columns
-// of numbers. The table escapes its cells: see [Escape] and [Styled].
+// NewTable returns an empty table, which escapes its cells. rightAligned has the names of
+// the columns of numbers.
 func NewTable(header table.Row, rightAligned ...string) table.Writer {
 	t := table.NewWriter()
 	t.SetStyle(table.Style{
@@ -33,8 +33,8 @@ func NewTable(header table.Row, rightAligned ...string) table.Writer {
 // WriteTable writes t to w.
 func WriteTable(w io.Writer, t table.Writer) { fmt.Fprintln(w, t.Render()) }
 
-// Fold breaks line into lines of at most columns columns. A line break replaces a
-// separator. A longer text between two separators gets a line of its own.
+// Fold breaks line into lines of at most columns columns, by a line break in place of a
+// separator. A longer part gets a line of its own.
 func Fold(line, separator string, columns int) string {
 	var folded strings.Builder
 	width := 0
@@ -62,7 +62,7 @@ func Plural(n int64, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// ShortDuration returns d rounded to seconds, or to milliseconds below one second.
+// ShortDuration rounds d to seconds, or to milliseconds below one second.
 func ShortDuration(d time.Duration) string {
 	if d >= time.Second {
 		return d.Round(time.Second).String()

@@ -12,8 +12,8 @@ type Unit struct {
 	Decimals int
 }
 
-// clock reports whether scores are times, which are written in seconds or as h:mm:ss. It
-// also returns the number of decimals of this form.
+// clock reports whether scores are written as times, and returns the number of decimals
+// then.
 func (u Unit) clock() (places int, ok bool) {
 	if u.Name == "ms" {
 		return u.Decimals + 3, true
@@ -72,7 +72,6 @@ func (u Unit) FormatWithUnit(score int64) string {
 
 // Parse is the inverse of [Unit.Format], except that with the unit ms, a text without a
 // colon is in milliseconds. The text may have fewer decimals than the unit, but not more.
-// The error describes the fault in the text.
 func (u Unit) Parse(s string) (int64, error) {
 	places := u.Decimals
 	digits, fraction, _ := strings.Cut(strings.TrimPrefix(s, "-"), ".")
@@ -105,12 +104,11 @@ func (u Unit) Parse(s string) (int64, error) {
 	return score, nil
 }
 
-// clockSeconds reads h:mm:ss or m:ss.
 func clockSeconds(s string) (int64, error) {
 	parts := strings.Split(s, ":")
 	var seconds int64
 	for i, part := range parts {
-		n, err := strconv.ParseInt(part, 10, 50) // 50 bits, so that 3600 times the number fits in 64 bits
+		n, err := strconv.ParseInt(part, 10, 50) // 3600 times the number fits in 64 bits
 		if err != nil || !isDigits(part) || len(parts) > 3 || i > 0 && (len(part) != 2 || n > 59) {
 			return 0, fmt.Errorf("%.40q is not a time of the form h:mm:ss or m:ss", s)
 		}

@@ -37,7 +37,6 @@ func TestFormatUsesTheBoardsUnit(t *testing.T) {
 	}
 }
 
-// Units of ms are an exception: see [Unit.Parse].
 func TestParseReadsWhatFormatWrites(t *testing.T) {
 	runSeed := seed.New(t)
 	r := rand.New(rand.NewPCG(runSeed, 0))

@@ -20,14 +20,13 @@ func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(fo
 
 const connectionFlag = "connection"
 
-// MarkConnection marks flags of the connection to a server. The help of a command lists
-// them after the command's own flags.
+// MarkConnection marks flags that the help lists last.
 func MarkConnection(f *pflag.FlagSet) {
 	f.VisitAll(func(fl *pflag.Flag) { fl.Annotations = map[string][]string{connectionFlag: nil} })
 }
 
-// SetUp makes a root command use the app's streams and the help of this package. For a
-// wrong flag or an unknown command, the command returns a [UsageError].
+// SetUp makes a root command use the app's streams and this package's help. For a wrong
+// flag or an unknown command, the command returns a [UsageError].
 func (a *App) SetUp(root *cobra.Command) {
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
@@ -46,7 +45,6 @@ func (a *App) SetUp(root *cobra.Command) {
 	}
 }
 
-// Longer lines are hard to read.
 const maxColumns = 120
 
 func (a *App) usage(cmd *cobra.Command) error {
@@ -104,7 +102,6 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return Usagef("%s has no command %q%s; see %s --help", cmd.CommandPath(), name, suggestion, cmd.CommandPath())
 }
 
-// nearestFlag returns a suggestion for the unknown flag that err names, or "".
 func nearestFlag(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {

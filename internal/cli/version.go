@@ -8,14 +8,13 @@ import (
 // The linker sets release in release builds.
 var release string
 
-// Version describes the commit from which a binary was built, and the Go toolchain.
+// Version describes the commit of a binary and the Go toolchain.
 type Version struct {
-	// Version is the release, or else the module's version: a tag, or a pseudo-version with
-	// the time and the hash of the commit. It is "devel" if the build recorded none.
+	// Version is the release, or else the module's version, or "devel".
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // commit hash
-	Time     string `json:"time,omitempty"`     // of the commit, in RFC 3339
-	Modified bool   `json:"modified"`           // the build contains uncommitted changes
+	Time     string `json:"time,omitempty"`     // of the commit
+	Modified bool   `json:"modified"`           // has uncommitted changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
@@ -30,7 +29,6 @@ func ReadVersion() Version {
 	return v
 }
 
-// versionOf returns the version in info, which may be nil.
 func versionOf(info *debug.BuildInfo) Version {
 	v := Version{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info == nil {

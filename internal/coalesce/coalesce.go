@@ -19,11 +19,10 @@ import (
 // use.
 type Group[K comparable, T any] struct {
 	// Call handles a batch of requests for one key. If it returns an error other than
-	// [leaderboard.ErrUnavailable] for several requests, each request is retried alone. The
-	// context of a call is never done. It has the values of the context of the first
-	// request in the batch.
+	// [leaderboard.ErrUnavailable] for several requests, each request is retried alone. Its
+	// context is never done, and has the values of the context of the first request.
 	Call func(ctx context.Context, key K, batch []T) error
-	// MaxBatch is the largest number of requests in one call. Zero means no limit.
+	// Zero means no limit.
 	MaxBatch int
 
 	mu      sync.Mutex

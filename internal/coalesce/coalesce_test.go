@@ -14,8 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// recorder records batches. Its method call takes a second, and returns the error of fail,
-// if set.
+// The method call takes a second, and returns the error of fail, if set.
 type recorder struct {
 	mu      sync.Mutex
 	batches [][]int
@@ -33,8 +32,7 @@ func (r *recorder) call(_ context.Context, _ string, batch []int) error {
 	return r.fail(batch)
 }
 
-// run makes five requests for one key, with the values 0 to 4. Requests 1 to 4 arrive while
-// the call for request 0 is running.
+// run makes requests 1 to 4 while the call for request 0 is running.
 func (r *recorder) run(t *testing.T, g *Group[string, int]) []error {
 	errs := make([]error, 5)
 	var wg sync.WaitGroup
@@ -101,7 +99,6 @@ func TestBatchIsNotRetriedIfTheStoreIsUnavailable(t *testing.T) {
 	})
 }
 
-// The trace of a request is a value of its context.
 func TestCallHasTheContextOfItsFirstRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type caller struct{}

@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// JWT contains the settings of JSON Web Tokens. If Algorithm is empty, the server accepts
-// API keys only.
+// JWT contains the settings of JSON Web Tokens. Without Algorithm, the server accepts API
+// keys only.
 type JWT struct {
 	Algorithm   string        `key:"algorithm" unit:"HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or EdDSA" help:"Algorithm of tokens. If empty, the server accepts API keys only."`
 	Secret      secret.Text   `key:"secret" unit:"text" help:"Secret for HS256, HS384 or HS512, at least 32 bytes."`
@@ -80,7 +80,7 @@ var algorithms = []string{"HS256", "HS384", "HS512", "RS256", "RS384", "RS512", 
 
 const (
 	minSecretBytes = 32
-	minRefresh     = 10 * time.Second // the server reloads jwt.jwks at most this often
+	minRefresh     = 10 * time.Second
 )
 
 func (j *JWT) validateJWKS(v *validator) {

@@ -86,9 +86,8 @@ func (c *Config) ConsumerGroup() string {
 	return c.Kafka.Group + "-" + c.Region
 }
 
-// A topic that is mirrored from another region is named by that region, a dot and the
-// topic. A region and a topic prefix therefore have no dot. Kafka accepts at most 249
-// characters in a name.
+// A mirrored topic is named by its region, a dot and the topic, so a region and a topic
+// prefix have no dot. Kafka accepts at most 249 characters in a name.
 var (
 	regionForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,50}$`)
 	prefixForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,150}$`)
@@ -97,8 +96,7 @@ var (
 	memberForm   = regexp.MustCompile(`^[A-Za-z0-9._-]{0,249}$`)
 )
 
-// Distributed reports whether the server uses Cassandra, Redis and Kafka instead of an
-// embedded store.
+// Distributed reports whether the server uses Cassandra, Redis and Kafka.
 func (c *Config) Distributed() bool { return len(c.Cassandra.Hosts) > 0 }
 
 // Has reports whether Roles contains role. Only a distributed server uses roles.
@@ -134,9 +132,8 @@ func (c *Config) validateCluster(v *validator) {
 	}
 }
 
-// validateServers checks the addresses of Cassandra, Redis and Kafka. All three are
-// required if any setting of a distributed server is set: with empty addresses, the server
-// would start with an empty embedded store.
+// With empty addresses but other settings of a distributed server, the server must not
+// start with an empty embedded store.
 func (c *Config) validateServers(v *validator) {
 	const required = "cassandra.hosts, redis.addresses and kafka.brokers"
 	addresses := map[string][]string{"cassandra.hosts": c.Cassandra.Hosts, "redis.addresses": c.Redis.Addresses, "kafka.brokers": c.Kafka.Brokers}
@@ -182,8 +179,7 @@ func (c *Config) validateServers(v *validator) {
 	}
 }
 
-// splitAddress returns the port of an address host:port, and false unless the port is 1 to
-// 65535.
+// splitAddress returns false unless address is host:port with a port from 1 to 65535.
 func splitAddress(address string) (port string, ok bool) {
 	host, port, err := net.SplitHostPort(address)
 	n, portErr := strconv.ParseUint(port, 10, 16)

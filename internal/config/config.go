@@ -1,7 +1,6 @@
-// Package config contains every setting of a server in one struct, [Config]. It loads the
-// values from defaults, a file, the environment and flags. The tags of a field define the
-// key, the unit and the help of the setting. The names of the environment variable and of
-// the flag follow from the key.
+// Package config contains every setting of a server in one struct, [Config], and loads it
+// from defaults, a file, the environment and flags. The key of a setting determines its
+// environment variable and flag.
 package config
 
 import (
@@ -20,8 +19,7 @@ import (
 )
 
 // Config contains every setting of a server. docs/configuration.md is generated from this
-// struct. To add a setting, add a field with tags, and a default in [Default]. To add a
-// group, add a field whose type is a struct of such fields.
+// struct. A new setting needs a field with tags, and a default in [Default].
 type Config struct {
 	Data         string      `key:"data" unit:"path" help:"Folder of the embedded store."`
 	HTTP         string      `key:"http" unit:"host:port" help:"Listen address of REST and the web page."`
@@ -127,7 +125,6 @@ func (c *Config) Validate() error {
 	return v.err()
 }
 
-// A distributed server does not use the folders, but data must not be empty.
 func (c *Config) validateFolders(v *validator) {
 	if c.Data == "" {
 		v.errorf("data", "is empty; set it to a folder")
@@ -149,7 +146,7 @@ func (c *Config) validateAdminKey(v *validator) {
 	}
 }
 
-// Backups load the server, and their names contain the time in seconds.
+// The names of backups contain the time in seconds.
 const minBackupEvery = time.Minute
 
 func (c *Config) validateBackups(v *validator) {
@@ -180,10 +177,10 @@ func (c *Config) KeyFile() string {
 	return c.FirstKeyFile
 }
 
-// DefaultKeyFile is the default file name of the first admin key, in Data.
+// DefaultKeyFile is the file of the first admin key, in Data.
 const DefaultKeyFile = "admin-key"
 
-// DefaultBackups is the default name of the folder of backups, in Data.
+// DefaultBackups is the folder of backups, in Data.
 const DefaultBackups = "backups"
 
 const minAdminKeyBytes = 16
@@ -225,8 +222,8 @@ func (v *validator) checkForm(key, value string, form *regexp.Regexp, descriptio
 	}
 }
 
-// checkReadable reports whether a file can be read, and otherwise adds an error. If path is
-// empty, it returns false and adds no error.
+// checkReadable reports whether a file can be read, and otherwise adds an error. An empty
+// path adds no error.
 func (v *validator) checkReadable(key, path string) bool {
 	if path == "" {
 		return false
@@ -238,8 +235,7 @@ func (v *validator) checkReadable(key, path string) bool {
 	return true
 }
 
-// checkPair checks a certificate and its key. prefix is the group of the settings cert and
-// key.
+// prefix is the group of the settings cert and key.
 func (v *validator) checkPair(prefix, cert, key string) {
 	if (cert == "") != (key == "") {
 		v.errorf(prefix+".cert", "and %s.key must be set together, but one of them is empty", prefix)
@@ -262,8 +258,8 @@ func (v *validator) checkAuthorities(key, path string) {
 	}
 }
 
-// checkFolder checks that path is a folder, or that a folder can be created there: neither
-// path nor one of its parents is a file.
+// checkFolder checks that path is a folder or can become one: neither path nor one of its
+// parents is a file.
 func (v *validator) checkFolder(key, path string) {
 	for path != "" {
 		if info, err := os.Stat(path); err == nil {
@@ -280,7 +276,6 @@ func (v *validator) checkFolder(key, path string) {
 	}
 }
 
-// err returns the errors in a stable order.
 func (v *validator) err() error {
 	slices.SortFunc(v.errs, func(x, y error) int { return strings.Compare(x.Error(), y.Error()) })
 	return errors.Join(v.errs...)

@@ -184,7 +184,6 @@ func TestLoadReportsAllErrors(t *testing.T) {
 	}
 }
 
-// Names may have the maximum length. An admin key may end with the line break of a file.
 func TestUnusualValuesAreValid(t *testing.T) {
 	_, err := load(t, "cassandra: {hosts: ['a:9042', b, '::1', '[::1]:9042', 10.0.0.1], data_center: d}\nredis: {addresses: ['[::1]:1', 'r.example:65535']}\nkafka: {brokers: 'k_1:1'}\n",
 		[]string{"LEADERBOARD_ADMIN_KEY=0123 456789abcdef\n"}, "--region="+strings.Repeat("x", 50), "--kafka-topic-prefix="+strings.Repeat("x", 150), "--kafka-group="+strings.Repeat("x", 190),
@@ -261,7 +260,6 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// If the environment or a flag has the text form of a default, Load returns the default.
 func TestSettingsRoundTrip(t *testing.T) {
 	defaults := Default()
 	for _, s := range defaults.Settings() {
@@ -362,7 +360,7 @@ of 0 is unlimited, a burst of 0 is what the rate allows in one second, and the o
 		case s.Flag == "":
 			about += "; secret"
 		case value == "":
-		case s.Unit == "boolean", s.Unit == "duration": // the default shows the unit
+		case s.Unit == "boolean", s.Unit == "duration":
 			about = "`" + value + "`"
 		default:
 			about += "; `" + value + "`"
@@ -374,7 +372,7 @@ of 0 is unlimited, a burst of 0 is what the rate allows in one second, and the o
 				shared[rest] = text
 				group, key = "cassandra, redis and kafka", "`*."+rest+"`"
 			case shared[rest] == text:
-				continue // Cassandra's line describes this setting too
+				continue
 			}
 		}
 		if !slices.Contains(groups, group) {

@@ -10,8 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// loadFile applies the settings of a YAML file. A value keeps its text: 007 remains 007,
-// although YAML reads the number 7.
+// A value keeps its text: 007 remains 007, although YAML reads the number 7.
 func (l *loader) loadFile(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -22,7 +21,7 @@ func (l *loader) loadFile(path string) error {
 		return err
 	}
 	values := map[string]any{}
-	if len(document.Content) > 0 { // the file is not empty
+	if len(document.Content) > 0 {
 		if document.Content[0].Kind != yaml.MappingNode {
 			return errors.New("is not a list of settings in the form key: value")
 		}
@@ -32,8 +31,7 @@ func (l *loader) loadFile(path string) error {
 	return nil
 }
 
-// collect adds the values in a group of settings to values, by key. prefix begins these
-// keys.
+// prefix begins the keys of the group.
 func (l *loader) collect(path, prefix string, group *yaml.Node, values map[string]any) {
 	for i := 0; i+1 < len(group.Content); i += 2 {
 		key, node := prefix+group.Content[i].Value, resolveAlias(group.Content[i+1])
@@ -52,8 +50,7 @@ func (l *loader) collect(path, prefix string, group *yaml.Node, values map[strin
 	}
 }
 
-// content returns the value of a node for [Setting.set]: a string, a []string, nil for no
-// value, or an error.
+// content returns the value of a node for [Setting.set].
 func content(node *yaml.Node) any {
 	switch {
 	case node.Kind == yaml.MappingNode:

@@ -57,7 +57,6 @@ func (c *Config) ProxyPrefixes() []netip.Prefix {
 	return prefixes
 }
 
-// parsePrefix parses a network, or an IP address as a network of one address.
 func parsePrefix(text string) (netip.Prefix, error) {
 	if ip, err := netip.ParseAddr(text); err == nil {
 		return ip.Unmap().Prefix(ip.Unmap().BitLen())
@@ -85,8 +84,7 @@ func (w *Web) validate(v *validator, insecure bool) {
 	}
 }
 
-// isOrigin reports whether text is an origin as browsers write it: https or http, a host
-// and an optional port, in lower case.
+// isOrigin reports whether text is an origin as browsers write it.
 func isOrigin(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.Scheme+"://"+u.Host == text &&

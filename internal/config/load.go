@@ -19,8 +19,8 @@ var clientEnv = []string{EnvPrefix + "SERVER", EnvPrefix + "KEY", EnvPrefix + "C
 // The flag --config overrides fileEnv.
 const fileEnv = EnvPrefix + "CONFIG"
 
-// ignoredPrefixes begin variables that are not settings: Kubernetes sets the first two for
-// a service called leaderboard, the tests of this project the others.
+// Kubernetes sets the first two for a service called leaderboard, the tests of this project
+// the others.
 var ignoredPrefixes = []string{EnvPrefix + "SERVICE_", EnvPrefix + "PORT", EnvPrefix + "TEST_", EnvPrefix + "DATASETS"}
 
 // AddFlags adds --config and a flag for each setting that is not secret.
@@ -40,11 +40,11 @@ func AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// usage returns the first sentence of the setting's help. If the unit lists several values
-// or forms, usage appends the unit.
+// usage returns the first sentence of the setting's help, with a unit that lists several
+// values.
 func (s Setting) usage() string {
 	first, _, _ := strings.Cut(strings.TrimSuffix(s.Help, "."), ". ")
-	if second := first[1:2]; second == strings.ToLower(second) { // keep an abbreviation such as TLS unchanged
+	if second := first[1:2]; second == strings.ToLower(second) { // not of an abbreviation such as TLS
 		first = strings.ToLower(first[:1]) + first[1:]
 	}
 	if (&flagValue{unit: s.Unit}).Type() == "value" {
@@ -82,9 +82,8 @@ func (e *Effective) Source(key string) string {
 
 // Load returns the effective settings. The file overrides the defaults, the environment
 // overrides the file, and the flags given in fs override the environment. The error joins
-// the errors about unknown settings, about unreadable values, and of [Config.Validate]. For
-// a group with an unknown setting or an unreadable value, Load omits the errors of
-// Validate.
+// all unknown settings, unreadable values, and errors of [Config.Validate]. For a group
+// with an unknown setting or an unreadable value, Load omits the errors of Validate.
 func Load(fs *pflag.FlagSet, environ []string) (Effective, error) {
 	l := loader{Effective: Effective{Config: Default(), sources: map[string]string{}}}
 	l.settings = l.Config.Settings()
@@ -104,15 +103,13 @@ func Load(fs *pflag.FlagSet, environ []string) (Effective, error) {
 	return l.Effective, errors.Join(l.errs...)
 }
 
-// loader applies the settings of the sources one after another, and collects the errors.
 type loader struct {
 	Effective
 	settings []Setting
 	errs     []error
 }
 
-// applyLayer sets each setting whose key is in values. name returns the source of a
-// setting's value.
+// name returns the source of a setting's value.
 func (l *loader) applyLayer(values map[string]any, name func(Setting) string) {
 	for _, s := range l.settings {
 		value, ok := values[s.Key]
@@ -126,7 +123,6 @@ func (l *loader) applyLayer(values map[string]any, name func(Setting) string) {
 	}
 }
 
-// addSources adds to each error in err the source of the value, unless it is the default.
 func (l *loader) addSources(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -143,8 +139,8 @@ func (l *loader) addSources(err error) error {
 	return errors.Join(errs...)
 }
 
-// omitFaultyGroups returns err without the errors about groups that already have an error
-// in l. A misspelled or unreadable setting keeps its default, which may not fit its group.
+// omitFaultyGroups omits the errors about groups that already have an error in l. A
+// misspelled or unreadable setting keeps its default, which may not fit its group.
 func (l *loader) omitFaultyGroups(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -225,7 +221,6 @@ func nearest(name string, candidates []string) string {
 	return slices.MinFunc(candidates, func(x, y string) int { return editDistance(name, x) - editDistance(name, y) })
 }
 
-// editDistance returns the number of bytes to insert, delete or replace.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -12,14 +12,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
-// EnvPrefix is the prefix of every environment variable of a setting.
+// EnvPrefix begins the environment variable of every setting.
 const EnvPrefix = "LEADERBOARD_"
 
 // Setting is one field of a [Config], with its names.
 type Setting struct {
 	Key  string // in the file: tls.cert
 	Env  string // in the environment: LEADERBOARD_TLS_CERT
-	Flag string // on the command line: tls-cert; empty for a secret, because other users can see flags
+	Flag string // such as tls-cert; empty for a secret, because other users can see flags
 	Unit string
 	Help string
 
@@ -54,7 +54,7 @@ func (s Setting) Equal(t Setting) bool {
 	return reflect.DeepEqual(s.value.Interface(), t.value.Interface())
 }
 
-// String returns the value in the text form that flags accept. It hides secrets.
+// String returns the value as flags accept it. It hides secrets.
 func (s Setting) String() string {
 	switch v := s.value.Interface().(type) {
 	case []string:
@@ -66,7 +66,6 @@ func (s Setting) String() string {
 	}
 }
 
-// shortDuration returns d without the trailing zero units of Duration.String.
 func shortDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -78,8 +77,7 @@ func shortDuration(d time.Duration) string {
 	return s
 }
 
-// set sets the value to a string, a []string, nil for no value, or an error about the
-// value.
+// raw is a string, a []string, nil for no value, or an error about the value.
 func (s Setting) set(raw any) error {
 	var text string
 	switch raw := raw.(type) {
@@ -128,7 +126,6 @@ func parse[T any](dst *T, text, want string, f func(string) (T, error)) error {
 	return nil
 }
 
-// splitList drops empty elements.
 func splitList(text string) []string {
 	var list []string
 	for part := range strings.SplitSeq(text, ",") {

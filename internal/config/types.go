@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Bytes is a size in bytes. Its text form is a number, alone or with a unit: 64KiB, 256MiB,
-// 2GiB.
+// Bytes is a size, written as a number, alone or with a unit: 64KiB, 256MiB, 2GiB.
 type Bytes int64
 
 var byteUnits = []struct {
@@ -26,7 +25,7 @@ func (b Bytes) String() string {
 	return "0B"
 }
 
-// UnmarshalText reads the text form, with or without a unit.
+// UnmarshalText is the inverse of String; the unit may be missing.
 func (b *Bytes) UnmarshalText(text []byte) error {
 	number, size := string(text), Bytes(1)
 	for _, u := range byteUnits {

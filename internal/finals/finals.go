@@ -51,9 +51,9 @@ func (l Ladder) After(ctx context.Context, key leaderboard.SortKey, n int) ([]le
 	return page[:min(n, len(page))], Better(&last, page), nil
 }
 
-// Better counts the standings with better rank keys than a rank key or a prefix of one.
-// last is the last standing before the key, or empty. page begins with the first standing
-// after it; page may be empty.
+// Better counts the standings with better rank keys than a key, which may be a prefix. last
+// is the last standing before the key, or empty. page begins with the first standing after
+// it, or is empty.
 func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard.Counts {
 	if len(page) == 0 {
 		return leaderboard.Counts{Standings: last.Ranks.Ordinal, Distinct: last.Ranks.Dense}
@@ -61,8 +61,8 @@ func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard
 	return leaderboard.Counts{Standings: page[0].Ranks.Competition - 1, Distinct: page[0].Ranks.Dense - 1}
 }
 
-// Around returns st and its neighbors: the standings in the above positions before st and
-// in the below positions after st. A gap counts as a position.
+// Around returns st with the standings in the above positions before it and in the below
+// positions after it. A gap counts as a position.
 func (l Ladder) Around(ctx context.Context, st *leaderboard.Standing, above, below int) (leaderboard.Neighborhood, error) {
 	low := max(st.Ranks.Ordinal-int64(above), 1)
 	high := st.Ranks.Ordinal + int64(below)

@@ -27,10 +27,9 @@ func (rejectedError) Error() string { return "the brokers reject this client" }
 
 func (rejectedError) Is(target error) bool { return target == leaderboard.ErrUnavailable }
 
-// ConnectError describes err, the error of connecting to brokers with the configuration c.
-// The result is one line that names the brokers and, if known, the settings to correct. It
-// wraps [ErrRejected] or an error that [Unavailable] returns. If err is nil, the result is
-// nil.
+// ConnectError describes err, the error of connecting to brokers with the configuration c,
+// in one line that names the settings to correct. It wraps [ErrRejected] or an error that
+// [Unavailable] returns. If err is nil, the result is nil.
 func ConnectError(brokers []string, c *sarama.Config, err error) error {
 	if err == nil {
 		return nil
@@ -59,7 +58,7 @@ func ConnectError(brokers []string, c *sarama.Config, err error) error {
 }
 
 // cause returns the error of one broker that caused err, an [sarama.ErrOutOfBrokers]. If
-// err does not contain one, cause connects to the first broker to get its error.
+// err does not contain one, cause connects to the first broker to get it.
 func cause(brokers []string, c *sarama.Config, err error) error {
 	if wrapped, ok := errors.Unwrap(err).(interface{ Unwrap() []error }); ok {
 		return wrapped.Unwrap()[0]
@@ -75,7 +74,6 @@ func cause(brokers []string, c *sarama.Config, err error) error {
 	return err
 }
 
-// dialer adapts a function to the interface of Kafka's client, which passes no context.
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
 func (d dialer) Dial(network, addr string) (net.Conn, error) {

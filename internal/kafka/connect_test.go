@@ -16,7 +16,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/authority"
 )
 
-// startSecured starts brokers with TLS that require a client certificate.
 func startSecured(t *testing.T, ca *authority.Authority, opts ...kfake.Opt) []string {
 	t.Helper()
 	pair, err := ca.Issue("broker", "127.0.0.1")
@@ -30,8 +29,7 @@ func startSecured(t *testing.T, ca *authority.Authority, opts ...kfake.Opt) []st
 	return fake(t, append(opts, kfake.TLS(config))...)
 }
 
-// Each error is one line that names the brokers and the setting. For wrong credentials,
-// these brokers close the connection; real brokers answer with an error.
+// Real brokers answer wrong credentials with an error; these brokers close the connection.
 func TestConnectWithCredentials(t *testing.T) {
 	ca, err := authority.New(t.TempDir(), "ca")
 	if err != nil {

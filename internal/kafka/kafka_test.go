@@ -33,8 +33,7 @@ func partitionOf(t *testing.T, key string, n int32) int32 {
 	return p
 }
 
-// The hashes are from UtilsTest, a test of the Java client. The Java client clears the sign
-// bit of a hash before the modulo operation.
+// The hashes are from UtilsTest of the Java client, which clears their sign bit.
 func TestPartitionsMatchJavaClients(t *testing.T) {
 	for key, hash := range map[string]int32{
 		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "a-little-bit-longer-string": -1486304829,
@@ -136,7 +135,6 @@ func TestRetryStopsWithItsContext(t *testing.T) {
 	})
 }
 
-// A broker can then direct a consumer to a replica in its rack.
 func TestFetchesNameTheRack(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "results"))
 	if err != nil {
@@ -173,7 +171,7 @@ func TestFetchesNameTheRack(t *testing.T) {
 			t.Error(err)
 		}
 		select {
-		case <-racks: // drop the rack of a later request of this consumer
+		case <-racks:
 		default:
 		}
 	}

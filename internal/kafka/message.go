@@ -5,8 +5,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ContentType is the header with the encoding of a message's value: [Protobuf], which is
-// the default, or [JSON].
+// ContentType is the header with the encoding of a message's value: [Protobuf] by default,
+// or [JSON].
 const (
 	ContentType = "content-type"
 	Protobuf    = "application/x-protobuf"

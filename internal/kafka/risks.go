@@ -11,8 +11,8 @@ import (
 
 // Risks returns a line for each topic setting that could make Kafka lose results, with the
 // correction. If o.ReplicationFactor is not 0, Risks also reports topics with fewer
-// replicas. If it is 1, Risks also reports missing topics. Errors:
-// [leaderboard.ErrUnavailable], [ErrRejected]. A retry cannot correct other errors.
+// replicas; if it is 1, also missing topics. Errors: [leaderboard.ErrUnavailable],
+// [ErrRejected]. A retry cannot correct other errors.
 func Risks(brokers []string, c *sarama.Config, o TopicOptions) (risks []string, err error) {
 	admin, existing, err := listTopics(brokers, c)
 	if err != nil {
@@ -34,7 +34,6 @@ func Risks(brokers []string, c *sarama.Config, o TopicOptions) (risks []string, 
 	return risks, nil
 }
 
-// topicSettings returns the effective settings of the topics that exist, by topic.
 func topicSettings(admin sarama.ClusterAdmin, o TopicOptions, existing map[string]sarama.TopicDetail) (map[string]map[string]string, error) {
 	var topics []*sarama.ConfigResource
 	for _, topic := range o.names() {

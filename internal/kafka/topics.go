@@ -13,8 +13,7 @@ import (
 
 // Topics contains the names of the topics of one service.
 type Topics struct {
-	// Prefix is the prefix of every topic name, for services that share a Kafka cluster. It
-	// must not contain a dot.
+	// Prefix separates services that share a Kafka cluster. It must not contain a dot.
 	Prefix string
 }
 
@@ -22,25 +21,21 @@ type Topics struct {
 // region is named by the region, a dot and this name.
 func (t Topics) Results() string { return t.Prefix + "match-results" }
 
-// DeadLetters returns the name of the topic for messages that are not valid match results,
-// or that can never be applied.
+// DeadLetters returns the name of the topic for messages that can never be applied.
 func (t Topics) DeadLetters() string { return t.Prefix + "match-results.dlq" }
 
-// Updates returns the name of the topic on which consumers publish the outcome of each
-// result.
+// Updates returns the name of the topic for the outcomes of results.
 func (t Topics) Updates() string { return t.Prefix + "leaderboard-updates" }
 
-// TopicOptions are the settings with which [EnsureTopics] creates topics, and which [Risks]
-// requires.
+// TopicOptions are the settings that [EnsureTopics] sets and [Risks] requires.
 type TopicOptions struct {
 	Topics
-	// Partitions is the number of partitions of every topic. It must never grow: users
-	// would move to other partitions. Mirrored topics must have the same number.
+	// Partitions is the same for every topic, also for mirrored ones. It must never grow:
+	// users would move to other partitions.
 	Partitions int
-	// ReplicationFactor is the number of replicas of every partition. A majority of the
-	// replicas must acknowledge a message.
+	// A majority of the replicas must acknowledge a message.
 	ReplicationFactor int
-	// Retention is how long Kafka keeps messages. It must exceed the longest outage.
+	// Retention must exceed the longest outage.
 	Retention time.Duration
 }
 
@@ -77,14 +72,14 @@ func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o Top
 		config := map[string]*string{"retention.ms": &retention, "min.insync.replicas": &inSync, "cleanup.policy": &cleanup}
 		if topic == o.Results() {
 			// A consumer compares the times in a result with the time of its message. The
-			// broker must set that time, because the producer's clock may be wrong.
+			// producer's clock may be wrong.
 			config["message.timestamp.type"] = new("LogAppendTime")
 		}
 		err := admin.CreateTopic(topic, &sarama.TopicDetail{
 			NumPartitions: int32(o.Partitions), ReplicationFactor: int16(o.ReplicationFactor), ConfigEntries: config,
 		}, false)
 		switch {
-		case errors.Is(err, sarama.ErrTopicAlreadyExists): // another process created it after ListTopics
+		case errors.Is(err, sarama.ErrTopicAlreadyExists): // by another process
 		case err != nil:
 			return created, fmt.Errorf("kafka: topic %q: %w", topic, Unavailable(err))
 		default:

@@ -14,7 +14,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// fake starts three fake brokers in this process and returns their addresses.
 func fake(t *testing.T, opts ...kfake.Opt) []string {
 	t.Helper()
 	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(3)}, opts...)...)
@@ -49,8 +48,6 @@ func TestEnsureTopics(t *testing.T) {
 	}
 }
 
-// EnsureTopics sets the settings on which the safety of results depends, so the defaults of
-// the brokers have no effect.
 func TestSettingsOfNewTopics(t *testing.T) {
 	brokers := fake(t, kfake.BrokerConfigs(map[string]string{"log.cleanup.policy": "compact", "log.retention.ms": "1000", "min.insync.replicas": "1"}))
 	o := kafka.TopicOptions{Partitions: 1, ReplicationFactor: 3, Retention: time.Hour}
@@ -60,8 +57,7 @@ func TestSettingsOfNewTopics(t *testing.T) {
 	checkSettings(t, brokers, o, map[string]string{"cleanup.policy": "delete", "retention.ms": "3600000", "min.insync.replicas": "2"})
 }
 
-// checkSettings checks that every topic itself has the settings want. Defaults of the
-// brokers do not count.
+// Defaults of the brokers do not count as settings of a topic.
 func checkSettings(t *testing.T, brokers []string, o kafka.TopicOptions, want map[string]string) {
 	t.Helper()
 	admin, err := sarama.NewClusterAdmin(brokers, kafka.Options{}.Config("test"))
@@ -94,7 +90,7 @@ func TestRisks(t *testing.T) {
 		replicas int
 		settings map[string]string // other than in safe
 		factor   int
-		want     []string // parts of the risks of the topic match-results
+		want     []string // of the topic match-results
 	}{
 		{"safe settings", 3, nil, 3, nil},
 		{"more replicas and a longer retention than required", 3, map[string]string{"retention.ms": "-1"}, 2, nil},

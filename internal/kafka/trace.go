@@ -11,14 +11,12 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// InjectTrace sets the headers traceparent and tracestate of m to the span of ctx, if there
-// is one, as W3C Trace Context defines them.
+// InjectTrace sets the W3C trace headers of m to the span of ctx, if there is one.
 func InjectTrace(ctx context.Context, m *sarama.ProducerMessage) {
 	propagation.TraceContext{}.Inject(ctx, producerHeaders{m})
 }
 
-// TraceOf returns the span that the headers of m name. Without one, the returned span is
-// not valid.
+// TraceOf returns the span that the headers of m name, which may be invalid.
 func TraceOf(m *sarama.ConsumerMessage) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), consumerHeaders{m}))
 }
@@ -45,7 +43,6 @@ func TraceSend(ctx context.Context, topic string, n int) (_ context.Context, end
 
 type producerHeaders struct{ *sarama.ProducerMessage }
 
-// InjectTrace sets each header once, so Set need not replace a header.
 func (h producerHeaders) Set(key, value string) {
 	h.Headers = append(h.Headers, sarama.RecordHeader{Key: []byte(key), Value: []byte(value)})
 }

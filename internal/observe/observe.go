@@ -1,5 +1,5 @@
 // Package observe measures and traces the calls of a [leaderboard.Store] and a
-// [leaderboard.Index]. Its decorators keep the contracts of the values that they wrap.
+// [leaderboard.Index].
 package observe
 
 import (
@@ -18,8 +18,8 @@ import (
 
 const namespace = "leaderboard"
 
-// SecondsBuckets returns the boundaries of histograms of durations, in seconds. One of them
-// is 50 ms, within which 95 % of results should become visible.
+// SecondsBuckets returns boundaries of histograms, in seconds. 95 % of results should
+// become visible within 50 ms.
 func SecondsBuckets() []float64 {
 	return []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
 }
@@ -27,7 +27,7 @@ func SecondsBuckets() []float64 {
 // The values of the label outcome.
 const (
 	ok          = "ok"
-	refused     = "refused"     // the answer is an error of the domain, such as ErrEntryNotFound
+	refused     = "refused"     // an error of the domain, such as ErrEntryNotFound
 	canceled    = "canceled"    // the caller stopped waiting
 	timeout     = "timeout"     // the caller's deadline passed
 	unavailable = "unavailable" // ErrUnavailable or ErrRankUnavailable
@@ -55,7 +55,6 @@ func outcome(err error) string {
 	return failed
 }
 
-// calls measures and traces the calls of the methods of one contract.
 type calls struct {
 	subsystem string
 	seconds   *prometheus.HistogramVec
@@ -85,8 +84,8 @@ type call struct {
 	span   trace.Span // nil if the call is not traced
 }
 
-// begin begins a call. board may be empty. The caller must pass the returned context on,
-// and call end when the call ends.
+// The caller must pass the returned context on, and call end when the call ends. board may
+// be empty.
 func (c calls) begin(ctx context.Context, method string, board leaderboard.BoardID) (context.Context, call) {
 	running := call{calls: c, method: method, start: time.Now()}
 	c.running.WithLabelValues(method).Inc()
@@ -108,8 +107,7 @@ func (c call) end(err *error) {
 	}
 }
 
-// sequence measures each reading of the sequence of open as one call, from the begin of the
-// reading on.
+// sequence measures each reading of the sequence of open as one call.
 func sequence[T any](ctx context.Context, c calls, method string, board leaderboard.BoardID, open func(context.Context) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var err error

@@ -32,8 +32,8 @@ func (r *registries) open() *prometheus.Registry {
 	return r.all[len(r.all)-1]
 }
 
-// series returns the values of a metric by the values of its labels, ordered by label name
-// and joined with a space. The value of a histogram is its count.
+// series returns the values of a metric by the values of its labels, joined with a space.
+// The value of a histogram is its count.
 func series(t *testing.T, reg prometheus.Gatherer, metric string) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -59,8 +59,8 @@ func series(t *testing.T, reg prometheus.Gatherer, metric string) map[string]flo
 	return values
 }
 
-// check fails the test if a method of the contract has no successful measured call, unless
-// it is in unmeasured, or if a call still counts as running.
+// check requires a successful measured call of each method, except unmeasured, and no
+// running call.
 func (r *registries) check(t *testing.T, contract reflect.Type, subsystem string, unmeasured ...string) {
 	t.Helper()
 	measured := map[string]bool{}
@@ -98,7 +98,6 @@ func TestIndexKeepsItsContract(t *testing.T) {
 	r.check(t, reflect.TypeFor[leaderboard.Index](), "index", "Synced", "Invalidate", "Close")
 }
 
-// failingStore is a store whose calls end with err.
 type failingStore struct {
 	leaderboard.Store
 	err error

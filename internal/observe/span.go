@@ -10,7 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Instrumentation is the name under which this module records spans.
+// Instrumentation names the source of the spans.
 const Instrumentation = "github.com/open-leaderboard/leaderboard"
 
 // Tracer returns a tracer that starts children of the span of ctx, or nil if ctx has no
@@ -23,9 +23,8 @@ func Tracer(ctx context.Context) trace.Tracer {
 	return span.TracerProvider().Tracer(Instrumentation)
 }
 
-// Fail sets the attribute outcome of span. If the outcome is timeout, unavailable or
-// failed, Fail marks span as failed. The span does not get the text of err, which may name
-// a user.
+// Fail sets the outcome of span, and marks timeouts, unavailability and failures as errors.
+// The span does not get the text of err, which may name a user.
 func Fail(span trace.Span, err error) {
 	result := outcome(err)
 	span.SetAttributes(attribute.String("outcome", result))
@@ -35,7 +34,6 @@ func Fail(span trace.Span, err error) {
 	}
 }
 
-// No attribute names a user.
 func boardAttribute(id leaderboard.BoardID) attribute.KeyValue {
 	return attribute.String("leaderboard.board", string(id))
 }

@@ -34,7 +34,6 @@ func callTraced(t *testing.T, f func(context.Context)) tracetest.SpanStubs {
 	})
 }
 
-// The text of an error may name a user, so the span does not have it.
 func TestCallsAreTraced(t *testing.T) {
 	disk := errors.New("disk of user mallory")
 	got := []string{}

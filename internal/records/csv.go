@@ -13,7 +13,7 @@ import (
 type csvReader struct {
 	*splitter
 	names  []string
-	column map[string]int // the column of each name; -1 for a name that occurs twice
+	column map[string]int // -1 for a name that occurs twice
 	csv    *csv.Reader
 	feed   feeder
 }
@@ -67,7 +67,6 @@ type csvFields struct {
 	fields []string
 }
 
-// readFields returns the next row that is not blank.
 func (c *csvReader) readFields() (csvFields, error) {
 	for {
 		raw, line, err := c.splitter.next()

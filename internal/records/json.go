@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 )
 
-// jsonReader reads newline-delimited JSON: one object per line.
 type jsonReader struct{ *splitter }
 
 func newJSONReader(r io.Reader) (*jsonReader, error) {
@@ -38,7 +37,6 @@ func (j *jsonReader) Next() (Record, error) {
 	}
 }
 
-// jsonFields parses a JSON object and returns the function for Record.Column.
 func jsonFields(raw []byte) (func(string) (Value, bool), error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &object); err != nil || object == nil {
@@ -47,8 +45,8 @@ func jsonFields(raw []byte) (func(string) (Value, bool), error) {
 	return func(name string) (Value, bool) { return jsonField(object, name) }, nil
 }
 
-// jsonField returns the field of object with the given name. Otherwise, it splits the name
-// at its first dot, and looks up the rest in the object that the first part names.
+// jsonField looks up a name, or else its part after the first dot in the object that the
+// part before names.
 func jsonField(object map[string]json.RawMessage, name string) (Value, bool) {
 	value, ok := object[name]
 	if !ok {
@@ -60,7 +58,7 @@ func jsonField(object map[string]json.RawMessage, name string) (Value, bool) {
 		return jsonField(nested, inner)
 	}
 	switch value[0] {
-	case 'n': // null
+	case 'n':
 		return Value{}, false
 	case '{', '[':
 		return Value{Text: string(value), Composite: true}, true
@@ -70,8 +68,8 @@ func jsonField(object map[string]json.RawMessage, name string) (Value, bool) {
 			return Value{}, false
 		}
 		if strings.ContainsRune(text, utf8.RuneError) && !bytes.ContainsRune(value, utf8.RuneError) {
-			// The value has an escaped U+FFFD, or an escaped lone surrogate, which
-			// encoding/json replaces by U+FFFD. Refuse both.
+			// The value has an escaped U+FFFD, or a lone surrogate, which encoding/json
+			// replaces by U+FFFD.
 			return Value{Err: errNotUTF8}, true
 		}
 		return Value{Text: text}, true

@@ -1,5 +1,5 @@
 // Package records reads CSV and newline-delimited JSON record by record, in constant
-// memory. Reading continues after a malformed record.
+// memory.
 package records
 
 import (
@@ -12,26 +12,24 @@ import (
 	"strings"
 )
 
-// maxBytes is the greatest length of a record. Every result that a server accepts is much
-// shorter.
 const maxBytes = 1 << 20
 
 // Record is one row of CSV or one line of JSON.
 type Record struct {
-	Line int64  // the line where the record begins, from 1
+	Line int64  // the first line, from 1
 	Raw  []byte // without the line end; valid until the next call of Next
 	// Err is the fault of a malformed record. The caller must then not call Column.
 	Err error
-	// Column returns the value of a column or field, or false if the value is absent, null
-	// or empty. A name with dots, such as "race.id", selects a field of a nested JSON
-	// object. The caller must not call Column after the next call of Next.
+	// Column returns a value, or false if it is absent, null or empty. A name such as
+	// "race.id" selects a field of a nested JSON object. It must not be called after the
+	// next call of Next.
 	Column func(name string) (Value, bool)
 }
 
 // Value is one value of a record.
 type Value struct {
 	Text string
-	// Composite reports whether Text is a JSON array or object.
+	// Composite means that Text is a JSON array or object.
 	Composite bool
 	// Err is set if the value is a string that is not valid UTF-8.
 	Err error
@@ -39,8 +37,8 @@ type Value struct {
 
 // Reader reads records. It is not safe for concurrent use.
 type Reader interface {
-	// Next returns the next record. Errors: io.EOF after the last record, and [BrokenError]
-	// if the input cannot be read to its end.
+	// Next returns the next record. Errors: io.EOF, and [BrokenError] if the input cannot
+	// be read to its end. A malformed record is no error.
 	Next() (Record, error)
 	// Offset returns the position of the next record in the decompressed input.
 	Offset() int64
@@ -50,13 +48,11 @@ type Reader interface {
 
 // Options describe the format of an input. The zero value infers the format.
 type Options struct {
-	// Name is the name of the file. If Format is empty, the extension of Name decides the
-	// format, or else the content.
+	// Name is a file name, whose extension decides the format if Format is empty.
 	Name string
 	// Format is "csv" or "ndjson".
 	Format string
-	// Delimiter separates the columns of CSV. 0 means a tab if Name ends in .tsv or
-	// .tsv.gz, and a comma otherwise.
+	// Delimiter is by default a tab if Name ends in .tsv or .tsv.gz, and a comma otherwise.
 	Delimiter byte
 }
 
@@ -68,8 +64,8 @@ var (
 	errUTF16      = errors.New("the input is UTF-16; save it as UTF-8")
 )
 
-// Open returns a reader of the records in r, which may be compressed with gzip. If the
-// format is CSV, Open reads the header.
+// Open returns a reader of the records in r, which may be compressed with gzip. For CSV,
+// Open reads the header.
 func Open(r io.Reader, o Options) (Reader, error) {
 	r, err := Decompress(r)
 	if err != nil {
@@ -102,8 +98,6 @@ func Open(r io.Reader, o Options) (Reader, error) {
 	return newCSVReader(r, delimiter)
 }
 
-// detect returns "ndjson" if r begins with a brace, and else "csv". It also returns a
-// reader of the whole content.
 func detect(r io.Reader) (format string, content io.Reader, err error) {
 	var first [512]byte
 	n, err := io.ReadFull(r, first[:])
@@ -117,8 +111,8 @@ func detect(r io.Reader) (format string, content io.Reader, err error) {
 	return format, io.MultiReader(bytes.NewReader(first[:n]), r), nil
 }
 
-// Decompress returns a reader of the content of r, which may be compressed with gzip. If r
-// begins with a byte order mark of UTF-16, Decompress returns an error.
+// Decompress returns a reader of the content of r, which may be compressed with gzip. A
+// byte order mark of UTF-16 is an error.
 func Decompress(r io.Reader) (io.Reader, error) {
 	var magic [2]byte
 	n, err := io.ReadFull(r, magic[:])

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// readRows returns a text for each record: the number of its line, then the values of
-// columns or the record's error.
+// readRows returns for each record the number of its line, and the values of columns or the
+// record's error.
 func readRows(t *testing.T, r Reader, columns ...string) []string {
 	t.Helper()
 	var rows []string
@@ -171,7 +171,7 @@ func TestTruncatedInputIsBroken(t *testing.T) {
 
 type repeatedLine struct {
 	line     string
-	position int // in line
+	position int
 	n        int64
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// splitter splits an input into records. A record ends at a line end outside quotes of CSV.
+// A record ends at a line end outside quotes of CSV.
 type splitter struct {
 	r         io.Reader
 	delimiter byte // of CSV; 0 for JSON
@@ -31,8 +31,6 @@ func newSplitter(r io.Reader, delimiter byte) (*splitter, error) {
 	return s, nil
 }
 
-// fill reads more of the input. It returns false at the end of the input, or after an
-// error.
 func (s *splitter) fill() bool {
 	if s.err != nil {
 		return false
@@ -48,17 +46,15 @@ func (s *splitter) fill() bool {
 	return n > 0 || err == nil
 }
 
-// The states of a scan through CSV.
 const (
 	fieldStart = iota
 	inField
 	inQuotes
-	afterQuote // after a quote inside a quoted field; that quote may end the field
+	afterQuote // of a quote inside a quoted field, which may end the field
 )
 
 // next returns a record with its line end, and the number of its first line. After
-// errTooLong and errOpenQuote, the next call continues after this line. Other errors:
-// io.EOF at the end of the input, and [BrokenError].
+// errTooLong and errOpenQuote, the next call continues after this line.
 func (s *splitter) next() (rec []byte, line int64, err error) {
 	line = s.line
 	state, firstLine := fieldStart, -1 // the length of the record's first line, or -1 until its end is found
@@ -98,8 +94,8 @@ func (s *splitter) next() (rec []byte, line int64, err error) {
 	}
 }
 
-// lastRecord returns the last record, whose line end may be missing. open means that the
-// input ends inside quotes.
+// The line end of the last record may be missing. open means that the input ends inside
+// quotes.
 func (s *splitter) lastRecord(line int64, open bool, firstLine int) ([]byte, int64, error) {
 	switch {
 	case !errors.Is(s.err, io.EOF):
@@ -120,7 +116,6 @@ func (s *splitter) consume(n int) []byte {
 	return b
 }
 
-// skipLine consumes a line of any length and returns errTooLong.
 func (s *splitter) skipLine() error {
 	for {
 		if i := bytes.IndexByte(s.buf[s.start:], '\n'); i >= 0 {

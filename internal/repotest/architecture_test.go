@@ -10,8 +10,6 @@ import (
 	"testing"
 )
 
-// The list of packages must have exactly one line for each package folder and each folder
-// with its own go.mod.
 func TestArchitectureListsEveryPackage(t *testing.T) {
 	const document = "../../docs/architecture.md"
 	text, err := os.ReadFile(document)

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// Container images must have the Go version of go.mod, workflows must read it from there,
-// and the other modules must build with it.
+// go.mod determines the Go version of images, workflows and the other modules.
 func TestGoVersionHasOnePlace(t *testing.T) {
 	read := func(name string) string {
 		data, err := os.ReadFile(filepath.Join(root, name))

@@ -39,7 +39,7 @@ func packages(t *testing.T) map[string]pkg {
 	}
 }
 
-// shortPath returns an import path without the path of the module. The root package is ".".
+// The root package is ".".
 func shortPath(path string) string {
 	if path == module {
 		return "."
@@ -54,15 +54,14 @@ func isStandard(path string) bool {
 	return !strings.Contains(first, ".")
 }
 
-// isUnder reports whether p is one of dirs, or inside one of them.
 func isUnder(p string, dirs ...string) bool {
 	return slices.ContainsFunc(dirs, func(d string) bool { return p == d || strings.HasPrefix(p, d+"/") })
 }
 
 func TestImportsPointInward(t *testing.T) {
-	// allowed has, for each part of the module, the packages of the module that it may
-	// import. A package belongs to the part with the longest matching path. cmd/leaderboard
-	// and test may import everything; the packages inside cmd/leaderboard are clients.
+	// allowed has, for each part of the module, the packages that it may import. A package
+	// belongs to the part with the longest matching path. The packages inside
+	// cmd/leaderboard are clients.
 	allowed := map[string][]string{
 		".":                   {},
 		"internal/certs":      {},
@@ -162,8 +161,7 @@ func TestForbiddenImports(t *testing.T) {
 	}
 }
 
-// dependencies returns, by shortPath, the other packages of the module that each package
-// and its tests depend on, directly or not.
+// dependencies include indirect ones and those of tests, by shortPath.
 func dependencies(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-deps", "-test", "-f", `{{.ImportPath}}{{"\t"}}{{join .Deps ","}}`, module+"/...").Output()
@@ -189,14 +187,13 @@ func dependencies(t *testing.T) map[string]map[string]bool {
 	return all
 }
 
-// testedPackage returns the package x for the paths "x [x.test]", "x_test [x.test]" and
-// "x.test" of "go list -test".
+// The test of the package x adds the paths "x [x.test]", "x_test [x.test]" and "x.test".
 func testedPackage(path string) string {
 	path, _, _ = strings.Cut(path, " ")
 	return strings.TrimSuffix(strings.TrimSuffix(path, ".test"), "_test")
 }
 
-// tests lists further parts of the module, which may import the driver in tests only.
+// Only tests may import a driver in the parts of the field tests.
 func TestDriversHaveOnePlace(t *testing.T) {
 	places := map[string]struct{ code, tests []string }{
 		"github.com/cockroachdb/pebble": {code: []string{"storage/pebble", "test"}},

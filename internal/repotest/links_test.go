@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// A link must name an existing file, folder or heading.
 func TestLinksOfDocuments(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	links := 0
@@ -37,7 +36,7 @@ func TestLinksOfDocuments(t *testing.T) {
 	}
 }
 
-// prose returns the text of a document without its blocks of code.
+// prose omits blocks of code.
 func prose(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, name))

@@ -16,7 +16,7 @@ import (
 
 const root = "../.."
 
-// trackedFiles returns the files with one of the given endings, or all files.
+// An empty list of endings means all files.
 func trackedFiles(t *testing.T, endings ...string) []string {
 	t.Helper()
 	out, err := exec.Command("git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard").Output()
@@ -39,8 +39,7 @@ func trackedFiles(t *testing.T, endings ...string) []string {
 	return files
 }
 
-// retired lists the retired words with their replacement. In the folders and files of
-// allow, the words have the meaning in the comment beside.
+// In the folders and files of allow, the words have the meaning in the comment beside.
 var retired = []struct {
 	words       string
 	replacement string
@@ -88,8 +87,7 @@ var retiredWhole = map[string]string{
 	"Fine": "Up", "Refuses": "Refuse", "Hangs": "Hang", "atOnce": "batch limit",
 }
 
-// words returns the words of an identifier in lower case: http and server for HTTPServer,
-// row and key for row_key.
+// words returns http and server for HTTPServer, row and key for row_key.
 func words(name string) []string {
 	var all []string
 	runes := []rune(name)
@@ -172,7 +170,6 @@ func TestRetiredNames(t *testing.T) {
 	}
 }
 
-// phrases maps forbidden phrases to their replacements.
 var phrases = map[*regexp.Regexp]string{
 	regexp.MustCompile(`(?i)\bsays\s+whether\b`):                 "reports whether",
 	regexp.MustCompile(`(?i)\b(is|are|was|were|been) told\b`):    "is notified, or names who reports what",

@@ -1,5 +1,4 @@
-// Package secret contains a type for passwords and keys that logs, JSON and package fmt do
-// not show.
+// Package secret contains a type for passwords and keys that logs do not show.
 package secret
 
 import (
@@ -25,7 +24,7 @@ func (t Text) String() string {
 // GoString returns the placeholder for %#v.
 func (t Text) GoString() string { return strconv.Quote(t.String()) }
 
-// MarshalText returns the placeholder for encoders such as JSON and YAML.
+// MarshalText returns the placeholder.
 func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // LogValue returns the placeholder for package slog.
