@@ -37,13 +37,12 @@ func (b *Board) validateAttributes() (errs []error) {
 	return errs
 }
 
-// equalByDefault reports whether SameAs treats the attributes of b and o as equal, because
-// b accepts any attribute by default.
+// equalByDefault reports whether SameAs ignores attributes, because b accepts any attribute
+// by default.
 func (b *Board) equalByDefault(o *Board) bool {
 	return !b.StrictSubmits && len(b.AcceptedAttributes) == 0 && (len(o.AcceptedAttributes) == 0 || slices.Contains(o.AcceptedAttributes, AnyAttribute))
 }
 
-// comparedAttributes returns the AcceptedAttributes of b and of o that SameAs compares.
 func (b *Board) comparedAttributes(o *Board) (x, y []string) {
 	isKept := func(name string) bool {
 		return slices.Contains(b.KeptAttributes, name) || slices.Contains(o.KeptAttributes, name)
@@ -95,8 +94,7 @@ func (b *Board) declares(attribute string) bool {
 }
 
 // CheckAttributes returns a [FieldError] for each attribute that neither b nor a board
-// linked to b uses or accepts, joined by [errors.Join]. Such an attribute is probably
-// misspelled.
+// linked to b uses or accepts, joined by [errors.Join].
 func (b *Board) CheckAttributes(attributes map[string]string, linked []*Board) error {
 	if len(attributes) == 0 || b.AcceptsAny() {
 		return nil

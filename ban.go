@@ -15,8 +15,7 @@ type Ban struct {
 	User UserID
 	// Board is empty for the ban on every board.
 	Board BoardID `json:",omitempty"`
-	// Revision orders the states of one user and board. It is 0 in states that an older
-	// version of the service stored.
+	// Revision is 0 in states that an older version of the service stored.
 	Revision int64 `json:",omitempty"`
 	Banned   bool
 	Reason   string // for operators, at most 256 bytes

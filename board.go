@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Score is a number of its board's units times 10^[Board].Decimals. With the unit "EUR" and
-// 2 decimals, 1234 is 12.34 EUR. Its magnitude is at most [MaxScore].
+// Score is a number of its board's units times 10^[Board].Decimals: with the unit "EUR" and
+// 2 decimals, 1234 is 12.34 EUR.
 type Score int64
 
 // The limits and defaults of boards and scores.
@@ -38,8 +38,8 @@ type Order int8
 
 // The orders.
 const (
-	HigherFirst Order = iota // the greater score ranks better
-	LowerFirst               // the smaller score ranks better, as in a race
+	HigherFirst Order = iota
+	LowerFirst
 )
 
 // Policy is the rule that computes a user's entry from the user's results.
@@ -63,8 +63,7 @@ const (
 	Competition Method = iota
 	// Dense gives 1-2-2-3: 1 plus the number of distinct better rank keys.
 	Dense
-	// Ordinal gives 1-2-3-4: the position in the ladder. achieved_at, the earliest first,
-	// then the user id orders standings with the same rank key.
+	// Ordinal gives 1-2-3-4: the position in the ladder.
 	Ordinal
 )
 
@@ -112,8 +111,8 @@ func parseEnum[E ~int8](field string, names []string, text []byte, dst *E) error
 	return nil
 }
 
-// TieBreaker is an integer column of a board. Standings with equal scores rank by the first
-// tie-breaker, then by the next.
+// TieBreaker is an integer column of a board, which ranks standings with equal scores and
+// equal earlier tie-breakers.
 type TieBreaker struct {
 	Name  string `json:"name"`
 	Order Order  `json:"order"`
@@ -126,62 +125,56 @@ type Board struct {
 	Order Order   `json:"order"`
 
 	Policy Policy `json:"policy"`
-	// HalfLife is the time in which points lose half their value. It is set on decay boards
-	// only.
+	// HalfLife is the time in which points lose half their value, on decay boards only.
 	HalfLife    time.Duration `json:"half_life,omitempty"`
 	TieBreakers []TieBreaker  `json:"tie_breakers,omitempty"`
 
 	Unit     string `json:"unit,omitempty"` // for display: "s", "points"
-	Decimals int    `json:"decimals"`       // a score of 1234 with 2 decimals is shown as 12.34
+	Decimals int    `json:"decimals"`
 
 	Season Schedule `json:"season"`
 	// Divisions are the attributes whose values slice the board. An element may be crossed:
-	// two or three attributes, separated by "+". See [Division].
+	// two or three attributes, separated by "+".
 	Divisions []string `json:"divisions,omitempty"`
 
 	// AcceptedAttributes are attributes that submitted results may have, besides those of
 	// the divisions. [AnyAttribute] means all.
 	AcceptedAttributes []string `json:"attributes,omitempty"`
 	// KeptAttributes are those of AcceptedAttributes that [Board.Accept] added, because
-	// stored results may have them. [Board.SameAs] ignores them.
+	// stored results may have them.
 	KeptAttributes []string `json:"kept_attributes,omitempty"`
 	// StrictSubmits is set on boards that a caller of the API created, except by earlier
 	// builds: see [Board.CheckSubmit].
 	StrictSubmits bool `json:"strict_submits,omitempty"`
 
-	// MinScore and MaxScore bound the score, or the points, of one result. nil means -2^53
-	// and 2^53.
+	// MinScore and MaxScore bound the score, or the points, of one result. nil means ±2^53.
 	MinScore *Score `json:"min_score,omitempty"`
 	MaxScore *Score `json:"max_score,omitempty"`
-	// Floor is the smallest sum of a user. A result that lowers the sum below Floor is
-	// rejected. Floor is set on sum boards only; nil means no floor.
+	// A result that lowers a user's sum below Floor is rejected. Only sum boards have a
+	// Floor.
 	Floor *Score `json:"floor,omitempty"`
 
 	// Retention is how long a season is kept after it is sealed. 0 means for ever.
 	Retention time.Duration `json:"retention,omitempty"`
-	// Private hides the board from callers without credentials, on servers that let such
-	// callers read.
+	// Private hides the board from callers without credentials.
 	Private   bool      `json:"private,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 
 	// Matches means that matches can be voided: see [MatchStore]. On a linked board it is
-	// false, and the matches of the source decide.
+	// false: the source decides.
 	Matches bool `json:"matches,omitempty"`
 
-	// Source is set if the board is linked.
 	Source *Source `json:"source,omitempty"`
-	// Links are the boards whose source this board is, ordered by id. The service sets
-	// them. An interrupted creation or deletion may leave the id of a board that does not
-	// exist, or that has another source.
+	// Links are the boards whose source this board is, ordered by id. An interrupted
+	// creation or deletion may leave the id of a board that does not exist, or that has
+	// another source.
 	Links []BoardID `json:"links,omitempty"`
 	// FillLease is set while a linked board may lack results that the source received
 	// before the board, or one of its windows, was created. Until this time, only one
-	// process adds these results. The service sets and clears it.
-	FillLease time.Time `json:"fill_lease,omitzero"`
-	// Rolling is the state of the windows of a rolling schedule. The service sets it.
-	Rolling RollingWindows `json:"rolling,omitzero"`
-	// PastDivisions has the Divisions before each change, the oldest first. See
-	// [Board.Rules]. Amend sets it.
+	// process adds these results.
+	FillLease time.Time      `json:"fill_lease,omitzero"`
+	Rolling   RollingWindows `json:"rolling,omitzero"`
+	// PastDivisions has the Divisions before each change, the oldest first. Amend sets it.
 	PastDivisions [][]string `json:"past_divisions,omitempty"`
 	// Unfilled are the elements of Divisions whose ladders may lack users. Amend adds the
 	// new elements, and clears Unfilled if RecountLease is zero.
@@ -283,8 +276,7 @@ func (b *Board) bounds() (lo, hi Score) {
 	return lo, hi
 }
 
-// AddsUp reports whether b adds up the points of a user's results. Other boards take the
-// score of one of the results.
+// AddsUp reports whether b adds up the points of a user's results.
 func (b *Board) AddsUp() bool { return b.Policy == Sum || b.Policy == Decay }
 
 // SameAs reports whether b and o have the same rules and settings. It ignores CreatedAt,
@@ -307,8 +299,7 @@ func (b *Board) WithoutState() Board {
 	return c
 }
 
-// Differences returns a text for each rule or setting that differs between b and o, with
-// both values.
+// Differences returns a text for each rule or setting that differs between b and o.
 func (b *Board) Differences(o *Board) []string {
 	x, y := *b, *o
 	x.AcceptedAttributes, y.AcceptedAttributes = b.comparedAttributes(o)
@@ -333,7 +324,6 @@ func (b *Board) Differences(o *Board) []string {
 
 const noValue = "none"
 
-// fields returns the rules and settings of b as text, by their names in the API.
 func (b *Board) fields() map[string]string {
 	plain := b.normalForm()
 	fields := map[string]string{
@@ -386,8 +376,7 @@ func (b *Board) fields() map[string]string {
 	return fields
 }
 
-// normalForm prepares b for [reflect.DeepEqual]. Empty lists become nil, divisions are
-// sorted, and an empty time zone becomes UTC.
+// normalForm prepares b for [reflect.DeepEqual].
 func (b Board) normalForm() Board {
 	if len(b.TieBreakers) == 0 {
 		b.TieBreakers = nil
@@ -434,7 +423,7 @@ func (b *Board) Clone() Board {
 	return c
 }
 
-// Revise calls edit with a copy of b, and returns the result of [Board.Amend] for it. It
+// Revise returns the result of [Board.Amend] for a copy of b that edit has changed. It
 // ignores a new ID. Errors: those of edit and Amend.
 func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 	edited := b.Clone()
@@ -446,8 +435,7 @@ func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 }
 
 // ValidateNew returns a [FieldError] for each id of b or of its windows that a new board
-// must not have, joined by [errors.Join]. b must be valid. Stored boards with such ids stay
-// usable.
+// must not have, joined by [errors.Join]. b must be valid.
 func (b *Board) ValidateNew() error {
 	return errors.Join(checkNewText("board_id", string(b.ID)), b.Season.validateNew(Schedule{}))
 }

@@ -34,8 +34,7 @@ type decaySum struct {
 	*decayParts // nil if no term has points
 }
 
-// decayParts contains a sum as two parts, one for each block. The unit of a part is
-// 2^(decayBlock·b - 160), where b is the number of the part's block.
+// The unit of a part is 2^(decayBlock·b - 160), where b is the number of the part's block.
 type decayParts struct {
 	block int64  // floor(e / decayBlock) of the latest term
 	newer int576 // the sum of the terms in block
@@ -447,7 +446,7 @@ func decodeDecaySum(data []byte) (decaySum, error) {
 		remainder = remainder[1+remainder[0]:]
 	}
 	sum := decaySum{&d}
-	// Each sum has exactly one encoding. Reject trailing bytes and longer forms.
+	// Each sum has exactly one encoding.
 	if string(sum.appendBinary(nil)) != string(data) {
 		return decaySum{}, bad
 	}

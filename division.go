@@ -22,8 +22,8 @@ type Division struct {
 	Value     string
 }
 
-// Cross returns the division with the values of all the given divisions, in the given
-// order. Each must have a single attribute.
+// Cross returns the division with the values of all parts, in the given order. Each must
+// have a single attribute.
 func Cross(parts ...Division) Division {
 	switch len(parts) {
 	case 0:
@@ -127,9 +127,8 @@ func (d Division) String() string {
 	return d.Attribute + ":" + d.Value
 }
 
-// Division returns d with its parts in the order in which b declares them. It returns a
-// [FieldError] if b declares no division with these attributes, or if d names an attribute
-// twice.
+// Division returns d with its parts in b's order. It returns a [FieldError] if b has no
+// division with these attributes.
 func (b *Board) Division(d Division) (Division, error) {
 	parts := d.Parts()
 	if len(parts) == 0 {
@@ -204,8 +203,8 @@ func (b *Board) validateDivisions() (errs []error) {
 // MaxDivisionChanges is the largest number of changes of a board's divisions.
 const MaxDivisionChanges = 30
 
-// Rules returns the number of changes of b's divisions. An entry follows the divisions with
-// certain Rules: 0 is the list that b was created with.
+// Rules returns the number of changes of b's divisions, which identifies the present
+// divisions.
 func (b *Board) Rules() int { return len(b.PastDivisions) }
 
 // WithRules returns b with the divisions after the given number of changes, or b itself if
@@ -219,9 +218,9 @@ func (b *Board) WithRules(rules int) *Board {
 	return &earlier
 }
 
-// amendDivisions sets b's divisions to those of proposal, and b.Unfilled. Divisions that b
-// keeps stay in its order, before the new ones: another order alone is no change. Without a
-// RecountLease, the recount has ended, and Unfilled has the new divisions only.
+// Divisions that b keeps stay in its order, before the new ones: another order alone is no
+// change. Without a RecountLease, the recount has ended, and Unfilled has the new divisions
+// only.
 func (b *Board) amendDivisions(proposal *Board) error {
 	if errs := proposal.validateDivisions(); errors.Join(errs...) != nil {
 		return errors.Join(errs...)
@@ -299,8 +298,8 @@ func attributesOf(divisions []string) []string {
 	return all
 }
 
-// divisionsOf returns the divisions of a user, in the order of b.Divisions. values has the
-// user's values of b.talliedAttributes, and may be shorter. A missing value is empty.
+// values has the user's values of b.talliedAttributes, and may be shorter. A missing value
+// is empty.
 func (b *Board) divisionsOf(values []attribute) []Division {
 	if len(values) == 0 {
 		return nil

@@ -13,15 +13,14 @@ import (
 const MaxLinks = 16
 
 // Source declares that a board is linked. Every result of the source whose attributes match
-// also counts on the linked board, under its own policy, order, seasons and divisions.
-// Corrections, retractions, bans and erasures on the source have the same effect on the
-// linked board.
+// also counts on the linked board, under its own policy, order, seasons and divisions. So
+// do corrections, retractions, bans and erasures on the source.
 type Source struct {
 	Board BoardID `json:"board_id"`
 	// Match has attributes with values. A result matches if it has all of them.
 	Match map[string]string `json:"match,omitempty"`
 	// TieBreakers has, for each tie-breaker of the linked board, the index of the source's
-	// tie-breaker with the same name. [Board.LinkTo] sets it.
+	// tie-breaker with the same name.
 	TieBreakers []int `json:"tie_breakers,omitempty"`
 }
 
@@ -34,7 +33,6 @@ func (s *Source) matches(r *MatchResult) bool {
 	return true
 }
 
-// validateSource checks the rules that do not depend on the source.
 func (b *Board) validateSource() []error {
 	s := b.Source
 	if s == nil && b.Season.Kind == Rolling {
@@ -105,9 +103,8 @@ func (b *Board) CheckDirect() error {
 }
 
 // Counts reports whether b counts r in r's season. A retraction, a result of a void match,
-// and a result at or after the early end of its season do not count. On a linked board, a
-// result that does not match, or whose event time is in another season, does not count
-// either: see [Board.FromSource].
+// and a result at or after the early end of its season do not count. On a linked board,
+// neither does a result that does not match, or whose event time is in another season.
 func (b *Board) Counts(r *MatchResult) bool { return b.countsUnlessEnded(r) && !b.EndedEarly(r) }
 
 func (b *Board) countsUnlessEnded(r *MatchResult) bool {
@@ -148,11 +145,10 @@ func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 	return windows
 }
 
-// RollingWindows is the state of the windows of a rolling board. The greater of two window
-// ids ends later.
+// RollingWindows is the state of a rolling board. The greater of two window ids ends later.
 type RollingWindows struct {
 	// First and Opened are the first and the last open window. The service copies results
-	// only to these windows and those between. First never changes.
+	// only to open windows. First never changes.
 	First  SeasonID `json:"first,omitempty"`
 	Opened SeasonID `json:"opened,omitempty"`
 	// Filled is the last filled window: it and all open windows before it lack no result of
@@ -177,7 +173,7 @@ func (b *Board) OpenWindows() error {
 
 // NeedsWindow returns the last window of the rolling board b that must be open before r, a
 // result of its source, is copied to b: the later of the windows of r.AchievedAt and
-// r.ReceivedAt. It returns "" if b does not count r.
+// r.ReceivedAt. It returns "" if r is a retraction or does not match.
 func (b *Board) NeedsWindow(r *MatchResult) SeasonID {
 	if r.Retracted || !b.Source.matches(r) {
 		return ""
@@ -208,13 +204,11 @@ func (b *Board) FillingSeason(season SeasonID, now time.Time) bool {
 // same revision then stands on both boards, regardless of the order of arrival.
 //
 // If the source has seasons, the match id on b begins with the season, because different
-// seasons may have equal match ids. The content stays the same, because [Board.Merge]
-// compares it. Even the tie-breakers stay in the source's order
-// ([Board.ResultTieBreakers]).
+// seasons may have equal match ids. The content must stay the same, because [Board.Merge]
+// compares it.
 //
-// A closed season of the source accepts only corrections and retractions by administrators.
-// If the season of r was closed at r.ReceivedAt, FromSource sets Amends, so that a closed
-// season of b accepts r too.
+// If the source accepted r in a season that was closed at r.ReceivedAt, FromSource sets
+// Amends, so that a closed season of b accepts r too.
 func (b *Board) FromSource(source *Board, r *MatchResult, season SeasonID) MatchResult {
 	out := *r
 	sourceSeason, err := source.Season.ByID(r.Season)
@@ -239,8 +233,7 @@ func (b *Board) ToSource(source *Board, r *MatchResult) (MatchResult, error) {
 	return out, nil
 }
 
-// linkedMatch returns the id of a match of b on the boards linked to b. The ids of
-// different results differ, because an escaped season has no slash.
+// The ids of different results differ, because an escaped season has no slash.
 func (b *Board) linkedMatch(season SeasonID, match MatchID) MatchID {
 	if b.Season.Kind == None {
 		return match

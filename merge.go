@@ -65,8 +65,8 @@ type Refusal struct {
 	ReceivedAt time.Time
 }
 
-// ContentID identifies the content of a result: the first 16 bytes of the SHA-256 of the
-// payload ([MatchResult.AppendPayload]) without its last 16 bytes. Results with equal keys,
+// ContentID is the first 16 bytes of the SHA-256 of the payload
+// ([MatchResult.AppendPayload]) without its last 16 bytes. Results with equal keys,
 // revisions and content ids are one result that was sent twice.
 type ContentID [16]byte
 
@@ -109,18 +109,18 @@ type Decision struct {
 
 // Merge decides whether r is applied. r must have valid ids and a valid revision.
 //
-// For each [ResultKey], the greatest result stands, by revision, then by content. Therefore
-// neither the order of arrival nor repetition affects which result stands. This is a
-// state-based CRDT: Shapiro, Preguiça, Baquero and Zawirski, "Conflict-free Replicated Data
-// Types", SSS 2011.
+// For each [ResultKey], the greatest result stands, by revision, then by content. Neither
+// the order of arrival nor repetition affects which result stands. This is a state-based
+// CRDT: Shapiro, Preguiça, Baquero and Zawirski, "Conflict-free Replicated Data Types", SSS
+// 2011.
 //
 // Whether a result is refused does depend on the order of arrival: a sum that would fall
 // below the floor would not do so after another result. The store keeps each refusal, so a
 // replay is refused again, unless a higher revision stands by then.
 //
 // The result that stands keeps the greatest Voids of all its revisions. Whether a match is
-// void therefore does not depend on the order of arrival or on repetition. Whether a result
-// is refused does not depend on its own Voids.
+// void therefore does not depend on the order of arrival. Whether a result is refused does
+// not depend on its own Voids.
 func (b *Board) Merge(known Known, r MatchResult) Decision {
 	voids := r.Voids
 	if known.Result != nil {
@@ -179,8 +179,7 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	}
 	r.Amends, r.Voids = false, voids
 	d.Put = &r
-	// The tally may include the stored result even if the season ended early later. So the
-	// condition ignores early ends.
+	// The tally may include the stored result even if the season ended early later.
 	if stored == nil || !b.countsUnlessEnded(stored) {
 		d.Tally = b.Add(known.Tally, &r)
 	} else {

@@ -25,13 +25,12 @@ const (
 	MaxAhead = 24 * time.Hour
 )
 
-// Every wire format of the service can represent these instants.
 var (
 	minAchievedAt = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)
 	maxAchievedAt = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 )
 
-// ResultKey identifies a match result. All its revisions have the same key.
+// ResultKey identifies a match result, in all its revisions.
 type ResultKey struct {
 	SeasonKey
 	User  UserID
@@ -52,20 +51,18 @@ type MatchResult struct {
 	// TieBreakers are in the board's order. Missing values are 0. If Board.AddsUp is true,
 	// tie-breakers are added up like points.
 	TieBreakers []int64
-	// AchievedAt is the event time, in whole microseconds. It determines the season. Among
-	// users with equal rank keys, the earlier AchievedAt comes first.
+	// AchievedAt is the event time, in whole microseconds. It determines the season, and
+	// the order of users with equal rank keys.
 	AchievedAt time.Time
 	// Assigned means that the service set AchievedAt, because the caller gave no time. A
-	// correction keeps Assigned, even if it changes AchievedAt. An assigned time is not
-	// part of the content: the same content with another one is a duplicate. The store
-	// keeps the earliest assigned time.
+	// correction keeps Assigned. An assigned time is not part of the content: the same
+	// content with another one is a duplicate. The store keeps the earliest assigned time.
 	Assigned   bool
 	Attributes map[string]string
 	// Metadata is a JSON object in the form of [CanonicalMetadata], or empty.
 	Metadata string
-	// ReceivedAt is when the service first received the result, in whole microseconds. It
-	// determines whether the result is too late. A replay has the same ReceivedAt, and so
-	// the same outcome.
+	// ReceivedAt is when the service first received the result, in whole microseconds. A
+	// replay has the same ReceivedAt, and so the same outcome.
 	ReceivedAt time.Time
 	// Voids counts how often the match was voided or restored: see [MatchState]. It is not
 	// part of the content. Callers set it only in results of linked boards.
@@ -73,8 +70,8 @@ type MatchResult struct {
 	// VoidOnly marks a MatchResult without content. Apply then only sets the Voids of the
 	// stored result, if there is one.
 	VoidOnly bool `json:",omitzero"`
-	// Amends marks an administrator's correction, which a closed season accepts too. It is
-	// not part of the content, and stores do not keep it.
+	// Amends marks an administrator's correction, which a closed season accepts too. Stores
+	// do not keep it.
 	Amends bool `json:",omitzero"`
 }
 
@@ -174,9 +171,9 @@ func CanonicalMetadata(data []byte) (string, error) {
 	return string(canonical), nil
 }
 
-// A payload is a result as bytes, without its key, revision and Voids. Of two results with
-// the same key and revision, every store keeps the one with the greater payload. The fields
-// in order, with their lengths in bytes:
+// A payload is a result as bytes. Of two results with the same key and revision, every
+// store keeps the one with the greater payload. The fields in order, with their lengths in
+// bytes:
 //
 //	1  format, payloadFormat
 //	1  flags: retracted 0x80, assigned 0x01
@@ -266,17 +263,15 @@ func DecodePayload(key ResultKey, revision int64, payload []byte) (MatchResult, 
 	return r, nil
 }
 
-// same means that x and y, which have the same key and revision, differ at most in assigned
-// or received time.
+// same means that x and y differ at most in assigned or received time.
 func compareContent(x, y *MatchResult) (cmp int, same bool) {
 	px, py := x.AppendPayload(nil), y.AppendPayload(nil)
 	same = bytes.Equal(px[:len(px)-payloadTrailer], py[:len(py)-payloadTrailer])
 	return bytes.Compare(px, py), same
 }
 
-// Normalize returns r in the form in which stores keep it: trailing zeros of the
-// tie-breakers are removed, times are truncated to microseconds, and a retraction loses its
-// content.
+// Normalize returns r in the form in which stores keep it: without trailing zeros of the
+// tie-breakers, with times in whole microseconds, and a retraction without content.
 func (r MatchResult) Normalize() MatchResult {
 	if r.Retracted {
 		return MatchResult{ResultKey: r.ResultKey, Revision: r.Revision, Retracted: true,

@@ -44,8 +44,8 @@ func (id SeasonID) validate(field string) error {
 	return checkPrintable(field, string(id))
 }
 
-// Season is a span of time, [Start, End) in UTC. The Start of [SeasonAll] is zero, and its
-// End too, unless it has an early end.
+// Season is [Start, End) in UTC. The Start of [SeasonAll] is zero, and its End too, unless
+// it has an early end.
 type Season struct {
 	ID    SeasonID  `json:"id"`
 	Start time.Time `json:"start,omitzero"`
@@ -93,7 +93,8 @@ const (
 )
 
 // Schedule divides time into a board's seasons. Only rolling seasons overlap, and only
-// explicit ones may have gaps between them. Both are called windows.
+// explicit ones may have gaps between them. Rolling and explicit seasons are called
+// windows.
 //
 // A daily, weekly, monthly or yearly season begins at the first instant at which the
 // calendar in TimeZone shows the season's first day or a later day. It ends when the next
@@ -106,8 +107,8 @@ type Schedule struct {
 	TimeZone string       `json:"time_zone,omitempty"` // an IANA name; empty is UTC
 	// Grace is how long a season accepts results after its end.
 	Grace time.Duration `json:"grace,omitempty"`
-	// Days is the length of the windows of a rolling schedule, MinDays to MaxDays, and else
-	// 0. A day that the time zone skipped counts.
+	// Days is the length of the windows of a rolling schedule. A day that the time zone
+	// skipped counts.
 	Days int `json:"days,omitempty"`
 	// Windows are the seasons of an explicit schedule, in order of time.
 	Windows []Season `json:"windows,omitempty"`
@@ -183,7 +184,6 @@ func (s Schedule) At(t time.Time) (Season, error) {
 	return s.withEarlyEnd(season), err
 }
 
-// scheduledAt is At without early ends.
 func (s Schedule) scheduledAt(t time.Time) (Season, error) {
 	switch s.Kind {
 	case None:
@@ -217,8 +217,8 @@ func (s Schedule) scheduledAt(t time.Time) (Season, error) {
 	return s.widen(season, first, loc), nil
 }
 
-// widen returns, in a rolling schedule, the window that ends with the given day, and else
-// season unchanged. No window begins before the year 1.
+// widen returns, in a rolling schedule, the window that ends with the given day. No window
+// begins before the year 1.
 func (s Schedule) widen(season Season, day time.Time, loc *time.Location) Season {
 	if s.Kind == Rolling {
 		first := day.AddDate(0, 0, 1-s.Days)
@@ -258,7 +258,6 @@ func (s Schedule) ByID(id SeasonID) (Season, error) {
 	return s.withEarlyEnd(season), err
 }
 
-// scheduledByID is ByID without early ends.
 func (s Schedule) scheduledByID(id SeasonID) (Season, error) {
 	switch s.Kind {
 	case None:
@@ -321,7 +320,6 @@ func (s Schedule) Previous(season Season) (Season, bool) {
 
 func (s Season) inUTC() Season { return Season{s.ID, s.Start.UTC(), s.End.UTC()} }
 
-// noWindowError names the two windows whose ids are nearest in alphabetical order.
 func (s Schedule) noWindowError(id SeasonID) error {
 	const count = 2
 	ids := make([]SeasonID, len(s.Windows))
@@ -415,8 +413,7 @@ func (k ScheduleKind) id(first time.Time) SeasonID {
 	}
 }
 
-// parse returns the first day of the season with an id, or false if no season in the years
-// 1 to 9999 has this id.
+// parse returns false if no season in the years 1 to 9999 has the id.
 func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 	switch k {
 	case Yearly:
@@ -435,7 +432,7 @@ func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 	case Daily, Rolling:
 		first, _ = time.Parse(dayLayout, string(id))
 	}
-	// A season has exactly one id. Reject other texts that parse to the same season.
+	// Reject other texts that parse to the same season.
 	return first, k.year(first) >= 1 && k.id(first) == id
 }
 
@@ -470,9 +467,8 @@ func dayStart(day time.Time, loc *time.Location) time.Time {
 
 var locations sync.Map // string to *time.Location
 
-// location returns the time zone with an IANA name; empty means UTC. It refuses the
-// machine's local zone ("Local", "localtime"), and zones with leap seconds ("right/…"),
-// which some machines lack.
+// location refuses the machine's local zone ("Local", "localtime"), and zones with leap
+// seconds ("right/…"), which some machines lack.
 func location(name string) (*time.Location, error) {
 	if name == "" || name == "UTC" {
 		return time.UTC, nil

@@ -8,8 +8,8 @@ import (
 )
 
 // RankKey is a score followed by its tie-breakers, as bytes. Of two rank keys of one board,
-// the smaller ranks better. All rank keys of a board have the same length,
-// [Board.RankKeyBytes]. The RankKey of a user without a standing is empty.
+// the smaller ranks better. All rank keys of a board have the same length. The RankKey of a
+// user without a standing is empty.
 type RankKey string
 
 // SortKey is a rank key, then achieved_at, then the user id. The standings of a ladder are
@@ -35,7 +35,7 @@ func columnValue(order Order, b string) int64 {
 	return unbiased(u)
 }
 
-// rankKey appends the tie-breakers to the bytes of the score, which must be in b's order.
+// score must be in b's order.
 func (b *Board) rankKey(score []byte, ties []int64) RankKey {
 	for i, tb := range b.TieBreakers {
 		var v int64
@@ -151,20 +151,16 @@ type Entry struct {
 	SeasonKey
 	User UserID
 	// Key is empty if no result of the user counts.
-	Key RankKey
-	// AchievedAt is the event time of Match.
+	Key        RankKey
 	AchievedAt time.Time
 	// Match is the match of the deciding result. If Board.AddsUp is false, this is the
 	// result whose score is the entry's score. If AddsUp is true, it is the last result
 	// that changed the sum or a tie-breaker, or else the first result.
-	Match    MatchID
-	Metadata string
-	// Divisions has at most one division for each element of Board.Divisions, in the same
-	// order.
+	Match     MatchID
+	Metadata  string
 	Divisions []Division
-	// Results is the number of results that count.
-	Results int64
-	Hidden  bool
+	Results   int64
+	Hidden    bool
 	// Version grows with every change of the entry, and may grow without a change. Entries
 	// of one season and user with equal versions are equal.
 	Version uint64
@@ -176,8 +172,7 @@ func (e *Entry) Ranked() bool { return e.Key != "" && !e.Hidden }
 // SortKey returns e's sort key.
 func (e *Entry) SortKey() SortKey { return MakeSortKey(e.Key, e.AchievedAt, e.User) }
 
-// Ranks are a standing's ranks by each [Method], counted from 1. The ordinal rank is also
-// the position in the ladder.
+// Ranks are counted from 1. The ordinal rank is also the position in the ladder.
 type Ranks struct{ Competition, Dense, Ordinal int64 }
 
 // By returns the rank by method m.
@@ -202,8 +197,8 @@ func RankAmongOthers(rank int64, k, own RankKey) int64 {
 }
 
 // PersonalBest reports whether the result with the outcome o is better than all earlier
-// results of its user in the season. ok is false if the board's policy is not Best, or if
-// the Apply did not change the stored result.
+// results of its user in the season. ok is false if the policy is not Best, or if the Apply
+// did not change the stored result.
 func (b *Board) PersonalBest(o *Outcome) (best, ok bool) {
 	return o.After != "" && (o.Before == "" || o.After < o.Before), b.Policy == Best && o.Changed()
 }

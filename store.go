@@ -53,9 +53,8 @@ type BoardStore interface {
 
 // Outcome is the effect of an Apply on one of its results.
 type Outcome struct {
-	Status Status
-	Reason Reason
-	// Repeated means that the store refused the same result before.
+	Status   Status
+	Reason   Reason
 	Repeated bool
 	// Stands means that this result stands although its status is Conflict.
 	Stands bool
@@ -78,8 +77,8 @@ func (o *Outcome) Changed() bool {
 	return o.Err == nil && (o.Status == Applied || o.Status == Conflict && o.Stands)
 }
 
-// Change is a user's entry in a season before and after a write. Both have the season key
-// and the user, even without a Key.
+// Change is a user's entry before and after a write. Both have the season key and the user,
+// even without a Key.
 type Change struct{ Before, After Entry }
 
 // LinkedEffect is the effect of a match of a source on a season of a linked board.
@@ -122,8 +121,8 @@ type MatchRecord struct {
 type Reservation struct {
 	Key      ResultKey
 	Revision int64
-	Holder   string    // identifies the caller; no other caller uses it
-	At       time.Time // the present time
+	Holder   string // identifies the caller; no other caller uses it
+	At       time.Time
 	Until    time.Time // at most an hour after At
 }
 

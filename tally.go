@@ -21,13 +21,12 @@ type Tally struct {
 	metadata   string
 	changed    bool // the deciding result changed the sum or a tie-breaker; unused if Board.AddsUp is false
 
-	// attributes has one element for each of Board.talliedAttributes, in the same order. It
-	// may be shorter after new divisions were added to the board.
+	// attributes may be shorter than Board.talliedAttributes after new divisions were
+	// added.
 	attributes []attribute
 }
 
-// attribute is a user's value of one of Board.talliedAttributes, from the latest result
-// that has the attribute.
+// attribute is a value in the latest result that has the attribute.
 type attribute struct {
 	value      string // empty if no result has the attribute
 	achievedAt time.Time
