@@ -120,7 +120,7 @@ type LogPosition struct {
 	// Partition names the partition and the present life of its topic. No other partition
 	// ever has the same name.
 	Partition string
-	// -1 means unknown
+	// Offset is -1 if the position is unknown.
 	Offset int64
 }
 
@@ -128,7 +128,7 @@ type LogPosition struct {
 type LogSession struct {
 	// Generation is that of the Kafka consumer group. It grows with each rebalance.
 	Generation int64
-	// of the whole log
+	// Partitions is the number of all partitions of the log.
 	Partitions int
 }
 

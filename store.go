@@ -103,7 +103,7 @@ type EntryKey struct {
 
 // Record is everything that a store keeps about one match result.
 type Record struct {
-	// nil if every result was refused
+	// Result is nil if every result was refused.
 	Result *MatchResult
 	// Refusals are ordered by Revision, then by ReceivedAt.
 	Refusals []Refusal

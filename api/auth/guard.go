@@ -36,8 +36,8 @@ type ScopeError struct{ Need Scope }
 func (e *ScopeError) Error() string { return fmt.Sprintf("the %s scope is required", e.Need) }
 
 const (
-	// keyTTL is how long a cached API key is used without another read, so how long a
-	// revoked key stays valid.
+	// keyTTL is how long a cached API key is used without another read. A revoked key stays
+	// valid for this time.
 	keyTTL = 5 * time.Second
 	// keyGrace is how long after its last read a cached key stays valid while the store is
 	// unavailable, even if it was revoked.
@@ -58,7 +58,7 @@ type Options struct {
 	// Open is the scope of callers without credentials. If it is [Admin], the guard ignores
 	// credentials.
 	Open Scope
-	// Without JWT.Algorithm, the guard accepts no JSON web tokens.
+	// JWT.Algorithm may be empty: the guard then accepts no JSON web tokens.
 	JWT    JWT
 	Limits Limits
 	Now    func() time.Time
@@ -74,8 +74,8 @@ type Guard struct {
 	byKey      *buckets
 	byUser     *buckets
 	byPeer     *buckets
-	// Above the limit invalid, the guard refuses calls of an address before it checks their
-	// credentials.
+	// invalid limits the invalid credentials from one address. Above the limit, the guard
+	// refuses the calls of the address.
 	invalid *buckets
 }
 

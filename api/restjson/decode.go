@@ -247,8 +247,8 @@ func (d *decoder) readMap(fd protoreflect.FieldDescriptor, values protoreflect.M
 	})
 }
 
-// checkMembers returns an error if an object with n members must not have the last step of
-// d.path.
+// checkMembers returns an error if an object with n members is full. The last step of d.path
+// is its next member.
 func (d *decoder) checkMembers(n int) error {
 	if n == MaxElements {
 		return fault(d.path[:len(d.path)-1], tooMany)

@@ -133,7 +133,7 @@ func mountAdvice(err error, data string) error {
 
 // swapByRenames replaces the folder b with a, without an atomic swap, and returns the new
 // path of the former content. If the second rename fails, it moves the content back. If
-// that fails too, the error names its folder.
+// that fails too, the error names the folder of the former content.
 func swapByRenames(a, b string) (former string, err error) {
 	former = a + ".swap"
 	if err := os.Rename(b, former); err != nil {

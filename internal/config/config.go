@@ -146,7 +146,8 @@ func (c *Config) validateAdminKey(v *validator) {
 	}
 }
 
-// The names of backups contain the time in seconds.
+// minBackupEvery must be at least a second, because the names of backups contain the time
+// in seconds.
 const minBackupEvery = time.Minute
 
 func (c *Config) validateBackups(v *validator) {

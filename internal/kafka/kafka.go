@@ -24,9 +24,9 @@ type Options struct {
 	// no TLS.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	Rack string
-	// Default 5 s. Unused with Dial.
+	// ConnectTimeout is 5 s by default. With Dial, it has no effect.
 	ConnectTimeout time.Duration
-	// Default 30 s.
+	// Timeout of an answer, 30 s by default.
 	Timeout time.Duration
 }
 
@@ -47,13 +47,13 @@ func (o Options) Config(clientID string) *sarama.Config {
 	c.Producer.Retry.Backoff = 100 * time.Millisecond
 	c.Producer.MaxMessageBytes = 1 << 20
 	c.Consumer.IsolationLevel = sarama.ReadCommitted // results of an aborted transaction do not count
-	c.Net.MaxOpenRequests = 1                        // to keep messages in order
+	c.Net.MaxOpenRequests = 1                        // an idempotent producer needs this to keep messages in order
 	c.Net.DialTimeout = cmp.Or(o.ConnectTimeout, 5*time.Second)
 	c.Net.ReadTimeout = cmp.Or(o.Timeout, 30*time.Second)
 	c.Net.WriteTimeout = c.Net.ReadTimeout
 	c.Metadata.AllowAutoTopicCreation = false
-	c.Metadata.Timeout = 10 * time.Second          // at startup, for brokers that do not answer
-	c.Metadata.RefreshFrequency = 30 * time.Second // until a new partition is noticed
+	c.Metadata.Timeout = 10 * time.Second          // the longest wait at startup for brokers that do not answer
+	c.Metadata.RefreshFrequency = 30 * time.Second // the longest time until a new partition is noticed
 	if o.Dial != nil {
 		c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, dialer(o.Dial)
 	}

@@ -45,8 +45,7 @@ func jsonFields(raw []byte) (func(string) (Value, bool), error) {
 	return func(name string) (Value, bool) { return jsonField(object, name) }, nil
 }
 
-// jsonField looks up a name, or else its part after the first dot in the object that the
-// part before names.
+// If object has no field race.id, jsonField looks for the field id of the object race.
 func jsonField(object map[string]json.RawMessage, name string) (Value, bool) {
 	value, ok := object[name]
 	if !ok {

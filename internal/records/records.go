@@ -21,8 +21,8 @@ type Record struct {
 	// Err is the fault of a malformed record. The caller must then not call Column.
 	Err error
 	// Column returns a value, or false if it is absent, null or empty. A name such as
-	// "race.id" selects a field of a nested JSON object. It must not be called after the
-	// next call of Next.
+	// "race.id" selects a field of a nested JSON object. Column must not be called
+	// after the next call of Next.
 	Column func(name string) (Value, bool)
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// A record ends at a line end outside quotes of CSV.
+// A CSV record ends at a line end outside quotes, a JSON record at every line end.
 type splitter struct {
 	r         io.Reader
 	delimiter byte // of CSV; 0 for JSON
