@@ -187,6 +187,47 @@ func TestReadsDegradeWithoutTheIndex(t *testing.T) {
 	}
 }
 
+// A result is in the store, but the consumer has not updated the index yet. An answer from the store
+// shows the result. Later answers must not show the older score of the index.
+func TestAnAnswerWithARankIsNotOlderThanOneWithoutRanks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := openOutage(t)
+		f.checkRanks("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
+		read := func(user leaderboard.UserID) string {
+			page, err := f.User(t.Context(), boardB, user, 0, false)
+			if err != nil {
+				return fmt.Sprint(err)
+			}
+			return fmt.Sprintf("%d, degraded %v", page.Score, page.Degraded)
+		}
+		check := func(want string) {
+			t.Helper()
+			for range 2 {
+				if got := read("ann"); got != want {
+					t.Errorf("ann has score %s, want %s", got, want)
+				}
+			}
+		}
+		r := points("ann", "m2", 3)
+		r.Board, r.Season, r.AchievedAt, r.ReceivedAt = "b", leaderboard.SeasonAll, start, start
+		report, err := f.store.Store.Apply(t.Context(), f.board("b"), []leaderboard.MatchResult{r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check("5, degraded false")
+		f.index.Set(faults.Refuse)
+		check("8, degraded true")
+		f.index.Set(faults.Up)
+		time.Sleep(time.Minute) // closes the circuit breaker; the clock of the service stands still
+		check("8, degraded true")
+		e := report.Changes[0].After
+		if err := f.index.Index.Update(t.Context(), e.SeasonKey, start, []leaderboard.Entry{e}); err != nil {
+			t.Fatal(err)
+		}
+		check("8, degraded false")
+	})
+}
+
 // unsyncedIndex is an index that rejects reads without a request to its server, which hangs.
 type unsyncedIndex struct{ leaderboard.Index }
 

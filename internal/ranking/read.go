@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -50,13 +51,16 @@ func eachChunk[V any](seq iter.Seq2[V, error], n int, f func([]V) error) error {
 type Reader struct {
 	*shared
 	storePages coalesce.Group[storePage, *[]leaderboard.Entry]
-	feeds      feeds
-	checksums  *checksums
+	// storeAnswers has the times of answers from the store about users: see isBehind.
+	storeAnswers *lru.Cache[leaderboard.EntryKey, time.Time]
+	feeds        feeds
+	checksums    *checksums
 }
 
 func newReader(common *shared) *Reader {
 	r := &Reader{shared: common, feeds: feeds{all: map[PageQuery]*feed{}}, checksums: newChecksums()}
 	r.storePages.Call = r.readStorePage
+	r.storeAnswers, _ = lru.New[leaderboard.EntryKey, time.Time](maxStoreAnswers) // New only fails if the size is below 1
 	return r
 }
 

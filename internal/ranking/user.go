@@ -4,11 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
 
-const maxNeighbors = 50
+const (
+	maxNeighbors = 50
+	// storeAnswerAge is how long User compares the index with the store after an answer from the store.
+	// It is longer than an update of the index takes.
+	storeAnswerAge = 30 * time.Second
+	// maxStoreAnswers is the largest number of users for whom such answers are remembered.
+	maxStoreAnswers = 1 << 14
+)
 
 // UserPage is a user's entry with its neighbors.
 type UserPage struct {
@@ -38,10 +46,16 @@ func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, nei
 		return UserPage{}, err
 	}
 	var page UserPage
+	var standing leaderboard.Standing
+	var last *view
 	err = r.read(ctx, b, q, func(v *view) error {
-		page, err = v.user(ctx, user, neighbors)
+		last, standing = v, leaderboard.Standing{}
+		page, standing, err = v.user(ctx, user, neighbors)
 		return err
 	})
+	if (err == nil || errors.Is(err, leaderboard.ErrEntryNotFound)) && last != nil && !last.sealed && r.isBehind(ctx, last.ladder, user, &standing) {
+		err = leaderboard.ErrRankUnavailable
+	}
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
 		page, err = r.userFromStore(ctx, b, q, user)
 	}
@@ -53,10 +67,10 @@ func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, nei
 	return page, err
 }
 
-func (v *view) user(ctx context.Context, user leaderboard.UserID, neighbors int) (UserPage, error) {
+func (v *view) user(ctx context.Context, user leaderboard.UserID, neighbors int) (UserPage, leaderboard.Standing, error) {
 	n, ladderView, err := v.Around(ctx, v.ladder, user, neighbors, neighbors, v.method)
 	if err != nil {
-		return UserPage{}, err
+		return UserPage{}, leaderboard.Standing{}, err
 	}
 	page := UserPage{About: v.about(ladderView), Neighbors: v.lines(n.Standings)}
 	page.Neighbors[n.Of].Current = true
@@ -64,7 +78,29 @@ func (v *view) user(ctx context.Context, user leaderboard.UserID, neighbors int)
 	page.ClippedAbove = n.Of < neighbors
 	page.ClippedBelow = len(n.Standings)-1-n.Of < neighbors
 	page.Percentile = percent(ladderView.Size-n.NotWorse, ladderView.Size)
-	return page, nil
+	return page, n.Standings[n.Of], nil
+}
+
+// isBehind reports whether the index lacks a change of a user that an answer from the store may
+// have shown. A consumer writes a result to the store before it updates the index. If the index
+// became available in between, a later answer would otherwise show an older score.
+func (r *Reader) isBehind(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, standing *leaderboard.Standing) bool {
+	key := leaderboard.EntryKey{SeasonKey: l.SeasonKey, User: user}
+	if at, ok := r.storeAnswers.Get(key); !ok || r.now().Sub(at) > storeAnswerAge {
+		return false
+	}
+	e, err := r.store.Entry(ctx, l.SeasonKey, user)
+	if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
+		return false
+	}
+	if err != nil || !hasPlace(&e, l.Division) {
+		e = leaderboard.Entry{}
+	}
+	if e.Key != standing.Key || !e.AchievedAt.Equal(standing.AchievedAt) {
+		return true
+	}
+	r.storeAnswers.Remove(key)
+	return false
 }
 
 func percent(part, whole int64) float64 {
@@ -81,6 +117,9 @@ func (r *Reader) userFromStore(ctx context.Context, b *leaderboard.Board, q Quer
 	}
 	about := r.aboutStore(v)
 	e, err := r.store.Entry(ctx, v.ladder.SeasonKey, user)
+	if err == nil || errors.Is(err, leaderboard.ErrEntryNotFound) {
+		r.storeAnswers.Add(leaderboard.EntryKey{SeasonKey: v.ladder.SeasonKey, User: user}, r.now())
+	}
 	if err != nil {
 		return UserPage{}, err
 	}
