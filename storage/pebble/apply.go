@@ -11,8 +11,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// chunkResults bounds the number of results in one batch. All results of one user are in
-// the same batch. So if one user has more than chunkResults results, the batch is larger.
+// A batch has at most chunkResults results, or all results of one user.
 const chunkResults = 1024
 
 // Apply implements [leaderboard.Store].
@@ -23,7 +22,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	if err := s.failure(); err != nil {
 		return leaderboard.ApplyReport{}, err
 	}
-	var users []leaderboard.UserID // ordered by the position of their first result
+	var users []leaderboard.UserID
 	byUser := map[leaderboard.UserID][]int{}
 	for i := range results {
 		r := &results[i]
@@ -76,17 +75,16 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	return out, nil
 }
 
-// chunk is the part of an Apply that is written as one batch.
+// A chunk is the part of an Apply that is written as one batch.
 type chunk struct {
 	users   []leaderboard.UserID
 	changes []leaderboard.Change
 	done    <-chan error // receives the error of the write, or nil; the channel is nil if no write was started
-	err     error        // set only if done is nil
+	err     error
 }
 
-// applyChunk decides the outcomes of the results of c's users, and starts to write the
-// results as one batch. When the write ends, c.done receives its error. If the rows of a
-// user cannot be read, applyChunk sets Err in the outcomes of that user only.
+// applyChunk decides the outcomes of the results of c's users and starts the write. An error in the
+// rows of one user affects only this user's outcomes.
 func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, byUser map[leaderboard.UserID][]int,
 	results []leaderboard.MatchResult, outcomes []leaderboard.Outcome,
 ) error {
@@ -133,13 +131,12 @@ func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, 
 	return nil
 }
 
-// applyUser decides the outcomes of one user's results, sets them in outcomes, and adds the
-// user's changed rows to the batch. indexes has the positions of these results in results. If
-// the rows of the user cannot be read, applyUser returns an error and adds nothing.
+// applyUser decides the outcomes of one user's results. indexes has their positions. If applyUser
+// returns an error, it has not changed the batch.
 func (s *Store) applyUser(ctx context.Context, batch *pebble.Batch, bd *board, user leaderboard.UserID, indexes []int,
 	results []leaderboard.MatchResult, outcomes []leaderboard.Outcome,
 ) ([]leaderboard.Change, error) {
-	var states []*userState // one for each season
+	var states []*userState
 	stateOf := make([]*userState, len(indexes))
 	for n, i := range indexes {
 		season := results[i].Season

@@ -11,16 +11,14 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// appendActKey appends the key of an act in the audit log, without the key's kind. Newer
-// acts have smaller keys.
+// appendActKey appends the key of an act without its kind. Newer acts have smaller keys.
 func appendActKey(dst []byte, k leaderboard.ActKey) []byte {
 	return append(binary.BigEndian.AppendUint64(dst, ^(uint64(k.At.UnixMicro())^1<<63)), k.ID...)
 }
 
 func actKey(k leaderboard.ActKey) []byte { return appendActKey([]byte{kindAct}, k) }
 
-// actsOf returns the prefix of the rows that name the acts of a user (kindUserAct in
-// keys.go). Each row names one act that concerns the user.
+// actsOf returns the prefix of the rows that name the acts of a user.
 func actsOf(user leaderboard.UserID) []byte {
 	hash := hashOf(user)
 	return append([]byte{kindUserAct}, hash[:]...)
@@ -29,8 +27,7 @@ func actsOf(user leaderboard.UserID) []byte {
 // AppendAct implements [leaderboard.Store].
 func (s *Store) AppendAct(ctx context.Context, a leaderboard.Act) error {
 	a.At = leaderboard.Truncate(a.At)
-	// While the user is locked, no Erase of the user can run between appendAct's check
-	// for an erasure and the commit.
+	// The lock keeps out an Erase between appendAct's check for an erasure and the commit.
 	unlock, err := s.lockUser(ctx, a.User)
 	if err != nil {
 		return err
@@ -58,8 +55,7 @@ func (s *Store) appendAct(batch *pebble.Batch, a leaderboard.Act) error {
 	return setJSON(batch, actKey(a.Key()), &a)
 }
 
-// eraseActs removes the details of all acts that concern a user. It adds the writes to the
-// batch.
+// eraseActs adds to the batch the removal of the details of all acts that concern a user.
 func (s *Store) eraseActs(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID) error {
 	prefix := actsOf(user)
 	if err := s.scan(ctx, prefix, keyAfter(prefix), func(key, _ []byte) (bool, error) {

@@ -16,8 +16,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// decodeBans decodes the value of a ban row. In format 1 of the store, the value is one ban,
-// which holds on every board, and a lifted ban has no row.
+// decodeBans decodes the value of a ban row. Format 1 of the store has a single ban, which holds on
+// every board.
 func decodeBans(b []byte) (bans []leaderboard.Ban, err error) {
 	if len(b) > 0 && b[0] == '{' {
 		bans = make([]leaderboard.Ban, 1)
@@ -26,7 +26,6 @@ func decodeBans(b []byte) (bans []leaderboard.Ban, err error) {
 	return bans, decodeJSON(b, &bans)
 }
 
-// bansOf returns the bans of a user, in the order of [leaderboard.Store].UserBans.
 func (s *Store) bansOf(user leaderboard.UserID) (bans []leaderboard.Ban, err error) {
 	_, err = s.get(banKey(user), func(b []byte) (err error) {
 		bans, err = decodeBans(b)
@@ -35,7 +34,6 @@ func (s *Store) bansOf(user leaderboard.UserID) (bans []leaderboard.Ban, err err
 	return bans, err
 }
 
-// isHidden reports whether one of the bans hides the user on a board.
 func isHidden(bans []leaderboard.Ban, board *leaderboard.Board) bool {
 	return slices.ContainsFunc(bans, func(b leaderboard.Ban) bool { return b.Hides(board) })
 }
@@ -73,20 +71,17 @@ func (s *Store) Bans(ctx context.Context, from leaderboard.BanKey) iter.Seq2[lea
 	}
 }
 
-// banEndsBefore returns the upper bound of the keys of bans that end before t. The key
-// of a ban that ends at t starts with this bound.
+// banEndsBefore returns the exclusive upper bound of the keys of bans that end before t. It is also
+// the prefix of the keys of bans that end at t.
 func banEndsBefore(t time.Time) []byte {
 	return binary.BigEndian.AppendUint64([]byte{kindBanEnd}, uint64(t.UnixMicro())^1<<63)
 }
 
-// banEndKey returns the key of a ban's row among the rows that are ordered by the end of
-// the ban.
+// banEndKey returns the key of the row that orders a ban by its end.
 func banEndKey(b *leaderboard.Ban) []byte {
 	return append(appendString(banEndsBefore(b.Until), b.User), b.Board...)
 }
 
-// hasEnd reports whether a ban has an end. Only such a ban has a row with the key
-// banEndKey.
 func hasEnd(b *leaderboard.Ban) bool { return !b.Until.IsZero() }
 
 // BansEnding implements [leaderboard.Store].
@@ -132,8 +127,8 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 	return changes, nil
 }
 
-// setBan merges a ban into the user's bans. It adds the writes to the batch, and returns the
-// changes of entries that the ban hides or shows.
+// setBan merges a ban into the user's bans. It returns the changes of entries that the ban hides or
+// shows.
 func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, ban leaderboard.Ban) ([]leaderboard.Change, error) {
 	var e erasure
 	if _, err := s.get(erasedKey(hashOf(ban.User)), e.decode); err != nil {
@@ -179,8 +174,7 @@ func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, ban leaderboard
 	return s.setHidden(ctx, batch, ban.User, bans, ban.At)
 }
 
-// setHidden hides or shows the user's entries, as the bans require. It adds the writes to
-// the batch and returns the changes. at is the time of the changes.
+// setHidden hides or shows the user's entries, as the bans require. at is the time of the changes.
 func (s *Store) setHidden(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID, bans []leaderboard.Ban, at time.Time) ([]leaderboard.Change, error) {
 	states, danglingNotes, err := s.userStates(ctx, user)
 	if err != nil {
@@ -208,7 +202,6 @@ func (s *Store) setHidden(ctx context.Context, batch *pebble.Batch, user leaderb
 	return changes, nil
 }
 
-// eraseBans adds the removal of a user's bans to the batch.
 func (s *Store) eraseBans(batch *pebble.Batch, user leaderboard.UserID) error {
 	bans, err := s.bansOf(user)
 	if err != nil {

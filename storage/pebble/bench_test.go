@@ -17,10 +17,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// compareToFloor measures b.N calls of op and then b.N calls of floor. It reports the time
-// of op divided by the time of floor. The function floor is the lower bound: it does the
-// least possible work with the same outcome. In most cases it calls Pebble directly, with
-// the reads or writes that op needs. The number of concurrent callers is workers.
+// compareToFloor reports the time of b.N calls of op, divided by the time of b.N calls of floor:
+// the least possible work with the same outcome.
 func compareToFloor(b *testing.B, workers int, op, floor func(i int) error) {
 	b.Helper()
 	run := func(f func(int) error) (wall, cpu time.Duration) {
@@ -44,7 +42,7 @@ func compareToFloor(b *testing.B, workers int, op, floor func(i int) error) {
 		wg.Wait()
 		return time.Since(start), processTime(b) - startCPU
 	}
-	run(floor) // warms the caches for both
+	run(floor) // This warms the caches for both.
 	b.ResetTimer()
 	wall, cpu := run(op)
 	b.StopTimer()
@@ -54,8 +52,8 @@ func compareToFloor(b *testing.B, workers int, op, floor func(i int) error) {
 	b.ReportMetric(float64(cpu.Nanoseconds())/float64(b.N), "cpu-ns/op")
 }
 
-// processTime returns the processor time of the process. Other programs on the machine
-// affect processor time less than elapsed time.
+// processTime returns the processor time of the process, which other programs affect less than
+// elapsed time.
 func processTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -64,8 +62,7 @@ func processTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// openBench opens a store that has the test board. If fs is nil, the store is on
-// the machine's disk.
+// openBench opens a store that has the test board. If fs is nil, the store is on disk.
 func openBench(b *testing.B, fs vfs.FS) *Store {
 	b.Helper()
 	dir := "data"
@@ -89,15 +86,14 @@ func benchResult(user, match int) leaderboard.MatchResult {
 	}
 }
 
-// writeFloor makes as many changes as Apply for users who already have results. For each result, it
-// writes the record and the user's row. In each of two ladders, it deletes one row and writes one. The
-// key of the deleted row is invented: the user's old row stays.
+// writeFloor makes as many changes as Apply for users who already have results. The rows that it
+// deletes have invented keys, so the old rows stay.
 func writeFloor(s *Store, results []leaderboard.MatchResult) error {
 	return writeRows(s, results, true, pebble.Sync)
 }
 
-// writeRows writes the rows of results, without reads. If replace is true, it also deletes a row of
-// each ladder by an invented key.
+// writeRows writes the rows of results, without reads. With replace, it also deletes a row of each
+// ladder by an invented key.
 func writeRows(s *Store, results []leaderboard.MatchResult, replace bool, opts *pebble.WriteOptions) error {
 	rowKey := makeSeasonRowKey(1, testSeason.Season)
 	bd := s.board("b")
@@ -129,8 +125,7 @@ func writeRows(s *Store, results []leaderboard.MatchResult, replace bool, opts *
 	return batch.Commit(opts)
 }
 
-// benchSizes returns the numbers of entries to measure with: 1 million, and also
-// 10 million if LEADERBOARD_BENCH_LARGE is set.
+// benchSizes returns the numbers of entries to measure with.
 func benchSizes() []int {
 	if os.Getenv("LEADERBOARD_BENCH_LARGE") != "" {
 		return []int{1e6, 10e6}
@@ -138,8 +133,8 @@ func benchSizes() []int {
 	return []int{1e6}
 }
 
-// BenchmarkStore loads a board and compares its operations with their floors: see compareToFloor. The
-// floor of a write uses a copy of the store.
+// BenchmarkStore compares the operations of a loaded board with their floors. The floor of a write
+// uses a copy of the store.
 func BenchmarkStore(b *testing.B) {
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {
@@ -150,7 +145,7 @@ func BenchmarkStore(b *testing.B) {
 			wall, cpu := time.Since(start), processTime(b)-startCPU
 			loadRows(b, s, applied, n)
 			b.Run("load", func(b *testing.B) {
-				for b.Loop() { // empty: the load was measured above
+				for b.Loop() {
 				}
 				b.ReportMetric(float64(cpu.Nanoseconds())/float64(applied), "cpu-ns/entry")
 				b.ReportMetric(wall.Seconds(), "s")
@@ -174,8 +169,7 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
-// benchMatch counts the match numbers that benchmarkApply has used, so that each run uses new
-// numbers. loadUsers uses the numbers from 0 to the number of users minus 1.
+// benchMatch is the number of matches that benchmarkApply has used, so that each run uses new ones.
 var benchMatch atomic.Int64
 
 func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
@@ -194,9 +188,8 @@ func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
 	}, func(i int) error { return writeFloor(floor, batch(i)) })
 }
 
-// BenchmarkApplyToUserWithResults measures Apply for a user with 10 and with 10,000 results. The
-// cost of one more result must be the same for both. The stores are in memory, so the
-// benchmark does not measure the disk.
+// The cost of one more result must be the same for 10 and for 10,000 results. The stores are in
+// memory, so the disk is not measured.
 func BenchmarkApplyToUserWithResults(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -231,9 +224,7 @@ func loadUsers(b *testing.B, s *Store, n int) {
 	}
 }
 
-// loadRows writes the rows of the users with the numbers first to n-1. It calls Pebble
-// directly, because this is faster than Apply. BenchmarkStore uses it for all users
-// after the first million.
+// loadRows writes the rows of the users from first to n-1. It is faster than Apply.
 func loadRows(b *testing.B, s *Store, first, n int) {
 	b.Helper()
 	results := make([]leaderboard.MatchResult, 0, 5000)
@@ -266,8 +257,7 @@ func benchmarkEntry(b *testing.B, s *Store, users int) {
 	})
 }
 
-// BenchmarkEntryOfUnknownUser measures Entry for users that the store does not have.
-// Pebble's bloom filters answer most of these reads, without a read of a block.
+// Pebble's bloom filters answer most of these reads without a read of a block.
 func BenchmarkEntryOfUnknownUser(b *testing.B) {
 	s := openBench(b, nil)
 	loadUsers(b, s, 200_000)
@@ -292,7 +282,6 @@ func readPage(s *Store, l leaderboard.Ladder, after leaderboard.SortKey) error {
 	return fmt.Errorf("the page has %d entries, want 100", n)
 }
 
-// readPageFloor reads the 100 rows from a key on, with Pebble alone.
 func readPageFloor(s *Store, from []byte) error {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from})
 	if err != nil {
@@ -326,10 +315,7 @@ func benchmarkPage(b *testing.B, s *Store, users int) {
 		func(i int) error { return readPageFloor(s, append(prefix[:len(prefix):len(prefix)], key(i)...)) })
 }
 
-// BenchmarkTop100After10000Improvements measures the first page of a ladder after one
-// user improved 10,000 times. It compares this time with the time for a ladder without
-// these improvements. Each improvement deletes a row near the top, and Pebble keeps a mark
-// (a tombstone) of each deleted row.
+// Each of the 10,000 improvements leaves the mark of a deleted row (a tombstone) near the top.
 func BenchmarkTop100After10000Improvements(b *testing.B) {
 	s, floor := openBench(b, nil), openBench(b, nil)
 	loadUsers(b, s, 10_000)
@@ -347,7 +333,6 @@ func BenchmarkTop100After10000Improvements(b *testing.B) {
 	compareToFloor(b, 1, func(int) error { return readPage(s, l, "") }, func(int) error { return readPage(floor, l, "") })
 }
 
-// benchmarkScan measures Scan, which fills an index at start.
 func benchmarkScan(b *testing.B, s *Store, users int) {
 	prefix := makeSeasonRowKey(1, testSeason.Season).ladder([]byte{slotOverall})
 	compareToFloor(b, 1, func(int) error {

@@ -17,15 +17,15 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// board is a version of a stored board. AmendBoard makes a new version. A version does not change,
-// except for what its pointers share with the other versions.
+// A board is an immutable version of a stored board. Its pointers share state with the other
+// versions.
 type board struct {
 	leaderboard.Board
 	number  uint32
 	sealing gate // held during a seal, a change of the divisions, and the deletion of the board or of one of its seasons
-	// everyDivision points to the list that Board.EveryDivision returns: all divisions that the
-	// board has or had. Keys and rows contain indexes in this list. All versions of the board
-	// share the pointer, because a reader that has an older version may read newer rows.
+	// everyDivision has the result of Board.EveryDivision. Keys and rows contain indexes in this
+	// list. All versions share the list, because a reader with an older version may read newer
+	// rows.
 	everyDivision *atomic.Pointer[[]string]
 }
 
@@ -40,8 +40,6 @@ func (bd *board) setEveryDivision() {
 	bd.everyDivision.Store(&all)
 }
 
-// division returns the division with an index in everyDivision. It returns false if the
-// list is shorter.
 func (bd *board) division(index int) (string, bool) {
 	all := *bd.everyDivision.Load()
 	if index >= len(all) {
@@ -50,26 +48,24 @@ func (bd *board) division(index int) (string, bool) {
 	return all[index], true
 }
 
-// indexOf is the inverse of division. It returns -1 for a division that bd never had.
+// indexOf returns the index of a division in everyDivision, or -1.
 func (bd *board) indexOf(division string) int {
 	return slices.Index(*bd.everyDivision.Load(), division)
 }
 
-// catalog holds all stored boards. It is immutable.
+// A catalog holds all stored boards. It is immutable.
 type catalog struct {
 	byID     map[leaderboard.BoardID]*board
 	byNumber map[uint32]*board
-	last     uint32 // the number of the newest board
+	last     uint32
 }
 
-// with returns a copy of c that also holds bd, in place of any other version of the board.
 func (c *catalog) with(bd *board) *catalog {
 	out := &catalog{maps.Clone(c.byID), maps.Clone(c.byNumber), max(c.last, bd.number)}
 	out.byID[bd.ID], out.byNumber[bd.number] = bd, bd
 	return out
 }
 
-// without returns a copy of c that does not hold bd.
 func (c *catalog) without(bd *board) *catalog {
 	out := &catalog{maps.Clone(c.byID), maps.Clone(c.byNumber), c.last}
 	delete(out.byID, bd.ID)
@@ -102,13 +98,11 @@ func (s *Store) loadBoards() error {
 	return err
 }
 
-// board returns the board with an id, or nil.
 func (s *Store) board(id leaderboard.BoardID) *board { return s.boards.Load().byID[id] }
 
-// liveBoard returns the stored board with b's id and time of creation. If this board was
-// deleted, liveBoard returns [leaderboard.ErrBoardNotFound], even if a new board has the id.
-// While the caller holds the lock of a user (see [stripes]) or the board's lock sealing, no
-// other caller can delete the board.
+// liveBoard returns the stored board with b's id and time of creation, or
+// [leaderboard.ErrBoardNotFound]. No other caller can delete the board while this caller holds a
+// stripe or the board's lock sealing.
 func (s *Store) liveBoard(b *leaderboard.Board) (*board, error) {
 	bd := s.board(b.ID)
 	if bd == nil || !bd.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt)) {
@@ -196,13 +190,11 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	return s.amendBoard(ctx, id, true, change)
 }
 
-// errDivisions means that a change of a board needs the board's lock sealing.
 var errDivisions = errors.New("pebble: the divisions change")
 
-// amendBoard does the work of AmendBoard. A change of divisions needs the board's lock sealing,
-// so that no seal runs at the same time. If the caller does not hold this lock (holdsSealing is
-// false), amendBoard returns errDivisions and changes nothing. A change of divisions also holds
-// the locks of all users, so every later change of a user uses the new divisions.
+// amendBoard changes the divisions only with the board's lock sealing, which keeps out seals.
+// Without it, amendBoard returns errDivisions. A change of divisions also holds all stripes, so
+// later changes of users use the new divisions.
 func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, holdsSealing bool, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	unlock, err := s.lockAdmin(ctx)
 	if err != nil {
@@ -276,10 +268,10 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time
 	})
 }
 
-// removeData adds the removal of all data of bd with the prefix to the batch, and commits the
-// batch. Then it removes the season notes of the removed users: see removeNotes. It holds the
-// locks of all users until readers see the removal, so no concurrent Apply leaves rows
-// behind. As soon as readers see the removal, it calls onVisible and then onDone. If it returns an
+// removeData commits the batch, with the removal of all data of bd under the prefix. It holds all
+// stripes until readers see the removal, so no concurrent Apply leaves rows behind.
+//
+// As soon as readers see the removal, removeData calls onVisible and then onDone. If it returns an
 // error before the commit starts, it calls only onDone.
 func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, prefix []byte, onVisible, onDone func()) error {
 	unlock, err := s.lockAllUsers(ctx)
@@ -307,16 +299,14 @@ func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, 
 	if err != nil {
 		return err
 	}
-	// The season notes of the users (kindSeasons in keys.go) are still stored. Readers ignore a note
-	// without a user row, and SetBan and Erase delete such a note. Therefore a failure of removeNotes
-	// is harmless, and removeData ignores it.
+	// Readers ignore a season note without a user row, and SetBan and Erase delete it. So an error
+	// of removeNotes is harmless.
 	_ = s.removeNotes(ctx, snapshot, bd, prefix)
 	return nil
 }
 
-// removeNotes removes the season notes of all users who have a user row under the prefix in
-// the snapshot. The snapshot shows the store before the removal of these rows. If a user has a
-// new row since then, removeNotes keeps the user's note.
+// removeNotes removes the season notes of users with a user row under the prefix in the snapshot,
+// unless the user has a new row since then.
 func (s *Store) removeNotes(ctx context.Context, snapshot pebble.Reader, bd *board, prefix []byte) error {
 	seasons, err := seasonsUnder(ctx, snapshot, prefix)
 	if err != nil {

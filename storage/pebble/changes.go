@@ -12,8 +12,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// changeKey returns the key of the time of the last change in a season, or the prefix of
-// these keys for a board. The argument is the prefix of the season's or the board's data.
+// changeKey returns the key of the time of a season's last change, or the prefix of these keys of a
+// board. data is the prefix of the season's or the board's data.
 func changeKey(data []byte) []byte { return append([]byte{kindChange}, data[1:]...) }
 
 // ChangedAt implements [leaderboard.Store].
@@ -27,12 +27,11 @@ func (s *Store) ChangedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 	return s.changes[string(changeKey(makeSeasonRowKey(bd.number, seasonKey.Season)))], nil
 }
 
-// noteChange records the time of a change in a season: in memory, and by a write that it adds
-// to the batch. If it knows of a later change, it writes the time of that change instead.
+// noteChange records the time of a change in a season, in memory and in the batch. If it knows of a
+// later change, it records that time.
 //
-// Two concurrent batches may be written in another order than their calls of noteChange. Until
-// the next change, the row then has the earlier of the two times, and only the memory has the
-// later time.
+// Two concurrent batches may be committed in another order than their calls of noteChange. Until
+// the next change, the row then has the earlier time, and only the memory has the later one.
 func (s *Store) noteChange(batch *pebble.Batch, season seasonRowKey, at time.Time) error {
 	key := changeKey(season)
 	s.changesMu.Lock()
@@ -44,8 +43,7 @@ func (s *Store) noteChange(batch *pebble.Batch, season seasonRowKey, at time.Tim
 	return batch.Set(key, binary.BigEndian.AppendUint64(nil, uint64(at.UnixMicro())), nil)
 }
 
-// forgetChanges removes from memory the times of changes in a season or in all seasons of a
-// board. The argument is the prefix of the season's or the board's data.
+// forgetChanges removes from memory the times of changes under a prefix of data.
 func (s *Store) forgetChanges(data []byte) {
 	s.changesMu.Lock()
 	defer s.changesMu.Unlock()

@@ -16,10 +16,9 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// ChecksumsFile is the name of a file that every backup contains. It lists the SHA-256 of
-// each file except the tables (.sst), in the format of the command sha256sum -c. Pebble's own
-// checksums show every damage to a table. They do not show every damage to another file: a log with
-// a damaged end looks like the log of a process that was killed.
+// ChecksumsFile is the name of a file in every backup. It has the SHA-256 of each file except the
+// tables (.sst), in the format of sha256sum -c. Pebble's own checksums find all damage to tables.
+// They do not find a log with a damaged end: it looks like the log of a killed process.
 const ChecksumsFile = "checksums.sha256"
 
 func writeChecksums(fs vfs.FS, dir string) error {
@@ -54,15 +53,14 @@ func sumOf(fs vfs.FS, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // the file was only read, so this loses no data
+	defer func() { _ = f.Close() }()
 	h := sha256.New()
 	_, err = io.Copy(h, f)
 	return h.Sum(nil), err
 }
 
-// compareChecksums returns an error if a file differs from its checksum in
-// [ChecksumsFile]. It returns nil if dir has no ChecksumsFile: dir is then not a backup,
-// or an older version made the backup.
+// compareChecksums returns an error if a file differs from its checksum in [ChecksumsFile]. It
+// returns nil if dir has no such file: dir is no backup, or an older version made it.
 func compareChecksums(fs vfs.FS, dir string) error {
 	f, err := fs.Open(fs.PathJoin(dir, ChecksumsFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -88,10 +86,9 @@ func compareChecksums(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// Check reads every row of the store in dir and verifies the checksums of its blocks. If
-// dir is a backup, Check also verifies the checksums in [ChecksumsFile]. It writes only a
-// lock file. Check returns the number of rows. It returns an error if dir contains no
-// store, if the store is damaged, or if a process has opened it.
+// Check reads every row of the store in dir and verifies all checksums, including those in
+// [ChecksumsFile]. It returns the number of rows. It writes only a lock file. It returns an error
+// if dir contains no store, if the store is damaged, or if a process has opened it.
 func Check(ctx context.Context, dir string) (rows int64, err error) {
 	if err := compareChecksums(vfs.Default, dir); err != nil {
 		return 0, fmt.Errorf("pebble: check %q: %w", dir, err)
@@ -114,8 +111,8 @@ func Check(ctx context.Context, dir string) (rows int64, err error) {
 	return rows, err
 }
 
-// Lock prevents other processes from opening the store in dir. The caller unlocks dir by
-// closing the returned Closer. Lock returns an error if a process has opened the store.
+// Lock keeps processes from opening the store in dir until the caller closes the returned Closer.
+// It returns an error if a process has opened the store.
 func Lock(dir string) (io.Closer, error) {
 	return pebble.LockDirectory(dir, vfs.Default)
 }

@@ -12,8 +12,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// A gate is a lock. A caller stops waiting for the gate if its context is done or if the
-// store has failed. The gate is unlocked while the channel is empty.
+// A gate is a lock, free while the channel is empty. A caller stops waiting if its context is done
+// or the store has failed.
 type gate chan struct{}
 
 func newGate() gate { return make(gate, 1) }
@@ -34,14 +34,12 @@ func (s *Store) lock(ctx context.Context, g gate) error {
 	}
 }
 
-// stripes is the number of locks that users share. Each of these locks is a stripe, and
-// each user belongs to one stripe. An operation that changes a user holds the user's
-// stripe. An operation that concerns all users holds all stripes: the removal of a board or
-// season, a change of a board's divisions, a change of a match's state, the start of a seal,
-// and the end of a seal.
+// stripes is the number of locks of users. Each user belongs to one stripe. A change of a user
+// holds the user's stripe. All stripes are held during the removal of a board or season, a change
+// of a board's divisions, a change of a match's state, and the start and the end of a seal.
 //
-// To prevent deadlocks, locks are taken in this order: the board's lock sealing, the
-// store's lock admin, then stripes by ascending number.
+// To prevent deadlocks, locks are taken in this order: the board's lock sealing, the store's lock
+// admin, stripes by ascending number.
 const stripes = 1024
 
 var seed = maphash.MakeSeed()
@@ -50,8 +48,7 @@ func stripeOf(user leaderboard.UserID) int {
 	return int(maphash.String(seed, string(user)) % stripes)
 }
 
-// lockStripes locks the given stripes and returns a function that unlocks them.
-// The numbers may be in any order and contain duplicates. lockStripes sorts the slice.
+// lockStripes locks the given stripes. It sorts the slice, which may contain duplicates.
 func (s *Store) lockStripes(ctx context.Context, numbers []int) (unlock func(), err error) {
 	slices.Sort(numbers)
 	numbers = slices.Compact(numbers)
@@ -82,7 +79,6 @@ func (s *Store) lockAllUsers(ctx context.Context) (unlock func(), err error) {
 	return s.lockStripes(ctx, numbers)
 }
 
-// lockAdmin takes the lock admin and returns a function that unlocks it.
 func (s *Store) lockAdmin(ctx context.Context) (unlock func(), err error) {
 	if err := s.lock(ctx, s.admin); err != nil {
 		return nil, err
@@ -90,22 +86,20 @@ func (s *Store) lockAdmin(ctx context.Context) (unlock func(), err error) {
 	return s.admin.unlock, nil
 }
 
-// commit writes b and returns nil once b is durable. As soon as readers see b, commit
-// calls onVisible, which releases the locks of the caller.
+// commit writes b and returns nil once b is durable. As soon as readers see b, it calls onVisible,
+// which releases the caller's locks.
 //
-// If the store fails, or if ctx is done before b is durable, commit returns
-// [leaderboard.ErrUnavailable]. The caller then does not know whether b was written. If the
-// store fails before readers see b, commit never calls onVisible. The locks stay locked, and
-// callers that wait for them return the error of the failure.
+// If the store fails, or ctx is done before b is durable, commit returns
+// [leaderboard.ErrUnavailable], and b may or may not be written. If the store fails before readers
+// see b, commit never calls onVisible, and callers that wait for the locks get the error.
 //
-// The write runs in a separate goroutine, because a failed write blocks its goroutine
-// forever (see guardFS).
+// The write has its own goroutine, because a failed write blocks its goroutine forever: see
+// guardFS.
 func (s *Store) commit(ctx context.Context, b *pebble.Batch, onVisible func()) error {
 	return s.waitForCommit(ctx, s.startCommit(b, onVisible))
 }
 
-// startCommit starts a commit and does not wait for its end. It returns a channel that receives
-// the result, for waitForCommit.
+// startCommit starts a commit, whose result waitForCommit receives.
 func (s *Store) startCommit(b *pebble.Batch, onVisible func()) <-chan error {
 	done := make(chan error, 1)
 	s.commits.Add(1)
@@ -127,7 +121,6 @@ func (s *Store) waitForCommit(ctx context.Context, done <-chan error) error {
 	}
 }
 
-// write does the work of commit in the goroutine of the write.
 func (s *Store) write(b *pebble.Batch, onVisible func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -150,9 +143,8 @@ func (s *Store) write(b *pebble.Batch, onVisible func()) (err error) {
 	return b.Close()
 }
 
-// syncVisible makes every write durable that readers can see. If a method finds its data
-// already stored, it must call syncVisible before it returns nil: the write that stored these
-// data may still be visible only, and not durable.
+// syncVisible makes every visible write durable. A method that finds its data already stored must
+// call it before it returns nil.
 func (s *Store) syncVisible(ctx context.Context) error {
 	if err := s.failure(); err != nil {
 		return err
@@ -167,9 +159,8 @@ func (s *Store) syncVisible(ctx context.Context) error {
 	return s.commit(ctx, b, func() {})
 }
 
-// fail makes the store reject all further writes, and returns the error with which it
-// rejects them. After a failed write to the store's files, memory and disk may differ. To
-// learn which writes are on disk, the operator must open the store again.
+// fail makes the store reject all further writes with the returned error. After a failed write,
+// memory and disk may differ.
 func (s *Store) fail(err error) error {
 	s.failOnce.Do(func() {
 		s.failErr = fmt.Errorf("pebble: a write to the data directory failed, and the store accepts no more writes; free disk space or repair the disk, then restart: %w: %w",
@@ -179,7 +170,6 @@ func (s *Store) fail(err error) error {
 	return s.failErr
 }
 
-// failure returns the error that made the store fail, or nil.
 func (s *Store) failure() error {
 	select {
 	case <-s.failed:
@@ -196,9 +186,8 @@ func errUnavailable(operation string, err error) error {
 	return fmt.Errorf("pebble: %s: %w: %w", operation, leaderboard.ErrUnavailable, err)
 }
 
-// quietLogger is the engine's logger. It discards messages, because stores do not log. On an
-// error that the engine considers fatal, it makes the store fail and does not end the
-// process.
+// quietLogger discards the engine's messages. A fatal error makes the store fail and does not end
+// the process.
 type quietLogger struct{ fail func(error) error }
 
 func (quietLogger) Infof(string, ...any)  {}

@@ -33,8 +33,8 @@ func runSeeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
 	}
 }
 
-// A log records the results that a test sent to the store, and the results that the store
-// acknowledged. A result is acknowledged if Apply returned no error for it.
+// A log records the results that a test sent, and those that the store acknowledged: Apply returned
+// no error for them.
 type log struct {
 	mu    sync.Mutex
 	sent  map[leaderboard.ResultKey][]leaderboard.MatchResult
@@ -80,10 +80,8 @@ func (l *log) acknowledged() map[leaderboard.ResultKey]int64 {
 	return maps.Clone(l.acked)
 }
 
-// load applies random batches until Apply returns an error, and returns that error. Some
-// results are duplicates or corrections. The writer's number is a part of the match ids,
-// so no two writers create the same match. load calls onApplied after each Apply that
-// succeeds.
+// load applies random batches until Apply returns an error, and returns that error. Some results
+// are duplicates or corrections. No two writers create the same match.
 func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, onApplied func()) error {
 	var before []leaderboard.MatchResult
 	for n := 0; ; n++ {
@@ -114,9 +112,8 @@ func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, on
 	}
 }
 
-// verify checks a store that was opened after a crash. For each match in acked, the store must
-// hold that revision or a later one. It must hold no result that was not sent, and its entries
-// and ladders must follow from its results.
+// verify checks a store that was opened after a crash. It must have each match in acked with that
+// revision or a later one, and no result that was not sent.
 func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int64) {
 	t.Helper()
 	l.mu.Lock()
@@ -151,8 +148,6 @@ func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int
 	checkLadders(t, s, users)
 }
 
-// After a crash that loses unsynced data, the store still has every acknowledged result,
-// and every user's entry and ladder rows follow from the user's results.
 func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 	runSeeds(t, 3, func(t *testing.T, rng *rand.Rand) {
 		fs := vfs.NewCrashableMem()
@@ -161,7 +156,7 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 		if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
 			t.Fatal(err)
 		}
-		for range 3 { // each round crashes and opens the store again
+		for range 3 {
 			ctx, stop := context.WithCancel(t.Context())
 			enough := make(chan struct{})
 			var once sync.Once
@@ -182,8 +177,7 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 			}
 			<-enough
 			if rng.IntN(3) == 0 {
-				// Flush, so that the crash also affects Pebble's tables and not only its
-				// log.
+				// The crash then also affects Pebble's tables.
 				if _, err := s.db.AsyncFlush(); err != nil {
 					t.Fatal(err)
 				}
@@ -197,13 +191,12 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 			fs = crashed
 			s = mustOpen(t, "data", Options{FS: fs})
 			l.verify(t, s, acked)
-			l.acked = acked // the crash discarded results that were acknowledged after acked was read
+			l.acked = acked // the crash discarded later acknowledged results
 		}
 		mustClose(t, s)
 	})
 }
 
-// An amendment that a crash interrupts leaves the previous final standings unchanged.
 func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 	const n = 3000
 	runSeeds(t, 2, func(t *testing.T, rng *rand.Rand) {
@@ -234,8 +227,8 @@ func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 		apply(2)
 		done := make(chan error, 1)
 		go func() { done <- amend(2) }()
-		// Crash during the amendment. syncVisible waits until all visible writes are durable,
-		// so the amendment can write some of its batches during this loop.
+		// syncVisible waits until all visible writes are durable, so the amendment can write
+		// batches during this loop.
 		commits := rng.IntN(12)
 		for range commits {
 			if err := s.syncVisible(t.Context()); err != nil {
@@ -290,9 +283,8 @@ func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 	})
 }
 
-// If a write to a file fails, the store acknowledges no later write, and has every result
-// that it acknowledged before. In some runs, only one write fails; in other runs, every later
-// write fails too.
+// After the failed write, the store acknowledges no write. It has every result that it acknowledged
+// before.
 func TestFailedWriteStopsTheStore(t *testing.T) {
 	runSeeds(t, 15, func(t *testing.T, rng *rand.Rand) {
 		mem := vfs.NewCrashableMem()
@@ -329,10 +321,9 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 				n := 0
 				err := l.load(t.Context(), s, writerRNG, w, func() {
 					if n++; n%10 == 0 && w == 0 {
-						// Flush, so that also writes to Pebble's tables can fail and not
-						// only writes to its log.
+						// Writes to Pebble's tables can then fail too.
 						go func() {
-							defer func() { _ = recover() }() // Pebble may panic after a failure
+							defer func() { _ = recover() }() // Pebble may panic after a failure.
 							_, _ = s.db.AsyncFlush()
 						}()
 					}
@@ -364,12 +355,12 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 		l.verify(t, reopened, acked)
 		mustClose(t, reopened)
 		mu.Lock()
-		armed = false // goroutines of the failed store may still retry; let them succeed and end
+		armed = false // goroutines of the failed store may still retry
 		mu.Unlock()
 	})
 }
 
-// A failed flush makes the store fail, even if every write to Pebble's log succeeds.
+// All writes to Pebble's log succeed.
 func TestFailedFlushStopsTheStore(t *testing.T) {
 	mem := vfs.NewMem()
 	var toggle errorfs.Toggle
@@ -400,16 +391,15 @@ func TestFailedFlushStopsTheStore(t *testing.T) {
 	}
 }
 
-// killDir is the environment variable from which TestKillChild reads the store's
-// directory.
+// killDir is the environment variable with the directory of the store in TestKillChild.
 const killDir = "LEADERBOARD_PEBBLE_KILL_DIR"
 
-// TestKillChild runs in the process that TestKillKeepsAcknowledgedResults kills. It
-// prints each result that it applied.
+// TestKillChild runs in the process that TestKillKeepsAcknowledgedResults kills. It prints each
+// result that it applied.
 func TestKillChild(t *testing.T) {
 	dir := os.Getenv(killDir)
 	if dir == "" {
-		return // this process is not the child of TestKillKeepsAcknowledgedResults
+		return
 	}
 	s := mustOpen(t, dir, Options{})
 	if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
@@ -435,7 +425,6 @@ func TestKillChild(t *testing.T) {
 	wg.Wait()
 }
 
-// A process that is killed under load loses no acknowledged result.
 func TestKillKeepsAcknowledgedResults(t *testing.T) {
 	dir := t.TempDir()
 	l := newLog()
@@ -493,7 +482,6 @@ func TestKillKeepsAcknowledgedResults(t *testing.T) {
 	mustClose(t, s)
 }
 
-// equalResults reports whether r and o are equal in every field.
 func equalResults(r, o *leaderboard.MatchResult) bool {
 	return r.ResultKey == o.ResultKey && r.Revision == o.Revision && r.Voids == o.Voids &&
 		bytes.Equal(r.AppendPayload(nil), o.AppendPayload(nil))

@@ -26,9 +26,8 @@ func (s *Store) Entry(ctx context.Context, seasonKey leaderboard.SeasonKey, user
 	return leaderboard.Entry{}, fmt.Errorf("pebble: user %q: %w", user, leaderboard.ErrEntryNotFound)
 }
 
-// slot returns the slot of a division's ladder: the part of a row key that names the
-// ladder within its season. It returns false if bd never had divisions by the attribute of
-// d.
+// slot returns the part of a row key that names a division's ladder within its season. It returns
+// false if bd never had divisions by the attribute of d.
 func (bd *board) slot(d leaderboard.Division) ([]byte, bool) {
 	if d.Overall() {
 		return []byte{slotOverall}, true
@@ -60,9 +59,8 @@ func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, from leaderbo
 	})
 }
 
-// Scan implements [leaderboard.Store]. It yields first the hidden entries, then the
-// entries of the overall ladder. It reads all of them from one consistent state of the
-// store.
+// Scan implements [leaderboard.Store]. It reads one consistent state of the store, hidden entries
+// first.
 func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
 	bd := s.board(seasonKey.Board)
 	if bd == nil {

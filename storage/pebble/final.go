@@ -11,16 +11,16 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/finals"
 )
 
-// A finalLadder reads the final standings of one ladder from a snapshot of the store.
+// A finalLadder reads the final standings of one ladder from a snapshot.
 type finalLadder struct {
 	bd       *board
 	snapshot *pebble.Snapshot
 	rowKey   seasonRowKey
-	slot     []byte // the name of the ladder in keys: see keys.go; nil if the board never had the division
+	slot     []byte // the ladder's name in keys; nil if the board never had the division
 	sealRow
 }
 
-// openFinal opens the final standings of a ladder. The caller must close the snapshot.
+// The caller must close the snapshot.
 func (s *Store) openFinal(ctx context.Context, l leaderboard.Ladder) (*finalLadder, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -46,9 +46,8 @@ func errNotSealed(s leaderboard.SeasonKey) error {
 	return fmt.Errorf("pebble: season %q of board %q: %w", s.Season, s.Board, leaderboard.ErrNotSealed)
 }
 
-// readFinal calls read with the final standings of a ladder, and returns the number of these
-// standings. If the board never had the ladder's division, it returns 0 and does not call
-// read.
+// readFinal calls read with a ladder's final standings and returns their number. If the board never
+// had the division, it returns 0 and does not call read.
 func (s *Store) readFinal(ctx context.Context, l leaderboard.Ladder, read func(*finalLadder) error) (int64, error) {
 	f, err := s.openFinal(ctx, l)
 	if err != nil {
@@ -84,7 +83,6 @@ func (f *finalLadder) pageFrom(ctx context.Context, position int64, n int) ([]le
 	return out, err
 }
 
-// standings returns the ladder in the form that package finals needs to answer questions.
 func (f *finalLadder) standings() (finals.Ladder, error) {
 	prefix := f.rowKey.finalPlaces(f.Generation, f.slot)
 	it, err := f.snapshot.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: keyAfter(prefix)})
@@ -101,8 +99,7 @@ func (f *finalLadder) standings() (finals.Ladder, error) {
 	return l, nil
 }
 
-// standingOf returns a user's standing. If the user has no standing, the Key of the returned
-// standing is empty.
+// standingOf returns a user's standing, or one with an empty Key.
 func (f *finalLadder) standingOf(user leaderboard.UserID) (leaderboard.Standing, error) {
 	standing := leaderboard.Standing{User: user}
 	var position uint64
@@ -184,13 +181,12 @@ func (s *Store) FinalAfter(ctx context.Context, l leaderboard.Ladder, after lead
 	return page, better, total, err
 }
 
-// eraseFinal adds to the batch the removal of a user's final standings in a season, in every
-// generation. The other standings keep their ranks. If a seal of the season is in progress,
-// eraseFinal skips the generation that the seal writes. Instead, it adds the user to seal.erased,
-// and endSeal then removes the user from that generation.
+// eraseFinal removes a user's final standings from every generation of a season. The other
+// standings keep their ranks. It adds the user to seal.erased of a seal in progress, and endSeal
+// removes the user from the seal's generation.
 func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userState) error {
 	seasonKey := leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}
-	var inProgress uint32 // the generation of the seal in progress; 0 if no seal is in progress
+	var inProgress uint32 // the generation of the seal in progress, or 0
 	s.sealMu.Lock()
 	if sl := s.seals[seasonKey]; sl != nil {
 		inProgress = sl.generation
@@ -220,10 +216,9 @@ func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userSta
 	return nil
 }
 
-// eraseGeneration removes a user's final standings from one generation. For each of the
-// user's ladders it also reduces the stored number of standings by one. It adds these writes
-// to the batch. endSeal erases several users in one batch, and s.get does not see the writes of
-// an uncommitted batch. So counts has the latest value of each number, by the key of its row.
+// eraseGeneration removes a user's final standings from one generation. endSeal erases several
+// users in one batch, whose writes s.get does not see. So counts holds the new numbers of
+// standings, by the key of their row.
 func (s *Store) eraseGeneration(ctx context.Context, batch *pebble.Batch, rowKey seasonRowKey, generation uint32, user leaderboard.UserID, counts map[string]uint64) error {
 	prefix := rowKey.finalUser(generation, user)
 	return s.scan(ctx, prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {
@@ -248,7 +243,7 @@ func (s *Store) eraseGeneration(ctx context.Context, batch *pebble.Batch, rowKey
 				return false, err
 			}
 		}
-		if n == 0 { // a crash interrupted the seal before it wrote the number of standings
+		if n == 0 { // A crash interrupted the seal before it wrote the number of standings.
 			return true, nil
 		}
 		counts[string(countKey)] = n - 1

@@ -10,21 +10,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// guardFS is the file system that an open store uses. If a write in the store's directory
-// fails, guardFS makes the store fail, and the write never returns. If the write returned
-// the error, the engine would panic with locks held, end the process, or retry forever
-// without delay, depending on the file.
+// guardFS is the file system of an open store. If a write in the store's directory fails, the store
+// fails, and the write never returns. If it returned the error, the engine could panic with locks
+// held, end the process, or retry forever without delay.
 //
-// The blocked goroutine belongs to the engine or to a commit. Once the store has failed,
-// no caller waits for this goroutine. Reads continue, because during a write
-// the engine holds no lock that reads need.
+// The blocked goroutine belongs to the engine or to a commit. After the failure, no caller waits
+// for it. Reads continue, because the engine holds no lock that reads need during a write.
 //
-// On a real disk, guardFS also creates files and directories that only their owner may
-// read. The engine itself would let everybody read them.
+// On a real disk, only the owner may read the files and directories that guardFS creates.
 type guardFS struct {
 	vfs.FS
-	dir   string      // the store's directory, in the form that PathDir returns for its files
-	disk  bool        // the files are on a real disk, not in memory
+	dir   string      // in the form that PathDir returns for its files
+	disk  bool        // not in memory
 	armed atomic.Bool // false during Open, because Open returns the errors of writes
 	fail  func(error) // makes the store fail
 
@@ -35,9 +32,8 @@ func newGuardFS(fs vfs.FS, dir string, fail func(error)) *guardFS {
 	return &guardFS{FS: fs, dir: fs.PathDir(fs.PathJoin(dir, "x")), disk: vfs.Root(fs) == vfs.Default, fail: fail, syncSeconds: newSyncSeconds()}
 }
 
-// restrict sets the permissions of a new file: only its owner may read and write it. It
-// ignores errors, because some file systems have no permissions, and only the owner may
-// read the directory anyway.
+// restrict lets only the owner use a file. It ignores errors: some file systems have no
+// permissions, and the directory protects its files anyway.
 func (g *guardFS) restrict(name string) {
 	if g.disk {
 		_ = os.Chmod(name, 0o600)
@@ -62,9 +58,8 @@ func (g *guardFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opt
 	return f, err
 }
 
-// check handles err, the error of a write. inDir reports whether the write was in the store's
-// directory. If err is nil, if the write was outside the directory, or if Open still runs,
-// check returns err. Otherwise it makes the store fail and never returns.
+// check returns the error of a write outside the store's directory or during Open. For another
+// error, it makes the store fail and never returns.
 func (g *guardFS) check(inDir bool, err error) error {
 	if err == nil || !inDir || !g.armed.Load() {
 		return err
@@ -73,10 +68,8 @@ func (g *guardFS) check(inDir bool, err error) error {
 	select {}
 }
 
-// holds reports whether a file is in the store's directory.
 func (g *guardFS) holds(name string) bool { return g.PathDir(name) == g.dir }
 
-// file wraps a file that was opened for writing, or handles the error of opening it.
 func (g *guardFS) file(f vfs.File, name string, inDir bool, err error) (vfs.File, error) {
 	if err := g.check(inDir, err); err != nil {
 		return nil, err

@@ -6,20 +6,19 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// The layout of keys and values, version [formatVersion]. Each line shows a key and its
-// value. The parts of a key follow each other without separators.
+// The layout of keys and values, version [formatVersion]. Each line shows a key and its value. The
+// parts of a key follow each other without separators.
 //
-// A string "with length" is its length as a uvarint and its bytes. A "raw" string is its
-// bytes alone, and is the last part of a key. Therefore every key that begins with the prefix
-// of an object is a key of this object, even if ids contain arbitrary bytes. Keys that end
-// with a raw id sort by this id.
+// A string "with length" is its length as a uvarint and its bytes. A "raw" string is its bytes
+// alone, and the last part of a key. So a key that begins with the prefix of an object always
+// belongs to that object. Keys that end with a raw id sort by this id.
 //
 //	mformat                                    format version, uvarint
 //	mboards                                    number of the newest board, uvarint
 //	b  board id, raw                           number of the board, 4 bytes, and the board as JSON
 //	k  API key id, raw                         the key as JSON
 //	h  hash, 32 bytes; API key id, raw         nothing
-//	n  user id, raw                            the user's bans as a JSON array; in format 1, a single ban, which holds on all boards, as a JSON object
+//	n  user id, raw                            the user's bans as a JSON array; in format 1, one ban for all boards as a JSON object
 //	t  end of a ban, 8 bytes; user id with length; board id, raw   nothing
 //	a  complement of the time of an act, 8 bytes; act id, raw    the act as JSON
 //	w  SHA-256 of a user id; the key of an act without its first byte    nothing; the row means that the act concerns the user
@@ -27,22 +26,21 @@ import (
 //	p  user id with length; board id with length; season id with length; mark id, raw   the reason of a leaderboard.FinalMark
 //	c  season                                  time of the last change of the season's entries, in Unix microseconds, 8 bytes
 //	e  SHA-256 of a user id                    time of the user's erasure, and a version: the user's later entries have greater versions
-//	u  user id with length; season              nothing; the row is a season note: the user may have a user row in this season
+//	u  user id with length; season              nothing; a season note: the user may have a user row in this season
 //	d  season; s                                the sealRow as JSON
 //	d  season; u; user id, raw                  the user row: version, hidden, time of the erasure, rules, tally
-//	d  season; r; user id with length; match id, raw   the leaderboard.Record: the result that stands, refusals
-//	d  season; m; match id with length; user id, raw   nothing; the user has a stored result of the match; on boards with Board.Matches only
-//	d  season; v; match id, raw                 the leaderboard.MatchState: Voids and Applied, uvarints; At; reason and actor with length
+//	d  season; r; user id with length; match id, raw   the leaderboard.Record
+//	d  season; m; match id with length; user id, raw   nothing; the user has a stored result of the match; only if Board.Matches
+//	d  season; v; match id, raw                 the leaderboard.MatchState
 //	d  season; l; slot; sort key                the fields of the entry that its sort key does not hold
 //	d  season; f; generation, 4; n; slot        number of final standings of a ladder, uvarint
 //	d  season; f; generation, 4; p; slot; position, 8   final standing
 //	d  season; f; generation, 4; u; user id with length; slot   position, uvarint
 //
-// A "season" is the board's number, 4 bytes, and the season id with length. A board's
-// number is never reused. Therefore a new board that has the id of a deleted board starts
-// empty. A "generation" is the number, 4 bytes, of the final standings that one seal or
-// amendment of the season wrote: see sealRow. A "slot" names one ladder of a season, or the
-// season's hidden entries:
+// A "season" is the board's number, 4 bytes, and the season id with length. Numbers of boards are
+// never reused, so a new board with the id of a deleted board starts empty. A "generation" is the
+// number of one set of final standings: see sealRow. A "slot" names a ladder of a season, or its
+// hidden entries:
 //
 //	0  the hidden entries
 //	1  the overall ladder
@@ -50,10 +48,9 @@ import (
 //
 // Integers of fixed width are big-endian.
 //
-// Each of the following sets of rows is in one range of keys, so one DeleteRange removes it: the
-// rows of kind d of a board, those of a season, a user's records in a season, and a generation. The
-// rows of a ladder are in one range, in standing order. Slots 0 and 1 are adjacent, so Scan reads
-// one range.
+// Each of these is one range of keys, so one DeleteRange removes it: the data of a board, the data
+// of a season, a user's records in a season, a generation. The rows of a ladder are one range, in
+// standing order. Slots 0 and 1 are adjacent, so Scan reads one range.
 const (
 	kindBoard    = 'b'
 	kindAPIKey   = 'k'
@@ -107,7 +104,6 @@ func deletedKey(s leaderboard.SeasonKey) []byte {
 	return append(appendString([]byte{kindDeleted}, s.Board), s.Season...)
 }
 
-// marksPrefix returns the prefix of the marks of a user.
 func marksPrefix(user leaderboard.UserID) []byte { return appendString([]byte{kindMark}, user) }
 
 func markKey(m *leaderboard.FinalMark) []byte {
@@ -116,7 +112,6 @@ func markKey(m *leaderboard.FinalMark) []byte {
 
 func erasedKey(hash [32]byte) []byte { return append([]byte{kindErased}, hash[:]...) }
 
-// seasonsPrefix returns the prefix of the season notes of a user.
 func seasonsPrefix(user leaderboard.UserID) []byte { return appendString([]byte{kindSeasons}, user) }
 
 func appendSeasonKey(dst []byte, board uint32, season leaderboard.SeasonID) []byte {
@@ -135,13 +130,12 @@ func parseSeasonKey(b []byte) (board uint32, season leaderboard.SeasonID, rest [
 	return board, season, d.b, !d.bad
 }
 
-// boardPrefix returns the prefix of all data of a board.
 func boardPrefix(board uint32) []byte {
 	return binary.BigEndian.AppendUint32([]byte{kindData}, board)
 }
 
-// A seasonRowKey is the prefix of all rows of a season. The slice has no spare capacity,
-// so append copies it.
+// A seasonRowKey is the prefix of all rows of a season. The slice has no spare capacity, so append
+// copies it.
 type seasonRowKey []byte
 
 func makeSeasonRowKey(board uint32, season leaderboard.SeasonID) seasonRowKey {
@@ -153,7 +147,6 @@ func (k seasonRowKey) kind(kind byte) []byte { return append(k, kind) }
 
 func (k seasonRowKey) user(user leaderboard.UserID) []byte { return append(k.kind(dataUser), user...) }
 
-// records returns the prefix of a user's records.
 func (k seasonRowKey) records(user leaderboard.UserID) []byte {
 	return appendString(k.kind(dataRecord), user)
 }
@@ -162,7 +155,6 @@ func (k seasonRowKey) record(user leaderboard.UserID, match leaderboard.MatchID)
 	return append(k.records(user), match...)
 }
 
-// matchUsers returns the prefix of the users of a match.
 func (k seasonRowKey) matchUsers(match leaderboard.MatchID) []byte {
 	return appendString(k.kind(dataMatch), match)
 }
@@ -175,10 +167,8 @@ func (k seasonRowKey) matchState(match leaderboard.MatchID) []byte {
 	return append(k.kind(dataVoid), match...)
 }
 
-// ladder returns the prefix of the rows of the ladder that slot names.
 func (k seasonRowKey) ladder(slot []byte) []byte { return append(k.kind(dataLadder), slot...) }
 
-// finalGeneration returns the prefix of a generation of final standings.
 func (k seasonRowKey) finalGeneration(generation uint32) []byte {
 	return binary.BigEndian.AppendUint32(k.kind(dataFinal), generation)
 }

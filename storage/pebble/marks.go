@@ -10,8 +10,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// MarkFinal implements [leaderboard.Store]. If a Seal of the season is in progress, MarkFinal waits
-// for its end: this Seal may have read the entries before the caller of MarkFinal changed them.
+// MarkFinal implements [leaderboard.Store]. It waits for a Seal in progress, because that Seal may
+// have read the entries before the caller changed them.
 func (s *Store) MarkFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID, reason string) error {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	sealed, err := s.isSealed(ctx, b, season)
@@ -34,7 +34,6 @@ func (s *Store) MarkFinal(ctx context.Context, b *leaderboard.Board, season lead
 	return s.commit(ctx, batch, func() {})
 }
 
-// isSealed reports whether a season is sealed.
 func (s *Store) isSealed(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -51,7 +50,6 @@ func (s *Store) isSealed(ctx context.Context, b *leaderboard.Board, season leade
 	return found, err
 }
 
-// isSealedAfterSeal waits for the end of a Seal in progress, and then calls isSealed.
 func (s *Store) isSealedAfterSeal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (bool, error) {
 	bd, err := s.liveBoard(b)
 	if err != nil {

@@ -13,12 +13,10 @@ import (
 
 // # Why no result misses a change of its match's state
 //
-// Before an Apply reads the state of the match, it takes the lock of its user (a stripe: see
-// [stripes]). It releases the lock when readers see the result and the row that names the user
-// of the match. SetMatch holds the locks of all users while it writes the state. Therefore one of
-// two cases holds:
-//   - Readers see the result before SetMatch writes the state. MatchUsers then yields the user of
-//     the result.
+// Apply holds the lock of its user (see [stripes]) from before it reads the state of the match
+// until readers see the result and the row that names the user of the match. SetMatch holds the
+// locks of all users while it writes the state. Therefore one of two cases holds:
+//   - Readers see the result before SetMatch writes the state. MatchUsers then yields the user.
 //   - Apply reads the new state.
 
 // SetMatch implements [leaderboard.Store].
@@ -55,7 +53,7 @@ func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboar
 	return m, s.commit(ctx, batch, unlock)
 }
 
-// matchState reads the state of a match. Without a stored state, only the MatchKey is set.
+// matchState returns the state of a match. Without a stored state, only the MatchKey is set.
 func (s *Store) matchState(bd *board, key leaderboard.MatchKey) (leaderboard.MatchState, error) {
 	m := leaderboard.MatchState{MatchKey: key}
 	_, err := s.get(makeSeasonRowKey(bd.number, key.Season).matchState(key.Match), func(b []byte) (err error) {
@@ -105,7 +103,6 @@ func (s *Store) MatchUsers(ctx context.Context, key leaderboard.MatchKey) iter.S
 	})
 }
 
-// eraseMatches adds the removal of a user's rows of matches in a season to the batch.
 func (s *Store) eraseMatches(ctx context.Context, batch *pebble.Batch, st *userState) error {
 	if !st.bd.Matches {
 		return nil

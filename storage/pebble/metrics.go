@@ -14,7 +14,6 @@ const (
 	metricsSubsystem = "embedded"
 )
 
-// newSyncSeconds returns the histogram of the time that the disk takes to sync the log.
 func newSyncSeconds() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: metricsNamespace, Subsystem: metricsSubsystem, Name: "sync_seconds",
@@ -23,14 +22,13 @@ func newSyncSeconds() prometheus.Histogram {
 	})
 }
 
-// An engineMetric is a metric whose value the collector reads from the metrics of Pebble.
+// An engineMetric is a metric that the collector reads from the metrics of Pebble.
 type engineMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
 	read func(*pebble.Metrics) float64
 }
 
-// collector collects the metrics of a store.
 type collector struct {
 	store  *Store
 	dir    string
@@ -73,8 +71,8 @@ func newCollector(s *Store, dir string) *collector {
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, descs) }
 
-// Collect implements [prometheus.Collector]. A failed store has only the metrics that
-// need no lock of the engine, because the engine may hold its locks forever.
+// Collect implements [prometheus.Collector]. A failed engine may hold its locks forever. So after a
+// failure, Collect sends only the metrics that need none of these locks.
 func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	send := func(d *prometheus.Desc, kind prometheus.ValueType, value float64) {
 		metrics <- prometheus.MustNewConstMetric(d, kind, value)

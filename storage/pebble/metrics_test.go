@@ -13,8 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
 )
 
-// metricValues returns the value of each metric without labels, by name. The value of a
-// histogram is its count.
+// metricValues returns the value of each metric, or the count of a histogram.
 func metricValues(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -59,7 +58,7 @@ func TestMetricsOfAStoreOnDisk(t *testing.T) {
 	}
 }
 
-// A failed store still answers a scrape, although its engine may hold its locks.
+// The engine of a failed store may hold its locks.
 func TestMetricsOfAFailedStore(t *testing.T) {
 	var toggle errorfs.Toggle
 	toggle.Injector = errorfs.InjectorFunc(func(op errorfs.Op) error {

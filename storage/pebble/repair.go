@@ -13,8 +13,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// OrphanRows implements [leaderboard.Store]. It reads one consistent state of the
-// store.
+// OrphanRows implements [leaderboard.Store]. It reads one consistent state of the store.
 func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey) iter.Seq2[leaderboard.OrphanRow, error] {
 	bd := s.board(seasonKey.Board)
 	if bd == nil {
@@ -24,7 +23,7 @@ func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey)
 		s.orphanMu.Lock()
 		rowsOf, err := s.findOrphanRows(ctx, bd, seasonKey.Season)
 		if err == nil {
-			s.orphans[seasonKey] = maps.Clone(rowsOf) // the loop below reads rowsOf while a Recount may delete from the clone
+			s.orphans[seasonKey] = maps.Clone(rowsOf) // a concurrent Recount may delete from the clone
 		}
 		s.orphanMu.Unlock()
 		if err != nil {
@@ -43,27 +42,23 @@ func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey)
 	}
 }
 
-// divisionOf is the inverse of [board.slot]: it returns the division of a slot. For the slot of
-// hidden entries it returns the overall division.
+// divisionOf returns the overall division for the slot of hidden entries.
 func (bd *board) divisionOf(slot []byte) leaderboard.Division {
 	d := decoder{b: slot}
 	if d.byte() != slotDivision {
 		return leaderboard.Division{}
 	}
 	i, value := int(d.byte()), d.string()
-	name, _ := bd.division(i) // if the row is damaged, i may be out of range
+	name, _ := bd.division(i) // i may be out of range in a damaged row
 	return leaderboard.Division{Attribute: name, Value: value}
 }
 
-// orphans maps each user to the user's orphan rows: the ladder rows that do not follow
-// from the user's row.
+// orphans maps each user to the user's orphan rows.
 type orphans map[leaderboard.UserID][]placement
 
-// orphanRowsOf returns the orphan rows of a user. The first call for a season searches
-// the whole season; later calls use the result of this search. One search is enough:
-// every batch changes a user's ladder rows and user row together, so this process cannot
-// create orphan rows. They come from damage, or from a
-// bug in another version of this program.
+// orphanRowsOf returns the orphan rows of a user. Only the first call searches the season. One
+// search is enough: each batch changes a user's ladder rows and user row together, so this process
+// creates no orphan rows.
 func (s *Store) orphanRowsOf(ctx context.Context, bd *board, season leaderboard.SeasonID, user leaderboard.UserID) ([]placement, error) {
 	seasonKey := leaderboard.SeasonKey{Board: bd.ID, Season: season}
 	s.orphanMu.Lock()
@@ -79,7 +74,6 @@ func (s *Store) orphanRowsOf(ctx context.Context, bd *board, season leaderboard.
 	return rowsOf[user], nil
 }
 
-// findOrphanRows searches a season for orphan rows, in one consistent state of the store.
 func (s *Store) findOrphanRows(ctx context.Context, bd *board, season leaderboard.SeasonID) (orphans, error) {
 	rowsOf := orphans{}
 	rowKey := makeSeasonRowKey(bd.number, season)
@@ -112,7 +106,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	if err := ctx.Err(); err != nil {
 		return leaderboard.Change{}, err
 	}
-	if bd := s.board(b.ID); bd != nil { // the search for orphan rows can be slow, so it runs before any lock is taken
+	if bd := s.board(b.ID); bd != nil { // the search can be slow, so it runs before any lock is taken
 		if _, err := s.orphanRowsOf(ctx, bd, season, user); err != nil {
 			return leaderboard.Change{}, err
 		}
@@ -148,8 +142,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	return change, nil
 }
 
-// recount adds to the batch the writes that repair a user's entry. If the entry is
-// correct, it adds nothing.
+// recount adds to the batch the writes that repair a user's entry, if any.
 func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	orphanRows, err := s.orphanRowsOf(ctx, bd, season, user)
 	if err != nil {
@@ -197,7 +190,7 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	st.row.version++
 	st.after = st.entry()
 	change := leaderboard.Change{Before: st.before, After: st.after}
-	if !hasRecords { // the user has no data in this season, so remove all rows
+	if !hasRecords {
 		err = errors.Join(batch.Delete(st.rowKey.user(user), nil), batch.Delete(seasonsKey(user, bd.number, season), nil))
 		return change, errors.Join(err, replaceRows(batch, append(ladderRows, orphanRows...), nil))
 	}
@@ -208,8 +201,7 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 		replaceRows(batch, ladderRows, bd.placements(st.rowKey, &st.after)))
 }
 
-// loadDamagedUser loads a user, as loadUser does. If the user's row is damaged, the state
-// has a new row, and damaged is true.
+// loadDamagedUser replaces a damaged user row by a new row.
 func (s *Store) loadDamagedUser(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (st *userState, damaged bool, err error) {
 	st, err = s.loadUser(bd, season, user)
 	if !errors.Is(err, leaderboard.ErrFormat) {
@@ -223,9 +215,8 @@ func (s *Store) loadDamagedUser(bd *board, season leaderboard.SeasonID, user lea
 	return st, true, nil
 }
 
-// followOrphanRows raises the version of the user's row to the highest version of the orphan rows,
-// if that version is greater. If the user's row is damaged, followOrphanRows also sets st.before to
-// the entry of the first readable orphan row.
+// followOrphanRows raises the version of the user's row to the highest version of the orphan rows.
+// If the user's row is damaged, st.before becomes the first readable orphan row.
 func (st *userState) followOrphanRows(orphanRows []placement, damaged bool) {
 	for _, p := range orphanRows {
 		slot, sortKey, _ := cutSlot(p.key[len(st.rowKey)+1:])
@@ -240,8 +231,7 @@ func (st *userState) followOrphanRows(orphanRows []placement, damaged bool) {
 	}
 }
 
-// hasRecords reports whether the user of st has records. It does not read the user's row,
-// because this row may be missing.
+// hasRecords does not read the user's row, because this row may be missing.
 func (s *Store) hasRecords(ctx context.Context, st *userState) (found bool, err error) {
 	prefix := st.rowKey.records(st.user)
 	err = s.scan(ctx, prefix, keyAfter(prefix), func(_, _ []byte) (bool, error) {
@@ -251,7 +241,6 @@ func (s *Store) hasRecords(ctx context.Context, st *userState) (found bool, err 
 	return found, err
 }
 
-// hasRows reports whether the store has all rows with exactly these values.
 func (s *Store) hasRows(rows []placement) (bool, error) {
 	for _, p := range rows {
 		same := false
@@ -265,9 +254,8 @@ func (s *Store) hasRows(rows []placement) (bool, error) {
 	return true, nil
 }
 
-// StartRecount implements [leaderboard.Store]. The rows of a user show which divisions the
-// entry follows, and AmendBoard has waited for all changes of users that used the previous
-// divisions. So StartRecount writes nothing.
+// StartRecount implements [leaderboard.Store]. It writes nothing: each user row has the Rules that
+// its entry follows, and AmendBoard has waited for all changes with the previous divisions.
 func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
 	if _, err := s.liveBoard(b); err != nil {
 		return nil, err

@@ -14,8 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
-// OrphanRows yields the ladder rows that do not follow from a user row, and Recount
-// removes them.
+// OrphanRows yields the rows that Recount then removes.
 func TestRecountRemovesOrphanRows(t *testing.T) {
 	s := openTest(t)
 	r := testResult("u", "m", 0, 5)
@@ -54,8 +53,8 @@ func TestRecountRemovesOrphanRows(t *testing.T) {
 	}
 }
 
-// OrphanRows yields the rows of the state in which it began, even if Recount removes some of them
-// meanwhile. Another goroutine may call Recount, so the two must not share a map.
+// OrphanRows yields the rows of the state in which it began. Another goroutine may call Recount, so
+// the two must not share a map.
 func TestOrphanRowsYieldsRowsThatRecountRemoves(t *testing.T) {
 	s := openTest(t)
 	const n = 20
@@ -90,8 +89,7 @@ func TestOrphanRowsYieldsRowsThatRecountRemoves(t *testing.T) {
 	checkLadders(t, s, n)
 }
 
-// UnregisteredUsers yields users who have results but no user row, and Recount
-// restores the row.
+// UnregisteredUsers yields users who have results but no user row.
 func TestRecountRegistersUsers(t *testing.T) {
 	s := openTest(t)
 	mustApply(t, s, testResult("t", "1", 0, 5), testResult("u", "1", 0, 5), testResult("u", "2", 0, 5), testResult("v", "1", 0, 5))
@@ -126,8 +124,8 @@ func TestRecountRegistersUsers(t *testing.T) {
 	checkLadders(t, s, 3)
 }
 
-// Recount repairs damage to any row that follows from a user's records. If the records
-// are missing, Recount removes the other rows of the user.
+// Recount repairs damage to any row that follows from a user's records. Without records, it removes
+// the user's other rows.
 func TestRecountRepairs(t *testing.T) {
 	set := func(t *testing.T, s *Store, key, value []byte) {
 		t.Helper()
@@ -250,7 +248,6 @@ func TestRecountRepairs(t *testing.T) {
 	}
 }
 
-// If the rows of one user are damaged, Apply still applies the results of other users.
 func TestApplyReportsADamagedUserAlone(t *testing.T) {
 	s := openTest(t)
 	mustApply(t, s, testResult("u", "1", 0, 5), testResult("v", "1", 0, 5))
@@ -272,7 +269,7 @@ func TestApplyReportsADamagedUserAlone(t *testing.T) {
 	}
 }
 
-// BansEnding yields the bans of other users even if the bans of one user are damaged.
+// The bans of one user are damaged.
 func TestBansEndingYieldsBansAfterADamagedUser(t *testing.T) {
 	s := openTest(t)
 	for i, user := range []leaderboard.UserID{"u", "v"} {

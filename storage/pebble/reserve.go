@@ -7,11 +7,11 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// purgeInterval is the shortest time between two removals of all ended reservations.
+// purgeInterval is the shortest time between two removals of ended reservations.
 const purgeInterval = time.Second
 
-// Reserve implements [leaderboard.Store]. No other process can open the store, so Reserve keeps
-// the reservations in memory only.
+// Reserve implements [leaderboard.Store]. It keeps the reservations in memory, because no other
+// process can open the store.
 func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err

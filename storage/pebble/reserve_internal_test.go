@@ -8,7 +8,7 @@ import (
 )
 
 // Reserve removes all reservations that have ended, at most once a second. In the last case, the
-// caller's clock has gone back to a time when the stored reservation had not ended.
+// caller's clock has gone back.
 func TestEndedReservationsAreRemoved(t *testing.T) {
 	s := mustOpen(t, t.TempDir(), Options{})
 	defer mustClose(t, s)

@@ -114,9 +114,8 @@ func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.Ent
 	}
 }
 
-// unregisteredIn yields the unregistered users of one season. An unregistered user has a
-// record but no user row. unregisteredIn reads only the first record of each user.
-// stopped reports whether yield returned false.
+// unregisteredIn yields the users of a season who have a record but no user row. It reads only the
+// first record of each user. stopped reports whether yield returned false.
 func (s *Store) unregisteredIn(ctx context.Context, seasonKey leaderboard.SeasonKey, yield func(leaderboard.EntryKey, error) bool) (stopped bool, err error) {
 	bd := s.board(seasonKey.Board)
 	if bd == nil {
@@ -147,8 +146,7 @@ func (s *Store) unregisteredIn(ctx context.Context, seasonKey leaderboard.Season
 	}
 }
 
-// emptySeq returns an empty sequence. If ctx is done, the sequence yields only the error of
-// ctx.
+// emptySeq yields nothing, or only the error of ctx.
 func emptySeq[T any](ctx context.Context) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		if err := ctx.Err(); err != nil {

@@ -12,8 +12,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// A decoder reads the fields of a row. If a read fails, it sets the field bad, and every
-// later read returns a zero value.
+// A decoder reads the fields of a row. After a failed read, bad is true and every read returns a
+// zero value.
 type decoder struct {
 	b   []byte
 	bad bool
@@ -67,7 +67,6 @@ func (d *decoder) bytes() []byte { return d.next(d.uvarint()) }
 
 func (d *decoder) string() string { return string(d.bytes()) }
 
-// readRest reads the remaining bytes.
 func (d *decoder) readRest() []byte { return d.next(uint64(len(d.b))) }
 
 // checkEnd returns an error if a read failed or bytes remain.
@@ -84,9 +83,8 @@ func errFormat(kind string) error {
 
 func appendTime(dst []byte, t time.Time) []byte { return binary.AppendVarint(dst, t.UnixMicro()) }
 
-// rowFormat is the first byte of user rows, erasures, records, states of matches, ladder rows
-// and final standings. If the field Voids of a record's result is not 0, the record begins
-// with rowFormatVoids instead.
+// rowFormat is the first byte of user rows, erasures, records, match states, ladder rows and final
+// standings. A record whose result has Voids begins with rowFormatVoids instead.
 const (
 	rowFormat      = 1
 	rowFormatVoids = 2
@@ -98,13 +96,12 @@ const (
 	flagRules
 )
 
-// userRow is the state of a user in a season. The row follows from the user's records, bans and
-// erasure, and the user's entry follows from the row.
+// userRow is the state of a user in a season, from which the user's entry follows.
 type userRow struct {
-	version  uint64    // the version of the entry
-	hidden   bool      // a ban hides the user on the board
-	erasedAt time.Time // the time of the user's latest erasure; zero if the user was never erased
-	rules    int       // the number of the list of divisions that the entry follows: see leaderboard.Board.Rules
+	version  uint64 // of the entry
+	hidden   bool
+	erasedAt time.Time // the user's latest erasure, or zero
+	rules    int       // the entry follows these leaderboard.Board.Rules
 	tally    leaderboard.Tally
 }
 
@@ -147,7 +144,7 @@ func (r *userRow) decode(b []byte) error {
 	return nil
 }
 
-// erasure has the data that the store keeps about an erased user.
+// erasure is what the store keeps about an erased user.
 type erasure struct {
 	at      time.Time
 	version uint64 // the versions of the user's later entries are greater
@@ -171,13 +168,12 @@ func (e *erasure) decode(b []byte) error {
 	return nil
 }
 
-// appendRecord appends a record to dst. The fields are, in this order:
-//
-//   - rowFormat
+// appendRecord appends these fields:
+//   - rowFormat, or rowFormatVoids
 //   - 1 if a result stands, else 0
 //   - if a result stands: its revision, and its payload with length
 //   - the number of refusals, and each refusal
-//   - if Voids of the result is not 0: Voids; the first byte is then rowFormatVoids
+//   - after rowFormatVoids: Voids of the result
 func appendRecord(dst []byte, r *leaderboard.Record) []byte {
 	format := byte(rowFormat)
 	if r.Result != nil && r.Result.Voids > 0 {
@@ -253,10 +249,8 @@ func sortRefusals(refusals []leaderboard.Refusal) {
 // A placement is one ladder row of an entry.
 type placement struct{ key, value []byte }
 
-// placements returns the ladder rows of an entry: one row in the overall ladder and one
-// for each of the entry's divisions. A hidden entry has only one row, among the season's
-// hidden entries. Part of a row's key names its ladder: the slot, see keys.go. The sort key in
-// a row's key contains some fields of the entry. The row's value contains the other fields.
+// placements returns an entry's rows in the overall ladder and in its divisions. A hidden entry has
+// one row, among the season's hidden entries.
 func (bd *board) placements(rowKey seasonRowKey, e *leaderboard.Entry) []placement {
 	if e.Key == "" {
 		return nil
@@ -283,8 +277,7 @@ func (bd *board) placements(rowKey seasonRowKey, e *leaderboard.Entry) []placeme
 	return rows
 }
 
-// decodeEntry returns the entry of a ladder row. The slot (see keys.go) and the sort key are
-// parts of the row's key.
+// slot and sortKey are parts of the row's key.
 func (bd *board) decodeEntry(season leaderboard.SeasonID, slot, sortKey, value []byte) (leaderboard.Entry, error) {
 	e := leaderboard.Entry{SeasonKey: leaderboard.SeasonKey{Board: bd.ID, Season: season}, Hidden: slot[0] == slotHidden}
 	var err error
@@ -312,8 +305,7 @@ func (bd *board) decodeEntry(season leaderboard.SeasonID, slot, sortKey, value [
 	return e, nil
 }
 
-// appendStanding appends the fields of a final standing except its position, which
-// is in the key.
+// The position is in the key.
 func appendStanding(dst []byte, s *leaderboard.Standing) []byte {
 	dst = binary.AppendUvarint(append(dst, rowFormat), uint64(s.Ranks.Competition))
 	dst = binary.AppendUvarint(dst, uint64(s.Ranks.Dense))

@@ -18,8 +18,8 @@ func rowBoard() *board {
 	return newBoard(b, 7)
 }
 
-// Each fuzz test checks two properties of a decoder: it does not panic, and if a decoded
-// value is encoded and decoded again, the result equals that value.
+// Each fuzz test checks that a decoder does not panic, and that a decoded value stays equal when it
+// is encoded and decoded again.
 
 func FuzzUserRow(f *testing.F) {
 	bd := rowBoard()
@@ -141,8 +141,7 @@ func FuzzSeasonKey(f *testing.F) {
 	})
 }
 
-// All keys of one object, such as one ladder or the records of one user, start with the
-// same prefix. No key of another object starts with this prefix. Keys sort as keys.go states.
+// All keys of an object start with its prefix, and no other key does. Keys sort as keys.go states.
 func TestKeysOfOnePrefixAreOfOneObject(t *testing.T) {
 	long := leaderboard.UserID(bytes.Repeat([]byte("z"), leaderboard.MaxIDBytes))
 	ids := []leaderboard.UserID{"a", "aa", "a\u00ff", "\u007f", long, long[1:] + "y"}

@@ -16,22 +16,22 @@ import (
 )
 
 // sealRow marks a season as sealed. The seal and each amendment write a complete set of final
-// standings. The sets are numbered: 1 for the seal, 2 for the first amendment. This number is
-// the generation of the set. Readers use only the set whose number is in Generation.
+// standings, numbered from 1: the generation. Readers use only the set with the number in
+// Generation.
 type sealRow struct {
 	Generation uint32                  `json:"generation"`
 	SealedAt   time.Time               `json:"sealed_at"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
-	Rules      int                     `json:"rules,omitempty"` // the board's Rules at the time of the seal
+	Rules      int                     `json:"rules,omitempty"` // at the time of the seal
 }
 
 func (r *sealRow) record(s leaderboard.SeasonKey) leaderboard.SeasonRecord {
 	return leaderboard.SeasonRecord{SeasonKey: s, SealedAt: r.SealedAt, Amendments: r.Amendments, Rules: r.Rules}
 }
 
-// seal describes a seal or an amendment in progress.
+// A seal describes a seal or an amendment in progress.
 type seal struct {
-	generation uint32               // the generation that it writes
+	generation uint32
 	erased     []leaderboard.UserID // the users who were erased after the seal started
 }
 
@@ -40,10 +40,8 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 	return s.makeFinal(ctx, b, season, leaderboard.Amendment{At: at}, false, nil)
 }
 
-// Amend implements [leaderboard.Store]. If a Seal of the season is in progress, Amend
-// waits for its end: this Seal may have read the entries before the caller of Amend changed
-// them. Amend then computes and writes all final standings again, unless those of the given
-// users agree with their entries.
+// Amend implements [leaderboard.Store]. It waits for a Seal in progress, because that Seal may have
+// read the entries before the caller changed them.
 func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
 	record, err := s.makeFinal(ctx, b, season, a, true, users)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -52,15 +50,15 @@ func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderbo
 	return record, err
 }
 
-// makeFinal computes and writes the final standings of a season. If amend is false and the
-// season is sealed, it changes nothing. If amend is true and the season is not sealed, it
-// returns [leaderboard.ErrNotSealed]. If users is not empty, and their final standings agree
-// with their entries, it also changes nothing.
+// makeFinal writes the final standings of a season. It changes nothing in two cases:
+//   - amend is false and the season is sealed.
+//   - users is not empty, and their final standings agree with their entries.
 //
-// makeFinal reads one snapshot and writes its standings as a new generation. To bound
-// memory, it writes them in many batches. The last batch sets the season's generation to the new
-// number, and removes the previous generation. Therefore readers see exactly one of the two
-// generations, even after a crash.
+// If amend is true and the season is not sealed, makeFinal returns [leaderboard.ErrNotSealed].
+//
+// makeFinal reads one snapshot and writes a new generation in many batches, to bound memory. The
+// last batch sets the season's generation to the new number and removes the previous generation.
+// Therefore readers see exactly one of the two, even after a crash.
 func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, amend bool, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	fail := func(err error) (leaderboard.SeasonRecord, error) {
@@ -74,7 +72,7 @@ func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season lead
 		return fail(err)
 	}
 	defer bd.sealing.unlock()
-	if bd, err = s.liveBoard(b); err != nil { // another caller deleted the board before this caller got the lock
+	if bd, err = s.liveBoard(b); err != nil { // another caller may have deleted the board before this caller got the lock
 		return fail(err)
 	}
 	rowKey := makeSeasonRowKey(bd.number, season)
@@ -124,7 +122,6 @@ func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season lead
 	return row.record(seasonKey), nil
 }
 
-// agrees reports whether the final standings of users in a generation agree with their entries.
 func (s *Store) agrees(ctx context.Context, bd *board, seasonKey leaderboard.SeasonKey, generation uint32, users []leaderboard.UserID) (bool, error) {
 	rowKey := makeSeasonRowKey(bd.number, seasonKey.Season)
 	for _, user := range users {
@@ -132,7 +129,7 @@ func (s *Store) agrees(ctx context.Context, bd *board, seasonKey leaderboard.Sea
 		if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
 			return false, err
 		}
-		var want, got []string // each is a sort key after the slot of a ladder (its name in keys: see keys.go)
+		var want, got []string // sort keys, each after the slot of its ladder
 		if err == nil && entry.Ranked() {
 			for _, d := range append([]leaderboard.Division{{}}, entry.Divisions...) {
 				slot, _ := bd.slot(d)
@@ -165,10 +162,8 @@ func (s *Store) agrees(ctx context.Context, bd *board, seasonKey leaderboard.Sea
 	return true, nil
 }
 
-// beginSeal registers a seal in s.seals, and returns the snapshot from which makeFinal
-// computes the final standings. It holds the locks of all users during both steps. So one of two
-// cases holds for each erasure: it is complete in the snapshot, or it starts later and finds the
-// registered seal.
+// beginSeal registers a seal and takes a snapshot while it holds all stripes. So each erasure is
+// complete in the snapshot, or finds the registered seal.
 func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, generation uint32) (*pebble.Snapshot, error) {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
@@ -181,8 +176,8 @@ func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, 
 	return s.db.NewSnapshot(), nil
 }
 
-// endSeal stores the seal's row, so that readers use the new generation. In the same batch,
-// it removes from this generation the users who were erased after the seal started.
+// endSeal makes readers use the new generation. In the same batch, it removes the users who were
+// erased after the seal started.
 func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, rowKey seasonRowKey, row *sealRow) error {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
@@ -211,16 +206,15 @@ func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, ro
 		unlock()
 		return err
 	}
-	// endSeal waits for the commit even if ctx is done. Therefore the next holder of the board's
-	// sealing lock finds either the new generation or a failed store.
+	// This commit ignores ctx. So the next holder of the board's lock sealing finds either the new
+	// generation or a failed store.
 	return s.commit(context.WithoutCancel(ctx), batch, unlock)
 }
 
-// abandonSeal ends a failed seal and removes the rows of its generation.
 func (s *Store) abandonSeal(seasonKey leaderboard.SeasonKey, rowKey seasonRowKey, generation uint32) {
 	batch := s.db.NewBatch()
 	if batch.DeleteRange(rowKey.finalGeneration(generation), keyAfter(rowKey.kind(dataFinal)), nil) == nil {
-		// If the commit fails, the rows remain until the next seal removes them.
+		// If this commit fails, the next seal removes the rows.
 		_ = s.commit(context.Background(), batch, func() {})
 	}
 	s.sealMu.Lock()
@@ -228,14 +222,13 @@ func (s *Store) abandonSeal(seasonKey leaderboard.SeasonKey, rowKey seasonRowKey
 	delete(s.seals, seasonKey)
 }
 
-// sealBatchBytes is the approximate size of the batches of a seal.
+// The approximate size of a batch.
 const sealBatchBytes = 1 << 20
 
-// writeFinal writes the final standings of all ladders of a season as one generation.
 func (s *Store) writeFinal(ctx context.Context, snapshot *pebble.Snapshot, bd *board, season leaderboard.SeasonID, generation uint32) error {
 	rowKey := makeSeasonRowKey(bd.number, season)
 	batch := s.db.NewBatch()
-	// A seal that a crash interrupted may have left rows of this generation.
+	// An interrupted seal may have left rows of this generation.
 	if err := batch.DeleteRange(rowKey.finalGeneration(generation), keyAfter(rowKey.kind(dataFinal)), nil); err != nil {
 		return err
 	}
@@ -285,8 +278,8 @@ func (s *Store) writeFinal(ctx context.Context, snapshot *pebble.Snapshot, bd *b
 	return s.commit(ctx, batch, func() {})
 }
 
-// ladderRows yields the entries of the ladder that slot names. It starts at the current row of the
-// iterator. When the sequence ends, the iterator is at the first row after the ladder.
+// ladderRows yields the entries of a ladder, from the current row of the iterator. It leaves the
+// iterator at the first row after the ladder.
 func ladderRows(ctx context.Context, it *pebble.Iterator, bd *board, season leaderboard.SeasonID, ladders, slot []byte) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		prefix := append(bytes.Clone(ladders), slot...)

@@ -13,9 +13,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// seasonsUnder returns the seasons that have rows whose keys begin with prefix, ordered by id.
-// The prefix is that of a board or of one season. seasonsUnder leaves out a season whose only rows
-// are states of matches.
+// seasonsUnder returns the seasons with rows under the prefix of a board or a season, ordered by
+// id. It leaves out a season that has only states of matches.
 func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons []leaderboard.SeasonID, err error) {
 	end := keyAfter(prefix)
 	for start := prefix; start != nil; {
@@ -81,8 +80,7 @@ func (s *Store) Season(ctx context.Context, seasonKey leaderboard.SeasonKey) (le
 	return s.seasonOf(bd, seasonKey.Season)
 }
 
-// seasonOf returns the record of a season. If the season is not sealed, the record has the
-// board's current Rules.
+// The record of a season that is not sealed has the board's current Rules.
 func (s *Store) seasonOf(bd *board, season leaderboard.SeasonID) (leaderboard.SeasonRecord, error) {
 	var row sealRow
 	sealed, err := s.getJSON(makeSeasonRowKey(bd.number, season).kind(dataSeal), &row)
@@ -110,18 +108,17 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	return s.removeData(ctx, batch, bd, makeSeasonRowKey(bd.number, seasonKey.Season), onVisible, func() {})
 }
 
-// FinishDeletions implements [leaderboard.Store]. A deletion is one batch, so a
-// crash leaves no deletion unfinished.
+// FinishDeletions implements [leaderboard.Store]. A deletion is one batch, so no deletion is ever
+// unfinished.
 func (s *Store) FinishDeletions(ctx context.Context) error { return ctx.Err() }
 
-// RankChanges implements [leaderboard.Store]. Each start of the process loads the index from
-// the store, so no index lacks a change.
+// RankChanges implements [leaderboard.Store]. The index is loaded at each start of the process, so
+// it lacks no change.
 func (s *Store) RankChanges(ctx context.Context) iter.Seq2[leaderboard.RankChange, error] {
 	return emptySeq[leaderboard.RankChange](ctx)
 }
 
-// FinishRankChange implements [leaderboard.Store]. Every change is complete, so update gets no
-// entries.
+// FinishRankChange implements [leaderboard.Store].
 func (s *Store) FinishRankChange(ctx context.Context, _ leaderboard.RankChange, update func([]leaderboard.Entry) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -129,9 +126,8 @@ func (s *Store) FinishRankChange(ctx context.Context, _ leaderboard.RankChange, 
 	return update(nil)
 }
 
-// setDeleted adds the write of the time of a deletion to the batch. If this time is zero,
-// or if it is not later than the stored time, setDeleted adds nothing. The caller must call
-// the returned function as soon as readers see the batch.
+// setDeleted adds the time of a deletion to the batch, unless it is zero or not later than the
+// stored time. The caller must call onVisible as soon as readers see the batch.
 func (s *Store) setDeleted(batch *pebble.Batch, seasonKey leaderboard.SeasonKey, at time.Time) (onVisible func(), err error) {
 	at = leaderboard.Truncate(at)
 	if at.UnixMicro() <= 0 || !at.After(s.deletionOf(seasonKey)) {
@@ -141,8 +137,8 @@ func (s *Store) setDeleted(batch *pebble.Batch, seasonKey leaderboard.SeasonKey,
 	return func() { s.deleted.Store(seasonKey, at) }, batch.Set(deletedKey(seasonKey), value, nil)
 }
 
-// deletionOf returns the stored time of the last deletion of a season, or zero. With an empty
-// season id, it returns the time for the board.
+// deletionOf returns the time of a season's last deletion, or zero. An empty season id stands for
+// the board.
 func (s *Store) deletionOf(seasonKey leaderboard.SeasonKey) time.Time {
 	value, _ := s.deleted.Load(seasonKey)
 	at, _ := value.(time.Time)

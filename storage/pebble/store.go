@@ -1,6 +1,5 @@
-// Package pebble is the embedded [leaderboard.Store]. It keeps all data durably
-// in one directory of one machine, in a log-structured merge tree
-// (github.com/cockroachdb/pebble). Tests open it on an in-memory file system.
+// Package pebble is the embedded [leaderboard.Store]. It keeps all data durably in one directory,
+// in a log-structured merge tree (github.com/cockroachdb/pebble).
 package pebble
 
 import (
@@ -24,8 +23,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// formatVersion is the version of the key layout and the rows. Open rejects a
-// store of a higher version.
+// formatVersion is the version of the keys and rows. Open rejects a store of a higher version.
 const formatVersion = 2
 
 const (
@@ -36,13 +34,11 @@ const (
 
 // Options are the settings of a store. The zero value is ready to use.
 type Options struct {
-	// FS is the file system that holds the directory: vfs.NewMem() in tests. If
-	// nil, it is the machine's file system.
+	// FS is the file system that holds the directory: by default, the machine's.
 	FS vfs.FS
 	// CacheBytes bounds the memory for cached blocks. The default is 64 MiB.
 	CacheBytes int64
-	// Registerer receives the metrics of the store. If it is nil, the store has no
-	// metrics.
+	// Registerer receives the metrics of the store, unless it is nil.
 	Registerer prometheus.Registerer
 
 	readOnly bool // the store writes nothing, and Open does not create a missing store
@@ -50,48 +46,47 @@ type Options struct {
 
 // Store is a [leaderboard.Store] in a directory. Only one process can open the directory.
 //
-// If a write to the store's files, a flush or a compaction fails, the store has failed:
-// from then on, every write returns [leaderboard.ErrUnavailable]. Reads continue. To
-// write again, restart the process.
+// After a failed write, flush or compaction, every write returns [leaderboard.ErrUnavailable], and
+// reads continue. To write again, restart the process.
 type Store struct {
 	db *pebble.DB
 	fs *guardFS
 
-	boards  atomic.Pointer[catalog] // replaced only by the holder of admin; to remove a board or change its divisions, the caller also holds all stripes
+	boards  atomic.Pointer[catalog] // replaced under the lock admin; to remove a board or change its divisions, the caller also holds all stripes
 	admin   gate                    // held during a change of boards or API keys, and during an erasure
-	stripes [stripes]gate           // a stripe is held during a change of one of its users: see the constant stripes
+	stripes [stripes]gate
 
-	commits  sync.WaitGroup // counts the goroutines that write batches
-	unsynced atomic.Int64   // the number of writes that readers may see, but that may not be durable yet
+	commits  sync.WaitGroup // the goroutines that write batches
+	unsynced atomic.Int64   // writes that readers may see, but that may not be durable yet
 	failOnce sync.Once
 	failed   chan struct{} // closed once the store has failed
 	failErr  error         // set before failed is closed
 
 	sealMu sync.Mutex
-	seals  map[leaderboard.SeasonKey]*seal // seals in progress
+	seals  map[leaderboard.SeasonKey]*seal // in progress
 
-	// deleted maps each SeasonKey to the time.Time of the season's last deletion. A key
-	// with an empty season maps to the time of the board's last deletion.
+	// deleted has the time.Time of each SeasonKey's last deletion. A key without a season stands
+	// for its board.
 	deleted sync.Map
 
 	changesMu sync.Mutex
-	changes   map[string]time.Time // the time of the last change of each season, by changeKey
+	changes   map[string]time.Time // by changeKey
 
 	reservedMu sync.Mutex
-	reserved   map[leaderboard.ResultKey]leaderboard.Reservation // see Reserve
-	purgedAt   time.Time                                         // when Reserve last removed the reservations that had ended
+	reserved   map[leaderboard.ResultKey]leaderboard.Reservation
+	purgedAt   time.Time
 
 	orphanMu sync.Mutex
-	orphans  map[leaderboard.SeasonKey]orphans // the orphan rows of each season that orphanRowsOf or OrphanRows has searched
+	orphans  map[leaderboard.SeasonKey]orphans // of each season that was searched
 }
 
 var _ leaderboard.Store = (*Store)(nil)
 
-// Open opens the store in the directory dir. If the directory is missing or has no files, Open
-// creates the store. Errors: [leaderboard.ErrInvalid] if the name dir is empty, and
-// [leaderboard.ErrFormat] if a newer version of this program wrote the store, or if the
-// directory contains another database. If another process has opened the store, Open returns
-// an error that names this cause.
+// Open opens the store in the directory dir, or creates it if dir is missing or empty. Errors:
+//   - [leaderboard.ErrInvalid] if dir is "".
+//   - [leaderboard.ErrFormat] if a newer version of this program wrote the store, or if dir
+//     contains another database.
+//   - Another error if a process has opened the store.
 func Open(dir string, opts Options) (*Store, error) {
 	if dir == "" {
 		return nil, fmt.Errorf("pebble: open: the name of the directory is empty: %w", leaderboard.ErrInvalid)
@@ -150,14 +145,12 @@ func (s *Store) open(dir string, opts Options) (db *pebble.DB, err error) {
 		MemTableStopWritesThreshold: 4,
 		EventListener: &pebble.EventListener{
 			CompactionEnd: func(info pebble.CompactionInfo) {
-				// guardFS detects only failed writes. A compaction can also fail because
-				// a read fails, for example in a damaged file.
+				// A compaction also fails if it reads damaged data, which guardFS does not detect.
 				if info.Err != nil && !errors.Is(info.Err, pebble.ErrCancelledCompaction) {
-					_ = s.fail(fmt.Errorf("compaction: %w", info.Err)) // the next write returns this error
+					_ = s.fail(fmt.Errorf("compaction: %w", info.Err))
 				}
 			},
-			// If DataCorruption is nil, the engine calls Fatalf on a read of damaged
-			// data. The error that the read returns is enough.
+			// If DataCorruption is nil, the engine calls Fatalf on a read of damaged data.
 			DataCorruption: func(pebble.DataCorruptionInfo) {},
 		},
 	}
@@ -187,9 +180,8 @@ func openError(dir string, fs vfs.FS, err error) error {
 	return errors.Join(err, lock.Close())
 }
 
-// loadState reads the format version, the boards and the times of deletions. If the store is
-// empty or has an older format, loadState writes the format version. If readOnly is true, loadState
-// writes nothing, and an empty store is an error.
+// loadState reads the state that the store keeps in memory. It writes the format version to an
+// empty or older store. With readOnly, it writes nothing, and an empty store is an error.
 func (s *Store) loadState(readOnly bool) error {
 	var version uint64
 	found, err := s.get(keyFormat, func(b []byte) (err error) {
@@ -229,9 +221,8 @@ func (s *Store) loadState(readOnly bool) error {
 	return errors.Join(s.loadBoards(), s.loadDeletions(), s.loadChanges())
 }
 
-// Close closes the store and unlocks the directory. If the store has failed, the
-// directory stays locked until the process ends, because a failed engine cannot always be
-// closed.
+// Close closes the store and unlocks the directory. A failed engine cannot always be closed, so the
+// directory of a failed store stays locked until the process ends.
 func (s *Store) Close() error {
 	if err := s.failure(); err != nil {
 		return err
@@ -252,10 +243,9 @@ func (s *Store) Close() error {
 	}
 }
 
-// Backup copies the store to dir, which must not exist. The copy contains every write
-// that was durable when the caller called Backup. It contains each concurrent write
-// completely or not at all. Where possible, Backup makes hard links of files instead of copies. [Open]
-// can open the copy. Backup also writes the file [ChecksumsFile] to dir.
+// Backup copies the store to dir, which must not exist, and adds the file [ChecksumsFile]. The copy
+// contains every write that was durable at the call, and each concurrent write completely or not at
+// all. Where possible, files are hard links. [Open] can open the copy.
 func (s *Store) Backup(ctx context.Context, dir string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -272,8 +262,7 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	return nil
 }
 
-// get calls decode with the value of a key and reports whether the key exists.
-// The function decode must not keep its argument.
+// get reports whether the key exists. decode must not keep its argument.
 func (s *Store) get(key []byte, decode func([]byte) error) (found bool, err error) {
 	return get(s.db, key, decode)
 }
@@ -289,12 +278,10 @@ func get(r pebble.Reader, key []byte, decode func([]byte) error) (found bool, er
 	return true, errors.Join(decode(value), closer.Close())
 }
 
-// has reports whether the key exists.
 func (s *Store) has(key []byte) (bool, error) {
 	return s.get(key, func([]byte) error { return nil })
 }
 
-// getJSON decodes the value of a key into dst and reports whether the key exists.
 func (s *Store) getJSON(key []byte, dst any) (bool, error) {
 	return s.get(key, func(b []byte) error { return decodeJSON(b, dst) })
 }
@@ -306,7 +293,6 @@ func decodeJSON(b []byte, dst any) error {
 	return nil
 }
 
-// setJSON adds to b a write of src as JSON under key.
 func setJSON(b *pebble.Batch, key []byte, src any) error {
 	value, err := json.Marshal(src)
 	if err != nil {
@@ -315,11 +301,10 @@ func setJSON(b *pebble.Batch, key []byte, src any) error {
 	return b.Set(key, value, nil)
 }
 
-// ctxRows is the number of rows that a scan reads between two checks of its context.
 const ctxRows = 256
 
-// scan calls visit with each row in [lower, upper) until visit returns false or
-// an error. It reads one consistent state of the store.
+// scan calls visit with each row in [lower, upper) until visit returns false or an error. It reads
+// one consistent state of the store.
 func (s *Store) scan(ctx context.Context, lower, upper []byte, visit func(key, value []byte) (bool, error)) error {
 	return scan(ctx, s.db, lower, upper, visit)
 }
@@ -353,8 +338,7 @@ func scan(ctx context.Context, r pebble.Reader, lower, upper []byte, visit func(
 	return nil
 }
 
-// scanRows yields the decoded rows in [lower, upper), from one consistent state of the
-// store. If decode returns ok as false, scanRows skips the row.
+// scanRows reads one consistent state of the store. It skips rows for which decode returns false.
 func scanRows[T any](ctx context.Context, s *Store, lower, upper []byte, decode func(key, value []byte) (row T, ok bool, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		stopped := false
@@ -373,13 +357,10 @@ func scanRows[T any](ctx context.Context, s *Store, lower, upper []byte, decode 
 	}
 }
 
-// firstPage and largestPage are the numbers of rows in the first and the largest page of
-// [pageRows].
 const firstPage, largestPage = 32, 1024
 
-// pageRows yields the decoded rows in [lower, upper). It reads a page of rows, yields them,
-// and then reads the next page from the current state of the store. Unlike scanRows, it
-// keeps no iterator open while the caller works.
+// pageRows reads each page of rows from the current state of the store. Unlike scanRows, it keeps
+// no iterator open while the caller works.
 func pageRows[T any](ctx context.Context, s *Store, lower, upper []byte, decode func(key, value []byte) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var page []T

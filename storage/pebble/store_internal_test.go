@@ -29,7 +29,6 @@ func TestOpen(t *testing.T) {
 		if d := cmp.Diff(want, mustEntry(t, s, "u")); d != "" {
 			t.Errorf("entry (-want +got):\n%s", d)
 		}
-		// The number of a deleted board is never reused.
 		if err := s.DeleteBoard(t.Context(), "b", time.Time{}); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +58,7 @@ func TestOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustClose(t, s)
-		for range 2 { // the first Open is rejected, and must release the directory
+		for range 2 { // The first, rejected Open must release the directory.
 			if _, err := Open("data", Options{FS: fs}); !errors.Is(err, leaderboard.ErrFormat) || !strings.Contains(err.Error(), "start a newer version") {
 				t.Errorf("Open of a newer storage format: error %v, want ErrFormat with advice to start a newer version", err)
 			}
@@ -106,8 +105,6 @@ func TestOpen(t *testing.T) {
 	})
 }
 
-// A backup contains the data that the store had when Backup started. Open opens the backup like
-// any store, and callers can write to the opened store.
 func TestBackup(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, "data", Options{FS: fs})
@@ -132,8 +129,7 @@ func TestBackup(t *testing.T) {
 	mustClose(t, s)
 }
 
-// After Erase and DeleteSeason, no row contains the id of the erased user, and the season has no
-// rows.
+// After Erase, no row contains the user's id. After DeleteSeason, the season has no rows.
 func TestEraseLeavesNoID(t *testing.T) {
 	const user = "somebody@example.org"
 	s := openTest(t)
@@ -147,7 +143,7 @@ func TestEraseLeavesNoID(t *testing.T) {
 	}
 	seal()
 	seal()
-	// Write a row that an interrupted seal could have left behind.
+	// An interrupted seal could have left this row.
 	orphan := makeSeasonRowKey(1, "all").finalUser(9, user)
 	if err := s.db.Set(append(orphan, slotOverall), []byte{1}, pebble.Sync); err != nil {
 		t.Fatal(err)
@@ -158,8 +154,6 @@ func TestEraseLeavesNoID(t *testing.T) {
 	if _, err := s.Erase(t.Context(), user, testEpoch.AddDate(1, 0, 0)); err != nil {
 		t.Fatal(err)
 	}
-	// check fails the test for each row with the user's id, and for each row of another kind that
-	// must be gone.
 	check := func(after string, gone ...byte) {
 		t.Helper()
 		if err := s.scan(t.Context(), nil, nil, func(key, value []byte) (bool, error) {
@@ -178,13 +172,12 @@ func TestEraseLeavesNoID(t *testing.T) {
 	check("DeleteSeason", kindSeasons, kindData)
 }
 
-// A sequence closes its iterator even if its consumer stops early or panics. Entries has
-// no open iterator while its consumer works.
+// A sequence closes its iterator even if its consumer stops early or panics. Entries has no open
+// iterator while its consumer works.
 func TestSequencesReleaseIterators(t *testing.T) {
 	s := openTest(t)
 	mustApply(t, s, testResult("u", "1", 0, 5), testResult("v", "1", 0, 6), testResult("w", "1", 0, 7))
-	// Pebble counts only the open iterators of sstables, its files of sorted rows. Flush writes
-	// the rows from memory to an sstable.
+	// Pebble counts only the open iterators of its sstables. Flush writes the rows to one.
 	if err := s.db.Flush(); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
-// openMem opens an empty store in memory.
 func openMem(t testing.TB) leaderboard.Store {
 	t.Helper()
 	s, err := pebble.Open("data", pebble.Options{FS: vfs.NewMem()})

@@ -13,14 +13,12 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
-// storedSample is an archive that commit c7bc028 wrote. Its folder data is the directory
-// of a store that contains the sample of storagetest.WriteSample, partly in Pebble's
-// tables and partly in its log. Its file answers.jsonl has the answers of that commit to
-// DescribeSample, ExtendSample, and DescribeSample again.
+// storedSample is an archive that commit c7bc028 wrote. Its folder data is a store with the sample
+// of storagetest.WriteSample, partly in Pebble's tables and partly in its log. Its file
+// answers.jsonl has that commit's answers to DescribeSample, ExtendSample, and DescribeSample
+// again.
 const storedSample = "testdata/format1.zip"
 
-// TestStoredDataOpensUnchanged checks that the current code can read and write the
-// directory that an earlier commit wrote, and that it gives the same answers.
 func TestStoredDataOpensUnchanged(t *testing.T) {
 	folder, answers := unzipSample(t)
 	store, err := pebble.Open("data", pebble.Options{FS: folder})
@@ -30,9 +28,8 @@ func TestStoredDataOpensUnchanged(t *testing.T) {
 	checkSample(t, store, answers)
 }
 
-// TestSampleGivesStoredAnswers writes the sample with the current code, and checks that the answers
-// equal the stored answers. If only TestStoredDataOpensUnchanged fails, the current code reads the
-// stored directory incorrectly.
+// If only TestStoredDataOpensUnchanged fails, the current code reads the stored directory
+// incorrectly.
 func TestSampleGivesStoredAnswers(t *testing.T) {
 	_, answers := unzipSample(t)
 	store := openMem(t)
@@ -42,7 +39,7 @@ func TestSampleGivesStoredAnswers(t *testing.T) {
 	checkSample(t, store, answers)
 }
 
-// checkSample compares the answers of a store that holds the sample, and closes the store.
+// checkSample compares the answers of a store with the sample, and closes the store.
 func checkSample(t *testing.T, store leaderboard.Store, want []string) {
 	t.Helper()
 	storagetest.CheckSample(t, store, want)
@@ -51,8 +48,7 @@ func checkSample(t *testing.T, store leaderboard.Store, want []string) {
 	}
 }
 
-// unzipSample returns an in-memory file system with the stored folder, data, and
-// the stored answers.
+// unzipSample returns the archive's folder data in memory, and its answers.
 func unzipSample(t *testing.T) (vfs.FS, []string) {
 	t.Helper()
 	archive, err := zip.OpenReader(storedSample)

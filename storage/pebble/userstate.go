@@ -21,20 +21,19 @@ type userState struct {
 	rowKey seasonRowKey
 
 	row    userRow
-	exists bool              // the store has a row of the user in this season
-	before leaderboard.Entry // the entry at the start of the operation
-	after  leaderboard.Entry // the entry that the operation writes
+	exists bool              // has a row in this season
+	before leaderboard.Entry // at the start of the operation
+	after  leaderboard.Entry // to be written
 
-	records map[leaderboard.MatchID]*leaderboard.Record // the records read so far
-	changed map[leaderboard.MatchID]bool                // the records to write
+	records map[leaderboard.MatchID]*leaderboard.Record // read so far
+	changed map[leaderboard.MatchID]bool                // to be written
 	hasPut  bool                                        // a result is new or replaced, so the entry's version must grow
 
 	stored   []leaderboard.MatchResult // the user's stored results; nil before the second call of recountTally
-	recounts int                       // the number of calls of recountTally so far
+	recounts int                       // calls of recountTally so far
 }
 
-// loadUser reads the state of a user in a season. If the user has no row, the state has the row
-// of a new user.
+// Without a row, the state has the row of a new user.
 func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (*userState, error) {
 	st := &userState{
 		s: s, bd: bd, season: season, user: user, rowKey: makeSeasonRowKey(bd.number, season),
@@ -52,8 +51,7 @@ func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboar
 	return st, nil
 }
 
-// newUserRow returns the first user row of a user in a season of a board. It has no results,
-// but it follows the user's bans and erasure.
+// newUserRow returns a row without results. It follows the user's bans and erasure.
 func (s *Store) newUserRow(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (userRow, error) {
 	var e erasure
 	erased, err := s.get(erasedKey(hashOf(user)), e.decode)
@@ -73,9 +71,8 @@ func (s *Store) newUserRow(bd *board, season leaderboard.SeasonID, user leaderbo
 	return row, err
 }
 
-// rulesOf returns the Rules of a new entry in a season: how many changes of the board's
-// divisions the entry follows. In a sealed season, these are the board's Rules at the time of
-// the seal. Otherwise they are the board's current Rules.
+// rulesOf returns the Rules of a new entry: those at the time of the seal, or the board's current
+// Rules.
 func (s *Store) rulesOf(bd *board, season leaderboard.SeasonID) (int, error) {
 	if bd.Rules() == 0 {
 		return 0, nil
@@ -84,9 +81,8 @@ func (s *Store) rulesOf(bd *board, season leaderboard.SeasonID) (int, error) {
 	return record.Rules, err
 }
 
-// board returns the board with the divisions that the entry follows. If AmendBoard changed the
-// divisions after the caller read st.bd, the row may follow newer divisions than st.bd has. board
-// then uses the current board.
+// board returns the board with the divisions that the entry follows. These may be newer than those
+// of st.bd, if AmendBoard changed them after the caller read st.bd.
 func (st *userState) board() *leaderboard.Board {
 	bd := st.bd
 	if current := st.s.boards.Load().byNumber[bd.number]; st.row.rules > bd.Rules() && current != nil {
@@ -95,14 +91,13 @@ func (st *userState) board() *leaderboard.Board {
 	return bd.WithRules(st.row.rules)
 }
 
-// entry returns the entry that follows from st.row.
 func (st *userState) entry() leaderboard.Entry {
 	e := st.board().Entry(&st.row.tally, st.season, st.user)
 	e.Hidden, e.Version = st.row.hidden, st.row.version
 	return e
 }
 
-// record returns the user's record of a match. It keeps the record in st.records.
+// record keeps the record in st.records.
 func (st *userState) record(match leaderboard.MatchID) (*leaderboard.Record, error) {
 	if rec := st.records[match]; rec != nil {
 		return rec, nil
@@ -121,8 +116,7 @@ func (st *userState) record(match leaderboard.MatchID) (*leaderboard.Record, err
 	return rec, nil
 }
 
-// merge merges r into the record of its match and into the tally. It returns the outcome of r,
-// without Outcome.Entry.
+// The returned outcome has no Entry.
 func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (leaderboard.Outcome, error) {
 	rec, err := st.record(r.Match)
 	if err != nil {
@@ -160,8 +154,8 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 	return d.Outcome(before, b.RankKey(&st.row.tally)), nil
 }
 
-// recountTally computes the tally from all results of the user. The second call in an operation
-// keeps the stored results in memory, so that later calls do not read them again.
+// recountTally computes the tally from all results. The second call keeps the stored results in
+// memory for later calls.
 func (st *userState) recountTally(ctx context.Context) (err error) {
 	if st.recounts++; st.recounts == 2 && st.exists {
 		for r, err := range st.s.results(ctx, st.bd, st.season, st.user) {
@@ -175,8 +169,7 @@ func (st *userState) recountTally(ctx context.Context) (err error) {
 	return err
 }
 
-// results yields all results of the user. A record in st.records replaces the stored
-// record of the same match.
+// A record in st.records replaces the stored record of the same match.
 func (st *userState) results(ctx context.Context) iter.Seq2[leaderboard.MatchResult, error] {
 	return func(yield func(leaderboard.MatchResult, error) bool) {
 		for _, rec := range st.records {
@@ -208,9 +201,7 @@ func (st *userState) results(ctx context.Context) iter.Seq2[leaderboard.MatchRes
 	}
 }
 
-// finish computes the entry after all merges. It returns the change of the entry, and a
-// function that adds the changed rows to the batch. applyUser calls this function only after
-// it has finished the states of all seasons.
+// The returned function adds the changed rows to the batch.
 func (st *userState) finish(batch *pebble.Batch) (leaderboard.Change, func() error) {
 	if st.hasPut {
 		st.row.version++
@@ -219,8 +210,6 @@ func (st *userState) finish(batch *pebble.Batch) (leaderboard.Change, func() err
 	return leaderboard.Change{Before: st.before, After: st.after}, func() error { return st.write(batch) }
 }
 
-// write adds the changed rows to the batch: records, the user row, ladder rows and the season
-// note.
 func (st *userState) write(batch *pebble.Batch) error {
 	if len(st.changed) == 0 {
 		return nil
@@ -246,8 +235,7 @@ func (st *userState) write(batch *pebble.Batch) error {
 	return nil
 }
 
-// writeEntry adds the write of the user row to the batch. It also replaces the ladder rows of
-// st.before with those of st.after.
+// writeEntry writes the user row and replaces the ladder rows of st.before with those of st.after.
 func (st *userState) writeEntry(batch *pebble.Batch) error {
 	row, err := st.row.append(nil)
 	if err != nil {
@@ -259,8 +247,6 @@ func (st *userState) writeEntry(batch *pebble.Batch) error {
 	return replaceRows(batch, st.bd.placements(st.rowKey, &st.before), st.bd.placements(st.rowKey, &st.after))
 }
 
-// replaceRows replaces old rows with new rows. It adds to the batch the write of each new row. It
-// also adds the removal of each old row, unless a new row has the same key.
 func replaceRows(batch *pebble.Batch, oldRows, newRows []placement) error {
 	for _, old := range oldRows {
 		if slices.ContainsFunc(newRows, func(p placement) bool { return string(p.key) == string(old.key) }) {
