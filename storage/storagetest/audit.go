@@ -8,8 +8,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// appendAct appends an act that concerns a user. If user is empty, the act concerns no
-// user.
+// An empty user means that the act concerns no user.
 func (f *fixture) appendAct(id string, at time.Time, user leaderboard.UserID) leaderboard.Act {
 	f.Helper()
 	a := leaderboard.Act{
@@ -20,7 +19,6 @@ func (f *fixture) appendAct(id string, at time.Time, user leaderboard.UserID) le
 	return a
 }
 
-// actsAfter returns the acts after a key.
 func (f *fixture) actsAfter(after leaderboard.ActKey) []leaderboard.Act {
 	f.Helper()
 	acts, err := collect(f.Acts(f.ctx, after))

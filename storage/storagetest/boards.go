@@ -101,9 +101,8 @@ var boardTests = []test{
 	{"concurrent amendments do not undo each other", func(f *fixture) {
 		original := *f.create(sumBoard("b"))
 		const amendments = 5
-		// Each setting has one writer. When a writer amends the board, the board must
-		// contain the writer's previous amendment. It may also contain the amendment
-		// that the writer is making, because a store may apply an amendment twice, for
+		// Each setting has one writer, which must find its previous amendment in the board. It may
+		// also find its current amendment, because a store may apply an amendment twice, for
 		// example after a lost answer.
 		settings := []struct {
 			get func(*leaderboard.Board) string
@@ -222,7 +221,7 @@ var boardTests = []test{
 		f.equal("ladder", users("u"), f.ladder(s1, ""))
 		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", deletedAt))
 		recreated := bestBoard("b")
-		recreated.CreatedAt = deletedAt.Add(-time.Minute) // the time of a creation must not cause rejections
+		recreated.CreatedAt = deletedAt.Add(-time.Minute) // the time of creation must not cause rejections
 		b = f.create(recreated)
 		check("after the deletion of a board", b, "s1", "s2", "s3")
 		f.checkNoData(recreated)

@@ -18,7 +18,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// diff returns an error that shows the difference of want and got, or nil if they are equal.
 func diff(subject string, want, got any) error {
 	if d := gocmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 		return fmt.Errorf("%s (-want +got):\n%s", subject, d)
@@ -38,8 +37,8 @@ func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	return out, nil
 }
 
-// checkKey checks the score and the tie-breakers in a user's rank key against want, the model's
-// line. If the user has no entry, want is nil and key must be empty.
+// checkKey compares a rank key with the model's line: nil if the user has no entry, and then key
+// must be empty.
 func (p *replay) checkKey(want *line, board leaderboard.BoardID, key leaderboard.RankKey) error {
 	if want == nil || key == "" {
 		if want != nil || key != "" {
@@ -55,9 +54,8 @@ func (p *replay) checkKey(want *line, board leaderboard.BoardID, key leaderboard
 		for _, after := range []time.Duration{0, b.HalfLife / 3, 10 * b.HalfLife} {
 			at := micros(epoch.Add(after))
 			score, exact := b.ScoreOf(key, at), want.scoreAt(at, b.HalfLife)
-			// The score is rounded, so it differs from the exact score by at most 1/2. slack allows for
-			// errors of the computation before the rounding, and for terms that are too old to affect the
-			// score.
+			// The score is rounded, so the difference is at most 1/2. slack allows for errors
+			// before the rounding, and for terms that are too old to affect the score.
 			d := newFloat().Sub(newFloat().SetInt64(int64(score)), exact)
 			slack := newFloat().SetMantExp(newFloat().Quo(want.greatest, twoTo(at, b.HalfLife)), -100)
 			limit := slack.Add(slack, newFloat().SetFloat64(0.5))
@@ -72,8 +70,8 @@ func (p *replay) checkKey(want *line, board leaderboard.BoardID, key leaderboard
 	return diff(fmt.Sprintf("tie-breakers of %q", user), want.ties, b.TieBreakersOf(key))
 }
 
-// checkEntry compares e, the store's entry of a user, with the entry in the model. An
-// empty e.Key means that the store has no entry of the user.
+// checkEntry compares the store's entry e with the model. An empty e.Key means that the store has
+// no entry.
 func (p *replay) checkEntry(s leaderboard.SeasonKey, user leaderboard.UserID, e leaderboard.Entry) error {
 	b := p.model.boards[s.Board]
 	want := p.model.line(s, user)
@@ -106,8 +104,6 @@ func (p *replay) checkEntry(s leaderboard.SeasonKey, user leaderboard.UserID, e 
 	return nil
 }
 
-// compareAll calls every reading method of the store and compares the answers with the
-// model.
 func (p *replay) compareAll() error {
 	boards, err := p.store.Boards(p.ctx)
 	if err != nil {
@@ -164,8 +160,7 @@ func (p *replay) compareAll() error {
 	return nil
 }
 
-// compareBans compares the sequences of Bans and BansEnding with the model. It calls Bans
-// from the beginning, and after the key of each ban.
+// compareBans also calls Bans with the key of each ban.
 func (p *replay) compareBans() error {
 	all, err := collect(p.store.Bans(p.ctx, leaderboard.BanKey{}))
 	if err != nil {
@@ -292,8 +287,7 @@ func (p *replay) compareSeason(s leaderboard.SeasonKey) error {
 	return p.compareFinal(s)
 }
 
-// compareLadder checks that a ladder contains the entries that the model expects, in
-// standing order.
+// compareLadder checks the entries of a ladder and their order.
 func (p *replay) compareLadder(l leaderboard.Ladder, ladder []leaderboard.Entry, entries map[leaderboard.UserID]leaderboard.Entry) error {
 	b := p.model.boards[l.Board]
 	want := p.model.ladder(l)
@@ -403,8 +397,7 @@ func (p *replay) compareFinal(s leaderboard.SeasonKey) error {
 	return nil
 }
 
-// compareFinalReads compares the answers of FinalLookup, FinalAround and FinalAfter with want, the
-// final standings of a ladder. It asks FinalAround and FinalAfter about a few of the users.
+// compareFinalReads checks FinalLookup, and for a few users also FinalAround and FinalAfter.
 func (p *replay) compareFinalReads(l leaderboard.Ladder, want []leaderboard.Standing) error {
 	var users []leaderboard.UserID
 	var places []leaderboard.Standing
@@ -431,8 +424,8 @@ func (p *replay) compareFinalReads(l leaderboard.Ladder, want []leaderboard.Stan
 		for last+1 < len(want) && want[last+1].Ranks.Ordinal <= st.Ranks.Ordinal+2 {
 			last++
 		}
-		// NotWorse counts erased users too. They may have had the positions after the last
-		// standing with this rank key.
+		// NotWorse counts erased users too. They may have had the positions after the last standing
+		// with this rank key.
 		notWorse, worse := st.Ranks.Ordinal, int64(math.MaxInt64)
 		for _, o := range want[i:] {
 			if o.Key == st.Key {
@@ -469,7 +462,7 @@ func (p *replay) compareFinalReads(l leaderboard.Ladder, want []leaderboard.Stan
 	return nil
 }
 
-// finalStanding returns a user's final standing, or [leaderboard.ErrEntryNotFound].
+// finalStanding returns [leaderboard.ErrEntryNotFound] if the user has no final standing.
 func finalStanding(ctx context.Context, store leaderboard.Store, l leaderboard.Ladder, user leaderboard.UserID) (leaderboard.Standing, error) {
 	got, _, err := store.FinalLookup(ctx, l, []leaderboard.UserID{user})
 	if err == nil && got[0].Key == "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// fixture is a running test and its store. The methods that call the store end the test if
-// the store returns an unexpected error.
+// fixture is a running test and its store. Its methods end the test if the store returns an
+// unexpected error.
 type fixture struct {
 	*testing.T
 	leaderboard.Store
@@ -22,14 +22,13 @@ type fixture struct {
 	clock  time.Time // the time of the latest result
 }
 
-// rows returns the number of rows that a test writes: n, reduced by Sizes.RowsDivisor.
+// rows returns n, reduced by Sizes.RowsDivisor.
 func (f *fixture) rows(n int) int { return max(n/f.sizes.RowsDivisor, min(n, 30)) }
 
-// rounds returns the number of rounds of concurrent calls in a test: n, reduced by
-// Sizes.RoundsDivisor.
+// rounds returns n, reduced by Sizes.RoundsDivisor.
 func (f *fixture) rounds(n int) int { return max(n/f.sizes.RoundsDivisor, 2) }
 
-// ok checks that err is nil. Otherwise, it ends the test.
+// ok ends the test if err is not nil.
 func (f *fixture) ok(subject string, err error) {
 	f.Helper()
 	if err != nil {
@@ -37,7 +36,7 @@ func (f *fixture) ok(subject string, err error) {
 	}
 }
 
-// wantErr checks that err wraps want. Otherwise, it marks the test as failed.
+// wantErr marks the test as failed if err does not wrap want.
 func (f *fixture) wantErr(subject string, err, want error) {
 	f.Helper()
 	if !errors.Is(err, want) {
@@ -45,7 +44,7 @@ func (f *fixture) wantErr(subject string, err, want error) {
 	}
 }
 
-// equal checks that got equals want. Otherwise, it ends the test.
+// equal ends the test if want and got differ.
 func (f *fixture) equal(subject string, want, got any) {
 	f.Helper()
 	if err := diff(subject, want, got); err != nil {
@@ -53,8 +52,7 @@ func (f *fixture) equal(subject string, want, got any) {
 	}
 }
 
-// replaceBy returns an argument for AmendBoard: a function that replaces the whole board by the
-// given board.
+// replaceBy returns an argument for AmendBoard that replaces the whole board.
 func replaceBy(board leaderboard.Board) func(*leaderboard.Board) error {
 	return func(b *leaderboard.Board) error {
 		*b = board
@@ -62,12 +60,11 @@ func replaceBy(board leaderboard.Board) func(*leaderboard.Board) error {
 	}
 }
 
-// sumBoard returns a Sum board without a schedule.
 func sumBoard(id leaderboard.BoardID) leaderboard.Board {
 	return leaderboard.Board{ID: id, Policy: leaderboard.Sum, CreatedAt: epoch}
 }
 
-// bestBoard returns a Best board with two seasons and the divisions gender and country.
+// bestBoard returns a Best board with the seasons s1 and s2 and the divisions gender and country.
 func bestBoard(id leaderboard.BoardID) leaderboard.Board {
 	return leaderboard.Board{ID: id, Policy: leaderboard.Best, CreatedAt: epoch, Divisions: []string{"gender", "country"},
 		Season: leaderboard.Schedule{Kind: leaderboard.Explicit, Grace: grace, Windows: []leaderboard.Season{
@@ -76,7 +73,6 @@ func bestBoard(id leaderboard.BoardID) leaderboard.Board {
 		}}}
 }
 
-// firstSeason returns b's first season.
 func firstSeason(b *leaderboard.Board) leaderboard.SeasonKey {
 	if len(b.Season.Windows) > 0 {
 		return leaderboard.SeasonKey{Board: b.ID, Season: b.Season.Windows[0].ID}
@@ -84,12 +80,10 @@ func firstSeason(b *leaderboard.Board) leaderboard.SeasonKey {
 	return leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}
 }
 
-// secondSeason returns b's second season.
 func secondSeason(b *leaderboard.Board) leaderboard.SeasonKey {
 	return leaderboard.SeasonKey{Board: b.ID, Season: b.Season.Windows[1].ID}
 }
 
-// create creates a board and returns the stored board.
 func (f *fixture) create(b leaderboard.Board) *leaderboard.Board {
 	f.Helper()
 	f.ok("CreateBoard", f.CreateBoard(f.ctx, b))
@@ -98,8 +92,8 @@ func (f *fixture) create(b leaderboard.Board) *leaderboard.Board {
 	return &b
 }
 
-// result returns a result in b's first season. It advances the clock by one second, and gives
-// the result this time.
+// result returns a result in b's first season. It advances the clock by one second, to the time of
+// the result.
 func (f *fixture) result(b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID, revision int64, score leaderboard.Score) leaderboard.MatchResult {
 	f.clock = f.clock.Add(time.Second)
 	r := leaderboard.MatchResult{Revision: revision, Score: score, AchievedAt: f.clock, ReceivedAt: f.clock}
@@ -110,15 +104,13 @@ func (f *fixture) result(b *leaderboard.Board, user leaderboard.UserID, match le
 	return r
 }
 
-// retraction returns the retraction of a match.
 func (f *fixture) retraction(b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID, revision int64) leaderboard.MatchResult {
 	r := f.result(b, user, match, revision, 0)
 	r.Retracted = true
 	return r
 }
 
-// withAttributes returns r with other attributes. The arguments are the name and the value
-// of the first attribute, then the name and the value of the second, and so on.
+// withAttributes returns r with other attributes: name, value, name, value, and so on.
 func withAttributes(r leaderboard.MatchResult, attributes ...string) leaderboard.MatchResult {
 	r.Attributes = map[string]string{}
 	for i := 0; i < len(attributes); i += 2 {
@@ -127,20 +119,17 @@ func withAttributes(r leaderboard.MatchResult, attributes ...string) leaderboard
 	return r
 }
 
-// inSeason returns r with another season.
 func inSeason(season leaderboard.SeasonID, r leaderboard.MatchResult) leaderboard.MatchResult {
 	r.Season = season
 	return r
 }
 
-// inSecondSeason returns r with an event time in the second season of bestBoard. It does not
-// change r.Season.
+// inSecondSeason changes the event time of r but not r.Season.
 func inSecondSeason(r leaderboard.MatchResult) leaderboard.MatchResult {
 	r.AchievedAt = epoch.AddDate(0, 0, 12)
 	return r
 }
 
-// apply applies results. It ends the test if an outcome has an error.
 func (f *fixture) apply(b *leaderboard.Board, results ...leaderboard.MatchResult) leaderboard.ApplyReport {
 	f.Helper()
 	report, err := f.Apply(f.ctx, b, results)
@@ -154,8 +143,7 @@ func (f *fixture) apply(b *leaderboard.Board, results ...leaderboard.MatchResult
 	return report
 }
 
-// setBanned bans a user on every board or lifts this ban. It returns the changes ordered by
-// season.
+// setBanned sets or lifts a user's ban on every board. It returns the changes ordered by season.
 func (f *fixture) setBanned(user leaderboard.UserID, banned bool) []leaderboard.Change {
 	f.Helper()
 	changes, err := f.SetBan(f.ctx, leaderboard.Ban{User: user, Banned: banned, Reason: "cheats", At: f.clock})
@@ -164,8 +152,8 @@ func (f *fixture) setBanned(user leaderboard.UserID, banned bool) []leaderboard.
 	return changes
 }
 
-// banOn returns a user's ban on a board, as UserBans returns it. If board is empty, banOn
-// returns the ban on every board. If UserBans does not return such a ban, Banned is false.
+// banOn returns a user's ban on a board, or on every board if board is empty. Without such a ban,
+// Banned is false.
 func (f *fixture) banOn(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
 	f.Helper()
 	bans, err := f.UserBans(f.ctx, user)
@@ -178,7 +166,6 @@ func (f *fixture) banOn(user leaderboard.UserID, board leaderboard.BoardID) lead
 	return leaderboard.Ban{User: user, Board: board}
 }
 
-// setBan calls SetBan and returns the changes.
 func (f *fixture) setBan(ban leaderboard.Ban) []leaderboard.Change {
 	f.Helper()
 	changes, err := f.SetBan(f.ctx, ban)
@@ -186,7 +173,6 @@ func (f *fixture) setBan(ban leaderboard.Ban) []leaderboard.Change {
 	return changes
 }
 
-// erase erases a user, and returns the changes ordered by season.
 func (f *fixture) erase(user leaderboard.UserID, at time.Time) []leaderboard.Change {
 	f.Helper()
 	changes, err := f.Erase(f.ctx, user, at)
@@ -206,12 +192,11 @@ func (f *fixture) populate(b *leaderboard.Board) {
 	f.ok("Seal", err)
 }
 
-// finalStanding returns a user's final standing, or [leaderboard.ErrEntryNotFound].
 func (f *fixture) finalStanding(l leaderboard.Ladder, user leaderboard.UserID) (leaderboard.Standing, error) {
 	return finalStanding(f.ctx, f.Store, l, user)
 }
 
-// entry returns a user's entry. Its Key is empty if the user has no entry.
+// The returned Key is empty if the user has no entry.
 func (f *fixture) entry(s leaderboard.SeasonKey, user leaderboard.UserID) leaderboard.Entry {
 	f.Helper()
 	e, err := f.Entry(f.ctx, s, user)
@@ -246,11 +231,9 @@ func (f *fixture) ladder(s leaderboard.SeasonKey, division string) []leaderboard
 	return users
 }
 
-// users returns its arguments as a slice.
 func users(ids ...leaderboard.UserID) []leaderboard.UserID { return ids }
 
-// checkNoData checks that the store has no data of b's first season that populate could have
-// written.
+// checkNoData checks that nothing is left of what populate writes.
 func (f *fixture) checkNoData(b leaderboard.Board) {
 	f.Helper()
 	s := firstSeason(&b)

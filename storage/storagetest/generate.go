@@ -10,26 +10,23 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A writer picks values from these lists. A store with a faulty layout of keys would confuse
-// some of the ids, or sort them incorrectly.
+// A store with a faulty layout of keys would confuse some of these ids, or sort them incorrectly.
 var (
-	userPool = []leaderboard.UserID{"a", "aa", "a b", "b", "é", "a:b/c%", "\U0001F600", leaderboard.UserID(strings.Repeat("z", leaderboard.MaxIDBytes)), "~"}
-	matches  = []leaderboard.MatchID{"1", "10", "2", "m/é", "x", leaderboard.MatchID(strings.Repeat("q", leaderboard.MaxIDBytes))}
-	values   = []string{"F", "M", "x:y", "é", `F+\`}
-	// divisions are the divisions of boards.
+	userPool  = []leaderboard.UserID{"a", "aa", "a b", "b", "é", "a:b/c%", "\U0001F600", leaderboard.UserID(strings.Repeat("z", leaderboard.MaxIDBytes)), "~"}
+	matches   = []leaderboard.MatchID{"1", "10", "2", "m/é", "x", leaderboard.MatchID(strings.Repeat("q", leaderboard.MaxIDBytes))}
+	values    = []string{"F", "M", "x:y", "é", `F+\`}
 	divisions = [][]string{nil, {"gender"}, {"country", "gender"}, {"gender", "country+gender"}}
 	points    = []leaderboard.Score{0, 0, 1, 1, 2, 3, 5, 10, -1, -4}
 )
 
-// writer generates the steps of a history.
 type writer struct {
 	rng    *rand.Rand
 	users  []leaderboard.UserID
-	sent   []leaderboard.MatchResult // all results generated so far
-	bans   []leaderboard.Ban         // all bans generated so far
+	sent   []leaderboard.MatchResult // all generated results
+	bans   []leaderboard.Ban         // all generated bans
 	clock  time.Time                 // the time of the latest call of tick
-	large  bool                      // whether some scores are as large as ±2^53
-	closes bool                      // whether some results arrive about when their season closes
+	large  bool                      // some scores are as large as ±2^53
+	closes bool                      // some results arrive about when their season closes
 }
 
 const grace = 30 * 24 * time.Hour
@@ -38,7 +35,7 @@ func (w *writer) chance(percent int) bool { return w.rng.IntN(100) < percent }
 
 func pick[T any](rng *rand.Rand, list []T) T { return list[rng.IntN(len(list))] }
 
-// tick advances the clock by at most one second and returns the new time.
+// tick advances the clock by at most one second.
 func (w *writer) tick() time.Time {
 	w.clock = w.clock.Add(time.Duration(1+w.rng.IntN(1_000_000)) * time.Microsecond)
 	return w.clock
@@ -52,8 +49,7 @@ func newWriter(rng *rand.Rand) *writer {
 	return w
 }
 
-// newBoard generates a board. If bounded is false, the board accepts every score: it has
-// neither a Floor nor a MaxScore.
+// If bounded is false, the board has neither a Floor nor a MaxScore.
 func (w *writer) newBoard(id leaderboard.BoardID, bounded bool) leaderboard.Board {
 	b := leaderboard.Board{
 		ID: id, Order: leaderboard.Order(w.rng.IntN(2)), Policy: leaderboard.Policy(w.rng.IntN(4)),
@@ -90,8 +86,8 @@ func (w *writer) newBoard(id leaderboard.BoardID, bounded bool) leaderboard.Boar
 	return b
 }
 
-// newResult generates a result: a new result, or a repetition, correction, conflict or retraction
-// of a previous result.
+// newResult generates a new result, or a repetition, correction, conflict or retraction of a
+// previous one.
 func (w *writer) newResult(b *leaderboard.Board) leaderboard.MatchResult {
 	var earlier []leaderboard.MatchResult
 	for _, r := range w.sent {
@@ -103,7 +99,7 @@ func (w *writer) newResult(b *leaderboard.Board) leaderboard.MatchResult {
 	if len(earlier) > 0 {
 		old := pick(w.rng, earlier)
 		switch n := w.rng.IntN(100); {
-		case n < 40: // a new result; by chance, a previous result may have the same key
+		case n < 40: // a new result; by chance, its key may not be new
 		case n < 55: // repeated
 			received := r.ReceivedAt
 			if r = old; w.chance(70) {
@@ -115,7 +111,7 @@ func (w *writer) newResult(b *leaderboard.Board) leaderboard.MatchResult {
 		case n < 70: // corrected
 			r.ResultKey, r.Revision = old.ResultKey, old.Revision+1
 			r.AchievedAt = w.randomTime(b, r.Season)
-		case n < 80: // other content with the revision of a previous result
+		case n < 80: // in conflict with a previous result
 			r.ResultKey, r.Revision = old.ResultKey, old.Revision
 			r.AchievedAt = w.randomTime(b, r.Season)
 		default: // retracted
@@ -127,7 +123,6 @@ func (w *writer) newResult(b *leaderboard.Board) leaderboard.MatchResult {
 	return r
 }
 
-// unrelatedResult generates a result that does not depend on the previous results.
 func (w *writer) unrelatedResult(b *leaderboard.Board) leaderboard.MatchResult {
 	r := leaderboard.MatchResult{
 		ResultKey: leaderboard.ResultKey{User: pick(w.rng, w.users), Match: pick(w.rng, matches), SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}},
@@ -180,8 +175,7 @@ func (w *writer) unrelatedResult(b *leaderboard.Board) leaderboard.MatchResult {
 	return r
 }
 
-// randomTime returns a time in a season. It often returns one of six times, so that ties
-// occur.
+// randomTime returns a time in a season, often one of six times, so that ties occur.
 func (w *writer) randomTime(b *leaderboard.Board, season leaderboard.SeasonID) time.Time {
 	start := epoch
 	for _, win := range b.Season.Windows {
@@ -198,13 +192,10 @@ func (w *writer) randomTime(b *leaderboard.Board, season leaderboard.SeasonID) t
 	return start.Add(time.Duration(w.rng.Int64N((10 * 24 * time.Hour).Microseconds())) * time.Microsecond)
 }
 
-// banEnd returns an end for a ban. banEnd(0) is the earliest end that the tests use, and
-// banEnd(n) is n days later. All ends are in the future, because the service refuses other
-// ends.
+// banEnd returns the end of a ban. Larger n mean later ends, in days.
 func banEnd(n int) time.Time { return time.Date(2200, 1, 1+n, 0, 0, 0, 0, time.UTC) }
 
-// newBan generates a ban or a lifted ban, on a board or on every board. Sometimes it returns
-// a ban that it returned before.
+// newBan generates a ban or a lifted ban. Sometimes it returns an earlier one.
 func (w *writer) newBan(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
 	if len(w.bans) > 0 && w.chance(25) {
 		return pick(w.rng, w.bans)
@@ -224,7 +215,6 @@ func (w *writer) newBan(user leaderboard.UserID, board leaderboard.BoardID) lead
 	return b
 }
 
-// generate returns a random history.
 func generate(rng *rand.Rand) []op {
 	w := newWriter(rng)
 	var history []op
@@ -252,7 +242,7 @@ func generate(rng *rand.Rand) []op {
 			for range 1 + rng.IntN(8) {
 				o.results = append(o.results, w.newResult(&b))
 			}
-		case n < 65: // a replay of all results that the history sent to the board
+		case n < 65: // a replay of all results of the board
 			o.kind = opApply
 			for _, r := range w.sent {
 				if r.Board == id {
@@ -298,8 +288,8 @@ func generate(rng *rand.Rand) []op {
 	return history
 }
 
-// generateOrderFree returns a random history with one board. Other results never cause the store to
-// refuse a result of this history. So the order of the results must not affect the entries.
+// generateOrderFree returns a random history in which no result causes the refusal of another one.
+// So the order of the results must not affect the entries.
 func generateOrderFree(rng *rand.Rand) []op {
 	w := newWriter(rng)
 	w.large, w.closes = false, false

@@ -17,20 +17,17 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// historiesVariable names the environment variable that sets the number of histories.
 const historiesVariable = "LEADERBOARD_HISTORIES"
 
-// epoch is the time at which the first season in the tests starts.
+// epoch is the start of the first season in the tests.
 var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-// RunHistories plays random histories. A history is a sequence of calls of a store. After
-// some of the calls, and at the end of a history, RunHistories compares all data of the
-// store with a naive model. Each call of newStore must return an empty store. RunHistories
-// closes the store.
+// RunHistories plays random histories of calls of a store, and compares all data of the store with
+// a naive model. Each call of newStore must return an empty store, which RunHistories closes.
 //
-// If a history fails, RunHistories shortens the history, and prints it with the command
-// that repeats it. The environment variable LEADERBOARD_HISTORIES sets the number of
-// histories, and LEADERBOARD_TEST_SEED sets the seed of the first history.
+// If a history fails, RunHistories shortens it and prints it with the command that repeats it. The
+// environment variable LEADERBOARD_HISTORIES sets the number of histories. LEADERBOARD_TEST_SEED
+// sets the seed of the first one.
 func RunHistories(t *testing.T, newStore func(testing.TB) leaderboard.Store, sizes Sizes) {
 	n := sizes.withDefaults().Histories
 	if text := os.Getenv(historiesVariable); text != "" {
@@ -61,7 +58,6 @@ func RunHistories(t *testing.T, newStore func(testing.TB) leaderboard.Store, siz
 	}
 }
 
-// kind is the kind of an operation.
 type kind int
 
 const (
@@ -81,8 +77,7 @@ const (
 	opCompare
 )
 
-// op is one step of a history. No step needs another step: without some of its steps, a
-// history is still valid.
+// op is one step of a history. Without some of its steps, a history is still valid.
 type op struct {
 	kind    kind
 	board   leaderboard.Board // the new board, the amended board, or the board of the results
@@ -151,9 +146,8 @@ func runHistory(t testing.TB, newStore func(testing.TB) leaderboard.Store, histo
 	return p.compareAll()
 }
 
-// runShuffled plays a history of generateOrderFree. Then it applies the same results to
-// three new stores, in different orders and batches. The entries in these stores must be
-// equal.
+// runShuffled plays a history of generateOrderFree. Then it applies the same results in different
+// orders and batches to three new stores, whose entries must be equal.
 func runShuffled(t testing.TB, newStore func(testing.TB) leaderboard.Store, history []op, seed uint64) (err error) {
 	if err := runHistory(t, newStore, history); err != nil {
 		return err
@@ -197,8 +191,8 @@ func runShuffled(t testing.TB, newStore func(testing.TB) leaderboard.Store, hist
 	return nil
 }
 
-// addEntries reads all entries of the seasons of the results, and adds them to the map.
-// It sets their versions to 0, because versions depend on the order of the results.
+// addEntries adds all entries of the seasons of the results to the map. It clears their versions,
+// which depend on the order of the results.
 func addEntries(ctx context.Context, store leaderboard.Store, results []leaderboard.MatchResult, entries map[leaderboard.ResultKey]leaderboard.Entry) error {
 	seasons := map[leaderboard.SeasonKey]bool{}
 	for _, r := range results {
@@ -216,9 +210,8 @@ func addEntries(ctx context.Context, store leaderboard.Store, results []leaderbo
 	return nil
 }
 
-// shrink shortens a failing history. It removes steps, then single results of the
-// remaining steps, as long as the history still fails. It returns the shortened history
-// and its error.
+// shrink removes steps of a failing history, then single results, as long as the history still
+// fails. It returns the error of the shortened history.
 func shrink(history []op, err error, run func([]op) error) ([]op, error) {
 	budget := 500
 	fails := func(h []op) bool {
@@ -245,9 +238,8 @@ func shrink(history []op, err error, run func([]op) error) ([]op, error) {
 	return history, err
 }
 
-// reduce returns a short subsequence of the list that still fails. It tries to remove
-// halves of the list, then quarters and so on. This is delta debugging: Zeller and
-// Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", IEEE TSE 2002.
+// reduce returns a short subsequence of the list that still fails. This is delta debugging: Zeller
+// and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", IEEE TSE 2002.
 func reduce[T any](list []T, fails func([]T) bool) []T {
 	for size := (len(list) + 1) / 2; size > 0; {
 		smaller := false

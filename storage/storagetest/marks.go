@@ -6,8 +6,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// marks returns all marks of the store. The map counts the marks that are equal except for their
-// ids. Its keys have no ids.
+// marks returns all marks of the store, and the number of marks that are equal without their ids.
 func (f *fixture) marks() (marks []leaderboard.FinalMark, count map[leaderboard.FinalMark]int) {
 	f.Helper()
 	marks, err := collect(f.FinalMarks(f.ctx))

@@ -16,8 +16,7 @@ func matchBoard() leaderboard.Board {
 	return b
 }
 
-// setVoids sets the Voids of match m and of its results. The match is void if the number is
-// odd.
+// setVoids sets the Voids of match m and of its results.
 func (f *fixture) setVoids(b *leaderboard.Board, voids int64) leaderboard.ApplyReport {
 	f.Helper()
 	key := leaderboard.MatchKey{SeasonKey: firstSeason(b), Match: "m"}

@@ -11,22 +11,18 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// model is a naive store: it keeps plain lists and computes every answer from all data.
-// It has its own code for every rule of the contract, so it does not repeat the faults of the
-// tested code.
+// model is a naive store that computes every answer from all data. It has its own code for every
+// rule of the contract, so it does not repeat the faults of the tested code.
 type model struct {
-	boards map[leaderboard.BoardID]leaderboard.Board
-	// records holds the records of all users in all seasons.
+	boards  map[leaderboard.BoardID]leaderboard.Board
 	records map[leaderboard.ResultKey]*leaderboard.Record
 	matches map[leaderboard.MatchKey]leaderboard.MatchState
 	bans    map[leaderboard.BanKey]leaderboard.Ban
 	erased  map[leaderboard.UserID]time.Time
-	deleted map[leaderboard.SeasonKey]time.Time // an empty season in the key means that the board was deleted
+	deleted map[leaderboard.SeasonKey]time.Time // an empty season stands for the board
 	sealed  map[leaderboard.SeasonKey]*sealedSeason
 }
 
-// A sealedSeason is the record of a sealed season and the final standings of each of its
-// ladders.
 type sealedSeason struct {
 	record    leaderboard.SeasonRecord
 	divisions []string // the divisions of the board when the season was sealed
@@ -53,8 +49,7 @@ type wantOutcome struct {
 	stands   bool // of two results in conflict, the new one stands
 }
 
-// apply applies a result and returns its outcome. If a result of the match is stored then, apply
-// sets its Voids to those of the match.
+// apply applies a result and gives the stored result the Voids of its match.
 func (m *model) apply(r leaderboard.MatchResult) wantOutcome {
 	o := m.applyContent(r)
 	if rec := m.records[r.ResultKey]; rec != nil && rec.Result != nil {
@@ -65,12 +60,10 @@ func (m *model) apply(r leaderboard.MatchResult) wantOutcome {
 	return o
 }
 
-// matchKey returns the key of the match of a result.
 func matchKey(r *leaderboard.MatchResult) leaderboard.MatchKey {
 	return leaderboard.MatchKey{SeasonKey: r.SeasonKey, Match: r.Match}
 }
 
-// setVoids sets the Voids of a match and of all its results.
 func (m *model) setVoids(state leaderboard.MatchState) {
 	m.matches[state.MatchKey] = state
 	for key, rec := range m.records {
@@ -82,7 +75,6 @@ func (m *model) setVoids(state leaderboard.MatchState) {
 	}
 }
 
-// matchUsers returns the users with a result of a match, sorted.
 func (m *model) matchUsers(match leaderboard.MatchKey) (users []leaderboard.UserID) {
 	for key, rec := range m.records {
 		if rec.Result != nil && key.SeasonKey == match.SeasonKey && key.Match == match.Match {
@@ -93,8 +85,6 @@ func (m *model) matchUsers(match leaderboard.MatchKey) (users []leaderboard.User
 	return users
 }
 
-// isDeleted reports whether a deletion of the season or of its board has deleted the state of
-// a match.
 func (m *model) isDeleted(state *leaderboard.MatchState) bool {
 	for _, s := range []leaderboard.SeasonKey{state.SeasonKey, {Board: state.Board}} {
 		if at, ok := m.deleted[s]; ok && !state.At.After(at) {
@@ -104,7 +94,6 @@ func (m *model) isDeleted(state *leaderboard.MatchState) bool {
 	return false
 }
 
-// applyContent applies a result without the Voids of its match.
 func (m *model) applyContent(r leaderboard.MatchResult) wantOutcome {
 	amends := r.Amends
 	r = normalize(r)
@@ -178,11 +167,10 @@ func micros(t time.Time) time.Time {
 	return time.Unix(t.Unix(), int64(t.Nanosecond())/1000*1000).UTC()
 }
 
-// compareContents compares the contents of two results with the same revision. The result
-// with the greater content stands. compareContents compares the fields in the order of
-// the encoded payload. A payload contains the length of each text before the text. The
-// tests generate only texts shorter than 128 bytes, so this length takes one byte.
-// Therefore a shorter text is smaller.
+// compareContents compares results with the same revision: the greater one stands. The fields
+// follow the order of the encoded payload, which has the length of each text before the text. Texts
+// in tests are shorter than 128 bytes, so their length takes one byte, and a shorter text is
+// smaller.
 func compareContents(x, y *leaderboard.MatchResult) int {
 	text := func(x, y string) int { return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(x, y)) }
 	flag := func(x, y bool) int {
@@ -216,8 +204,8 @@ func compareContents(x, y *leaderboard.MatchResult) int {
 	return text(x.Metadata, y.Metadata)
 }
 
-// refusal returns the reason why r must not replace the stored result old, or "" if r may
-// replace old. old is nil if no result is stored. If amends is true, a closed season accepts r.
+// refusal returns the reason why r must not replace old, or "". old is nil if no result is stored.
+// If amends is true, a closed season accepts r.
 func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboard.Reason {
 	b := m.boards[r.Board]
 	if b.Source == nil && !r.Retracted && m.isEnded(r) {
@@ -268,8 +256,7 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 			tiesAfter[i] -= v
 		}
 	}
-	// movesOutside reports whether the sum after is outside the allowed range, and further
-	// outside than the sum before.
+	// movesOutside reports whether the sum moves outside the allowed range, or further outside.
 	movesOutside := func(before, after int64) bool {
 		const bound = 1 << 53
 		return after > bound && after > before || after < -bound && after < before
@@ -290,7 +277,6 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 	return ""
 }
 
-// totals returns the sums of the scores and of each of n tie-breakers.
 func totals(results []leaderboard.MatchResult, n int) (score int64, ties []int64) {
 	ties = make([]int64, n)
 	for i := range results {
@@ -302,8 +288,7 @@ func totals(results []leaderboard.MatchResult, n int) (score int64, ties []int64
 	return score, ties
 }
 
-// countingResults returns the results that count, of one user in one season. They are
-// ordered by match id.
+// countingResults returns the results that count, ordered by match id.
 func (m *model) countingResults(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
 	counting := slices.DeleteFunc(m.standingResults(s, user), func(r leaderboard.MatchResult) bool { return !m.isCounted(&r) })
 	for i := range counting {
@@ -312,8 +297,8 @@ func (m *model) countingResults(s leaderboard.SeasonKey, user leaderboard.UserID
 	return counting
 }
 
-// ties returns the tie-breakers of a result in the order of its board. A linked board keeps
-// results with the tie-breakers of its source.
+// ties returns the tie-breakers in the order of the board. A linked board keeps results with the
+// tie-breakers of its source.
 func (m *model) ties(r *leaderboard.MatchResult) []int64 {
 	source := m.boards[r.Board].Source
 	if source == nil {
@@ -336,8 +321,8 @@ func (m *model) isEnded(r *leaderboard.MatchResult) bool {
 	return false
 }
 
-// isCounted reports whether a result that stands counts. A linked board counts a result only if the
-// result has the attributes that the board requires, and its event time is in its season.
+// isCounted reports whether a result that stands counts. A linked board counts only results with
+// the required attributes and an event time in its season.
 func (m *model) isCounted(r *leaderboard.MatchResult) bool {
 	b := m.boards[r.Board]
 	if m.isEnded(r) {
@@ -359,8 +344,7 @@ func (m *model) isCounted(r *leaderboard.MatchResult) bool {
 	return true
 }
 
-// standingResults returns the results that stand, including retractions, of one user in
-// one season. They are ordered by match id.
+// standingResults returns the results that stand, including retractions, ordered by match id.
 func (m *model) standingResults(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
 	var out []leaderboard.MatchResult
 	for key, rec := range m.records {
@@ -372,7 +356,6 @@ func (m *model) standingResults(s leaderboard.SeasonKey, user leaderboard.UserID
 	return out
 }
 
-// users returns the users with a record in a season, sorted.
 func (m *model) users(s leaderboard.SeasonKey) []leaderboard.UserID {
 	set := map[leaderboard.UserID]bool{}
 	for key := range m.records {
@@ -383,8 +366,7 @@ func (m *model) users(s leaderboard.SeasonKey) []leaderboard.UserID {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// seasonKeys returns the seasons with a record of a user, or of any user if the given id
-// is empty.
+// seasonKeys returns the seasons with a record of the user, or of any user if user is empty.
 func (m *model) seasonKeys(user leaderboard.UserID) []leaderboard.SeasonKey {
 	set := map[leaderboard.SeasonKey]bool{}
 	for key := range m.records {
@@ -399,7 +381,6 @@ func compareSeasonKeys(x, y leaderboard.SeasonKey) int {
 	return cmp.Or(strings.Compare(string(x.Board), string(y.Board)), strings.Compare(string(x.Season), string(y.Season)))
 }
 
-// divisions returns the overall division and the divisions of a season that have users.
 func (m *model) divisions(s leaderboard.SeasonKey) []leaderboard.Division {
 	set := map[leaderboard.Division]bool{{}: true}
 	for _, user := range m.users(s) {
@@ -427,9 +408,8 @@ func (m *model) erase(user leaderboard.UserID, at time.Time) {
 	}
 }
 
-// setBan merges the state of a ban into the model's state. Of two states, the one with the
-// higher revision stands. At equal revisions, the state that bans the user stands. If both
-// ban the user, the state with the later end stands.
+// setBan merges a state of a ban. The state with the higher revision stands. At equal revisions, a
+// ban stands over a lifted ban, and a later end over an earlier one.
 func (m *model) setBan(ban leaderboard.Ban) {
 	key := leaderboard.BanKey{User: ban.User, Board: ban.Board}
 	stored, exists := m.bans[key]
@@ -458,7 +438,6 @@ func (m *model) setBan(ban leaderboard.Ban) {
 	m.bans[key] = ban
 }
 
-// isBanned reports whether a ban hides a user on a board.
 func (m *model) isBanned(user leaderboard.UserID, board leaderboard.BoardID) bool {
 	if source := m.boards[board].Source; source != nil && m.bans[leaderboard.BanKey{User: user, Board: source.Board}].Banned {
 		return true
@@ -466,7 +445,6 @@ func (m *model) isBanned(user leaderboard.UserID, board leaderboard.BoardID) boo
 	return m.bans[leaderboard.BanKey{User: user}].Banned || m.bans[leaderboard.BanKey{User: user, Board: board}].Banned
 }
 
-// bansOf returns the bans of a user, ordered by board.
 func (m *model) bansOf(user leaderboard.UserID) (bans []leaderboard.Ban) {
 	for key, b := range m.bans {
 		if key.User == user {
@@ -496,8 +474,8 @@ func (m *model) deleteBoard(id leaderboard.BoardID, at time.Time) {
 	delete(m.boards, id)
 }
 
-// seal computes the final standings from the ladders of the store. The caller must have
-// compared these ladders with the model.
+// seal computes the final standings from ladders of the store that the caller has compared with the
+// model.
 func (m *model) seal(s leaderboard.SeasonKey, a leaderboard.Amendment, ladders map[leaderboard.Division][]leaderboard.Entry) {
 	a.At = micros(a.At)
 	sealed := m.sealed[s]
@@ -515,8 +493,8 @@ func (m *model) seal(s leaderboard.SeasonKey, a leaderboard.Amendment, ladders m
 	}
 }
 
-// agrees reports whether the final standings of a sealed season have the users and scores of the
-// ladders. After an erasure, their ranks may differ.
+// agrees reports whether final standings and ladders have the same users and scores. After an
+// erasure, their ranks may differ.
 func (m *model) agrees(s leaderboard.SeasonKey, ladders map[leaderboard.Division][]leaderboard.Entry) bool {
 	for d, standings := range m.sealed[s].final {
 		if len(ladders[d]) != len(standings) {
@@ -534,7 +512,7 @@ func (m *model) agrees(s leaderboard.SeasonKey, ladders map[leaderboard.Division
 	return true
 }
 
-// assignRanks returns the standings of the entries. The entries must be in standing order.
+// The entries must be in standing order.
 func assignRanks(entries []leaderboard.Entry) []leaderboard.Standing {
 	var out []leaderboard.Standing
 	distinct := map[leaderboard.RankKey]bool{}

@@ -18,7 +18,7 @@ type line struct {
 	score      int64      // unused on decay boards
 	decayed    *big.Float // on decay boards, the sum of score·2^(event time/half-life)
 	greatest   *big.Float // the largest absolute value among the terms of decayed
-	terms      string     // the terms of decayed as text; lines with equal texts have equal sums
+	terms      string     // the terms of decayed as text; equal texts mean equal sums
 	ties       []int64
 	achievedAt time.Time
 	match      leaderboard.MatchID
@@ -28,7 +28,7 @@ type line struct {
 	hidden     bool
 }
 
-// precision is the precision of decayed sums, in bits.
+// In bits.
 const precision = 400
 
 // eventOrder compares results by event time, then by match id.
@@ -36,7 +36,7 @@ func eventOrder(x, y leaderboard.MatchResult) int {
 	return cmp.Or(x.AchievedAt.Compare(y.AchievedAt), strings.Compare(string(x.Match), string(y.Match)))
 }
 
-// line returns a user's entry, or nil if no result of the user counts.
+// line returns nil if no result of the user counts.
 func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 	b := m.boards[s.Board]
 	results := m.countingResults(s, user)
@@ -96,14 +96,13 @@ func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 	return l
 }
 
-// padded returns ties with a zero for each missing tie-breaker.
+// padded appends zeros for missing tie-breakers.
 func padded(ties []int64, b leaderboard.Board) []int64 {
 	out := make([]int64, len(b.TieBreakers))
 	copy(out, ties)
 	return out
 }
 
-// decay sets decayed, greatest and terms, which only lines of decay boards have.
 func (l *line) decay(results []leaderboard.MatchResult, halfLife time.Duration) {
 	l.score = 0
 	l.decayed, l.greatest = newFloat(), newFloat()
@@ -143,8 +142,8 @@ func twoTo(t time.Time, halfLife time.Duration) *big.Float {
 	if remainder < 0 {
 		quotient, remainder = quotient-1, remainder+h
 	}
-	// Compute 2^(remainder/h). If binary digit i of remainder/h is 1, it contributes the factor
-	// roots[i]. Digit 0 is the first digit after the point.
+	// Binary digit i of remainder/h, counted from 0 after the point, contributes the factor
+	// roots[i].
 	v := newFloat().SetInt64(1)
 	for _, root := range roots() {
 		if remainder *= 2; remainder >= h {
@@ -160,7 +159,7 @@ func (l *line) scoreAt(t time.Time, halfLife time.Duration) *big.Float {
 	return newFloat().Quo(l.decayed, twoTo(t, halfLife))
 }
 
-// inOrder compares two values. The better value counts as the smaller one.
+// inOrder is negative if x is better.
 func inOrder(o leaderboard.Order, x, y int64) int {
 	if o == leaderboard.LowerFirst {
 		return cmp.Compare(x, y)
@@ -177,9 +176,8 @@ func compareTies(breakers []leaderboard.TieBreaker, x, y []int64) int {
 	return 0
 }
 
-// compare compares the ranks of two lines. c is negative if x ranks better than y, and 0
-// if x and y tie. ok is false if the decayed sums of x and y are so close that the model
-// cannot decide.
+// compare compares ranks. c is negative if x ranks better, and 0 in a tie. ok is false if the
+// decayed sums are too close for the model to decide.
 func (m *model) compare(b leaderboard.Board, x, y *line) (c int, ok bool) {
 	if b.Policy != leaderboard.Decay {
 		return cmp.Or(inOrder(b.Order, x.score, y.score), compareTies(b.TieBreakers, x.ties, y.ties)), true
@@ -201,7 +199,7 @@ func (m *model) compare(b leaderboard.Board, x, y *line) (c int, ok bool) {
 	return compareTies(b.TieBreakers, x.ties, y.ties), true
 }
 
-// ladder returns the lines of a ladder, in any order.
+// ladder returns the lines in any order.
 func (m *model) ladder(l leaderboard.Ladder) []*line {
 	var out []*line
 	for _, user := range m.users(l.SeasonKey) {

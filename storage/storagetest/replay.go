@@ -11,17 +11,14 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// replay applies the steps of a history to a store and to the model, and compares their
-// answers.
+// replay applies the steps of a history to a store and to the model, and compares their answers.
 type replay struct {
 	ctx   context.Context
 	store leaderboard.Store
 	model *model
-	// seen holds the last entry that the store returned for each season and user.
+	// The last entry that the store returned.
 	seen map[leaderboard.SeasonKey]map[leaderboard.UserID]leaderboard.Entry
-	// keys and users contain all seasons and users of the history so far. compareAll reads
-	// all of them, so it also checks that the store has no data of deleted seasons and
-	// erased users.
+	// All seasons and users of the history, including deleted seasons and erased users.
 	keys  map[leaderboard.SeasonKey]bool
 	users map[leaderboard.UserID]bool
 }
@@ -34,12 +31,10 @@ func newReplay(ctx context.Context, store leaderboard.Store) *replay {
 	}
 }
 
-// lastSeen returns the entry of a user that the store returned most recently.
 func (p *replay) lastSeen(s leaderboard.SeasonKey, user leaderboard.UserID) leaderboard.Entry {
 	return p.seen[s][user]
 }
 
-// recordSeen records an entry that the store returned.
 func (p *replay) recordSeen(s leaderboard.SeasonKey, user leaderboard.UserID, e leaderboard.Entry) {
 	if p.seen[s] == nil {
 		p.seen[s] = map[leaderboard.UserID]leaderboard.Entry{}
@@ -47,7 +42,6 @@ func (p *replay) recordSeen(s leaderboard.SeasonKey, user leaderboard.UserID, e 
 	p.seen[s][user] = e
 }
 
-// do does one step of a history in the store and in the model.
 func (p *replay) do(o op) error {
 	key := leaderboard.SeasonKey{Board: o.id, Season: o.season}
 	switch o.kind {
@@ -85,7 +79,6 @@ func (p *replay) do(o op) error {
 	}
 }
 
-// createBoard creates a board in the store and in the model.
 func (p *replay) createBoard(b leaderboard.Board) error {
 	if err := p.store.CreateBoard(p.ctx, b); err != nil {
 		return fmt.Errorf("CreateBoard(%q): %w", b.ID, err)
@@ -115,7 +108,6 @@ func (p *replay) deleteBoard(id leaderboard.BoardID, at time.Time) error {
 	return nil
 }
 
-// amendBoard changes a board's grace.
 func (p *replay) amendBoard(change leaderboard.Board) error {
 	amended, ok := p.model.boards[change.ID]
 	if !ok {
@@ -130,7 +122,7 @@ func (p *replay) amendBoard(change leaderboard.Board) error {
 	return diff("AmendBoard", amended, got)
 }
 
-// void voids a match, or restores it if it is void.
+// void voids a match, or ends its void.
 func (p *replay) void(board leaderboard.Board, key leaderboard.MatchKey, at time.Time) error {
 	b, ok := p.model.boards[board.ID]
 	if !ok || !b.CreatedAt.Equal(board.CreatedAt) {
@@ -228,7 +220,7 @@ func (p *replay) changeDivisions(change leaderboard.Board) error {
 	return err
 }
 
-// apply applies results to the store and to the model, and compares outcomes and changes.
+// apply compares the outcomes and changes of results.
 func (p *replay) apply(board leaderboard.Board, results []leaderboard.MatchResult) error {
 	b, ok := p.model.boards[board.ID]
 	if !ok || !b.CreatedAt.Equal(board.CreatedAt) {
@@ -277,8 +269,8 @@ func (p *replay) apply(board leaderboard.Board, results []leaderboard.MatchResul
 	return p.checkChanges("Apply", report.Changes)
 }
 
-// checkChanges checks each change: Before must equal the last entry that the store
-// returned, and After must equal the model's entry.
+// checkChanges compares Before with the last entry that the store returned, and After with the
+// model's entry.
 func (p *replay) checkChanges(method string, changes []leaderboard.Change) error {
 	type userSeason struct {
 		leaderboard.SeasonKey

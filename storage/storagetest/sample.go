@@ -18,17 +18,15 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// The sample is a small, fixed sequence of calls of a store. Tests use it to check that the
-// current version reads data that an older version wrote. The repository contains the data that
-// [WriteSample] wrote in the older version, and the answers that [DescribeSample] and
-// [ExtendSample] got then. From this data, the current version must give the same answers.
+// The sample is a small, fixed sequence of calls of a store. The repository has the data that an
+// older version wrote with [WriteSample], and its answers to [DescribeSample] and [ExtendSample].
+// From this data, the current version must give the same answers.
 const (
 	sampleUsers   = 18
 	sampleMatches = 6
 )
 
-// sampleStart is the time at which the sample's boards are created and its first results
-// arrive.
+// sampleStart is when the sample's boards are created and its first results arrive.
 var sampleStart = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 func sampleBoards() []leaderboard.Board {
@@ -56,14 +54,13 @@ func sampleUser(n int) leaderboard.UserID {
 
 func sampleMatch(n int) leaderboard.MatchID { return leaderboard.MatchID(fmt.Sprintf("m%d", n)) }
 
-// sampleAPIKey returns an API key with the given name. The name is also the key's secret.
+// name is also the key's secret.
 func sampleAPIKey(id, name string, scopes ...string) leaderboard.APIKey {
 	return leaderboard.APIKey{ID: id, Name: name, Hash: sha256.Sum256([]byte(name)), Scopes: scopes, CreatedAt: sampleStart}
 }
 
-// sampleResults returns n results of b. Some are corrections, retractions or repeats, and
-// some are refused because of a floor, a bound or a closed season. Most of them arrive
-// within 28 days. These days begin startDay days after sampleStart.
+// sampleResults returns n results, most of which arrive within 28 days from startDay days after
+// sampleStart. They include corrections, retractions, repeats, and results that the store refuses.
 func sampleResults(b *leaderboard.Board, startDay, n int) ([]leaderboard.MatchResult, error) {
 	random := uint32(len(b.ID) + startDay)
 	pick := func(n int) int { // a linear congruential generator
@@ -106,8 +103,7 @@ func sampleResults(b *leaderboard.Board, startDay, n int) ([]leaderboard.MatchRe
 	return out, nil
 }
 
-// sampleWriter writes to a store and notes each answer. After an unexpected error it
-// notes no more answers.
+// sampleWriter writes to a store and notes the answers up to the first unexpected error.
 type sampleWriter struct {
 	ctx   context.Context
 	store leaderboard.Store
@@ -115,8 +111,7 @@ type sampleWriter struct {
 	err   error
 }
 
-// note adds a line of JSON with a question and its answer. If err is one of the errors below,
-// the answer is the error's name. Any other error becomes w.err.
+// note adds a line of JSON with a question and its answer, or the name of an expected error.
 func (w *sampleWriter) note(question string, answer any, err error) {
 	if w.err != nil {
 		return
@@ -186,7 +181,7 @@ func (w *sampleWriter) amendAll(ctx context.Context, b *leaderboard.Board, seaso
 	return w.store.Amend(ctx, b, season, a, nil)
 }
 
-// makeFinal seals or amends a season. The argument call is the store's Seal or Amend.
+// The argument call is the store's Seal or Amend.
 func (w *sampleWriter) makeFinal(id leaderboard.BoardID, season leaderboard.SeasonID, at time.Time, reason string,
 	call func(context.Context, *leaderboard.Board, leaderboard.SeasonID, leaderboard.Amendment) (leaderboard.SeasonRecord, error),
 ) {
@@ -248,8 +243,7 @@ func WriteSample(ctx context.Context, store leaderboard.Store) ([]string, error)
 	return w.lines, w.err
 }
 
-// ExtendSample makes further calls that write to a store that contains the sample. It returns
-// the store's answers.
+// ExtendSample makes further writes to a store with the sample, and returns the store's answers.
 func ExtendSample(ctx context.Context, store leaderboard.Store) ([]string, error) {
 	w := &sampleWriter{ctx: ctx, store: store}
 	for _, id := range []leaderboard.BoardID{"cup", "race", "purse", "form ü/1", "trend", "again"} {
@@ -277,9 +271,8 @@ func ExtendSample(ctx context.Context, store leaderboard.Store) ([]string, error
 	return w.lines, w.err
 }
 
-// DescribeSample calls the reading methods of a store that contains the sample. For each
-// call it returns a line of JSON with the call and its answer. It sorts answers without a
-// defined order. It omits users and results that a season does not have.
+// DescribeSample returns a line of JSON for each call of a reading method and its answer. It sorts
+// answers without a defined order, and omits users and results that a season does not have.
 func DescribeSample(ctx context.Context, store leaderboard.Store) ([]string, error) {
 	w := &sampleWriter{ctx: ctx, store: store}
 	boards, err := store.Boards(ctx)
@@ -376,8 +369,7 @@ type storedBan struct {
 	At     time.Time
 }
 
-// sampleBan returns the user's ban on every board. If the user has no such ban, or if the ban was
-// lifted, only User is set in the answer.
+// sampleBan returns the user's ban on every board, or only the User if no such ban is in force.
 func sampleBan(ctx context.Context, store leaderboard.Store, user leaderboard.UserID) (storedBan, error) {
 	bans, err := store.UserBans(ctx, user)
 	for _, b := range bans {
@@ -388,8 +380,7 @@ func sampleBan(ctx context.Context, store leaderboard.Store, user leaderboard.Us
 	return storedBan{User: user}, err
 }
 
-// sampleEntry returns e with its key in hexadecimal, because JSON cannot hold arbitrary
-// bytes.
+// sampleEntry encodes the key in hexadecimal, because JSON cannot hold arbitrary bytes.
 func sampleEntry(e leaderboard.Entry) leaderboard.Entry {
 	e.Key = leaderboard.RankKey(hex.EncodeToString([]byte(e.Key)))
 	return e
@@ -412,8 +403,8 @@ func sampleStandings(standings []leaderboard.Standing) []leaderboard.Standing {
 	return out
 }
 
-// CheckSample calls DescribeSample, ExtendSample, and DescribeSample again for a store
-// that contains the sample. It checks that all answers together equal want.
+// CheckSample checks that DescribeSample, ExtendSample and again DescribeSample together return
+// want, for a store that contains the sample.
 func CheckSample(t *testing.T, store leaderboard.Store, want []string) {
 	t.Helper()
 	var got []string

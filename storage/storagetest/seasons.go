@@ -166,7 +166,7 @@ var seasonTests = []test{
 			record, err := f.Seal(f.ctx, b, "s1", at)
 			f.ok("Seal", err)
 			f.equal("record", want, record)
-			f.apply(b, f.result(b, "v", "m", 0, 6)) // no Amend follows, so the final standings stay as they are
+			f.apply(b, f.result(b, "v", "m", 0, 6)) // without an Amend, the final standings stay as they are
 		}
 		_, total, err := f.FinalStandings(f.ctx, leaderboard.Ladder{SeasonKey: firstSeason(b)}, 1, 10)
 		f.ok("FinalStandings", err)

@@ -1,7 +1,5 @@
-// Package storagetest tests implementations of [leaderboard.Store].
-//
-// The function [Run] tests each sentence of the contract. [RunHistories] plays random
-// sequences of calls, and compares the store's answers with the answers of a naive model.
+// Package storagetest tests implementations of [leaderboard.Store]. [Run] tests each sentence of
+// the contract. [RunHistories] plays random calls and compares the answers with a naive model.
 package storagetest
 
 import (
@@ -12,36 +10,33 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Limits names the sentences of the contract that a store cannot keep. Each field is
-// about one sentence, and its value is the reason. If the value is empty, the store keeps
-// the sentence. Tests read only these fields, and never check which store they test.
+// Limits names sentences of the contract that a store cannot keep. The value of a field is the
+// reason, or empty if the store keeps the sentence. Tests must read only these fields, and must not
+// depend on the store's type.
 type Limits struct {
-	// EntriesFollow is the reason why readers may see results earlier than the entry that
-	// follows from them. If the process crashes after it wrote the results and before it
-	// wrote the entry, the entry stays old until the caller applies the results again or
-	// calls Recount. Such a store must still make the results of one user in one Apply
-	// visible together. It must also make an entry and its row in the overall ladder
-	// visible together.
+	// EntriesFollow means that readers may see results earlier than the entry that follows from
+	// them. After a crash between the two writes, the entry stays old until the caller applies the
+	// results again or calls Recount. Two pairs still become visible together: the results of one
+	// user in one Apply, and an entry and its row in the overall ladder.
 	EntriesFollow string
-	// NoChangedAt is the reason why ChangedAt always returns the zero time.
+	// NoChangedAt means that ChangedAt always returns the zero time.
 	NoChangedAt string
-	// NoRankChanges is the reason why RankChanges yields nothing.
+	// NoRankChanges means that RankChanges yields nothing.
 	NoRankChanges string
 }
 
-// Sizes contains the sizes of the tests. Tests of a slow store can use smaller sizes. If a
-// field is zero, its default applies.
+// Sizes contains the sizes of the tests, which may be smaller for a slow store. Zero means the
+// default.
 type Sizes struct {
-	// Histories is the number of random histories. Default 60. The environment
-	// variable LEADERBOARD_HISTORIES overrides it.
+	// Histories is the number of random histories. The default is 60. The environment variable
+	// LEADERBOARD_HISTORIES overrides it.
 	Histories int
-	// RowsDivisor divides the number of rows in tests that write many rows. The tests never
-	// reduce this number below 30. These tests are useful only if their rows fill several pages. So if
-	// the store reads in pages, newStore must open it with pages that are smaller by the same factor.
-	// Default 1.
+	// RowsDivisor divides the number of rows in tests of many rows, down to 30. The rows must fill
+	// several pages. So if the store reads in pages, newStore must divide their size by the same
+	// factor. The default is 1.
 	RowsDivisor int
-	// RoundsDivisor divides the number of rounds in tests of concurrent calls. The tests
-	// never reduce this number below 2. Default 1.
+	// RoundsDivisor divides the number of rounds in tests of concurrent calls, down to 2. The
+	// default is 1.
 	RoundsDivisor int
 }
 
@@ -49,9 +44,8 @@ func (s Sizes) withDefaults() Sizes {
 	return Sizes{cmp.Or(s.Histories, 60), cmp.Or(s.RowsDivisor, 1), cmp.Or(s.RoundsDivisor, 1)}
 }
 
-// Run calls newStore for each sentence of the contract and tests the sentence with that
-// store. Each call of newStore must return an empty store. Run closes the store after the
-// test.
+// Run tests each sentence of the contract with a new store. Each call of newStore must return an
+// empty store, which Run closes.
 func Run(t *testing.T, newStore func(testing.TB) leaderboard.Store, limits Limits, sizes Sizes) {
 	sizes = sizes.withDefaults()
 	for _, group := range []struct {
@@ -88,7 +82,7 @@ func Run(t *testing.T, newStore func(testing.TB) leaderboard.Store, limits Limit
 	}
 }
 
-// A test checks one sentence of the contract. The sentence is the name of the test.
+// A test checks one sentence of the contract, which is its name.
 type test struct {
 	sentence string
 	run      func(*fixture)
