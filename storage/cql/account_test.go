@@ -9,16 +9,14 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A cutConn is the connection of a process whose data center cannot reach the others. Its
-// lightweight transactions (swap) fail, because they need a quorum of the replicas of all
-// data centers.
+// A cutConn cannot reach the other data centers. So swap fails, which needs a quorum of the
+// replicas of all data centers.
 type cutConn struct{ conn }
 
 func (c cutConn) swap(ctx context.Context, _ op, _ map[string]any) (bool, error) {
 	return false, wrapError(ctx, "swap", errors.New("no quorum of all data centers"))
 }
 
-// While another data center is lost, users can be banned, unbanned and erased.
 func TestModelOfAccountsWhileADataCenterIsLost(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Sum), "u")
@@ -34,8 +32,8 @@ func TestModelOfAccountsWhileADataCenterIsLost(t *testing.T) {
 	}
 }
 
-// A process dies before any one statement of a ban, an unban or an erasure. After a Recount by
-// another process, the entry follows from the account.
+// A process dies before any one statement of a change of an account. After another process calls
+// Recount, the entry follows from the account.
 func TestModelOfInterruptedAccountChanges(t *testing.T) {
 	for _, e := range []struct {
 		name    string
@@ -58,10 +56,9 @@ func TestModelOfInterruptedAccountChanges(t *testing.T) {
 	}
 }
 
-// recountAfterDeath runs the functions in earlier. Then a process runs call, and dies before the
-// statement of call with the index statement. Another process calls Recount, and
-// recountAfterDeath checks the outcome. It sets *more to true if call has further statements,
-// otherwise to false.
+// recountAfterDeath runs the functions in earlier. Then a process dies in call, before the
+// statement of the given index, and another process calls Recount. *more reports whether call has
+// further statements.
 func recountAfterDeath(ctx context.Context, w *writers, earlier []func(context.Context, *writers, *Store) error, call func(context.Context, *writers, *Store) error, statement int, more *bool) error {
 	err := w.apply(ctx, w.stores[0], "m 5 red", "n 3 blue")
 	for _, f := range earlier {

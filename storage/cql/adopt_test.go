@@ -9,14 +9,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A new process adopts the stored summary of a user with many results: see adopt.go. The new process reads
-// few rows, and the entry has all results. A third process continues from the summary of the second
-// process.
+// The new process adopts the stored summary of a user with many results: see adopt.go. It reads few
+// rows. A third process continues from the new process's summary.
 func TestModelOfAnAdoptionByANewProcess(t *testing.T) {
 	testAdoptionByANewProcess(t, newModel(nil))
 }
 
-// The same happens on real servers.
 func TestAdoptionByANewProcess(t *testing.T) {
 	testAdoptionByANewProcess(t, shared.createOnce(t).tenant())
 }
@@ -63,5 +61,5 @@ func testAdoptionByANewProcess(t *testing.T, c conn) {
 	}
 }
 
-// adoptionText is a part of the text that a recorder records for an adoption.
+// adoptionText is a part of what a recorder records for an adoption.
 var adoptionText = fmt.Sprintf("%q", "dc1"+adoptionSuffix)

@@ -12,7 +12,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// checkFinal compares the final standings of the season with the entries.
+// checkFinal compares the final standings with the entries.
 func (w *writers) checkFinal(ctx context.Context) error {
 	seasonKey := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 	for _, team := range []string{"", "red", "blue"} {
@@ -43,8 +43,7 @@ func (w *writers) seal(ctx context.Context, s *Store) error {
 	return err
 }
 
-// amendSeason calls Amend, as the service does after it has changed entries. It returns no error if the
-// season is not sealed.
+// amendSeason calls Amend, as the service does after changes of entries. It ignores ErrNotSealed.
 func (w *writers) amendSeason(ctx context.Context, s *Store, users ...leaderboard.UserID) error {
 	_, err := s.Amend(ctx, w.board, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, 1), Reason: "late"}, users)
 	if errors.Is(err, leaderboard.ErrNotSealed) {
@@ -79,8 +78,8 @@ func newSeason(t *testing.T) *writers {
 	return w
 }
 
-// A Seal and a change with its Amend run concurrently. In any order of their statements,
-// the final standings include the change after both calls have returned.
+// In any order of the statements, the final standings include the change after both calls have
+// returned.
 func TestModelOfAChangeBesideASeal(t *testing.T) {
 	const longest = 40 // approximately the number of statements of one call
 	var all []schedule
@@ -107,8 +106,7 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 						turns[1], _ = w.conns[1].walk(func() {
 							var users []leaderboard.UserID
 							errs[1] = change(ctx, w, w.stores[1])
-							// An Amend for one user would keep the gap that an erasure leaves. An Amend without
-							// users closes it.
+							// An erasure leaves a gap, which only an Amend without users closes.
 							if first == 1 && name != "an erasure" {
 								users = append(users, w.user)
 							}
@@ -127,8 +125,8 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 	}
 }
 
-// A process dies during Seal. The test does this once for each statement, just before this statement.
-// Then a user is banned. Amend succeeds or returns ErrNotSealed, and the next Seal includes the ban.
+// A process dies before any one statement of Seal. Then a user is banned. Amend succeeds or returns
+// ErrNotSealed, and the next Seal includes the ban.
 func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newSeason(t)
@@ -152,10 +150,9 @@ func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
 	}
 }
 
-// Another data center is lost during a Seal, before any one of its statements. So no conditional
-// statement succeeds, and MarkFinal cannot make the Seal start again. Yet a user can be banned
-// meanwhile. When the data center is back, the Seal continues. After the amendments that are due, the
-// final standings include the ban.
+// Another data center is lost before any one statement of a Seal. So MarkFinal cannot make the Seal
+// start again. A user is banned meanwhile. When the data center is back, the Seal and the due
+// amendments include the ban.
 func TestModelOfAChangeBesideASealWhileADataCenterIsLost(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newSeason(t)
@@ -182,9 +179,8 @@ func TestModelOfAChangeBesideASealWhileADataCenterIsLost(t *testing.T) {
 	}
 }
 
-// The entries of two users change in a sealed season. Two processes amend the season, each for one
-// of the users. In any order of their statements, the final standings include both changes, and no
-// replaced row remains.
+// Two processes amend a sealed season, each for one of two changed users. In any order of the
+// statements, the final standings include both changes, and no replaced row remains.
 func TestModelOfTwoAmendments(t *testing.T) {
 	const longest = 45 // approximately the number of statements of one call
 	var all []schedule
@@ -217,10 +213,9 @@ func TestModelOfTwoAmendments(t *testing.T) {
 	}
 }
 
-// A result changes the entry of a user in a sealed season. While the season is amended, the result is
-// retracted, and another process amends the season again. This process may find that the final
-// standings agree with the entry, because the first amendment has not ended yet. In any order of
-// their statements, the final standings agree with the entry in the end.
+// While a season is amended after a result, the result is retracted, and another process amends the
+// season again. It may find that the final standings agree with the entry, because the first
+// amendment has not ended. In any order, they agree in the end.
 func TestModelOfAnAmendmentOfAnUndoneChange(t *testing.T) {
 	const longest = 45 // approximately the number of statements of one amendment
 	for before := range longest {
@@ -249,9 +244,8 @@ func TestModelOfAnAmendmentOfAnUndoneChange(t *testing.T) {
 	}
 }
 
-// A process dies during an amendment. The test does this once for each statement, just before this
-// statement. The next amendment, for the same user and another one, succeeds. A day later, an amendment
-// removes the rows that the dead process has left.
+// A process dies before any one statement of an amendment. The next amendment succeeds. A day
+// later, an amendment removes the rows that the dead process has left.
 func TestModelOfAnInterruptedAmendment(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	for index, more := 0, true; more; index++ {

@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A heldLink is the connection of the first of two data centers. Its writes reach the second data
-// center only when the test calls deliver.
+// A heldLink is the connection of the first of two data centers. Its writes reach the second one
+// only when the test calls deliver.
 type heldLink struct {
 	conn
 	second *model
@@ -27,8 +27,8 @@ func (l *heldLink) write(ctx context.Context, ops ...op) error {
 	return l.conn.write(ctx, ops...)
 }
 
-// deliver delivers the held writes that have one of the given statements, or all if none is given.
-// It returns the number of writes that it has delivered.
+// deliver delivers the held writes with one of the statements, or all if none is given. It returns
+// their number.
 func (l *heldLink) deliver(statements ...string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,9 +60,8 @@ func newHeldLink(t *testing.T) (first, second *writers, l *heldLink) {
 	return first, second, l
 }
 
-// A contender row (see state.go) arrives in a data center before the result that it belongs to.
-// A writer there then applies a retraction of the match. The index has the correct entry after the
-// retraction, and again after all results have arrived.
+// After a contender row (see state.go) has arrived, a writer applies a retraction of the match. The
+// index has the correct entry then, and again after all results have arrived.
 func TestModelOfAContenderThatArrivesBeforeItsResult(t *testing.T) {
 	first, second, l := newHeldLink(t)
 	ctx := t.Context()
@@ -91,9 +90,9 @@ func TestModelOfAContenderThatArrivesBeforeItsResult(t *testing.T) {
 	}
 }
 
-// A user's result and account arrive in a data center before the row that registers the user.
-// While a writer there applies the result, the divisions of the board change, and another process
-// recounts all registered users. The entry has the new divisions, also in the index.
+// A user's result and account arrive before the row that registers the user. While a writer applies
+// the result, the divisions change, and another process recounts all registered users. The entry
+// has the new divisions, also in the index.
 func TestModelOfARegistrationThatArrivesLate(t *testing.T) {
 	ctx := t.Context()
 	for statement, more := 0, true; more; statement++ {
@@ -118,8 +117,8 @@ func TestModelOfARegistrationThatArrivesLate(t *testing.T) {
 	}
 }
 
-// A ban arrives in a data center before the erasure that preceded it. A process of this data center
-// then makes the same erasure itself. The ban stands, in the index too.
+// A process of this data center then makes the same erasure itself. The ban stands, in the index
+// too.
 func TestModelOfABanThatArrivesBeforeAnErasure(t *testing.T) {
 	first, second, l := newHeldLink(t)
 	ctx := t.Context()

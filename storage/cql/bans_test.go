@@ -16,7 +16,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
-// bannedRow returns a row with the states of bans, all set in one epoch.
+// bannedRow returns a row with bans of one epoch.
 func bannedRow(t *testing.T, epoch int64, bans ...leaderboard.Ban) *accountRow {
 	t.Helper()
 	row := &accountRow{bans: map[string][]byte{}, erasures: map[string][]byte{}}
@@ -65,9 +65,8 @@ func TestErasureRoundTrip(t *testing.T) {
 	}
 }
 
-// In a row that an older version wrote, column ban contains the ban that applies to every board, or
-// column body contains all bans. These bans stand. Lifting a ban raises the version of the user's
-// entries. The next erasure removes the bans.
+// An older version wrote column ban with the ban on every board, or column body with all bans.
+// Lifting such a ban raises the version of the user's entries. The next erasure removes the bans.
 func TestBansOfAnOlderVersionStand(t *testing.T) {
 	old := account{Serial: 5, Hidden: true}
 	ban := leaderboard.Ban{User: "u", Banned: true, Reason: "cheated", At: stepsEpoch}
@@ -111,8 +110,8 @@ func TestBansOfAnOlderVersionStand(t *testing.T) {
 	}
 }
 
-// A change of a ban raises the versions of entries only on the boards that the ban
-// concerns. The order in which the states of bans arrive has no effect.
+// A change of a ban raises the versions of entries only on the boards of the ban. The order in
+// which bans arrive has no effect.
 func TestBansRaiseTheVersionWhereTheyCount(t *testing.T) {
 	var states []leaderboard.Ban
 	for i, step := range []struct {
@@ -137,9 +136,9 @@ func TestBansRaiseTheVersionWhereTheyCount(t *testing.T) {
 	}
 }
 
-// Further elements never lower the version of an account. If such elements change the epoch, or
-// whether the user is hidden, they raise the version. If two erasures are concurrent, the one that
-// arrives second raises the base by at least erasureStep.
+// Further elements never lower the version of an account. They raise it if they change the epoch,
+// or whether the user is hidden. The second of two concurrent erasures raises the base by at least
+// erasureStep.
 func TestTheVersionOfAnAccountGrows(t *testing.T) {
 	seed := stepsSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -180,8 +179,8 @@ func TestTheVersionOfAnAccountGrows(t *testing.T) {
 	}
 }
 
-// A writer that dies before it writes its ban leaves a row of table ban_ends without a
-// ban. The row has no effect. BansEnding removes it one hour after the end in the row.
+// A writer that dies before it writes its ban leaves a row of table ban_ends. BansEnding removes it
+// one hour after the end in the row.
 func TestAnEndWithoutABanIsRemoved(t *testing.T) {
 	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
 	now := stepsEpoch
@@ -211,7 +210,6 @@ func TestAnEndWithoutABanIsRemoved(t *testing.T) {
 	}
 }
 
-// The bans of other users end even if the account of one user is damaged.
 func TestBansEndingGoesOnAfterADamagedAccount(t *testing.T) {
 	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
 	s.now = func() time.Time { return stepsEpoch }
@@ -230,8 +228,7 @@ func TestBansEndingGoesOnAfterADamagedAccount(t *testing.T) {
 	}
 }
 
-// A cutList is a session in which the reads with one statement fail after their first page, which
-// has all rows of the model.
+// In a cutList, reads with one statement fail after their first page.
 type cutList struct {
 	conn
 	stmt string
@@ -245,8 +242,8 @@ func (c cutList) read(ctx context.Context, q op, dest []any, row func() bool) er
 	return err
 }
 
-// The table that lists the bans that end, or the days of the audit log, has several pages. If one
-// of them cannot be read, the caller gets an error, not an incomplete list.
+// If one page of the bans that end or of the days of the audit log cannot be read, the caller gets
+// an error.
 func TestACutListIsAnError(t *testing.T) {
 	ctx := t.Context()
 	m := newModel(nil)

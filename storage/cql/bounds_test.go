@@ -8,7 +8,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A boundedStore is a store with one board, to which a test applies results of user u.
+// A boundedStore has one board, to which a test applies results of user u.
 type boundedStore struct {
 	*Store
 	t     *testing.T
@@ -25,7 +25,7 @@ func newBounded(t *testing.T, cacheUsers int) *boundedStore {
 	return b
 }
 
-// applyOne applies a result of one point, or a retraction, and checks the outcome.
+// applyOne applies a result of one point, or a retraction.
 func (b *boundedStore) applyOne(match leaderboard.MatchID, revision int64, retracted bool, want string) {
 	b.t.Helper()
 	r := leaderboard.MatchResult{Score: 1, AchievedAt: stepsEpoch, ReceivedAt: stepsEpoch, Revision: revision, Retracted: retracted}
@@ -40,16 +40,15 @@ func (b *boundedStore) applyOne(match leaderboard.MatchID, revision int64, retra
 	}
 }
 
-// If a result would raise a user's version above the bound, the store refuses the result and every
-// replay of the result. The store still applies results that do not pass the bound, and
-// retractions. The user can still be banned and erased any number of times.
+// The store refuses a result that would raise a user's version above the bound, and every replay of
+// it. The user can still be banned and erased any number of times.
 func TestVersionsNearTheirBound(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {
 		t.Run(fmt.Sprintf("cache of %d users", cacheUsers), func(t *testing.T) {
 			b := newBounded(t, cacheUsers)
 			millis := stepsEpoch.UnixMilli()
 			b.applyOne("m0", millis, false, "APPLIED ")
-			// Set the version that 1.1 million results with such revisions would lead to.
+			// 1.1 million results with such revisions would lead to this version.
 			inc, err := b.incarnations.readAgain(t.Context(), b.key)
 			if err != nil {
 				t.Fatal(err)
@@ -92,9 +91,8 @@ func TestVersionsNearTheirBound(t *testing.T) {
 	}
 }
 
-// If a user has the maximum number of matches, the store refuses results of other matches.
-// So the store can read all results of the user in one call. It still applies corrections of
-// stored matches.
+// A user has a maximum number of matches, so that one call can read all of them. The store still
+// applies corrections of stored matches.
 func TestTooManyMatchesAreRefused(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {
 		t.Run(fmt.Sprintf("cache of %d users", cacheUsers), func(t *testing.T) {

@@ -23,20 +23,20 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of this package")
 
-// A recorder is a session that records the statements that it runs, and their cost.
+// A recorder records the statements of a session, and their cost.
 type recorder struct {
 	conn
 	mu   sync.Mutex
 	text strings.Builder
 	cost cost
-	// partitions contains the partitions of all statements, unless it is nil
+	// The partitions of all statements; not recorded if nil.
 	partitions map[string]bool
 }
 
 // A cost is the work that a call causes on the servers.
 type cost struct{ statements, rows, bytes int }
 
-// note records operations that the store runs as one statement or batch.
+// note records one statement or batch.
 func (r *recorder) note(verb string, ops ...op) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +55,7 @@ func (r *recorder) note(verb string, ops ...op) {
 
 var uuids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-// renderArguments returns the arguments as text. Random UUIDs become the word UUID.
+// renderArguments returns the arguments as text, with random UUIDs as the word UUID.
 func renderArguments(args []any) string {
 	var out []string
 	for _, a := range args {
@@ -101,9 +101,8 @@ func (r *recorder) swap(ctx context.Context, q op, row map[string]any) (bool, er
 	return r.conn.swap(ctx, q, row)
 }
 
-// The golden file contains the statements of each call, in their order, with their
-// arguments. So it shows the cost and the timestamps of each call, and that no timestamp
-// comes from a clock.
+// The golden file has the statements of each call in their order, with their arguments. It shows
+// the cost and the timestamps, none of which comes from a clock.
 func TestCallsAreGolden(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
@@ -248,9 +247,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// A call for a user with 10,000 results costs at most three times as much as the same
-// call for a user with 10 results. The costs are numbers of statements, rows and bytes.
-// The calls are Apply of new results, and reads.
+// For a user with 10,000 results, a read or an Apply of new results costs at most three times as
+// much as for a user with 10 results: in statements, rows and bytes.
 func TestCostIsFlat(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -304,9 +302,8 @@ func TestCostIsFlat(t *testing.T) {
 	}
 }
 
-// A new result of a user whom the store has forgotten costs at most twice as much with 10,000
-// results as with 10. Each time, the store is that of a new process, as after a rebalance, or its
-// cache is disabled. The same bound holds for a repetition of the last batch.
+// A new result, or a repetition of the last batch, costs at most twice as much for a user with
+// 10,000 results as with 10, if the store has no cached summary.
 func TestCostOfAForgottenUserIsFlat(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -375,9 +372,7 @@ func newRecordedWriters(t *testing.T, rec *recorder, b *leaderboard.Board) *writ
 	return w
 }
 
-// If the store has a summary of the user, Apply of a duplicate result does not read the
-// user's other results. Such duplicates arrive when a consumer reads its topic again from
-// the beginning.
+// Such duplicates arrive when a consumer reads its topic again from the beginning.
 func TestDuplicateResultReadsNoHistory(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 10})
@@ -409,7 +404,7 @@ func TestDuplicateResultReadsNoHistory(t *testing.T) {
 	}
 }
 
-// slowBoards is a session that counts the reads of a board and lets each take a second.
+// slowBoards counts the reads of a board, each of which takes a second.
 type slowBoards struct {
 	conn
 	reads atomic.Int64
@@ -423,7 +418,6 @@ func (c *slowBoards) read(ctx context.Context, q op, dest []any, row func() bool
 	return c.conn.read(ctx, q, dest, row)
 }
 
-// Recounts of many users share the reads of their board.
 func TestRecountsShareReadsOfTheBoard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &slowBoards{conn: newModel(nil)}
@@ -458,9 +452,8 @@ func TestRecountsShareReadsOfTheBoard(t *testing.T) {
 	})
 }
 
-// One call of Apply has one result of each of 1 or 100 users, in one division. The golden file has
-// the statements and partitions per user, rounded. The users of a call share statements: the more,
-// the fewer buckets the board has.
+// One Apply has one result of each of 1 or 100 users, in one division. The golden file has the
+// rounded statements and partitions per user. With fewer buckets, more users share a statement.
 func TestStatementsAndPartitionsOfAResult(t *testing.T) {
 	var text strings.Builder
 	for _, tt := range []struct{ users, buckets int }{{1, defaultBuckets}, {100, 2}, {100, defaultBuckets}} {
@@ -496,7 +489,7 @@ func TestStatementsAndPartitionsOfAResult(t *testing.T) {
 	golden(t, "results.golden", text.String())
 }
 
-// slowSession is a session whose statements take a millisecond each.
+// The statements of a slowSession take a millisecond each.
 type slowSession struct{ conn }
 
 func (c slowSession) read(ctx context.Context, q op, dest []any, row func() bool) error {
@@ -509,7 +502,6 @@ func (c slowSession) write(ctx context.Context, ops ...op) error {
 	return c.conn.write(ctx, ops...)
 }
 
-// partitionOf returns a text that names the partition of a statement.
 func partitionOf(o op) string {
 	p, args, values := parse(o.stmt), arguments{o.args}, map[string]any{}
 	if p.timestamp != "" && p.verb != "INSERT" {

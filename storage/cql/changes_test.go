@@ -46,10 +46,9 @@ func (a *announcements) write(ctx context.Context, ops ...op) error {
 	return a.conn.write(ctx, ops...)
 }
 
-// A change cannot be finished, because the index is down. The row of the change does not
-// contain a season in which the user is registered. In its first attempt, the store writes a row
-// with this season for the other data center. Its further attempts write no row. Another process
-// writes the same row again.
+// A change cannot be finished, because the index is down. Its row lacks a season of the user. The
+// first attempt to finish it writes a row with this season for the other data center. Further
+// attempts write no row. Another process writes the same row again.
 func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
 	m := newModel(nil)
 	counted := &announcements{}
@@ -82,8 +81,7 @@ func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
 	}
 }
 
-// The other data center has finished a change. If the change is announced again, the other
-// data center does not repeat it.
+// The other data center does not repeat a change that it has finished.
 func TestAFinishedChangeIsNotAnnouncedAgain(t *testing.T) {
 	m := newModel(nil)
 	stores := storesIn(m, func(c conn) conn { return c })
@@ -108,8 +106,7 @@ func TestAFinishedChangeIsNotAnnouncedAgain(t *testing.T) {
 	}
 }
 
-// A user is erased and then banned. Another process finishes the erasure after the ban. That
-// process does not remove the ban.
+// Another process finishes the erasure after the ban.
 func TestAnEarlierErasureLeavesALaterBan(t *testing.T) {
 	m := newModel(nil)
 	stores := storesIn(m, func(c conn) conn { return c })
@@ -132,9 +129,8 @@ func TestAnEarlierErasureLeavesALaterBan(t *testing.T) {
 	}
 }
 
-// A ban runs concurrently with an erasure and with the call that finishes the erasure in its data
-// center. In any order of the statements, the account then has no ban from before the erasure,
-// because such a ban would contain the user's id.
+// In any order of the statements, the account has no ban from before the erasure. Such a ban would
+// contain the user's id.
 func TestAnErasureBesideABanLeavesNoID(t *testing.T) {
 	for k := range 40 {
 		for first := range 2 {
@@ -158,7 +154,7 @@ func TestAnErasureBesideABanLeavesNoID(t *testing.T) {
 	}
 }
 
-// Some stored changes cannot be decoded. RankChanges also yields all other changes.
+// RankChanges yields all other changes.
 func TestAnUnreadableChangeDoesNotHideOthers(t *testing.T) {
 	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
 	for bucket := range changeBuckets {
@@ -187,9 +183,8 @@ func TestAnUnreadableChangeDoesNotHideOthers(t *testing.T) {
 	}
 }
 
-// The row of a change of divisions arrives before the changed board. FinishRankChange returns
-// ErrUnavailable until the board has arrived, and then raises the rules of the season. If the
-// board was deleted, FinishRankChange only removes the change.
+// The row of a change of divisions arrives before the changed board. Until the board arrives,
+// FinishRankChange returns ErrUnavailable. If the board was deleted, it only removes the change.
 func TestAChangeOfDivisionsWaitsForTheBoard(t *testing.T) {
 	ctx := t.Context()
 	m := newModel(nil)

@@ -14,8 +14,7 @@ import (
 
 var codecSeasonKey = leaderboard.SeasonKey{Board: "b", Season: "s"}
 
-// If a decoder accepts a blob, the encoding of the decoded value equals the blob.
-// Otherwise the decoder returns ErrFormat.
+// A decoder returns ErrFormat, or a value whose encoding is the blob.
 func FuzzDecodeAccount(f *testing.F) {
 	for _, a := range []account{{}, {Serial: 3, Hidden: true}, {Serial: 1, Epoch: 2, Base: 1 << 54, ErasedAt: time.UnixMicro(-1).UTC()}} {
 		f.Add(a.append(nil))
@@ -64,7 +63,7 @@ func FuzzDecodeRefusal(f *testing.F) {
 	})
 }
 
-// oneRow is a session in which every read returns the same row.
+// In a oneRow, every read returns the same row.
 type oneRow struct {
 	conn
 	values []any
@@ -78,7 +77,7 @@ func (r oneRow) read(_ context.Context, _ op, dest []any, row func() bool) error
 	return nil
 }
 
-// For any row of table match_results, reading either succeeds or returns ErrFormat.
+// Reading any row of table match_results succeeds or returns ErrFormat.
 func FuzzMatchRow(f *testing.F) {
 	payload := (&leaderboard.MatchResult{Score: 5}).AppendPayload(nil)
 	high, low := fingerprint(payload)
@@ -102,7 +101,7 @@ func FuzzMatchRow(f *testing.F) {
 	})
 }
 
-// For any static cells, reading either succeeds or returns ErrFormat.
+// Reading any static cells succeeds or returns ErrFormat.
 func FuzzStatics(f *testing.F) {
 	a := account{Serial: 1}
 	f.Add(a.append(nil), make([]byte, 16))
@@ -126,8 +125,8 @@ func FuzzDecodeSeal(f *testing.F) {
 	})
 }
 
-// If a deletion and an insertion have the same timestamp, Cassandra keeps the deletion.
-// So the insertion and the deletion of one version must have different timestamps.
+// At equal timestamps, Cassandra keeps a deletion. So the insertion and the deletion of one version
+// must have different timestamps.
 func TestTimestamps(t *testing.T) {
 	for _, version := range []uint64{0, 1, 2, 1 << 40, maxVersion} {
 		if insertTime(version) <= deleteTime(version) {
@@ -155,8 +154,7 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// A later incarnation prevails over an earlier incarnation. Within one incarnation, the board that
-// was created later prevails.
+// A later incarnation prevails. Within one incarnation, the board that was created later prevails.
 func TestOpenTime(t *testing.T) {
 	now := stepsEpoch.UnixMicro()
 	order := []int64{openTime(0, -5), openTime(0, now), openTime(0, now+1000), openTime(1, 0), openTime(1, now), openTime(2, 1<<62), openTime(3, 0)}
@@ -167,8 +165,7 @@ func TestOpenTime(t *testing.T) {
 	}
 }
 
-// If the same result is refused twice, the earlier refusal has the greater bytes, so
-// Cassandra keeps it.
+// The earlier refusal of the same result has the greater bytes, so Cassandra keeps it.
 func TestEarlierRefusalPrevails(t *testing.T) {
 	early := leaderboard.Refusal{ReceivedAt: time.UnixMicro(-1).UTC(), Reason: "a"}
 	late := leaderboard.Refusal{ReceivedAt: time.UnixMicro(1).UTC(), Reason: "b"}

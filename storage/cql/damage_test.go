@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A damage is a fault that a test writes into the tables. Its field kinds is the sorted list
-// of the kinds of differences that the store's reading methods then show.
+// A damage is a fault that a test writes into the tables. kinds are the differences that the
+// store's reads then show, sorted.
 type damage struct {
 	name  string
 	plant func(p *planter) // writes the fault
@@ -29,7 +29,7 @@ const (
 	rowMissing differenceKind = "ROW_MISSING" // a ladder lacks an entry that is ranked in it
 )
 
-// A planter writes damage: rows that the store itself would not write.
+// A planter writes rows that the store itself would not write.
 type planter struct {
 	t     *testing.T
 	c     conn
@@ -45,8 +45,7 @@ func (p *planter) write(ops ...op) {
 	}
 }
 
-// row returns the statement that writes a ladder row of the user with a score that is not
-// the score of the user's entry.
+// row writes a ladder row of the user with another score than the entry's.
 func (p *planter) row(division string, score leaderboard.Score, timestamp int64) op {
 	b := stepsBoard(leaderboard.Best)
 	orphan := p.entry
@@ -54,18 +53,18 @@ func (p *planter) row(division string, score leaderboard.Score, timestamp int64)
 	return op{insertRow, append(p.key.ladderArgs(p.inc, division), standingColumn(&orphan), string(p.key.user), int64(1), timestamp)}
 }
 
-// put returns the statement that writes an entry of the user.
+// put writes an entry of the user.
 func (p *planter) put(e leaderboard.Entry, timestamp int64) op {
 	return op{insertEntry, []any{string(p.key.Board), string(p.key.Season), p.key.incarnation, bucketOf(p.key.user, p.inc.buckets), string(p.key.user),
 		appendEntry(nil, &e), timestamp}}
 }
 
-// deleteUser returns the statement that deletes the user's row of user_entries: the registration and the entry.
+// deleteUser deletes the user's registration and entry.
 func (p *planter) deleteUser() op {
 	return op{deleteEntry, []any{clock(), string(p.key.Board), string(p.key.Season), p.key.incarnation, bucketOf(p.key.user, p.inc.buckets), string(p.key.user)}}
 }
 
-// deleteLadderRow returns the statement that deletes the row of the user's entry in a division.
+// deleteLadderRow deletes the row of the user's entry in a division.
 func (p *planter) deleteLadderRow(division string) op {
 	return op{deleteRow, append(p.key.ladderArgs(p.inc, division, clock()), standingColumn(&p.entry), string(p.key.user))}
 }
@@ -101,15 +100,14 @@ var damages = []damage{
 	}, []differenceKind{entryWrong, orphanRow, orphanRow, rowMissing, rowMissing}},
 }
 
-// difference is a contradiction between a user's results, entry and ladder rows in a
-// season.
+// difference is a contradiction between a user's results, entry and ladder rows.
 type difference struct {
 	kind differenceKind
 	user leaderboard.UserID
 }
 
-// differences compares every entry with the entry that follows from the user's results,
-// and every ladder with the entries. It uses only methods of [leaderboard.Store].
+// differences compares every entry with the user's results, and every ladder with the entries,
+// through methods of [leaderboard.Store] only.
 func (w *writers) differences(ctx context.Context) ([]difference, error) {
 	key := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 	registered := map[leaderboard.UserID]bool{}
@@ -180,8 +178,7 @@ func (w *writers) inLadder(ctx context.Context, l leaderboard.Ladder, e *leaderb
 	return false, nil
 }
 
-// testDamages writes each damage in turn. The reading methods must show the damage.
-// Recount of the damaged users must repair it. Results that are applied after the repair
+// testDamages writes each damage. The reads must show it, and Recount must repair it. Later results
 // must lead to correct entries.
 func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 	for _, d := range damages {
@@ -253,9 +250,9 @@ func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 	}
 }
 
-// All replicas lose the results of a user. After Recount has removed the entry, the user's
-// new results count, because Recount has raised the version of the user's state: see
-// registerAbove. Without this, the new entries would have smaller versions than the lost one.
+// All replicas lose the results of a user. Recount removes the entry and raises the version of the
+// user's state: see registerAbove. Otherwise, new entries would have smaller versions than the lost
+// one.
 func TestModelOfLostResults(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")
@@ -317,8 +314,8 @@ func TestModelOfTheFirstResultAfterAnErasure(t *testing.T) {
 	}
 }
 
-// A writer waits while its user is erased, and then writes rows of this user. OrphanRows
-// finds these rows in every ladder, and Recount removes them.
+// A writer waits while its user is erased, and then writes rows of this user. OrphanRows finds them
+// in every ladder, and Recount removes them.
 func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
@@ -359,8 +356,7 @@ func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 	}
 }
 
-// Of the results of one Apply, those of a user with damaged data get ErrFormat. The results of the
-// other users are applied.
+// The results of the other users are applied.
 func TestApplyReportsADamagedUserAlone(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Sum), "u")

@@ -11,9 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// While the local data center has no quorum, a write fails with ErrUnavailable, although
-// the other data center would acknowledge it. The same write succeeds once the local data
-// center has a quorum again. Meanwhile, the other data center still bans and erases users.
+// Without a local quorum, a write fails with ErrUnavailable, although the other data center would
+// acknowledge it. Meanwhile, the other data center bans and erases users.
 func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	c := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc1", "dc2"}, Logf: t.Logf})
 	o := realOptions(c.Addrs(), "leaving")
@@ -28,8 +27,8 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// unfiltered is a session with the same settings, but without the filter of nodes. It
-	// asks nodes of the other data center, so the test shows that the filter is needed.
+	// This session has no filter of nodes. It asks nodes of the other data center, which shows that
+	// the filter is needed.
 	cfg.HostFilter = nil
 	unfiltered, err := cfg.CreateSession()
 	if err != nil {
@@ -84,7 +83,6 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 			t.Logf("%s down: Apply failed after %v: %v", down[0].Name, time.Since(start).Round(time.Millisecond), err)
 		}
 	}
-	// The other data center bans, unbans and erases users meanwhile.
 	for _, banned := range []bool{true, false} {
 		if err := whileBusy(t.Context(), func() error {
 			_, err := other.SetBan(t.Context(), leaderboard.Ban{User: "v", Banned: banned, At: stepsEpoch})
@@ -96,8 +94,8 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	if err := whileBusy(t.Context(), func() error { _, err := other.Erase(t.Context(), "v", stepsEpoch); return err }); err != nil {
 		t.Errorf("Erase in the other data center: %v", err)
 	}
-	// While the local nodes are down, Open returns ErrUnavailable for the existing data
-	// center, and ErrDataCenter for a data center that does not exist.
+	// While the local nodes are down, Open distinguishes the existing data center from an unknown
+	// one.
 	if _, err := Open(t.Context(), o); !errors.Is(err, leaderboard.ErrUnavailable) || errors.Is(err, schema.ErrDataCenter) {
 		t.Errorf("Open while the local data center is down = %v, want %v", err, leaderboard.ErrUnavailable)
 	}

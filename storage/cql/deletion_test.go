@@ -14,16 +14,15 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A deletion is a test of a writer and a deletion of the writer's board, which run in turns.
-// Another writer runs after one of the turns.
+// A deletion runs a writer and a deletion of its board in turns. Another writer runs after one of
+// the turns.
 type deletion struct {
 	*writers
 	otherTurn  int  // the index of the turn after which the other writer runs
 	openBefore bool // the season is open before the deletion
 }
 
-// run runs the calls in the turns of a schedule. It returns an error if the outcome is
-// wrong.
+// run returns an error if the outcome is wrong.
 func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 	seasonKey := leaderboard.SeasonKey{Board: d.board.ID, Season: leaderboard.SeasonAll}
 	if d.openBefore {
@@ -56,8 +55,7 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 			return fmt.Errorf("Apply: %w", err)
 		}
 	}
-	// The deleted board rejects results of a new user, and of a user whose results the
-	// deletion removed.
+	// The deleted board rejects results of new and of removed users.
 	d.user = "late"
 	if err := d.apply(ctx, d.stores[0], "late 1"); !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return fmt.Errorf("Apply of another user's result after the deletion: error %v, want %v", err, leaderboard.ErrBoardNotFound)
@@ -100,9 +98,8 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 	return d.check(ctx)
 }
 
-// A deletion of a board and two writers run concurrently. In any order of their
-// statements, no data of the deleted board remains, and a new board with the same id
-// accepts results.
+// In any order of the statements, no data of the deleted board remains, and a new board with the
+// same id accepts results.
 func TestModelOfADeletion(t *testing.T) {
 	for _, openBefore := range []bool{false, true} {
 		for otherTurn := range 2 {
@@ -122,7 +119,7 @@ func TestModelOfADeletion(t *testing.T) {
 	}
 }
 
-// A readGate is a session that calls beforeRead before each read of final standings.
+// A readGate calls beforeRead before each read of final standings.
 type readGate struct {
 	conn
 	beforeRead func()
@@ -135,8 +132,7 @@ func (g *readGate) read(ctx context.Context, q op, dest []any, row func() bool) 
 	return g.conn.read(ctx, q, dest, row)
 }
 
-// A read of final standings that is concurrent with a deletion of the season returns
-// either all standings or ErrNotSealed. It never returns a part of the standings.
+// The read returns either all standings or ErrNotSealed.
 func TestModelOfAReaderBesideADeletion(t *testing.T) {
 	ladder := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
 	reads := map[string]func(context.Context, *Store) error{
@@ -182,8 +178,7 @@ func TestModelOfAReaderBesideADeletion(t *testing.T) {
 	}
 }
 
-// readBesideADeletion runs the given number of statements of a deletion before the read with
-// the index, and checks the answers.
+// readBesideADeletion runs some statements of a deletion before the read with the index.
 func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error, readIndex, statements int) {
 	w := newSeason(t)
 	ctx := t.Context()
@@ -199,7 +194,7 @@ func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error,
 	reader.parallel = 1 // one read at a time
 	reads := 0
 	gate.beforeRead = func() {
-		synctest.Wait() // wait until all statements that run concurrently with this read have ended
+		synctest.Wait() // wait for all concurrent statements
 		if reads++; reads == readIndex+1 {
 			deleter(statements)
 		}
@@ -217,8 +212,8 @@ func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error,
 	}
 }
 
-// A process dies before any one of the statements of a deletion, and the user is erased.
-// After FinishDeletions, no table mentions the user.
+// A process dies before any one statement of a deletion, and the user is erased. After
+// FinishDeletions, no table mentions the user.
 func TestModelOfInterruptedDeletions(t *testing.T) {
 	const user = "a-user-to-forget"
 	for name, remove := range map[string]func(context.Context, *writers) error{
@@ -243,7 +238,7 @@ func TestModelOfInterruptedDeletions(t *testing.T) {
 				step, die := w.conns[0].walk(func() { _ = remove(ctx, w) })
 				more = step(index)
 				die()
-				// Possibly the first call only writes the time of the deletion.
+				// The first call may only write the time of the deletion.
 				deletedAt := stepsEpoch.AddDate(0, 0, 1)
 				err := erase(ctx, w, w.stores[1])
 				for _, now := range []time.Time{deletedAt.Add(time.Minute), deletedAt.Add(2 * deletionTimeout)} {
@@ -264,8 +259,8 @@ func TestModelOfInterruptedDeletions(t *testing.T) {
 	}
 }
 
-// A board is created again with fewer buckets while its deletion is interrupted. The
-// completed deletion also removes the data in the buckets that the new board does not have.
+// A board is created again with fewer buckets while its deletion is interrupted. The deletion also
+// removes the data in the other buckets.
 func TestDeletionsRemoveAllBuckets(t *testing.T) {
 	ctx := t.Context()
 	m := newModel(nil)
@@ -306,8 +301,8 @@ func TestDeletionsRemoveAllBuckets(t *testing.T) {
 	}
 }
 
-// While FinishDeletions completes the deletion of a board, a new board gets the id. In any
-// order of the statements, the new board and its data stay.
+// The new board has the id of the deleted one. In any order of the statements, the new board and
+// its data stay.
 func TestModelOfACompletedDeletionBesideANewBoard(t *testing.T) {
 	for count := range 60 { // more than the number of statements of FinishDeletions
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Sum), "u")
@@ -364,7 +359,6 @@ func (m *model) mentions(text string) (tables []string) {
 	return tables
 }
 
-// sealRows returns the number of visible rows of table seals.
 func sealRows(m *model) (n int) {
 	for _, p := range m.replicas[0]["seals"] {
 		for _, r := range p.rows {
@@ -376,9 +370,9 @@ func sealRows(m *model) (n int) {
 	return n
 }
 
-// One store seals a season. Concurrently, another store deletes the season, and applies a
-// result that opens the season again. In any order of their statements, a seal belongs to
-// the new incarnation, and no row of an earlier generation remains.
+// One store seals a season. Another one deletes it and applies a result that opens it again. In any
+// order of the statements, a seal belongs to the new incarnation, and no row of an earlier
+// generation remains.
 func TestModelOfASealBesideADeletion(t *testing.T) {
 	const longest = 45 // approximately the number of statements of one call
 	var all []schedule
@@ -400,8 +394,7 @@ func TestModelOfASealBesideADeletion(t *testing.T) {
 	}
 }
 
-// sealBesideADeletion runs a Seal, and a deletion with a later result, in the turns of a
-// schedule. It returns an error if the outcome is wrong.
+// sealBesideADeletion returns an error if the outcome is wrong.
 func sealBesideADeletion(t *testing.T, sealed bool, first int, order schedule) error {
 	w := newSeason(t)
 	ctx := t.Context()
@@ -435,7 +428,7 @@ func sealBesideADeletion(t *testing.T, sealed bool, first int, order schedule) e
 	m := w.third.conn.(*model)
 	rows, seals := finalRows(m), sealRows(m)
 	if record.SealedAt.IsZero() {
-		// Seal ended before the deletion, which removed the seal.
+		// Seal ended before the deletion.
 		if len(rows) > 0 || seals > 0 {
 			return fmt.Errorf("the season is not sealed, but has rows of generations %v and %d seals; want neither", rows, seals)
 		}

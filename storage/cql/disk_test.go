@@ -19,8 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// disk is a keyspace on a Cassandra node that only this test uses, so that the test can
-// flush and compact its tables.
+// disk is a keyspace on a Cassandra node of this test only, which can flush and compact its tables.
 type disk struct {
 	node     *cluster.Server
 	keyspace string
@@ -60,7 +59,6 @@ func (d *disk) nodetool(t *testing.T, args ...string) string {
 	return out
 }
 
-// compact flushes and compacts the ladder tables.
 func (d *disk) compact(t *testing.T) {
 	t.Helper()
 	for _, command := range []string{"flush", "compact"} {
@@ -71,8 +69,7 @@ func (d *disk) compact(t *testing.T) {
 // ladderTables are the tables whose partitions grow with the users of a board.
 var ladderTables = []string{"leaderboard", "user_entries"}
 
-// sizes flushes and compacts the ladder tables. It returns the size of each table on
-// disk, in bytes.
+// sizes compacts the ladder tables and returns their bytes on disk.
 func (d *disk) sizes(t *testing.T) map[string]float64 {
 	t.Helper()
 	d.compact(t)
@@ -100,10 +97,9 @@ func (d *disk) sizes(t *testing.T) map[string]float64 {
 	return sizes
 }
 
-// With 25 million users and the default number of buckets, partitions stay below 100 MB,
-// except in the last case, whose entries are large. The test measures the bytes per user
-// without compression, because Cassandra's limit is about uncompressed partitions.
-// LEADERBOARD_DISK_USERS sets the number of users that the test writes.
+// With 25 million users and the default number of buckets, partitions stay below 100 MB, except for
+// large entries in the last case. Cassandra's limit is about uncompressed bytes, so the tables are
+// not compressed. LEADERBOARD_DISK_USERS is the number of users that the test writes.
 func TestDiskPartitionsStaySmall(t *testing.T) {
 	const maxBytes, users = 100e6, 25e6
 	d := newDisk(t)
@@ -151,10 +147,9 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Each user first has one to five results, and later one better result. So the
-			// versions of the users' entries differ. Cassandra's write timestamps follow from
-			// these versions, so they differ too. The test calls the store's method place to
-			// write the entries that follow from the results.
+			// The versions of the users' entries differ, and with them Cassandra's write
+			// timestamps: each user has one to five results, and later a better one. The store's
+			// method place writes the entries.
 			place := func(better bool) {
 				err := s.forEach(t.Context(), written, func(ctx context.Context, user int) error {
 					var tally leaderboard.Tally
@@ -199,13 +194,13 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 	}
 }
 
-// uuidOf returns a text in the form of a UUID for a number.
+// uuidOf returns a text in the form of a UUID.
 func uuidOf(n int) string {
 	sum := userHash(leaderboard.UserID(fmt.Sprint(n)))
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
-// A tracedSession makes Cassandra trace each of its reads.
+// Cassandra traces each read of a tracedSession.
 type tracedSession struct {
 	session
 	mu    sync.Mutex
@@ -222,7 +217,7 @@ func (s *tracedSession) read(ctx context.Context, q op, dest []any, row func() b
 	return wrapError(ctx, "read", iter.Close())
 }
 
-// Trace records the id of a trace. The driver calls it after each read.
+// The driver calls Trace with the id of a trace after each read.
 func (s *tracedSession) Trace(id []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,8 +226,8 @@ func (s *tracedSession) Trace(id []byte) {
 
 var tombstonesRead = regexp.MustCompile(`^Read \d+ live rows and (\d+) tombstone cells`)
 
-// tombstones returns the number of tombstones that Cassandra scanned in the reads since
-// the last call of tombstones.
+// tombstones returns the number of tombstones that Cassandra scanned in the reads since its last
+// call.
 func (s *tracedSession) tombstones(t *testing.T) (total int) {
 	t.Helper()
 	s.mu.Lock()
@@ -240,8 +235,7 @@ func (s *tracedSession) tombstones(t *testing.T) (total int) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for _, id := range s.reads {
-		// Cassandra writes a trace some time after the answer. The trace of a PREPARE
-		// contains no rows.
+		// Cassandra writes a trace some time after the answer. The trace of a PREPARE has no rows.
 		var duration *int
 		for tries := 0; duration == nil && tries < 300; tries++ {
 			err := s.Query("SELECT duration FROM system_traces.sessions WHERE session_id = ?", id).Consistency(gocql.One).Scan(&duration)
@@ -265,9 +259,8 @@ func (s *tracedSession) tombstones(t *testing.T) (total int) {
 	return total
 }
 
-// A user who improves 10,000 times leaves 10,000 tombstones below the top. Reading the
-// top scans each tombstone once, in the first page. After gc_grace_seconds, flushes and
-// compactions remove the tombstones.
+// 10,000 improvements of a user leave 10,000 tombstones below the top. A read of the top scans them
+// once, in the first page. After gc_grace_seconds, compactions remove them.
 func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	const users, improvements = 200, 10_000
 	d := newDisk(t)
@@ -289,8 +282,7 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	for i := range users {
 		apply(fmt.Sprintf("user-%03d", i), fmt.Sprintf("m %d", i))
 	}
-	// The store's own method does the writes. The writes can run concurrently, because their
-	// timestamps order them.
+	// These writes can run concurrently, because their timestamps order them.
 	inc, err := writer.incarnations.readAgain(ctx, seasonKey)
 	if err != nil {
 		t.Fatal(err)
@@ -306,8 +298,7 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// top reads the top 100. It returns the number of tombstones that Cassandra scanned
-	// for this read.
+	// top reads the top 100 and returns the number of tombstones that Cassandra scanned.
 	top := func() int {
 		t.Helper()
 		s := open(reader, d.options)
@@ -339,8 +330,8 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 		d.compact(t)
 	}
 	d.exec(t, "ALTER TABLE leaderboard WITH gc_grace_seconds = 1")
-	// Each round writes to the table, so that Cassandra has a new file to flush and compact. A
-	// round may leave a tombstone of its own.
+	// Each round writes to the table, so that Cassandra has a new file to compact. It may leave a
+	// tombstone.
 	const rounds = 10
 	for round := 1; ; round++ {
 		apply("user-000", fmt.Sprintf("m%d 1", round))

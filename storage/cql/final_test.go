@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// newFinals returns a store with a sealed season of n users, and a recorder of its
-// statements. Several users have the same score.
+// newFinals returns a store with a sealed season of n users, and a recorder of its statements.
+// Several users have the same score.
 func newFinals(t *testing.T, n int) (*Store, *recorder, leaderboard.Ladder) {
 	t.Helper()
 	s, rec, b := newClosed(t, n)
@@ -24,7 +24,7 @@ func newFinals(t *testing.T, n int) (*Store, *recorder, leaderboard.Ladder) {
 	return s, rec, leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}}
 }
 
-// newClosed does what newFinals does, but does not seal the season.
+// newClosed is newFinals without the seal.
 func newClosed(t *testing.T, n int) (*Store, *recorder, *leaderboard.Board) {
 	t.Helper()
 	rec := &recorder{conn: newModel(nil)}
@@ -46,10 +46,9 @@ func newClosed(t *testing.T, n int) (*Store, *recorder, *leaderboard.Board) {
 
 func finalUser(i int) leaderboard.UserID { return leaderboard.UserID(fmt.Sprintf("u%05d", i)) }
 
-// A read of a sealed season costs at most three statements, even across the end of a page. A read
-// of 100 users costs at most six. If the pages that a read needs are cached, it costs one or two
-// statements fewer. The numbers do not depend on the size of the season, because each statement
-// finds its rows by their key.
+// A read costs at most three statements, even across the end of a page, and a read of 100 users at
+// most six. The size of the season does not matter, because each statement finds its rows by their
+// key.
 func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 	const n = 2500
 	s, rec, l := newFinals(t, n)
@@ -134,7 +133,7 @@ func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 				if rec.cost.statements > limit {
 					t.Errorf("%d statements, want at most %d", rec.cost.statements, limit)
 				}
-				if tt.cached < tt.cold { // fill the cache
+				if tt.cached < tt.cold { // This fills the cache.
 					if _, _, err := s.FinalStandings(ctx, l, 1, n); err != nil {
 						t.Fatal(err)
 					}
@@ -144,10 +143,9 @@ func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 	}
 }
 
-// A read of final standings runs beside an amendment or an erasure, whose statements run
-// between any two statements of the read. The read returns either the old or the new
-// standings. A read after the change, by the same store with its cached pages, returns the new
-// standings.
+// An amendment or an erasure runs between any two statements of a read. The read returns either the
+// old or the new standings. A later read by the same store, with its cached pages, returns the new
+// ones.
 func TestModelOfAReaderBesideAChange(t *testing.T) {
 	ladder := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
 	users := []leaderboard.UserID{"u0", "u1", "u2"}
@@ -180,7 +178,7 @@ func TestModelOfAReaderBesideAChange(t *testing.T) {
 	} {
 		for change, c := range map[string]struct {
 			run  func(context.Context, *writers, *Store) error
-			want []string // the answers that are allowed: each is the total and the users
+			want []string // the allowed answers: the total and the users
 		}{
 			"an amendment": {func(ctx context.Context, w *writers, s *Store) error {
 				w.user = "u0"
@@ -243,9 +241,8 @@ func TestModelOfAReaderBesideAChange(t *testing.T) {
 	}
 }
 
-// Reads return the same standings from the present layout and from the layouts of older versions,
-// even after erasures at the ends of pages. The test does not compare NotWorse, which may be the
-// position of an erased user.
+// The present layout and those of older versions give the same standings, even after erasures at
+// the ends of pages. NotWorse may differ: it may be the position of an erased user.
 func TestReadsOfAllLayoutsAreEqual(t *testing.T) {
 	const n = 2200
 	seed := stepsSeed(t)
@@ -317,8 +314,7 @@ func TestReadsOfAllLayoutsAreEqual(t *testing.T) {
 	}
 }
 
-// An amendment of a season that an older version sealed writes the present layout, and removes
-// the old rows.
+// The amendment writes the present layout and removes the old rows.
 func TestAmendmentOfAnOldLayout(t *testing.T) {
 	for _, layout := range []sealLayout{positionLayout, fencedLayout} {
 		s, rec, b := newClosed(t, 1100)
@@ -355,8 +351,8 @@ func TestAmendmentOfAnOldLayout(t *testing.T) {
 	}
 }
 
-// An erasure pauses between any two of its statements. Meanwhile another process erases another
-// user, and a reader caches the pages. After both erasures, the reader returns neither user.
+// An erasure waits between any two of its statements. Meanwhile another process erases another
+// user, and a reader caches the pages. Afterwards the reader returns neither user.
 func TestModelOfTwoErasuresInASealedSeason(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	const want = `["u2 " "u2 red"]`

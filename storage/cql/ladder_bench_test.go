@@ -19,12 +19,10 @@ const (
 	benchCallers = 16
 )
 
-// BenchmarkLadder measures statements on one partition of a ladder: moving a user's row,
-// finding the row by the index on user_id, and reading the top 100. Then the first user
-// improves 10,000 times. This leaves 10,000 tombstones between the first row and the
-// second, and the benchmark reads the top 100 again. It reports the median time of each
-// statement, at LOCAL_QUORUM with 16 concurrent callers. It runs on the cluster that the
-// tests share:
+// BenchmarkLadder measures statements on one partition of a ladder: move a user's row, find it by
+// the index on user_id, and read the top 100. The last case reads the top 100 after 10,000
+// improvements of the first user, which leave 10,000 tombstones. The times are medians at
+// LOCAL_QUORUM with 16 concurrent callers, on the cluster that the tests share:
 //
 //	go run ./test/cluster/cmd run -- go test -run '^$' -bench Ladder -benchtime 1x ./storage/cql
 func BenchmarkLadder(b *testing.B) {
@@ -60,7 +58,7 @@ func BenchmarkLadder(b *testing.B) {
 // benchLadder is the ladder bucket that the benchmark changes.
 type benchLadder struct {
 	conn
-	scores, versions []uint64 // the score and the version of each user
+	scores, versions []uint64 // of each user
 }
 
 func (l *benchLadder) key(args ...any) []any {
@@ -71,9 +69,8 @@ func benchStanding(score uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, ^score), 1)
 }
 
-// place moves a user's row from the old score to the new score. The timestamps of its
-// statements are those of a version of the user's entry. If the two scores are equal, place
-// only inserts the row.
+// place moves a user's row between scores, with the timestamps of a version. Equal scores mean that
+// it only inserts the row.
 func (l *benchLadder) place(ctx context.Context, user int, oldScore, newScore, version uint64) error {
 	id := fmt.Sprintf("user-%08d", user)
 	ops := []op{{insertRow, l.key(benchStanding(newScore), id, int64(version), insertTime(version))}}
@@ -112,8 +109,8 @@ func (l *benchLadder) top(ctx context.Context, _ int) error {
 	return err
 }
 
-// inParallel calls f with every number from 0 to n-1, in benchCallers goroutines. It
-// returns the duration of each call.
+// inParallel calls f with every number from 0 to n-1, in benchCallers goroutines, and returns the
+// duration of each call.
 func inParallel(b *testing.B, n int, f func(i int) error) []time.Duration {
 	b.Helper()
 	times := make([]time.Duration, n)

@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A match of many users, such as a mass start, is spread over the partitions of
-// match_users, and its void reaches all users. LEADERBOARD_MATCH_USERS is the number of users.
+// The users of a large match are spread over the partitions of match_users. LEADERBOARD_MATCH_USERS
+// is their number.
 func TestAVoidReachesAllUsersOfAMatch(t *testing.T) {
 	const buckets = 64
 	users := envInt("LEADERBOARD_MATCH_USERS", 1000)
@@ -64,7 +64,7 @@ func TestAVoidReachesAllUsersOfAMatch(t *testing.T) {
 	}
 }
 
-// MatchUsers keeps the users of some partitions in memory, not the users of the whole match.
+// MatchUsers keeps the users of some partitions in memory, not those of the whole match.
 func TestMatchUsersReadsSomePartitionsAtATime(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 100, CacheUsers: 10})
@@ -107,9 +107,9 @@ func TestMatchUsersReadsSomePartitionsAtATime(t *testing.T) {
 	}
 }
 
-// A writer of a result dies or waits before any one of its statements, and the user is
-// erased. The result is sent again. Then table match_users does not mention the user. If the
-// writer died, no other table mentions the user either. A writer that waited may leave orphan rows.
+// A writer of a result dies or waits before any one of its statements. The user is erased, and the
+// result is sent again. Then table match_users does not mention the user, and no other table except
+// for orphan rows of a writer that waited.
 func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
 	const user = "a-user-to-forget"
 	b := stepsBoard(leaderboard.Best)
@@ -151,8 +151,7 @@ func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
 	}
 }
 
-// A process voids a match, and another process deletes the season. In any order of their
-// statements, the deleted season stays closed, and a result that comes later counts.
+// In any order of the statements, the deleted season stays closed, and a later result counts.
 func TestModelOfAVoidBesideADeletion(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	b := stepsBoard(leaderboard.Sum)

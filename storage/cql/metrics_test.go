@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A failedQuery is a query that has failed. Its value is the number of attempts.
+// A failedQuery is the number of attempts of a query that has failed.
 type failedQuery int
 
 func (q failedQuery) Attempts() int                   { return int(q) }
@@ -17,8 +17,7 @@ func (failedQuery) SetConsistency(gocql.Consistency)  {}
 func (failedQuery) GetConsistency() gocql.Consistency { return gocql.LocalQuorum }
 func (failedQuery) Context() context.Context          { return context.Background() }
 
-// counter returns the value of a counter. If the counter has a label, counter returns the value
-// for the given value of the label.
+// counter returns the value of a counter, for the given value of its label if it has one.
 func counter(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -36,8 +35,7 @@ func counter(t *testing.T, reg *prometheus.Registry, name, label string) float64
 	return 0
 }
 
-// The metric retries_total counts the statements that the driver sends again. It does not
-// count statements that the driver does not send again.
+// The metric retries_total counts the statements that the driver sends again.
 func TestRetriesAreCounted(t *testing.T) {
 	reg, cfg := prometheus.NewRegistry(), gocql.NewCluster()
 	cfg.RetryPolicy, cfg.PoolConfig.HostSelectionPolicy = retryPolicy{}, gocql.RoundRobinHostPolicy()
@@ -72,8 +70,8 @@ func (invalid) Code() int       { return gocql.ErrCodeInvalid }
 func (invalid) Message() string { return "invalid" }
 func (invalid) Error() string   { return "invalid" }
 
-// The metric connects_total counts attempts to connect by outcome. An observer that the
-// session already has is also called.
+// The metric connects_total counts attempts to connect by outcome. The session's previous observer
+// is also called.
 func TestConnectsAreCounted(t *testing.T) {
 	reg, cfg := prometheus.NewRegistry(), gocql.NewCluster()
 	cfg.PoolConfig.HostSelectionPolicy = gocql.RoundRobinHostPolicy()
@@ -93,7 +91,6 @@ func TestConnectsAreCounted(t *testing.T) {
 	}
 }
 
-// A connectCount counts the attempts to connect that it observes.
 type connectCount int
 
 func (s *connectCount) ObserveConnect(gocql.ObservedConnect) { *s++ }

@@ -12,8 +12,8 @@ func modelStore(m *model) *Store {
 	return open(m, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 100})
 }
 
-// The store on the model passes the same suite as the store on real servers. This shows
-// that the model behaves like Cassandra in all tested cases.
+// The model passes the same suite as real servers, so it behaves like Cassandra in all tested
+// cases.
 func TestModelKeepsTheContract(t *testing.T) {
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
 		t.(*testing.T).Parallel() // each test has its own model
@@ -21,8 +21,8 @@ func TestModelKeepsTheContract(t *testing.T) {
 	}, limits, storagetest.Sizes{})
 }
 
-// The store gives the same answers if replicas lag, because every quorum has a replica
-// with the latest data.
+// Lagging replicas do not change the answers, because every quorum has a replica with the latest
+// data.
 func TestModelHistories(t *testing.T) {
 	seed := stepsSeed(t)
 	storagetest.RunHistories(t, func(testing.TB) leaderboard.Store {

@@ -15,16 +15,14 @@ import (
 	"sync"
 )
 
-// A model simulates Cassandra for the statements of this package. It has three replicas. Of
-// two writes of a cell, a replica keeps the write with the greater timestamp. At equal
-// timestamps, it keeps the deletion; of two insertions, it keeps the one with the greater
-// bytes. A write reaches two random replicas before it returns, and the third replica later.
-// A read merges two random replicas. A read of given partitions also repairs both replicas in the
-// rows and static cells that it reads.
+// A model simulates Cassandra for the statements of this package, with three replicas:
+//   - Of two writes of a cell, a replica keeps the one with the greater timestamp. At equal
+//     timestamps, it keeps the deletion, or else the greater bytes.
+//   - A write reaches two random replicas before it returns, and the third one later.
+//   - A read merges two random replicas. In given partitions, it also repairs the rows and static
+//     cells that it reads.
 //
-// Other tests check the contract on real servers. Tests use the model if they need very
-// many runs, or orders of statements that are unlikely on servers. Examples are every order
-// of two writers' steps, and random orders of three writers' steps on replicas that lag.
+// Tests use the model for very many runs, or for orders of statements that are unlikely on servers.
 type model struct {
 	mu       sync.Mutex
 	rng      *rand.Rand // if nil, the model uses one replica only
@@ -62,8 +60,6 @@ func newModel(rng *rand.Rand) *model {
 	return m
 }
 
-// The columns of the partition keys and of the clustering keys by table, and the columns
-// that are static or collections.
 var (
 	partitionColumns = map[string][]string{
 		"boards": {"realm"}, "seasons": {"board"}, "accounts": {"user_hash"}, "user_scopes": {"user_hash"},
@@ -116,8 +112,8 @@ var (
 	deleteForm = regexp.MustCompile(`^DELETE FROM (\w+)(?: USING TIMESTAMP (\?|\d+))? WHERE (.+?)(?: IF (.+))?$`)
 )
 
-// pairs returns the column and the value of each term of a condition. If the operator of a term is
-// not =, the returned column is the column, a space and the operator.
+// pairs returns the column and the value of each term of a condition. If the operator is not =, the
+// column contains it after a space.
 func pairs(text string) (out [][2]string) {
 	for _, term := range strings.Split(text, " AND ") {
 		column, value, _ := strings.Cut(term, " ")
@@ -130,7 +126,7 @@ func pairs(text string) (out [][2]string) {
 	return out
 }
 
-// parseStatement returns the parts of a statement. See parse for a cached result.
+// parse caches the result.
 func parseStatement(stmt string) *parsedStatement {
 	p := &parsedStatement{verb: stmt[:strings.Index(stmt, " ")]}
 	switch p.verb {
@@ -180,7 +176,6 @@ func parseStatement(stmt string) *parsedStatement {
 	return p
 }
 
-// arguments yields the arguments of a statement in the order of its text.
 type arguments struct{ rest []any }
 
 func (a *arguments) take(text string) any {
@@ -292,8 +287,7 @@ func (r replica) partition(table, key string) *partition {
 	return r[table][key]
 }
 
-// visible returns the cells of a row that no deletion covers. It reports whether the row
-// exists.
+// visible returns the cells that no deletion covers, and reports whether the row exists.
 func (r *modelRow) visible(deleted int64) (map[string]any, bool) {
 	deleted = max(deleted, r.deleted)
 	out := map[string]any{}
@@ -305,9 +299,8 @@ func (r *modelRow) visible(deleted int64) (map[string]any, bool) {
 	return out, len(out) > 0 || r.live > deleted
 }
 
-// changeOf returns the table and the partition that a statement writes, and a function that
-// applies the statement to this partition of one replica. If the statement has no timestamp,
-// it gets defaultTimestamp.
+// changeOf returns the partition that a statement writes, and a function that applies the statement
+// to one replica. A statement without a timestamp gets defaultTimestamp.
 func (m *model) changeOf(q op, defaultTimestamp int64) (table, key string, f func(*partition)) {
 	p := parse(q.stmt)
 	args := arguments{q.args}
@@ -316,7 +309,7 @@ func (m *model) changeOf(q op, defaultTimestamp int64) (table, key string, f fun
 		timestamp = reflect.ValueOf(args.take(p.timestamp)).Int()
 	}
 	values := map[string]any{}
-	elements := map[string]modelCell{} // the elements of collections
+	elements := map[string]modelCell{} // of collections
 	for i, column := range p.columns {
 		switch v := p.values[i]; v {
 		case "?=?":
@@ -390,7 +383,7 @@ const inSet = "in the set"
 
 var parsedStatements sync.Map // by text
 
-// parse returns the parts of a statement. It parses each text once.
+// parse parses each text once.
 func parse(stmt string) *parsedStatement {
 	p, ok := parsedStatements.Load(stmt)
 	if !ok {
@@ -399,7 +392,6 @@ func parse(stmt string) *parsedStatement {
 	return p.(*parsedStatement)
 }
 
-// pickReplicas returns two random replicas, and the remaining one as the third.
 func (m *model) pickReplicas() (a, b, c int) {
 	if m.rng == nil {
 		return 0, 0, 0
@@ -418,8 +410,8 @@ func (m *model) write(ctx context.Context, ops ...op) error {
 	return nil
 }
 
-// apply writes to two replicas immediately and to the third replica later. A statement
-// without a timestamp gets defaultTimestamp.
+// apply writes to two replicas immediately and to the third one later. A statement without a
+// timestamp gets defaultTimestamp.
 func (m *model) apply(ops []op, defaultTimestamp int64) {
 	a, b, c := m.pickReplicas()
 	var first string
@@ -445,9 +437,8 @@ func (m *model) apply(ops []op, defaultTimestamp int64) {
 	}
 }
 
-// readPartition merges a partition from two replicas. The function repair makes both replicas
-// equal to the merged partition in the given rows, in the static cells, and in the deletion of
-// the partition.
+// readPartition merges a partition from two replicas. repair gives both replicas the merged rows,
+// static cells, and deletion of the partition.
 func (m *model) readPartition(table, key string) (both *partition, repair func(rows ...*modelRow)) {
 	a, b, _ := m.pickReplicas()
 	if a == b {
@@ -468,8 +459,7 @@ func (m *model) readPartition(table, key string) (both *partition, repair func(r
 	}
 }
 
-// tear writes to one random replica only, as if the writer died while it sent the write, and
-// the coordinator died too.
+// tear writes to one random replica only, as if the writer and the coordinator died.
 func (m *model) tear(ops []op) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -498,7 +488,6 @@ func (m *model) read(ctx context.Context, q op, dest []any, row func() bool) err
 	return err
 }
 
-// find returns the rows of a SELECT.
 func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, wrapError(ctx, "read", err)
@@ -540,7 +529,6 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 	return m.findIn(p, values, after, limit), nil
 }
 
-// findIn returns the rows of a SELECT in one partition.
 func (m *model) findIn(p *parsedStatement, values map[string]any, after []any, limit int64) [][]any {
 	var pk []any
 	for _, c := range partitionColumns[p.table] {
@@ -611,7 +599,6 @@ func (m *model) findIn(p *parsedStatement, values map[string]any, after []any, l
 	return out
 }
 
-// findPartitions returns the rows of a SELECT DISTINCT without conditions.
 func (m *model) findPartitions(p *parsedStatement) (out [][]any) {
 	keys := map[string]bool{}
 	for _, r := range m.replicas {
@@ -642,10 +629,8 @@ func (m *model) findPartitions(p *parsedStatement) (out [][]any) {
 	return out
 }
 
-// findEvery returns the rows of a SELECT from every partition. If the statement has a
-// condition on the token, it returns only rows whose token is at least that of the given
-// key. The table must have no clustering columns. In the model, the token of a key is the
-// key's text.
+// findEvery returns the rows of a SELECT from every partition, from a given token on. The table
+// must have no clustering columns. The token of a key is its text.
 func (m *model) findEvery(p *parsedStatement, args []any) (out [][]any) {
 	keys := map[string]bool{}
 	for _, r := range m.replicas {
@@ -669,7 +654,7 @@ func (m *model) findEvery(p *parsedStatement, args []any) (out [][]any) {
 	return out
 }
 
-// keyIn returns the text of the clustering key, or false if values lacks one of its columns.
+// keyIn returns false if values lacks a clustering column.
 func keyIn(table string, values map[string]any) (string, bool) {
 	var ck []any
 	for _, c := range clusteringColumns[table] {
@@ -682,8 +667,8 @@ func keyIn(table string, values map[string]any) (string, bool) {
 	return keyText(ck...), true
 }
 
-// matches reports whether a row satisfies every condition in want. A key of want is a column, or a
-// column, a space and an operator.
+// matches reports whether a row satisfies every condition. A key of want is a column, or a column,
+// a space and an operator.
 func matches(table string, r *modelRow, cells map[string]any, want map[string]any) bool {
 	for c, v := range want {
 		name, op, _ := strings.Cut(c, " ")
@@ -842,7 +827,6 @@ func (m *model) swap(ctx context.Context, q op, _ map[string]any) (bool, error) 
 	return true, nil
 }
 
-// conditionArgs returns the number of arguments in the condition of a lightweight transaction.
 func conditionArgs(p *parsedStatement) (n int) {
 	for _, c := range p.condition {
 		if c[1] == "?" {

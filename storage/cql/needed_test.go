@@ -11,17 +11,15 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A lackingConn is the connection of a store that lacks one of its statements while armed is
-// true. Otherwise the connection executes every statement.
+// A lackingConn lacks one of the store's statements while armed is true.
 type lackingConn struct {
 	conn
 	armed bool
-	// skip is a write. The armed connection does not execute it.
+	// This write is not executed.
 	skip string
-	// frozen is a read. The armed connection repeats its last answer to the read, if any.
+	// This read is answered by its previous answer, if any.
 	frozen string
-	// assumed is a read. The armed connection answers the first such read with no rows, and
-	// executes the later ones.
+	// The first such read is answered by no rows.
 	assumed string
 	answer  [][]reflect.Value
 }
@@ -66,11 +64,10 @@ func (c *lackingConn) read(ctx context.Context, q op, dest []any, row func() boo
 	})
 }
 
-// A user's first result with a division costs ten statements, and a better result six: see state.go
-// and summary.go. Each case names one of these statements. Without it, some order of two concurrent
-// calls gives a wrong outcome. The table has no case for these statements: the write of the result,
-// the read of the whole state or of its static cells before or after it, the insertion and the
-// deletion of the row of a division (see TestModelOfACompleteDivision), and the write of the entry.
+// Each case lacks one of the statements of a result: see state.go and summary.go. Then some order
+// of two concurrent calls gives a wrong outcome. The table has no case for the write of the result,
+// the reads of the state, the rows of a division (see TestModelOfACompleteDivision), and the write
+// of the entry.
 func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 	nothing := func(context.Context, *writers) error { return nil }
 	correct := func(ctx context.Context, w *writers) error { return errors.Join(w.check(ctx), w.checkIndex(ctx)) }
@@ -134,10 +131,9 @@ func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 	}
 }
 
-// At any time during a better result, the user's division and the overall ladder have the user
-// once. So the store inserts the new row of a division before it writes the entry, and deletes the
-// old row afterwards. If one batch did both, the division would lack the row of the stored entry
-// until the batch and the entry are both written.
+// During a better result, the division and the overall ladder always have the user once. So the
+// store inserts the new row of a division before it writes the entry, and deletes the old row
+// afterwards.
 func TestModelOfACompleteDivision(t *testing.T) {
 	for statement, more := 0, true; more; statement++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")

@@ -11,14 +11,12 @@ import (
 
 // This file writes final standings in fencedLayout, as an older version of the store did.
 
-// writeAll writes the generation. If the incarnation inc ends while writeAll runs, writeAll
-// removes the rows of the generation and returns errEnded.
+// writeAll writes the generation. If the incarnation ends meanwhile, writeAll removes its rows and
+// returns errEnded.
 //
-// After each page that it writes, writeAll reads the season's row. If inc is still open, a
-// later deletion of the season finds and removes this page. If inc has ended, the
-// deletion may have missed this page. The method removeAll may miss the page too: it finds pages
-// by the number of standings in table final_ladders, which the deletion may have removed. So
-// writeAll calls removeAll, and then removePage for this page.
+// After each page, writeAll reads the season's row. If the incarnation is open, a later deletion
+// finds the page. Otherwise the deletion may have missed the page. removeAll may miss it too,
+// because the deletion may have removed the number of standings. So writeAll also calls removePage.
 func (f finalSet) writeAll(ctx context.Context, inc incarnation) error {
 	divisions := map[leaderboard.Division]bool{{}: true}
 	for e, err := range f.s.Scan(ctx, f.seasonKey, leaderboard.Part{}) {
@@ -46,14 +44,13 @@ type ladderWriter struct {
 	finalSet
 	inc      incarnation
 	division leaderboard.Division
-	page     []leaderboard.Standing // the standings that are not written yet
+	page     []leaderboard.Standing // not written yet
 	count    int64
-	last     leaderboard.RankKey // the rank key of the last standing
+	last     leaderboard.RankKey // of the last standing
 	tails    []int64             // the tail of each written page: see finalread.go
 	tailsSet int                 // the number of tails that are set
 }
 
-// writeLadder writes the standings of one ladder from its entries.
 func (f finalSet) writeLadder(ctx context.Context, inc incarnation, l leaderboard.Ladder) error {
 	w := ladderWriter{finalSet: f, inc: inc, division: l.Division}
 	for st, err := range leaderboard.AssignRanks(f.s.Entries(ctx, l, "")) {
@@ -67,7 +64,7 @@ func (f finalSet) writeLadder(ctx context.Context, inc incarnation, l leaderboar
 	return w.finish(ctx)
 }
 
-// add adds the next standing of the ladder. If the page is full, add writes it.
+// add writes the page if it is full.
 func (w *ladderWriter) add(ctx context.Context, st leaderboard.Standing) error {
 	if st.Key != w.last {
 		w.endTies()
@@ -87,10 +84,9 @@ func (w *ladderWriter) endTies() {
 	}
 }
 
-// flush writes the standings that are not written yet as a page.
 func (w *ladderWriter) flush(ctx context.Context) error {
-	// The number of standings is written before the standings, so that removeAll finds all of
-	// them. All numbers have the same timestamp, so Cassandra keeps the greatest.
+	// The number of standings is written first, so that removeAll finds all of them. All numbers
+	// have the same timestamp, so Cassandra keeps the greatest.
 	if err := w.s.conn.write(ctx, op{insertFinalLadder, w.args(w.division.String(), w.count)}); err != nil {
 		return err
 	}
@@ -124,8 +120,8 @@ func (w *ladderWriter) finish(ctx context.Context) error {
 	})
 }
 
-// checkOpen returns nil if the incarnation is open. Otherwise it removes the generation,
-// calls remove and returns errEnded.
+// If the incarnation is not open, checkOpen removes the generation, calls remove and returns
+// errEnded.
 func (w *ladderWriter) checkOpen(ctx context.Context, remove func() error) error {
 	live, err := w.s.whileOpen(ctx, w.seasonKey, w.inc, func(context.Context) error { return nil })
 	if err != nil || live {
@@ -137,7 +133,6 @@ func (w *ladderWriter) checkOpen(ctx context.Context, remove func() error) error
 	return cmp.Or(remove(), errEnded)
 }
 
-// removePage deletes all rows that flush has written for a page.
 func (f finalSet) removePage(ctx context.Context, d leaderboard.Division, page []leaderboard.Standing) error {
 	err := f.s.forEach(ctx, len(page), func(ctx context.Context, i int) error {
 		return f.s.conn.write(ctx, op{deleteUserPositions, f.args(string(page[i].User))})
@@ -154,8 +149,7 @@ func (f finalSet) removePage(ctx context.Context, d leaderboard.Division, page [
 	return err
 }
 
-// writePage writes a page of standings, by position and by user, and the page's fence (see
-// finalread.go).
+// writePage writes a page of standings, by position and by user, and its fence: see finalread.go.
 func (f finalSet) writePage(ctx context.Context, d leaderboard.Division, page []leaderboard.Standing) error {
 	if len(page) == 0 {
 		return nil
@@ -187,7 +181,6 @@ func (f finalSet) writePage(ctx context.Context, d leaderboard.Division, page []
 	return f.s.conn.write(ctx, op{insertFinalFence, f.args(d.String(), []byte(page[0].SortKey()), pageOf(page[0].Ranks.Ordinal))})
 }
 
-// sealFenced seals a season in fencedLayout.
 func (s *Store) sealFenced(ctx context.Context, b *leaderboard.Board) error {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}
 	inc, err := s.openIncarnation(ctx, b, key.Season)

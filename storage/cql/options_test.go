@@ -13,9 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The store relies on these settings of the driver: LOCAL_QUORUM for reads and writes
-// and never less, SERIAL for lightweight transactions, no timestamps by the driver,
-// and retries of idempotent statements.
+// The store relies on these settings of the driver: LOCAL_QUORUM, SERIAL for lightweight
+// transactions, no timestamps of its own, and retries of idempotent statements.
 func TestDriverSettings(t *testing.T) {
 	o := Options{Hosts: []string{"10.0.0.1:9142"}, DataCenter: "dc1"}
 	if err := o.complete(); err != nil {
@@ -40,7 +39,7 @@ func TestDriverSettings(t *testing.T) {
 	if cfg.ReconnectInterval <= 0 || cfg.ReconnectInterval > 10*time.Second {
 		t.Errorf("the driver tries to reconnect to a lost node every %v, want more than 0 and at most 10s", cfg.ReconnectInterval)
 	}
-	// Nodes time out a range read after 10 s. The store must receive that error.
+	// Nodes time out a range read after 10 s, and the store must receive that error.
 	if cfg.Timeout <= 10*time.Second || cfg.WriteTimeout <= 10*time.Second {
 		t.Errorf("timeouts %v and %v, want more than 10s", cfg.Timeout, cfg.WriteTimeout)
 	}
@@ -51,8 +50,8 @@ func TestDriverSettings(t *testing.T) {
 	if policy := fmt.Sprintf("%T", own.HostSelectionPolicy); policy != "*gocql.tokenAwareHostPolicy" {
 		t.Errorf("the driver chooses nodes by %s, want *gocql.tokenAwareHostPolicy", policy)
 	}
-	// The driver asks replicas first, and never replicas of another data center. It does not
-	// export this setting.
+	// The driver asks replicas first, and none of another data center. It does not export this
+	// setting.
 	policy := reflect.ValueOf(own.HostSelectionPolicy).Elem()
 	if policy.FieldByName("nonLocalReplicasFallback").Bool() || !policy.FieldByName("shuffleReplicas").Bool() {
 		t.Error("the policy of the driver has other settings, want random replicas, and none of another data center")
@@ -67,13 +66,11 @@ func TestDriverSettings(t *testing.T) {
 	if cfg.ProtoVersion != 4 || cfg.Port != 9142 || cfg.Keyspace != "lb" {
 		t.Errorf("protocol %d, port %d, keyspace %q, want 4, 9142 and \"lb\"", cfg.ProtoVersion, cfg.Port, cfg.Keyspace)
 	}
-	// A read of final standings relies on finding each of two pages whole or not at all.
+	// A read of final standings must find each of two pages whole or not at all.
 	if cfg.PageSize < 2*finalPage {
 		t.Errorf("the driver fetches %d rows at a time, want at least two pages of %d final standings", cfg.PageSize, finalPage)
 	}
-	// A retry must ask another node, at the same consistency level. Other retry types
-	// ignore the error or lower the consistency level. Then the store could accept the
-	// answer of one node as the answer of a quorum.
+	// Other types of retries ignore the error or lower the consistency level.
 	for _, err := range []error{gocql.ErrTimeoutNoResponse, &gocql.RequestErrWriteTimeout{}, &gocql.RequestErrUnavailable{}, errors.New("broken")} {
 		if got := cfg.RetryPolicy.GetRetryType(err); got != gocql.RetryNextHost && got != gocql.Rethrow {
 			t.Errorf("%v: retry type %d, want RetryNextHost or Rethrow", err, got)
@@ -91,8 +88,7 @@ func (c *keyspaceChanges) KeyspaceChanged(e gocql.KeyspaceUpdateEvent) {
 	c.got = append(c.got, e.Keyspace)
 }
 
-// A change of another keyspace, such as one without replicas in this data center, does not
-// reach the driver's policy, which would panic.
+// On a change of a keyspace without replicas in this data center, the driver's policy would panic.
 func TestChangesOfOtherKeyspacesAreIgnored(t *testing.T) {
 	changes := &keyspaceChanges{}
 	p := ownKeyspace{changes, "lb"}
@@ -104,8 +100,8 @@ func TestChangesOfOtherKeyspacesAreIgnored(t *testing.T) {
 	}
 }
 
-// A board keeps the number of buckets with which it was created, whatever the store's
-// setting. So stores with different settings read the same ladder.
+// A board keeps the number of buckets with which it was created. So stores with different settings
+// read the same ladder.
 func TestTheBoardDeterminesTheBuckets(t *testing.T) {
 	m := newModel(nil)
 	var stores []*Store

@@ -14,10 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// slowServer is a conn whose reads and writes take ten seconds. If the context of a statement ends,
-// the caller stops waiting, and the statement is abandoned. As on a real server, an abandoned
-// statement still counts as running until its ten seconds have passed. In contrast to a real
-// server, an abandoned statement never takes effect.
+// A statement of a slowServer takes ten seconds, even if its context ends earlier. Then it never
+// takes effect, in contrast to a real server.
 type slowServer struct {
 	conn
 	mu                sync.Mutex
@@ -33,8 +31,7 @@ func (c *slowServer) do(ctx context.Context, statement func() error) error {
 		var err error
 		select {
 		case <-abandoned:
-			// Do not run the statement. It would write into the variables of the caller, and the
-			// caller may already use these variables for something else.
+			// The statement would write into variables that the caller may already use again.
 		default:
 			err = statement()
 		}
@@ -50,8 +47,8 @@ func (c *slowServer) do(ctx context.Context, statement func() error) error {
 	}
 }
 
-// count adds n to the number of running statements. It returns the new number, and the highest
-// number so far.
+// count adds n to the number of running statements. It returns the new number, and the highest one
+// so far.
 func (c *slowServer) count(n int) (inFlight, highest int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +65,6 @@ func (c *slowServer) write(ctx context.Context, ops ...op) error {
 	return c.do(ctx, func() error { return c.conn.write(ctx, ops...) })
 }
 
-// openSlow opens a store on a slowServer, and creates a board.
 func openSlow(t *testing.T) (*slowServer, *Store, leaderboard.Board) {
 	t.Helper()
 	c := &slowServer{conn: newModel(nil)}
@@ -80,9 +76,8 @@ func openSlow(t *testing.T) (*slowServer, *Store, leaderboard.Board) {
 	return c, s, b
 }
 
-// If the context of an Apply ends, Apply finishes the users that it has started, and starts no
-// others. So no statement still runs when Apply returns. A retry then applies only the results of
-// the other users.
+// If its context ends, Apply finishes the users that it has started, and starts no others. So no
+// statement runs when Apply has returned. A retry applies only the other results.
 func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, b := openSlow(t)
@@ -131,8 +126,8 @@ func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 	})
 }
 
-// The number of users to whom a store applies results at a time is bounded, whatever the
-// number of calls.
+// The number of users to whom a store applies results at a time does not depend on the number of
+// calls.
 func TestConcurrentAppliesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, b := openSlow(t)
@@ -152,7 +147,7 @@ func TestConcurrentAppliesAreBounded(t *testing.T) {
 		if err := group.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		// For the first result of a user without divisions, Apply runs at most two statements at a time.
+		// The first result of a user without divisions needs at most two statements at a time.
 		if _, highest := c.count(0); highest > 2*maxApplying || highest < maxApplying {
 			t.Errorf("%d statements ran at a time, want %d to %d", highest, maxApplying, 2*maxApplying)
 		}

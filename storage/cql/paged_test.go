@@ -17,7 +17,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// naiveRanks sets the ranks of standings, which must be in standing order, by their definition.
+// The standings must be in standing order.
 func naiveRanks(standings []leaderboard.Standing) {
 	distinct := map[leaderboard.RankKey]bool{}
 	first := map[leaderboard.RankKey]int64{}
@@ -117,8 +117,7 @@ func checkGarbage(ctx context.Context, s *Store, m *model, key leaderboard.Seaso
 	return nil
 }
 
-// Users change at random in a sealed season, and an amendment for these users follows each change.
-// After each amendment, the final standings of all ladders equal a recount of the entries.
+// After each amendment for changed users, the final standings equal a recount of the entries.
 func TestRandomAmendments(t *testing.T) {
 	seed := stepsSeed(t)
 	for round := range envInt("ROUNDS", 4) {
@@ -190,8 +189,7 @@ func amendRandomly(t *testing.T, rng *rand.Rand) error {
 		if _, err := s.Apply(ctx, &b, results); err != nil {
 			return err
 		}
-		// The standing of user "best" surely changes. So the amendment also closes the gaps of
-		// erasures.
+		// This user's standing surely changes. So the amendment also closes the gaps of erasures.
 		best := result("best")
 		best.Score = leaderboard.Score(scores + step)
 		if _, err := s.Apply(ctx, &b, []leaderboard.MatchResult{best}); err != nil {
@@ -217,8 +215,8 @@ func amendRandomly(t *testing.T, rng *rand.Rand) error {
 	return nil
 }
 
-// If an amendment has replaced every page, reads still cost at most three statements, and a read
-// of 100 users at most ten.
+// After an amendment of every page, a read costs at most three statements, and a read of 100 users
+// at most ten.
 func TestReadsOfAnAmendedSeasonAreCheap(t *testing.T) {
 	const n = 2500
 	s, rec, b := newClosed(t, n)
@@ -289,9 +287,9 @@ func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 		if _, err := second.SetBan(ctx, leaderboard.Ban{User: user, Banned: banned, At: stepsEpoch}); err != nil {
 			t.Fatal(err)
 		}
-		// Without the place, the user does not seem to have a standing. So the amendment after
-		// the ban writes nothing, and the data center with the place must remove the standing.
-		// The amendment after the unban writes all standings again.
+		// Without the place, the user seems to have no standing. So the amendment after the ban
+		// writes nothing, and the other data center must remove the standing. The amendment after
+		// the unban writes all standings.
 		record, err := second.Amend(ctx, b, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, day)}, []leaderboard.UserID{user})
 		if err != nil || len(record.Amendments) != day {
 			t.Fatalf("Amend returns %+v, error %v; want %d amendments", record, err, day)
@@ -302,8 +300,7 @@ func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 	}
 }
 
-// After random changes, the pages of a ladder keep their bounds, and the ranks that readers compute
-// are exact, even if ties span pages.
+// Pages keep their bounds, and the ranks that readers compute are exact, even if ties span pages.
 func TestPagesAfterRandomChanges(t *testing.T) {
 	seed := stepsSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -378,7 +375,7 @@ func TestPagesAfterRandomChanges(t *testing.T) {
 	}
 }
 
-// A rowCounter is a session that counts the rows that it writes and reads.
+// A rowCounter counts the rows that a session writes and reads.
 type rowCounter struct {
 	conn
 	mu                         sync.Mutex
@@ -414,8 +411,8 @@ func (c *rowCounter) read(ctx context.Context, q op, dest []any, visit func() bo
 	})
 }
 
-// An amendment after the retraction of one user's result writes some pages, not the whole season.
-// The golden file has the numbers of rows. A ladder of 100,000 entries has pages of 316.
+// An amendment for one user writes some pages, not the whole season. The golden file has the
+// numbers of rows.
 func TestCostOfAnAmendment(t *testing.T) {
 	var text strings.Builder
 	for _, n := range []int{1000, 10_000, 100_000} {

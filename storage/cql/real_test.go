@@ -26,16 +26,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Tests on real nodes mostly wait for the nodes, so run more tests concurrently than
-	// the machine has processors.
+	// These tests mostly wait for the nodes, so more of them run concurrently than the machine has
+	// processors.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	os.Exit(cluster.MainThen(m, shared.drop))
 }
 
-// All tests of this package share one keyspace on the shared cluster, because creating
-// tables takes longer than most tests.
+// All tests share one keyspace, because creating tables takes longer than most tests.
 var shared keyspace
 
 type keyspace struct {
@@ -54,7 +53,7 @@ func realOptions(addrs []string, keyspace string) Options {
 // busyTime bounds the time for which a test retries a call that busy nodes refuse.
 const busyTime = 5 * time.Minute
 
-// createOnce creates the keyspace in its first call, and returns k.
+// createOnce creates the keyspace in its first call.
 func (k *keyspace) createOnce(t testing.TB) *keyspace {
 	t.Helper()
 	addrs := cluster.Cassandra(t, 3)
@@ -76,8 +75,7 @@ func (k *keyspace) createOnce(t testing.TB) *keyspace {
 	return k
 }
 
-// applySchema repeats ApplySchema, because busy nodes may take minutes to agree on
-// tables.
+// Busy nodes may take minutes to agree on tables.
 func applySchema(o Options, replicas int) error {
 	_, err := backoff.Retry(context.Background(), func() (struct{}, error) {
 		err := ApplySchema(context.Background(), o, map[string]int{o.DataCenter: replicas}, nil)
@@ -89,7 +87,6 @@ func applySchema(o Options, replicas int) error {
 	return err
 }
 
-// drop removes the keyspace.
 func (k *keyspace) drop() {
 	if k.session == nil {
 		return
@@ -99,30 +96,26 @@ func (k *keyspace) drop() {
 	_ = k.session.Query("DROP KEYSPACE IF EXISTS " + k.options.Keyspace).RetryPolicy(nil).Exec()
 }
 
-// tenant returns a session that reads only the rows that this session has written. So the
-// keyspace appears to be empty at first.
+// tenant returns a session that reads only rows that it has written.
 func (k *keyspace) tenant() *tenant {
 	return &tenant{conn: retryingConn{session{k.session}}, n: k.tenants.Add(1), hashes: map[string][]byte{}}
 }
 
-// A tenant is a session that changes the keys of its rows. So tests can share tables, and
-// no test reads the rows of another test:
-//
+// A tenant changes the keys of its rows, so that tests can share tables:
 //   - It puts a prefix before boards and the ids of API keys.
-//   - It hashes the hashes of users and of API keys once more, with the prefix.
+//   - It hashes the hashes of users and of API keys again, with the prefix.
 //   - It adds a number to the days of the audit log.
-//   - The store puts the rows of some tables into the partition with realm 0. The tenant
-//     uses another realm, so that few tenants share a partition.
+//   - It replaces realm 0 of some tables, so that few tenants share a partition.
 type tenant struct {
 	conn
 	n int64
 
 	mu     sync.Mutex
-	hashes map[string][]byte // maps the hashes in the tables to the hashes that the store uses
+	hashes map[string][]byte // the hashes that the store uses, by those in the tables
 }
 
-// tenantDays is more than twice the number of any day of the audit log. Days before 1970
-// have negative numbers.
+// tenantDays is more than twice the number of any day of the audit log. Days before 1970 are
+// negative.
 const tenantDays = 100_000
 
 func (t *tenant) prefix() string { return fmt.Sprintf("tenant-%d/", t.n) }
@@ -131,7 +124,7 @@ func (t *tenant) prefix() string { return fmt.Sprintf("tenant-%d/", t.n) }
 func (t *tenant) renameKeys(q op) op {
 	realm := fmt.Sprint(int8(t.n))
 	out := op{strings.NewReplacer("realm = 0", "realm = "+realm, "VALUES (0, ", "VALUES ("+realm+", ").Replace(q.stmt), slices.Clone(q.args)}
-	audit := strings.HasPrefix(parse(q.stmt).table, "audit") // the ids of acts need no prefix, because each tenant has its own days
+	audit := strings.HasPrefix(parse(q.stmt).table, "audit") // each tenant has its own days, so ids of acts need no prefix
 	for i, column := range argumentColumns(q.stmt) {
 		switch {
 		case column == "board", column == "id" && !audit:
@@ -153,8 +146,8 @@ func (t *tenant) hash(storeHash []byte) []byte {
 	return sum[:]
 }
 
-// restore replaces the value of a column by the value that the store wrote. It returns false
-// if the value shows that the row belongs to another tenant.
+// restore replaces the value of a column by the one that the store wrote, or returns false for a
+// row of another tenant.
 func (t *tenant) restore(column string, dest any) (ok bool) {
 	switch v := dest.(type) {
 	case *string:
@@ -179,9 +172,8 @@ func (t *tenant) restore(column string, dest any) (ok bool) {
 	return true
 }
 
-// argumentColumns returns the column of each argument of a statement. The column of a
-// timestamp or a key of a collection is "". The result omits the last arguments, which
-// belong to tuples, limits and conditions, because they need no prefix.
+// argumentColumns returns the column of each argument, "" for a timestamp or a key of a collection.
+// It omits the last arguments, of tuples, limits and conditions, which need no prefix.
 func argumentColumns(stmt string) []string {
 	p := parse(stmt)
 	var out []string
@@ -272,8 +264,7 @@ func (r retryingConn) swap(ctx context.Context, q op, row map[string]any) (ok bo
 	return ok, err
 }
 
-// whileBusy calls f again while f returns [leaderboard.ErrUnavailable], for at most
-// busyTime.
+// whileBusy retries f while it returns [leaderboard.ErrUnavailable], for at most busyTime.
 func whileBusy(ctx context.Context, f func() error) error {
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := f()
@@ -285,21 +276,17 @@ func whileBusy(ctx context.Context, f func() error) error {
 	return err
 }
 
-// store returns a store for a new tenant.
 func (k *keyspace) store() *Store { return open(k.tenant(), k.options) }
 
-// sizes are the sizes of the suite on real servers, where each write takes
-// milliseconds.
+// On real servers, each write takes milliseconds.
 var sizes = storagetest.Sizes{Histories: 2, RowsDivisor: 10, RoundsDivisor: 5}
 
-// The store keeps its contract on real servers, also with the decorator that the command
-// serve adds. TestHistories, and the suite on the model of Cassandra, run without the
-// decorator.
+// This store has the decorator that the command serve adds. The suite on the model runs without it.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	k := shared.createOnce(t)
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
-		t.(*testing.T).Parallel() // each test has a tenant of its own
+		t.(*testing.T).Parallel() // each test has its own tenant
 		return observe.Store(k.store(), prometheus.NewRegistry())
 	}, limits, sizes)
 }

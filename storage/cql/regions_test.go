@@ -15,8 +15,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A region is a session in one of two data centers. Its writes reach the other data
-// center later, in any order.
+// A region is a session in one of two data centers. Its writes reach the other one later, in any
+// order.
 type region struct {
 	*model
 	link   *link
@@ -75,11 +75,9 @@ func (s *link) deliver() {
 	s.pending[i], s.pending = s.pending[end], s.pending[:end]
 }
 
-// Two regions receive the same results, in different orders, and some results twice. Each
-// region has two processes, which may change the same user concurrently. When all
-// processes have ended and all writes have arrived, the entry in both regions follows
-// from all results. The index of each region has the same entry, although each index
-// receives updates only from the processes of its region.
+// Two regions receive the same results in different orders, some twice. In each region, two
+// processes may change the same user concurrently. After all writes have arrived, the entry in both
+// regions, and in the index of each region, follows from all results.
 func TestModelOfTwoRegions(t *testing.T) {
 	for _, scenario := range []string{"results", "voids", "accounts", "divisions"} {
 		t.Run(scenario, func(t *testing.T) {
@@ -93,10 +91,9 @@ func TestModelOfTwoRegions(t *testing.T) {
 	}
 }
 
-// twoRegions does one run of a scenario. In the scenario voids, one region voids and restores
-// a match meanwhile. In the scenario accounts, both regions ban, unban and erase the user
-// meanwhile. In the scenario divisions, one region changes the divisions of the board. Each
-// region applies the changes of the other region in its sweeps, also at the end.
+// twoRegions does one run of a scenario. Meanwhile, one region voids and restores a match (voids)
+// or changes the divisions (divisions), or both regions ban, unban and erase the user (accounts).
+// Each region applies the other's changes in its sweeps.
 func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 	matches, few := scenario == "voids", rng.IntN(2) == 0
 	ctx := t.Context()
@@ -128,7 +125,7 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 		store.dataCenters = func(context.Context) ([]string, error) { return []string{"dc1", "dc2"}, nil }
 		p.step, _ = steps.walk(func() {
 			for _, call := range calls {
-				// The deletions of an erasure may arrive before the erasure. Then callers retry.
+				// If the deletions of an erasure arrive before the erasure, callers retry.
 				for p.err = call(store); errors.Is(p.err, leaderboard.ErrUnavailable); p.err = call(store) {
 					s.deliverAll()
 				}
@@ -140,9 +137,8 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 		running, stores[i] = append(running, p), append(stores[i], store)
 	}
 	for i, w := range regions {
-		// In each region, the results are distributed at random over two processes, as if one
-		// applied the region's own results, and the other the results that are mirrored from
-		// the other region. So both processes may change one user concurrently.
+		// As if one process applied the region's own results, and the other one the results that
+		// are mirrored from the other region.
 		var parts [2][]leaderboard.MatchResult
 		for _, index := range rng.Perm(len(results)) {
 			for copies := 1 + rng.IntN(5)/4; copies > 0; copies-- {
@@ -261,7 +257,6 @@ func finishChanges(ctx context.Context, w *writers, s *Store) error {
 	return nil
 }
 
-// recountAll recounts all users of the season.
 func (w *writers) recountAll(ctx context.Context, s *Store) error {
 	b, err := s.Board(ctx, w.board.ID)
 	if err != nil {
@@ -293,10 +288,9 @@ func checkRegions(ctx context.Context, s *link, regions [2]*writers) error {
 	return nil
 }
 
-// Two regions receive the same results of a board with a floor, in different orders. So one
-// region may refuse a result that the other region accepts. When all writes have arrived, both
-// regions have every result that a region accepted. The sum of these results may be below the
-// floor. The entry is the same in both regions, but may lack results until both recount it.
+// In different orders of results, one region may refuse a result that the other one accepts. After
+// all writes have arrived, both regions have every accepted result. Their sum may be below the
+// floor. The entries may lack results until both regions recount them.
 func TestModelOfAFloorInTwoRegions(t *testing.T) {
 	seed := stepsSeed(t)
 	var n floorCounts
@@ -311,9 +305,9 @@ func TestModelOfAFloorInTwoRegions(t *testing.T) {
 	}
 }
 
-// floorCounts counts the effects of different orders of results in all runs.
+// floorCounts counts the effects of different orders of results.
 type floorCounts struct {
-	differed int // results that one region accepted and the other one refused
+	differed int // results that only one region accepted
 	below    int // sums below the floor
 	lacking  int // entries that lacked results before they were recounted
 }
@@ -375,9 +369,8 @@ func twoRegionsWithAFloor(t *testing.T, rng *rand.Rand, n *floorCounts) error {
 	return errors.Join(regions[0].check(ctx), regions[1].check(ctx))
 }
 
-// applyInTwoRegions applies each result once in each region, and counts in n the results that
-// only one region accepted. It returns the sum of the results that at least one region
-// accepted.
+// applyInTwoRegions applies each result once in each region. It returns the sum of the results that
+// at least one region accepted.
 func applyInTwoRegions(ctx context.Context, rng *rand.Rand, regions [2]*writers, results []leaderboard.MatchResult, n *floorCounts) (leaderboard.Score, error) {
 	todo := [2][]int{rng.Perm(len(results)), rng.Perm(len(results))}
 	accepted := make([]int, len(results)) // the number of regions that accepted each result

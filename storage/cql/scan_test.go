@@ -10,7 +10,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// scannedBuckets notes the buckets that a Scan reads.
 type scannedBuckets struct {
 	conn
 	mu      sync.Mutex
@@ -26,7 +25,7 @@ func (c *scannedBuckets) read(ctx context.Context, q op, dest []any, row func() 
 	return c.conn.read(ctx, q, dest, row)
 }
 
-// A Scan of a part reads each bucket that may contain a user of the part, and no other bucket.
+// The Scan reads each bucket that may contain a user of the part, and no other.
 func TestScanReadsTheBucketsOfItsPart(t *testing.T) {
 	for _, tt := range []struct {
 		buckets int

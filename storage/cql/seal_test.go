@@ -13,8 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// finalRows returns the number of rows that a model has of each generation, by the quoted name of
-// the generation.
+// finalRows returns the number of rows of each generation, by the quoted name of the generation.
 func finalRows(m *model) map[string]int {
 	rows := map[string]int{}
 	for key, p := range m.replicas[0]["final_pages"] {
@@ -47,7 +46,6 @@ func finalRows(m *model) map[string]int {
 	return rows
 }
 
-// placeRows returns the number of rows of table final_places.
 func placeRows(m *model) (n int) {
 	for _, p := range m.replicas[0]["final_places"] {
 		for _, r := range p.rows {
@@ -59,9 +57,9 @@ func placeRows(m *model) (n int) {
 	return n
 }
 
-// If a process dies during Seal, the rows that it wrote remain. A Seal one day later
-// removes these rows, and so does a deletion of the season. If a Seal ends while another
-// Seal waits, the other Seal removes its own rows when it continues.
+// A Seal one day later, or a deletion of the season, removes the rows of a process that died during
+// Seal. If a Seal ends while another one waits, the other one removes its own rows when it
+// continues.
 func TestModelOfAnInterruptedSeal(t *testing.T) {
 	for _, resumes := range []bool{false, true} { // the process dies, or waits and then continues
 		for index, more := 0, true; more; index++ {
@@ -133,8 +131,7 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 	}
 }
 
-// Two processes seal a season concurrently, or one process is paused during its Seal. In any
-// order of their statements, the season has no amendment, one generation remains, and both
+// In any order of the statements, the season has no amendment, one generation remains, and both
 // calls return the same record.
 func TestModelOfTwoSeals(t *testing.T) {
 	const longest = 40 // approximately the number of statements of one Seal

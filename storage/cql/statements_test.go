@@ -42,9 +42,7 @@ func statements(t *testing.T) map[string]string {
 	return all
 }
 
-// Every statement must name its partitions. Otherwise Cassandra would ask every node. A
-// search by the index on user_id without a partition would not read from one set of
-// replicas.
+// Otherwise Cassandra would ask every node, or more than one set of replicas.
 func TestStatementsNamePartitions(t *testing.T) {
 	for name, stmt := range statements(t) {
 		p := parse(stmt)
@@ -71,9 +69,8 @@ func TestStatementsNamePartitions(t *testing.T) {
 	}
 }
 
-// Cassandra takes the timestamps of lightweight transactions from a clock. The store
-// computes all other timestamps. If both kinds of statements wrote one row, some writes
-// would be lost.
+// Cassandra takes the timestamps of lightweight transactions from a clock, and the store computes
+// all others. If both kinds of statements wrote one row, some writes would be lost.
 func TestTablesAreWrittenInOneWay(t *testing.T) {
 	conditional := map[string]bool{}
 	for name, stmt := range statements(t) {
@@ -92,7 +89,7 @@ func TestTablesAreWrittenInOneWay(t *testing.T) {
 	}
 }
 
-// The schema has no counters, because a repeated write would change a counter twice.
+// A repeated write would change a counter twice.
 func TestSchemaHasNoCounters(t *testing.T) {
 	text, err := os.ReadFile("../../schema/schema.cql")
 	if err != nil {
@@ -121,8 +118,8 @@ func (l *sizeRecorder) write(ctx context.Context, ops ...op) error {
 	return l.conn.write(ctx, ops...)
 }
 
-// Nodes reject writes of many megabytes. So the store writes a large Apply of one user in
-// several batches. The entry is still correct.
+// Nodes reject writes of many megabytes. So the store writes a large Apply of one user in several
+// batches.
 func TestLargeWritesAreSplit(t *testing.T) {
 	l := &sizeRecorder{conn: newModel(nil)}
 	s := open(l, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})

@@ -20,8 +20,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A steppedSession stops before each statement and waits for the test, while a call that walk
-// has started runs.
+// A steppedSession waits for the test before each statement of a call that walk has started.
 type steppedSession struct {
 	conn
 	mu      sync.Mutex
@@ -39,7 +38,7 @@ func newSteps(c conn) *steppedSession {
 	return &steppedSession{conn: c, arrived: make(chan bool), turn: make(chan bool)}
 }
 
-// step waits for the test before a statement. It returns errDied if the process dies.
+// step waits for the test. It returns errDied if the process dies.
 func (s *steppedSession) step() error {
 	s.mu.Lock()
 	walking := s.walking
@@ -55,8 +54,8 @@ func (s *steppedSession) step() error {
 }
 
 // openWith opens a store. If few is true, the store stores and adopts summaries of users with any
-// number of matches. Otherwise it does so only for users with storedFrom matches or more, which
-// most tests do not have. If cached is false, the store caches no summaries.
+// number of matches, otherwise from storedFrom matches on. If cached is false, it caches no
+// summaries.
 func openWith(c conn, dataCenter string, few, cached bool) *Store {
 	o := Options{DataCenter: dataCenter, Buckets: 2, CacheUsers: 10}
 	if !cached {
@@ -94,9 +93,8 @@ func (s *steppedSession) swap(ctx context.Context, q op, row map[string]any) (bo
 	return s.conn.swap(ctx, q, row)
 }
 
-// walk starts a call. The call then waits before each statement. walk returns two functions.
-// The first, step, runs up to n statements of the call, and reports whether the call has
-// more. The second, die, makes all further statements of the call fail.
+// walk starts a call, which waits before each statement. step runs up to n statements and reports
+// whether the call has more. die makes all further statements fail.
 func (s *steppedSession) walk(call func()) (step func(n int) (more bool), die func()) {
 	s.mu.Lock()
 	s.walking = true
@@ -123,9 +121,8 @@ func (s *steppedSession) walk(call func()) (step func(n int) (more bool), die fu
 		}
 }
 
-// A schedule contains one number for each turn: how many statements the writer of this
-// turn runs. Two writers take turns, beginning with the first writer. After the last
-// turn, the first writer runs to its end, and then the second.
+// A schedule has the number of statements of each turn. Two writers take turns. After the last
+// turn, the first one runs to its end, and then the second.
 type schedule []int
 
 func (s schedule) run(first, second func(int) bool) {
@@ -139,8 +136,7 @@ func (s schedule) run(first, second func(int) bool) {
 	}
 }
 
-// schedules returns all schedules that have the given number of turns, with 1 to n
-// statements in each turn.
+// schedules returns all schedules of the given number of turns, with 1 to n statements each.
 func schedules(turns, n int) []schedule {
 	all := []schedule{{}}
 	for range turns {
@@ -155,8 +151,7 @@ func schedules(turns, n int) []schedule {
 	return all
 }
 
-// writers contains two stores, each of which simulates a process, and a third store that
-// checks the outcome.
+// writers contains two stores, each like a process, and a third store that checks the outcome.
 type writers struct {
 	conns  [2]*steppedSession
 	stores [2]*Store
@@ -166,7 +161,7 @@ type writers struct {
 	clock  time.Time
 
 	mu      sync.Mutex
-	updates []leaderboard.Entry // the entries of the user that notify received
+	updates []leaderboard.Entry // the user's entries that an index would receive
 }
 
 // notify records the entries that callers of the stores would send to an index.
@@ -180,16 +175,14 @@ func (w *writers) notify(entries ...leaderboard.Entry) {
 	}
 }
 
-// notifyChanges calls notify with the entries after the changes.
 func (w *writers) notifyChanges(changes []leaderboard.Change) {
 	for i := range changes {
 		w.notify(changes[i].After)
 	}
 }
 
-// checkIndex simulates an index. Of the entries that were sent to it, an index keeps one with the
-// highest version. If any sent entry with this version differs from the stored entry, checkIndex
-// returns an error.
+// checkIndex simulates an index, which keeps an entry with the highest version. Each such entry
+// must equal the stored entry.
 func (w *writers) checkIndex(ctx context.Context) error {
 	stored, err := w.third.Entry(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, w.user)
 	if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
@@ -237,9 +230,8 @@ func stepsBoard(policy leaderboard.Policy) leaderboard.Board {
 	return leaderboard.Board{ID: "b", Policy: policy, CreatedAt: stepsEpoch, Divisions: []string{"team"}}
 }
 
-// result returns the result that a text describes. The text contains the match id, and
-// optionally the score, the revision, the team, and "retracted". Examples: "m 5", "m 5
-// r1", "m 5 red", "m r2 retracted".
+// result returns the result that a text describes: the match id, and optionally the score, the
+// revision, the team, and "retracted", such as "m 5", "m 5 r1", "m 5 red", "m r2 retracted".
 func (w *writers) result(text string) leaderboard.MatchResult {
 	w.clock = w.clock.Add(time.Second)
 	r := leaderboard.MatchResult{AchievedAt: w.clock, ReceivedAt: w.clock}
@@ -285,16 +277,14 @@ func (w *writers) send(ctx context.Context, store *Store, list []leaderboard.Mat
 	return err
 }
 
-// vary replaces the stores by stores with other options: see openWith. The bits of variant, which
-// may be any number, choose the options.
+// vary replaces the stores by stores with other options: see openWith. variant may be any number.
 func (w *writers) vary(variant int) {
 	for i := range w.stores {
 		w.stores[i] = openWith(w.conns[i], "dc1", variant&1 != 0, variant>>(1+i)&1 != 0)
 	}
 }
 
-// check compares the user's entry and ladder rows with the entry that follows from the
-// user's results.
+// check compares the user's entry and ladder rows with the user's results.
 func (w *writers) check(ctx context.Context) error {
 	s := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 	b, err := w.third.Board(ctx, w.board.ID) // its divisions may have changed
@@ -350,8 +340,7 @@ func (w *writers) check(ctx context.Context) error {
 	return nil
 }
 
-// checkVoids checks that each result of the user has the Voids of its match: the number of
-// times that the match was voided or restored.
+// checkVoids checks that each result of the user has the Voids of its match.
 func (w *writers) checkVoids(ctx context.Context) error {
 	s := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 	for r, err := range w.third.Results(ctx, s, w.user) {
@@ -375,12 +364,10 @@ type encounter struct {
 	policy  leaderboard.Policy
 	prepare func(ctx context.Context, w *writers) error
 	calls   [2]func(ctx context.Context, w *writers, s *Store) error
-	// stands contains the expected score of each match after both calls. It is nil if the
-	// scores depend on the order of the calls.
+	// The score of each match after both calls; nil if the scores depend on their order.
 	stands map[leaderboard.MatchID]leaderboard.Score
 }
 
-// board returns the board of the encounter.
 func (e *encounter) board() leaderboard.Board {
 	b := stepsBoard(e.policy)
 	b.Matches = slices.ContainsFunc(voidEncounters, func(v encounter) bool { return v.name == e.name })
@@ -391,8 +378,7 @@ func applies(results ...string) func(context.Context, *writers, *Store) error {
 	return func(ctx context.Context, w *writers, s *Store) error { return w.apply(ctx, s, results...) }
 }
 
-// firstApplies makes the first store apply results, so that this store has the claim and a
-// summary of the user: see summary.go.
+// After firstApplies, the first store has the claim and a summary of the user: see summary.go.
 func firstApplies(results ...string) func(context.Context, *writers) error {
 	return func(ctx context.Context, w *writers) error { return w.apply(ctx, w.stores[0], results...) }
 }
@@ -483,9 +469,8 @@ var encounters = []encounter{
 		[2]func(context.Context, *writers, *Store) error{divide(), divide("club")}, nil},
 }
 
-// noResults are the results that stand after an erasure. In these tests, every result was received
-// before the time of the erasure. So a result does not count even if it is applied after the
-// erasure.
+// noResults are the results that stand after an erasure. Every result was received before the time
+// of the erasure, so it does not count even if it is applied later.
 var noResults = map[leaderboard.MatchID]leaderboard.Score{}
 
 // divide changes the divisions of the board, and recounts all users.
@@ -538,7 +523,7 @@ var voidEncounters = []encounter{
 		calls: [2]func(context.Context, *writers, *Store) error{void("x", 1), erase}, stands: noResults},
 }
 
-// void sets the Voids of a match, and gives them to the results of the match.
+// void sets the Voids of a match and of its results.
 func void(match leaderboard.MatchID, voids int64) func(context.Context, *writers, *Store) error {
 	return func(ctx context.Context, w *writers, s *Store) error {
 		key := leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, Match: match}
@@ -546,7 +531,7 @@ func void(match leaderboard.MatchID, voids int64) func(context.Context, *writers
 	}
 }
 
-// applyVoids stores the state of a match, and gives its Voids to the results of the match.
+// applyVoids stores the state of a match, and gives its Voids to its results.
 func (w *writers) applyVoids(ctx context.Context, s *Store, m leaderboard.MatchState) error {
 	m, err := s.SetMatch(ctx, w.board, m)
 	if err != nil {
@@ -579,7 +564,7 @@ func finishVoids(ctx context.Context, w *writers, s *Store) error {
 	return nil
 }
 
-// applySame applies the same result, with the same times, in each call.
+// Each call applies the same result, with the same times.
 func applySame(ctx context.Context, w *writers, s *Store) error {
 	r := w.result("same 10")
 	r.AchievedAt, r.ReceivedAt = stepsEpoch, stepsEpoch
@@ -611,8 +596,7 @@ func erase(ctx context.Context, w *writers, s *Store) error {
 	return err
 }
 
-// meet runs the calls of the encounter in the turns of a schedule, and checks the outcome.
-// The argument first is the index of the call that begins.
+// meet runs the calls of the encounter in the turns of a schedule. Call number first begins.
 func (e *encounter) meet(ctx context.Context, w *writers, first int, order schedule) error {
 	if err := e.prepare(ctx, w); err != nil {
 		return fmt.Errorf("prepare: %w", err)
@@ -627,8 +611,8 @@ func (e *encounter) meet(ctx context.Context, w *writers, first int, order sched
 	return e.checkOutcome(ctx, w, first)
 }
 
-// checkOutcome checks the outcome of an encounter. It also checks that both stores apply
-// later results correctly, beginning with w.stores[first].
+// checkOutcome also checks that both stores apply later results correctly, beginning with
+// w.stores[first].
 func (e *encounter) checkOutcome(ctx context.Context, w *writers, first int) error {
 	if err := errors.Join(w.check(ctx), w.checkIndex(ctx)); err != nil {
 		return err
@@ -669,10 +653,9 @@ func (e *encounter) checkOutcome(ctx context.Context, w *writers, first int) err
 	return nil
 }
 
-// orders returns the schedules that a test tries: all schedules of one turn, and random
-// schedules of two and three turns. A turn has at most longest statements. With
-// LEADERBOARD_STEPS_TURNS=2, orders returns all schedules of two turns; the tests then take
-// minutes.
+// orders returns all schedules of one turn, and random schedules of two and three turns, with at
+// most longest statements a turn. With LEADERBOARD_STEPS_TURNS=2, it returns all schedules of two
+// turns, which take minutes.
 func orders(t testing.TB, longest int) []schedule {
 	if n := envInt("LEADERBOARD_STEPS_TURNS", 0); n > 0 {
 		return schedules(n, longest)
@@ -690,8 +673,8 @@ func orders(t testing.TB, longest int) []schedule {
 	return all
 }
 
-// stepsSeed returns LEADERBOARD_STEPS_SEED, or a new seed if it is not set. If t fails,
-// it logs the command that repeats the test.
+// stepsSeed returns LEADERBOARD_STEPS_SEED, or a new seed. If t fails, it logs the command that
+// repeats the test.
 func stepsSeed(t testing.TB) uint64 {
 	seed := uint64(time.Now().UnixNano())
 	if n, err := strconv.ParseUint(os.Getenv("LEADERBOARD_STEPS_SEED"), 10, 64); err == nil {
@@ -712,9 +695,7 @@ func envInt(name string, fallback int) int {
 	return fallback
 }
 
-// Two concurrent writers leave a correct entry, in every order of their statements. The
-// orders include a writer that waits until the other one has ended, like a process that
-// was paused.
+// The orders include a writer that waits until the other one has ended, like a suspended process.
 func TestModelOfTwoWriters(t *testing.T) {
 	const longest = 16 // approximately the number of statements of one call
 	for _, e := range slices.Concat(encounters, voidEncounters) {
@@ -735,8 +716,7 @@ func TestModelOfTwoWriters(t *testing.T) {
 
 func sharedModel(m *model) func() conn { return func() conn { return m } }
 
-// On replicas that lag, two concurrent writers leave a correct entry, in random orders of
-// their statements.
+// The statements run in random orders.
 func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
 	const runs = 25
 	for _, e := range slices.Concat(encounters, voidEncounters) {
@@ -760,7 +740,6 @@ func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
 }
 
 // A process dies before any one of its statements, and another process repeats its call.
-// The outcome is correct.
 func TestModelOfAWriterThatDies(t *testing.T) {
 	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {
@@ -793,10 +772,10 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 	}
 }
 
-// Each of three processes applies a list of results, as a consumer does, on replicas that
-// lag. Their statements run in a random order. If a process dies, another one continues
-// its list after the last acknowledged result, or up to two results earlier. A write during which
-// a process dies may reach one replica. No result is lost.
+// Each of three processes applies a list of results, as a consumer does. Their statements run in a
+// random order, on replicas that lag. If a process dies, another one continues its list, up to two
+// results before the last acknowledged one. A write during which a process dies may reach one
+// replica. No result is lost.
 func TestModelOfManyWriters(t *testing.T) {
 	seed := stepsSeed(t)
 	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 100)) {
@@ -807,7 +786,7 @@ func TestModelOfManyWriters(t *testing.T) {
 	}
 }
 
-// This test is like TestModelOfManyWriters. But most results are of new matches, all stores adopt
+// In contrast to TestModelOfManyWriters, most results are of new matches, all stores adopt
 // summaries, and the processes die more often.
 func TestModelOfAdoptions(t *testing.T) {
 	seed := stepsSeed(t)
@@ -818,9 +797,8 @@ func TestModelOfAdoptions(t *testing.T) {
 	}
 }
 
-// runThreeProcesses does one run, with up to the given number of matches, and returns an error if
-// the outcome is wrong. For the argument few, see openWith. On average, a process dies once in the
-// given number of turns, deaths.
+// runThreeProcesses does one run, with results of up to the given number of matches. For few, see
+// openWith. On average, a process dies once in deaths turns.
 func runThreeProcesses(t *testing.T, rng *rand.Rand, few bool, matches, deaths int) error {
 	m := newModel(rng)
 	connect := sharedModel(m)
@@ -910,8 +888,8 @@ func runThreeProcesses(t *testing.T, rng *rand.Rand, few bool, matches, deaths i
 	return nil
 }
 
-// The sum never falls below the floor, even if several stores subtract from it. A store
-// with a summary of the user first checks whether another store has changed the sum.
+// Before it subtracts, a store with a summary of the user checks whether another store has changed
+// the sum.
 func TestModelOfAFloor(t *testing.T) {
 	b := stepsBoard(leaderboard.Sum)
 	floor := leaderboard.Score(0)
@@ -939,9 +917,8 @@ func TestModelOfAFloor(t *testing.T) {
 	}
 }
 
-// A store whose claim was replaced by another store's claim writes a result, and dies. The
-// other store's summary may lack this result. After the other store has received the result
-// too, the result counts.
+// A store that has lost its claim to another store writes a result, and dies. The other store's
+// summary may lack this result. After it has received the result too, the result counts.
 func TestModelOfAnUnclaimedResult(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest} {
 		for index, more := 0, true; more; index++ {
@@ -966,9 +943,9 @@ func TestModelOfAnUnclaimedResult(t *testing.T) {
 	}
 }
 
-// A store whose claim was replaced by another store's claim writes a result, and dies. The
-// other store then receives a result of the same match with another revision or other
-// content. After it has received both results, the entry is correct.
+// A store that has lost its claim to another store writes a result, and dies. The other store
+// receives another result of the same match. After it has received both results, the entry is
+// correct.
 func TestModelOfADifferentUnclaimedResult(t *testing.T) {
 	for _, result := range []string{"x 50 red r1", "x 50 red", "x r1 retracted", "x 5 blue r2"} {
 		for index, more := 0, true; more; index++ {
@@ -992,9 +969,8 @@ func TestModelOfADifferentUnclaimedResult(t *testing.T) {
 	}
 }
 
-// A holder dies during a write that reaches one replica only. The write has a result, and a
-// summary that includes it. The next store may read this summary, but may not find the result.
-// The result counts once.
+// A holder dies during a write of a result and its summary, which reaches one replica only. The
+// next store may read the summary but not the result. The result counts once.
 func TestModelOfATornBatch(t *testing.T) {
 	seed := stepsSeed(t)
 	for i := range uint64(300) {

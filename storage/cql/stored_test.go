@@ -21,12 +21,11 @@ import (
 )
 
 // storedSample is a file that commit c7bc028 wrote. Its first lines are the statements of
-// storagetest.WriteSample that changed the keyspace, one batch per line. The other lines
-// are the answers of that commit to DescribeSample, ExtendSample, and DescribeSample
-// again.
+// storagetest.WriteSample that changed the keyspace, one batch per line. The other lines are that
+// commit's answers to DescribeSample, ExtendSample, and DescribeSample again.
 const storedSample = "testdata/sample.jsonl.gz"
 
-// sampleLine is a line of storedSample. Exactly one of its fields is set.
+// Exactly one field of a sampleLine is set.
 type sampleLine struct {
 	Write  []sampleStatement `json:"write"`
 	Swap   []sampleStatement `json:"swap"`
@@ -90,7 +89,6 @@ func decodeStatements(list []sampleStatement) ([]op, error) {
 	return ops, nil
 }
 
-// unzip returns the content of a file that gzip compressed.
 func unzip(t *testing.T, name string) []byte {
 	t.Helper()
 	file, err := os.ReadFile(name)
@@ -108,7 +106,6 @@ func unzip(t *testing.T, name string) []byte {
 	return content
 }
 
-// sampleLines returns the lines of storedSample.
 func sampleLines(t *testing.T) (lines []sampleLine) {
 	t.Helper()
 	for d := json.NewDecoder(bytes.NewReader(unzip(t, storedSample))); ; {
@@ -122,7 +119,6 @@ func sampleLines(t *testing.T) (lines []sampleLine) {
 	}
 }
 
-// sampleAnswers returns the answers of storedSample.
 func sampleAnswers(t *testing.T) (answers []string) {
 	t.Helper()
 	for _, line := range sampleLines(t) {
@@ -141,7 +137,7 @@ func replaySample(t *testing.T, c conn) []string {
 		switch {
 		case err != nil || line.Answer != "":
 		case len(line.Swap) > 0:
-			// Ignore whether the condition held: the answers show the effect.
+			// The condition may not hold: the answers show the effect.
 			_, err = c.swap(t.Context(), ops[0], map[string]any{})
 		default:
 			err = c.write(t.Context(), ops...)
@@ -153,17 +149,16 @@ func replaySample(t *testing.T, c conn) []string {
 	return sampleAnswers(t)
 }
 
-// storedKeyspace is a file with a keyspace that commit c7bc028 wrote to a Cassandra node.
-// It contains one CQL statement per line, after a description in the first lines. That
-// commit gave the answers in storedSample for this keyspace.
+// storedKeyspace is a keyspace that commit c7bc028 wrote to a Cassandra node, with one CQL
+// statement per line after a description. The answers of that commit are in storedSample.
 const storedKeyspace = "testdata/keyspace.cql.gz"
 
-// keyspaceStoredAt is a time later than all timestamps in storedKeyspace. If the
-// machine's clock shows an earlier time, conditional statements have no effect.
+// keyspaceStoredAt is later than all timestamps in storedKeyspace. On a clock that shows an earlier
+// time, conditional statements have no effect.
 var keyspaceStoredAt = time.Date(2026, 11, 22, 1, 24, 0, 0, time.UTC)
 
-// loadStoredKeyspace creates the keyspace of o with the content of storedKeyspace. It
-// drops the keyspace when the test ends.
+// loadStoredKeyspace creates the keyspace of o with the content of storedKeyspace, until the test
+// ends.
 func loadStoredKeyspace(t *testing.T, o Options) {
 	t.Helper()
 	if now := time.Now(); now.Before(keyspaceStoredAt) {
@@ -183,7 +178,6 @@ func loadStoredKeyspace(t *testing.T, o Options) {
 	}
 }
 
-// connect returns a session in a keyspace, or in no keyspace if the name is empty.
 func connect(t *testing.T, o Options, keyspace string) *gocql.Session {
 	t.Helper()
 	gs, err := o.connect(keyspace)
@@ -193,7 +187,6 @@ func connect(t *testing.T, o Options, keyspace string) *gocql.Session {
 	return gs
 }
 
-// changeSchema runs statements that change the schema.
 func changeSchema(t *testing.T, o Options, keyspace string, statements ...string) {
 	t.Helper()
 	gs := connect(t, o, keyspace)
@@ -212,8 +205,8 @@ func changeSchema(t *testing.T, o Options, keyspace string, statements ...string
 	}
 }
 
-// storedStatements returns the statements of storedKeyspace that create tables and
-// indexes, and the statements that write rows.
+// storedStatements returns the statements of storedKeyspace that create tables and indexes, and
+// those that write rows.
 func storedStatements(t *testing.T) (tables []string, rows []op) {
 	t.Helper()
 	for line := range strings.Lines(string(unzip(t, storedKeyspace))) {
@@ -241,8 +234,8 @@ func TestModelOfAStoredKeyspace(t *testing.T) {
 	storagetest.CheckSample(t, open(c, sampleOptions(Options{})), want)
 }
 
-// The current migrations can be applied to a keyspace that an earlier commit wrote. The
-// current store then gives the same answers, also after it has changed the data.
+// The keyspace of an earlier commit gets the current migrations. The store then gives the same
+// answers, also after it has changed the data.
 func TestStoredKeyspaceIsServedUnchanged(t *testing.T) {
 	t.Parallel()
 	o := sampleOptions(realOptions(cluster.Cassandra(t, 1), fmt.Sprintf("stored_%x", time.Now().UnixNano()&0xffffffff)))

@@ -7,8 +7,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The store applies a correction even if 32 bits of its hash equal those of the result that
-// stands. The hash covers the revision and the content.
+// The hash of a result covers its revision and content. A correction counts even if 32 bits of its
+// hash equal those of the result that stands.
 func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Best)
