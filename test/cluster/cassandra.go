@@ -21,41 +21,39 @@ import (
 
 // CassandraConfig describes a Cassandra cluster.
 type CassandraConfig struct {
-	// DataCenters holds the data center of each node. Default: one node in dc1.
-	// Node i, counted from 1, listens on 127.0.0.i. All nodes use one port.
+	// DataCenters holds the data center of each node. Default: one node in dc1. Node i, counted
+	// from 1, listens on 127.0.0.i. All nodes use one port.
 	DataCenters []string
-	// Racks holds the rack of each node. Default: all nodes are in rack1.
+	// Racks holds the rack of each node. Default: rack1.
 	Racks []string
-	// Secrets makes the nodes require TLS and a password, unless it is nil. The user may
-	// create keyspaces.
+	// Secrets makes the nodes require TLS and a password, unless it is nil. The user may create
+	// keyspaces.
 	Secrets *Secrets
-	// Data holds the path of each node's data folder. Default: folders that [Cluster.Close] removes.
+	// Data holds the path of each node's data folder. Default: folders that [Cluster.Close]
+	// removes.
 	Data []string
-	// Quick starts the nodes sooner, makes changes of tables cost less processor time, and
-	// acknowledges writes before they are in the commit log. In return, a node serves fewer
-	// statements per second under a long load, and a killed node may lose tables and
-	// writes. So benchmarks and tests that kill nodes do not set Quick.
+	// Quick starts the nodes sooner. In return, a node serves fewer statements per second, and a
+	// killed node may lose tables and acknowledged writes.
 	Quick bool
 	// Logf reports slow steps, such as a download. Default: no reports.
 	Logf func(format string, args ...any)
 }
 
-// OneDC returns the data centers of n nodes that are all in dc1.
+// OneDC returns the data centers of n nodes in dc1.
 func OneDC(n int) []string {
 	return strings.Split(strings.Repeat("dc1,", n)+"dc1", ",")[:n]
 }
 
-// Offsets in a Cassandra cluster's port block.
+// Offsets in a cluster's block of ports.
 const (
 	portCQL = iota
 	portStorage
-	portJMX // port of the first node; the other nodes use the next ports, because JMX listens on 127.0.0.1 only
+	portJMX // of the first node; the other nodes use the next ports, because JMX listens on 127.0.0.1 only
 )
 
-// StartCassandra starts a Cassandra 5.0 cluster. It returns once every node answers CQL,
-// sees the other nodes, and reports the same schema version. Each data center spreads the
-// partitions evenly over its nodes. Unless cfg.Quick is set, an acknowledged write is in
-// the commit log. The caller must close the cluster.
+// StartCassandra starts a Cassandra 5.0 cluster. It returns once every node answers CQL and sees
+// the other nodes with the same schema. Each data center spreads the partitions evenly over its
+// nodes. The caller must close the cluster.
 func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) {
 	logf := orQuiet(cfg.Logf)
 	j, err := newJVM(ctx, "cassandra", logf)
@@ -69,8 +67,7 @@ func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) 
 		return nil, err
 	}
 	if cfg.Quick {
-		// The serial collector saves a tenth of the processor time, and so does the omission
-		// of assertions. The last flag omits the flush of system tables.
+		// The first three flags save processor time. The last one omits the flush of system tables.
 		j.quick = []string{quickJava, "-XX:-UseG1GC", "-XX:+UseSerialGC", "-da", "-Dcassandra.unsafesystem=true"}
 	}
 	if len(cfg.DataCenters) == 0 {
@@ -128,10 +125,10 @@ func startCassandra(ctx context.Context, cfg CassandraConfig, j *jvm) (*Cluster,
 	return c.begin(ctx)
 }
 
-// ringTokens returns one token per node. Tokens divide the ring evenly among the
-// nodes of each data center. No two nodes share a token.
+// ringTokens returns a unique token for each node. Tokens divide the ring evenly among the nodes of
+// a data center.
 func ringTokens(dcs []string) []string {
-	size, seen := map[string]int64{}, map[string]int64{} // by data center: the number of its nodes, and of those that have a token
+	size, seen := map[string]int64{}, map[string]int64{} // nodes by data center: all of them, and those that have a token
 	order := map[string]int64{}                          // the index of each data center
 	for _, dc := range dcs {
 		if _, ok := order[dc]; !ok {
@@ -153,12 +150,11 @@ func ringTokens(dcs []string) []string {
 
 var cassandraYAML = template.Must(template.ParseFS(files, "cassandra/cassandra.yaml.tmpl"))
 
-// place is the data center, rack, address, token and data folder of a Cassandra node.
+// place is where a Cassandra node runs.
 type place struct{ dc, rack, host, token, data string }
 
 func cassandraCommand(s *Server, secrets *Secrets, j *jvm, p place, peers []*Server) (*exec.Cmd, error) {
-	// The seeds are the nodes that run now. If none runs, the node itself is the seed. A
-	// seed that is down would delay the start by the ring delay.
+	// The seeds are the live nodes. A seed that is down would delay the start by the ring delay.
 	if len(peers) == 0 {
 		peers = []*Server{s}
 	}
@@ -222,9 +218,8 @@ func cassandraCommand(s *Server, secrets *Secrets, j *jvm, p place, peers []*Ser
 	return cmd, nil
 }
 
-// checkCassandraReady checks that each node answers CQL, and lists all other nodes with the same
-// schema version. It also checks that each node can coordinate a read from all replicas: from as
-// many as there are nodes, but at most three.
+// checkCassandraReady checks that each node answers CQL, lists all other nodes with the same schema
+// version, and can coordinate a read from up to three replicas.
 func checkCassandraReady(ctx context.Context, secrets *Secrets, addrs []string) error {
 	schema := ""
 	return eachCassandra(secrets, addrs, func(addr string, session *gocql.Session) error {
@@ -232,9 +227,8 @@ func checkCassandraReady(ctx context.Context, secrets *Secrets, addrs []string) 
 	})
 }
 
-// checkCassandraAnswers checks that each node answers CQL and lists at least as many
-// nodes as addrs. It compares counts, because nodes in containers list
-// addresses other than addrs.
+// checkCassandraAnswers compares numbers of nodes, because nodes in containers list other
+// addresses.
 func checkCassandraAnswers(ctx context.Context, addrs []string) error {
 	return eachCassandra(nil, addrs, func(_ string, session *gocql.Session) error {
 		var peers int
@@ -287,16 +281,16 @@ func checkCassandraNode(ctx context.Context, session *gocql.Session, addr string
 			return fmt.Errorf("schema version of %s is %q, want %q", a, v, *schema)
 		}
 	}
-	// The keyspace system_distributed has three replicas. The coordinator refuses the
-	// read while it believes that too few of them are up.
+	// The keyspace has three replicas. The coordinator refuses the read while it believes that too
+	// few of them are up.
 	level := []gocql.Consistency{gocql.One, gocql.Two, gocql.Three}[min(len(addrs), 3)-1]
 	return session.Query("SELECT status FROM system_distributed.view_build_status WHERE keyspace_name = '' AND view_name = ''").
 		Consistency(level).WithContext(ctx).Iter().Close()
 }
 
-// createUser starts the nodes of c and creates the user of secrets. A node that joins
-// takes over partitions without their data. If the user were created before the last
-// node joined, the user could be lost. If createUser fails, it closes c.
+// createUser starts the nodes of c and creates the user of secrets. An earlier user could be lost,
+// because a node that joins takes over partitions without their data. If createUser fails, it
+// closes c.
 func createUser(ctx context.Context, secrets *Secrets, c *Cluster) (*Cluster, error) {
 	initial := *secrets
 	initial.Username, initial.Password = "cassandra", "cassandra" // every new cluster has this user
@@ -324,8 +318,7 @@ func createUser(ctx context.Context, secrets *Secrets, c *Cluster) (*Cluster, er
 	return c, nil
 }
 
-// nodeSession opens a session that sends requests to the node at addr only. secrets may
-// be nil.
+// nodeSession opens a session that sends requests to one node only. secrets may be nil.
 func nodeSession(secrets *Secrets, addr string) (*gocql.Session, error) {
 	cfg := gocql.NewCluster(host(addr))
 	cfg.Port, _ = strconv.Atoi(port(addr))
@@ -347,15 +340,14 @@ func nodeSession(secrets *Secrets, addr string) (*gocql.Session, error) {
 	return cfg.CreateSession()
 }
 
-// quiet drops gocql's log, because attempts may fail while a server starts.
+// Attempts may fail while a server starts, so gocql must not log them.
 type quiet struct{}
 
 func (quiet) Print(...any)          {}
 func (quiet) Printf(string, ...any) {}
 func (quiet) Println(...any)        {}
 
-// Nodetool runs Cassandra's nodetool against a running node and returns its
-// output.
+// Nodetool runs Cassandra's nodetool against a running node and returns its output.
 func Nodetool(ctx context.Context, s *Server, args ...string) (string, error) {
 	if s.jmx == "" {
 		return "", fmt.Errorf("cluster: nodetool: %s is not a Cassandra node", s.Name)

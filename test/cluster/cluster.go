@@ -17,11 +17,11 @@ type Cluster struct {
 	dir   string
 	ports *portBlock
 
-	// checkReady checks, without waiting, that every live server serves clients and sees
-	// the other live servers.
+	// checkReady checks, without waiting, that every live server serves clients and sees the other
+	// live servers.
 	checkReady func(ctx context.Context, live []*Server) error
-	// checkJoinable checks, without waiting, that other servers can join s, the first server
-	// of the cluster. It is nil if the other servers need not wait for the first server.
+	// checkJoinable checks, without waiting, that other servers can join s, the first server. It
+	// may be nil.
 	checkJoinable func(ctx context.Context, s *Server) error
 
 	close func() error // does the work of Close at the first call
@@ -61,8 +61,7 @@ func (c *Cluster) add(name string) (*Server, error) {
 	return s, os.Mkdir(s.dir, 0o755)
 }
 
-// begin starts a new cluster and returns it. If the start fails, begin closes
-// the cluster.
+// begin starts a new cluster. If the start fails, it closes the cluster.
 func (c *Cluster) begin(ctx context.Context) (*Cluster, error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -70,12 +69,10 @@ func (c *Cluster) begin(ctx context.Context) (*Cluster, error) {
 	return c, nil
 }
 
-// Addrs returns the client addresses, host:port, of all servers, in the order
-// of Servers.
+// Addrs returns the client addresses, host:port, in the order of Servers.
 func (c *Cluster) Addrs() []string { return addrs(c.Servers) }
 
-// List returns the addresses joined by commas. [EnvCassandra] and the other environment
-// variables that name running servers have this form.
+// List returns the addresses joined by commas, as [EnvCassandra] and the like need them.
 func (c *Cluster) List() string { return strings.Join(c.Addrs(), ",") }
 
 func addrs(servers []*Server) []string {
@@ -86,7 +83,6 @@ func addrs(servers []*Server) []string {
 	return list
 }
 
-// liveServers returns the servers that run and are not paused.
 func (c *Cluster) liveServers() []*Server {
 	var list []*Server
 	for _, s := range c.Servers {
@@ -97,9 +93,8 @@ func (c *Cluster) liveServers() []*Server {
 	return list
 }
 
-// Start starts every server that is not running, on its existing data, and
-// returns once the cluster is ready. If ctx has no deadline, Start gives up after
-// five minutes.
+// Start starts every server that is not running, on its existing data, and returns once the cluster
+// is ready. If ctx has no deadline, Start gives up after five minutes.
 func (c *Cluster) Start(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
@@ -121,16 +116,16 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return c.WaitReady(ctx)
 }
 
-// WaitReady waits until every live server serves clients and sees the other live
-// servers. A live server runs and is not paused. WaitReady fails at once if a
-// server exited by itself. If ctx has no deadline, it gives up after five minutes.
+// WaitReady waits until every live server, which runs and is not paused, serves clients and sees
+// the other live ones. It fails at once if a server exited by itself. If ctx has no deadline, it
+// gives up after five minutes.
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
 	return c.wait(ctx, func(ctx context.Context) error { return c.checkReady(ctx, c.liveServers()) })
 }
 
-// wait calls try until try succeeds. It fails at once if a server exited by itself.
+// wait retries try. It fails at once if a server exited by itself.
 func (c *Cluster) wait(ctx context.Context, try func(context.Context) error) error {
 	err := poll(ctx, func(ctx context.Context) error {
 		for _, s := range c.Servers {

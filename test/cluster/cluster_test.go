@@ -129,7 +129,7 @@ func TestCloseEndsServersAndRemovesData(t *testing.T) {
 	}
 }
 
-// endRecorder is a testing.TB that records how its test ended: skip, fatal or passed.
+// endRecorder records how its test ended: skip, fatal or passed.
 type endRecorder struct {
 	testing.TB
 	end string
@@ -219,8 +219,7 @@ func TestPrivateServersSkipOrFailWithoutServers(t *testing.T) {
 	}
 }
 
-// A server and a client use the same secrets. The client can connect to the server at the
-// addresses 127.0.0.1 and 127.0.0.3. The server rejects a client without a certificate.
+// A client can connect to the server at 127.0.0.1 and 127.0.0.3, but not without a certificate.
 func TestSecretsFitEachOther(t *testing.T) {
 	s, err := NewSecrets(t.TempDir())
 	must(t, err)

@@ -15,13 +15,13 @@ import (
 	"strings"
 )
 
-// envCache is the environment variable with the path of the folder in which the jars of Cassandra
-// and Kafka stay between runs. For the default folder, see cacheDir.
+// envCache is the environment variable with the folder in which the jars stay between runs. For the
+// default, see cacheDir.
 const envCache = "LEADERBOARD_TEST_CACHE"
 
-// copyDependencies is the Maven plugin that fetches the jars. It has a fixed version, because the
-// newest version may need a newer Maven than Debian has. To change the version of a jar, edit
-// pom.xml, run this plugin, and write the output of sha256sum *.jar to jars.sha256.
+// copyDependencies is the Maven plugin that fetches the jars. Newer versions may need a newer Maven
+// than Debian has. To change the version of a jar, edit pom.xml, run this plugin, and write the
+// output of sha256sum *.jar to jars.sha256.
 const copyDependencies = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 const installHint = "run scripts/install-test-deps.sh, or on Debian: apt-get install openjdk-17-jre-headless maven redis-server"
@@ -29,8 +29,7 @@ const installHint = "run scripts/install-test-deps.sh, or on Debian: apt-get ins
 //go:embed cassandra kafka
 var files embed.FS
 
-// find returns the path of an installed program. Its error names the command
-// that installs the program.
+// The error of find names the command that installs the program.
 func find(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -39,8 +38,8 @@ func find(program string) (string, error) {
 	return path, nil
 }
 
-// findJava returns the path of a Java 17 and the text of java -version. Cassandra
-// 5.0 needs Java 11 or 17, and Kafka 4 needs 17 or newer.
+// findJava returns the path of a Java 17 and the text of java -version. Cassandra 5.0 needs Java 11
+// or 17, and Kafka 4 needs 17 or newer.
 func findJava(ctx context.Context) (path, version string, err error) {
 	var candidates []string
 	if home := os.Getenv("JAVA_HOME"); home != "" {
@@ -58,8 +57,8 @@ func findJava(ctx context.Context) (path, version string, err error) {
 	return "", "", fmt.Errorf("cluster: no Java 17 in JAVA_HOME, PATH or /usr/lib/jvm: %s", installHint)
 }
 
-// jars returns the folder of the jars of one kind of server. The file jars.sha256 in the folder
-// kind lists these jars. If the folder of the jars does not exist, Maven fetches the jars.
+// jars returns the folder of the jars that kind/jars.sha256 lists. If it does not exist, Maven
+// fetches them.
 func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, error) {
 	pins, err := files.ReadFile(kind + "/jars.sha256")
 	if err != nil {
@@ -69,7 +68,7 @@ func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, 
 	if err != nil {
 		return "", err
 	}
-	// The folder's name contains a hash of jars.sha256. If jars.sha256 changes, the folder is new.
+	// A change of jars.sha256 leads to a new folder.
 	sum := sha256.Sum256(pins)
 	dir := filepath.Join(cache, kind+"-"+hex.EncodeToString(sum[:6]))
 	if _, err := os.Stat(dir); err == nil {
@@ -80,7 +79,7 @@ func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, 
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
-	// If several processes need the jars, one process fetches them. The other processes wait.
+	// One process fetches the jars, and the others wait.
 	lock, err := waitLock(ctx, filepath.Join(cache, kind+".lock"))
 	if err != nil {
 		return "", err
@@ -122,8 +121,7 @@ func fetchJars(ctx context.Context, kind, dir string, pins []byte) error {
 	return os.Rename(lib, dir)
 }
 
-// verifyJars checks that dir has exactly the files that pins lists, with the listed hashes.
-// pins is in the format of sha256sum.
+// verifyJars checks that dir has exactly the files and hashes of pins, in the format of sha256sum.
 func verifyJars(dir string, pins []byte) error {
 	missing := map[string]string{}
 	for lines := bufio.NewScanner(bytes.NewReader(pins)); lines.Scan(); {
@@ -169,9 +167,8 @@ func fileSum(path string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// cacheDir returns the folder that envCache names. If envCache is not set, it returns
-// .cache beside the go.mod of the working directory or of its nearest parent. If there is
-// no go.mod, it returns a folder in the user's cache folder.
+// cacheDir returns the folder that envCache names. By default, it is .cache beside the nearest
+// go.mod, or a folder in the user's cache folder.
 func cacheDir() (string, error) {
 	if dir := os.Getenv(envCache); dir != "" {
 		return filepath.Abs(dir)

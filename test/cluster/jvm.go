@@ -14,7 +14,7 @@ import (
 
 // jvm runs the Java programs of one kind of server.
 type jvm struct {
-	java     string   // the program
+	java     string
 	lib      string   // the folder of jars
 	archive  string   // the path of the archive of loaded classes; the file may not exist yet
 	quick    []string // flags of Java for CassandraConfig.Quick and KafkaConfig.Quick
@@ -38,7 +38,6 @@ func newJVM(ctx context.Context, kind string, logf func(string, ...any)) (*jvm, 
 	return &jvm{java: java, lib: lib, archive: lib + "-" + hex.EncodeToString(sum[:6]) + ".jsa"}, nil
 }
 
-// command returns the command for a main class and its arguments.
 func (j *jvm) command(flags []string, mainAndArgs ...string) *exec.Cmd {
 	all := slices.Concat(flags, j.quick)
 	if j.training {
@@ -49,9 +48,8 @@ func (j *jvm) command(flags []string, mainAndArgs ...string) *exec.Cmd {
 	return exec.Command(j.java, append(append(all, "-cp", filepath.Join(j.lib, "*")), mainAndArgs...)...)
 }
 
-// prepare creates the archive of loaded classes unless it exists. To create it,
-// prepare starts a server, which writes the archive when it stops. The archive
-// saves later starts a third to a half of their processor time.
+// prepare creates the archive of loaded classes unless it exists. A server started by start writes
+// it when it stops. The archive saves later starts a third to a half of their processor time.
 func (j *jvm) prepare(ctx context.Context, logf func(string, ...any), start func(context.Context, *jvm) (*Cluster, error)) error {
 	if _, err := os.Stat(j.archive); err == nil || j.training {
 		return nil
@@ -82,7 +80,7 @@ func (j *jvm) prepare(ctx context.Context, logf func(string, ...any), start func
 	return nil
 }
 
-// orQuiet returns logf, or a function that drops messages if logf is nil.
+// orQuiet returns logf, or a function that drops messages.
 func orQuiet(logf func(string, ...any)) func(string, ...any) {
 	if logf == nil {
 		return func(string, ...any) {}

@@ -20,19 +20,17 @@ import (
 
 // KafkaConfig describes a Kafka cluster.
 type KafkaConfig struct {
-	// Brokers is the number of brokers. Default 1. Each broker is a controller
-	// too. By default a topic has a replica on each broker, and a write with
-	// acks=all needs all replicas but one.
+	// Brokers is the number of brokers, each of which is a controller too. Default 1. By default a
+	// topic has a replica on each broker, and a write with acks=all needs all replicas but one.
 	Brokers int
-	// Secrets makes the brokers require TLS and a password, unless it is nil. The SASL
-	// mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+	// Secrets makes the brokers require TLS and a password, unless it is nil. The SASL mechanism is
+	// PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
 	Secrets *Secrets
-	// Detours adds a listener to each broker. Broker i tells the clients of this listener to
-	// connect to Detours[i], which is the address of a proxy. [Server.Detour] is the address
-	// of the listener, to which the proxy connects. Secrets and Detours exclude each other.
+	// Detours adds a listener to each broker, at [Server.Detour]. Broker i makes the clients of
+	// this listener connect to a proxy at the address Detours[i]. Secrets and Detours exclude each
+	// other.
 	Detours []string
-	// Quick starts the brokers sooner. In return, a broker serves fewer records per second
-	// under a long load. So benchmarks do not set Quick.
+	// Quick starts the brokers sooner. In return, a broker serves fewer records per second.
 	Quick bool
 	// Logf reports slow steps, such as a download. Default: no reports.
 	Logf func(format string, args ...any)
@@ -41,9 +39,9 @@ type KafkaConfig struct {
 // readyTopic receives the writes that test whether a cluster accepts writes.
 const readyTopic = "cluster-ready"
 
-// StartKafka starts a Kafka 4.1 cluster without ZooKeeper. It returns once the
-// metadata lists every broker and a write to all replicas succeeds. The brokers
-// do not create topics on first use. The caller must close the cluster.
+// StartKafka starts a Kafka 4.1 cluster without ZooKeeper. It returns once the metadata lists every
+// broker and a write to all replicas succeeds. The brokers do not create topics on first use. The
+// caller must close the cluster.
 func StartKafka(ctx context.Context, cfg KafkaConfig) (*Cluster, error) {
 	logf := orQuiet(cfg.Logf)
 	j, err := newJVM(ctx, "kafka", logf)
@@ -110,7 +108,6 @@ func startKafka(ctx context.Context, cfg KafkaConfig, j *jvm) (*Cluster, error) 
 	return c.begin(ctx)
 }
 
-// formatKafka formats the storage of each broker.
 func formatKafka(ctx context.Context, c *Cluster, secrets *Secrets, j *jvm) error {
 	id := clusterID()
 	format := *j
@@ -135,8 +132,7 @@ func formatKafka(ctx context.Context, c *Cluster, secrets *Secrets, j *jvm) erro
 	return nil
 }
 
-// clusterID returns a random id in Kafka's form. It starts with a letter, because Kafka's
-// tools would read an id with a leading dash as a flag.
+// clusterID returns a random id. Kafka's tools would read a leading dash as a flag.
 func clusterID() string {
 	var b [16]byte
 	rand.Read(b[:])
@@ -147,8 +143,7 @@ var kafkaProperties = template.Must(template.ParseFS(files, "kafka/server.proper
 
 func (s *Server) kafkaProperties() string { return filepath.Join(s.dir, "server.properties") }
 
-// kafkaConfigure writes the settings of a broker. proxy is the address of its detour, or
-// empty.
+// proxy is the address of the broker's detour, or empty.
 func kafkaConfigure(s *Server, secrets *Secrets, proxy string, id, replicas int, voters []string) error {
 	var properties bytes.Buffer
 	internal := ""
@@ -183,11 +178,8 @@ func kafkaFlags(s *Server, extra ...string) []string {
 		"-Dlog4j2.configurationFile=file:"+filepath.Join(s.dir, "log4j2.properties"))
 }
 
-// checkKafkaReady checks that:
-//   - each broker lists at least as many brokers as addrs has,
-//   - readyTopic, which has the given number of replicas, has at least as many
-//     in-sync replicas as addrs has brokers,
-//   - a write with acks=all succeeds.
+// checkKafkaReady checks that a write with acks=all succeeds, that each broker lists all brokers,
+// and that readyTopic has as many in-sync replicas as addrs has brokers.
 func checkKafkaReady(secrets *Secrets, addrs []string, replicas int) error {
 	if err := checkKafkaListed(secrets, addrs); err != nil {
 		return err
@@ -224,9 +216,8 @@ func checkKafkaReady(secrets *Secrets, addrs []string, replicas int) error {
 	return err
 }
 
-// checkKafkaListed checks that each broker lists at least as many brokers as addrs
-// has. It compares counts, because brokers in containers advertise addresses
-// other than addrs.
+// checkKafkaListed compares numbers of brokers, because brokers in containers advertise other
+// addresses.
 func checkKafkaListed(secrets *Secrets, addrs []string) error {
 	if err := dialAll(addrs); err != nil {
 		return err
@@ -262,7 +253,7 @@ func kafkaClientConfig() *sarama.Config {
 	return cfg
 }
 
-// kafka adds s to the configuration of a client, unless s is nil.
+// kafka adds s, unless it is nil, to the configuration of a client.
 func (s *Secrets) kafka(cfg *sarama.Config) (err error) {
 	if s == nil {
 		return nil

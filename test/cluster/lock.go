@@ -8,12 +8,10 @@ import (
 	"syscall"
 )
 
-// errLocked means that another process holds the lock.
 var errLocked = errors.New("locked by another process")
 
-// lockFile opens path, creates it if it is missing, and locks it for this
-// process. The kernel releases the lock on [unlock], or when the process ends.
-// Errors: errLocked if another process holds the lock.
+// lockFile locks a file, which it creates if it is missing. The kernel releases the lock on
+// [unlock], or when the process ends. Errors: errLocked if another process holds the lock.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -29,10 +27,10 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// unlock releases the lock of f by closing f. A failed close releases the lock too.
+// A failed close releases the lock too.
 func unlock(f *os.File) { _ = f.Close() }
 
-// waitLock waits until no other process holds the lock, and takes it.
+// waitLock waits for the lock.
 func waitLock(ctx context.Context, path string) (f *os.File, err error) {
 	err = poll(ctx, func(context.Context) error {
 		f, err = lockFile(path)

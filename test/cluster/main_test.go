@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// envOrphans makes the test binary start servers, print their process ids and
-// wait until it is killed.
+// envOrphans makes the test binary start servers, print their process ids and wait until it is
+// killed.
 const envOrphans = "CLUSTER_TEST_ORPHANS"
 
 func TestMain(m *testing.M) {
@@ -101,7 +101,7 @@ func TestServersEndWithAKilledTestProcess(t *testing.T) {
 	waitGone(t, pids)
 }
 
-// alive reports whether pid runs. A zombie, which was not reaped yet, does not run.
+// A zombie, which was not reaped yet, is not alive.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -132,7 +132,7 @@ func waitGone(t *testing.T, pids []int) {
 	}
 }
 
-// pidsOf returns the process ids of c's servers, and fails t if one does not run.
+// pidsOf fails t if a server does not run.
 func pidsOf(t *testing.T, c *Cluster) []int {
 	t.Helper()
 	var pids []int
@@ -145,8 +145,7 @@ func pidsOf(t *testing.T, c *Cluster) []int {
 	return pids
 }
 
-// shell returns a cluster of one server that runs a shell script and is ready at
-// once.
+// shell returns a cluster of one server that runs a shell script and is ready at once.
 func shell(t *testing.T, script string) *Cluster {
 	t.Helper()
 	c, err := newCluster("shell", "127.0.0.1")
@@ -169,8 +168,8 @@ func shell(t *testing.T, script string) *Cluster {
 	return c
 }
 
-// The main thread never ends. This function reserves it for the main goroutine, so that
-// tests run on other threads.
+// The main thread never ends. It is reserved for the main goroutine, so that tests run on other
+// threads.
 func init() { runtime.LockOSThread() }
 
 func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {

@@ -9,16 +9,15 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// startTimeout bounds a start whose context has no deadline. A start fails at
-// once if a server exits, so the timeout applies to servers that hang.
+// startTimeout bounds a start whose context has no deadline.
 const startTimeout = 5 * time.Minute
 
 // errFatal marks an error that further attempts cannot resolve.
 var errFatal = errors.New("giving up")
 
-// poll calls try until try returns nil or an error that wraps errFatal, or until ctx is
-// done. If ctx is done, the error of poll includes the last error of try. The intervals
-// grow, because attempts take processor time from the servers that start.
+// poll retries try until it returns nil or an error that wraps errFatal. If ctx is done, the error
+// includes the last error of try. The intervals grow, because attempts slow down servers that
+// start.
 func poll(ctx context.Context, try func(context.Context) error) error {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.InitialInterval, intervals.Multiplier, intervals.MaxInterval = 20*time.Millisecond, 1.25, 400*time.Millisecond

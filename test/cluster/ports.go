@@ -10,16 +10,15 @@ import (
 	"strconv"
 )
 
-// Ports are in blocks below Linux's ephemeral range, which starts at 32768. So no
-// outgoing connection takes a server's port while the server is down.
+// The ports are below Linux's ephemeral range, which starts at 32768. So no outgoing connection
+// takes the port of a server that is down.
 const (
 	firstPort  = 20000
 	blockSize  = 32
 	blockCount = 384
 )
 
-// portBlock is a range of blockSize ports that this process reserves. Other test
-// processes that use this package do not use the ports.
+// portBlock is a range of blockSize ports that only this process uses.
 type portBlock struct {
 	base int
 	lock *os.File
@@ -49,7 +48,6 @@ func reservePorts(hosts ...string) (*portBlock, error) {
 	return nil, fmt.Errorf("cluster: no %d consecutive ports between %d and %d are free", blockSize, firstPort, firstPort+blockSize*blockCount)
 }
 
-// isFree reports whether a server can listen on each port of the block on each host.
 func (b *portBlock) isFree(hosts []string) bool {
 	for _, host := range hosts {
 		for i := range blockSize {

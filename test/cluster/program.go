@@ -9,25 +9,23 @@ import (
 	"testing"
 )
 
-// ProgramConfig describes a program that runs as a [Server], such as the service
-// under test.
+// ProgramConfig describes a program that runs as a [Server], such as the service under test.
 type ProgramConfig struct {
 	// Name is the server's name in messages.
 	Name string
-	// Ports is the number of loopback addresses that the program gets. It must be
-	// at least 1. The addresses stay reserved until the test ends, also while the
-	// program is down.
+	// Ports is the number of loopback addresses of the program, at least 1. They stay reserved
+	// until the test ends.
 	Ports int
-	// Command returns the command that runs the program in the foreground. The
-	// folder dir is for this program only. The server's Addr is addrs[0].
+	// Command returns the command that runs the program in the foreground. The folder dir is for
+	// this program only. The server's Addr is addrs[0].
 	Command func(dir string, addrs []string) *exec.Cmd
 	// Ready checks, without waiting, that the program serves clients.
 	Ready func(ctx context.Context, addrs []string) error
 }
 
-// Program runs a program for t alone, as a cluster of one server, and returns
-// once the program is ready. When t ends, the program is killed if it still runs.
-// If t fails, t's output includes the last lines of the program's log.
+// Program runs a program for t alone, as a cluster of one server, and returns once the program is
+// ready. When t ends, the program is killed. If t fails, t's output has the last lines of the
+// program's log.
 func Program(t testing.TB, cfg ProgramConfig) *Server {
 	t.Helper()
 	c, err := startProgram(t.Context(), cfg)
@@ -65,8 +63,7 @@ func startProgram(ctx context.Context, cfg ProgramConfig) (*Cluster, error) {
 	return c.begin(ctx)
 }
 
-// closeAfter closes c when t ends. If t failed, it first logs the last lines of
-// the servers' logs.
+// closeAfter closes c when t ends. If t failed, it first logs the last lines of the servers' logs.
 func closeAfter(t testing.TB, c *Cluster) {
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -78,15 +75,14 @@ func closeAfter(t testing.TB, c *Cluster) {
 	})
 }
 
-// Log returns the standard output and standard error of all the server's
-// processes so far.
+// Log returns the standard output and standard error of all the server's processes so far.
 func (s *Server) Log() (string, error) {
 	b, err := os.ReadFile(s.logPath())
 	return string(b), err
 }
 
-// ExitCode returns the exit code of the server's last process. It is -1 if the
-// process still runs, was ended by a signal, or was never started.
+// ExitCode returns the exit code of the server's last process. It is -1 if the process still runs,
+// was ended by a signal, or was never started.
 func (s *Server) ExitCode() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

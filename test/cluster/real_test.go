@@ -23,13 +23,11 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// cqlTable is a table of numbers in Cassandra, and the session that writes it.
 type cqlTable struct {
 	t       *testing.T
 	session *gocql.Session
 }
 
-// newTable creates test.numbers through s.
 func newTable(t *testing.T, s *Server, replication string) cqlTable {
 	t.Helper()
 	session, err := nodeSession(nil, s.Addr)
@@ -50,9 +48,8 @@ func (c cqlTable) write(from, to int, level gocql.Consistency) {
 	}
 }
 
-// count returns how many numbers a node reads at a consistency level. It retries
-// after a timeout, because a node waits for a dead peer until it detects the
-// failure.
+// count returns how many numbers a node reads. It retries after a timeout: a node waits for a dead
+// peer until it detects the failure.
 func count(t *testing.T, s *Server, level gocql.Consistency) int {
 	t.Helper()
 	session, err := nodeSession(nil, s.Addr)
@@ -157,7 +154,7 @@ func TestCassandraTwoDataCenters(t *testing.T) {
 
 const testTopic = "numbers"
 
-// send writes the numbers in [from, to) with acks=all through the brokers at addrs.
+// send writes the numbers in [from, to) with acks=all.
 func send(addrs []string, from, to int) error {
 	cfg := kafkaClientConfig()
 	cfg.Metadata.Retry.Max = 40
@@ -176,8 +173,8 @@ func send(addrs []string, from, to int) error {
 	return nil
 }
 
-// countReceived reads the topic until it has seen each number below n, for at most a
-// minute. It returns how often it read each number.
+// countReceived returns how often it reads each number below n. It stops when it has seen all of
+// them, or after a minute.
 func countReceived(t *testing.T, addrs []string, n int) []int {
 	t.Helper()
 	cfg := kafkaClientConfig()
@@ -392,7 +389,7 @@ func TestTwoClustersAreSeparate(t *testing.T) {
 	}
 }
 
-// timed logs how long f takes. The comment of the package quotes such times.
+// timed logs how long f takes.
 func timed(t *testing.T, step string, f func()) {
 	t.Helper()
 	start := time.Now()

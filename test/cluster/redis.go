@@ -13,16 +13,15 @@ import (
 
 // RedisConfig describes Redis servers.
 type RedisConfig struct {
-	// AppendOnly writes data to a file that is synced before each answer. A restarted
-	// server then has all of its data. Without AppendOnly it is empty.
+	// AppendOnly writes data to a file that is synced before each answer. Without AppendOnly, a
+	// restarted server is empty.
 	AppendOnly bool
-	// Secrets makes the servers require TLS and a password, also from each other, unless it
-	// is nil.
+	// Secrets makes the servers require TLS and a password, also from each other, unless it is nil.
 	Secrets *Secrets
 }
 
-// StartRedis starts one Redis server and returns once it answers. The caller must
-// close the cluster.
+// StartRedis starts one Redis server and returns once it answers. The caller must close the
+// cluster.
 func StartRedis(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 	c, err := newRedis("redis", 1, cfg)
 	if err != nil {
@@ -32,9 +31,8 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 	return c.begin(ctx)
 }
 
-// StartRedisCluster starts a Redis Cluster of three masters with one replica
-// each. It returns once all slots are served and all replicas are in sync. The
-// caller must close the cluster.
+// StartRedisCluster starts a Redis Cluster of three masters with one replica each. It returns once
+// all slots are served and all replicas are in sync. The caller must close the cluster.
 func StartRedisCluster(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
@@ -104,8 +102,7 @@ func newRedis(kind string, n int, cfg RedisConfig, extra ...string) (*Cluster, e
 	return c, nil
 }
 
-// redisArgs returns the arguments of a server that listens with TLS on a port and has one
-// user. They override earlier arguments of the command.
+// redisArgs overrides earlier arguments: the server listens with TLS and has one user.
 func (s *Secrets) redisArgs(port string) []string {
 	return []string{
 		"--port", "0", "--tls-port", port, "--tls-ca-cert-file", s.CA, "--tls-cert-file", s.server.Cert, "--tls-key-file", s.server.Key,
@@ -114,7 +111,6 @@ func (s *Secrets) redisArgs(port string) []string {
 	}
 }
 
-// redisCLIArgs returns the arguments with which redis-cli connects to the servers.
 func (s *Secrets) redisCLIArgs() []string {
 	return []string{"--tls", "--cacert", s.CA, "--cert", s.Cert, "--key", s.Key, "--user", s.Username, "--pass", s.Password, "--no-auth-warning"}
 }
@@ -124,8 +120,8 @@ func checkRedisReady(ctx context.Context, secrets *Secrets, addrs []string) erro
 	return eachRedis(secrets, addrs, func(client *redis.Client) error { return client.Ping(ctx).Err() })
 }
 
-// checkRedisClusterReady checks that each server reports all slots as served, and that each
-// replica is connected to its master and in sync. secrets may be nil.
+// checkRedisClusterReady checks that all slots are served, and that each replica is in sync with
+// its master. secrets may be nil.
 func checkRedisClusterReady(ctx context.Context, secrets *Secrets, addrs []string) error {
 	return eachRedis(secrets, addrs, func(client *redis.Client) error {
 		state, err := client.ClusterInfo(ctx).Result()

@@ -8,8 +8,8 @@ import (
 
 const runPrefix = "leaderboard-cluster-"
 
-// runDir is the run folder: it holds the data and logs of all clusters of this process. It
-// exists while the process has a cluster.
+// runDir is the run folder, with the data and logs of all clusters of this process. It exists while
+// the process has a cluster.
 var runDir struct {
 	mu    sync.Mutex
 	path  string
@@ -36,8 +36,7 @@ func newDir(kind string) (string, error) {
 	return dir, err
 }
 
-// removeDir removes a folder that newDir created. With the last of these folders, it removes the
-// run folder.
+// removeDir removes a folder that newDir created, and with the last one also the run folder.
 func removeDir(dir string) error {
 	runDir.mu.Lock()
 	defer runDir.mu.Unlock()
@@ -49,15 +48,13 @@ func removeDir(dir string) error {
 	return err
 }
 
-// newRunDir creates a run folder, and locks it until removeDir unlocks it or the
-// process ends.
+// newRunDir creates a run folder, and locks it until removeDir unlocks it or the process ends.
 func newRunDir() (path string, lock *os.File, err error) {
 	path, err = os.MkdirTemp("", runPrefix)
 	if err != nil {
 		return "", nil, err
 	}
-	// The file is locked before it gets the name that removeDeadRunDirs looks for. So
-	// no other process finds it unlocked and removes the folder.
+	// The file is locked before it gets the name that removeDeadRunDirs looks for.
 	lock, err = lockFile(filepath.Join(path, "lock.new"))
 	if err != nil {
 		return "", nil, err
@@ -69,8 +66,8 @@ func newRunDir() (path string, lock *os.File, err error) {
 	return path, lock, nil
 }
 
-// removeDeadRunDirs removes the run folders of processes that ended without removing
-// them. It ignores errors: the next call, in this or another process, tries again.
+// removeDeadRunDirs removes the run folders of processes that have ended. It ignores errors: the
+// next call tries again.
 func removeDeadRunDirs() {
 	locks, _ := filepath.Glob(filepath.Join(os.TempDir(), runPrefix+"*", "lock"))
 	for _, path := range locks {

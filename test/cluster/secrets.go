@@ -10,11 +10,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/authority"
 )
 
-// Secrets are the certificates and passwords of servers with TLS, and of their clients.
-// The servers require a client certificate and have one user.
+// Secrets are the certificates and passwords of servers with TLS, and of their clients. The servers
+// require a client certificate and have one user.
 type Secrets struct {
-	CA                 string // path of the certificate of the authority that signed the servers' certificates
-	Cert, Key          string // paths of the certificate that clients must present
+	CA                 string // the path of the authority's certificate
+	Cert, Key          string // the paths of the client's certificate and key
 	Username, Password string
 
 	server authority.Pair

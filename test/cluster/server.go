@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// Server is one server of a [Cluster]. It keeps its data and address when its
-// process is replaced. Methods are safe for concurrent use.
+// Server is one server of a [Cluster]. It keeps its data and address when its process is replaced.
+// Methods are safe for concurrent use.
 type Server struct {
 	Name string // such as "cassandra-2"
 	Addr string // the client address, host:port; the same after a restart
-	// Detour is the client address for a proxy, if [KafkaConfig] has one for this broker.
+	// Detour is the address for a proxy, if [KafkaConfig] has one for this broker.
 	Detour string
 
 	cluster *Cluster
@@ -27,8 +27,8 @@ type Server struct {
 	listens []string // every address the server listens on
 	jmx     string   // host:port of a Cassandra node's JMX
 
-	// command writes the configuration and returns the command that runs the
-	// server in the foreground. Parameter peers has the live servers that it can join.
+	// command writes the configuration and returns the command that runs the server in the
+	// foreground. peers has the live servers that it can join.
 	command func(peers []*Server) (*exec.Cmd, error)
 
 	mu   sync.Mutex
@@ -69,17 +69,16 @@ func (s *Server) Kill() error {
 	return s.end(context.Background(), syscall.SIGKILL)
 }
 
-// Stop ends the server with SIGTERM, so that it can finish its work, and returns
-// once its process has ended. If ctx is done first, Stop kills the server and
-// returns an error.
+// Stop ends the server with SIGTERM and returns once its process has ended. If ctx is done first,
+// Stop kills the server and returns an error.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.end(ctx, syscall.SIGTERM)
 }
 
-// end sends sig and waits until the process has ended. If ctx is done first, end
-// kills the process. The caller must hold s.mu.
+// end sends sig and waits until the process has ended. If ctx is done first, end kills the process.
+// The caller must hold s.mu.
 func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
 	p, err := s.running()
 	if err != nil {
@@ -104,8 +103,8 @@ func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
 	return err
 }
 
-// Pause suspends the server with SIGSTOP. Its connections stay open, but it does
-// not answer. Pause returns once every thread of the server has stopped.
+// Pause suspends the server with SIGSTOP. Its connections stay open, but it does not answer. Pause
+// returns once every thread has stopped.
 func (s *Server) Pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +119,8 @@ func (s *Server) Pause() error {
 	return waitStopped(p.cmd.Process.Pid)
 }
 
-// Resume continues a paused server with SIGCONT. It does not wait until the other servers
-// see this server again; [Cluster.WaitReady] does.
+// Resume continues a paused server with SIGCONT. To wait until the other servers see it again, call
+// [Cluster.WaitReady].
 func (s *Server) Resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,10 +132,8 @@ func (s *Server) Resume() error {
 	return s.signal(p, syscall.SIGCONT)
 }
 
-// Start starts the server on its existing data, and then waits as
-// [Cluster.WaitReady] does. Some servers are not ready until others run: after three
-// Kafka brokers were killed, the first broker waits for a second one. In this case, use
-// [Cluster.Start].
+// Start starts the server on its existing data and calls [Cluster.WaitReady]. For servers that are
+// not ready until others run, such as killed Kafka brokers, use [Cluster.Start].
 func (s *Server) Start(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
@@ -154,7 +151,6 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.Start(ctx)
 }
 
-// running returns the server's process, or an error if the server is not running.
 // The caller must hold s.mu.
 func (s *Server) running() (*process, error) {
 	if s.proc == nil || s.proc.isGone() {
@@ -170,7 +166,6 @@ func (s *Server) signal(p *process, sig syscall.Signal) error {
 	return nil
 }
 
-// isLive reports whether the server runs and is not paused.
 func (s *Server) isLive() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +215,6 @@ func (s *Server) spawn(ctx context.Context, peers []*Server) error {
 	return nil
 }
 
-// waitFree waits until the server can listen on all its addresses.
 func (s *Server) waitFree(ctx context.Context) error {
 	err := poll(ctx, func(context.Context) error {
 		for _, addr := range s.listens {
@@ -238,8 +232,8 @@ func (s *Server) waitFree(ctx context.Context) error {
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "server.log") }
 
-// logTail returns the last lines of the server's log, at most 40 lines and 8 KiB.
-// If it cannot read the log, it returns the error's text.
+// logTail returns the last lines of the server's log, at most 40 lines and 8 KiB, or the text of an
+// error.
 func (s *Server) logTail() string {
 	const lines, size = 40, 8 << 10
 	b, err := os.ReadFile(s.logPath())
@@ -250,9 +244,9 @@ func (s *Server) logTail() string {
 	return string(bytes.Join(all[max(0, len(all)-lines-1):], nil))
 }
 
-// starter runs functions in one goroutine, which starts all child processes. The
-// kernel sends the parent-death signal when the starting thread ends, and the Go
-// runtime may end threads. This goroutine is locked to its thread and never ends.
+// starter runs functions in one goroutine, which starts all child processes. The kernel sends the
+// parent-death signal when the starting thread ends. So this goroutine is locked to its thread and
+// never ends.
 var starter = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -264,8 +258,8 @@ var starter = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// StartChild starts cmd as a child process. When this process ends, however it ends, the
-// kernel kills the child. A terminal's Ctrl-C does not reach the child.
+// StartChild starts cmd as a child process, which the kernel kills when this process ends. A
+// terminal's Ctrl-C does not reach the child.
 func StartChild(cmd *exec.Cmd) error {
 	attr, err := sysProcAttr()
 	if err != nil {
@@ -277,8 +271,8 @@ func StartChild(cmd *exec.Cmd) error {
 	return <-result
 }
 
-// runTool runs a command that ends by itself, and returns its output. An error
-// includes the last 4 KiB of the output.
+// runTool runs a command that ends by itself, and returns its output. An error includes the last 4
+// KiB of the output.
 func runTool(ctx context.Context, cmd *exec.Cmd) (string, error) {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()

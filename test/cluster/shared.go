@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Environment variables that name running servers. Each holds a comma-separated
-// list of host:port.
+// Environment variables that name running servers, as a comma-separated list of host:port.
 const (
 	EnvCassandra    = "LEADERBOARD_TEST_CASSANDRA"
 	EnvKafka        = "LEADERBOARD_TEST_KAFKA"
@@ -19,8 +18,8 @@ const (
 	EnvRedisCluster = "LEADERBOARD_TEST_REDIS_CLUSTER"
 )
 
-// If the variable envRequire is 1, this package starts the servers that no other variable
-// names. A test that lacks servers then fails and is not skipped.
+// If envRequire is 1, this package starts the servers that no other variable names. A test that
+// lacks servers then fails and is not skipped.
 const envRequire = "REQUIRE_INTEGRATION"
 
 // kind is one kind of server that tests share.
@@ -30,7 +29,7 @@ type kind struct {
 	check func(ctx context.Context, addrs []string) error // checks, without waiting, that the servers named by env are ready
 
 	mu      sync.Mutex
-	size    int // the largest number of servers that a test has requested; 0 before the first test
+	size    int // the largest number of servers that a test has requested
 	addrs   []string
 	err     error
 	started []*Cluster
@@ -68,34 +67,33 @@ var (
 	kinds = []*kind{cassandraKind, kafkaKind, redisKind, redisClusterKind}
 )
 
-// Cassandra returns the addresses, host:port, of a shared Cassandra cluster of
-// at least the given number of nodes. Each test must use a keyspace of its own.
+// Cassandra returns the addresses, host:port, of a shared Cassandra cluster of at least the given
+// number of nodes. Each test must use a keyspace of its own.
 //
-// If there are too few servers, Cassandra skips t, or fails it with
-// REQUIRE_INTEGRATION=1. If servers named by the environment do not answer, it
-// fails t. [Kafka], [Redis] and [RedisCluster] do the same.
+// Without enough servers, Cassandra skips t, or fails it with REQUIRE_INTEGRATION=1. If servers
+// named by the environment do not answer, it fails t. [Kafka], [Redis] and [RedisCluster] do the
+// same.
 func Cassandra(t testing.TB, nodes int) []string { t.Helper(); return cassandraKind.share(t, nodes) }
 
-// Kafka returns the addresses of a shared Kafka cluster of at least the given
-// number of brokers. Each test must use topics of its own.
+// Kafka returns the addresses of a shared Kafka cluster of at least the given number of brokers.
+// Each test must use topics of its own.
 func Kafka(t testing.TB, brokers int) []string { t.Helper(); return kafkaKind.share(t, brokers) }
 
-// Redis returns the address of a shared Redis server. Each test must use keys of
-// its own, and must not flush the server. A test that needs an empty server must
-// start one with [Private], which takes a tenth of a second.
+// Redis returns the address of a shared Redis server. Each test must use keys of its own, and must
+// not flush the server. For an empty server, use [Private].
 func Redis(t testing.TB) string { t.Helper(); return redisKind.share(t, 1)[0] }
 
-// RedisCluster returns the addresses of a shared Redis Cluster of three masters
-// and three replicas. The rules of [Redis] apply.
+// RedisCluster returns the addresses of a shared Redis Cluster of three masters and three replicas.
+// The rules of [Redis] apply.
 func RedisCluster(t testing.TB) []string { t.Helper(); return redisClusterKind.share(t, 1) }
 
-// Private starts a cluster for t alone, and closes it when t ends. The test may
-// kill, pause and restart the servers:
+// Private starts a cluster for t alone, and closes it when t ends. The test may kill, pause and
+// restart the servers:
 //
 //	c := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 3})
 //
-// If t fails, t's output includes the last lines of the servers' logs. Without
-// REQUIRE_INTEGRATION=1, Private skips t, even if the environment names servers.
+// If t fails, t's output has the last lines of the servers' logs. Without REQUIRE_INTEGRATION=1,
+// Private skips t, even if the environment names servers.
 func Private[C any](t testing.TB, start func(context.Context, C) (*Cluster, error), cfg C) *Cluster {
 	t.Helper()
 	if !required() {
@@ -109,17 +107,14 @@ func Private[C any](t testing.TB, start func(context.Context, C) (*Cluster, erro
 	return c
 }
 
-// Main runs a package's tests, then closes the servers that they shared. It is
-// the body of a TestMain:
+// Main runs a package's tests, then closes the servers that they shared:
 //
 //	func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
 //
-// Without Main, the servers end with the test process too, but their data stays
-// until the next run removes it.
+// Without Main, the servers' data stays until the next run removes it.
 func Main(m *testing.M) int { return MainThen(m, func() {}) }
 
-// MainThen is like [Main], but it calls the function cleanup before it closes the servers.
-// For example, cleanup can remove a shared keyspace from servers that keep running.
+// MainThen is like [Main], but it calls cleanup before it closes the servers.
 func MainThen(m *testing.M, cleanup func()) int {
 	code := m.Run()
 	cleanup()
@@ -134,8 +129,8 @@ func MainThen(m *testing.M, cleanup func()) int {
 
 func required() bool { return os.Getenv(envRequire) == "1" }
 
-// share returns the addresses of at least n servers, or skips or fails t. If
-// servers fail to start, later calls fail without another attempt.
+// share returns the addresses of at least n servers, or skips or fails t. If servers fail to start,
+// later calls fail without another attempt.
 func (k *kind) share(t testing.TB, n int) []string {
 	t.Helper()
 	list := os.Getenv(k.env)
@@ -166,7 +161,6 @@ func (k *kind) share(t testing.TB, n int) []string {
 	return k.addrs
 }
 
-// awaitNamed waits until the servers in list are ready, and returns them.
 func (k *kind) awaitNamed(list string) ([]string, error) {
 	addrs := strings.Split(list, ",")
 	// Containers that were just started may need time.
@@ -178,9 +172,8 @@ func (k *kind) awaitNamed(list string) ([]string, error) {
 	return addrs, nil
 }
 
-// begin starts n servers, which tests share.
 func (k *kind) begin(t testing.TB, n int) ([]string, error) {
-	// The context is not that of t, because the servers outlive t.
+	// The servers outlive t, so the context is not that of t.
 	c, err := k.start(context.Background(), n, t.Logf)
 	if err != nil {
 		return nil, err

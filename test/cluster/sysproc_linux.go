@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysProcAttr returns attributes of a child process. The kernel kills the child
-// when the thread that started it ends. The child has a process group of its own,
-// so a terminal's Ctrl-C reaches this process only.
+// The kernel kills the child when the thread that started it ends. The child has its own process
+// group, so a terminal's Ctrl-C does not reach it.
 func sysProcAttr() (*syscall.SysProcAttr, error) {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}, nil
 }

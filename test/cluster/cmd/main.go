@@ -1,5 +1,5 @@
-// Command cluster runs real Cassandra, Kafka and Redis servers on loopback, for a
-// shell or for the duration of another command.
+// Command cluster runs real Cassandra, Kafka and Redis servers on loopback, for a shell or for the
+// duration of another command.
 package main
 
 import (
@@ -53,8 +53,8 @@ func main() {
 	}
 }
 
-// exitStatus is the status of a command that failed under "run". The command has
-// printed the reason, so cluster prints nothing more.
+// exitStatus is the status of a command that failed under "run". The command has printed the
+// reason.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
@@ -101,8 +101,8 @@ type servers struct {
 	state               string
 }
 
-// start starts all servers concurrently. It returns the variables that name them,
-// as NAME=value, and a function that stops them.
+// start starts all servers concurrently. It returns the variables that name them, as NAME=value,
+// and a function that stops them.
 func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, stop func() error, err error) {
 	logf := func(format string, args ...any) { fmt.Fprintf(stderr, "cluster: "+format+"\n", args...) }
 	secrets, removeFiles, err := s.secrets(cluster.NewSecrets)
@@ -170,9 +170,8 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 	return env, stop, nil
 }
 
-// secrets returns the secrets of the servers, or nil if the servers require none. It also
-// returns a function that removes the files of the secrets. Function create creates the
-// secrets in a folder. If it fails, secrets removes the folder.
+// secrets returns the secrets of the servers, or nil without -secure, and a function that removes
+// their files. If create fails, secrets removes its folder.
 func (s servers) secrets(create func(dir string) (*cluster.Secrets, error)) (_ *cluster.Secrets, removeFiles func() error, err error) {
 	if !s.secure {
 		return nil, func() error { return nil }, nil
@@ -189,8 +188,8 @@ func (s servers) secrets(create func(dir string) (*cluster.Secrets, error)) (_ *
 	return secrets, removeFiles, nil
 }
 
-// settings returns the environment variables, as NAME=value, with which the service connects to
-// the servers of c. Parameter env is the variable that names these servers in tests.
+// settings returns the environment variables, as NAME=value, with which the service connects to c.
+// env is the variable that names c in tests.
 func settings(env string, c *cluster.Cluster, secrets *cluster.Secrets) []string {
 	names := map[string][2]string{
 		cluster.EnvCassandra: {"CASSANDRA", "HOSTS"}, cluster.EnvKafka: {"KAFKA", "BROKERS"}, cluster.EnvRedis: {"REDIS", "ADDRESSES"},
@@ -207,8 +206,7 @@ func settings(env string, c *cluster.Cluster, secrets *cluster.Secrets) []string
 	return list
 }
 
-// runWith starts servers, runs a command with the variables that name them, and
-// stops the servers.
+// runWith runs a command with the variables that name the servers, and then stops the servers.
 func runWith(ctx context.Context, s servers, command []string, stderr io.Writer) error {
 	if len(command) == 0 {
 		return errors.New("run: no command given; put one after --")

@@ -18,8 +18,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// If the variable envCommand is set, the test binary runs main. The function upDetached starts the
-// binary that it is part of, which is this test binary.
+// If envCommand is set, the test binary runs main, also in the process that upDetached starts.
 const envCommand = "CLUSTER_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -30,7 +29,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// command returns a process, not yet started, of the command cluster with args.
 func command(t *testing.T, args ...string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	t.Helper()
 	self, err := os.Executable()
@@ -157,8 +155,8 @@ func TestUpReportsTheErrorOfTheBackgroundProcess(t *testing.T) {
 	}
 }
 
-// If a tool fails while servers start, the command cluster prints the error. After the failure of a
-// command under "run", it prints nothing, because that command has printed its own error.
+// The command under "run" has printed its own error, but a tool that fails while servers start has
+// not.
 func TestRunReportsTheErrorOfATool(t *testing.T) {
 	bin := t.TempDir()
 	for name, script := range map[string]string{
@@ -187,7 +185,6 @@ func TestUnknownOrIncompleteCommandsFail(t *testing.T) {
 	}
 }
 
-// If the creation of the secrets fails, no file of them remains.
 func TestFailedSecretsAreRemoved(t *testing.T) {
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)

@@ -13,16 +13,15 @@ import (
 	"syscall"
 )
 
-// state is the content of the state file, which "up" writes for "down" and for a
-// repeated "up". The process that runs the servers holds the lock of the file. If
-// the file is not locked, that process has ended.
+// state is the content of the state file. The process that runs the servers holds the lock of the
+// file.
 type state struct {
 	PID int      `json:"pid"`
 	Env []string `json:"env"` // NAME=value; empty while the servers start
 }
 
-// openState opens the state file and takes its lock. If another process holds the lock, because it
-// runs the servers, lockedByOther is true.
+// openState opens the state file and takes its lock. lockedByOther is true if another process runs
+// the servers.
 func openState(path string) (f *os.File, lockedByOther bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, false, err
@@ -39,8 +38,7 @@ func openState(path string) (f *os.File, lockedByOther bool, err error) {
 	return f, err != nil, nil
 }
 
-// release closes the state file, and so releases the lock if this process holds
-// it.
+// release also releases the lock if this process holds it.
 func release(f *os.File) { _ = f.Close() }
 
 func readState(f *os.File) (s state, err error) {
@@ -68,8 +66,8 @@ func printEnv(w io.Writer, env []string) {
 	}
 }
 
-// up runs servers until ctx is done. If another process already runs them, up
-// prints their variables and returns.
+// up runs servers until ctx is done. If another process already runs them, it prints their
+// variables and returns.
 func up(ctx context.Context, s servers, stdout, stderr io.Writer) error {
 	f, lockedByOther, err := openState(s.state)
 	if err != nil {
@@ -99,7 +97,6 @@ func up(ctx context.Context, s servers, stdout, stderr io.Writer) error {
 	return stop()
 }
 
-// printRunning prints the variables of the servers that another process runs.
 func printRunning(f *os.File, stdout, stderr io.Writer) error {
 	s, err := readState(f)
 	if err != nil {
@@ -113,12 +110,11 @@ func printRunning(f *os.File, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// envDetached is set in the child of upDetached. The child must close its
-// standard output once its servers are ready.
+// envDetached is set in the child of upDetached. The child must close its standard output once its
+// servers are ready.
 const envDetached = "LEADERBOARD_CLUSTER_DETACHED"
 
-// upDetached runs "up" in a background process and returns once the servers are
-// ready.
+// upDetached runs "up" in a background process and returns once the servers are ready.
 func upDetached(ctx context.Context, s servers, args []string, stdout, stderr io.Writer) error {
 	f, lockedByOther, err := openState(s.state)
 	if err != nil {
@@ -167,8 +163,7 @@ func upDetached(ctx context.Context, s servers, args []string, stdout, stderr io
 	return errors.Join(err, cmd.Process.Release())
 }
 
-// down ends the process that holds the lock of the state file, and returns once
-// it has ended.
+// down ends the process that runs the servers, and returns once it has ended.
 func down(ctx context.Context, path string, stderr io.Writer) error {
 	f, lockedByOther, err := openState(path)
 	if err != nil {
