@@ -43,17 +43,17 @@ func readBoston(t *testing.T) (runners, wheelchairs []finisher) {
 // ageGroup returns the age group without the gender, such as 40-44 for F40-44.
 func (f *finisher) ageGroup() string { return f.division[1:] }
 
-// crossed returns the crossed division of the gender and the age group. It escapes the "+" of
-// the group 80+, because a "+" separates values.
+// crossed returns the crossed division of gender and age group. It escapes the "+" of the group
+// 80+, because a "+" separates values.
 func (f *finisher) crossed() string {
 	return "gender+age_group:" + f.gender + "+" + strings.ReplaceAll(f.ageGroup(), "+", `\+`)
 }
 
 var bostonStart = time.Date(2014, 4, 21, 14, 0, 0, 0, time.UTC)
 
-// bostonResults returns the results of finishers in the order of their official places.
-// The organizers ordered equal times by a finer clock that was not published. If timed is
-// set, AchievedAt is later by a microsecond for each place, so equal times rank in this order.
+// bostonResults returns the results in the order of their official places. The organizers ordered
+// equal times by a finer clock that was not published. If timed is set, AchievedAt gives this
+// order: each place is a microsecond later.
 func bostonResults(finishers []finisher, timed bool) []Result {
 	finishers = slices.SortedFunc(slices.Values(finishers), func(x, y finisher) int { return int(x.overall - y.overall) })
 	results := make([]Result, len(finishers))
@@ -83,9 +83,8 @@ type bostonLadder struct {
 	want     []standing       // the recount of the same finishers
 }
 
-// bostonLadders returns the official rankings: overall, by gender and by age group. The
-// official age groups are by gender, such as F40-44. So the crossed division of the gender
-// F and the age group 40-44 has the places of F40-44.
+// bostonLadders returns the official rankings: overall, by gender and by age group. Official age
+// groups, such as F40-44, are by gender, so a crossed division has the same places.
 func bostonLadders(t *testing.T, finishers []finisher) []bostonLadder {
 	byDivision := map[string]*bostonLadder{}
 	members := map[string][]finisher{}
@@ -113,9 +112,8 @@ func bostonLadders(t *testing.T, finishers []finisher) []bostonLadder {
 	return all
 }
 
-// Boston compares boards of the Boston Marathon of 2014 with the official places. One
-// board ranks the times of 31,931 runners overall, by gender and by age group. Another
-// ranks 53 wheelchairs.
+// Boston compares the Boston Marathon of 2014 with the official places: 31,931 runners overall, by
+// gender and by age group, and 53 wheelchairs.
 func Boston(t *testing.T, d Deployment) {
 	runners, wheelchairs := readBoston(t)
 	c := d.client()
@@ -149,8 +147,8 @@ func Boston(t *testing.T, d Deployment) {
 	t.Run("wheelchairs", func(t *testing.T) { checkBoston(t, d, c, wheelchairs, 1) })
 }
 
-// BostonInOrderOfArrival checks that results with equal scores and without times rank in
-// the order of their arrival. The deployment's feeder must keep the order of results.
+// BostonInOrderOfArrival checks that results with equal scores and without times rank in the order
+// of their arrival. The deployment's feeder must keep the order of results.
 func BostonInOrderOfArrival(t *testing.T, d Deployment) {
 	runners, _ := readBoston(t)
 	c := d.client()
@@ -165,10 +163,9 @@ func BostonInOrderOfArrival(t *testing.T, d Deployment) {
 	checkPlaces(t, bostonLadders(t, runners)[0], map[string][]entry{"ordinal": entries})
 }
 
-// BostonDivisionAdded adds the crossed division of gender and age group to a board that has
-// half of the runners, while results of the other half arrive. If the service has consumers,
-// each must apply results while the division fills. Afterwards, the board must have the
-// ladders of a board that had the division from the start.
+// BostonDivisionAdded adds the crossed division to a board with half of the runners, while results
+// of the other half arrive. Each consumer must apply results while the division fills. Afterwards,
+// the board must have the official ladders.
 func BostonDivisionAdded(t *testing.T, d Deployment) {
 	runners, _ := readBoston(t)
 	c := d.client()
@@ -202,8 +199,8 @@ func BostonDivisionAdded(t *testing.T, d Deployment) {
 	compareBoston(t, c, b, runners, 43)
 }
 
-// checkAppliedWhileFilling waits until a board is filled. It checks that each consumer
-// applies results while the board fills.
+// checkAppliedWhileFilling waits until a board is filled. Each consumer must apply results
+// meanwhile.
 func checkAppliedWhileFilling(t *testing.T, d Deployment, c *client, b string) {
 	t.Helper()
 	applied := func() []int {
@@ -216,8 +213,8 @@ func checkAppliedWhileFilling(t *testing.T, d Deployment, c *client, b string) {
 	began := time.Now()
 	before := applied()
 	last, during := before, before
-	// The board was filling shortly before each call, but the fill may end before the call reads
-	// the counts. Only the counts of the previous call are certainly from the time of the fill.
+	// The fill may end before the call reads the counts. Only the counts of the previous call are
+	// certainly from the time of the fill.
 	c.waitFilledWhile(t, b, func() { during, last = last, applied() })
 	t.Logf("the division was filled in %v; the consumers had applied %v results before, and %v shortly before its end", time.Since(began).Round(time.Millisecond), before, during)
 	for i := range during {
@@ -227,8 +224,7 @@ func checkAppliedWhileFilling(t *testing.T, d Deployment, c *client, b string) {
 	}
 }
 
-// checkBoston submits the results of finishers to a new board, and compares its ladders. It
-// returns the board's id.
+// checkBoston submits the results to a new board, compares its ladders, and returns its id.
 func checkBoston(t *testing.T, d Deployment, c *client, finishers []finisher, wantLadders int) string {
 	b := c.createBoard(t, bostonBoard("boston"))
 	began := time.Now()
@@ -240,8 +236,7 @@ func checkBoston(t *testing.T, d Deployment, c *client, finishers []finisher, wa
 	return b
 }
 
-// compareBoston reads each ladder of a board page by page, and compares it with the official
-// places and with a recount. The board must have the results of finishers.
+// compareBoston compares each ladder of a board with the official places and with a recount.
 func compareBoston(t *testing.T, c *client, b string, finishers []finisher, wantLadders int) {
 	t.Helper()
 	ladders := bostonLadders(t, finishers)
@@ -270,9 +265,8 @@ func compareBoston(t *testing.T, c *client, b string, finishers []finisher, want
 		len(ladders), rows[true], distinct[true], rows[false], distinct[false])
 }
 
-// checkPlaces compares the entries of a ladder with the official places. Parameter byMethod
-// has the entries by rank method. A rule is skipped if byMethod lacks the rule's method.
-// Every entry must follow these rules:
+// checkPlaces compares the entries of a ladder, by rank method, with the official places. A rule is
+// skipped if byMethod lacks its method. Every entry must follow these rules:
 //
 //	min      a competition rank is the best official place with the same time
 //	block    an official place is one of the places that the users with the same time share
@@ -328,9 +322,8 @@ func everyTenth(finishers []finisher, first int) (sample []finisher) {
 	return sample
 }
 
-// checkUsers reads the entry of each of the runners by id: overall by every method, and
-// in the runner's three divisions by alternating methods. Parameter ladders has the
-// expected ladders of all runners.
+// checkUsers reads the entry of each runner by id: overall by every method, and in the runner's
+// three divisions by alternating methods.
 func checkUsers(t *testing.T, c *client, b string, runners []finisher, ladders []bostonLadder) {
 	want := map[string]map[string]*standing{} // by division and user
 	for _, l := range ladders {
@@ -364,7 +357,6 @@ func checkUsers(t *testing.T, c *client, b string, runners []finisher, ladders [
 	t.Logf("read %d runners in four ladders in %v", len(runners), time.Since(began).Round(time.Millisecond))
 }
 
-// checkUser reads one user's entry and compares it with the expected one.
 func (c *client) checkUser(ctx context.Context, q query, want *standing, total int64) error {
 	p, err := c.user(ctx, q, want.user, 0)
 	if err != nil {
@@ -382,8 +374,8 @@ func (c *client) checkUser(ctx context.Context, q query, want *standing, total i
 	return nil
 }
 
-// checkLookups looks up all users of the ladders by each method, in lookups of the
-// largest allowed size.
+// checkLookups looks up all users of the ladders by each method, in lookups of the largest allowed
+// size.
 func checkLookups(t *testing.T, c *client, b string, ladders []bostonLadder) {
 	for _, l := range ladders {
 		for _, m := range methods {
@@ -417,8 +409,7 @@ func checkLookups(t *testing.T, c *client, b string, ladders []bostonLadder) {
 	}
 }
 
-// checkNeighbors reads the neighbors of users at both ends of the ladders and of random
-// users.
+// checkNeighbors reads the neighbors of users at both ends of the ladders and of random users.
 func checkNeighbors(t *testing.T, c *client, b string, ladders []bostonLadder, random *rand.Rand) {
 	const limit = 50
 	for _, l := range ladders {
@@ -436,8 +427,8 @@ func checkNeighbors(t *testing.T, c *client, b string, ladders []bostonLadder, r
 	}
 }
 
-// checkNeighborsOf reads the user at position i with n neighbors on each side, and compares
-// the answer with the expected ladder.
+// checkNeighborsOf compares the user at position i, and n neighbors on each side, with the expected
+// ladder.
 func (c *client) checkNeighborsOf(ctx context.Context, q query, want []standing, i, n int) error {
 	p, err := c.user(ctx, q, want[i].user, n)
 	if err != nil {
@@ -446,8 +437,8 @@ func (c *client) checkNeighborsOf(ctx context.Context, q query, want []standing,
 	return compareNeighbors(q, want, i, n, &p)
 }
 
-// compareNeighbors compares a user's entry and neighbors with the expected ones. The user is
-// at position i, with n neighbors on each side, clipped at the ends of the ladder.
+// compareNeighbors compares the user at position i, and n neighbors on each side, clipped at the
+// ends of the ladder.
 func compareNeighbors(q query, want []standing, i, n int, p *userPage) error {
 	method := q.method
 	if method == "" {
@@ -471,8 +462,8 @@ func compareNeighbors(q query, want []standing, i, n int, p *userPage) error {
 	return nil
 }
 
-// checkStats compares the statistics of a ladder with a recount. The board must rank
-// lower scores first.
+// checkStats compares the statistics of a ladder with a recount. The board must rank lower scores
+// first.
 func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.Rand) {
 	t.Helper()
 	n := int64(len(want))
@@ -540,7 +531,7 @@ func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.
 		t.Errorf("%v: the answer has no percentiles, want some", q)
 	}
 	for _, p := range s.Percentiles {
-		// At most the given percentage of users is worse than the score. At least that
+		// At most the given percentage of users is worse than the score, and at least that
 		// percentage is not better. At least one user has the score.
 		worse, notBetter := 0.0, 0.0
 		for _, w := range want {

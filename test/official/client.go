@@ -147,7 +147,7 @@ type statsPage struct {
 	RankOfScore *int64 `json:"rank_of_score"`
 }
 
-// outcome is the outcome of a submitted result, alone or in a batch.
+// outcome is the outcome of a submitted result.
 type outcome struct {
 	Success bool   `json:"success"`
 	User    string `json:"user_id"`
@@ -178,8 +178,8 @@ func (q query) values() url.Values {
 	return v
 }
 
-// crossed returns the values of the parameter division for a crossed division. It returns the
-// last attribute first, because the service must accept any order. It unescapes "+" only.
+// crossed returns the values of the parameter division for a crossed division, last attribute
+// first, because the service must accept any order. It unescapes "+" only.
 func crossed(names, values string) (parts []string) {
 	const escaped = "\x00"
 	split := strings.Split(strings.ReplaceAll(values, `\+`, escaped), "+")
@@ -201,11 +201,9 @@ func (q query) path(parts ...string) string {
 
 func boardPath(id string) string { return "/v1/boards/" + escape(id) }
 
-// escape returns an id as one path segment. It escapes colons too, because a colon starts
-// a verb.
+// escape returns an id as one path segment, without colons, because a colon starts a verb.
 func escape(id string) string { return strings.ReplaceAll(url.PathEscape(id), ":", "%3A") }
 
-// client sends REST requests to a service.
 type client struct {
 	base string
 	key  string
@@ -223,8 +221,7 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("%s %s: status %d: %s", e.method, e.path, e.code, e.body)
 }
 
-// send sends a request and returns the body of the answer. If the status is not 2xx, it
-// returns a *statusError.
+// send returns the body of the answer, or a *statusError.
 func (c *client) send(ctx context.Context, method, path string, values url.Values, body any) ([]byte, error) {
 	var input io.Reader
 	if body != nil {
@@ -262,8 +259,8 @@ func (c *client) send(ctx context.Context, method, path string, values url.Value
 	return out, nil
 }
 
-// call sends a request as [client.send] does and decodes the answer's JSON into answer.
-// The API's integers must be JSON numbers: a string is an error.
+// call decodes the answer's JSON into answer. The API's integers must be JSON numbers: a string is
+// an error.
 func (c *client) call(ctx context.Context, method, path string, values url.Values, body, answer any) error {
 	out, err := c.send(ctx, method, path, values, body)
 	if err != nil {
@@ -275,8 +272,7 @@ func (c *client) call(ctx context.Context, method, path string, values url.Value
 	return nil
 }
 
-// callData sends a request as [client.call] does. It decodes the data field of the answer
-// and checks its status field.
+// callData decodes the data field of the answer and checks its status field.
 func (c *client) callData(ctx context.Context, method, path string, values url.Values, body, data any) error {
 	envelope := struct {
 		Status string `json:"status"`
@@ -291,8 +287,7 @@ func (c *client) callData(ctx context.Context, method, path string, values url.V
 	return nil
 }
 
-// check returns an error if an answer is about another ladder than the query, or if the
-// answer is degraded or filling.
+// check returns an error if an answer is about another ladder than the query, degraded or filling.
 func (q query) check(a ladderInfo) error {
 	want := q
 	if want.method == "" {
@@ -307,7 +302,7 @@ func (q query) check(a ladderInfo) error {
 	return nil
 }
 
-// list reads all pages of a ladder and returns its entries.
+// list reads all pages of a ladder.
 func (c *client) list(ctx context.Context, q query) ([]entry, error) {
 	const limit = 1000 // the API's largest page
 	var all []entry
@@ -339,7 +334,6 @@ func (c *client) list(ctx context.Context, q query) ([]entry, error) {
 	}
 }
 
-// user returns a user's entry.
 func (c *client) user(ctx context.Context, q query, user string, neighbors int) (userPage, error) {
 	values := q.values()
 	values.Set("neighbors", strconv.Itoa(neighbors))
@@ -350,7 +344,6 @@ func (c *client) user(ctx context.Context, q query, user string, neighbors int) 
 	return p, q.check(p.ladderInfo)
 }
 
-// lookup returns the entries of some users.
 func (c *client) lookup(ctx context.Context, q query, users []string) (page, error) {
 	body := map[string]any{"user_ids": users}
 	for name, value := range q.values() {
@@ -365,7 +358,6 @@ func (c *client) lookup(ctx context.Context, q query, users []string) (page, err
 	return p, q.check(p.ladderInfo)
 }
 
-// stats returns the statistics of a ladder.
 func (c *client) stats(ctx context.Context, q query, extra url.Values) (statsPage, error) {
 	values := q.values()
 	for name, value := range extra {
@@ -378,8 +370,7 @@ func (c *client) stats(ctx context.Context, q query, extra url.Values) (statsPag
 	return p, q.check(p.ladderInfo)
 }
 
-// createBoard creates a board with a unique id, which it returns, and deletes the board
-// after the test.
+// createBoard returns the board's unique id. It deletes the board after the test.
 func (c *client) createBoard(t *testing.T, b board) string {
 	t.Helper()
 	b.ID = "official-" + b.ID + "-" + rand.Text()[:8]
@@ -394,12 +385,11 @@ func (c *client) createBoard(t *testing.T, b board) string {
 	return b.ID
 }
 
-// deleteTimeout bounds the deletion of a board. On Cassandra, the service deletes a few seasons
-// per second.
+// On Cassandra, the service deletes a few seasons per second.
 const deleteTimeout = 20 * time.Minute
 
-// deleteBoard deletes a board. It repeats a call that times out or that the service answers with
-// 503. The repeated call continues the deletion, or answers 404 because the board is gone.
+// deleteBoard repeats a call that times out or that the service answers with 503. The repeated call
+// continues the deletion, or answers 404 because the board is gone.
 func (c *client) deleteBoard(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
@@ -417,19 +407,16 @@ func (c *client) deleteBoard(ctx context.Context, id string) error {
 	}
 }
 
-// fillTimeout bounds the wait until a board is filled. A fill of rolling windows with two years of
-// football writes some 116,000 copies of results.
+// A fill of rolling windows with two years of football writes some 116,000 copies of results.
 const fillTimeout = 40 * time.Minute
 
-// waitFilled waits until a board is not filling. A linked board then has all results of its
-// source, and each division of the board has all its users.
+// waitFilled waits until a board is not filling.
 func (c *client) waitFilled(t *testing.T, board string) {
 	t.Helper()
 	c.waitFilledWhile(t, board, func() {})
 }
 
-// waitFilledWhile waits as waitFilled does. It calls poll each time it finds the board
-// filling.
+// waitFilledWhile calls poll each time it finds the board filling.
 func (c *client) waitFilledWhile(t *testing.T, board string, poll func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), fillTimeout)

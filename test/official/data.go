@@ -14,20 +14,19 @@ import (
 	"time"
 )
 
-// bundled holds the data sets whose licenses allow redistribution. testdata/README.md
-// names their authors.
+// bundled holds the data sets whose licenses allow redistribution. testdata/README.md names their
+// authors.
 //
 //go:embed testdata/*.csv.gz
 var bundled embed.FS
 
-// datasetsVariable names the environment variable that holds the folder of the
-// data sets that are not bundled.
+// datasetsVariable is the environment variable with the folder of the data sets that are not
+// bundled.
 const datasetsVariable = "LEADERBOARD_DATASETS"
 
 // row is a line of a table: its values by column name.
 type row map[string]string
 
-// integer returns the value of a column that must be an integer.
 func (r row) integer(t *testing.T, column string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(r[column], 10, 64)
@@ -37,7 +36,7 @@ func (r row) integer(t *testing.T, column string) int64 {
 	return n
 }
 
-// day returns the value of a column that must be a date, as midnight in UTC.
+// day returns a date as midnight in UTC.
 func (r row) day(t *testing.T, column string) time.Time {
 	t.Helper()
 	day, err := time.Parse(time.DateOnly, r[column])
@@ -47,7 +46,6 @@ func (r row) day(t *testing.T, column string) time.Time {
 	return day
 }
 
-// readBundled returns the rows of a bundled data set.
 func readBundled(t *testing.T, name string) []row {
 	t.Helper()
 	f, err := bundled.Open("testdata/" + name)
@@ -57,15 +55,13 @@ func readBundled(t *testing.T, name string) []row {
 	return readTable(t, f)
 }
 
-// datasetsRequired reports whether tests fail, rather than skip, without the folder. It
-// is true if REQUIRE_DATASETS is 1. If REQUIRE_DATASETS is not set, it is true if
-// REQUIRE_INTEGRATION is 1.
+// datasetsRequired reports whether tests fail, rather than skip, without the folder.
+// REQUIRE_DATASETS overrides REQUIRE_INTEGRATION.
 func datasetsRequired() bool {
 	return cmp.Or(os.Getenv("REQUIRE_DATASETS"), os.Getenv("REQUIRE_INTEGRATION")) == "1"
 }
 
-// readDataset returns the rows of a data set that is not bundled. If no folder is named,
-// it skips the test, or fails the test if datasetsRequired returns true.
+// readDataset returns the rows of a data set that is not bundled, or skips or fails the test.
 func readDataset(t *testing.T, name string) []row {
 	t.Helper()
 	dir := os.Getenv(datasetsVariable)
@@ -83,7 +79,7 @@ func readDataset(t *testing.T, name string) []row {
 	return readTable(t, f)
 }
 
-// readTable returns the rows of a compressed CSV file with a header, and closes the file.
+// readTable reads a compressed CSV file with a header, and closes it.
 func readTable(t *testing.T, r io.ReadCloser) []row {
 	t.Helper()
 	defer func() {

@@ -17,8 +17,7 @@ const (
 	decayUnit     = 1_000_000_000 // one point, in the unit of a score with decayDecimals decimals
 )
 
-// decayWeight returns 2^(-d/halfLife), the weight of a result after the time d. d may be
-// negative.
+// decayWeight returns 2^(-d/halfLife). d may be negative.
 func decayWeight(d time.Duration) *big.Float {
 	exponent := new(big.Rat).SetFrac64(-int64(d), int64(halfLife))
 	whole := new(big.Int).Div(exponent.Num(), exponent.Denom())    // rounded down
@@ -46,16 +45,16 @@ func powers(x *big.Float, n int) []*big.Float {
 	return all
 }
 
-// decayTables hold decay weights for whole days before a midnight, and for seconds into a
-// day. The product of one weight of each kind is the weight of a football result.
+// decayTables hold decay weights for whole days before a midnight, and for seconds into a day.
+// Their product is the weight of a football result.
 type decayTables struct{ days, seconds []*big.Float }
 
 func newDecayTables() decayTables {
 	return decayTables{powers(decayWeight(24*time.Hour), 60_000), powers(decayWeight(-time.Second), 86_400)}
 }
 
-// decayedSums returns the sum of each user's points at a midnight. The points of a result
-// halve with every half-life since the result.
+// decayedSums returns the sum of each user's points at a midnight. The points halve with every
+// half-life since the result.
 func (d decayTables) decayedSums(results []Result, at time.Time) map[string]*big.Float {
 	values := map[string]*big.Float{}
 	for _, r := range results {
@@ -71,7 +70,7 @@ func (d decayTables) decayedSums(results []Result, at time.Time) map[string]*big
 	return values
 }
 
-// roundToInteger returns x rounded to the nearest integer. x must not be negative.
+// x must not be negative.
 func roundToInteger(x *big.Float) int64 {
 	n, _ := new(big.Float).Add(x, newFloat(0.5)).Int64()
 	return n
@@ -86,9 +85,8 @@ func agreement(x, y *big.Float) int {
 	return max(x.MantExp(nil), y.MantExp(nil)) - difference.MantExp(nil)
 }
 
-// decayLadder returns the expected ladder for the decayed sums in values, with scores
-// rounded to the displayed decimals. Result closest is the largest agreement, in bits, of
-// two different neighboring sums.
+// decayLadder returns the expected ladder for the decayed sums in values, with rounded scores.
+// closest is the largest agreement, in bits, of two different neighboring sums.
 func decayLadder(results []Result, values map[string]*big.Float) (want []standing, closest int) {
 	want = ladder(recountSums(results), func(x, y *standing) int {
 		if agreement(values[x.user], values[y.user]) >= decaySame {
@@ -108,10 +106,9 @@ func decayLadder(results []Result, values map[string]*big.Float) (want []standin
 // decayMoments are the ends of five seasons that all start with the first match.
 var decayMoments = []string{"1900-01-01", "1940-01-01", "1970-07-01", "1998-07-13", "2020-01-01"}
 
-// Decay checks boards of decaying football points: 3 for a win and 1 for a draw, with a
-// half-life of a year. The seasons of five boards have ended, so their scores are computed
-// for the end. The season of the sixth board has no end, so its scores are computed for
-// now. The recount uses 320-bit arithmetic.
+// Decay checks boards of decaying football points: 3 for a win and 1 for a draw, with a half-life
+// of a year. Five boards have a season that has ended, with scores at its end. The sixth board has
+// a season without end, with scores at the time of the answer.
 func Decay(t *testing.T, d Deployment) {
 	c := d.client()
 	results := footballResults(readFootball(t), 3*decayUnit, decayUnit)
@@ -172,9 +169,8 @@ func Decay(t *testing.T, d Deployment) {
 				t.Fatalf("%d entries, want %d", len(entries), len(want))
 			}
 			for i, e := range entries {
-				// The time of the answer lies between before and after. The service
-				// rounds it down to microseconds and so decays a little less. The score
-				// may therefore be one higher.
+				// The time of the answer lies between before and after. The service rounds it down
+				// to microseconds, so the score may be one higher.
 				v := values[want[i].user]
 				low, high := roundToInteger(newFloat(0).Mul(v, lowestWeight)), roundToInteger(newFloat(0).Mul(v, highestWeight))+1
 				if e.Score < low || e.Score > high {

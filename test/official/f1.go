@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// placesCounted is the number of places in the countback. The countback ranks drivers
-// with equal points by their number of wins, then of second places, and so on.
+// placesCounted is the number of places in the countback, which ranks drivers with equal points by
+// their number of wins, then of second places, and so on.
 const placesCounted = 24
 
 // f1Round is a round of a season: its results, and the official table after it.
@@ -59,19 +59,18 @@ func readF1(t *testing.T) [][]f1Round {
 	return seasons
 }
 
-// f1Count counts the compared rows and tables of all seasons, and those that agree with the
-// official tables.
+// f1Count counts the compared rows and tables, and those that agree with the official tables.
 type f1Count struct {
 	mu                         sync.Mutex
 	tables, rows, level        int // level counts the rows with the same points as another row of the table
-	points, least, block       int // each counts the rows of the points board that follow one official rule: see F1
+	points, least, block       int // rows of the points board that follow one official rule: see F1
 	countback, countbackTables int // rows and whole tables of the board with tie-breakers
 	submitted                  int
 }
 
-// F1 compares two sum boards for each Formula 1 season from 2000 to 2012 with the official
-// drivers' table after each round, 232 rounds in all. The tie-breakers of the second board
-// count wins, second places and so on.
+// F1 compares two sum boards for each Formula 1 season from 2000 to 2012 with the official drivers'
+// table after each of 232 rounds. The tie-breakers of the second board count wins, second places
+// and so on.
 func F1(t *testing.T, d Deployment) {
 	var count f1Count
 	began := time.Now()
@@ -105,8 +104,8 @@ func F1(t *testing.T, d Deployment) {
 	}
 }
 
-// checkSeason submits a season round by round, and compares both boards with the recount
-// and the official table after each round.
+// checkSeason submits a season round by round, and compares both boards with the recount and the
+// official table after each round.
 func checkSeason(t *testing.T, d Deployment, rounds []f1Round, count *f1Count) {
 	c := d.client()
 	b := board{
@@ -148,8 +147,7 @@ func checkSeason(t *testing.T, d Deployment, rounds []f1Round, count *f1Count) {
 	count.submitted += len(submitted) + len(submittedCountback)
 }
 
-// readRecounted reads a ladder, compares it with the recount, and returns its entries by
-// user.
+// readRecounted compares a ladder with the recount, and returns its entries by user.
 func readRecounted(t *testing.T, c *client, q query, want []standing) map[string]entry {
 	t.Helper()
 	entries, err := c.list(t.Context(), q)
@@ -170,8 +168,8 @@ func readRecounted(t *testing.T, c *client, q query, want []standing) map[string
 	return users
 }
 
-// checkTable compares the entries of the two boards with the official table after a
-// round, and counts the rows that agree.
+// checkTable compares both boards with the official table after a round, and counts the rows that
+// agree.
 func checkTable(round f1Round, byPoints, byPlaces map[string]entry, count *f1Count) error {
 	best, level := map[int64]int64{}, map[int64]int64{} // by points, of the drivers in the table
 	for _, row := range round.table {

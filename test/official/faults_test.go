@@ -59,8 +59,7 @@ var faults = []fault{
 	}},
 }
 
-// A proxy plants each fault between a check and the service. Each fault must make the
-// check fail. Without a fault, the check must pass through the proxy.
+// A proxy plants each fault between a check and the service. Without a fault, the check must pass.
 func TestChecksFindPlantedFaults(t *testing.T) {
 	const check = "^TestDecay$/^1900-01-01$" // a small check that has every step of the larger checks
 	target, err := url.Parse(server(t))
@@ -116,7 +115,7 @@ func (f fault) proxy(target *url.URL) http.Handler {
 	}
 }
 
-// rewrite changes a JSON body and returns it and its length.
+// rewrite returns the changed JSON body and its length.
 func rewrite(body io.ReadCloser, change func(map[string]any)) (io.ReadCloser, int64) {
 	defer body.Close()
 	d := json.NewDecoder(body)

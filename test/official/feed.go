@@ -15,9 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Feeder sends results to a board and returns once reads see all of them. If its
-// transport keeps an order, the Feeder keeps the order of the results. It is safe for
-// concurrent use.
+// Feeder sends results to a board and returns once reads see all of them. If its transport keeps an
+// order, it keeps the order of the results. It is safe for concurrent use.
 type Feeder func(ctx context.Context, board string, results []Result) error
 
 // Deployment is a service under test.
@@ -25,8 +24,8 @@ type Deployment struct {
 	URL    string // base of the REST API, such as http://127.0.0.1:8080
 	Key    string // an API key with every scope, or empty if the service needs none
 	Feeder Feeder // sends results to the service
-	// Applied returns the number of results that each consumer has applied. It is nil if the
-	// service has no consumers.
+	// Applied returns the number of results that each consumer has applied. It is nil without
+	// consumers.
 	Applied func(context.Context) ([]int, error)
 }
 
@@ -42,8 +41,8 @@ func newClient(url, key string) *client {
 	}}
 }
 
-// REST returns a feeder that submits results over REST in batches, one after another. It
-// submits a batch of one as a single result.
+// REST returns a feeder that submits results over REST in batches, one after another. A batch of
+// one is a single result.
 func REST(url, key string, batch int) Feeder {
 	c := newClient(url, key)
 	return func(ctx context.Context, board string, results []Result) error {
@@ -60,7 +59,7 @@ func REST(url, key string, batch int) Feeder {
 	}
 }
 
-// submit submits results and returns their outcomes in the same order.
+// submit returns the outcomes in the order of the results.
 func (c *client) submit(ctx context.Context, board string, results []Result) ([]outcome, error) {
 	if len(results) == 1 {
 		var o outcome
@@ -80,8 +79,7 @@ func (c *client) submit(ctx context.Context, board string, results []Result) ([]
 	return answer.Outcomes, nil
 }
 
-// waitApplied checks the outcomes of results, and waits for the results that the service
-// accepted but has not applied yet.
+// waitApplied checks outcomes, and waits for accepted results until they are applied.
 func (c *client) waitApplied(ctx context.Context, board string, results []Result, outcomes []outcome) error {
 	for i, o := range outcomes {
 		switch o.Status {
@@ -100,8 +98,8 @@ func (c *client) waitApplied(ctx context.Context, board string, results []Result
 // applyTimeout bounds the wait for one accepted result.
 const applyTimeout = time.Minute
 
-// waitResult waits until a revision of a result is applied. It returns an error if the service
-// rejects the revision. Until one of the two happens, the service answers 404.
+// waitResult waits until a revision is applied. A rejected revision is an error. Until one of the
+// two happens, the service answers 404.
 func (c *client) waitResult(ctx context.Context, board, season, user, match string, revision int64) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
@@ -132,8 +130,8 @@ func (c *client) waitResult(ctx context.Context, board, season, user, match stri
 	}
 }
 
-// Duplicated returns a feeder that submits all results, and about the given share of them
-// twice. The second copy has a random place after the first. The share is from 0 to 1.
+// Duplicated returns a feeder that submits about the given share of the results twice, the second
+// copy at a random place after the first. The share is from 0 to 1.
 func Duplicated(feeder Feeder, share float64, seed uint64) Feeder {
 	random := lockedRand(seed)
 	return func(ctx context.Context, board string, results []Result) error {
@@ -156,8 +154,8 @@ func Duplicated(feeder Feeder, share float64, seed uint64) Feeder {
 	}
 }
 
-// Shuffled returns a feeder that submits results in a random order. A result moves up,
-// towards the first place, by at most window places.
+// Shuffled returns a feeder that submits results in a random order. A result moves up, towards the
+// first place, by at most window places.
 func Shuffled(feeder Feeder, window int, seed uint64) Feeder {
 	random := lockedRand(seed)
 	return func(ctx context.Context, board string, results []Result) error {
@@ -180,8 +178,7 @@ func Shuffled(feeder Feeder, window int, seed uint64) Feeder {
 	}
 }
 
-// lockedRand returns a function that calls its argument with a shared source of random
-// numbers. Concurrent calls run one after another.
+// lockedRand shares a source of random numbers among concurrent calls.
 func lockedRand(seed uint64) func(func(*rand.Rand)) {
 	var mu sync.Mutex
 	r := newRand(seed)
@@ -194,8 +191,7 @@ func lockedRand(seed uint64) func(func(*rand.Rand)) {
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
-// forEach calls f with 0 to n-1, up to [readers] calls concurrently, and returns the first
-// error.
+// forEach calls f with 0 to n-1, up to [readers] calls concurrently, and returns the first error.
 func forEach(ctx context.Context, n int, f func(context.Context, int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)

@@ -24,7 +24,7 @@ type match struct {
 	homeGoals, awayGoals int64
 }
 
-// readFootball returns all matches in the order of the file.
+// readFootball keeps the order of the file.
 func readFootball(t *testing.T) []match {
 	var all []match
 	for _, r := range readBundled(t, "football.csv.gz") {
@@ -78,7 +78,7 @@ func (c *client) dump(ctx context.Context, b string, years []string) (seasons, e
 	return all, err
 }
 
-// difference describes how two dumps differ. It returns an empty string if they are equal.
+// difference describes how two dumps differ. It is empty if they are equal.
 func difference(before, after seasons) string {
 	same := maps.EqualFunc(before, after, func(x, y map[string][]entry) bool {
 		return maps.EqualFunc(x, y, func(x, y []entry) bool { return slices.EqualFunc(x, y, sameEntry) })
@@ -97,10 +97,10 @@ func sameEntry(x, y entry) bool {
 // The first and last year of the data. Each year between them has matches.
 const firstYear, lastYear = 1872, 2019
 
-// Football checks two boards of 43,378 football internationals from 1872 to 2019, with
-// one season per year. One board counts points, 3 for a win and 1 for a draw. The other
-// counts wins. Football compares the boards with a recount. It also checks that the
-// boards do not change if results are repeated, shuffled, or retracted and added again.
+// Football checks two boards of 43,378 football internationals from 1872 to 2019, with one season
+// per year. One counts points, 3 for a win and 1 for a draw, the other counts wins. The boards must
+// agree with a recount, and must not change if results are repeated, shuffled, or retracted and
+// added again.
 func Football(t *testing.T, d Deployment) {
 	matches := readFootball(t)
 	s := seed.New(t)
@@ -114,9 +114,8 @@ func Football(t *testing.T, d Deployment) {
 	}
 }
 
-// checkFootball does the work of Football for one board. It submits the results in order, then
-// again in order and in random order. It submits them to a second board in random order. Finally,
-// it retracts the results of some years and adds them again.
+// checkFootball submits the results in order, again, and in random order, also to a second board.
+// Finally, it retracts the results of some years and adds them again.
 func checkFootball(t *testing.T, d Deployment, name string, matches []match, results []Result, seed uint64) {
 	c := d.client()
 	settings := board{
@@ -172,14 +171,13 @@ func checkFootball(t *testing.T, d Deployment, name string, matches []match, res
 	submit("to a new board, shuffled, a fifth twice", Duplicated(Shuffled(d.Feeder, len(results), seed), 0.2, seed), other, results)
 	checkUnchanged("submitting the results to a new board in random order", other)
 
-	// The first year, a year of war, the year whose data lists a match twice, the last
-	// and largest year, and a random one.
+	// The first year, a year of war, the year whose data lists a match twice, the last and largest
+	// year, and a random one.
 	retracted := []string{"1872", "1916", "1974", "2019", strconv.Itoa(firstYear + newRand(seed).IntN(lastYear-firstYear+1))}
 	slices.Sort(retracted)
 	checkRetraction(t, d, c, b, slices.Compact(retracted), byYear, first, dump)
 }
 
-// checkYears compares every year with a recount.
 func checkYears(t *testing.T, got seasons, byYear map[string][]Result) {
 	t.Helper()
 	rows, level := 0, 0
@@ -254,8 +252,8 @@ func checkYearByUser(t *testing.T, c *client, b, year string, results []Result) 
 	}
 }
 
-// checkRetraction retracts all results of some years and checks that only these years are
-// empty. Then it adds the results again with a higher revision.
+// checkRetraction retracts all results of some years, which alone must become empty. Then it adds
+// the results again with a higher revision.
 func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []string, byYear map[string][]Result, first seasons, dump func(string) seasons) {
 	var results []Result
 	want := maps.Clone(first)
@@ -320,7 +318,7 @@ func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []st
 	}
 }
 
-// retract retracts a result and returns once reads see the retraction.
+// retract returns once reads see the retraction.
 func (c *client) retract(ctx context.Context, b string, r *Result) error {
 	season := strconv.Itoa(r.AchievedAt.Year())
 	var o outcome

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// IMO compares a sum board of the International Mathematical Olympiads of 1959 to 2009
-// with the official ranks. Each year is a season. If the marks of a contestant per problem are
-// known, and the year is 1963 or later, the contestant has one result per problem. Otherwise
-// the contestant has one result, the total.
+// IMO compares a sum board of the International Mathematical Olympiads of 1959 to 2009 with the
+// official ranks. Each year is a season. From 1963 on, contestants with known marks have one result
+// per problem. Other contestants have one result, the total.
 func IMO(t *testing.T, d Deployment) {
 	type contestant struct {
 		total, rank   int64

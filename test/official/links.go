@@ -20,7 +20,7 @@ import (
 // rollingDays is the length of the windows of the rolling board.
 const rollingDays = 28
 
-// linkedTable is a board that is linked to the source, with the functions of its recount.
+// linkedTable is a board that is linked to the source, with its recount.
 type linkedTable struct {
 	board
 	seasons func(time.Time) []string // the seasons that a time belongs to
@@ -28,13 +28,11 @@ type linkedTable struct {
 	recount func([]Result) []standing
 }
 
-// oneSeason returns a function for boards on which a time belongs to one season. The season's
-// id is the time in the given format.
+// oneSeason is for boards on which the season's id is a formatted time.
 func oneSeason(format string) func(time.Time) []string {
 	return func(at time.Time) []string { return []string{at.Format(format)} }
 }
 
-// week returns the season of a weekly board to which a time belongs.
 func week(at time.Time) []string {
 	year, n := at.ISOWeek()
 	return []string{fmt.Sprintf("%dW%02d", year, n)}
@@ -43,9 +41,9 @@ func week(at time.Time) []string {
 // rollingZone is the time zone of the rolling board. Its days have 23 to 25 hours.
 const rollingZone = "America/New_York"
 
-// windows returns a function that returns the ids of the windows that contain a time. The id of
-// a window is its last day. The first of these windows ends on the day of the time in zone, the
-// last one rollingDays-1 days later. Windows before first, the board's first window, are omitted.
+// windows returns a function that returns the ids of the windows that contain a time: their last
+// days. These are the day of the time in zone, and the next rollingDays-1 days. Windows before
+// first, the board's first window, are omitted.
 func windows(zone *time.Location, first string) func(time.Time) []string {
 	return func(at time.Time) (ids []string) {
 		year, month, day := at.In(zone).Date()
@@ -58,8 +56,8 @@ func windows(zone *time.Location, first string) func(time.Time) []string {
 	}
 }
 
-// linkedTables returns the boards to link to a source. The first window of the rolling board
-// ends on the day before rollingFrom.
+// linkedTables returns the boards to link to a source. The first window of the rolling board ends
+// on the day before rollingFrom.
 func linkedTables(t *testing.T, rollingFrom time.Time) []linkedTable {
 	zone, err := time.LoadLocation(rollingZone)
 	if err != nil {
@@ -94,7 +92,7 @@ func linkedTables(t *testing.T, rollingFrom time.Time) []linkedTable {
 var goalDifference = []tieBreaker{{"goal_difference", "HIGHER_FIRST"}}
 
 // recountBestGoals recounts a board of each user's best result, by points and then by goal
-// difference. It returns one standing per user, in no order.
+// difference, in no order.
 func recountBestGoals(results []Result) []standing {
 	users := map[string]standing{}
 	for i := range results {
@@ -107,8 +105,8 @@ func recountBestGoals(results []Result) []standing {
 	return slices.Collect(maps.Values(users))
 }
 
-// matchResults returns two results per match, one for each team, with points, goal
-// difference and the attribute result.
+// matchResults returns two results per match, with points, goal difference and the attribute
+// result.
 func matchResults(matches []match) []Result {
 	results := footballResults(matches, 3, 1)
 	for i := range results {
@@ -133,14 +131,16 @@ type linkedRun struct {
 	all     [][]string // the seasons of each table, from before the first result until after the last
 	matches []string   // the ids of all matches
 	results []Result
-	void    map[string]bool // by match: whether the match is void
+	void    map[string]bool // by match
 }
 
-// LinkedFootball submits each football international of a period once, to a source with
-// the boards of linkedTables. It compares every table of every season with a recount,
-// including tables that must be empty. LinkedFootball then submits all results again in random
-// order, voids some matches, and restores half of these matches. It repeats the comparison after
-// each of these three steps. Before the restore, it submits the results of void matches once more.
+// LinkedFootball submits each football international of a period to a source with linked boards. It
+// compares every table of every season, even empty ones, with a recount. The comparison follows
+// each of these steps:
+//   - It submits all results once.
+//   - It submits them again in random order.
+//   - It voids some matches.
+//   - It submits the results of void matches again, and restores half of these matches.
 func LinkedFootball(t *testing.T, d Deployment, p Period, voidCount int) {
 	s := seed.New(t)
 	r := newLinkedRun(t, d, p)
@@ -153,9 +153,9 @@ func LinkedFootball(t *testing.T, d Deployment, p Period, voidCount int) {
 	r.voidMatches(newRand(s), voidCount, d.Feeder)
 }
 
-// LinkedFootballShuffled submits the football internationals of a period in random order,
-// some of them twice. It creates the linked boards after half of the submits. It compares
-// the tables as [LinkedFootball] does.
+// LinkedFootballShuffled submits the football internationals of a period in random order, some of
+// them twice. It creates the linked boards after half of the submits. It compares the tables as
+// [LinkedFootball] does.
 func LinkedFootballShuffled(t *testing.T, d Deployment, p Period) {
 	s := seed.New(t)
 	r := newLinkedRun(t, d, p)
@@ -174,8 +174,8 @@ func shuffledAndDuplicated(d Deployment, results []Result, seed uint64) Feeder {
 // Period selects the football internationals from Start until the day before End.
 type Period struct {
 	Start, End time.Time // days in UTC
-	// RollingFrom is the day from which the rolling board has windows. If it is zero, the
-	// board has windows of the whole period.
+	// RollingFrom is the day from which the rolling board has windows, or zero for the whole
+	// period.
 	RollingFrom time.Time
 }
 
@@ -207,7 +207,6 @@ func newLinkedRun(t *testing.T, d Deployment, p Period) *linkedRun {
 	return r
 }
 
-// link creates the linked boards.
 func (r *linkedRun) link() {
 	for _, table := range r.tables {
 		b := table.board
@@ -241,7 +240,6 @@ func (r *linkedRun) listSeasons(p Period) {
 	}
 }
 
-// feed submits results to the source.
 func (r *linkedRun) feed(step string, feeder Feeder, results []Result) {
 	r.t.Helper()
 	began := time.Now()
@@ -270,8 +268,7 @@ func (r *linkedRun) check(step string) {
 		step, filled.Round(time.Millisecond), (time.Since(began) - filled).Round(time.Millisecond), strings.Join(sizes, ", "))
 }
 
-// checkTable compares every season of a linked board with a recount of results. It returns
-// the number of seasons with entries, and the number of entries in them.
+// checkTable returns the number of seasons with entries, and the number of entries in them.
 func (r *linkedRun) checkTable(step string, i int, results []Result) (seasons, rows int) {
 	r.t.Helper()
 	table, b := &r.tables[i], r.boards[i]
@@ -318,7 +315,6 @@ func (r *linkedRun) checkTable(step string, i int, results []Result) (seasons, r
 	return len(want), rows
 }
 
-// checkSeason compares a season of a board with a recount of results, by some methods.
 func (r *linkedRun) checkSeason(b, season string, results []Result, recount func([]Result) []standing, rankMethods []string) error {
 	want := ladder(recount(results), higherFirst)
 	for _, m := range rankMethods {
@@ -334,8 +330,8 @@ func (r *linkedRun) checkSeason(b, season string, results []Result, recount func
 	return nil
 }
 
-// voidMatches voids n random matches, and compares the tables. Then it submits the results of
-// these matches again, restores half of the matches, and compares the tables again.
+// voidMatches voids n random matches, submits their results again, and restores half of them. It
+// compares the tables after the voids and after the restores.
 func (r *linkedRun) voidMatches(random *rand.Rand, n int, feeder Feeder) {
 	r.t.Helper()
 	ids := slices.Clone(r.matches)

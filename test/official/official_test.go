@@ -16,7 +16,7 @@ func TestBostonDivisionAdded(t *testing.T) { BostonDivisionAdded(t, deployment(t
 
 func TestBostonInOrderOfArrival(t *testing.T) { BostonInOrderOfArrival(t, deployment(t, batch)) }
 
-// The test submits results one by one.
+// One result in each request.
 func TestF1(t *testing.T) { F1(t, deployment(t, 1)) }
 
 // The test submits a fifth of the results twice, and all in random order.
@@ -27,7 +27,7 @@ func TestF1ShuffledAndDuplicated(t *testing.T) {
 	F1(t, d)
 }
 
-// This test and TestLinkedFootball run at the same time, because the latter often waits.
+// TestLinkedFootball often waits, so it runs at the same time.
 func TestFootball(t *testing.T) {
 	t.Parallel()
 	Football(t, deployment(t, batch))

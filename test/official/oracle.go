@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// methods are the three rank methods.
 var methods = []string{"competition", "dense", "ordinal"}
 
 // standing is a user's line in an expected ladder.
@@ -23,9 +22,9 @@ type standing struct {
 	worse int64            // number of users with a worse score or worse tie-breakers
 }
 
-// ladder sorts standings and ranks them. The function better compares two standings by
-// score and tie-breakers only. Its result is negative if the first is better. Equal
-// standings are ordered by time, then by user.
+// ladder sorts standings and ranks them. better compares two standings by score and tie-breakers
+// only; a negative result means that the first one is better. Equal standings are ordered by time,
+// then by user.
 func ladder(standings []standing, better func(x, y *standing) int) []standing {
 	slices.SortFunc(standings, func(x, y standing) int {
 		return cmp.Or(better(&x, &y), x.at.Compare(y.at), strings.Compare(x.user, y.user))
@@ -76,8 +75,7 @@ func recountSums(results []Result) []standing {
 		for j, v := range r.TieBreakers {
 			s.ties[j] += v
 		}
-		// The last result that changed the sum determines the time. If no result changed
-		// the sum, the first result determines the time.
+		// The last result that changed the sum determines the time, or else the first result.
 		later := cmp.Or(r.AchievedAt.Compare(s.at), strings.Compare(r.Match, s.match))
 		if !known || changes && !s.changed || changes && later > 0 || !changes && !s.changed && later < 0 {
 			s.at, s.match, s.changed = r.AchievedAt, r.Match, changes
@@ -90,7 +88,7 @@ func recountSums(results []Result) []standing {
 	return all
 }
 
-// recountBests recounts a board of best results. Each user must have exactly one result.
+// Each user must have exactly one result.
 func recountBests(t interface{ Fatalf(string, ...any) }, results []Result) []standing {
 	all := make([]standing, 0, len(results))
 	seen := map[string]bool{}
@@ -108,8 +106,7 @@ func recountBests(t interface{ Fatalf(string, ...any) }, results []Result) []sta
 // maxDifferences is the number of differences that an error of [compareLadder] lists.
 const maxDifferences = 5
 
-// compareLadder compares all entries of a ladder, in order, with the expected ones. It
-// returns an error that lists the first differences.
+// compareLadder compares all entries of a ladder, in order. Its error lists the first differences.
 func compareLadder(want []standing, got []entry, method string) error {
 	var all []string
 	for i := range max(len(want), len(got)) {

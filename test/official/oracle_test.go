@@ -40,8 +40,7 @@ func TestBundledFilesAreUnchanged(t *testing.T) {
 
 func timeAt(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 
-// The function ladder assigns the ranks that the rank methods define. For each user, the
-// test counts the standings that are better than the user's, without sorting.
+// For each user, the test counts the better standings, without sorting.
 func TestLadderRanksByDefinition(t *testing.T) {
 	s := seed.New(t)
 	random := newRand(s)
@@ -146,8 +145,7 @@ func TestCompareLadderFindsEachDifference(t *testing.T) {
 	}
 }
 
-// Shuffled and Duplicated lose no result. Shuffled moves results by at most its window,
-// and Duplicated submits about the given share of them twice.
+// Shuffled moves results by at most its window, and Duplicated submits about the given share twice.
 func TestShuffledAndDuplicatedKeepAllResults(t *testing.T) {
 	s := seed.New(t)
 	var results []Result
@@ -193,8 +191,7 @@ func TestShuffledAndDuplicatedKeepAllResults(t *testing.T) {
 	}
 }
 
-// Decay weights have more correct bits than decaySame, the number of bits in which equal
-// sums must agree.
+// Decay weights must have more correct bits than decaySame.
 func TestDecayArithmetic(t *testing.T) {
 	for _, d := range []time.Duration{0, halfLife, 3 * halfLife, -2 * halfLife, time.Second, 86400 * time.Second, -12345 * time.Second, 40 * halfLife / 7} {
 		got, _ := decayWeight(d).Float64()

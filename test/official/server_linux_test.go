@@ -6,9 +6,8 @@ import (
 	"syscall"
 )
 
-// startWithParent starts a command that the kernel kills when this process ends for any
-// reason. The kernel also kills the command when the thread that started it ends.
-// Therefore startWithParent keeps that thread until this process ends.
+// startWithParent starts a command that the kernel kills when this process ends. The kernel also
+// kills it when the starting thread ends, so that thread is kept.
 func startWithParent(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)

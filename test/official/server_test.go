@@ -15,9 +15,8 @@ import (
 	"time"
 )
 
-// serverVariable names the environment variable with the address of the deployment to
-// test. keyVariable names the variable with the deployment's API key, if it needs one. If
-// no address is set, the tests build and start an embedded server.
+// The environment variables with the address of the deployment to test, and with its API key, if it
+// needs one. Without an address, the tests build and start an embedded server.
 const (
 	serverVariable = "LEADERBOARD_TEST_SERVER"
 	keyVariable    = "LEADERBOARD_TEST_KEY"
@@ -32,7 +31,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// server returns the address of the service under test.
 func server(t *testing.T) string {
 	t.Helper()
 	if url := os.Getenv(serverVariable); url != "" {
@@ -64,7 +62,6 @@ type process struct {
 	waitErr error
 }
 
-// start starts the server once and returns its address.
 func (p *process) start() (string, error) {
 	p.once.Do(func() { p.url, p.err = p.run() })
 	return p.url, p.err
@@ -119,7 +116,7 @@ func freeAddress() (string, error) {
 
 func (p *process) log() string { return filepath.Join(p.dir, "server.log") }
 
-// waitReady returns once the server's /readyz reports that it is ready.
+// waitReady returns once /readyz reports that the server is ready.
 func (p *process) waitReady(ctx context.Context, url string) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -147,7 +144,6 @@ func (p *process) errorWithLog(problem string) error {
 	return errors.Join(fmt.Errorf("%s; the end of its log:\n%s", problem, b[max(0, len(b)-4<<10):]), err)
 }
 
-// stop stops the server with SIGTERM, if it was started.
 func (p *process) stop() error {
 	if p.dir == "" {
 		return nil

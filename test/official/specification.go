@@ -19,9 +19,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Specification checks three routes: submitting points, the top ten, and a user with four
-// neighbors above and below. It also checks the largest batches and lookups, and that concurrent
-// writers read their own writes. The default board must have no entries in its current season.
+// Specification checks three routes: submitting points, the top ten, and a user with four neighbors
+// above and below. It also checks the largest requests, and that concurrent writers read their own
+// writes. The default board must have no entries in its current season.
 func Specification(t *testing.T, d Deployment) {
 	c := d.client()
 	t.Run("default board", func(t *testing.T) { checkExamples(t, c, "/v1") })
@@ -33,8 +33,8 @@ func Specification(t *testing.T, d Deployment) {
 	t.Run("read your writes", func(t *testing.T) { checkReadYourWrites(t, c) })
 }
 
-// checkLargest checks that the service accepts a batch and a lookup of 5,000 with the
-// longest ids, and rejects 5,001. A tenth of the users in the lookup have results.
+// checkLargest checks that the service accepts a batch and a lookup of 5,000 with the longest ids,
+// and rejects 5,001.
 func checkLargest(t *testing.T, c *client) {
 	const limit = 5000
 	b := c.createBoard(t, board{ID: "largest", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "NONE"}})
@@ -104,7 +104,6 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 		t.Fatalf("%s has %d entries in season %s; the examples need an empty board", prefix, empty.Total, empty.Season)
 	}
 
-	// The answer to a submit has the new score and the rank.
 	var want []standing
 	var last time.Time
 	submit := func(user, match string, points int64) {
@@ -159,7 +158,6 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 	}
 	submit("alice", "another/match:1", 25) // a second match adds up
 
-	// The top ten.
 	out, err := c.send(ctx, http.MethodGet, prefix+"/scores", nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -217,8 +215,7 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 	}
 }
 
-// waitForMonth waits for the next month if the current one ends within seconds, because a
-// month is a season of the boards of [checkExamples].
+// waitForMonth waits for the next month if the current one, which is a season, ends within seconds.
 func waitForMonth(t *testing.T) {
 	now := time.Now().UTC()
 	next := time.Date(now.Year(), now.Month()+1, 1, 0, 0, 1, 0, time.UTC)
@@ -231,7 +228,7 @@ func waitForMonth(t *testing.T) {
 	}
 }
 
-// checkKeys checks that the outermost JSON object of an answer has exactly the given names.
+// checkKeys checks that the outermost JSON object has exactly the given names.
 func checkKeys(t *testing.T, body []byte, names ...string) {
 	t.Helper()
 	var object map[string]json.RawMessage
@@ -243,8 +240,8 @@ func checkKeys(t *testing.T, body []byte, names ...string) {
 	}
 }
 
-// checkIntegers checks that each of the names occurs in an answer, and that all their
-// values are JSON integers.
+// checkIntegers checks that each of the names occurs in an answer, and that all their values are
+// JSON integers.
 func checkIntegers(t *testing.T, body []byte, names ...string) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -290,11 +287,9 @@ const (
 	writesEach     = 100
 )
 
-// checkReadYourWrites submits from concurrent writers. Each writer has its own users, so
-// it knows their sums exactly. For a user of another writer it knows two bounds of the
-// sum. The lower bound counts the submits that were acknowledged before the read began.
-// The upper bound counts the submits that started before the read ended. The bounds give
-// a range for the rank.
+// Each of the concurrent writers has its own users, whose sums it knows exactly. For other users,
+// it knows two bounds, which give a range for the rank. The lower one counts submits that were
+// acknowledged before the read began, the upper one submits that started before the read ended.
 func checkReadYourWrites(t *testing.T, c *client) {
 	s := seed.New(t)
 	b := c.createBoard(t, board{ID: "read-your-writes", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "NONE"}})
