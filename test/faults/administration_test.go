@@ -14,7 +14,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// An administrator acts in one of two regions. The ranks of both regions follow.
 func TestAdministrationOfTwoRegions(t *testing.T) {
 	s := seed.New(t)
 	regions := newRegions(t, "--sweep-interval=5s")
@@ -25,7 +24,6 @@ func TestAdministrationOfTwoRegions(t *testing.T) {
 	t.Run("a data center is down", a.testDataCenterDown)
 }
 
-// administration has the region in which an administrator acts, and the other one.
 type administration struct {
 	t                 *testing.T
 	seed              uint64
@@ -120,10 +118,9 @@ func (a *administration) testActs(t *testing.T) {
 	a.want(b, "all", "1 dan 1")
 }
 
-// The Cassandra data center of one region dies, and all other servers of this region live. There,
-// a submit is accepted (202) or refused (503), and ranks stay readable. The administrator of the
-// other region bans and erases users. Changes of boards are refused (503), and so is the erasure of a
-// user in a sealed season. After the return, both regions have all results and acts.
+// The Cassandra data center of one region dies. There, a submit is accepted (202) or refused (503),
+// and ranks stay readable. The other region bans and erases users. Changes of boards, and erasures
+// in a sealed season, are refused (503). After the return, both regions have all results and acts.
 func (a *administration) testDataCenterDown(t *testing.T) {
 	a.t = t
 	cut := a.following
@@ -177,8 +174,8 @@ func (a *administration) testDataCenterDown(t *testing.T) {
 	check(t, l, a.acting.node, cut.node)
 }
 
-// submitWithoutStore submits results of a user to the region whose Cassandra data center is down. It
-// returns the numbers of the refused results.
+// submitWithoutStore submits results of a user to the region whose data center is down. It returns
+// the numbers of the refused results.
 func (a *administration) submitWithoutStore(b *board, n int) (refused []int) {
 	a.t.Helper()
 	answers := map[string]int{}
@@ -237,7 +234,6 @@ func (a *administration) call(n *deployment.Node, method, path string, body any,
 	})
 }
 
-// act is an act of the administrator.
 func (a *administration) act(path string, body object) {
 	a.t.Helper()
 	a.call(a.acting.node, http.MethodPost, path, body, http.StatusOK)

@@ -17,18 +17,16 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// balancer is a load balancer of API nodes. It sends each call to a node whose /readyz
-// answers 200. If that node does not answer, the balancer sends the call to another node.
-// This is safe, because a submit that arrives twice counts once.
+// balancer sends each call to an API node whose /readyz answers 200, and to another one if that
+// node does not answer. This is safe, because a submit that arrives twice counts once.
 type balancer struct {
 	client    *deployment.Client // of the balancer
 	nodes     []*upstream
 	calls     atomic.Uint64
-	moved     atomic.Int64 // number of calls that were sent to another node
+	moved     atomic.Int64 // calls that were sent to another node
 	transport http.Transport
 }
 
-// upstream is an API node as a balancer sees it.
 type upstream struct {
 	host  string
 	ready atomic.Bool
@@ -62,8 +60,7 @@ func newBalancer(t *testing.T, nodes ...*deployment.Node) *balancer {
 	return b
 }
 
-// RoundTrip sends a call to a node that is ready. If this node does not answer, RoundTrip
-// tries the next node.
+// RoundTrip sends a call to a ready node. If this node does not answer, it tries the next one.
 func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body []byte
 	if r.Body != nil { // the proxy sets Body to nil if a call has no body

@@ -12,9 +12,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// The test kills each of three Cassandra nodes under load and restarts it. No
-// acknowledged result is lost, and reads and writes continue. The metrics of the API nodes
-// show the nodes that are down.
+// Each of three nodes is killed under load and restarted. No acknowledged result is lost, reads and
+// writes continue, and metrics show the nodes that are down.
 func TestCassandraNodesKilled(t *testing.T) {
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	s := newService(t, deployment.Options{Cassandra: cassandra.Addrs(), CassandraReplicas: 3})
@@ -41,9 +40,8 @@ func TestCassandraNodesKilled(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// The test kills two of three Cassandra nodes under load, and restarts them. While two
-// nodes are down, submits are accepted, but no result is applied. After the restart, each accepted
-// result is applied.
+// While two nodes are down, submits are accepted, but no result is applied. After the restart, each
+// accepted result is applied.
 func TestTwoOfThreeCassandraNodesDown(t *testing.T) {
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	s := newService(t, deployment.Options{Cassandra: cassandra.Addrs(), CassandraReplicas: 3})
@@ -82,9 +80,9 @@ func TestTwoOfThreeCassandraNodesDown(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// The disk under one of three Cassandra nodes fills up under load, and the node ends. The
-// other nodes continue. Once the disk has room, the node restarts. Then each of the others is
-// killed in turn. The ladders equal the recount although only two nodes run.
+// The disk of one of three nodes fills up under load, and the node ends. Once the disk has room, it
+// restarts. Then each of the others is killed in turn. The ladders equal the recount although only
+// two nodes run.
 func TestCassandraDiskFull(t *testing.T) {
 	d := newSmallDisk(t, 1<<30)
 	var data []string
@@ -138,7 +136,7 @@ func (s *service) sum(t *testing.T, metric string) (sum float64) {
 }
 
 // waitForNodesDown waits until each API node's metrics show that the given number of three
-// Cassandra nodes is down, and that the others are up.
+// Cassandra nodes is down.
 func waitForNodesDown(t *testing.T, s *service, down float64) {
 	t.Helper()
 	for _, api := range s.apis {

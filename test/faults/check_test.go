@@ -16,9 +16,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// check waits until every ladder that the nodes return equals the recount, ranks included: see
-// ledger.recount. Then it checks that no acknowledged result is missing, and that the command
-// "leaderboard verify" finds no difference.
+// check waits until every ladder that the nodes return equals the recount: see ledger.recount. No
+// acknowledged result may be missing, and "leaderboard verify" must find no difference.
 func check(t *testing.T, l *ledger, nodes ...*deployment.Node) {
 	t.Helper()
 	for _, n := range nodes {
@@ -28,9 +27,8 @@ func check(t *testing.T, l *ledger, nodes ...*deployment.Node) {
 	}
 }
 
-// equalsRecount compares every ladder with the recount. Parameter degraded is the wanted
-// degraded field of the answers. A degraded answer has no ranks, so if degraded is true,
-// equalsRecount wants standings without ranks.
+// equalsRecount compares every ladder with the recount. degraded is the wanted degraded field of
+// the answers, which then have no ranks.
 func equalsRecount(ctx context.Context, n *deployment.Node, l *ledger, degraded bool) error {
 	for _, b := range l.boards {
 		for _, team := range b.ladders() {
@@ -63,9 +61,7 @@ func text(list []standing) []string {
 	return out
 }
 
-// checkLost reads the stored result of every match of the ledger. It fails t for each match whose
-// stored revision is not the highest revision in the ledger. In the tests of this package, a match
-// belongs to one user: see the type match.
+// checkLost fails t for each match whose stored revision is not the highest one in the ledger.
 func checkLost(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Helper()
 	work := make(chan match)
@@ -93,8 +89,7 @@ func checkLost(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Logf("%d matches looked up at %s, %d lost", len(l.last), n.Addr, lost)
 }
 
-// verify runs the command "leaderboard verify" on each board to which the tests send the results of
-// the ledger. It fails t if the command finds a difference.
+// verify fails t if "leaderboard verify" finds a difference on a board of the ledger.
 func verify(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Helper()
 	for _, b := range l.boards {
@@ -105,7 +100,7 @@ func verify(t *testing.T, n *deployment.Node, l *ledger) {
 	}
 }
 
-// runVerify runs leaderboard verify on a board and returns its output and exit code.
+// runVerify returns the output and the exit code.
 func runVerify(t *testing.T, n *deployment.Node, b *board, flags ...string) (string, int) {
 	t.Helper()
 	out, err := n.Command(t, append([]string{"verify", "--board", b.id}, flags...)...).CombinedOutput()

@@ -19,12 +19,12 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// clockVariable names the environment variable that holds the path of a file of eight bytes. A
-// program of shiftedProgram adds the number of seconds in this file to its clock.
+// clockVariable is the environment variable with the path of a file of eight bytes. A program of
+// shiftedProgram adds the number of seconds in this file to its clock.
 const clockVariable = "LEADERBOARD_TEST_CLOCK"
 
 // shiftedClock replaces the beginning of [time.Now]. The file is mapped into memory, so a change
-// of the file steps the clock at once. As after a step of a real clock, monotonic times do not change.
+// steps the clock at once. Monotonic times do not change, as after a step of a real clock.
 const shiftedClock = `
 var clockShift = func() *int64 {
 	path, ok := syscall.Getenv("` + clockVariable + `")
@@ -47,8 +47,8 @@ func Now() Time {
 	sec += atomic.LoadInt64(clockShift)
 `
 
-// shiftedProgram builds the program with a clock that the test can shift. Only this build has such
-// a clock, because it replaces a file of the package time.
+// shiftedProgram builds the program with a clock that the test can shift, by replacing a file of
+// package time.
 func shiftedProgram(t *testing.T) string {
 	t.Helper()
 	root, err := exec.Command("go", "env", "GOROOT").Output()
@@ -88,8 +88,8 @@ func (c clock) step(t *testing.T, shift time.Duration) {
 	must(t, f.Close())
 }
 
-// The clocks of the processes differ by up to two hours. Under load, the clocks step to other
-// hours, backward too. Answers are right meanwhile, and the ladders equal the recount.
+// The clocks of the processes differ by up to two hours. Under load, they step by hours, backward
+// too. Answers are right meanwhile, and the ladders equal the recount.
 func TestClocksApart(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	s := &service{Deployment: d, seed: seed.New(t)}
@@ -127,7 +127,7 @@ func TestClocksApart(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// checkClock checks that the clock of an API node differs from this process's clock as wanted.
+// checkClock checks how far the clock of an API node is ahead of this process's clock.
 func checkClock(t *testing.T, n *deployment.Node, want time.Duration) {
 	t.Helper()
 	board := n.Board(t, "clock", object{"policy": "BEST", "order": "HIGHER_FIRST", "season": object{"schedule": "NONE"}})
@@ -143,9 +143,8 @@ func checkClock(t *testing.T, n *deployment.Node, want time.Duration) {
 	}
 }
 
-// The clocks of the servers differ by up to two hours: three Cassandra nodes, three Kafka brokers,
-// and Redis. Under load, the clocks step three times, backward too. Results and ranks are right
-// meanwhile, and the ladders equal the recount.
+// The clocks of three Cassandra nodes, three Kafka brokers and Redis differ by up to two hours.
+// Under load, they step three times, backward too.
 func TestClocksOfServersApart(t *testing.T) {
 	clocks := shiftServers(t)
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
@@ -190,9 +189,7 @@ func TestClocksOfServersApart(t *testing.T) {
 }
 
 // shiftServers makes the servers that the test starts afterwards use testdata/clock.c. It returns
-// the folder with a file for each server's clock, named by the process id. Servers are dynamically
-// linked, so they need no new build. libfaketime was too slow: with it, three Cassandra
-// nodes did not start within five minutes.
+// the folder with a file for each server's clock, named by the process id.
 func shiftServers(t *testing.T) (folder string) {
 	t.Helper()
 	library := filepath.Join(t.TempDir(), "clock.so")

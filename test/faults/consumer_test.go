@@ -8,12 +8,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// testConsumersKilled kills a consumer twenty times while it applies results, and restarts
-// the consumer. The first nineteen times, the test kills the consumer with a group instance
-// id. After each restart, this consumer gets its partitions back at once. The last time,
-// the test kills the consumer without a group instance id, which then joins the group as a
-// new member. Once the session of the old member has timed out, the group assigns the old
-// member's partitions again.
+// testConsumersKilled kills a consumer twenty times while it applies results, and restarts it. A
+// consumer with a group instance id gets its partitions back at once. The last time, the consumer
+// without such an id is killed and joins as a new member. It gets partitions once the session of
+// the old member has timed out.
 func testConsumersKilled(t *testing.T, s *service) {
 	ledger := s.ledger(t, "consumers")
 	load := s.load(t, ledger)
@@ -33,9 +31,9 @@ func testConsumersKilled(t *testing.T, s *service) {
 	check(t, ledger, s.apis...)
 }
 
-// testConsumerPaused pauses a consumer while it applies results. The group gives the
-// partitions of the paused consumer to the other consumer, which continues. Then the paused
-// consumer resumes and finishes its batch. Its late writes must have no effect.
+// testConsumerPaused pauses a consumer while it applies results, and the other one takes over its
+// partitions. Then the paused consumer resumes and finishes its batch. Its late writes must have no
+// effect.
 func testConsumerPaused(t *testing.T, s *service) {
 	ledger := s.ledger(t, "paused")
 	load := s.load(t, ledger)

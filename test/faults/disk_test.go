@@ -13,9 +13,8 @@ import (
 // smallDisk is a file system with little room, in memory.
 type smallDisk struct{ path string }
 
-// newSmallDisk mounts a file system with the given number of bytes, and unmounts it when t
-// ends. If this process may not mount file systems, newSmallDisk skips t, or fails it with
-// REQUIRE_INTEGRATION=1.
+// newSmallDisk mounts a file system until t ends. If this process may not mount file systems, it
+// skips t, or fails it with REQUIRE_INTEGRATION=1.
 func newSmallDisk(t *testing.T, bytes int) *smallDisk {
 	t.Helper()
 	d := &smallDisk{t.TempDir()}
@@ -33,7 +32,6 @@ func newSmallDisk(t *testing.T, bytes int) *smallDisk {
 	return d
 }
 
-// resize changes the size of the file system.
 func (d *smallDisk) resize(t *testing.T, bytes int) {
 	t.Helper()
 	if out, err := asRoot("mount", "-o", fmt.Sprintf("remount,size=%d", bytes), d.path); err != nil {
@@ -55,7 +53,7 @@ func (d *smallDisk) fill(t *testing.T) {
 	must(t, f.Close())
 }
 
-// asRoot runs a command as root, with sudo if necessary, and returns its output.
+// asRoot runs a command as root, with sudo if necessary.
 func asRoot(args ...string) (string, error) {
 	if os.Getuid() != 0 {
 		args = append([]string{"sudo", "-n"}, args...)

@@ -15,8 +15,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Clients submit, correct, retract and read at the same time, while the test kills the
-// server of the embedded engine. The history of each user is linearizable.
+// Clients submit, correct, retract and read at the same time, while the test kills the server of
+// the embedded engine.
 func TestEmbeddedHistoriesAreLinearizable(t *testing.T) {
 	s := seed.New(t)
 	n := deployment.Embedded(t, filepath.Join(t.TempDir(), "data"))
@@ -31,9 +31,8 @@ func TestEmbeddedHistoriesAreLinearizable(t *testing.T) {
 	h.check(t)
 }
 
-// The disk under the embedded store fills up while clients submit results. While the
-// disk is full, the server still answers reads. Once the disk has room and the server has
-// restarted, all acknowledged results are there.
+// While the disk is full, the server still answers reads. After a restart with more room, all
+// acknowledged results are there.
 func TestEmbeddedDiskFull(t *testing.T) {
 	s := seed.New(t)
 	d := newSmallDisk(t, 160<<20)
@@ -70,8 +69,8 @@ func TestEmbeddedDiskFull(t *testing.T) {
 	}
 }
 
-// filler fills a disk with results: one for each user, with metadata that cannot be
-// compressed well.
+// filler fills a disk with results: one for each user, with metadata that cannot be compressed
+// well.
 type filler struct {
 	api   *deployment.Client
 	board string
@@ -93,7 +92,6 @@ func (f *filler) fill(t *testing.T, writer int, random *rand.Rand) {
 	}
 }
 
-// submit submits a batch of results.
 func (f *filler) submit(ctx context.Context, prefix string, random *rand.Rand) error {
 	var results []object
 	for i := range 40 {

@@ -1,7 +1,6 @@
-// Package faults simulates servers that are down. Its Store and Index wrap a real store
-// and index, for fast tests of other packages. The tests of package faults kill, pause,
-// disconnect and upgrade real servers and processes under load. They compare the result
-// with an independent recount.
+// Package faults simulates servers that are down. Its Store and Index wrap a real store and index,
+// for fast tests of other packages. The tests of this package kill, pause, disconnect and upgrade
+// real servers and processes under load, and compare the result with an independent recount.
 package faults
 
 import (
@@ -30,7 +29,7 @@ type Switch struct{ mode atomic.Int32 }
 // Set changes the mode. The new mode applies to calls that start afterwards.
 func (s *Switch) Set(m Mode) { s.mode.Store(int32(m)) }
 
-// check returns nil, or an error that wraps the given cause if the call must fail.
+// check returns nil, or an error that wraps cause if the call must fail.
 func (s *Switch) check(ctx context.Context, call string, cause error) error {
 	switch Mode(s.mode.Load()) {
 	case Refuse:

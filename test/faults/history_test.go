@@ -38,8 +38,8 @@ type histories struct {
 	random     *rand.Rand
 	revisions  [historyUsers][historyMatches]int64 // the number of revisions of each match
 	operations [historyUsers][]porcupine.Operation
-	retries    int // number of answers that were not final
-	degraded   int // number of reads without ranks
+	retries    int // answers that were not final
+	degraded   int // reads without ranks
 	calls      int
 }
 
@@ -51,8 +51,8 @@ type change struct {
 	retracted bool
 }
 
-// look is a read of a user's score, as the input of an operation. The answer to a submit
-// is a read too. Such an answer must include the submitted revision, or a later one.
+// look is a read of a user's score, as the input of an operation. The answer to a submit is a read
+// too, which must include the submitted revision or a later one.
 type look struct {
 	match    int
 	revision int64 // 0 if the read may see any state
@@ -77,8 +77,8 @@ func (p points) sight() (s sight) {
 	return s
 }
 
-// historyModel is the specification of a user's score on a board with the policy SUM. It
-// shares no code with the service.
+// historyModel is the specification of a user's score on a board with the policy SUM. It shares no
+// code with the service.
 var historyModel = porcupine.Model{
 	Init: func() any { return points{} },
 	Step: func(state, input, output any) (bool, any) {
@@ -97,8 +97,7 @@ var historyModel = porcupine.Model{
 	},
 }
 
-// recordHistories creates a board and starts clients, which run until
-// [histories.check].
+// recordHistories creates a board and starts clients, which run until [histories.check].
 func recordHistories(t *testing.T, seed uint64, n *deployment.Node, apis ...*deployment.Client) *histories {
 	t.Helper()
 	h := &histories{
@@ -114,8 +113,7 @@ func recordHistories(t *testing.T, seed uint64, n *deployment.Node, apis ...*dep
 	return h
 }
 
-// run makes calls for a user until check ends the clients. Clients 0 and 1 write, and client 2
-// reads.
+// Clients 0 and 1 write, and client 2 reads.
 func (h *histories) run(api *deployment.Client, user, client int) {
 	tick := time.NewTicker(historyPace)
 	defer tick.Stop()
@@ -137,9 +135,8 @@ func (h *histories) run(api *deployment.Client, user, client int) {
 
 func userName(user int) string { return fmt.Sprintf("user-%d", user) }
 
-// write sends the next revision of a match, until the answer is final. It records one
-// operation from the first call to the last answer, because a result that arrives
-// several times counts once.
+// write sends the next revision of a match until the answer is final. These calls are one
+// operation, because a result that arrives several times counts once.
 func (h *histories) write(api *deployment.Client, user, client int, tick *time.Ticker) {
 	h.mu.Lock()
 	c := change{match: h.random.IntN(historyMatches), points: 1 + h.random.Int64N(1000), retracted: h.random.IntN(4) == 0}
@@ -165,8 +162,7 @@ func (h *histories) write(api *deployment.Client, user, client int, tick *time.T
 	}
 }
 
-// submit sends a revision once. It reports whether the answer is final, and the score in
-// the answer, if it has one.
+// submit reports whether the answer is final, and the score in the answer, if it has one.
 func (h *histories) submit(api *deployment.Client, user int, c change) (score *int64, final bool) {
 	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
 	defer cancel()
@@ -193,7 +189,7 @@ func (h *histories) submit(api *deployment.Client, user int, c change) (score *i
 	return o.NewScore, final
 }
 
-// read reads a user's score. It records nothing if the call fails.
+// read records nothing if the call fails.
 func (h *histories) read(api *deployment.Client, user, client int) {
 	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
 	defer cancel()
@@ -247,8 +243,8 @@ func (h *histories) check(t *testing.T) {
 		total, historyUsers, h.calls, h.retries, h.degraded)
 }
 
-// unordered describes the operations around the first one that has no place in the
-// longest order that Porcupine found.
+// unordered describes the operations around the first one that has no place in the longest order
+// that Porcupine found.
 func unordered(operations []porcupine.Operation, info porcupine.LinearizationInfo) string {
 	placed := map[int]bool{}
 	for _, order := range info.PartialLinearizations()[0] {

@@ -18,8 +18,8 @@ type Index struct {
 
 var _ leaderboard.Index = (*Index)(nil)
 
-// Synced reports whether the server is up. That is enough: Update dropped each season that
-// missed an update, so every process sees this season as not loaded.
+// Synced reports whether the server is up. That is enough: Update drops each season that misses an
+// update, so every process sees it as not loaded.
 func (x *Index) Synced(...leaderboard.SeasonKey) bool {
 	return x.check(context.Background(), "Synced", leaderboard.ErrRankUnavailable) == nil
 }
@@ -72,8 +72,7 @@ func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.
 	return x.Index.Survey(ctx, l, q, methods...)
 }
 
-// Update drops the season if the server is down, because the index would lack the
-// update.
+// Update drops the season if the server is down, because the index would lack the update.
 func (x *Index) Update(ctx context.Context, key leaderboard.SeasonKey, at time.Time, entries []leaderboard.Entry) error {
 	if err := x.check(ctx, "Update", leaderboard.ErrRankUnavailable); err != nil {
 		return errors.Join(err, x.Index.Drop(context.WithoutCancel(ctx), key))

@@ -15,9 +15,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// The test kills each of three brokers under load and restarts it: first the coordinator of
-// the consumer group, then the active controller. Calls succeed again while the broker is
-// down, and no acknowledged result is lost.
+// Each of three brokers is killed under load and restarted: first the coordinator of the consumer
+// group, then the active controller. Calls succeed again while the broker is down, and no
+// acknowledged result is lost.
 func TestBrokersKilled(t *testing.T) {
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 3, Logf: t.Logf})
 	s := newService(t, deployment.Options{Kafka: kafka.Addrs(), KafkaReplicas: 3})
@@ -45,8 +45,8 @@ func TestBrokersKilled(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// A server that starts while no broker runs serves reads and refuses submits. It
-// accepts submits once a broker runs.
+// A server that starts while no broker runs serves reads and refuses submits. It accepts submits
+// once a broker runs.
 func TestStartWithoutKafka(t *testing.T) {
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 1, Logf: t.Logf})
 	d := deployment.New(t, deployment.Options{Kafka: kafka.Addrs()})

@@ -17,15 +17,13 @@ import (
 // object is a JSON object, such as the body of POST /v1/boards.
 type object map[string]any
 
-// policies are the settings of the boards that get results, as bodies of POST /v1/boards. Two of
-// the boards also rank users by team, and users change their team.
+// policies are the boards that get results, as bodies of POST /v1/boards. Users change their team.
 var policies = []object{
 	{"policy": "BEST", "order": "LOWER_FIRST", "season": object{"schedule": "NONE"}, "attributes": []string{"team"}},
 	{"policy": "SUM", "order": "HIGHER_FIRST", "season": object{"schedule": "NONE"}, "divisions": []string{"team"}},
 	{"policy": "LATEST", "order": "HIGHER_FIRST", "season": object{"schedule": "NONE"}, "divisions": []string{"team"}},
 }
 
-// board is a board of a ledger.
 type board struct {
 	id, policy string
 	lowerFirst bool
@@ -48,9 +46,9 @@ type result struct {
 	team       string
 }
 
-// ledger generates random results and records all of them: first revisions, corrections
-// and retractions. The method next returns some corrections before the revision that they
-// correct, and some results twice. A ledger is safe for concurrent use.
+// ledger generates random results, corrections and retractions, and records all of them. The method
+// next returns some corrections before the revision that they correct, and some results twice. A
+// ledger is safe for concurrent use.
 type ledger struct {
 	boards []*board
 
@@ -59,7 +57,7 @@ type ledger struct {
 	all     []*result
 	last    map[match]*result // the highest revision
 	pending []*result         // generated, but not returned yet
-	repeats int               // number of calls of next that returned an earlier result again
+	repeats int               // calls of next that returned an earlier result again
 }
 
 const (
@@ -124,7 +122,7 @@ func (l *ledger) release() *result {
 	return r
 }
 
-// make generates a result: the first revision of a match, a correction or a retraction.
+// make generates the first revision of a match, a correction or a retraction.
 func (l *ledger) make() *result {
 	r := &result{
 		match: match{
@@ -160,8 +158,8 @@ func (s standing) String() string {
 	return fmt.Sprintf("%s %s %d %s", rank, s.User, s.Score, s.AchievedAt.UTC().Format(time.RFC3339))
 }
 
-// recount returns the ladder that follows from all results of the ledger: the overall
-// ladder of a board, or the ladder of a team. It shares no code with the service.
+// recount returns a board's ladder, overall or of a team, that follows from all results of the
+// ledger. It shares no code with the service.
 func (l *ledger) recount(b *board, team string) []standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -214,8 +212,7 @@ func (l *ledger) recount(b *board, team string) []standing {
 	return list
 }
 
-// ladders returns the teams for which the board has a ladder. The empty string means the
-// overall ladder.
+// ladders returns the teams for which the board has a ladder, and "" for the overall ladder.
 func (b *board) ladders() []string {
 	if b.teams {
 		return []string{"", "red", "blue", "green"}
@@ -223,7 +220,7 @@ func (b *board) ladders() []string {
 	return []string{""}
 }
 
-// json returns the result in the JSON form of the REST API and of Kafka messages.
+// json returns the form of the result in the REST API and in Kafka messages.
 func (r *result) json() map[string]any {
 	v := map[string]any{"user_id": r.user, "match_id": r.id, "revision": r.revision}
 	if r.retracted {

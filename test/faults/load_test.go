@@ -12,8 +12,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// load is a stream of results and reads. It sends results to API nodes and, as a game
-// server may, directly to Kafka. It retries each result until it is acknowledged.
+// load is a stream of results and reads. It sends results to API nodes and, as a game server may,
+// directly to Kafka. It retries each result until it is acknowledged.
 type load struct {
 	t      *testing.T
 	ledger *ledger
@@ -61,8 +61,8 @@ func startLoad(t *testing.T, d *deployment.Deployment, ledger *ledger, apis ...*
 	return l
 }
 
-// send starts a goroutine that passes the ledger's results to the given function. It
-// retries each result until the function succeeds.
+// send starts a goroutine that passes each of the ledger's results to the given function until the
+// function succeeds.
 func (l *load) send(send func(context.Context, *result) error) {
 	l.done.Go(func() {
 		tick := time.NewTicker(pace)
@@ -119,7 +119,7 @@ func (l *load) wait(tick *time.Ticker) bool {
 	}
 }
 
-// try makes a call and records it. Parameter write is true if the call sends a result.
+// try makes a call and records it. write is true if the call sends a result.
 func (l *load) try(write bool, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	defer cancel()
@@ -135,14 +135,12 @@ func (l *load) try(write bool, f func(context.Context) error) error {
 	return c.err
 }
 
-// outcome is the answer to a submit or a retraction.
 type outcome struct {
 	Status  string `json:"status"`
 	Rank    *int64 `json:"rank"`
 	Message string `json:"message"` // the error text
 }
 
-// submit sends a result over REST.
 func (l *load) submit(ctx context.Context, api *deployment.Client, r *result) error {
 	path := "/v1/boards/" + r.board.id + "/scores"
 	var body any = r.json()
@@ -173,8 +171,7 @@ func (l *load) submit(ctx context.Context, api *deployment.Client, r *result) er
 	return nil
 }
 
-// noteApplied records that the service answered that a result is applied. Every later
-// read must see the result.
+// noteApplied records an applied result. Every later read must see it.
 func (l *load) noteApplied(r *result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,8 +180,7 @@ func (l *load) noteApplied(r *result) {
 	}
 }
 
-// anyApplied returns a random match in applied, and its revision there. It returns false
-// if applied is empty.
+// anyApplied returns a random applied match and its revision, or false if none is applied.
 func (l *load) anyApplied() (m match, revision int64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,7 +197,7 @@ func (l *load) note(format string, args ...any) {
 	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
 }
 
-// readPage reads a board and checks that the answer is consistent in itself.
+// readPage checks that a page is consistent in itself.
 func (l *load) readPage(ctx context.Context, api *deployment.Client) error {
 	b := l.ledger.boards[time.Now().UnixNano()%int64(len(l.ledger.boards))]
 	p, err := readPage(ctx, api, b, "")
@@ -227,10 +223,9 @@ func (l *load) readResult(ctx context.Context, api *deployment.Client) error {
 	return err
 }
 
-// problem returns what is wrong with the page, or an empty string. It finds contents that
-// no set of results can produce: a wrong order, a wrong rank, or a user who is listed
-// twice, for example because of an orphan row. It also finds ranks in a degraded answer, and
-// missing ranks in other answers.
+// problem returns what is wrong with the page, or "". No set of results leads to a wrong order, a
+// wrong rank, or a user who is listed twice. Exactly the answers that are not degraded must have
+// ranks.
 func (p *page) problem(b *board) string {
 	users := map[string]bool{}
 	for i, s := range p.Standings {
@@ -301,7 +296,7 @@ func (l *load) errors() []error {
 const steadyCalls = 50
 
 // waitForRecovery waits until [steadyCalls] consecutive calls that started after the fault have
-// succeeded. It returns the time from the fault to the start of the first of these calls.
+// succeeded. It returns the time from the fault to the start of the first of them.
 func (l *load) waitForRecovery(t *testing.T, fault time.Time) time.Duration {
 	t.Helper()
 	var delay time.Duration
@@ -354,9 +349,8 @@ func (l *load) waitForMore(t *testing.T, n int) {
 // stopTimeout bounds [load.stop].
 const stopTimeout = 2 * time.Minute
 
-// stop ends the load. It returns once every result is acknowledged, and fails the test if that
-// takes longer than [stopTimeout]. If the ledger has other loads, call their function end first.
-// Otherwise they generate results, which this load would send.
+// stop ends the load and returns once every result is acknowledged, within [stopTimeout]. Other
+// loads of the ledger generate results that this load would send, so call their function end first.
 func (l *load) stop() {
 	l.t.Helper()
 	l.end()

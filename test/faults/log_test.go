@@ -33,7 +33,7 @@ func (r *result) message(topic string) (*kgo.Record, error) {
 	}, err
 }
 
-// send writes the result and returns once Kafka acknowledges it, or with an error after a minute.
+// send returns once Kafka acknowledges the result, or with an error after a minute.
 func (w resultWriter) send(ctx context.Context, topic string, r *result) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -9,17 +9,17 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// The test kills all servers and the process of one of two regions under load. The other
-// region acknowledges and applies results, and its ranks equal the recount. After the return
-// of the lost region, both regions equal the recount.
+// All servers and the process of one of two regions are killed under load. The other region
+// acknowledges and applies results, and its ranks equal the recount. After the return of the lost
+// region, both regions equal the recount.
 func TestDataCenterLost(t *testing.T) {
 	s := seed.New(t)
 	random := rand.New(rand.NewPCG(s, 4))
 	regions := newRegions(t)
 	i := random.IntN(2)
 	lost, survivor := regions[i], regions[1-i]
-	// Both regions receive the results of the first ledger. During the loss, the survivor
-	// alone receives those of the second one.
+	// Both regions receive the results of the first ledger. During the loss, the survivor alone
+	// receives those of the second one.
 	both, alone := newLedger(t, survivor.node, "both", s), newLedger(t, survivor.node, "alone", s+1)
 	lost.waitForBoards(t, both)
 	lost.waitForBoards(t, alone)

@@ -102,7 +102,7 @@ var mutants = []mutant{
 	},
 }
 
-// Each mutant makes its test fail, and without the mutant the same test passes.
+// Without the mutant, the same test passes.
 func TestMutantsAreCaught(t *testing.T) {
 	if os.Getenv(envMutants) != "1" {
 		t.Skipf("the test builds each mutant and runs a test of it; set %s=1 to run it", envMutants)
@@ -131,7 +131,6 @@ func TestMutantsFitTheCode(t *testing.T) {
 	}
 }
 
-// path returns the absolute path of the file.
 func (m *mutant) path(t *testing.T) string {
 	t.Helper()
 	if filepath.IsAbs(m.file) {
@@ -157,8 +156,8 @@ func (m *mutant) text(t *testing.T) string {
 	return text
 }
 
-// overlay returns the path of a file for the flag -overlay of go build. With this flag, the
-// build reads the mutated text in place of the file.
+// overlay returns the path of a file for the flag -overlay of go build, which replaces the file by
+// the mutated text.
 func (m *mutant) overlay(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -170,8 +169,7 @@ func (m *mutant) overlay(t *testing.T) string {
 	return overlay
 }
 
-// test runs the mutant's test and returns its output. An empty overlay means the code
-// without the mutant.
+// An empty overlay means the code without the mutant.
 func (m *mutant) test(t *testing.T, overlay string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-v", "-count=1", "-timeout", "20m", "-run", "^"+m.run+"$", m.pkg)
@@ -196,5 +194,4 @@ func firstErrors(out string) string {
 	return strings.Join(messages, "\n")
 }
 
-// lastLines returns the end of a test's output.
 func lastLines(out string) string { return out[max(0, len(out)-4000):] }

@@ -11,12 +11,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// The network between processes and servers is slow, loses data or closes connections,
-// while results arrive. Afterwards each ladder equals the recount, and the history of each
-// user is linearizable.
+// The network is slow, loses data or closes connections while results arrive. Afterwards each
+// ladder equals the recount, and the history of each user is linearizable.
 //
-// One API node and one consumer reach all servers through proxies. The other processes reach
-// the servers directly, so results are acknowledged during the fault too.
+// One API node and one consumer reach all servers through proxies. The other processes reach them
+// directly, so results are acknowledged during the fault too.
 func TestNetworkFaults(t *testing.T) {
 	n := newNetwork(t)
 	for _, f := range networkFaults {
@@ -112,7 +111,6 @@ func (n *network) testFault(t *testing.T, link link, f networkFault) {
 	n.checkGoroutines(t, goroutines)
 }
 
-// goroutines returns the number of goroutines of each process.
 func (n *network) goroutines(t *testing.T) []float64 {
 	t.Helper()
 	var list []float64
@@ -139,7 +137,6 @@ func (n *network) checkGoroutines(t *testing.T, before []float64) {
 	}
 }
 
-// nodes returns all processes.
 func (s *service) nodes() []*deployment.Node {
 	return append(append([]*deployment.Node{}, s.apis...), s.static, s.dynamic)
 }

@@ -15,8 +15,8 @@ import (
 // batchResults is the number of results in one call of a burst.
 const batchResults = 500
 
-// burst sends n results, one for each of n users, without waiting for their application.
-// Result i belongs to board i modulo the number of boards.
+// burst sends n results, one for each of n users, without waiting for their application. Result i
+// belongs to board i modulo the number of boards.
 func burst(t *testing.T, api *deployment.Client, n int, boards []string, match string) {
 	t.Helper()
 	for from := 0; from < n; from += batchResults {
@@ -40,8 +40,8 @@ func burst(t *testing.T, api *deployment.Client, n int, boards []string, match s
 	}
 }
 
-// waitForApplied waits until a consumer has applied n results since its start. It returns how long
-// it waited.
+// waitForApplied waits until a consumer has applied n results since its start, and returns the
+// duration.
 func waitForApplied(t *testing.T, consumer *deployment.Node, n int) time.Duration {
 	t.Helper()
 	started := time.Now()
@@ -55,8 +55,7 @@ func waitForApplied(t *testing.T, consumer *deployment.Node, n int) time.Duratio
 	return time.Since(started)
 }
 
-// A burst of first results reaches servers that were just started. Each result is applied once: no
-// attempt of a batch begins while an earlier attempt of the batch still runs.
+// Each result is applied once: no attempt of a batch begins while an earlier one still runs.
 func TestBurstOfFirstResultsOnColdServers(t *testing.T) {
 	const users = 12_000
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(1), Logf: t.Logf})
@@ -108,13 +107,13 @@ func TestRedisHangs(t *testing.T) {
 	}
 	burst(t, api.Client, results, boards, "first")
 	waitForApplied(t, consumer, results)
-	// The next results have the same cost with Redis and without it.
+	// These results have the same cost with Redis and without it.
 	burst(t, api.Client, results, boards, "with Redis")
 	before := waitForApplied(t, consumer, 2*results)
 	read := func(ctx context.Context, i int) (page, error) {
 		return readPage(ctx, api.Client, &board{id: boards[i]}, "")
 	}
-	for i := range boards { // the API node knows all boards, and Redis has them
+	for i := range boards { // afterwards, the API node knows all boards, and Redis has them
 		deployment.Eventually(t, func(ctx context.Context) error {
 			got, err := read(ctx, i)
 			if err != nil || got.Degraded || len(got.Standings) != results/boardCount {
@@ -151,8 +150,8 @@ func TestRedisHangs(t *testing.T) {
 // readers is the number of concurrent readers of readersOf.
 const readers = 20
 
-// readersOf starts readers that call read until the returned function is called. This function
-// returns how many reads took more than two seconds, and how many there were.
+// readersOf starts readers that call read until stop is called. stop returns how many reads took
+// more than two seconds, and how many there were.
 func readersOf(t *testing.T, read func(ctx context.Context, i int) error) (stop func() (slow, all int)) {
 	var mu sync.Mutex
 	var slow, all int

@@ -9,8 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// indexOutage is a deployment with a Redis of its own, whose consumer applies results while Redis
-// hangs.
+// indexOutage is a deployment whose consumer applies results while Redis hangs.
 type indexOutage struct {
 	t        *testing.T
 	d        *deployment.Deployment
@@ -18,7 +17,7 @@ type indexOutage struct {
 	api      *deployment.Node
 	consumer *deployment.Node
 	boards   []string
-	matches  int // results of each user
+	matches  int // of each user
 }
 
 const (
@@ -26,9 +25,8 @@ const (
 	outageUsers  = 400 // each is on one board
 )
 
-// startIndexOutage starts an outage. It returns when the consumer group has committed all offsets, and
-// the position of the index is outageUsers messages behind. The index has the updates of all messages
-// before its position: see consumer/position.go.
+// startIndexOutage returns when the consumer group has committed all offsets, and the position of
+// the index (see consumer/position.go) is outageUsers messages behind.
 func startIndexOutage(t *testing.T) *indexOutage {
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	d := deployment.New(t, deployment.Options{Redis: redis.Addrs()})
@@ -82,9 +80,8 @@ func (o *indexOutage) checkBoards() {
 	}
 }
 
-// While Redis hangs, the consumer applies results and commits their offsets. Then it is killed, so no
-// process remembers which updates Redis lacks. When Redis answers again, another consumer takes over.
-// It applies nothing again, and corrects every rank.
+// The killed consumer has committed the offsets of results whose updates Redis lacks. When Redis
+// answers again, another consumer applies nothing again, and corrects every rank.
 func TestConsumerKilledWhileRedisHangs(t *testing.T) {
 	o := startIndexOutage(t)
 	must(t, o.consumer.Kill())
@@ -92,8 +89,7 @@ func TestConsumerKilledWhileRedisHangs(t *testing.T) {
 	o.takeOver()
 }
 
-// takeOver starts another consumer, and checks that it applies nothing again and corrects every
-// rank.
+// takeOver starts another consumer, which must apply nothing again and correct every rank.
 func (o *indexOutage) takeOver() *deployment.Node {
 	o.t.Helper()
 	next := o.d.Serve(o.t, "--roles=consumer")
@@ -107,9 +103,8 @@ func (o *indexOutage) takeOver() *deployment.Node {
 	return next
 }
 
-// The consumer is paused while Redis hangs. Then Redis answers again, and another consumer takes over.
-// The paused consumer continues with its outdated state. Finally the other consumer is killed, and the
-// first one takes over.
+// After Redis answers again, another consumer takes over. The paused consumer continues with its
+// outdated state. Finally the other consumer is killed, and the first one takes over.
 func TestConsumerPausedWhileRedisHangs(t *testing.T) {
 	o := startIndexOutage(t)
 	must(t, o.consumer.Pause())

@@ -10,16 +10,15 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// proxy is a TCP proxy in front of a server. It stands for the network between a process
-// and the server.
+// proxy is a TCP proxy in front of a server. It stands for the network between a process and the
+// server.
 type proxy struct {
 	*toxiproxy.Proxy
 	t      *testing.T
 	server *toxiproxy.ApiServer
 }
 
-// newProxy starts a proxy at a free port of a host. The proxy has no upstream server until connect
-// is called.
+// newProxy starts a proxy without an upstream server: see connect.
 func newProxy(t *testing.T, host string) *proxy {
 	t.Helper()
 	p := &proxy{t: t, server: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())}
@@ -29,16 +28,16 @@ func newProxy(t *testing.T, host string) *proxy {
 	return p
 }
 
-// connect makes the server at upstream reachable through the proxy, and returns the
-// proxy's address.
+// connect makes the server at upstream reachable through the proxy, and returns the proxy's
+// address.
 func (p *proxy) connect(upstream string) string {
 	p.t.Helper()
 	must(p.t, p.Update(&toxiproxy.Proxy{Listen: p.Listen, Upstream: upstream, Enabled: true}))
 	return p.Listen
 }
 
-// networkFault is a fault of a network. It consists of toxics. A toxic is toxiproxy's name for a
-// fault in one direction of a link.
+// networkFault is a fault of a network. A toxic is toxiproxy's name for a fault in one direction of
+// a link.
 type networkFault struct {
 	name   string
 	toxics []string // the settings of each toxic, in JSON
@@ -50,14 +49,12 @@ const (
 	toClient = "downstream" // the direction of answers
 )
 
-// toxic returns the settings of a toxic in JSON.
 func toxic(kind, direction, attributes string) string {
 	return fmt.Sprintf(`{"type":%q,"stream":%q,"attributes":{%s}}`, kind, direction, attributes)
 }
 
-// networkFaults are the faults of a connection. The toxic reset_peer closes connections with a
-// reset. The toxic timeout drops all data of one direction: connections stay open, new ones can
-// be opened, and neither side gets an error.
+// The toxic reset_peer closes connections with a reset. The toxic timeout drops all data of one
+// direction: connections stay open, new ones can be opened, and neither side gets an error.
 var networkFaults = []networkFault{
 	{name: "500 ms slower", toxics: []string{toxic("latency", toServer, `"latency":250`), toxic("latency", toClient, `"latency":250`)}},
 	{name: "1 KB per second", toxics: []string{toxic("bandwidth", toServer, `"rate":1`), toxic("bandwidth", toClient, `"rate":1`)}},

@@ -11,9 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// testRedisLost kills Redis under load and restarts it empty. Later it flushes the running
-// Redis. While Redis is down, the service accepts results and answers from the store
-// without ranks.
+// testRedisLost kills Redis under load and restarts it empty. Later it flushes the running Redis.
+// While Redis is down, the service accepts results and answers from the store without ranks.
 func testRedisLost(t *testing.T, s *service, server *cluster.Server) {
 	ledger := s.ledger(t, "redis")
 	load := s.load(t, ledger)
@@ -33,8 +32,7 @@ func testRedisLost(t *testing.T, s *service, server *cluster.Server) {
 	check(t, ledger, s.apis...)
 }
 
-// waitForDegraded waits until the answers of every API node have the wanted value of the
-// degraded field.
+// waitForDegraded waits until the answers of every API node have the wanted degraded field.
 func (l *load) waitForDegraded(t *testing.T, want bool) {
 	t.Helper()
 	for _, api := range l.apis {

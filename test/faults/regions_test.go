@@ -17,8 +17,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// region is one of two regions. Each has its own Cassandra data center, Kafka, Redis and
-// process, and mirrors its results to the other.
+// region is one of two regions. Each has its own Cassandra data center, Kafka, Redis and process,
+// and mirrors its results to the other.
 type region struct {
 	*deployment.Deployment
 	name                    string
@@ -26,7 +26,7 @@ type region struct {
 	cassandra, kafka, redis *cluster.Server
 }
 
-// newRegions starts two regions. The flags are those of their processes.
+// The flags are those of the regions' processes.
 func newRegions(t *testing.T, flags ...string) [2]*region {
 	t.Helper()
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc2"}, Logf: t.Logf})
@@ -49,8 +49,8 @@ func newRegions(t *testing.T, flags ...string) [2]*region {
 	return regions
 }
 
-// waitForBoards waits until the region sees the boards of a ledger. A result whose board the
-// region does not see yet would become a dead letter.
+// waitForBoards waits until the region sees the boards of a ledger. Until then, results of these
+// boards become dead letters.
 func (r *region) waitForBoards(t *testing.T, l *ledger) {
 	t.Helper()
 	deployment.Eventually(t, func(ctx context.Context) error {
@@ -63,12 +63,10 @@ func (r *region) waitForBoards(t *testing.T, l *ledger) {
 	})
 }
 
-// Each result goes to a random region and is mirrored to the other. A correction
-// therefore often arrives in another region than the result. The ladders of both
-// regions must equal the recount, which is computed from all results without the
-// service. They must also equal the ladders of a deployment with a single region that
-// receives all results. Meanwhile, one region adds a division to a board, which must appear in
-// both.
+// Each result goes to a random region and is mirrored to the other one, so a correction often
+// arrives in another region than the result. The ladders of both regions must equal the recount,
+// and the ladders of a single region that receives all results. Meanwhile, one region adds a
+// division, which must appear in both.
 func TestRegionsConverge(t *testing.T) {
 	s := seed.New(t)
 	regions := newRegions(t)
@@ -117,7 +115,6 @@ func TestRegionsConverge(t *testing.T) {
 		}
 	}
 	// Without Redis, a node answers from its own Cassandra data center, without ranks.
-	// The scores must equal the recount too.
 	for i, n := range nodes {
 		must(t, regions[i].redis.Kill())
 		deployment.Eventually(t, func(ctx context.Context) error { return equalsRecount(ctx, n, ledger, true) })
@@ -153,10 +150,9 @@ func addTeams(t *testing.T, n *deployment.Node, l *ledger) {
 	}
 }
 
-// mirror copies the results of a region to another region until t ends, as MirrorMaker
-// does. The target topic's name begins with the source region's name. Each message
-// keeps its partition, key, value, headers and timestamp. While a region's Kafka is down,
-// mirror retries.
+// mirror copies the results of a region to another region until t ends, as MirrorMaker does. The
+// target topic's name begins with the source region's name. Messages keep partition, key, value,
+// headers and timestamp. While a region's Kafka is down, mirror retries.
 func mirror(t *testing.T, region string, from, to *deployment.Deployment) {
 	t.Helper()
 	topic, mirrored := from.TopicPrefix+"match-results", region+"."+to.TopicPrefix+"match-results"

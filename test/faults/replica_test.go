@@ -16,10 +16,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// Users move while a Cassandra node is down. The node restarts, and the other nodes do
-// not send it the writes that it missed. Then one of the other nodes is killed. So each
-// quorum consists of a stale replica and a current one. Readers must not see stale data,
-// and later writes must leave no orphan rows.
+// Users move while a Cassandra node is down. The node restarts without the writes that it missed,
+// and another node is killed. So each quorum has a stale replica and a current one. Readers must
+// not see stale data, and later writes must leave no orphan rows.
 func TestStaleReplica(t *testing.T) {
 	c := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	ctx := t.Context()
@@ -46,8 +45,8 @@ func TestStaleReplica(t *testing.T) {
 	must(t, c.Servers[2].Start(ctx))
 	must(t, c.Servers[0].Kill())
 
-	// A read repairs the replicas that it reads. So each kind of call is the first call
-	// for some of the users.
+	// A read repairs the replicas that it reads. So each kind of call is the first call for some of
+	// the users.
 	s = l.open()
 	for i := range users {
 		switch user := leaderboard.UserID(name(i)); i % 4 {
@@ -134,8 +133,7 @@ func (l *staleLadder) checkPlace(e leaderboard.Entry) {
 	}
 }
 
-// check compares all ladders with the expected places, and checks that there are no
-// orphan rows.
+// check compares all ladders with the expected places. There must be no orphan rows.
 func (l *staleLadder) check(s *cql.Store) {
 	l.t.Helper()
 	for _, team := range []string{"", "red", "blue"} {
@@ -162,8 +160,7 @@ func (l *staleLadder) check(s *cql.Store) {
 	}
 }
 
-// collect returns the values of a sequence. It retries until the sequence ends without an
-// error.
+// collect retries until the sequence ends without an error.
 func collect[T any](t *testing.T, read func(context.Context) iter.Seq2[T, error]) (list []T) {
 	t.Helper()
 	deployment.Eventually(t, func(ctx context.Context) error {

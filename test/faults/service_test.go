@@ -12,9 +12,9 @@ import (
 type service struct {
 	*deployment.Deployment
 	apis []*deployment.Node
-	// static is a consumer with a group instance id, so it gets its partitions back when
-	// it restarts. dynamic is a consumer without such an id, so its partitions go to
-	// other members after its session times out.
+	// static is a consumer with a group instance id, so it gets its partitions back when it
+	// restarts. dynamic has no such id, so its partitions go to other members after its session
+	// times out.
 	static, dynamic *deployment.Node
 	seed            uint64
 }
@@ -37,7 +37,6 @@ func TestConsumersAndRedisKilled(t *testing.T) {
 	t.Run("Redis killed and flushed", func(t *testing.T) { testRedisLost(t, s, redis.Servers[0]) })
 }
 
-// ledger returns a ledger with new boards.
 func (s *service) ledger(t *testing.T, name string) *ledger {
 	t.Helper()
 	return newLedger(t, s.apis[0], name, s.seed)

@@ -17,10 +17,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// soakVariable names the environment variable that sets the length of TestSoak.
+// soakVariable is the environment variable with the length of TestSoak.
 const soakVariable = "LEADERBOARD_TEST_SOAK"
 
-// soakLength returns the length of TestSoak: 30 minutes, unless the environment sets another one.
+// The default is 30 minutes.
 func soakLength(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv(soakVariable)
@@ -39,10 +39,9 @@ const (
 	quietTime      = 10 * time.Second // from the recovery from one fault to the next fault
 )
 
-// Results, corrections, retractions, reads and bans continue for a long time, and seasons end and
-// are sealed. Meanwhile, servers and a consumer fail in random order. Afterwards every
-// ladder equals the recount. In the second half, no process needs more memory, goroutines or
-// file descriptors over time.
+// Results, corrections, retractions, reads and bans continue, and seasons end and are sealed, while
+// servers and a consumer fail in random order. Afterwards every ladder equals the recount. In the
+// second half, no process needs more memory, goroutines or file descriptors over time.
 func TestSoak(t *testing.T) {
 	length := soakLength(t)
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(1), Logf: t.Logf})
@@ -79,8 +78,8 @@ func TestSoak(t *testing.T) {
 		{"Cassandra hangs", pause(cassandra.Servers[0], 8*time.Second)},
 		{"Kafka hangs", pause(kafka.Servers[0], 8*time.Second)},
 		{"a consumer hangs", pause(s.dynamic.Server, 12*time.Second)},
-		// The usage of a new process grows at first. So this fault occurs in the first half only: the
-		// samples come from the second half.
+		// The usage of a new process grows at first. So this fault occurs in the first half only,
+		// and the samples come from the second half.
 		{"a consumer is killed and restarted", func() {
 			must(t, s.dynamic.Kill())
 			must(t, s.dynamic.Start(t.Context()))
@@ -123,13 +122,13 @@ func TestSoak(t *testing.T) {
 	seasons.check(t, ended, s.apis...)
 }
 
-// soakFault is a fault of TestSoak. The function run causes the fault and returns when the fault ends.
+// run causes the fault and returns when the fault ends.
 type soakFault struct {
 	name string
 	run  func()
 }
 
-// sleep waits for d. If the test ends earlier, sleep fails t.
+// sleep fails t if the test ends before d has passed.
 func sleep(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
@@ -144,9 +143,8 @@ type usage struct {
 	heap, goroutines, files []float64
 }
 
-// sample adds a sample. Prometheus has no metric for the heap that survived the last garbage
-// collection. So sample reads the size of the heap at which the next collection begins: it is
-// about twice the size that survived.
+// sample adds a sample. The size of the heap at which the next garbage collection begins is about
+// twice the size that survived the last one, which has no metric.
 func (u *usage) sample(t *testing.T, n *deployment.Node) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -186,9 +184,8 @@ func (u *usage) check(t *testing.T, process string) {
 // minSamples is the smallest number of samples that isFlat can compare.
 const minSamples = 6
 
-// isFlat compares the median of the first third of a series with the median of its last third.
-// The series is flat if the median grows by at most a fifth plus the slack. A series of fewer
-// than minSamples samples is not flat.
+// isFlat compares the medians of the first and the last third of a series. A flat series grows by
+// at most a fifth plus the slack. A series of fewer than minSamples samples is not flat.
 func isFlat(series []float64, slack float64) (first, last float64, flat bool) {
 	if len(series) < minSamples {
 		return 0, 0, false
@@ -235,9 +232,9 @@ type soakSeasons struct {
 	load    *load
 	stop    func() // ends the sending of results and bans
 	// The goroutine of startSeasons writes the fields below, until stop ends it.
-	points  []map[string]int64 // of each window: the points of each user
+	points  []map[string]int64 // by window and user
 	banned  map[string]bool
-	changes int // number of bans and unbans
+	changes int // bans and unbans
 }
 
 type soakWindow struct {
@@ -346,8 +343,7 @@ func (q *soakSeasons) repeat(api *deployment.Client, path string, body object, t
 }
 
 // check compares the ladder of each season with a recount, which shares no code with the service.
-// Each season that closed long before the given end of the load must be sealed, unless it has no
-// results.
+// Each season that closed long before the end of the load must be sealed, unless it has no results.
 func (q *soakSeasons) check(t *testing.T, ended time.Time, nodes ...*deployment.Node) {
 	t.Helper()
 	sealed := 0
@@ -399,7 +395,7 @@ func (q *soakSeasons) check(t *testing.T, ended time.Time, nodes ...*deployment.
 	t.Logf("%d seasons equal the recount, %d of them sealed; %d bans and unbans", len(q.windows), sealed, q.changes)
 }
 
-// recount returns the score and the name of each user of a season, except banned users, in
+// recount returns the score and the name of each user of a season who is not banned, in
 // alphabetical order.
 func (q *soakSeasons) recount(window int) []string {
 	list := []string{}

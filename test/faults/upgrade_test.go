@@ -12,15 +12,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// oldCommit is the commit from which the test upgrades: the oldest build that can run
-// beside this one. CHANGELOG.md must name this commit. Its schema lacks at least one migration of
-// the present schema.
+// oldCommit is the oldest build that can run beside this one. CHANGELOG.md must name it. Its schema
+// lacks at least one migration of the present schema.
 const oldCommit = "25ac7e52c52a8eabe948ca84f515ce57a856fa40"
 
-// Two API nodes behind a load balancer and two consumers are upgraded one after another
-// under load, in the order of docs/operations.md. No call fails, and no acknowledged result
-// is lost. Old API nodes stop before the balancer notices, so the balancer sends some calls
-// to the other node. New API nodes use drain_time, so the balancer notices in time.
+// API nodes and consumers are upgraded one after another under load, in the order of
+// docs/operations.md. No call fails, and no acknowledged result is lost. Old API nodes stop before
+// the balancer notices, so the balancer moves some calls. New API nodes use drain_time, so the
+// balancer notices in time.
 func TestRollingUpgrade(t *testing.T) {
 	cluster.Cassandra(t, 1) // without servers, the test is skipped before it builds programs
 	program := deployment.Program(t)
@@ -62,8 +61,8 @@ type upgrade struct {
 	load     *load
 }
 
-// step does one step of the upgrade, then waits until more results are acknowledged. It
-// logs the figures of the step, and returns how many calls the balancer moved.
+// step does one step of the upgrade, then waits until more results are acknowledged. It returns how
+// many calls the balancer moved.
 func (u *upgrade) step(t *testing.T, name string, do func()) (moved int64) {
 	t.Helper()
 	before, movedBefore, begun := u.load.figures(), u.balancer.moved.Load(), time.Now()

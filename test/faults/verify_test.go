@@ -13,12 +13,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// exitDifferences is the documented exit code of leaderboard verify if differences
-// remain.
+// exitDifferences is the documented exit code of leaderboard verify if differences remain.
 const exitDifferences = 3
 
-// The command "leaderboard verify" finds and repairs each kind of difference between results,
-// entries, ladder rows and ranks.
 func TestVerifyRepairs(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	n := d.Serve(t)
@@ -34,8 +31,8 @@ func TestVerifyRepairs(t *testing.T) {
 	b := ledger.boards[1] // it has team ladders too
 	p := newPlanter(t, d, b)
 	for _, plant := range []struct {
-		// kind is the kind of difference that verify reports. If the index detects the damage
-		// at the next read, the service fills the index again, and kind is empty.
+		// kind is the kind of difference that verify reports. It is empty if the index detects the
+		// damage at the next read, and the service fills the index again.
 		name, kind string
 		damage     func(x, y row)
 	}{
@@ -96,7 +93,7 @@ type planter struct {
 	redis       *redis.Client
 	board       *board
 	prefix      string // the prefix of the index's Redis keys
-	incarnation int    // incarnation of the board's season, from the column edition
+	incarnation int    // of the board's season, from the column edition
 	buckets     int
 }
 
@@ -182,8 +179,7 @@ func (p *planter) keys(pattern string) []string {
 	return keys
 }
 
-// ladder returns the Redis key of the overall ladder. The ladder is so small that it has
-// only one key.
+// ladder returns the Redis key of the overall ladder, which is so small that it has only one key.
 func (p *planter) ladder() string {
 	p.t.Helper()
 	keys := p.keys("0l*")
