@@ -21,8 +21,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// After random changes over REST, a source and its linked board equal a recount in each
-// division and in ranges of scores. Each dry run lists the changes that the call then makes.
+// A source and its linked board must equal a recount in each division and in ranges of scores. Each
+// dry run must list the changes that the call then makes.
 func TestChangesOverREST(t *testing.T) {
 	eachServer(t, func(t *testing.T, api *deployment.Client, cheap bool) {
 		c := newChanges(t, api)
@@ -48,8 +48,7 @@ func TestChangesOverREST(t *testing.T) {
 	})
 }
 
-// eachServer runs a test on a server of each engine. The parameter cheap reports whether calls
-// are fast, so that the test can make many.
+// eachServer runs a test on a server of each engine. cheap means that the test can make many calls.
 func eachServer(t *testing.T, test func(t *testing.T, api *deployment.Client, cheap bool)) {
 	t.Run("embedded", func(t *testing.T) {
 		program, api := deployment.Program(t), &deployment.Client{}
@@ -91,7 +90,7 @@ type changes struct {
 	divisions      map[string][]string         // by board
 	results        map[[2]string]*storedResult // of the source, by user and match
 	void           map[string]bool             // by match
-	banned         map[[2]string]bool          // by user and board; the board "" means every board
+	banned         map[[2]string]bool          // by user and board; "" means every board
 
 	calls  int
 	listed map[string]int // the entries that dry runs listed, by board
@@ -111,7 +110,6 @@ func newChanges(t *testing.T, api *deployment.Client) *changes {
 	return c
 }
 
-// call sends a request that must succeed.
 func (c *changes) call(method, path string, body, answer any) {
 	c.t.Helper()
 	c.calls++
@@ -124,11 +122,10 @@ func (c *changes) path(parts ...string) string {
 	return "/v1/boards/" + c.source + "/" + strings.Join(parts, "/")
 }
 
-// user returns a random user of this run only, because some bans concern all boards.
+// Some bans concern all boards, so the users are of this run only.
 func (c *changes) user() string    { return fmt.Sprint(c.source, "-", c.IntN(changeUsers)) }
 func (c *changes) matchID() string { return fmt.Sprint("m", c.IntN(changeMatches)) }
 
-// day returns the start of a random day of the results.
 func (c *changes) day() time.Time { return time.Date(2026, 9, 20+c.IntN(20), 0, 0, 0, 0, time.UTC) }
 
 func (c *changes) randomAttributes() map[string]string {
@@ -137,7 +134,6 @@ func (c *changes) randomAttributes() map[string]string {
 	return all
 }
 
-// outcomes are the outcomes of several results.
 type outcomes struct {
 	Outcomes []struct {
 		User     string `json:"user_id"`
@@ -147,7 +143,6 @@ type outcomes struct {
 	}
 }
 
-// checkStatuses checks the statuses of outcomes.
 func (c *changes) checkStatuses(o outcomes, statuses []string) {
 	c.t.Helper()
 	got := []string{}
@@ -159,8 +154,8 @@ func (c *changes) checkStatuses(o outcomes, statuses []string) {
 	}
 }
 
-// submit submits a batch. Some of its results replace earlier ones, and some have a lower
-// revision than the board has.
+// Some results of the batch replace earlier ones, and some have a lower revision than the stored
+// one.
 func (c *changes) submit() {
 	var batch []object
 	var want []string
@@ -196,8 +191,7 @@ func (c *changes) submit() {
 	c.checkStatuses(answer, want)
 }
 
-// randomKey returns the key of a random result that is not retracted. It returns false if
-// all results are retracted.
+// randomKey returns the key of a random result that is not retracted, or false.
 func (c *changes) randomKey() ([2]string, bool) {
 	var keys [][2]string
 	for key, h := range c.results {
@@ -212,7 +206,6 @@ func (c *changes) randomKey() ([2]string, bool) {
 	return keys[c.IntN(len(keys))], true
 }
 
-// correct changes random fields of a random result.
 func (c *changes) correct() {
 	key, ok := c.randomKey()
 	if !ok {
@@ -245,7 +238,6 @@ func (c *changes) correct() {
 	c.results[key] = &h
 }
 
-// voidMatch voids or restores a match. The match may already be void or restored.
 func (c *changes) voidMatch() {
 	id, void := c.matchID(), c.IntN(3) > 0
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(c.results)), func(key [2]string) bool { return key[1] == id }) {
@@ -255,7 +247,6 @@ func (c *changes) voidMatch() {
 	c.preview(c.path("matches", id)+":"+verb, object{"reason": "test"}, func() { c.void[id] = void }, &struct{}{})
 }
 
-// retract retracts some results in one call.
 func (c *changes) retract() {
 	var keys [][2]string
 	for range 1 + c.IntN(3) {
@@ -281,7 +272,6 @@ func (c *changes) retract() {
 	c.setRevisions(answer)
 }
 
-// purge retracts the results of a user between two times.
 func (c *changes) purge() {
 	user, from := c.user(), c.day()
 	to := from.AddDate(0, 0, c.IntN(5))
@@ -304,7 +294,6 @@ func (c *changes) purge() {
 	c.setRevisions(answer)
 }
 
-// ban bans a user on one board or on every board, or lifts this ban.
 func (c *changes) ban() {
 	user, board, banned := c.user(), []string{"", c.source, c.linked}[c.IntN(3)], c.IntN(2) == 0
 	body := object{"reason": "test"}
@@ -315,13 +304,11 @@ func (c *changes) ban() {
 	c.banned[[2]string{user, board}] = banned
 }
 
-// isBanned reports whether a ban hides a user on a board. A ban on the source also hides the user
-// on the linked board.
+// A ban on the source also hides the user on the linked board.
 func (c *changes) isBanned(user, board string) bool {
 	return c.banned[[2]string{user, ""}] || c.banned[[2]string{user, c.source}] || c.banned[[2]string{user, board}]
 }
 
-// erase sometimes erases a user.
 func (c *changes) erase() {
 	if c.IntN(3) > 0 {
 		return
@@ -332,13 +319,12 @@ func (c *changes) erase() {
 	maps.DeleteFunc(c.banned, func(key [2]string, _ bool) bool { return key[0] == user })
 }
 
-// undo makes the recount follow a retraction.
 func (c *changes) undo(key [2]string) {
 	c.results[key] = &storedResult{revision: c.results[key].revision + 1, retracted: true}
 }
 
-// setRevisions sets the revisions that retractions got. They may be higher than the recount
-// expects: an earlier correction or retraction of an erased result may still reserve its revision.
+// A retraction may get a higher revision than the recount expects: a correction or retraction of an
+// erased result may still reserve its revision.
 func (c *changes) setRevisions(o outcomes) {
 	c.t.Helper()
 	for _, one := range o.Outcomes {
@@ -350,8 +336,8 @@ func (c *changes) setRevisions(o outcomes) {
 	}
 }
 
-// effect is an entry that a dry run lists. A score is nil if the user has no entry. A rank is 0
-// if the user has no entry or is banned.
+// effect is an entry that a dry run lists. A user without an entry has no score. A user without an
+// entry or with a ban has rank 0.
 type effect struct {
 	Board       string
 	Season      string
@@ -362,10 +348,9 @@ type effect struct {
 	RankAfter   int    `json:"rank_after"`
 }
 
-// preview calls a dry run, and then the act itself. The function change makes the recount
-// follow the act. The dry run must list the entries that appear, disappear or change their score
-// in the recount, with the scores and ranks of the recount. It may list other entries too, because
-// their event times may change.
+// preview calls a dry run, and then the act itself. change makes the recount follow the act. The
+// dry run must list the entries that appear, disappear or change their score in the recount. It may
+// list others, whose event times change.
 func (c *changes) preview(path string, body object, change func(), answer any) {
 	c.t.Helper()
 	var dry struct {
@@ -409,8 +394,7 @@ func (c *changes) preview(path string, body object, change func(), answer any) {
 // entryPlace identifies an entry.
 type entryPlace struct{ board, season, user string }
 
-// recounted is an entry of the recount. The keys of divisions are attribute:value, and ""
-// for the overall ladder.
+// recounted is an entry of the recount. Its divisions are attribute:value, and "" overall.
 type recounted struct {
 	score     int64
 	rank      int // competition, overall; 0 if a ban hides the user
@@ -428,7 +412,6 @@ func union(x, y map[entryPlace]recounted) map[entryPlace]bool {
 	return all
 }
 
-// entries recounts the entries of both boards.
 func (c *changes) entries() map[entryPlace]recounted {
 	all := map[entryPlace]recounted{}
 	decided := map[entryPlace]map[string]latest{} // the attributes of each user's latest results
@@ -489,8 +472,7 @@ type latest struct {
 	at           time.Time
 }
 
-// changeDivisions changes the divisions of a board. The function check waits until the board is
-// filled.
+// The function check waits until the board is filled.
 func (c *changes) changeDivisions() {
 	board := []string{c.source, c.linked}[c.IntN(2)]
 	var divisions []string
@@ -544,8 +526,7 @@ func (c *changes) check() {
 	}
 }
 
-// allDivisions returns each division that a board can have: overall, and each combination of
-// values of the attributes.
+// allDivisions returns each division that a board can have.
 func (c *changes) allDivisions(board string) []string {
 	all := []string{""}
 	values := map[string][]string{"mode": {"ranked", "casual"}, "region": {"eu", "us"}}
@@ -565,7 +546,6 @@ func (c *changes) allDivisions(board string) []string {
 	return all
 }
 
-// checkRanking compares a ranking, and a range of its scores, with a recount.
 func (c *changes) checkRanking(board, season, division string, scores map[string]int64) {
 	c.t.Helper()
 	low := c.Int64N(12) - 4

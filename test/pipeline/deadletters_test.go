@@ -22,9 +22,8 @@ const asJSON = "content-type=application/json"
 
 var sumBoard = map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "NONE"}}
 
-// If a message is not a valid result, the consumer writes the message to the dead
-// letters, unchanged, with the cause and the origin. For a result that a rule rejects,
-// the consumer publishes an update. It applies the other results of the same partition
+// A dead letter is the unchanged message with the cause and the origin. A result that a rule
+// rejects is published as an update. The consumer applies the other results of the partition
 // without waiting.
 func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
@@ -111,8 +110,8 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 			t.Errorf("the dead letter of %.60q has the headers %v, want cause %s, a detail and the message's origin", p.value, h, p.cause)
 		}
 	}
-	// The consumer may retry a batch because a server is busy, but never because a message
-	// is invalid.
+	// The consumer may retry a batch because a server is busy, but never because a message is
+	// invalid.
 	log, err := consumer.Log()
 	if err != nil {
 		t.Fatal(err)
@@ -124,9 +123,8 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// A game server that writes results to the store itself sends only a notification. The
-// consumer then computes the user's entry from the stored results. Repeated notifications
-// change nothing.
+// After a game server has written results to the store itself, the consumer computes the entry.
+// Repeated notifications change nothing.
 func TestNotificationUpdatesEntryFromStoredResults(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
@@ -170,7 +168,6 @@ func TestNotificationUpdatesEntryFromStoredResults(t *testing.T) {
 	})
 }
 
-// scoreOf returns a user's score and competition rank.
 func scoreOf(ctx context.Context, api *deployment.Node, board, user string) (score, rank int64, err error) {
 	var answer struct {
 		Data struct {

@@ -11,9 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// testEarlyEnd tests that a season that ended early has only the results before its end.
-// This also holds if another process with an older version of the board still counts later
-// results.
+// A season that ended early has only the results before its end, even if a process with an older
+// version of the board still counts later results.
 func testEarlyEnd(t *testing.T, store leaderboard.Store, index leaderboard.Index) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }

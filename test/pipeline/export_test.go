@@ -25,9 +25,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// exportServer is a distributed server with its own keyspace. Its method seal runs a service
-// in the test's process on the same store and index. The clock of this service is ahead, so it
-// seals seasons that are not closed for the server.
+// exportServer is a distributed server with its own keyspace. The method seal runs a service on the
+// same store and index, with a clock that is ahead. So it seals seasons that are not closed for the
+// server.
 type exportServer struct {
 	*deployment.Node
 	t     *testing.T
@@ -54,7 +54,6 @@ func startExportServer(t *testing.T) *exportServer {
 	return s
 }
 
-// run runs a client command, and returns its standard output.
 func (s *exportServer) run(args ...string) string {
 	s.t.Helper()
 	cmd := s.Command(s.t, append(args, "--timeout", "2m")...)
@@ -67,7 +66,6 @@ func (s *exportServer) run(args ...string) string {
 	return string(out)
 }
 
-// read sends a GET request, and decodes the answer.
 func (s *exportServer) read(path string, answer any) (status int) {
 	s.t.Helper()
 	status, err := s.Call(s.t.Context(), http.MethodGet, path, nil, answer)
@@ -77,7 +75,6 @@ func (s *exportServer) read(path string, answer any) (status int) {
 	return status
 }
 
-// seal seals the seasons that are closed at a time.
 func (s *exportServer) seal(at time.Time) {
 	s.t.Helper()
 	service := ranking.New(s.store, s.index, ranking.Options{Now: func() time.Time { return at }})
@@ -90,7 +87,6 @@ func (s *exportServer) seal(at time.Time) {
 	}
 }
 
-// waitFilled waits until no board is filling.
 func (s *exportServer) waitFilled() {
 	s.t.Helper()
 	for _, board := range exportBoards {
@@ -98,7 +94,6 @@ func (s *exportServer) waitFilled() {
 	}
 }
 
-// exportSeason is a season in the answer of the API.
 type exportSeason struct {
 	ID, Status, End, Checksum string
 	EndedAt                   string `json:"ended_at"`
@@ -126,8 +121,8 @@ func (s *exportServer) checksum(board, season string) string {
 	return one.Data.Checksum
 }
 
-// content returns the rules, seasons, checksums and ladders of a board as text, and the
-// number of sealed seasons.
+// content returns the rules, seasons, checksums and ladders of a board as text, and the number of
+// sealed seasons.
 func (s *exportServer) content(board string) (text map[string]string, sealed int) {
 	s.t.Helper()
 	var rules map[string]any
@@ -172,16 +167,15 @@ func (s *exportServer) content(board string) (text map[string]string, sealed int
 // exportBoards are the boards of [exportServer.fill]. The first is the source of the others.
 var exportBoards = []string{"laps", "best", "ever", "week"}
 
-// exportGrace is the grace of the boards, which accept old results until their grace has passed
-// since their creation. The service seals a season a minute later. If exportDelay has passed since
-// the creation of the boards, their past seasons can therefore be sealed.
+// The boards accept old results until exportGrace after their creation. The service seals a season
+// a minute later. So exportDelay after their creation, their past seasons can be sealed.
 const (
 	exportGrace = time.Hour
 	exportDelay = exportGrace + time.Minute + 5*time.Second
 )
 
-// fill creates a source with four linked boards, and makes each kind of change that an export
-// contains. The oldest result is 215 hours old, so the results are in at least two weeks.
+// fill makes each kind of change that an export contains. The oldest result is 215 hours old, so
+// the results are in at least two weeks.
 func (s *exportServer) fill(rng *rand.Rand) {
 	now := time.Now().UTC().Truncate(time.Second)
 	grace := []string{"--grace", exportGrace.String()}
@@ -239,8 +233,8 @@ func (s *exportServer) fill(rng *rand.Rand) {
 	s.amend(string(last.ID), early)
 }
 
-// amend corrects a result of a match in a sealed season of the source, and waits until the
-// checksum changes.
+// amend corrects a result of a match in a sealed season of the source, and waits until the checksum
+// changes.
 func (s *exportServer) amend(season string, match int) {
 	s.t.Helper()
 	deployment.Eventually(s.t, func(context.Context) error {
@@ -265,9 +259,8 @@ func (s *exportServer) amend(season string, match int) {
 	})
 }
 
-// An import of the exports of all boards makes a new distributed server equal to the first
-// server: the rules, the rankings of all seasons and divisions, and the checksums of
-// sealed seasons. A repeated import changes nothing.
+// The rules, the rankings of all seasons and divisions, and the checksums of sealed seasons must be
+// equal. A repeated import changes nothing.
 func TestExportsGiveAnEqualDistributedServer(t *testing.T) {
 	n := seed.New(t)
 	source, target := startExportServer(t), startExportServer(t)

@@ -7,8 +7,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// A consumer that stops while it applies results commits its position and leaves its
-// partitions to another consumer. Together, the two consumers apply each message once.
+// Together, the two consumers apply each message once.
 func TestConsumerHandsOverItsPartitions(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)

@@ -23,15 +23,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// kcat is a Kafka client that shares no code with the service. It is written in C and
-// uses librdkafka.
+// kcat is a Kafka client in C, which shares no code with the service.
 const kcat = "kcat"
 
-// afterKey separates a key from its value, and afterValue ends a message. Neither occurs
-// in JSON or in the protobuf messages of these tests.
+// afterKey separates a key from its value, and afterValue ends a message. Neither occurs in the
+// messages of these tests.
 const afterKey, afterValue = "\xff<key>\xff", "\xff<end>\xff"
 
-// message is a Kafka message that the test sends or has read.
 type message struct {
 	partition, offset int64
 	headers           map[string]string
@@ -39,8 +37,8 @@ type message struct {
 	value             []byte
 }
 
-// write sends messages to a topic and returns once all are acknowledged. The murmur2
-// hash of a message's key determines its partition.
+// write returns once all messages are acknowledged. The murmur2 hash of a key determines its
+// partition.
 func write(ctx context.Context, d *deployment.Deployment, topic string, messages []message, headers ...string) error {
 	args := []string{"-P", "-b", strings.Join(d.Kafka, ","), "-t", topic, "-K", afterKey, "-D", afterValue,
 		"-X", "partitioner=murmur2", "-X", "acks=all", "-X", "enable.idempotence=true", "-X", "linger.ms=1"}
@@ -62,8 +60,7 @@ func write(ctx context.Context, d *deployment.Deployment, topic string, messages
 	return nil
 }
 
-// read starts kcat and calls f for each message of a topic, from the beginning of the topic
-// until t ends.
+// read calls f for each message of a topic, from the beginning of the topic until t ends.
 func read(t *testing.T, d *deployment.Deployment, topic string, f func(message) error) {
 	t.Helper()
 	cmd := exec.Command(kcat, "-C", "-b", strings.Join(d.Kafka, ","), "-t", topic, "-o", "beginning", "-q", "-u",
@@ -92,7 +89,7 @@ func read(t *testing.T, d *deployment.Deployment, topic string, f func(message) 
 	})
 }
 
-// readMessages reads messages in the format that read gives to kcat, and calls handle for each.
+// The format is the one that read gives to kcat.
 func readMessages(source io.Reader, handle func(message) error) error {
 	r := bufio.NewReader(source)
 	for {
@@ -122,8 +119,7 @@ func readMessages(source io.Reader, handle func(message) error) error {
 	}
 }
 
-// encodeRecord returns the Kafka message for a result, in JSON or in protobuf. The result is in
-// the form of the REST API.
+// encodeRecord returns the Kafka message for a result in the form of the REST API.
 func encodeRecord(board string, result any, inProtobuf bool) (message, error) {
 	text, err := json.Marshal(map[string]any{"board_id": board, "result": result})
 	if err != nil {
@@ -140,8 +136,7 @@ func encodeRecord(board string, result any, inProtobuf bool) (message, error) {
 	return m, err
 }
 
-// stream writes results to a deployment's topics with kcat and records the updates that
-// the deployment publishes.
+// stream writes results with kcat and records the published updates.
 type stream struct {
 	d      *deployment.Deployment
 	topics kafka.Topics
@@ -150,13 +145,13 @@ type stream struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every update
 	updates map[match]updates
-	total   int // the number of updates of all matches; updates of linked boards have no match
+	total   int // updates of all matches; updates of linked boards have no match
 }
 
-// match identifies a result without its revision. Updates are counted per match.
+// match identifies a result without its revision.
 type match struct{ board, user, id string }
 
-// updates has the number of updates of a match, and the last update.
+// updates has the number of updates of a match, and the last one.
 type updates struct {
 	n    int
 	last *pb.LeaderboardUpdate
@@ -193,9 +188,8 @@ func newStream(t *testing.T, d *deployment.Deployment) *stream {
 // sendTimeout bounds the time until all sent results are applied.
 const sendTimeout = 15 * time.Minute
 
-// send writes one message per result. It returns once the number of updates of each match
-// has grown by the number of the match's messages. Every third call uses protobuf, and
-// the other calls use JSON.
+// send writes one message per result, and waits for as many updates. Every third call uses
+// protobuf, and the other calls use JSON.
 func (s *stream) send(ctx context.Context, board string, results []result) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
@@ -222,28 +216,27 @@ func (s *stream) send(ctx context.Context, board string, results []result) error
 	return s.wait(ctx, want)
 }
 
-// result is a result to send. Its value has the form of the REST API.
+// The value of a result has the form of the REST API.
 type result struct {
 	user, id string
 	value    any
 }
 
-// updateCount returns the number of updates of a match.
 func (s *stream) updateCount(m match) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.updates[m].n
 }
 
-// lastUpdate returns the latest update of a match, or nil if the match has no update.
+// lastUpdate returns nil if the match has no update.
 func (s *stream) lastUpdate(m match) *pb.LeaderboardUpdate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.updates[m].last
 }
 
-// wait returns once each match has at least the given number of updates. It returns an
-// error if the last update of a match is a rejection.
+// wait returns once each match has at least the given number of updates. A last update that is a
+// rejection is an error.
 func (s *stream) wait(ctx context.Context, want map[match]int) error {
 	for m, n := range want {
 		for {
@@ -266,14 +259,13 @@ func (s *stream) wait(ctx context.Context, want map[match]int) error {
 	return nil
 }
 
-// count returns the number of updates of all matches.
 func (s *stream) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.total
 }
 
-// waitForUpdates waits until the number of updates of all matches is at least n.
+// waitForUpdates waits for n updates of all matches.
 func (s *stream) waitForUpdates(t *testing.T, n int) {
 	t.Helper()
 	deployment.Eventually(t, func(context.Context) error {

@@ -17,15 +17,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// lap is the content of a revision of a result. It follows from the user, the match, the revision,
-// the seed and lapsBegin.
+// lap is the content of a revision of a result.
 type lap struct {
 	points int64
 	at     time.Time
 	mode   string
 }
 
-// lapOf returns the content of a revision of a result.
+// lapOf depends only on its arguments and lapsBegin.
 func lapOf(seed uint64, user, id string, revision int) lap {
 	h := fnv.New64()
 	fmt.Fprint(h, user, "/", id, "/", revision)
@@ -54,17 +53,15 @@ var linkedSettings = []struct {
 	{map[string]any{"policy": "SUM", "season": object{"schedule": "ROLLING", "days": lapDays}, "retention": "43200000s"}, "casual", threeDays, plus, false},
 }
 
-// object is a JSON object.
 type object = map[string]any
 
-// lapDays is the length of the windows of the rolling board. Its retention, 500 days,
-// includes all laps.
+// lapDays is the length of the windows of the rolling board. Its retention, 500 days, includes all
+// laps.
 const lapDays = 3
 
 func plus(x, y int64) int64 { return x + y }
 
-// layout returns a function for boards on which a time belongs to one season. The season's id
-// is the time in the given form.
+// layout is for boards on which the season's id is a formatted time.
 func layout(form string) func(time.Time) []string {
 	return func(t time.Time) []string { return []string{t.Format(form)} }
 }
@@ -77,8 +74,8 @@ func threeDays(t time.Time) (ends []string) {
 	return ends
 }
 
-// While a source with five linked boards is fed through Kafka, two consumers are killed in
-// turn and restart. Afterwards the source and every season of the boards equal a recount.
+// While a source with five linked boards is fed through Kafka, two consumers are killed in turn.
+// Afterwards every season equals a recount.
 func TestLinkedBoardsWhileConsumersAreKilled(t *testing.T) {
 	for _, c := range []struct{ results, kills int }{{400, 2}, {2500, 8}} {
 		t.Run(fmt.Sprint(c.results, " results"), func(t *testing.T) { checkLinkedBoardsWhileConsumersAreKilled(t, c.results, c.kills) })
@@ -141,8 +138,8 @@ func checkLinkedBoardsWhileConsumersAreKilled(t *testing.T, sent, kills int) {
 	}
 }
 
-// randomLaps returns results with several revisions of the laps. It also returns the lap of the
-// highest revision, by user and match.
+// randomLaps returns results with several revisions of laps, and the laps of the highest revisions
+// by user and match.
 func randomLaps(n uint64, sent int) ([]result, map[[2]string]lap) {
 	random := rand.New(rand.NewPCG(n, 0))
 	const users, matches = 20, 20
@@ -199,8 +196,7 @@ func rankedLines(scores map[string]int64, lower bool) []string {
 	return lines
 }
 
-// waitFilled waits until a board is not filling. A linked board then has all results of its
-// source, and each division of the board has all its users.
+// waitFilled waits until a board is not filling.
 func waitFilled(t *testing.T, api *deployment.Client, board string) {
 	t.Helper()
 	deployment.Eventually(t, func(ctx context.Context) error {
@@ -213,7 +209,6 @@ func waitFilled(t *testing.T, api *deployment.Client, board string) {
 	})
 }
 
-// seasonsWithEntries returns the seasons of a board that have entries.
 func seasonsWithEntries(t *testing.T, api *deployment.Client, board string) (ids []string) {
 	t.Helper()
 	var answer struct {
@@ -238,7 +233,6 @@ func seasonsWithEntries(t *testing.T, api *deployment.Client, board string) (ids
 	return ids
 }
 
-// ladderAnswer is the list of a ranking in the API's answer.
 type ladderAnswer struct {
 	Leaderboard []struct {
 		User  string `json:"user_id"`
@@ -247,7 +241,6 @@ type ladderAnswer struct {
 	}
 }
 
-// lines returns the lines of the list as rankedLines does.
 func (a *ladderAnswer) lines() (lines []string) {
 	for _, e := range a.Leaderboard {
 		lines = append(lines, fmt.Sprintf("%s %d rank %d", e.User, e.Score, e.Rank))
@@ -256,7 +249,6 @@ func (a *ladderAnswer) lines() (lines []string) {
 	return lines
 }
 
-// ladderLines returns the lines of a board's season as rankedLines does.
 func ladderLines(t *testing.T, api *deployment.Client, board, season string) []string {
 	t.Helper()
 	var page struct{ Data ladderAnswer }

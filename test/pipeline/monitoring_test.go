@@ -10,9 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/monitoring"
 )
 
-// A process with the roles api and consumer exposes every metric that the dashboard and the alert
-// rules use, except the metrics of the embedded engine and its backups. The metrics of the process
-// show that Cassandra and Redis are up. No metric has the id of a board, a user or a match.
+// The process exposes every metric of the dashboard and the alert rules, except those of the
+// embedded engine and its backups. No metric has the id of a board, a user or a match.
 func TestMonitoringOfProcesses(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	n := d.Serve(t)

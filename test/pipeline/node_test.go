@@ -7,7 +7,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// show returns v as JSON.
 func show(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -13,15 +13,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// The test runs the commands that docs/operations.md gives for the distributed engine,
-// in order, on real servers: from the first start to the repair.
+// The test runs the commands that docs/operations.md gives for the distributed engine, in order,
+// from the first start to the repair.
 func TestOperations(t *testing.T) {
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	runOperations(t, deployment.New(t, deployment.Options{Redis: redis.Addrs()}))
 }
 
-// runOperations does the work of TestOperations on a deployment with its own Redis. The
-// parameter flags has the flags of redis-cli in addition to the address.
+// flags are flags of redis-cli in addition to the address.
 func runOperations(t *testing.T, d *deployment.Deployment, flags ...string) {
 	t.Helper()
 	doc, err := os.ReadFile("../../docs/operations.md")
@@ -85,8 +84,8 @@ func runOperations(t *testing.T, d *deployment.Deployment, flags ...string) {
 	}
 }
 
-// waitForRank waits until bob has a rank again. Until then an answer may lack the rank or
-// fail, but it must not have a wrong score or rank.
+// waitForRank waits until bob has a rank again. Until then an answer may lack the rank or fail, but
+// it must not have a wrong score or rank.
 func waitForRank(t *testing.T, api *deployment.Node) {
 	t.Helper()
 	deployment.Eventually(t, func(context.Context) error {

@@ -1,5 +1,5 @@
-// Package pipeline tests the distributed engine from end to end. It submits results
-// over REST or writes them to Kafka with kcat, and reads their ranks over REST.
+// Package pipeline tests the distributed engine from end to end. It submits results over REST or
+// writes them to Kafka with kcat, and reads their ranks over REST.
 package pipeline
 
 import (

@@ -24,9 +24,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// After a random history, a preview of an act changes nothing. It returns exactly the
-// changes that the act then makes. The history has retractions in sealed seasons, of
-// banned users, and of results that count on a linked board.
+// After a random history, a preview of an act changes nothing, and returns exactly the changes that
+// the act then makes.
 func TestPreviewsListTheChangesOfActs(t *testing.T) {
 	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, cheap bool) {
 		p := newPreviews(t, store, index)
@@ -43,8 +42,7 @@ func TestPreviewsListTheChangesOfActs(t *testing.T) {
 	})
 }
 
-// eachEngine runs a test on both engines. The parameter cheap reports whether calls are fast, so
-// that the test can make many.
+// eachEngine runs a test on both engines. cheap means that the test can make many calls.
 func eachEngine(t *testing.T, test func(t *testing.T, store leaderboard.Store, index leaderboard.Index, cheap bool)) {
 	t.Run("embedded", func(t *testing.T) {
 		store, index := embedded.Open(t)
@@ -74,8 +72,7 @@ type previews struct {
 	rng   *rand.Rand
 	now   atomic.Pointer[time.Time]
 
-	// These fields count the changes of the acts, so that the test cannot pass without
-	// changes.
+	// Counts of the changes, so that the test cannot pass without changes.
 	appeared, disappeared, seasons, added, removed, removedNext, refused int
 	retracted, retractedSealed, retractedLinked, retractedAgain          int
 }
@@ -131,7 +128,7 @@ func (p *previews) board() *leaderboard.Board {
 	return &boards[p.rng.IntN(len(boards))]
 }
 
-// submit submits results. The board may reject some.
+// The board may reject some results.
 func (p *previews) submit() {
 	for range 5 {
 		b := p.board()
@@ -149,15 +146,13 @@ func (p *previews) submit() {
 	}
 }
 
-// passTime lets time pass, and sweeps.
 func (p *previews) passTime() {
 	now := p.now.Load().Add(time.Duration(p.rng.IntN(40*60)) * time.Minute)
 	p.now.Store(&now)
 	p.sweep()
 }
 
-// sweep calls Sweep, and checks that it deletes exactly the seasons whose RemovedAt has
-// come.
+// sweep checks that Sweep deletes exactly the seasons whose RemovedAt has come.
 func (p *previews) sweep() {
 	p.t.Helper()
 	var want []leaderboard.SeasonKey
@@ -191,8 +186,7 @@ func compareKeys(x, y leaderboard.SeasonKey) int {
 
 func sortKeys(keys []leaderboard.SeasonKey) { slices.SortFunc(keys, compareKeys) }
 
-// seasonStates returns the seasons that the store has. The value is true if the season is
-// sealed.
+// seasonStates reports for each stored season whether it is sealed.
 func (p *previews) seasonStates() map[leaderboard.SeasonKey]bool {
 	sealed := map[leaderboard.SeasonKey]bool{}
 	for _, b := range p.boards() {
@@ -221,14 +215,12 @@ func (p *previews) allSeasons() map[leaderboard.SeasonKey]ranking.SeasonInfo {
 	return all
 }
 
-// place is a user's score and rank.
 type place struct {
 	Score leaderboard.Score
 	Rank  int64
 }
 
-// snapshot has everything that a preview could change: boards, bans, acts, seasons and
-// places.
+// snapshot has everything that a preview could change.
 type snapshot struct {
 	Boards  []leaderboard.Board
 	Bans    []leaderboard.Ban
@@ -263,8 +255,7 @@ func (p *previews) snapshot() snapshot {
 	return s
 }
 
-// compareErrors compares the error of a preview with the error of its act. It reports
-// whether both errors are nil.
+// compareErrors reports whether both errors are nil.
 func (p *previews) compareErrors(preview, act error) bool {
 	p.t.Helper()
 	if fmt.Sprint(preview) != fmt.Sprint(act) {
@@ -321,7 +312,7 @@ func (p *previews) ban() {
 	}
 }
 
-// randomChange returns a random change of a board. The service refuses some changes.
+// The service refuses some of these changes.
 func (p *previews) randomChange() func(*leaderboard.Board) error {
 	n, grace := p.rng.IntN(6), time.Duration(p.rng.IntN(60))*time.Hour
 	return func(b *leaderboard.Board) error {
@@ -399,7 +390,6 @@ func (p *previews) amend() {
 	}
 }
 
-// results returns the stored results of all users.
 func (p *previews) results() map[leaderboard.EntryKey][]leaderboard.MatchResult {
 	p.t.Helper()
 	all := map[leaderboard.EntryKey][]leaderboard.MatchResult{}
@@ -420,7 +410,7 @@ func (p *previews) results() map[leaderboard.EntryKey][]leaderboard.MatchResult 
 	return all
 }
 
-// entries returns the stored entries of a user, hidden entries too.
+// entries includes hidden entries.
 func (p *previews) entries(user leaderboard.UserID) map[leaderboard.SeasonKey]leaderboard.Entry {
 	p.t.Helper()
 	entries := map[leaderboard.SeasonKey]leaderboard.Entry{}
@@ -448,8 +438,8 @@ func (p *previews) randomMatch(stored map[leaderboard.EntryKey][]leaderboard.Mat
 
 func (p *previews) retract() {
 	p.t.Helper()
-	// Results received at or before the deletion of their season are deleted too. So the
-	// retraction must be later than the last sweep.
+	// Results received at or before the deletion of their season are deleted too. So the retraction
+	// must be later than the last sweep.
 	now := p.now.Load().Add(time.Second)
 	p.now.Store(&now)
 	results := p.results()
@@ -503,8 +493,8 @@ func (p *previews) retract() {
 	}
 }
 
-// scoreOf returns the score of a rank key now, or at the end of its season if that was earlier. It
-// returns nil if the key is empty.
+// scoreOf returns the score of a rank key now, or at the end of its season if that was earlier, or
+// nil if the key is empty.
 func (p *previews) scoreOf(season leaderboard.SeasonKey, key leaderboard.RankKey) *leaderboard.Score {
 	if key == "" {
 		return nil

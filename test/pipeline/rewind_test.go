@@ -23,11 +23,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// The test resets the group's offsets to the beginning twice, so that a consumer reads
-// all messages again. Afterwards Cassandra and Redis must hold the same bytes and write
-// times as before. Only the claims of processes, the time when Redis was last checked, and the
-// recorded offsets of the log may differ. Meanwhile no reader may see another score or rank. One of the boards
-// is a source with a linked board, and has void matches.
+// A consumer reads all messages again, twice. Afterwards Cassandra and Redis must hold the same
+// bytes and write times as before, except claims, the time of the last check of Redis, and recorded
+// offsets. No reader may see another score or rank meanwhile.
 func TestReadingAllMessagesAgainChangesNothing(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api, consumer := serveAPI(t, d), d.Serve(t, "--roles=consumer")
@@ -101,7 +99,6 @@ func rewindBoards(t *testing.T, api *deployment.Node) []string {
 	return []string{sum, best, source, linked}
 }
 
-// voidMatch voids a match.
 func voidMatch(t *testing.T, api *deployment.Node, board, id string) {
 	t.Helper()
 	if status, err := api.Call(t.Context(), http.MethodPost, "/v1/boards/"+board+"/matches/"+id+":void", map[string]any{"reason": "test"}, nil); err != nil || status != http.StatusOK {
@@ -109,8 +106,8 @@ func voidMatch(t *testing.T, api *deployment.Node, board, id string) {
 	}
 }
 
-// randomResults returns results of a few users, with several revisions of some matches
-// and, for a sum board, with changing attributes.
+// randomResults returns results with several revisions of some matches and, for a sum board, with
+// changing attributes.
 func randomResults(random *rand.Rand, sum bool, users, n int) []result {
 	all := make([]result, n)
 	for i := range all {
@@ -141,7 +138,7 @@ func stop(t *testing.T, n *deployment.Node) {
 	}
 }
 
-// rewind resets the group's offsets to the beginning. The group must have no members.
+// The group must have no members.
 func rewind(t *testing.T, d *deployment.Deployment) {
 	t.Helper()
 	client, err := sarama.NewClient(d.Kafka, kafka.Options{}.Config("test"))
@@ -190,16 +187,16 @@ func ladderText(t *testing.T, api *deployment.Node, board string) string {
 	return text.String()
 }
 
-// seenField is a field of hashes of the index. It has the time when the index last checked that
-// Redis is still the same server. Reads change it.
+// seenField has the time when the index last checked that Redis is still the same server. Reads
+// change it.
 const seenField = "seen"
 
-// positionsKey is the end of the name of the hashes that record how far a shard is in the log. They
-// are written at intervals.
+// positionsKey ends the names of the hashes that record how far a shard is in the log. They are
+// written at intervals.
 const positionsKey = ":at"
 
-// readState returns the content of Cassandra and Redis for the boards: each column with its
-// write time, and each Redis key with its bytes.
+// readState returns each column in Cassandra with its write time, and each Redis key with its
+// bytes, for the boards.
 func readState(t *testing.T, d *deployment.Deployment, boards []string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -228,8 +225,8 @@ func readState(t *testing.T, d *deployment.Deployment, boards []string) map[stri
 	return all
 }
 
-// ownersColumn is the column of the claims. A claim names the process that caches a user's
-// tally. A consumer that starts again is another process, so it changes the claim.
+// ownersColumn has the claims. A consumer that starts again is another process, so it changes the
+// claims.
 const ownersColumn = "owners"
 
 // cassandraState adds the boards' rows of every table to the map all.

@@ -60,8 +60,8 @@ func TestRollingWindows(t *testing.T) {
 	})
 }
 
-// rollingBatch returns random results with event times in the last days. It adds them to
-// standingResults, which has the result that stands for each key.
+// rollingBatch returns random results with event times in the last days, and adds them to
+// standingResults.
 func rollingBatch(rng *rand.Rand, now time.Time, standingResults map[leaderboard.ResultKey]leaderboard.MatchResult) (batch []leaderboard.MatchResult) {
 	for i := range 40 {
 		r := leaderboard.MatchResult{
@@ -75,8 +75,7 @@ func rollingBatch(rng *rand.Rand, now time.Time, standingResults map[leaderboard
 	return batch
 }
 
-// checkWindow compares the window that ends with a day with a recount of the results that
-// stand.
+// checkWindow compares the window that ends with a day with a recount.
 func checkWindow(t *testing.T, s *ranking.Service, day time.Time, standingResults map[leaderboard.ResultKey]leaderboard.MatchResult) {
 	t.Helper()
 	q := ranking.Query{Board: "rolling", Season: leaderboard.SeasonID(day.Format("20060102"))}

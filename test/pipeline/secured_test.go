@@ -18,10 +18,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// A submit passes from the API over Kafka, Cassandra and Redis to a rank, while all three
-// require TLS, a client certificate and a password. A process with a wrong credential
-// exits with one line that names the server and the setting. The commands of
-// docs/operations.md work.
+// Kafka, Cassandra and Redis require TLS, a client certificate and a password. A process with a
+// wrong credential exits with one line that names the server and the setting.
 func TestSecuredBackEnds(t *testing.T) {
 	secrets, err := cluster.NewSecrets(t.TempDir())
 	if err != nil {
@@ -53,7 +51,6 @@ func TestSecuredBackEnds(t *testing.T) {
 	runOperations(t, d, "--no-auth-warning", "--user", secrets.Username, "--pass", secrets.Password, "--tls", "--cacert", secrets.CA, "--cert", secrets.Cert, "--key", secrets.Key)
 }
 
-// startSecured starts secured servers, and returns a deployment that uses them.
 func startSecured(t *testing.T, secrets *cluster.Secrets) *deployment.Deployment {
 	t.Helper()
 	if os.Getenv("REQUIRE_INTEGRATION") != "1" {
@@ -98,8 +95,7 @@ func startSecured(t *testing.T, secrets *cluster.Secrets) *deployment.Deployment
 	})
 }
 
-// checkRejected starts processes that each have one wrong credential, and checks their
-// error lines.
+// checkRejected starts processes that each have one wrong credential, and checks their error lines.
 func checkRejected(t *testing.T, d *deployment.Deployment) {
 	t.Helper()
 	other, err := authority.New(t.TempDir(), "other")

@@ -8,14 +8,12 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// The answer to a submit over REST has the user's rank, and a read of the board shows
-// the same score and rank. A repeated submit counts once. The processes stop without
-// an error.
+// A repeated submit counts once. The processes stop without an error.
 func TestSubmitOverREST(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
-	// A consumer must not listen. If it did, Serve would fail, because the API node already
-	// uses this port.
+	// A consumer must not listen. If it did, Serve would fail, because the API node already uses
+	// this port.
 	consumer := d.Serve(t, "--roles=consumer", "--grpc="+api.GRPC)
 	board := api.Board(t, "smoke", map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "NONE"}})
 	scores := "/v1/boards/" + board + "/scores"

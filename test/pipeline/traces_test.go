@@ -37,7 +37,6 @@ func traceparent(n int) (header, traceID string) {
 	return "00-" + traceID + "-b7ad6b7169203331-01", traceID
 }
 
-// post submits a result in a trace.
 func post(t *testing.T, url, key, parent, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
@@ -56,8 +55,7 @@ func post(t *testing.T, url, key, parent, body string) {
 	}
 }
 
-// engine is the API, the producer and the consumer in this process, on a Kafka and a
-// store in this process.
+// engine is the API, the producer and the consumer on a Kafka and a store in this process.
 type engine struct {
 	url     string
 	brokers []string
@@ -141,7 +139,6 @@ func spanPaths(spans tracetest.SpanStubs, traceID string) []string {
 	return slices.Compact(paths)
 }
 
-// waitFor waits until ok is true.
 func waitFor(t *testing.T, event string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -151,7 +148,7 @@ func waitFor(t *testing.T, event string, ok func() bool) {
 	}
 }
 
-// A submit over REST is one trace through Kafka to the store and the index.
+// The trace goes through Kafka to the store and the index.
 func TestSubmitIsOneTrace(t *testing.T) {
 	e := startEngine(t)
 	parent, id := traceparent(1)
@@ -174,9 +171,8 @@ func TestSubmitIsOneTrace(t *testing.T) {
 	}
 }
 
-// A batch with messages of several traces has a span in each of these traces. The first
-// span is the parent of the store's spans. The other spans link to the first. Messages
-// without a sampled trace begin no trace.
+// A batch has a span in each trace of its messages. The first one is the parent of the store's
+// spans, and the others link to it. Messages without a sampled trace begin no trace.
 func TestBatchOfSeveralTraces(t *testing.T) {
 	e := startEngine(t)
 	b, err := e.service.Board(t.Context(), leaderboard.DefaultBoard)
@@ -239,8 +235,8 @@ func sendTraced(t *testing.T, e *engine, board leaderboard.BoardID, n int, paren
 	}
 }
 
-// On real servers, the trace of a submit has spans of the API node and the consumer, and spans of
-// calls to Cassandra and Redis.
+// The trace of a submit has spans of the API node and the consumer, and of calls to Cassandra and
+// Redis.
 func TestTraceOnRealServers(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	traces := collector.New(t)
