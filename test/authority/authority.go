@@ -32,8 +32,7 @@ type Pair struct {
 	Both      string // path of a file with the key and the certificate
 }
 
-// New makes an authority whose files are in dir, which must exist. The names of the
-// files begin with name.
+// New makes an authority whose files are in dir, which must exist. Their names begin with name.
 func New(dir, name string) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -93,8 +92,8 @@ func (a *Authority) Issue(name string, hosts ...string) (Pair, error) {
 	return p, nil
 }
 
-// Server returns the TLS configuration of a server that has the certificate p and
-// requires a client certificate of the authority.
+// Server returns the TLS configuration of a server that has the certificate p and requires a client
+// certificate of the authority.
 func (a *Authority) Server(p Pair) (*tls.Config, error) {
 	cert, err := tls.LoadX509KeyPair(p.Cert, p.Key)
 	if err != nil {
@@ -105,7 +104,6 @@ func (a *Authority) Server(p Pair) (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert}, nil
 }
 
-// serial returns a random serial number.
 func serial() *big.Int {
 	b := make([]byte, 16)
 	_, _ = rand.Read(b) // never fails

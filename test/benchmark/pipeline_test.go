@@ -28,11 +28,10 @@ func TestMain(m *testing.M) { os.Exit(deployment.Main(m)) }
 const (
 	users   = 5000
 	workers = 64     // goroutines of floor.write
-	warmUp  = 20_000 // results sent before the measurement, so that most users have results and the JVMs have compiled hot code
+	warmUp  = 20_000 // sent before the measurement, so that most users have results and the JVMs have compiled hot code
 )
 
-// setup is a deployment with one process, both API and consumer, on one Cassandra node,
-// one broker and one Redis.
+// setup is a deployment with one process, one Cassandra node, one broker and one Redis.
 type setup struct {
 	*deployment.Deployment
 	node     *deployment.Node
@@ -40,7 +39,6 @@ type setup struct {
 	topics   kafka.Topics
 }
 
-// startSetup starts a deployment and a producer, which stop when b ends.
 func startSetup(b *testing.B) *setup {
 	d := deployment.New(b, deployment.Options{})
 	s := &setup{Deployment: d, node: d.Serve(b), topics: kafka.Topics{Prefix: d.TopicPrefix}}
@@ -56,14 +54,13 @@ func startSetup(b *testing.B) *setup {
 	return s
 }
 
-// board creates a board and returns it with the fields that submitting results needs.
+// board returns the board with the fields that submitting results needs.
 func (s *setup) board(b *testing.B, policy leaderboard.Policy) leaderboard.Board {
 	id := s.node.Board(b, "bench", map[string]any{"policy": policy.String(), "order": "HIGHER_FIRST"})
 	return leaderboard.Board{ID: leaderboard.BoardID(id), Order: leaderboard.HigherFirst, Policy: policy}
 }
 
-// results returns n results of random users. Each result is better than the user's
-// earlier results, so it moves the user's rows.
+// Each result is better than the user's earlier results, so it moves the user's rows.
 func results(board *leaderboard.Board, first, n int) []leaderboard.MatchResult {
 	rng := rand.New(rand.NewPCG(1, uint64(first)))
 	now := time.Now()
@@ -81,15 +78,13 @@ func results(board *leaderboard.Board, first, n int) []leaderboard.MatchResult {
 	return out
 }
 
-// visibleCount returns the number of results that the consumer has applied and added to the
-// index.
+// visibleCount counts the results that the consumer has applied and added to the index.
 func (s *setup) visibleCount(ctx context.Context) (int, error) {
 	n, err := s.node.Metric(ctx, "leaderboard_consumer_results_total")
 	return int(n), err
 }
 
-// feed sends results to Kafka as fast as Kafka accepts them, and waits until all are
-// visible. It returns how long this took.
+// feed sends results to Kafka, waits until all are visible, and returns the duration.
 func (s *setup) feed(b *testing.B, board *leaderboard.Board, results []leaderboard.MatchResult) time.Duration {
 	before, err := s.visibleCount(b.Context())
 	if err != nil {
@@ -112,7 +107,6 @@ func (s *setup) feed(b *testing.B, board *leaderboard.Board, results []leaderboa
 	return time.Since(began)
 }
 
-// countUsers returns the number of users on a board.
 func (s *setup) countUsers(b *testing.B, board *leaderboard.Board) int {
 	var answer struct{ Data struct{ Total int } }
 	if status, err := s.node.Call(b.Context(), http.MethodGet, "/v1/boards/"+string(board.ID)+"/scores?limit=1", nil, &answer); err != nil || status != http.StatusOK {
@@ -121,11 +115,9 @@ func (s *setup) countUsers(b *testing.B, board *leaderboard.Board) int {
 	return answer.Data.Total
 }
 
-// floor leaves the same rows in Cassandra as the pipeline, with as few writes as
-// possible. For each result, it writes the result and then one batch. The batch replaces
-// the user's entry, deletes the old ladder row and inserts the new one. floor reads
-// nothing and applies no rules. Its rows belong to an incarnation of the board's season
-// that nothing reads.
+// floor leaves the same rows in Cassandra as the pipeline, with as few writes as possible: the
+// result, and one batch of the entry and the ladder rows. It reads nothing. Its rows belong to an
+// incarnation that nothing reads.
 type floor struct {
 	session     *gocql.Session
 	board       string
@@ -176,7 +168,7 @@ func (f *floor) write(b *testing.B, results []leaderboard.MatchResult) time.Dura
 	return time.Since(began)
 }
 
-// writeOne writes the rows of r, which is result i of its write.
+// r is result i of its write.
 func (f *floor) writeOne(r *leaderboard.MatchResult, i int) error {
 	const season, buckets = "all", 4
 	timestamp, user := int64(i+1), string(r.User)
@@ -199,9 +191,8 @@ func (f *floor) writeOne(r *leaderboard.MatchResult, i int) error {
 	return f.session.ExecuteBatch(batch)
 }
 
-// BenchmarkThroughput compares the pipeline with the writes of floor for the same
-// results. The time of the pipeline ends when the last rank is visible. The two
-// measurements alternate. Most users have results before the first measurement.
+// BenchmarkThroughput compares the pipeline, until the last rank is visible, with the writes of
+// floor.
 func BenchmarkThroughput(b *testing.B) {
 	const n = 20_000
 	s := startSetup(b)
@@ -230,9 +221,8 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 }
 
-// BenchmarkDelay sends results at a steady rate. For each result it measures the time
-// from Kafka's acknowledgement to the arrival of the result's message in the topic of
-// updates. The rank is visible by then.
+// BenchmarkDelay measures the time from Kafka's acknowledgement of a result to the arrival of its
+// update. The rank is visible by then.
 func BenchmarkDelay(b *testing.B) {
 	s := startSetup(b)
 	for _, rate := range []int{500, 1000, 2500} {
@@ -247,8 +237,7 @@ func BenchmarkDelay(b *testing.B) {
 	}
 }
 
-// measureDelays runs one iteration of BenchmarkDelay. Parameter first is the number of the first
-// result. It returns how many results it sent.
+// measureDelays returns how many results it sent. first is the number of the first one.
 func (s *setup) measureDelays(b *testing.B, board *leaderboard.Board, first, rate int) int {
 	const seconds = 8
 	batch := results(board, first, rate*seconds)

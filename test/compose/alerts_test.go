@@ -16,21 +16,20 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// alertTest has two lists of series for an alert. At the time of the last sample, the alert
-// fires with the list fires, and does not fire with the list silent.
+// At the time of the last sample, the alert fires with the series in fires, and not with those in
+// silent.
 //
-// Each line is a series in the notation of promtool's tests, with a sample a minute from
-// 1970: 0x60 is 0 for an hour, and 5+2x60 begins at 5 and grows by 2 a minute. A series may
-// have several such parts.
+// Each line is a series in the notation of promtool's tests, with a sample a minute from 1970: 0x60
+// is 0 for an hour, and 5+2x60 begins at 5 and grows by 2 a minute.
 type alertTest struct{ fires, silent string }
 
-// counterTest returns the test of an alert that fires after any increase of a counter.
+// counterTest is for an alert that fires after any increase of a counter.
 func counterTest(series string) alertTest {
 	return alertTest{series + " 0x55 1x4", series + " 7x60"}
 }
 
-// visible returns two series: the number of submits that became visible in time, with the
-// given samples, and the number of all submits.
+// visible returns the series of submits that became visible in time, with the given samples, and of
+// all submits.
 func visible(inTime string) string {
 	const series = `leaderboard_api_visible_seconds_`
 	return series + `bucket{method="SubmitScore",le="0.05"} ` + inTime + "\n" + series + `count{method="SubmitScore"} 0+100x500`
@@ -56,8 +55,7 @@ var alertTests = map[string]alertTest{
 		leaderboard_api_call_seconds_bucket{method="TopScores",le="+Inf"} 0+100x60
 		leaderboard_api_call_seconds_bucket{method="WatchScores",le="0.25"} 0x60
 		leaderboard_api_call_seconds_bucket{method="WatchScores",le="+Inf"} 0+500x60`},
-	// The silent samples miss the target over the long window, and meet it over the short
-	// window.
+	// The silent samples miss the target over the long window, and meet it over the short one.
 	"SLOBurnsFast":     {visible("0+20x500"), visible("0x492 0+100x7")},
 	"SLOBurnsSlowly":   {visible("0+60x500"), visible("0x459 0+100x40")},
 	"Panic":            counterTest(`leaderboard_api_panics_total`),
@@ -128,7 +126,6 @@ var alertTests = map[string]alertTest{
 	"RedisPoolIsExhausted": {`leaderboard_redis_pool_timeouts_total 0+1x60`, `leaderboard_redis_pool_timeouts_total 7x60`},
 }
 
-// Each alert fires with the first list of its test, and does not fire with the second.
 func TestAlertsFire(t *testing.T) {
 	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/prometheus/alerts.yml"), false)
 	if len(errs) > 0 {
@@ -159,7 +156,6 @@ func TestAlertsFire(t *testing.T) {
 
 const step = time.Minute
 
-// parse returns the series that a text lists.
 func parse(t *testing.T, text string) samples {
 	t.Helper()
 	var all samples
@@ -177,8 +173,8 @@ func parse(t *testing.T, text string) samples {
 	return all
 }
 
-// isFiring reports whether r fires at the time of the last sample. As in Prometheus, r
-// fires if one series is in the result of every evaluation during the last r.For.
+// As in Prometheus, r fires if one series is in the result of every evaluation during the last
+// r.For.
 func isFiring(t *testing.T, r rulefmt.Rule, all samples) bool {
 	t.Helper()
 	var last int64
@@ -206,7 +202,6 @@ func isFiring(t *testing.T, r rulefmt.Rule, all samples) bool {
 	return false
 }
 
-// samples is a store of series in memory.
 type samples []promql.Series
 
 var _ storage.Queryable = samples{}
@@ -235,7 +230,6 @@ next:
 	return &set{pending: selected}
 }
 
-// set iterates over series.
 type set struct {
 	pending samples
 	current promql.Series

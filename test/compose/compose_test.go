@@ -22,7 +22,7 @@ import (
 
 const root = "../.."
 
-// Passwords as the file .env sets them.
+// As the file .env sets them.
 const (
 	cassandraPassword = "0123cassandra"
 	kafkaPassword     = "2345kafka"
@@ -65,7 +65,6 @@ func read(t *testing.T, env []string, files ...string) (*types.Project, error) {
 	return options.LoadProject(t.Context())
 }
 
-// servicesNamed returns the services whose names begin with a prefix.
 func servicesNamed(p *types.Project, prefix string) []string {
 	names := slices.DeleteFunc(p.ServiceNames(), func(n string) bool { return !strings.HasPrefix(n, prefix) })
 	slices.Sort(names)
@@ -93,7 +92,6 @@ func TestEveryImageIsPinned(t *testing.T) {
 	}
 }
 
-// Cassandra and Kafka have the versions that the tests use without Docker.
 func TestServersHaveTheTestedVersions(t *testing.T) {
 	p := project(t)
 	for prefix, server := range map[string]struct{ image, pom, artifact string }{
@@ -131,9 +129,8 @@ func TestServersHaveTheTestedVersions(t *testing.T) {
 	}
 }
 
-// Each service that is not a job has a health check and a restart policy. A service
-// starts only after its dependencies are healthy or complete. Each service that stores
-// data has its own volume. Ports are published on loopback only.
+// Only jobs lack a health check and a restart policy. A service starts after its dependencies are
+// healthy or complete.
 func TestServicesHaveHealthChecksVolumesAndLoopbackPorts(t *testing.T) {
 	for _, p := range []*types.Project{project(t), testProject(t)} {
 		t.Run(p.Name, func(t *testing.T) { checkServices(t, p) })
@@ -190,7 +187,6 @@ func checkServices(t *testing.T, p *types.Project) {
 	}
 }
 
-// environ returns a service's environment as name=value pairs.
 func environ(s *types.ServiceConfig) []string {
 	var list []string
 	for name, value := range s.Environment {
@@ -201,8 +197,7 @@ func environ(s *types.ServiceConfig) []string {
 	return list
 }
 
-// settings returns the settings that a leaderboard service runs with. It checks that the
-// service's variables are valid and name existing servers.
+// settings checks that the service's variables are valid and name existing servers.
 func settings(t *testing.T, p *types.Project, name string) *config.Config {
 	t.Helper()
 	s := p.Services[name]
@@ -231,7 +226,6 @@ func settings(t *testing.T, p *types.Project, name string) *config.Config {
 	return &c.Config
 }
 
-// show returns the value of an environment variable for a message.
 func show(value *string) string {
 	if value == nil {
 		return "not set"
@@ -239,8 +233,7 @@ func show(value *string) string {
 	return *value
 }
 
-// The services api and consumer have their roles and require API keys. They have enough
-// time to finish their work when they stop. Four services run the leaderboard image.
+// The services api and consumer have their roles, require API keys, and have enough time to stop.
 func TestSettingsOfOurServices(t *testing.T) {
 	p := project(t)
 	roles := map[string][]string{"api": {config.RoleAPI}, "consumer": {config.RoleConsumer}}
@@ -261,8 +254,8 @@ func TestSettingsOfOurServices(t *testing.T) {
 		if c.Insecure {
 			t.Errorf("%s is insecure, want it to require API keys", name)
 		}
-		// A consumer finishes its batch, which may take consumer.Options.ApplyTimeout (30s),
-		// before it commits and leaves the group.
+		// A consumer finishes its batch, which may take consumer.Options.ApplyTimeout (30s), before
+		// it commits and leaves the group.
 		if longest := types.Duration(max(c.ShutdownGrace, 30*time.Second)); *s.StopGracePeriod <= longest {
 			t.Errorf("%s is killed after %v, want more than the %v that a stop may take", name, *s.StopGracePeriod, longest)
 		}
@@ -280,7 +273,7 @@ func TestSettingsOfOurServices(t *testing.T) {
 	}
 }
 
-// Each replica has its own node, and a quorum survives the loss of one node.
+// A quorum survives the loss of one node.
 func TestEachReplicaHasItsOwnNode(t *testing.T) {
 	p := project(t)
 	nodes, brokers := len(servicesNamed(p, "cassandra-")), len(servicesNamed(p, "kafka-"))
@@ -321,7 +314,6 @@ func TestEachReplicaHasItsOwnNode(t *testing.T) {
 	}
 }
 
-// The service named tests uses the same servers as the leaderboard services.
 func TestTestsUseTheServersOfTheService(t *testing.T) {
 	p := testProject(t)
 	s, c := p.Services["tests"], settings(t, p, "api")
@@ -353,9 +345,8 @@ func TestTestsUseTheServersOfTheService(t *testing.T) {
 			t.Errorf("test/cluster does not read the variable %s, want it to read each variable of the tests", variable)
 		}
 	}
-	// Some tests build the program. Git refuses the folder that the container mounts,
-	// because the folder belongs to another user. So the build must not ask Git for the
-	// version.
+	// Some tests build the program. The build must not ask Git for the version, because the mounted
+	// folder belongs to another user, and Git refuses it.
 	if flags := s.Environment["GOFLAGS"]; flags == nil || *flags != "-buildvcs=false" {
 		t.Errorf("GOFLAGS of the tests is %s, want -buildvcs=false", show(flags))
 	}

@@ -12,14 +12,13 @@ import (
 	"testing"
 )
 
-// instructions are the instructions of a Dockerfile that the tests check.
 type instructions struct {
 	from  []string          // the base image of each stage
 	runs  []string          // RUN of all stages
 	final map[string]string // the other instructions of the last stage
 }
 
-// dockerfile reads the Dockerfile. Each instruction must be on one line.
+// Each instruction of the Dockerfile must be on one line.
 func dockerfile(t *testing.T) instructions {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
@@ -59,9 +58,8 @@ func TestImageRunsAsUnprivilegedUser(t *testing.T) {
 	}
 }
 
-// The test builds the binary as the first stage of the Dockerfile does. The files that
-// .dockerignore includes must suffice for the build. The binary must need no libc, and
-// must know every command that a container runs.
+// The files that .dockerignore includes must suffice for the build. The binary must need no libc,
+// and know every command that a container runs.
 func TestImageBinaryBuildsAndKnowsItsCommands(t *testing.T) {
 	context := t.TempDir()
 	copyContext(t, context)
@@ -112,7 +110,6 @@ func wantStatic(t *testing.T, binary string) {
 	}
 }
 
-// healthArgs returns the arguments of a health check that runs the binary.
 func healthArgs(test []string) []string {
 	if len(test) < 3 {
 		return nil
@@ -120,9 +117,8 @@ func healthArgs(test []string) []string {
 	return test[2:]
 }
 
-// copyContext copies the files that .dockerignore includes. The first pattern of this
-// file excludes everything. Patterns with ! include folders and files. Patterns with **/
-// exclude some of these files.
+// copyContext copies the files that .dockerignore includes. Its first pattern excludes everything,
+// patterns with ! include, and patterns with **/ exclude again.
 func copyContext(t *testing.T, target string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, ".dockerignore"))

@@ -15,8 +15,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// A container has no capabilities and cannot gain capabilities. Its root file system is
-// read-only, unless the image writes to this file system at each start. Its user is not root.
+// A container has no capabilities and cannot gain any. Its root file system is read-only, unless
+// the image writes to it at each start. Its user is not root.
 func TestContainersAreHardened(t *testing.T) {
 	p := testProject(t)
 	unprivileged := []string{"apache/kafka", "prom/prometheus", "grafana/grafana"} // images whose default user is not root
@@ -50,13 +50,12 @@ func TestPasswordsAreRequired(t *testing.T) {
 	}
 }
 
-// brokerJAAS is the login configuration of each listener of a broker. With the option
-// user_leaderboard, the broker checks the password of clients that log in as the user leaderboard.
-// With the options username and password, the broker itself logs in to the other brokers.
+// brokerJAAS is the login configuration of each listener. With user_leaderboard, the broker checks
+// the password of clients. With username and password, it logs in to the other brokers.
 const brokerJAAS = `org.apache.kafka.common.security.plain.PlainLoginModule required username="leaderboard" password="` + kafkaPassword + `" user_leaderboard="` + kafkaPassword + `";`
 
-// properties returns the settings of a broker. The image makes one setting of each
-// variable: it removes the prefix KAFKA_, and writes a dot for each underscore.
+// properties returns the settings of a broker. The image removes the prefix KAFKA_ from each
+// variable, and writes a dot for each underscore.
 func properties(s types.ServiceConfig) map[string]string {
 	found := map[string]string{}
 	for name, value := range s.Environment {
@@ -69,7 +68,6 @@ func properties(s types.ServiceConfig) map[string]string {
 
 const authenticator = "-Dcassandra.settings.authenticator=PasswordAuthenticator"
 
-// Cassandra and Kafka require the passwords with which the service connects.
 // TestRedisRequiresThePassword checks the same of Redis. In the project for tests, the servers
 // require no passwords.
 func TestServersRequirePasswords(t *testing.T) {
@@ -114,14 +112,13 @@ func TestServersRequirePasswords(t *testing.T) {
 	}
 }
 
-// The job creates the role leaderboard with its password, and disables Cassandra's default role.
-// The job succeeds once the new role can log in and the default role cannot log in. The job also
-// succeeds if an earlier run has already done this work.
+// The job creates the role leaderboard, and disables Cassandra's default role. It succeeds once
+// only the new role can log in, also after an earlier run.
 func TestCredentialsJob(t *testing.T) {
 	s := project(t).Services["credentials"]
 	dir := t.TempDir()
-	// The fake cqlsh logs its arguments. SETUP is the exit status of the statements. NEW and
-	// DEFAULT are the exit statuses of later logins with the new and the default role.
+	// The fake cqlsh logs its arguments. SETUP is the exit status of the statements, NEW and
+	// DEFAULT those of later logins with the new and the default role.
 	fake := `#!/bin/sh
 printf '%s\n' "$*" >> "$LOG"
 case "$*" in *ALTER*) exit "$SETUP";; *"-u leaderboard"*) exit "$NEW";; *"-u cassandra"*) exit "$DEFAULT";; esac
@@ -163,7 +160,7 @@ exit 9`
 	}
 }
 
-// The test runs the command and the health check of the Redis service on another port.
+// The command and the health check of the Redis service run on another port.
 func TestRedisRequiresThePassword(t *testing.T) {
 	needPrograms(t, "redis-server", "redis-cli")
 	s := project(t).Services["redis"]
@@ -199,8 +196,8 @@ func TestRedisRequiresThePassword(t *testing.T) {
 	}
 }
 
-// The command at the top of docker-compose.yml writes a password for each server. It keeps
-// the passwords of an earlier run, even if .env does not end with a newline.
+// The command at the top of docker-compose.yml keeps the passwords of an earlier run, even if .env
+// does not end with a newline.
 func TestPasswordsAreWritten(t *testing.T) {
 	needPrograms(t, "openssl")
 	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))

@@ -18,7 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The command "promtool check rules" reads the rules in the same way.
+// "promtool check rules" reads the rules in the same way.
 func TestPrometheusAcceptsTheRules(t *testing.T) {
 	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/prometheus/alerts.yml"), false)
 	for _, err := range errs {
@@ -61,8 +61,7 @@ var watched = map[string][]string{
 	"running versions": {`count by (version) (leaderboard_build_info)`},
 }
 
-// Prometheus parses every query of the dashboard. Each panel has a query and a title.
-// The queries show what an operator must watch.
+// Each panel has a title and valid queries.
 func TestPrometheusAcceptsTheDashboard(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(root, "deploy/grafana/dashboards/leaderboard.json"))
 	if err != nil {
@@ -105,8 +104,8 @@ func TestPrometheusAcceptsTheDashboard(t *testing.T) {
 	}
 }
 
-// prometheusConfig has the fields of prometheus.yml, and a misspelled field is an error.
-// Prometheus' own package config would add the clients of three cloud providers to go.mod.
+// In prometheusConfig, a misspelled field is an error. Prometheus' own package config would add the
+// clients of three cloud providers to go.mod.
 type prometheusConfig struct {
 	Global struct {
 		ScrapeInterval     model.Duration `yaml:"scrape_interval"`
@@ -123,8 +122,8 @@ type prometheusConfig struct {
 	} `yaml:"scrape_configs"`
 }
 
-// Docker Compose starts Prometheus and Grafana. Prometheus has the rules, and reads the
-// metrics of our services. Grafana has the dashboard, and reads from Prometheus.
+// Prometheus has the rules, and reads the metrics of our services. Grafana has the dashboard, and
+// reads from Prometheus.
 func TestComposeStartsMonitoring(t *testing.T) {
 	p := project(t)
 	mounts := func(service string) map[string]string {

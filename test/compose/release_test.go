@@ -16,8 +16,8 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// checkout returns a folder with a Git commit of all files of the project. Its CHANGELOG has
-// a section for version 1.2.3.
+// checkout returns a folder with a Git commit of all files of the project. Its CHANGELOG has a
+// section for version 1.2.3.
 func checkout(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,7 +37,6 @@ func checkout(t *testing.T) string {
 	return dir
 }
 
-// run runs a command in a folder and returns its output.
 func run(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -87,7 +86,7 @@ func TestReleaseHasAStaticBinaryChecksumsAndNotes(t *testing.T) {
 	}
 	wantStatic(t, binary)
 
-	// Two builds of a commit at different times, with different output folders, make equal archives.
+	// Two builds of a commit, at different times and in different folders, make equal archives.
 	second := filepath.Join(t.TempDir(), "second")
 	run(t, dir, "env", "DIST="+second, "scripts/release.sh", "v1.2.3", platform)
 	if data, err := os.ReadFile(filepath.Join(second, name+".tar.gz")); err != nil || sha256.Sum256(data) != sha256.Sum256(archive) {
@@ -95,8 +94,6 @@ func TestReleaseHasAStaticBinaryChecksumsAndNotes(t *testing.T) {
 	}
 }
 
-// A release needs a version, and a section of the CHANGELOG with the part Upgrading. It
-// also needs a folder that does not exist yet, and a checkout without changes.
 func TestReleaseIsRefused(t *testing.T) {
 	dir := checkout(t)
 	existing := t.TempDir()
@@ -117,8 +114,7 @@ func TestReleaseIsRefused(t *testing.T) {
 	}
 }
 
-// A release without a list of platforms has an archive for each of five platforms. This
-// takes minutes, so the test runs in "make slow" only.
+// This takes minutes, so the test runs in "make slow" only.
 func TestReleaseOfAllPlatforms(t *testing.T) {
 	dir := checkout(t)
 	run(t, dir, "scripts/release.sh", "v1.2.3")
@@ -144,9 +140,8 @@ func TestReleaseOfAllPlatforms(t *testing.T) {
 	run(t, filepath.Join(dir, "dist"), "sha256sum", "--check", "--quiet", "SHA256SUMS")
 }
 
-// Anyone can install a version with go install, and the program then knows the version.
-// The module proxy of the test has this version of this module only; the other modules come
-// from the module cache. This takes a while, so the test runs in "make slow" only.
+// The module proxy of the test has this version of this module only. The other modules come from
+// the module cache. This takes a while, so the test runs in "make slow" only.
 func TestGoInstall(t *testing.T) {
 	const path = "github.com/open-leaderboard/leaderboard"
 	dir, proxy, bin := checkout(t), t.TempDir(), t.TempDir()

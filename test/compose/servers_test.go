@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// The test runs the script of the Redis Cluster service with other ports. The service's
-// health check must succeed, and the cluster must have every address that the tests use.
+// The script of the Redis Cluster service runs with other ports.
 func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
 	needPrograms(t, "redis-server", "redis-cli", "hostname")
 	p := testProject(t)
@@ -89,9 +88,8 @@ func needPrograms(t *testing.T, programs ...string) {
 	}
 }
 
-// freePorts returns a port prefix. The ports with this prefix and a last digit from 1 to
-// count are free. The ports that are higher by 10,000, which Redis servers use among
-// themselves, are free too.
+// freePorts returns the prefix of free ports with the last digits 1 to count. The ports that are
+// higher by 10,000, for the bus of Redis Cluster, are free too.
 func freePorts(t *testing.T, count int) string {
 	t.Helper()
 	for range 1000 {
@@ -113,9 +111,8 @@ func freePorts(t *testing.T, count int) string {
 	return ""
 }
 
-// Cassandra acknowledges writes under the same rules as in tests without Docker: the
-// settings of its commit log are the same. The image's cassandra.yaml has one more setting,
-// commitlog_sync_period, which docker-compose.yml resets to 0.
+// Cassandra's commit log has the same settings as in tests without Docker. The image's
+// cassandra.yaml sets commitlog_sync_period, which docker-compose.yml resets to 0.
 func TestCassandraSyncsAsTested(t *testing.T) {
 	tested, err := os.ReadFile(filepath.Join(root, "test/cluster/cassandra/cassandra.yaml.tmpl"))
 	if err != nil {

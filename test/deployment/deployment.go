@@ -1,7 +1,6 @@
-// Package deployment runs the distributed engine for tests. It starts the real
-// leaderboard program as any number of child processes on real Cassandra, Kafka and
-// Redis. Each process is an API, a consumer or both. [Embedded] starts a process with the
-// embedded engine instead.
+// Package deployment runs the distributed engine for tests: the real program as any number of child
+// processes on real Cassandra, Kafka and Redis. [Embedded] starts a process with the embedded
+// engine instead.
 //
 //	func TestMain(m *testing.M) { os.Exit(deployment.Main(m)) }
 //
@@ -15,13 +14,13 @@
 //	second.Stop(t.Context())  // SIGTERM, and wait
 //	first.Start(t.Context())  // again, at the same address
 //
-// Each deployment has its own topics, consumer group and Redis keys, so tests can
-// share servers. Creating a keyspace takes a while. Deployments of one test process
-// therefore share a keyspace if they have the same number of replicas on the same
-// nodes. A test must use only boards that it creates with [Client.Board].
+// Each deployment has its own topics, consumer group and Redis keys. Deployments of one test
+// process share a keyspace if they have the same number of replicas on the same nodes, because
+// creating a keyspace takes a while. So a test must use only boards that it creates with
+// [Client.Board].
 //
-// A test that stops or damages servers must start its own with [cluster.Private] and
-// name them in [Options].
+// A test that stops or damages servers must start its own with [cluster.Private] and name them in
+// [Options].
 package deployment
 
 import (
@@ -48,29 +47,27 @@ import (
 
 // Options configure a deployment. The zero value is usable.
 type Options struct {
-	// Cassandra, Kafka and Redis are the addresses of the servers, as host:port.
-	// If a list is empty, the deployment uses the shared servers of package cluster.
-	// Several Redis addresses form a Redis Cluster.
+	// Cassandra, Kafka and Redis are the addresses of the servers, as host:port. Default: the
+	// shared servers of package cluster. Several Redis addresses form a Redis Cluster.
 	Cassandra, Kafka, Redis []string
 	// CassandraReplicas is the number of replicas of the keyspace in each data center.
 	// KafkaReplicas is the number of replicas of the topics. Default 1.
 	CassandraReplicas, KafkaReplicas int
-	// DataCenters are Cassandra's data centers that hold the keyspace. The deployment
-	// uses the first. Default: the data center of the node that answers first.
+	// DataCenters are Cassandra's data centers that hold the keyspace. The deployment uses the
+	// first. Default: the data center of the node that answers first.
 	DataCenters []string
 	// Partitions is the number of partitions of each topic. Default 4.
 	Partitions int
 	// Fresh gives the deployment an empty keyspace of its own.
 	Fresh bool
-	// Secrets are the secrets of the servers, or nil if the servers require neither TLS
-	// nor passwords. All servers must have the same secrets.
+	// Secrets are the secrets of all servers, or nil if the servers require neither TLS nor
+	// passwords.
 	Secrets *cluster.Secrets
 	// Program is the path of the program. Default: [Program].
 	Program string
 }
 
-// Deployment is the service under test: its settings, and the processes that share
-// them.
+// Deployment is the service under test: its settings, and the processes that share them.
 type Deployment struct {
 	Cassandra, Kafka, Redis []string
 
@@ -84,15 +81,14 @@ type Deployment struct {
 	Key string
 	// Config is the path of the settings file that all processes share.
 	Config string
-	// Program is the path of the program. A change applies to commands and processes that
-	// are created afterwards.
+	// Program is the path of the program. A change applies to later commands and processes.
 	Program string
 
 	secrets *cluster.Secrets
 }
 
-// adminKey is the admin key of all deployments of this process. A keyspace has one configured
-// admin key, and deployments share keyspaces.
+// A keyspace has one configured admin key, and deployments share keyspaces. So adminKey is the same
+// for all deployments of this process.
 var adminKey = "key of a deployment under test " + rand.Text()
 
 // New returns a deployment without processes. [Deployment.Serve] starts them.
@@ -116,8 +112,7 @@ func New(t testing.TB, o Options) *Deployment {
 	if len(o.DataCenters) == 0 {
 		o.DataCenters = []string{dataCenter(t, d.Cassandra, o.Secrets)}
 	}
-	// Build the program last: without servers, the calls above skip the test, and the build would be
-	// wasted.
+	// The calls above may skip the test, so the program is built last.
 	if d.Program == "" {
 		d.Program = Program(t)
 	}
@@ -142,8 +137,7 @@ func dataCenter(t testing.TB, nodes []string, secrets *cluster.Secrets) string {
 	return name
 }
 
-// keyspaces has the keyspaces that this process created. Deployments share them, and Main
-// drops them.
+// keyspaces are the keyspaces that this process created. Main drops them.
 var keyspaces struct {
 	sync.Mutex
 	created []keyspace
@@ -178,7 +172,6 @@ func (d *Deployment) ensureKeyspace(t testing.TB, dataCenters []string, replicas
 	keyspaces.created = append(keyspaces.created, want)
 }
 
-// dropKeyspaces drops the keyspaces on nodes that still run.
 func dropKeyspaces() {
 	for _, k := range keyspaces.created {
 		if session, err := connect(strings.Split(k.nodes, ","), k.secrets, "", ""); err == nil {
@@ -190,7 +183,6 @@ func dropKeyspaces() {
 	}
 }
 
-// write writes the settings file.
 func (d *Deployment) write(t testing.TB) {
 	cassandra := map[string]any{"hosts": d.Cassandra, "data_center": d.DataCenter, "keyspace": d.Keyspace, "buckets": 4}
 	redis := map[string]any{"addresses": d.Redis, "prefix": d.RedisPrefix}
@@ -211,8 +203,8 @@ func (d *Deployment) write(t testing.TB) {
 	}
 }
 
-// Session returns a session in the deployment's keyspace, at LOCAL_QUORUM. The
-// session is closed when t ends.
+// Session returns a session in the deployment's keyspace, at LOCAL_QUORUM, which is closed when t
+// ends.
 func (d *Deployment) Session(t testing.TB) *gocql.Session {
 	t.Helper()
 	session, err := connect(d.Cassandra, d.secrets, d.DataCenter, d.Keyspace)
@@ -223,9 +215,8 @@ func (d *Deployment) Session(t testing.TB) *gocql.Session {
 	return session
 }
 
-// connect opens a session with the nodes of a data center, in a keyspace. secrets may be
-// nil. If dataCenter is empty, the session uses all nodes. If keyspace is empty, the
-// session has no keyspace.
+// connect opens a session with the nodes of a data center, in a keyspace. secrets may be nil, and
+// both names may be empty.
 func connect(nodes []string, secrets *cluster.Secrets, dataCenter, keyspace string) (*gocql.Session, error) {
 	c := gocql.NewCluster(nodes...)
 	if secrets != nil {
@@ -244,8 +235,8 @@ func connect(nodes []string, secrets *cluster.Secrets, dataCenter, keyspace stri
 	return c.CreateSession()
 }
 
-// Command returns a command of the program, without starting it. For client commands
-// use [Node.Command], which sets the server and the key in the environment.
+// Command returns a command of the program, without starting it. For client commands use
+// [Node.Command].
 func (d *Deployment) Command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	return exec.CommandContext(t.Context(), d.Program, args...)
@@ -269,9 +260,8 @@ var binary struct {
 	err  error
 }
 
-// Program returns the path of the program of this source tree, which it builds on first
-// use. It builds without the race detector, because tests measure the speed of the program
-// and run it beside busy servers. The tests of each package use the race detector.
+// Program returns the path of the program of this source tree, which it builds on first use,
+// without the race detector.
 func Program(t testing.TB) string {
 	t.Helper()
 	binary.once.Do(func() {
@@ -291,8 +281,8 @@ func Program(t testing.TB) string {
 	return binary.path
 }
 
-// Main runs a package's tests as [cluster.Main] does. It then also drops the
-// keyspaces and removes the program that the tests shared.
+// Main runs a package's tests as [cluster.Main] does. It then drops the keyspaces and removes the
+// program that the tests shared.
 func Main(m *testing.M) int {
 	code := cluster.MainThen(m, dropKeyspaces)
 	if binary.dir != "" {
@@ -304,12 +294,10 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// timeout bounds [Eventually]. Most conditions are true within seconds, but a busy
-// machine needs longer.
+// timeout bounds [Eventually]. A busy machine needs long.
 const timeout = 10 * time.Minute
 
-// Eventually calls try until try returns nil. It fails t if that takes longer than ten
-// minutes.
+// Eventually calls try until try returns nil. It fails t after ten minutes.
 func Eventually(t testing.TB, try func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)

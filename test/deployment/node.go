@@ -21,14 +21,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// Node is a process of the program. The methods of [cluster.Server] kill, pause,
-// resume, stop, start and restart it. Start returns once the process is ready.
+// Node is a process of the program. The methods of [cluster.Server] kill, pause, resume, stop,
+// start and restart it. Start returns once the process is ready.
 type Node struct {
 	*cluster.Server
 	*Client        // calls the probes and the metrics; also the REST API, if the process has the role api
 	GRPC    string // host:port
-	// Program is the path of the program, and Flags are the flags of leaderboard serve.
-	// A change applies to the next start.
+	// Program is the path of the program, and Flags are the flags of leaderboard serve. A change
+	// applies to the next start.
 	Program string
 	Flags   []string
 	run     func(t testing.TB, args ...string) *exec.Cmd
@@ -40,10 +40,9 @@ type Client struct {
 	Key string // the API key
 }
 
-// Serve starts a process of the deployment and returns once /readyz reports that it
-// is ready. The flags are those of leaderboard serve, such as --roles=api, and
-// override the deployment's settings. The process is killed when t ends. A test that
-// checks the orderly shutdown calls Stop.
+// Serve starts a process of the deployment and returns once /readyz reports that it is ready. The
+// flags are those of leaderboard serve, and override the deployment's settings. When t ends, the
+// process is killed.
 func (d *Deployment) Serve(t testing.TB, flags ...string) *Node {
 	t.Helper()
 	n := &Node{Client: &Client{Key: d.Key}, Program: d.Program, Flags: flags, run: d.Command}
@@ -59,8 +58,8 @@ func (d *Deployment) Serve(t testing.TB, flags ...string) *Node {
 	return n
 }
 
-// Embedded starts a process with the embedded engine on the folder data, and returns once the
-// process is ready. It needs no servers. The rules of [Deployment.Serve] apply.
+// Embedded starts a process with the embedded engine on the folder data. It needs no servers. The
+// rules of [Deployment.Serve] apply.
 func Embedded(t testing.TB, data string, flags ...string) *Node {
 	t.Helper()
 	n := &Node{Client: &Client{Key: adminKey}, Program: Program(t), Flags: flags}
@@ -80,8 +79,7 @@ func Embedded(t testing.TB, data string, flags ...string) *Node {
 	return n
 }
 
-// Command returns a client command of the program, without starting it. The command sends
-// its requests to the node.
+// Command returns a client command that sends its requests to the node, without starting it.
 func (n *Node) Command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := n.run(t, args...)
@@ -109,8 +107,8 @@ func (c *Client) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Board creates a board and returns its id, which is unique and begins with name. The
-// settings are the body of POST /v1/boards without the id. The board remains when t ends.
+// Board creates a board and returns its id, which is unique and begins with name. The settings are
+// the body of POST /v1/boards without the id. The board remains when t ends.
 func (c *Client) Board(t testing.TB, name string, settings map[string]any) string {
 	t.Helper()
 	settings = maps.Clone(settings)
@@ -123,10 +121,9 @@ func (c *Client) Board(t testing.TB, name string, settings map[string]any) strin
 	return id
 }
 
-// Call sends a request with the key and returns the answer's status. It
-// encodes body as JSON unless body is nil, and decodes the answer's JSON into answer
-// unless answer is nil. It returns an error if no answer arrives, or if it cannot decode the
-// answer.
+// Call sends a request with the key and returns the answer's status. Unless nil, body is encoded as
+// JSON, and the answer's JSON is decoded into answer. Call returns an error if no answer arrives or
+// it cannot be decoded.
 func (c *Client) Call(ctx context.Context, method, path string, body, answer any) (status int, err error) {
 	var input io.Reader
 	if body != nil {
@@ -159,10 +156,8 @@ func (c *Client) Call(ctx context.Context, method, path string, body, answer any
 	return resp.StatusCode, nil
 }
 
-// Metric returns the value of a metric of the process. If name has labels, such as
-// leaderboard_cassandra_nodes{state="up"}, it is the name of one series, as /metrics
-// writes it. Otherwise Metric returns the sum over all labels. If the process has no such
-// metric, Metric returns 0.
+// Metric returns the value of a series, such as leaderboard_cassandra_nodes{state="up"}, or the sum
+// over all labels of a metric. It returns 0 if there is no such metric.
 func (n *Node) Metric(ctx context.Context, name string) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL+"/metrics", nil)
 	if err != nil {

@@ -20,8 +20,7 @@ func New(t testing.TB) *pebble.Store {
 	return store
 }
 
-// Store returns an empty store, as [New] does. The store is closed when the test and
-// its subtests are done.
+// Store returns an empty store, which is closed when the test and its subtests are done.
 func Store(t testing.TB) *pebble.Store {
 	t.Helper()
 	store := New(t)

@@ -111,10 +111,8 @@ var kinds = map[string]func() any{
 	"autoscaling/v2/HorizontalPodAutoscaler": func() any { return new(autoscalingv2.HorizontalPodAutoscaler) },
 }
 
-// validate checks a manifest of Kubernetes against the types of the API of Kubernetes, and
-// a manifest of KEDA against the schema in testdata/crds. As the servers do, it refuses
-// unknown fields and wrong types. The types do not state which fields are required or which
-// values a text may have. For Kubernetes' own kinds, only a server checks this.
+// validate refuses unknown fields and wrong types, by the types of Kubernetes' API or by KEDA's
+// schema in testdata/crds. Kubernetes' types do not state required fields or the values of texts.
 func validate(t *testing.T, document []byte) error {
 	t.Helper()
 	var kind metav1.TypeMeta
@@ -131,8 +129,7 @@ func validate(t *testing.T, document []byte) error {
 	return kedaSchema(t, kind).Validate(v)
 }
 
-// kedaSchema returns the schema of a kind of KEDA. The schema refuses fields that it does
-// not declare.
+// The schema of a kind of KEDA refuses fields that it does not declare.
 func kedaSchema(t *testing.T, kind metav1.TypeMeta) *jsonschema.Schema {
 	t.Helper()
 	text, err := os.ReadFile("testdata/crds/keda.sh_" + strings.ToLower(kind.Kind) + "s.yaml")
@@ -196,7 +193,7 @@ func TestManifestsMatchTheirSchemas(t *testing.T) {
 	}
 }
 
-// The validation of these tests refuses unknown fields, wrong types, and missing fields of KEDA.
+// The validation refuses unknown fields, wrong types, and missing fields of KEDA.
 func TestSchemasRefuseMistakes(t *testing.T) {
 	documents := build(t, example)
 	for right, wrong := range map[string]string{
@@ -212,7 +209,6 @@ func TestSchemasRefuseMistakes(t *testing.T) {
 	}
 }
 
-// Kubernetes admits the pods to a namespace that enforces the restricted standard.
 func TestPodsKeepTheRestrictedStandard(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks())
 	if err != nil {
@@ -246,8 +242,8 @@ func TestPodsKeepTheRestrictedStandard(t *testing.T) {
 	}
 }
 
-// environ returns the variables of a pod, as Kubernetes sets them. A secret has a made-up
-// value. Mounted files are in a folder of the test.
+// environ returns the variables of a pod, with made-up secrets. Mounted files are in a folder of
+// the test.
 func environ(t *testing.T, pod corev1.PodSpec) []string {
 	t.Helper()
 	c := pod.Containers[0]
@@ -300,8 +296,8 @@ func environ(t *testing.T, pod corev1.PodSpec) []string {
 	return list
 }
 
-// The program knows every setting and command of the pods. The settings of all pods are
-// valid, secure, and agree with the probes, the ports and the time to stop.
+// The settings and commands of all pods are known, valid and secure. They agree with the probes,
+// the ports and the time to stop.
 func TestSettingsOfThePods(t *testing.T) {
 	roles := map[string]string{"leaderboard-api": config.RoleAPI, "leaderboard-consumer": config.RoleConsumer}
 	found := pods(t)
@@ -336,7 +332,6 @@ func TestSettingsOfThePods(t *testing.T) {
 	}
 }
 
-// checkProbes compares the probes and ports of a container with its settings.
 func checkProbes(t *testing.T, name string, c corev1.Container, s *config.Config) {
 	t.Helper()
 	ports := map[string]string{}
@@ -359,8 +354,8 @@ func checkProbes(t *testing.T, name string, c corev1.Container, s *config.Config
 	}
 }
 
-// Every Secret and key that a manifest names is in the list at the top of the base and in
-// the command of docs/operations.md.
+// Every Secret and key is in the list at the top of the base and in the command of
+// docs/operations.md.
 func TestSecretsAreListed(t *testing.T) {
 	named := map[string]bool{}
 	for _, pod := range pods(t) {
@@ -418,8 +413,7 @@ func matches(t *testing.T, s *metav1.LabelSelector, pod corev1.PodTemplateSpec) 
 	return selector.Matches(labels.Set(pod.Labels))
 }
 
-// Each Deployment has a budget that allows the eviction of one pod at a time. It spreads
-// its pods over zones and machines, and selects only its own pods.
+// Each Deployment spreads its pods over zones and machines, and selects only its own pods.
 func TestPodsAreSpreadAndEvictedOneByOne(t *testing.T) {
 	budgets, deployments := manifestsOf[policyv1.PodDisruptionBudget](t, "PodDisruptionBudget"), manifestsOf[appsv1.Deployment](t, "Deployment")
 	for name, d := range deployments {
@@ -448,8 +442,8 @@ func TestPodsAreSpreadAndEvictedOneByOne(t *testing.T) {
 	}
 }
 
-// The Service and the network policies name the ports of the settings, and the pods that
-// serve them. Every pod has a policy for both directions.
+// The Service and the network policies name the ports of the settings. Every pod has a policy for
+// both directions.
 func TestNetworkOfThePods(t *testing.T) {
 	found := pods(t)
 	s := load(t, environ(t, found["leaderboard-api"].Spec))
@@ -466,7 +460,7 @@ func TestNetworkOfThePods(t *testing.T) {
 			t.Errorf("the Service has the port %v, want the port and the name of a setting: http or grpc", p)
 		}
 	}
-	openPorts := map[string][]int{} // open ports by workload
+	openPorts := map[string][]int{} // by workload
 	var calledPorts []int
 	for name, pod := range found {
 		if got, want := labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.Labels)), name == "leaderboard-api"; got != want {
@@ -513,7 +507,7 @@ func TestNetworkOfThePods(t *testing.T) {
 	}
 }
 
-// triggerAuthentication and scaledObject are the fields of KEDA's types that the tests read.
+// The fields of KEDA's types that the tests read.
 type triggerAuthentication struct {
 	Spec struct {
 		Env             []struct{ Parameter, Name, ContainerName string }
@@ -533,9 +527,8 @@ type scaledObject struct {
 	}
 }
 
-// The autoscaler of consumers reads the lag of the group, the topic and the brokers that
-// the settings name, with the credentials of the settings. It starts no more consumers than
-// partitions.
+// The autoscaler reads the lag of the group, the topic and the brokers of the settings, with their
+// credentials. It starts no more consumers than partitions.
 func TestConsumersAreScaledByTheirLag(t *testing.T) {
 	found := pods(t)
 	o := manifestsOf[scaledObject](t, "ScaledObject")["leaderboard-consumer"].Spec

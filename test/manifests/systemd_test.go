@@ -54,8 +54,8 @@ var confinement = map[string][]string{
 	"UMask": {"0077"}, "StateDirectory": {"leaderboard"}, "StateDirectoryMode": {"0700"}, "User": {"leaderboard"}, "Group": {"leaderboard"},
 }
 
-// systemd ignores a misspelled directive. So each directive of the unit must be in
-// confinement or in this list.
+// systemd ignores a misspelled directive. So each directive of the unit must be in confinement or
+// in this list.
 var otherDirectives = []string{"Type", "Environment", "EnvironmentFile", "ExecStart", "ExecReload", "Restart", "RestartSec", "TimeoutStopSec", "LimitNOFILE"}
 
 func TestUnitConfinesTheProcess(t *testing.T) {
@@ -72,8 +72,8 @@ func TestUnitConfinesTheProcess(t *testing.T) {
 	}
 }
 
-// The program knows the command and the settings of the unit, and its data is in the state
-// directory, which is writable.
+// The program knows the command and the settings of the unit. Its data is in the state directory,
+// which is writable.
 func TestSettingsOfTheUnit(t *testing.T) {
 	found := directives(t, "Service")
 	if len(found["ExecStart"]) != 1 {
@@ -105,8 +105,7 @@ func TestSettingsOfTheUnit(t *testing.T) {
 	}
 }
 
-// needProgram skips the test if a program is not installed, or fails it with
-// REQUIRE_INTEGRATION=1.
+// needProgram skips the test if a program is not installed, or fails it with REQUIRE_INTEGRATION=1.
 func needProgram(t *testing.T, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
@@ -117,7 +116,7 @@ func needProgram(t *testing.T, program string) {
 	}
 }
 
-// systemd itself accepts the unit, and rates its exposure as at most 1.5 of 10.
+// systemd rates the unit's exposure as at most 1.5 of 10.
 func TestSystemdAcceptsTheUnit(t *testing.T) {
 	needProgram(t, "systemd-analyze")
 	text, err := os.ReadFile(filepath.Join(systemd, "leaderboard.service"))
@@ -154,8 +153,7 @@ func TestSystemdAcceptsTheUnit(t *testing.T) {
 	}
 }
 
-// systemd accepts the description of the user. It is the user of the unit, and its home is
-// the folder with the unit's data.
+// The user is that of the unit, and its home is the folder with the unit's data.
 func TestSystemdAcceptsTheUser(t *testing.T) {
 	needProgram(t, "systemd-sysusers")
 	text, err := os.ReadFile(filepath.Join(systemd, "leaderboard.sysusers"))

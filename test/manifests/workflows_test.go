@@ -51,8 +51,7 @@ func release(t *testing.T) (*actionlint.Workflow, []*actionlint.Step) {
 	return w, job.Steps
 }
 
-// script returns the number of the step whose script contains a text, and this script. It
-// fails t if there is no such step.
+// script returns the number and the script of the step whose script contains a text.
 func script(t *testing.T, steps []*actionlint.Step, text string) (int, *actionlint.ExecRun) {
 	t.Helper()
 	for i, s := range steps {
@@ -64,8 +63,6 @@ func script(t *testing.T, steps []*actionlint.Step, text string) (int, *actionli
 	return 0, nil
 }
 
-// A push of a version's tag starts the workflow, which releases only after check.yml passes. It
-// publishes the archives of release.sh with their SBOMs, and the image with its SBOM and provenance.
 // Only GitHub can run most of the steps, so the test checks their text.
 func TestReleaseWorkflow(t *testing.T) {
 	w, steps := release(t)
@@ -103,8 +100,7 @@ func TestReleaseWorkflow(t *testing.T) {
 	}
 }
 
-// The test runs the step of the SBOMs with a fake Syft. The step makes an SBOM of each
-// archive. SHA256SUMS then has the archives and the SBOMs.
+// Syft is fake. SHA256SUMS must have the archives and their SBOMs.
 func TestReleaseSumsTheSBOMs(t *testing.T) {
 	_, steps := release(t)
 	_, run := script(t, steps, "SHA256SUMS")

@@ -36,11 +36,9 @@ func Rules(t testing.TB, root string) []Rule {
 	return rules
 }
 
-// query is a query of the dashboard or of a rule. The field text is a template that names
-// labels of the query's result.
+// A query of the dashboard or of a rule. text is a template that names labels of its result.
 type query struct{ expr, text string }
 
-// queries returns the queries of all panels of the dashboard, and of all rules.
 func queries(t testing.TB, root string) []query {
 	t.Helper()
 	var dashboard struct {
@@ -112,11 +110,9 @@ func (q query) sharedLabels() []string {
 	return labels
 }
 
-// missingLabels returns the labels that q uses for a metric, but that the metric does not
-// have. Parameter labels has the metric's labels and their values. Parameter braces is the
-// text between the braces after the metric's name in q. If q names a value of a label, the
-// metric must have this value too: without it, a panel stays empty, and a rule misses the first
-// increase.
+// missingLabels returns the labels that q uses but the metric lacks. braces is the text between the
+// braces after the metric's name. If q names a value, the metric must have it too: otherwise a
+// panel stays empty, and a rule misses the first increase.
 func (q query) missingLabels(braces string, labels map[string][]string) []string {
 	var missing []string
 	for _, l := range q.sharedLabels() {
@@ -133,11 +129,9 @@ func (q query) missingLabels(braces string, labels map[string][]string) []string
 	return missing
 }
 
-// Unexposed returns the metrics that rules and queries use, but that a process does not
-// expose. If a process exposes a metric without a label that rules or queries use,
-// Unexposed returns metric{label}. Parameter body is the process's answer to /metrics.
-// Metrics with one of otherPrefixes belong to the other engine, so the process may lack
-// them.
+// Unexposed returns the metrics that rules and queries use, but that are not in body, a process's
+// answer to /metrics. If only a label is missing, it returns metric{label}. It ignores metrics with
+// one of otherPrefixes, which belong to the other engine.
 func Unexposed(t testing.TB, root, body string, otherPrefixes ...string) []string {
 	t.Helper()
 	exposed := series(body)

@@ -24,9 +24,8 @@ type browser struct {
 	ctx context.Context
 }
 
-// openBrowser starts a browser with a window of the given size. The test fails if the page
-// throws an exception, or if the page's content security policy blocks a part of the
-// page.
+// openBrowser starts a browser. The test fails if the page throws an exception, or if its content
+// security policy blocks a part.
 func openBrowser(t *testing.T, width, height int) *browser {
 	t.Helper()
 	path := findBrowser(t)
@@ -60,7 +59,6 @@ func openBrowser(t *testing.T, width, height int) *browser {
 	return b
 }
 
-// findBrowser returns the path of the browser.
 func findBrowser(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -82,8 +80,8 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// visit loads a page. It visits a blank page first, because the browser does not load a
-// page again if only the fragment of the URL changes.
+// visit visits a blank page first, because the browser does not load a page again if only the
+// fragment changes.
 func (b *browser) visit(url string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate("about:blank"), chromedp.Navigate(url))
@@ -99,8 +97,7 @@ func (b *browser) eval(expression string) string {
 	return value
 }
 
-// waitForText waits until the text of an element contains every part. White space between
-// words counts as one space.
+// White space between words counts as one space.
 func (b *browser) waitForText(selector string, parts ...string) {
 	b.t.Helper()
 	b.waitFor(fmt.Sprintf("%s contains %q", selector, parts), func() (string, bool) {
@@ -114,7 +111,6 @@ func (b *browser) waitForText(selector string, parts ...string) {
 	})
 }
 
-// waitForValue waits until an expression has the wanted value.
 func (b *browser) waitForValue(expression, want string) {
 	b.t.Helper()
 	b.waitFor(fmt.Sprintf("%s is %q", expression, want), func() (string, bool) {
@@ -135,7 +131,7 @@ func (b *browser) waitFor(condition string, done func() (string, bool)) {
 	b.t.Fatalf("timed out after %v: want that %s, got %q at %s", timeout, condition, got, b.eval("location.href"))
 }
 
-// choose selects an option of a list, and sends the event that a user's choice would send.
+// choose also sends the event that a user's choice would send.
 func (b *browser) choose(id, value string) {
 	b.t.Helper()
 	b.waitForValue(fmt.Sprintf("[...document.getElementById(%q).options].some(o => o.value === %q)", id, value), "true")

@@ -1,5 +1,5 @@
-// Package page tests the web page in a real headless Chromium. It is a module of
-// its own, so that the driver of the browser stays out of the service's go.mod.
+// Package page tests the web page in a headless Chromium. It is a separate module, so that the
+// driver of the browser stays out of the service's go.mod.
 //
 // Without a browser the tests skip; with REQUIRE_INTEGRATION=1 they fail.
 // scripts/install-test-deps.sh installs the browser.

@@ -30,7 +30,7 @@ func TestEveryLinkOfTheDemoWorks(t *testing.T) {
 		b.waitForText("#caption", "entrants")
 		b.checkFits()
 	}
-	// A link without a season shows the newest season. The demo changes this season's list.
+	// A link without a season shows the newest season, which the demo changes.
 	b.visit(links[0] + "#board=football-yearly")
 	b.waitForText("#state", "live")
 	b.waitForValue(`document.getElementById("season").value`, "latest")
@@ -74,9 +74,8 @@ func TestPageShowsARanking(t *testing.T) {
 	b.waitForText("h1", "Harbor race")
 	b.waitForText("#caption", "season 2025", "6 entrants")
 	b.waitForText("thead", "Time")
-	// Times have the form that the command line prints. A row shows tie-breakers only if
-	// they decide its rank. The second tie-breaker decides between ada and bob. No
-	// tie-breaker decides between eve and flo.
+	// A row shows tie-breakers only if they decide its rank: the second one between ada and bob,
+	// none between eve and flo.
 	b.waitForText("#top", "1 dan 59 2 cyd 1:01 3 ada late starts 0 · wins 3 2:08:37 4 bob late starts 0 · wins 1 2:08:37 5 eve 2:13:20 5 flo 2:13:20")
 
 	// The list of divisions is in the order of the numbers in them: 9-10 before 30-34.

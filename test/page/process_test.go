@@ -40,7 +40,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// output collects the output of a process.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -58,8 +57,8 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// startProgram runs leaderboard with args on free ports until the test ends. It waits until
-// the output of leaderboard contains text, and returns the output.
+// startProgram runs leaderboard with args on free ports until the test ends. It waits until the
+// output contains text, and returns the output.
 func startProgram(t *testing.T, text string, args ...string) string {
 	t.Helper()
 	path, err := buildProgram()
@@ -103,7 +102,7 @@ func startProgram(t *testing.T, text string, args ...string) string {
 
 var listening = regexp.MustCompile(`"http":"([^"]+)"`)
 
-// serve runs a server with an empty store. It returns the server's URL.
+// serve runs a server with an empty store, and returns its URL.
 func serve(t *testing.T, args ...string) string {
 	t.Helper()
 	out := startProgram(t, `"msg":"listening"`, append([]string{"serve", "--log-format", "json", "--data", t.TempDir()}, args...)...)

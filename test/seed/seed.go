@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// Variable names the environment variable that sets the seed.
+// Variable is the environment variable that sets the seed.
 const Variable = "LEADERBOARD_TEST_SEED"
 
-// New returns the value of LEADERBOARD_TEST_SEED, or a random seed if the variable is not set. It
-// logs the command that repeats the test with the same seed.
+// New returns the value of LEADERBOARD_TEST_SEED, or a random seed. It logs the command that
+// repeats the test with the same seed.
 func New(t testing.TB) uint64 {
 	t.Helper()
 	n := rand.Uint64()
@@ -30,11 +30,10 @@ func New(t testing.TB) uint64 {
 	return n
 }
 
-// RunsVariable names the environment variable that multiplies the number of runs.
+// RunsVariable is the environment variable that multiplies the number of runs.
 const RunsVariable = "LEADERBOARD_TEST_RUNS"
 
-// Runs returns the number of runs of a random test: n times LEADERBOARD_TEST_RUNS, or n if
-// this variable is not set.
+// Runs returns n, multiplied by LEADERBOARD_TEST_RUNS if this variable is set.
 func Runs(t testing.TB, n int) int {
 	t.Helper()
 	text := os.Getenv(RunsVariable)
