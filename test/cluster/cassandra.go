@@ -44,16 +44,14 @@ func OneDC(n int) []string {
 	return strings.Split(strings.Repeat("dc1,", n)+"dc1", ",")[:n]
 }
 
-// Offsets in a cluster's block of ports.
 const (
 	portCQL = iota
 	portStorage
 	portJMX // of the first node; the other nodes use the next ports, because JMX listens on 127.0.0.1 only
 )
 
-// StartCassandra starts a Cassandra 5.0 cluster. It returns once every node answers CQL and sees
-// the other nodes with the same schema. Each data center spreads the partitions evenly over its
-// nodes. The caller must close the cluster.
+// StartCassandra starts a Cassandra 5.0 cluster, and returns once every node sees the other nodes
+// with the same schema. The caller must close the cluster.
 func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) {
 	logf := orQuiet(cfg.Logf)
 	j, err := newJVM(ctx, "cassandra", logf)
@@ -125,11 +123,10 @@ func startCassandra(ctx context.Context, cfg CassandraConfig, j *jvm) (*Cluster,
 	return c.begin(ctx)
 }
 
-// ringTokens returns a unique token for each node. Tokens divide the ring evenly among the nodes of
-// a data center.
+// Tokens divide the ring evenly among the nodes of a data center.
 func ringTokens(dcs []string) []string {
 	size, seen := map[string]int64{}, map[string]int64{} // nodes by data center: all of them, and those that have a token
-	order := map[string]int64{}                          // the index of each data center
+	order := map[string]int64{}
 	for _, dc := range dcs {
 		if _, ok := order[dc]; !ok {
 			order[dc] = int64(len(order))
@@ -150,7 +147,6 @@ func ringTokens(dcs []string) []string {
 
 var cassandraYAML = template.Must(template.ParseFS(files, "cassandra/cassandra.yaml.tmpl"))
 
-// place is where a Cassandra node runs.
 type place struct{ dc, rack, host, token, data string }
 
 func cassandraCommand(s *Server, secrets *Secrets, j *jvm, p place, peers []*Server) (*exec.Cmd, error) {
@@ -218,8 +214,8 @@ func cassandraCommand(s *Server, secrets *Secrets, j *jvm, p place, peers []*Ser
 	return cmd, nil
 }
 
-// checkCassandraReady checks that each node answers CQL, lists all other nodes with the same schema
-// version, and can coordinate a read from up to three replicas.
+// checkCassandraReady checks that each node lists all others with the same schema version, and can
+// coordinate a read from up to three replicas.
 func checkCassandraReady(ctx context.Context, secrets *Secrets, addrs []string) error {
 	schema := ""
 	return eachCassandra(secrets, addrs, func(addr string, session *gocql.Session) error {
@@ -288,9 +284,8 @@ func checkCassandraNode(ctx context.Context, session *gocql.Session, addr string
 		Consistency(level).WithContext(ctx).Iter().Close()
 }
 
-// createUser starts the nodes of c and creates the user of secrets. An earlier user could be lost,
-// because a node that joins takes over partitions without their data. If createUser fails, it
-// closes c.
+// createUser starts the nodes of c first: a node that joins takes over partitions without their
+// data. If createUser fails, it closes c.
 func createUser(ctx context.Context, secrets *Secrets, c *Cluster) (*Cluster, error) {
 	initial := *secrets
 	initial.Username, initial.Password = "cassandra", "cassandra" // every new cluster has this user
@@ -318,7 +313,7 @@ func createUser(ctx context.Context, secrets *Secrets, c *Cluster) (*Cluster, er
 	return c, nil
 }
 
-// nodeSession opens a session that sends requests to one node only. secrets may be nil.
+// nodeSession sends requests to one node only. secrets may be nil.
 func nodeSession(secrets *Secrets, addr string) (*gocql.Session, error) {
 	cfg := gocql.NewCluster(host(addr))
 	cfg.Port, _ = strconv.Atoi(port(addr))
@@ -340,7 +335,6 @@ func nodeSession(secrets *Secrets, addr string) (*gocql.Session, error) {
 	return cfg.CreateSession()
 }
 
-// Attempts may fail while a server starts, so gocql must not log them.
 type quiet struct{}
 
 func (quiet) Print(...any)          {}
@@ -377,7 +371,6 @@ func host(addr string) string { h, _, _ := net.SplitHostPort(addr); return h }
 
 func port(addr string) string { _, p, _ := net.SplitHostPort(addr); return p }
 
-// dialAll returns nil if each of addrs accepts a connection.
 func dialAll(addrs []string) error {
 	for _, addr := range addrs {
 		conn, err := net.DialTimeout("tcp", addr, time.Second)

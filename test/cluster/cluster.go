@@ -27,7 +27,6 @@ type Cluster struct {
 	close func() error // does the work of Close at the first call
 }
 
-// newCluster reserves a folder, and a block of ports on hosts.
 func newCluster(kind string, hosts ...string) (*Cluster, error) {
 	if _, err := sysProcAttr(); err != nil {
 		return nil, err
@@ -54,14 +53,12 @@ func newCluster(kind string, hosts ...string) (*Cluster, error) {
 	return c, nil
 }
 
-// add adds a server, which does not run yet, and creates its folder.
 func (c *Cluster) add(name string) (*Server, error) {
 	s := &Server{Name: name, cluster: c, dir: filepath.Join(c.dir, name)}
 	c.Servers = append(c.Servers, s)
 	return s, os.Mkdir(s.dir, 0o755)
 }
 
-// begin starts a new cluster. If the start fails, it closes the cluster.
 func (c *Cluster) begin(ctx context.Context) (*Cluster, error) {
 	if err := c.Start(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -94,7 +91,7 @@ func (c *Cluster) liveServers() []*Server {
 }
 
 // Start starts every server that is not running, on its existing data, and returns once the cluster
-// is ready. If ctx has no deadline, Start gives up after five minutes.
+// is ready. It gives up at ctx's deadline, or after five minutes.
 func (c *Cluster) Start(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
@@ -117,15 +114,15 @@ func (c *Cluster) Start(ctx context.Context) error {
 }
 
 // WaitReady waits until every live server, which runs and is not paused, serves clients and sees
-// the other live ones. It fails at once if a server exited by itself. If ctx has no deadline, it
-// gives up after five minutes.
+// the other live ones. It fails if a server exits by itself, at ctx's deadline, or after five
+// minutes.
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
 	return c.wait(ctx, func(ctx context.Context) error { return c.checkReady(ctx, c.liveServers()) })
 }
 
-// wait retries try. It fails at once if a server exited by itself.
+// wait fails at once if a server exited by itself.
 func (c *Cluster) wait(ctx context.Context, try func(context.Context) error) error {
 	err := poll(ctx, func(ctx context.Context) error {
 		for _, s := range c.Servers {

@@ -143,7 +143,6 @@ func (g *endRecorder) Fatal(...any)          { g.stop("fatal") }
 func (g *endRecorder) Fatalf(string, ...any) { g.stop("fatal") }
 func (g *endRecorder) stop(end string)       { g.end = end; panic(g) }
 
-// endOf runs f with an endRecorder and returns how f ended the test.
 func endOf(t *testing.T, f func(testing.TB)) string {
 	g := &endRecorder{TB: t, end: "passed"}
 	func() {

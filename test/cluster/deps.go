@@ -29,7 +29,6 @@ const installHint = "run scripts/install-test-deps.sh, or on Debian: apt-get ins
 //go:embed cassandra kafka
 var files embed.FS
 
-// The error of find names the command that installs the program.
 func find(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -57,8 +56,7 @@ func findJava(ctx context.Context) (path, version string, err error) {
 	return "", "", fmt.Errorf("cluster: no Java 17 in JAVA_HOME, PATH or /usr/lib/jvm: %s", installHint)
 }
 
-// jars returns the folder of the jars that kind/jars.sha256 lists. If it does not exist, Maven
-// fetches them.
+// If the folder does not exist, Maven fetches the jars that kind/jars.sha256 lists.
 func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, error) {
 	pins, err := files.ReadFile(kind + "/jars.sha256")
 	if err != nil {
@@ -121,7 +119,7 @@ func fetchJars(ctx context.Context, kind, dir string, pins []byte) error {
 	return os.Rename(lib, dir)
 }
 
-// verifyJars checks that dir has exactly the files and hashes of pins, in the format of sha256sum.
+// pins is in the format of sha256sum.
 func verifyJars(dir string, pins []byte) error {
 	missing := map[string]string{}
 	for lines := bufio.NewScanner(bytes.NewReader(pins)); lines.Scan(); {
@@ -167,8 +165,7 @@ func fileSum(path string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// cacheDir returns the folder that envCache names. By default, it is .cache beside the nearest
-// go.mod, or a folder in the user's cache folder.
+// The default is .cache beside the nearest go.mod, or a folder in the user's cache folder.
 func cacheDir() (string, error) {
 	if dir := os.Getenv(envCache); dir != "" {
 		return filepath.Abs(dir)

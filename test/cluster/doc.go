@@ -1,6 +1,5 @@
-// Package cluster runs real Cassandra, Kafka and Redis servers on loopback for tests. It starts
-// them as child processes, waits until they are ready, and kills, pauses, restarts and stops them,
-// each by its process id.
+// Package cluster runs real Cassandra, Kafka and Redis servers on loopback for tests, as child
+// processes. It can kill, pause, restart and stop them.
 //
 // For shared servers, a test calls [Cassandra], [Kafka], [Redis] or [RedisCluster]. The environment
 // may name them. Otherwise, with REQUIRE_INTEGRATION=1, the first call starts servers, which run
@@ -8,8 +7,7 @@
 // [Private].
 //
 // Servers never outlive the process that started them. The end of the run, or the next run, removes
-// their data. An acknowledged Cassandra write survives kill -9 of all nodes, unless
-// [CassandraConfig] sets Quick. Redis is empty after a kill unless [RedisConfig] sets AppendOnly.
+// their data.
 //
 // A killed Kafka broker can return only after 6 s. Restart several killed brokers with
 // [Cluster.Start], because the first one is never ready alone. By default, go-redis looks for a new

@@ -12,7 +12,6 @@ import (
 	"slices"
 )
 
-// jvm runs the Java programs of one kind of server.
 type jvm struct {
 	java     string
 	lib      string   // the folder of jars
@@ -21,10 +20,8 @@ type jvm struct {
 	training bool     // write the archive at exit instead of using it
 }
 
-// quickJava makes Java compile with its quick compiler only.
 const quickJava = "-XX:TieredStopAtLevel=1"
 
-// newJVM finds Java and the jars of kind. It fetches missing jars.
 func newJVM(ctx context.Context, kind string, logf func(string, ...any)) (*jvm, error) {
 	java, version, err := findJava(ctx)
 	if err != nil {
@@ -48,8 +45,8 @@ func (j *jvm) command(flags []string, mainAndArgs ...string) *exec.Cmd {
 	return exec.Command(j.java, append(append(all, "-cp", filepath.Join(j.lib, "*")), mainAndArgs...)...)
 }
 
-// prepare creates the archive of loaded classes unless it exists. A server started by start writes
-// it when it stops. The archive saves later starts a third to a half of their processor time.
+// A server that start starts writes the archive of loaded classes when it stops. The archive saves
+// a third to a half of the processor time of later starts.
 func (j *jvm) prepare(ctx context.Context, logf func(string, ...any), start func(context.Context, *jvm) (*Cluster, error)) error {
 	if _, err := os.Stat(j.archive); err == nil || j.training {
 		return nil
@@ -80,7 +77,6 @@ func (j *jvm) prepare(ctx context.Context, logf func(string, ...any), start func
 	return nil
 }
 
-// orQuiet returns logf, or a function that drops messages.
 func orQuiet(logf func(string, ...any)) func(string, ...any) {
 	if logf == nil {
 		return func(string, ...any) {}

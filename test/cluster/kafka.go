@@ -36,12 +36,11 @@ type KafkaConfig struct {
 	Logf func(format string, args ...any)
 }
 
-// readyTopic receives the writes that test whether a cluster accepts writes.
+// readyTopic is for test writes.
 const readyTopic = "cluster-ready"
 
-// StartKafka starts a Kafka 4.1 cluster without ZooKeeper. It returns once the metadata lists every
-// broker and a write to all replicas succeeds. The brokers do not create topics on first use. The
-// caller must close the cluster.
+// StartKafka starts a Kafka 4.1 cluster, and returns once a write to all replicas succeeds. The
+// brokers do not create topics on first use. The caller must close the cluster.
 func StartKafka(ctx context.Context, cfg KafkaConfig) (*Cluster, error) {
 	logf := orQuiet(cfg.Logf)
 	j, err := newJVM(ctx, "kafka", logf)
@@ -178,8 +177,8 @@ func kafkaFlags(s *Server, extra ...string) []string {
 		"-Dlog4j2.configurationFile=file:"+filepath.Join(s.dir, "log4j2.properties"))
 }
 
-// checkKafkaReady checks that a write with acks=all succeeds, that each broker lists all brokers,
-// and that readyTopic has as many in-sync replicas as addrs has brokers.
+// A write with acks=all must succeed, each broker must list all brokers, and readyTopic must have
+// as many in-sync replicas as addrs has brokers.
 func checkKafkaReady(secrets *Secrets, addrs []string, replicas int) error {
 	if err := checkKafkaListed(secrets, addrs); err != nil {
 		return err
@@ -253,7 +252,7 @@ func kafkaClientConfig() *sarama.Config {
 	return cfg
 }
 
-// kafka adds s, unless it is nil, to the configuration of a client.
+// s may be nil.
 func (s *Secrets) kafka(cfg *sarama.Config) (err error) {
 	if s == nil {
 		return nil

@@ -10,8 +10,8 @@ import (
 
 var errLocked = errors.New("locked by another process")
 
-// lockFile locks a file, which it creates if it is missing. The kernel releases the lock on
-// [unlock], or when the process ends. Errors: errLocked if another process holds the lock.
+// The kernel releases the lock on [unlock], or when the process ends. Errors: errLocked if another
+// process holds the lock.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -30,7 +30,6 @@ func lockFile(path string) (*os.File, error) {
 // A failed close releases the lock too.
 func unlock(f *os.File) { _ = f.Close() }
 
-// waitLock waits for the lock.
 func waitLock(ctx context.Context, path string) (f *os.File, err error) {
 	err = poll(ctx, func(context.Context) error {
 		f, err = lockFile(path)

@@ -30,7 +30,6 @@ func TestMain(m *testing.M) {
 	os.Exit(Main(m))
 }
 
-// leaveOrphans starts one cluster of each kind and prints the process ids.
 func leaveOrphans() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -114,7 +113,6 @@ func alive(pid int) bool {
 	return state != 'Z' && state != 'X'
 }
 
-// waitGone fails t if a process still runs after a minute.
 func waitGone(t *testing.T, pids []int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -132,7 +130,6 @@ func waitGone(t *testing.T, pids []int) {
 	}
 }
 
-// pidsOf fails t if a server does not run.
 func pidsOf(t *testing.T, c *Cluster) []int {
 	t.Helper()
 	var pids []int
@@ -145,7 +142,7 @@ func pidsOf(t *testing.T, c *Cluster) []int {
 	return pids
 }
 
-// shell returns a cluster of one server that runs a shell script and is ready at once.
+// The cluster has one server, which runs a shell script and is ready at once.
 func shell(t *testing.T, script string) *Cluster {
 	t.Helper()
 	c, err := newCluster("shell", "127.0.0.1")

@@ -18,13 +18,13 @@ const (
 	blockCount = 384
 )
 
-// portBlock is a range of blockSize ports that only this process uses.
+// Only this process uses the blockSize ports of a portBlock.
 type portBlock struct {
 	base int
 	lock *os.File
 }
 
-// reservePorts reserves a block of ports that no program uses on any of hosts.
+// No program uses these ports on any of hosts.
 func reservePorts(hosts ...string) (*portBlock, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("leaderboard-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -65,7 +65,6 @@ func (b *portBlock) addr(host string, i int) string {
 
 func (b *portBlock) release() { unlock(b.lock) }
 
-// checkListen returns nil if a server can listen on addr.
 func checkListen(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -24,8 +24,7 @@ type ProgramConfig struct {
 }
 
 // Program runs a program for t alone, as a cluster of one server, and returns once the program is
-// ready. When t ends, the program is killed. If t fails, t's output has the last lines of the
-// program's log.
+// ready. When t ends, the program is killed.
 func Program(t testing.TB, cfg ProgramConfig) *Server {
 	t.Helper()
 	c, err := startProgram(t.Context(), cfg)
@@ -63,7 +62,7 @@ func startProgram(ctx context.Context, cfg ProgramConfig) (*Cluster, error) {
 	return c.begin(ctx)
 }
 
-// closeAfter closes c when t ends. If t failed, it first logs the last lines of the servers' logs.
+// closeAfter closes c when t ends. If t failed, it first logs the ends of the servers' logs.
 func closeAfter(t testing.TB, c *Cluster) {
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -75,14 +74,14 @@ func closeAfter(t testing.TB, c *Cluster) {
 	})
 }
 
-// Log returns the standard output and standard error of all the server's processes so far.
+// Log returns the output of all the server's processes so far.
 func (s *Server) Log() (string, error) {
 	b, err := os.ReadFile(s.logPath())
 	return string(b), err
 }
 
-// ExitCode returns the exit code of the server's last process. It is -1 if the process still runs,
-// was ended by a signal, or was never started.
+// ExitCode returns the exit code of the server's last process, or -1 if it runs, was ended by a
+// signal, or never started.
 func (s *Server) ExitCode() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -154,7 +154,6 @@ func TestCassandraTwoDataCenters(t *testing.T) {
 
 const testTopic = "numbers"
 
-// send writes the numbers in [from, to) with acks=all.
 func send(addrs []string, from, to int) error {
 	cfg := kafkaClientConfig()
 	cfg.Metadata.Retry.Max = 40
@@ -173,8 +172,7 @@ func send(addrs []string, from, to int) error {
 	return nil
 }
 
-// countReceived returns how often it reads each number below n. It stops when it has seen all of
-// them, or after a minute.
+// countReceived reads until it has seen each number below n, or for a minute.
 func countReceived(t *testing.T, addrs []string, n int) []int {
 	t.Helper()
 	cfg := kafkaClientConfig()
@@ -208,7 +206,6 @@ func countReceived(t *testing.T, addrs []string, n int) []int {
 	return seen
 }
 
-// checkReceived fails t for each number below n that is not in the topic.
 func checkReceived(t *testing.T, addrs []string, n int) {
 	t.Helper()
 	for i, times := range countReceived(t, addrs, n) {
@@ -389,7 +386,6 @@ func TestTwoClustersAreSeparate(t *testing.T) {
 	}
 }
 
-// timed logs how long f takes.
 func timed(t *testing.T, step string, f func()) {
 	t.Helper()
 	start := time.Now()

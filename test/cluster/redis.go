@@ -31,8 +31,8 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 	return c.begin(ctx)
 }
 
-// StartRedisCluster starts a Redis Cluster of three masters with one replica each. It returns once
-// all slots are served and all replicas are in sync. The caller must close the cluster.
+// StartRedisCluster starts a Redis Cluster of three masters with one replica each, and returns once
+// all replicas are in sync. The caller must close the cluster.
 func StartRedisCluster(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
@@ -115,13 +115,12 @@ func (s *Secrets) redisCLIArgs() []string {
 	return []string{"--tls", "--cacert", s.CA, "--cert", s.Cert, "--key", s.Key, "--user", s.Username, "--pass", s.Password, "--no-auth-warning"}
 }
 
-// checkRedisReady checks that each server answers and has loaded its data. secrets may be nil.
+// secrets may be nil.
 func checkRedisReady(ctx context.Context, secrets *Secrets, addrs []string) error {
 	return eachRedis(secrets, addrs, func(client *redis.Client) error { return client.Ping(ctx).Err() })
 }
 
-// checkRedisClusterReady checks that all slots are served, and that each replica is in sync with
-// its master. secrets may be nil.
+// All slots must be served, and each replica must be in sync with its master. secrets may be nil.
 func checkRedisClusterReady(ctx context.Context, secrets *Secrets, addrs []string) error {
 	return eachRedis(secrets, addrs, func(client *redis.Client) error {
 		state, err := client.ClusterInfo(ctx).Result()

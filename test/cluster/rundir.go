@@ -17,7 +17,6 @@ var runDir struct {
 	users int // the number of clusters that have a folder in the run folder
 }
 
-// newDir creates a folder for one cluster in the run folder.
 func newDir(kind string) (string, error) {
 	runDir.mu.Lock()
 	defer runDir.mu.Unlock()
@@ -36,7 +35,7 @@ func newDir(kind string) (string, error) {
 	return dir, err
 }
 
-// removeDir removes a folder that newDir created, and with the last one also the run folder.
+// removeDir also removes the run folder with its last folder.
 func removeDir(dir string) error {
 	runDir.mu.Lock()
 	defer runDir.mu.Unlock()
@@ -48,7 +47,7 @@ func removeDir(dir string) error {
 	return err
 }
 
-// newRunDir creates a run folder, and locks it until removeDir unlocks it or the process ends.
+// The run folder is locked until removeDir unlocks it or the process ends.
 func newRunDir() (path string, lock *os.File, err error) {
 	path, err = os.MkdirTemp("", runPrefix)
 	if err != nil {
@@ -66,8 +65,7 @@ func newRunDir() (path string, lock *os.File, err error) {
 	return path, lock, nil
 }
 
-// removeDeadRunDirs removes the run folders of processes that have ended. It ignores errors: the
-// next call tries again.
+// The next call retries after an error.
 func removeDeadRunDirs() {
 	locks, _ := filepath.Glob(filepath.Join(os.TempDir(), runPrefix+"*", "lock"))
 	for _, path := range locks {

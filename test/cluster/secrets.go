@@ -20,8 +20,8 @@ type Secrets struct {
 	server authority.Pair
 }
 
-// NewSecrets writes certificates to files in dir, which must exist as long as the servers run: one
-// for servers at localhost and 127.0.0.1 to 127.0.0.32, and one for clients.
+// NewSecrets writes certificates for servers at localhost and 127.0.0.1 to 127.0.0.32, and for
+// clients. dir must exist as long as the servers run.
 func NewSecrets(dir string) (*Secrets, error) {
 	a, err := authority.New(dir, "ca")
 	if err != nil {

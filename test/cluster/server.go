@@ -28,7 +28,7 @@ type Server struct {
 	jmx     string   // host:port of a Cassandra node's JMX
 
 	// command writes the configuration and returns the command that runs the server in the
-	// foreground. peers has the live servers that it can join.
+	// foreground. It can join the live servers in peers.
 	command func(peers []*Server) (*exec.Cmd, error)
 
 	mu   sync.Mutex
@@ -42,7 +42,7 @@ type process struct {
 	paused bool
 }
 
-// isGone reports whether the process has ended and was reaped.
+// isGone means that the process has ended and was reaped.
 func (p *process) isGone() bool {
 	select {
 	case <-p.exited:
@@ -77,7 +77,6 @@ func (s *Server) Stop(ctx context.Context) error {
 	return s.end(ctx, syscall.SIGTERM)
 }
 
-// end sends sig and waits until the process has ended. If ctx is done first, end kills the process.
 // The caller must hold s.mu.
 func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
 	p, err := s.running()
@@ -183,7 +182,7 @@ func (s *Server) checkCrash() error {
 		s.Name, s.proc.cmd.ProcessState, errFatal, s.logTail())
 }
 
-// spawn waits until the server's addresses are free, then starts its process.
+// spawn waits until the server's addresses are free.
 func (s *Server) spawn(ctx context.Context, peers []*Server) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,8 +231,7 @@ func (s *Server) waitFree(ctx context.Context) error {
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "server.log") }
 
-// logTail returns the last lines of the server's log, at most 40 lines and 8 KiB, or the text of an
-// error.
+// At most 40 lines and 8 KiB.
 func (s *Server) logTail() string {
 	const lines, size = 40, 8 << 10
 	b, err := os.ReadFile(s.logPath())

@@ -22,7 +22,6 @@ const (
 // lacks servers then fails and is not skipped.
 const envRequire = "REQUIRE_INTEGRATION"
 
-// kind is one kind of server that tests share.
 type kind struct {
 	env   string
 	start func(ctx context.Context, n int, logf func(string, ...any)) (*Cluster, error)
@@ -92,8 +91,7 @@ func RedisCluster(t testing.TB) []string { t.Helper(); return redisClusterKind.s
 //
 //	c := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 3})
 //
-// If t fails, t's output has the last lines of the servers' logs. Without REQUIRE_INTEGRATION=1,
-// Private skips t, even if the environment names servers.
+// Without REQUIRE_INTEGRATION=1, Private skips t, even if the environment names servers.
 func Private[C any](t testing.TB, start func(context.Context, C) (*Cluster, error), cfg C) *Cluster {
 	t.Helper()
 	if !required() {
@@ -129,8 +127,7 @@ func MainThen(m *testing.M, cleanup func()) int {
 
 func required() bool { return os.Getenv(envRequire) == "1" }
 
-// share returns the addresses of at least n servers, or skips or fails t. If servers fail to start,
-// later calls fail without another attempt.
+// If servers fail to start, later calls fail without another attempt.
 func (k *kind) share(t testing.TB, n int) []string {
 	t.Helper()
 	list := os.Getenv(k.env)

@@ -14,7 +14,7 @@ func sysProcAttr() (*syscall.SysProcAttr, error) {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}, nil
 }
 
-// waitStopped returns once every thread of pid has stopped, or pid has ended.
+// waitStopped waits until every thread of pid has stopped, or pid has ended.
 func waitStopped(pid int) error {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)

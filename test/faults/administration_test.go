@@ -86,7 +86,6 @@ func (a *administration) testSeal(t *testing.T) {
 	a.want(b, "short", "1 fay 5", "2 gus 4", "3 hal 3")
 }
 
-// keys returns the number of keys in Redis of a region for a season.
 func (a *administration) keys(r *region, b *board, season string) int {
 	a.t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: r.redis.Addr})
@@ -118,9 +117,9 @@ func (a *administration) testActs(t *testing.T) {
 	a.want(b, "all", "1 dan 1")
 }
 
-// The Cassandra data center of one region dies. There, a submit is accepted (202) or refused (503),
-// and ranks stay readable. The other region bans and erases users. Changes of boards, and erasures
-// in a sealed season, are refused (503). After the return, both regions have all results and acts.
+// There, a submit is accepted (202) or refused (503), and ranks stay readable. The other region
+// bans and erases users. It refuses (503) changes of boards, and erasures in a sealed season. After
+// the return, both regions have all results and acts.
 func (a *administration) testDataCenterDown(t *testing.T) {
 	a.t = t
 	cut := a.following
@@ -174,8 +173,7 @@ func (a *administration) testDataCenterDown(t *testing.T) {
 	check(t, l, a.acting.node, cut.node)
 }
 
-// submitWithoutStore submits results of a user to the region whose data center is down. It returns
-// the numbers of the refused results.
+// The returned numbers are those of the refused results.
 func (a *administration) submitWithoutStore(b *board, n int) (refused []int) {
 	a.t.Helper()
 	answers := map[string]int{}
@@ -211,7 +209,6 @@ func (a *administration) openBoard(name string) *board {
 	return a.board(name, object{"schedule": "NONE"})
 }
 
-// board creates a board and waits until the other region has it.
 func (a *administration) board(name string, season object) *board {
 	a.t.Helper()
 	b := &board{policy: "SUM", id: a.acting.node.Board(a.t, name, object{"policy": "SUM", "order": "HIGHER_FIRST", "season": season})}
@@ -219,7 +216,6 @@ func (a *administration) board(name string, season object) *board {
 	return b
 }
 
-// call repeats a call until the answer has the wanted status.
 func (a *administration) call(n *deployment.Node, method, path string, body any, want int) {
 	a.t.Helper()
 	deployment.Eventually(a.t, func(ctx context.Context) error {
@@ -244,7 +240,6 @@ func (a *administration) submit(b *board, user string, points int64) {
 	a.call(a.acting.node, http.MethodPost, "/v1/boards/"+b.id+"/scores", object{"user_id": user, "match_id": "m", "points": points}, http.StatusOK)
 }
 
-// want waits until a season has the wanted lines in both regions.
 func (a *administration) want(b *board, season string, lines ...string) {
 	a.t.Helper()
 	for _, r := range a.regions() {

@@ -20,7 +20,7 @@ import (
 // balancer sends each call to an API node whose /readyz answers 200, and to another one if that
 // node does not answer. This is safe, because a submit that arrives twice counts once.
 type balancer struct {
-	client    *deployment.Client // of the balancer
+	client    *deployment.Client
 	nodes     []*upstream
 	calls     atomic.Uint64
 	moved     atomic.Int64 // calls that were sent to another node
@@ -32,7 +32,6 @@ type upstream struct {
 	ready atomic.Bool
 }
 
-// newBalancer starts a balancer of nodes that are ready. It runs until t ends.
 func newBalancer(t *testing.T, nodes ...*deployment.Node) *balancer {
 	t.Helper()
 	b := &balancer{}
@@ -60,7 +59,6 @@ func newBalancer(t *testing.T, nodes ...*deployment.Node) *balancer {
 	return b
 }
 
-// RoundTrip sends a call to a ready node. If this node does not answer, it tries the next one.
 func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body []byte
 	if r.Body != nil { // the proxy sets Body to nil if a call has no body

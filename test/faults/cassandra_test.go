@@ -12,8 +12,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// Each of three nodes is killed under load and restarted. No acknowledged result is lost, reads and
-// writes continue, and metrics show the nodes that are down.
+// Reads and writes continue, and no acknowledged result is lost. Metrics show the nodes that are
+// down.
 func TestCassandraNodesKilled(t *testing.T) {
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	s := newService(t, deployment.Options{Cassandra: cassandra.Addrs(), CassandraReplicas: 3})
@@ -40,8 +40,8 @@ func TestCassandraNodesKilled(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// While two nodes are down, submits are accepted, but no result is applied. After the restart, each
-// accepted result is applied.
+// While two nodes are down, submits are accepted but not applied. After the restart, each accepted
+// result is applied.
 func TestTwoOfThreeCassandraNodesDown(t *testing.T) {
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	s := newService(t, deployment.Options{Cassandra: cassandra.Addrs(), CassandraReplicas: 3})
@@ -80,9 +80,8 @@ func TestTwoOfThreeCassandraNodesDown(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// The disk of one of three nodes fills up under load, and the node ends. Once the disk has room, it
-// restarts. Then each of the others is killed in turn. The ladders equal the recount although only
-// two nodes run.
+// The disk of one of three nodes fills up, and the node ends. Once the disk has room, the node
+// restarts. Then each of the others is killed in turn, and the ladders equal the recount.
 func TestCassandraDiskFull(t *testing.T) {
 	d := newSmallDisk(t, 1<<30)
 	var data []string
@@ -124,7 +123,6 @@ func TestCassandraDiskFull(t *testing.T) {
 	check(t, ledger, s.apis[0])
 }
 
-// sum returns the sum of a metric of both consumers.
 func (s *service) sum(t *testing.T, metric string) (sum float64) {
 	t.Helper()
 	for _, n := range []*deployment.Node{s.static, s.dynamic} {
@@ -135,8 +133,6 @@ func (s *service) sum(t *testing.T, metric string) (sum float64) {
 	return sum
 }
 
-// waitForNodesDown waits until each API node's metrics show that the given number of three
-// Cassandra nodes is down.
 func waitForNodesDown(t *testing.T, s *service, down float64) {
 	t.Helper()
 	for _, api := range s.apis {

@@ -27,8 +27,7 @@ func check(t *testing.T, l *ledger, nodes ...*deployment.Node) {
 	}
 }
 
-// equalsRecount compares every ladder with the recount. degraded is the wanted degraded field of
-// the answers, which then have no ranks.
+// A degraded answer has no ranks.
 func equalsRecount(ctx context.Context, n *deployment.Node, l *ledger, degraded bool) error {
 	for _, b := range l.boards {
 		for _, team := range b.ladders() {
@@ -61,7 +60,6 @@ func text(list []standing) []string {
 	return out
 }
 
-// checkLost fails t for each match whose stored revision is not the highest one in the ledger.
 func checkLost(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Helper()
 	work := make(chan match)
@@ -89,7 +87,6 @@ func checkLost(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Logf("%d matches looked up at %s, %d lost", len(l.last), n.Addr, lost)
 }
 
-// verify fails t if "leaderboard verify" finds a difference on a board of the ledger.
 func verify(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Helper()
 	for _, b := range l.boards {
@@ -100,7 +97,6 @@ func verify(t *testing.T, n *deployment.Node, l *ledger) {
 	}
 }
 
-// runVerify returns the output and the exit code.
 func runVerify(t *testing.T, n *deployment.Node, b *board, flags ...string) (string, int) {
 	t.Helper()
 	out, err := n.Command(t, append([]string{"verify", "--board", b.id}, flags...)...).CombinedOutput()
@@ -114,7 +110,7 @@ func runVerify(t *testing.T, n *deployment.Node, b *board, flags ...string) (str
 	return string(out), 0
 }
 
-// readResult returns the current revision of a match, or -1 if the match has no result.
+// readResult returns -1 if the match has no result.
 func readResult(ctx context.Context, api *deployment.Client, m match) (int64, error) {
 	var answer struct {
 		Revision int64  `json:"revision"`
@@ -132,7 +128,6 @@ func readResult(ctx context.Context, api *deployment.Client, m match) (int64, er
 	return answer.Revision, nil
 }
 
-// page is a complete ladder.
 type page struct {
 	Standings []standing `json:"leaderboard"`
 	Degraded  bool       `json:"degraded"`

@@ -47,8 +47,6 @@ func Now() Time {
 	sec += atomic.LoadInt64(clockShift)
 `
 
-// shiftedProgram builds the program with a clock that the test can shift, by replacing a file of
-// package time.
 func shiftedProgram(t *testing.T) string {
 	t.Helper()
 	root, err := exec.Command("go", "env", "GOROOT").Output()
@@ -68,7 +66,6 @@ func shiftedProgram(t *testing.T) string {
 	return program
 }
 
-// clock is the path of the file that shifts the clock of a process.
 type clock string
 
 func newClock(t *testing.T, shift time.Duration) clock {
@@ -78,7 +75,6 @@ func newClock(t *testing.T, shift time.Duration) clock {
 	return c
 }
 
-// step sets the difference between the clock and the clock of this process.
 func (c clock) step(t *testing.T, shift time.Duration) {
 	t.Helper()
 	f, err := os.OpenFile(string(c), os.O_CREATE|os.O_WRONLY, 0o600)
@@ -88,8 +84,8 @@ func (c clock) step(t *testing.T, shift time.Duration) {
 	must(t, f.Close())
 }
 
-// The clocks of the processes differ by up to two hours. Under load, they step by hours, backward
-// too. Answers are right meanwhile, and the ladders equal the recount.
+// Under load, the clocks step by hours, backward too. Answers are right meanwhile, and the ladders
+// equal the recount.
 func TestClocksApart(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	s := &service{Deployment: d, seed: seed.New(t)}
@@ -127,7 +123,6 @@ func TestClocksApart(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// checkClock checks how far the clock of an API node is ahead of this process's clock.
 func checkClock(t *testing.T, n *deployment.Node, want time.Duration) {
 	t.Helper()
 	board := n.Board(t, "clock", object{"policy": "BEST", "order": "HIGHER_FIRST", "season": object{"schedule": "NONE"}})
@@ -143,8 +138,7 @@ func checkClock(t *testing.T, n *deployment.Node, want time.Duration) {
 	}
 }
 
-// The clocks of three Cassandra nodes, three Kafka brokers and Redis differ by up to two hours.
-// Under load, they step three times, backward too.
+// Under load, the clocks step three times, backward too.
 func TestClocksOfServersApart(t *testing.T) {
 	clocks := shiftServers(t)
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})

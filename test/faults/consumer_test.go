@@ -8,10 +8,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// testConsumersKilled kills a consumer twenty times while it applies results, and restarts it. A
-// consumer with a group instance id gets its partitions back at once. The last time, the consumer
-// without such an id is killed and joins as a new member. It gets partitions once the session of
-// the old member has timed out.
+// A killed consumer with a group instance id gets its partitions back at once. The last time, the
+// consumer without such an id is killed. As a new member, it gets partitions after the old member's
+// session has timed out.
 func testConsumersKilled(t *testing.T, s *service) {
 	ledger := s.ledger(t, "consumers")
 	load := s.load(t, ledger)
@@ -31,9 +30,8 @@ func testConsumersKilled(t *testing.T, s *service) {
 	check(t, ledger, s.apis...)
 }
 
-// testConsumerPaused pauses a consumer while it applies results, and the other one takes over its
-// partitions. Then the paused consumer resumes and finishes its batch. Its late writes must have no
-// effect.
+// The other consumer takes over the partitions of the paused one. When this one resumes, its late
+// writes must have no effect.
 func testConsumerPaused(t *testing.T, s *service) {
 	ledger := s.ledger(t, "paused")
 	load := s.load(t, ledger)
@@ -56,7 +54,6 @@ func testConsumerPaused(t *testing.T, s *service) {
 	check(t, ledger, s.apis...)
 }
 
-// waitForResults waits until a consumer has applied a result since its start.
 func waitForResults(t *testing.T, n *deployment.Node) {
 	t.Helper()
 	deployment.Eventually(t, func(ctx context.Context) error {

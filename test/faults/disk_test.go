@@ -10,7 +10,6 @@ import (
 	"testing"
 )
 
-// smallDisk is a file system with little room, in memory.
 type smallDisk struct{ path string }
 
 // newSmallDisk mounts a file system until t ends. If this process may not mount file systems, it
@@ -39,7 +38,6 @@ func (d *smallDisk) resize(t *testing.T, bytes int) {
 	}
 }
 
-// fill writes a file that takes all room of the file system.
 func (d *smallDisk) fill(t *testing.T) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(d.path, "ballast"))
@@ -53,7 +51,6 @@ func (d *smallDisk) fill(t *testing.T) {
 	must(t, f.Close())
 }
 
-// asRoot runs a command as root, with sudo if necessary.
 func asRoot(args ...string) (string, error) {
 	if os.Getuid() != 0 {
 		args = append([]string{"sudo", "-n"}, args...)

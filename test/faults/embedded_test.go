@@ -15,8 +15,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Clients submit, correct, retract and read at the same time, while the test kills the server of
-// the embedded engine.
 func TestEmbeddedHistoriesAreLinearizable(t *testing.T) {
 	s := seed.New(t)
 	n := deployment.Embedded(t, filepath.Join(t.TempDir(), "data"))
@@ -69,18 +67,17 @@ func TestEmbeddedDiskFull(t *testing.T) {
 	}
 }
 
-// filler fills a disk with results: one for each user, with metadata that cannot be compressed
-// well.
+// filler fills a disk with results whose metadata cannot be compressed well.
 type filler struct {
 	api   *deployment.Client
 	board string
 
 	mu       sync.Mutex
-	points   map[string]int64 // the acknowledged points of each user
+	points   map[string]int64 // acknowledged
 	refusals []string         // the answer that ended each call of fill
 }
 
-// fill submits batches of results until a submit fails.
+// fill ends when a submit fails.
 func (f *filler) fill(t *testing.T, writer int, random *rand.Rand) {
 	for i := 0; ; i++ {
 		if err := f.submit(t.Context(), fmt.Sprintf("user-%d-%d", writer, i), random); err != nil {
@@ -129,7 +126,6 @@ func (f *filler) submit(ctx context.Context, prefix string, random *rand.Rand) e
 	return err
 }
 
-// check fails t for each acknowledged result that a server does not have.
 func (f *filler) check(t *testing.T, api *deployment.Client) {
 	t.Helper()
 	lost := 0

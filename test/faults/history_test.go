@@ -19,13 +19,12 @@ import (
 const (
 	historyUsers   = 4
 	historyMatches = 3
-	// historyPace is the interval between the calls of one client.
-	historyPace = 150 * time.Millisecond
+	historyPace    = 150 * time.Millisecond
 )
 
-// histories records the calls of clients and their answers. For each of a few users, several
-// clients submit, correct, retract and read at the same time. The history of each user must be
-// linearizable: each call has its effect at one moment between its start and its end.
+// histories records the calls of clients, which submit, correct, retract and read results of a few
+// users at the same time. The history of each user must be linearizable: each call has its effect
+// at one moment between its start and its end.
 type histories struct {
 	t     *testing.T
 	board string
@@ -36,7 +35,7 @@ type histories struct {
 
 	mu         sync.Mutex
 	random     *rand.Rand
-	revisions  [historyUsers][historyMatches]int64 // the number of revisions of each match
+	revisions  [historyUsers][historyMatches]int64 // of each match
 	operations [historyUsers][]porcupine.Operation
 	retries    int // answers that were not final
 	degraded   int // reads without ranks
@@ -58,7 +57,7 @@ type look struct {
 	revision int64 // 0 if the read may see any state
 }
 
-// sight is the score that a read saw, as the output of an operation.
+// sight is the output of a read.
 type sight struct {
 	score int64
 	found bool
@@ -77,8 +76,7 @@ func (p points) sight() (s sight) {
 	return s
 }
 
-// historyModel is the specification of a user's score on a board with the policy SUM. It shares no
-// code with the service.
+// historyModel is the specification of a user's score on a board with the policy SUM.
 var historyModel = porcupine.Model{
 	Init: func() any { return points{} },
 	Step: func(state, input, output any) (bool, any) {
@@ -189,7 +187,6 @@ func (h *histories) submit(api *deployment.Client, user int, c change) (score *i
 	return o.NewScore, final
 }
 
-// read records nothing if the call fails.
 func (h *histories) read(api *deployment.Client, user, client int) {
 	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
 	defer cancel()
@@ -221,10 +218,8 @@ func (h *histories) record(user, client int, input any, begun int64, output any,
 	h.operations[user] = append(h.operations[user], porcupine.Operation{ClientId: client, Input: input, Call: begun, Output: output, Return: ended})
 }
 
-// historyTimeout bounds the search for an order of one user's operations.
 const historyTimeout = 2 * time.Minute
 
-// check ends the clients and checks that each user's history is linearizable.
 func (h *histories) check(t *testing.T) {
 	t.Helper()
 	close(h.ending)
@@ -281,7 +276,6 @@ func unordered(operations []porcupine.Operation, info porcupine.LinearizationInf
 	return strings.Join(lines, "\n")
 }
 
-// waitForMore waits until n more operations are recorded.
 func (h *histories) waitForMore(n int) {
 	h.t.Helper()
 	count := func() (total int) {

@@ -15,9 +15,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// Each of three brokers is killed under load and restarted: first the coordinator of the consumer
-// group, then the active controller. Calls succeed again while the broker is down, and no
-// acknowledged result is lost.
+// First the coordinator of the consumer group is killed, then the active controller. Calls succeed
+// again while the broker is down, and no acknowledged result is lost.
 func TestBrokersKilled(t *testing.T) {
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 3, Logf: t.Logf})
 	s := newService(t, deployment.Options{Kafka: kafka.Addrs(), KafkaReplicas: 3})
@@ -45,8 +44,7 @@ func TestBrokersKilled(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// A server that starts while no broker runs serves reads and refuses submits. It accepts submits
-// once a broker runs.
+// The server serves reads, and refuses submits until a broker runs.
 func TestStartWithoutKafka(t *testing.T) {
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 1, Logf: t.Logf})
 	d := deployment.New(t, deployment.Options{Kafka: kafka.Addrs()})
@@ -74,7 +72,6 @@ func TestStartWithoutKafka(t *testing.T) {
 	})
 }
 
-// coordinator returns the broker that coordinates the consumer group.
 func (s *service) coordinator(t *testing.T, kafka *cluster.Cluster) *cluster.Server {
 	t.Helper()
 	c := sarama.NewConfig()
@@ -93,7 +90,6 @@ func (s *service) coordinator(t *testing.T, kafka *cluster.Cluster) *cluster.Ser
 	return nil
 }
 
-// activeController returns the broker that leads the quorum of controllers.
 func activeController(t *testing.T, kafka *cluster.Cluster) *cluster.Server {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(kafka.Addrs()...))

@@ -66,7 +66,6 @@ const (
 	pendingResults = 20
 )
 
-// newLedger creates a board per policy and returns a ledger for them.
 func newLedger(t *testing.T, n *deployment.Node, name string, seed uint64) *ledger {
 	t.Helper()
 	l := &ledger{random: rand.New(rand.NewPCG(seed, 0)), last: map[match]*result{}}
@@ -83,7 +82,6 @@ func newLedger(t *testing.T, n *deployment.Node, name string, seed uint64) *ledg
 // epoch is the earliest event time of the results.
 var epoch = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
-// next returns the next result to send.
 func (l *ledger) next() *result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +96,7 @@ func (l *ledger) next() *result {
 	return l.release()
 }
 
-// unsent returns a pending result, or nil if no result is pending.
+// unsent returns nil if no result is pending.
 func (l *ledger) unsent() *result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +112,6 @@ func (l *ledger) String() string {
 	return fmt.Sprintf("%d revisions of %d matches, %d sent twice", len(l.all), len(l.last), l.repeats)
 }
 
-// release removes a random pending result and returns it.
 func (l *ledger) release() *result {
 	i, end := l.random.IntN(len(l.pending)), len(l.pending)-1
 	r := l.pending[i]
@@ -122,7 +119,7 @@ func (l *ledger) release() *result {
 	return r
 }
 
-// make generates the first revision of a match, a correction or a retraction.
+// The result may be a first revision, a correction or a retraction.
 func (l *ledger) make() *result {
 	r := &result{
 		match: match{
@@ -142,7 +139,6 @@ func (l *ledger) make() *result {
 	return r
 }
 
-// standing is an entry in an answer of the REST API.
 type standing struct {
 	User       string    `json:"user_id"`
 	Score      int64     `json:"score"`
@@ -158,8 +154,7 @@ func (s standing) String() string {
 	return fmt.Sprintf("%s %s %d %s", rank, s.User, s.Score, s.AchievedAt.UTC().Format(time.RFC3339))
 }
 
-// recount returns a board's ladder, overall or of a team, that follows from all results of the
-// ledger. It shares no code with the service.
+// recount returns a board's ladder, overall or of a team. It shares no code with the service.
 func (l *ledger) recount(b *board, team string) []standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,7 +207,6 @@ func (l *ledger) recount(b *board, team string) []standing {
 	return list
 }
 
-// ladders returns the teams for which the board has a ladder, and "" for the overall ladder.
 func (b *board) ladders() []string {
 	if b.teams {
 		return []string{"", "red", "blue", "green"}
@@ -220,7 +214,7 @@ func (b *board) ladders() []string {
 	return []string{""}
 }
 
-// json returns the form of the result in the REST API and in Kafka messages.
+// json returns the form of the REST API and of Kafka messages.
 func (r *result) json() map[string]any {
 	v := map[string]any{"user_id": r.user, "match_id": r.id, "revision": r.revision}
 	if r.retracted {

@@ -31,17 +31,15 @@ type load struct {
 	applied      map[match]int64 // the highest revision that an answer reported as applied
 }
 
-// call records a request, successful or not.
 type call struct {
 	start time.Time
 	took  time.Duration
 	err   error
 }
 
-// pace is the interval between the requests of one sender or reader.
 const pace = 100 * time.Millisecond
 
-// startLoad starts a load, which runs until [load.stop].
+// The load runs until [load.stop].
 func startLoad(t *testing.T, d *deployment.Deployment, ledger *ledger, apis ...*deployment.Client) *load {
 	t.Helper()
 	l := &load{t: t, ledger: ledger, apis: apis, ending: make(chan struct{}), applied: map[match]int64{}}
@@ -61,8 +59,8 @@ func startLoad(t *testing.T, d *deployment.Deployment, ledger *ledger, apis ...*
 	return l
 }
 
-// send starts a goroutine that passes each of the ledger's results to the given function until the
-// function succeeds.
+// send starts a goroutine that passes each of the ledger's results to a function until the function
+// succeeds.
 func (l *load) send(send func(context.Context, *result) error) {
 	l.done.Go(func() {
 		tick := time.NewTicker(pace)
@@ -89,13 +87,12 @@ func (l *load) send(send func(context.Context, *result) error) {
 	})
 }
 
-// read starts a goroutine that calls the given function until the load ends.
 func (l *load) read(read func(context.Context) error) {
 	l.done.Go(func() {
 		tick := time.NewTicker(pace)
 		defer tick.Stop()
 		for !l.isEnding() && l.wait(tick) {
-			_ = l.try(false, read) // try records the error
+			_ = l.try(false, read)
 		}
 	})
 }
@@ -109,7 +106,6 @@ func (l *load) isEnding() bool {
 	}
 }
 
-// wait waits for a tick. It returns false if the test ends before the tick.
 func (l *load) wait(tick *time.Ticker) bool {
 	select {
 	case <-tick.C:
@@ -119,7 +115,7 @@ func (l *load) wait(tick *time.Ticker) bool {
 	}
 }
 
-// try makes a call and records it. write is true if the call sends a result.
+// write is true if the call sends a result.
 func (l *load) try(write bool, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	defer cancel()
@@ -138,7 +134,7 @@ func (l *load) try(write bool, f func(context.Context) error) error {
 type outcome struct {
 	Status  string `json:"status"`
 	Rank    *int64 `json:"rank"`
-	Message string `json:"message"` // the error text
+	Message string `json:"message"`
 }
 
 func (l *load) submit(ctx context.Context, api *deployment.Client, r *result) error {
@@ -171,7 +167,7 @@ func (l *load) submit(ctx context.Context, api *deployment.Client, r *result) er
 	return nil
 }
 
-// noteApplied records an applied result. Every later read must see it.
+// Every later read must see this result.
 func (l *load) noteApplied(r *result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,7 +176,7 @@ func (l *load) noteApplied(r *result) {
 	}
 }
 
-// anyApplied returns a random applied match and its revision, or false if none is applied.
+// anyApplied returns a random applied match and its revision.
 func (l *load) anyApplied() (m match, revision int64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,7 +193,6 @@ func (l *load) note(format string, args ...any) {
 	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
 }
 
-// readPage checks that a page is consistent in itself.
 func (l *load) readPage(ctx context.Context, api *deployment.Client) error {
 	b := l.ledger.boards[time.Now().UnixNano()%int64(len(l.ledger.boards))]
 	p, err := readPage(ctx, api, b, "")
@@ -210,7 +205,6 @@ func (l *load) readPage(ctx context.Context, api *deployment.Client) error {
 	return nil
 }
 
-// readResult reads a result that is known to be applied.
 func (l *load) readResult(ctx context.Context, api *deployment.Client) error {
 	m, revision, ok := l.anyApplied()
 	if !ok {
@@ -253,7 +247,6 @@ func (p *page) problem(b *board) string {
 	return ""
 }
 
-// figures summarize the calls of a load so far.
 type figures struct {
 	calls, errors, acknowledged, accepted int
 	slowest                               time.Duration
@@ -279,7 +272,7 @@ func (f figures) String() string {
 
 func (f figures) percent() float64 { return 100 * float64(f.errors) / float64(max(f.calls, 1)) }
 
-// errors returns the errors of the last calls that failed, at most five.
+// errors returns at most five of the last errors.
 func (l *load) errors() []error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -295,8 +288,8 @@ func (l *load) errors() []error {
 // steadyCalls is the number of consecutive successful calls that show recovery from a fault.
 const steadyCalls = 50
 
-// waitForRecovery waits until [steadyCalls] consecutive calls that started after the fault have
-// succeeded. It returns the time from the fault to the start of the first of them.
+// waitForRecovery waits until [steadyCalls] consecutive calls after the fault have succeeded. It
+// returns the time from the fault to the first of them.
 func (l *load) waitForRecovery(t *testing.T, fault time.Time) time.Duration {
 	t.Helper()
 	var delay time.Duration
@@ -318,7 +311,6 @@ func (l *load) waitForRecovery(t *testing.T, fault time.Time) time.Duration {
 	return delay
 }
 
-// callsSince returns the ended calls that started at the given time or later.
 func (l *load) callsSince(start time.Time) []call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -334,7 +326,6 @@ func (l *load) callsSince(start time.Time) []call {
 	return calls
 }
 
-// waitForMore waits until n more results are acknowledged.
 func (l *load) waitForMore(t *testing.T, n int) {
 	t.Helper()
 	want := l.figures().acknowledged + n
@@ -346,7 +337,6 @@ func (l *load) waitForMore(t *testing.T, n int) {
 	})
 }
 
-// stopTimeout bounds [load.stop].
 const stopTimeout = 2 * time.Minute
 
 // stop ends the load and returns once every result is acknowledged, within [stopTimeout]. Other

@@ -20,7 +20,6 @@ func newResultWriter(t *testing.T, brokers []string) resultWriter {
 	return resultWriter{client}
 }
 
-// message returns the result as a Kafka message in JSON.
 func (r *result) message(topic string) (*kgo.Record, error) {
 	value := map[string]any{"board_id": r.board.id, "result": r.json()}
 	if r.retracted {
@@ -33,7 +32,6 @@ func (r *result) message(topic string) (*kgo.Record, error) {
 	}, err
 }
 
-// send returns once Kafka acknowledges the result, or with an error after a minute.
 func (w resultWriter) send(ctx context.Context, topic string, r *result) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -9,9 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// All servers and the process of one of two regions are killed under load. The other region
-// acknowledges and applies results, and its ranks equal the recount. After the return of the lost
-// region, both regions equal the recount.
+// One region is killed under load. The other one applies results, and its ranks equal the recount.
+// After the return, both regions equal the recount.
 func TestDataCenterLost(t *testing.T) {
 	s := seed.New(t)
 	random := rand.New(rand.NewPCG(s, 4))

@@ -141,7 +141,6 @@ func (m *mutant) path(t *testing.T) string {
 	return path
 }
 
-// text returns the mutated text of the file.
 func (m *mutant) text(t *testing.T) string {
 	t.Helper()
 	code, err := os.ReadFile(m.path(t))
@@ -181,7 +180,6 @@ func (m *mutant) test(t *testing.T, overlay string) (string, error) {
 	return string(out), err
 }
 
-// firstErrors returns the first messages of a failed test.
 func firstErrors(out string) string {
 	const lines, length = 3, 200
 	var messages []string

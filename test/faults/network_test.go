@@ -11,8 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// The network is slow, loses data or closes connections while results arrive. Afterwards each
-// ladder equals the recount, and the history of each user is linearizable.
+// Afterwards each ladder equals the recount, and the history of each user is linearizable.
 //
 // One API node and one consumer reach all servers through proxies. The other processes reach them
 // directly, so results are acknowledged during the fault too.
@@ -25,13 +24,11 @@ func TestNetworkFaults(t *testing.T) {
 	}
 }
 
-// network is a service of which one process of each role reaches the servers through proxies.
 type network struct {
 	*service
 	links []link
 }
 
-// link is the network between processes and one kind of server.
 type link struct {
 	name  string
 	proxy *proxy
@@ -75,7 +72,6 @@ func newNetwork(t *testing.T) *network {
 	return n
 }
 
-// testFault runs a load while a link has a fault.
 func (n *network) testFault(t *testing.T, link link, f networkFault) {
 	ledger := n.ledger(t, "network")
 	load := n.load(t, ledger)
@@ -122,7 +118,6 @@ func (n *network) goroutines(t *testing.T) []float64 {
 	return list
 }
 
-// checkGoroutines waits until no process has many more goroutines than before the fault.
 func (n *network) checkGoroutines(t *testing.T, before []float64) {
 	t.Helper()
 	const more = 100 // connections and calls come and go

@@ -12,11 +12,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// batchResults is the number of results in one call of a burst.
 const batchResults = 500
 
-// burst sends n results, one for each of n users, without waiting for their application. Result i
-// belongs to board i modulo the number of boards.
+// burst does not wait until the results are applied. Result i belongs to user i, and to board i
+// modulo the number of boards.
 func burst(t *testing.T, api *deployment.Client, n int, boards []string, match string) {
 	t.Helper()
 	for from := 0; from < n; from += batchResults {
@@ -40,8 +39,6 @@ func burst(t *testing.T, api *deployment.Client, n int, boards []string, match s
 	}
 }
 
-// waitForApplied waits until a consumer has applied n results since its start, and returns the
-// duration.
 func waitForApplied(t *testing.T, consumer *deployment.Node, n int) time.Duration {
 	t.Helper()
 	started := time.Now()
@@ -55,7 +52,7 @@ func waitForApplied(t *testing.T, consumer *deployment.Node, n int) time.Duratio
 	return time.Since(started)
 }
 
-// Each result is applied once: no attempt of a batch begins while an earlier one still runs.
+// No attempt of a batch begins while an earlier one still runs, so each result is applied once.
 func TestBurstOfFirstResultsOnColdServers(t *testing.T) {
 	const users = 12_000
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(1), Logf: t.Logf})
@@ -147,11 +144,9 @@ func TestRedisHangs(t *testing.T) {
 	must(t, redis.Servers[0].Resume())
 }
 
-// readers is the number of concurrent readers of readersOf.
 const readers = 20
 
-// readersOf starts readers that call read until stop is called. stop returns how many reads took
-// more than two seconds, and how many there were.
+// stop returns how many reads took more than two seconds, and how many there were.
 func readersOf(t *testing.T, read func(ctx context.Context, i int) error) (stop func() (slow, all int)) {
 	var mu sync.Mutex
 	var slow, all int

@@ -22,7 +22,7 @@ type indexOutage struct {
 
 const (
 	outageBoards = 8
-	outageUsers  = 400 // each is on one board
+	outageUsers  = 400 // each on one board
 )
 
 // startIndexOutage returns when the consumer group has committed all offsets, and the position of
@@ -54,14 +54,12 @@ func startIndexOutage(t *testing.T) *indexOutage {
 	return o
 }
 
-// submit gives each user one more point.
 func (o *indexOutage) submit() {
 	o.t.Helper()
 	o.matches++
 	burst(o.t, o.api.Client, outageUsers, o.boards, fmt.Sprint("match ", o.matches))
 }
 
-// checkBoards waits until each user has a point for each match, and rank 1.
 func (o *indexOutage) checkBoards() {
 	o.t.Helper()
 	for _, id := range o.boards {
@@ -89,7 +87,6 @@ func TestConsumerKilledWhileRedisHangs(t *testing.T) {
 	o.takeOver()
 }
 
-// takeOver starts another consumer, which must apply nothing again and correct every rank.
 func (o *indexOutage) takeOver() *deployment.Node {
 	o.t.Helper()
 	next := o.d.Serve(o.t, "--roles=consumer")

@@ -10,8 +10,6 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// proxy is a TCP proxy in front of a server. It stands for the network between a process and the
-// server.
 type proxy struct {
 	*toxiproxy.Proxy
 	t      *testing.T
@@ -28,8 +26,6 @@ func newProxy(t *testing.T, host string) *proxy {
 	return p
 }
 
-// connect makes the server at upstream reachable through the proxy, and returns the proxy's
-// address.
 func (p *proxy) connect(upstream string) string {
 	p.t.Helper()
 	must(p.t, p.Update(&toxiproxy.Proxy{Listen: p.Listen, Upstream: upstream, Enabled: true}))
@@ -64,7 +60,6 @@ var networkFaults = []networkFault{
 	{name: "answers are lost", toxics: []string{toxic("timeout", toClient, `"timeout":0`)}, oneWay: true},
 }
 
-// add begins a fault, on open and on new connections.
 func (p *proxy) add(t *testing.T, f networkFault) {
 	t.Helper()
 	for _, settings := range f.toxics {

@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// testRedisLost kills Redis under load and restarts it empty. Later it flushes the running Redis.
-// While Redis is down, the service accepts results and answers from the store without ranks.
+// Redis is killed and restarts empty, and is flushed later. While Redis is down, answers have no
+// ranks.
 func testRedisLost(t *testing.T, s *service, server *cluster.Server) {
 	ledger := s.ledger(t, "redis")
 	load := s.load(t, ledger)
@@ -32,7 +32,6 @@ func testRedisLost(t *testing.T, s *service, server *cluster.Server) {
 	check(t, ledger, s.apis...)
 }
 
-// waitForDegraded waits until the answers of every API node have the wanted degraded field.
 func (l *load) waitForDegraded(t *testing.T, want bool) {
 	t.Helper()
 	for _, api := range l.apis {

@@ -26,7 +26,6 @@ type region struct {
 	cassandra, kafka, redis *cluster.Server
 }
 
-// The flags are those of the regions' processes.
 func newRegions(t *testing.T, flags ...string) [2]*region {
 	t.Helper()
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc2"}, Logf: t.Logf})
@@ -63,10 +62,9 @@ func (r *region) waitForBoards(t *testing.T, l *ledger) {
 	})
 }
 
-// Each result goes to a random region and is mirrored to the other one, so a correction often
-// arrives in another region than the result. The ladders of both regions must equal the recount,
-// and the ladders of a single region that receives all results. Meanwhile, one region adds a
-// division, which must appear in both.
+// Each result goes to a random region and is mirrored, so a correction often arrives in another
+// region than the result. Meanwhile, a board gets a division. The ladders of both regions must
+// equal the recount, and those of a single region with all results.
 func TestRegionsConverge(t *testing.T) {
 	s := seed.New(t)
 	regions := newRegions(t)
@@ -121,7 +119,6 @@ func TestRegionsConverge(t *testing.T) {
 	}
 }
 
-// hasUsers returns an error if a node has no ranks on a board of a ledger.
 func hasUsers(ctx context.Context, n *deployment.Node, l *ledger) error {
 	for _, b := range l.boards {
 		page, err := readPage(ctx, n.Client, b, "")
@@ -135,7 +132,6 @@ func hasUsers(ctx context.Context, n *deployment.Node, l *ledger) error {
 	return nil
 }
 
-// addTeams adds the division team to the boards of a ledger that lack it.
 func addTeams(t *testing.T, n *deployment.Node, l *ledger) {
 	t.Helper()
 	for _, b := range l.boards {
@@ -150,9 +146,8 @@ func addTeams(t *testing.T, n *deployment.Node, l *ledger) {
 	}
 }
 
-// mirror copies the results of a region to another region until t ends, as MirrorMaker does. The
-// target topic's name begins with the source region's name. Messages keep partition, key, value,
-// headers and timestamp. While a region's Kafka is down, mirror retries.
+// mirror copies the results of a region to another one until t ends, as MirrorMaker does. Messages
+// keep partition, key, value, headers and timestamp.
 func mirror(t *testing.T, region string, from, to *deployment.Deployment) {
 	t.Helper()
 	topic, mirrored := from.TopicPrefix+"match-results", region+"."+to.TopicPrefix+"match-results"

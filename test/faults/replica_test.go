@@ -16,9 +16,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// Users move while a Cassandra node is down. The node restarts without the writes that it missed,
-// and another node is killed. So each quorum has a stale replica and a current one. Readers must
-// not see stale data, and later writes must leave no orphan rows.
+// A node restarts without the writes that it missed, and another node is killed. So each quorum has
+// a stale replica and a current one. Readers must not see stale data, and later writes must leave
+// no orphan rows.
 func TestStaleReplica(t *testing.T) {
 	c := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	ctx := t.Context()
@@ -79,13 +79,11 @@ func TestStaleReplica(t *testing.T) {
 	l.check(l.open())
 }
 
-// place is the expected score and team of a user.
 type place struct {
 	score int64
 	team  string
 }
 
-// staleLadder is a board and the expected place of each user.
 type staleLadder struct {
 	t       *testing.T
 	board   *leaderboard.Board
@@ -107,7 +105,6 @@ func (l *staleLadder) open() *cql.Store {
 	return s
 }
 
-// apply applies a result that moves the user to the place.
 func (l *staleLadder) apply(s *cql.Store, user string, target place) {
 	l.t.Helper()
 	l.results++
@@ -121,7 +118,6 @@ func (l *staleLadder) apply(s *cql.Store, user string, target place) {
 	l.want[user] = target
 }
 
-// checkPlace compares an entry with the expected place of its user.
 func (l *staleLadder) checkPlace(e leaderboard.Entry) {
 	l.t.Helper()
 	var got place
@@ -133,7 +129,7 @@ func (l *staleLadder) checkPlace(e leaderboard.Entry) {
 	}
 }
 
-// check compares all ladders with the expected places. There must be no orphan rows.
+// There must be no orphan rows.
 func (l *staleLadder) check(s *cql.Store) {
 	l.t.Helper()
 	for _, team := range []string{"", "red", "blue"} {
@@ -160,7 +156,6 @@ func (l *staleLadder) check(s *cql.Store) {
 	}
 }
 
-// collect retries until the sequence ends without an error.
 func collect[T any](t *testing.T, read func(context.Context) iter.Seq2[T, error]) (list []T) {
 	t.Helper()
 	deployment.Eventually(t, func(ctx context.Context) error {

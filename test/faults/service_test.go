@@ -8,7 +8,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// service is the distributed engine with two processes of each role.
 type service struct {
 	*deployment.Deployment
 	apis []*deployment.Node
@@ -42,7 +41,6 @@ func (s *service) ledger(t *testing.T, name string) *ledger {
 	return newLedger(t, s.apis[0], name, s.seed)
 }
 
-// load starts a load that sends a ledger's results to both API nodes and to Kafka.
 func (s *service) load(t *testing.T, l *ledger) *load {
 	t.Helper()
 	var clients []*deployment.Client

@@ -39,9 +39,9 @@ const (
 	quietTime      = 10 * time.Second // from the recovery from one fault to the next fault
 )
 
-// Results, corrections, retractions, reads and bans continue, and seasons end and are sealed, while
-// servers and a consumer fail in random order. Afterwards every ladder equals the recount. In the
-// second half, no process needs more memory, goroutines or file descriptors over time.
+// Servers and a consumer fail in random order while results and bans continue and seasons are
+// sealed. Afterwards every ladder equals the recount. In the second half, no process needs more
+// memory, goroutines or file descriptors over time.
 func TestSoak(t *testing.T) {
 	length := soakLength(t)
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(1), Logf: t.Logf})
@@ -122,13 +122,11 @@ func TestSoak(t *testing.T) {
 	seasons.check(t, ended, s.apis...)
 }
 
-// run causes the fault and returns when the fault ends.
 type soakFault struct {
 	name string
 	run  func()
 }
 
-// sleep fails t if the test ends before d has passed.
 func sleep(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
@@ -143,8 +141,8 @@ type usage struct {
 	heap, goroutines, files []float64
 }
 
-// sample adds a sample. The size of the heap at which the next garbage collection begins is about
-// twice the size that survived the last one, which has no metric.
+// The size of the heap at which the next garbage collection begins is about twice the size that
+// survived the last one, which has no metric.
 func (u *usage) sample(t *testing.T, n *deployment.Node) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -161,7 +159,6 @@ func (u *usage) sample(t *testing.T, n *deployment.Node) {
 	}
 }
 
-// check fails t if the usage is not flat.
 func (u *usage) check(t *testing.T, process string) {
 	t.Helper()
 	for _, s := range []struct {
@@ -181,11 +178,10 @@ func (u *usage) check(t *testing.T, process string) {
 	}
 }
 
-// minSamples is the smallest number of samples that isFlat can compare.
 const minSamples = 6
 
-// isFlat compares the medians of the first and the last third of a series. A flat series grows by
-// at most a fifth plus the slack. A series of fewer than minSamples samples is not flat.
+// A flat series grows by at most a fifth plus the slack, from the median of its first third to that
+// of its last third.
 func isFlat(series []float64, slack float64) (first, last float64, flat bool) {
 	if len(series) < minSamples {
 		return 0, 0, false
@@ -224,8 +220,7 @@ func TestIsFlat(t *testing.T) {
 	}
 }
 
-// soakSeasons sends results to a board whose seasons end one after another, and bans and unbans
-// users.
+// soakSeasons has a board whose seasons end one after another.
 type soakSeasons struct {
 	board   *board
 	windows []soakWindow
@@ -293,7 +288,6 @@ func (s *service) startSeasons(t *testing.T, l *load, length time.Duration) *soa
 	return q
 }
 
-// submit sends a result until it is acknowledged.
 func (q *soakSeasons) submit(api *deployment.Client, user, match string, points int64, tick *time.Ticker) {
 	at := time.Now().UTC().Truncate(time.Second)
 	body := object{"user_id": user, "match_id": match, "points": points, "achieved_at": at.Format(time.RFC3339)}
@@ -307,7 +301,6 @@ func (q *soakSeasons) submit(api *deployment.Client, user, match string, points 
 	}
 }
 
-// ban bans a user, or lifts the ban.
 func (q *soakSeasons) ban(api *deployment.Client, user string, tick *time.Ticker) {
 	verb := map[bool]string{false: ":ban", true: ":unban"}[q.banned[user]]
 	if q.repeat(api, "/v1/users/"+user+verb, object{"board": q.board.id, "reason": "soak"}, tick) {
@@ -316,7 +309,7 @@ func (q *soakSeasons) ban(api *deployment.Client, user string, tick *time.Ticker
 	}
 }
 
-// repeat repeats a call until it succeeds. It returns false if the test ends earlier.
+// repeat returns false if the test ends before a call succeeds.
 func (q *soakSeasons) repeat(api *deployment.Client, path string, body object, tick *time.Ticker) bool {
 	for {
 		var answer struct {
@@ -342,7 +335,6 @@ func (q *soakSeasons) repeat(api *deployment.Client, path string, body object, t
 	}
 }
 
-// check compares the ladder of each season with a recount, which shares no code with the service.
 // Each season that closed long before the end of the load must be sealed, unless it has no results.
 func (q *soakSeasons) check(t *testing.T, ended time.Time, nodes ...*deployment.Node) {
 	t.Helper()
@@ -395,8 +387,7 @@ func (q *soakSeasons) check(t *testing.T, ended time.Time, nodes ...*deployment.
 	t.Logf("%d seasons equal the recount, %d of them sealed; %d bans and unbans", len(q.windows), sealed, q.changes)
 }
 
-// recount returns the score and the name of each user of a season who is not banned, in
-// alphabetical order.
+// recount omits banned users. The lines are in alphabetical order.
 func (q *soakSeasons) recount(window int) []string {
 	list := []string{}
 	for user, points := range q.points[window] {

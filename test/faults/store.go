@@ -17,7 +17,6 @@ type Store struct {
 
 var _ leaderboard.Store = (*Store)(nil)
 
-// failure returns a sequence that yields only an error.
 func failure[T any](err error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T

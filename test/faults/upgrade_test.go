@@ -16,10 +16,9 @@ import (
 // lacks at least one migration of the present schema.
 const oldCommit = "25ac7e52c52a8eabe948ca84f515ce57a856fa40"
 
-// API nodes and consumers are upgraded one after another under load, in the order of
-// docs/operations.md. No call fails, and no acknowledged result is lost. Old API nodes stop before
-// the balancer notices, so the balancer moves some calls. New API nodes use drain_time, so the
-// balancer notices in time.
+// Processes are upgraded under load, in the order of docs/operations.md. No call fails, and no
+// acknowledged result is lost. Old API nodes stop before the balancer notices, so it moves some
+// calls. New ones use drain_time, so it notices in time.
 func TestRollingUpgrade(t *testing.T) {
 	cluster.Cassandra(t, 1) // without servers, the test is skipped before it builds programs
 	program := deployment.Program(t)
@@ -54,15 +53,13 @@ func TestRollingUpgrade(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// upgrade replaces processes under load.
 type upgrade struct {
 	program  string // path of the new program
 	balancer *balancer
 	load     *load
 }
 
-// step does one step of the upgrade, then waits until more results are acknowledged. It returns how
-// many calls the balancer moved.
+// step waits until more results are acknowledged. It returns how many calls the balancer moved.
 func (u *upgrade) step(t *testing.T, name string, do func()) (moved int64) {
 	t.Helper()
 	before, movedBefore, begun := u.load.figures(), u.balancer.moved.Load(), time.Now()
@@ -75,7 +72,6 @@ func (u *upgrade) step(t *testing.T, name string, do func()) (moved int64) {
 	return moved
 }
 
-// restart ends a process with SIGTERM and starts the new program in its place.
 func (u *upgrade) restart(t *testing.T, n *deployment.Node) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // as docs/operations.md advises
@@ -88,7 +84,6 @@ func (u *upgrade) restart(t *testing.T, n *deployment.Node) {
 	must(t, n.Start(t.Context()))
 }
 
-// buildOld builds the program of oldCommit and returns its path.
 func buildOld(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

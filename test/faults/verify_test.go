@@ -86,7 +86,6 @@ func TestVerifyRepairs(t *testing.T) {
 	})
 }
 
-// planter plants differences in a board, directly in Cassandra and Redis.
 type planter struct {
 	t           *testing.T
 	session     *gocql.Session
@@ -97,7 +96,6 @@ type planter struct {
 	buckets     int
 }
 
-// row is a user's row in the overall ladder.
 type row struct {
 	user     string
 	bucket   int
@@ -117,7 +115,7 @@ func newPlanter(t *testing.T, d *deployment.Deployment, b *board) *planter {
 	return p
 }
 
-// twoRows returns the rows of two users who have different scores and the same bucket.
+// The two users have different scores and the same bucket.
 func (p *planter) twoRows() (x, y row) {
 	p.t.Helper()
 	for bucket := range p.buckets {
@@ -146,13 +144,12 @@ func (p *planter) deleteEntry(x, _ row) {
 		x.written, p.board.id, p.incarnation, x.bucket, x.user)
 }
 
-// unregister deletes the user's whole row in the table that lists a season's users.
+// unregister deletes the user's row in the table that lists a season's users.
 func (p *planter) unregister(x, _ row) {
 	p.cql("DELETE FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = 'all' AND edition = ? AND division = '' AND bucket = ? AND user_id = ?",
 		x.written, p.board.id, p.incarnation, x.bucket, x.user)
 }
 
-// wrongScore gives user x the entry of user y.
 func (p *planter) wrongScore(x, y row) {
 	var entry []byte
 	const key = "WHERE board = ? AND season = 'all' AND edition = ? AND division = '' AND bucket = ? AND user_id = ?"
@@ -171,7 +168,6 @@ func (p *planter) orphan(x, y row) {
 		p.board.id, p.incarnation, x.bucket, y.standing, x.user, x.written)
 }
 
-// keys returns the index's Redis keys whose last part matches the pattern.
 func (p *planter) keys(pattern string) []string {
 	p.t.Helper()
 	keys, err := p.redis.Keys(p.t.Context(), fmt.Sprintf("%s{%s/all/0}:*:%s", p.prefix, p.board.id, pattern)).Result()
@@ -179,7 +175,6 @@ func (p *planter) keys(pattern string) []string {
 	return keys
 }
 
-// ladder returns the Redis key of the overall ladder, which is so small that it has only one key.
 func (p *planter) ladder() string {
 	p.t.Helper()
 	keys := p.keys("0l*")
@@ -189,7 +184,6 @@ func (p *planter) ladder() string {
 	return keys[0]
 }
 
-// member returns the user's sort key, which is a member of the ladder's sorted set.
 func (p *planter) member(user string) string {
 	p.t.Helper()
 	all, err := p.redis.ZRange(p.t.Context(), p.ladder(), 0, -1).Result()
@@ -207,7 +201,7 @@ func (p *planter) deleteMember(x, _ row) {
 	must(p.t, p.redis.ZRem(p.t.Context(), p.ladder(), p.member(x.user)).Err())
 }
 
-// staleKey returns the sort key that user x would have with the standing of user y.
+// staleKey returns the sort key of user x with the standing of user y.
 func (p *planter) staleKey(x, y row) string {
 	return strings.TrimSuffix(p.member(y.user), y.user) + x.user
 }

@@ -93,7 +93,6 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	return flag.ErrHelp
 }
 
-// servers selects the servers to start, and the state file.
 type servers struct {
 	cassandra, kafka    int
 	redis, redisCluster bool
@@ -101,8 +100,7 @@ type servers struct {
 	state               string
 }
 
-// start starts all servers concurrently. It returns the variables that name them, as NAME=value,
-// and a function that stops them.
+// start returns the variables that name the servers, as NAME=value, and a function that stops them.
 func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, stop func() error, err error) {
 	logf := func(format string, args ...any) { fmt.Fprintf(stderr, "cluster: "+format+"\n", args...) }
 	secrets, removeFiles, err := s.secrets(cluster.NewSecrets)
@@ -188,8 +186,7 @@ func (s servers) secrets(create func(dir string) (*cluster.Secrets, error)) (_ *
 	return secrets, removeFiles, nil
 }
 
-// settings returns the environment variables, as NAME=value, with which the service connects to c.
-// env is the variable that names c in tests.
+// env is the variable that names c in tests. The returned variables are those of the service.
 func settings(env string, c *cluster.Cluster, secrets *cluster.Secrets) []string {
 	names := map[string][2]string{
 		cluster.EnvCassandra: {"CASSANDRA", "HOSTS"}, cluster.EnvKafka: {"KAFKA", "BROKERS"}, cluster.EnvRedis: {"REDIS", "ADDRESSES"},
@@ -206,7 +203,7 @@ func settings(env string, c *cluster.Cluster, secrets *cluster.Secrets) []string
 	return list
 }
 
-// runWith runs a command with the variables that name the servers, and then stops the servers.
+// The command gets the variables that name the servers. When it has ended, the servers are stopped.
 func runWith(ctx context.Context, s servers, command []string, stderr io.Writer) error {
 	if len(command) == 0 {
 		return errors.New("run: no command given; put one after --")

@@ -48,7 +48,6 @@ func run(t *testing.T, args ...string) (stdout string, err error) {
 	return string(out), err
 }
 
-// redisAt returns a client of the server that an export line names.
 func redisAt(t *testing.T, exports string) *redis.Client {
 	t.Helper()
 	addr, ok := strings.CutPrefix(strings.TrimSpace(exports), "export "+cluster.EnvRedis+"=")
@@ -67,7 +66,6 @@ func needServers(t *testing.T) {
 	}
 }
 
-// redisOnly returns flags that start one Redis server, with a state file of its own.
 func redisOnly(t *testing.T) []string {
 	return []string{"-cassandra=0", "-kafka=0", "-redis-cluster=false", "-state", filepath.Join(t.TempDir(), "state.json")}
 }

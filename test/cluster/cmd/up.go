@@ -66,8 +66,8 @@ func printEnv(w io.Writer, env []string) {
 	}
 }
 
-// up runs servers until ctx is done. If another process already runs them, it prints their
-// variables and returns.
+// up runs servers until ctx is done. If another process already runs them, it only prints their
+// variables.
 func up(ctx context.Context, s servers, stdout, stderr io.Writer) error {
 	f, lockedByOther, err := openState(s.state)
 	if err != nil {
@@ -114,7 +114,6 @@ func printRunning(f *os.File, stdout, stderr io.Writer) error {
 // servers are ready.
 const envDetached = "LEADERBOARD_CLUSTER_DETACHED"
 
-// upDetached runs "up" in a background process and returns once the servers are ready.
 func upDetached(ctx context.Context, s servers, args []string, stdout, stderr io.Writer) error {
 	f, lockedByOther, err := openState(s.state)
 	if err != nil {
@@ -163,7 +162,6 @@ func upDetached(ctx context.Context, s servers, args []string, stdout, stderr io
 	return errors.Join(err, cmd.Process.Release())
 }
 
-// down ends the process that runs the servers, and returns once it has ended.
 func down(ctx context.Context, path string, stderr io.Writer) error {
 	f, lockedByOther, err := openState(path)
 	if err != nil {
